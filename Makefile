@@ -1,0 +1,49 @@
+# Every target sets itself up in .venv; nothing but Python (3.11 or newer) and make is needed.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: help demo test test-all lint format bench clean
+.DEFAULT_GOAL := help
+
+help: ## Show this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(VENV)/.created:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "fedhlcr needs Python 3.11 or newer: make PYTHON=/path/to/python3"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { echo "cannot make a virtual environment: install Python's venv module (Debian: python3-venv)"; exit 1; }
+	@touch $@
+
+$(VENV)/.core: $(VENV)/.created pyproject.toml
+	@echo "Installing fedhlcr into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.created pyproject.toml
+	@echo "Installing fedhlcr and its development tools into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	@touch $@ $(VENV)/.core
+
+demo: $(VENV)/.core ## Fit the bundled flights data and show what was found
+	@$(BIN)/python -m fedhlcr.demo
+
+test: $(VENV)/.dev ## Run the tests
+	$(BIN)/python -m pytest -n auto
+
+test-all: $(VENV)/.dev ## Run the tests and the long statistical checks
+	$(BIN)/python -m pytest -n auto -m "slow or not slow"
+
+lint: $(VENV)/.dev ## Check style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.dev ## Format the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.dev ## Measure speed, as ratios within one run
+	$(BIN)/python -m benchmarks
+
+clean: ## Remove what the other targets made
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist

@@ -1,0 +1,105 @@
+"""Clusters told to the user: those of the best draw, with every other draw matched to them.
+
+Cluster numbers mean nothing from one draw or chain to the next. Reported figures refer to the
+draw with the best log joint; the clusters of the other draws are matched to its clusters by how
+alike they predict, and averaged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+
+from fedhlcr.kernels import FloatArray
+from fedhlcr.posterior import AgentMemory, Draws
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """For each draw and cluster, the reported cluster it stands for; reported clusters by falling weight."""
+
+    target: NDArray[np.int64]  # (draws, clusters)
+    n_clusters: int
+
+    def gather(self, values: FloatArray) -> FloatArray:
+        """Mean over draws of (draws, ..., clusters), clusters of a draw summed into their reported one."""
+        out = np.zeros((*values.shape[1:-1], self.n_clusters))
+        for row, target in zip(values, self.target, strict=True):
+            np.add.at(out, (..., target), row)
+        return out / len(values)
+
+
+def align(draws: Draws, second_moment: FloatArray, *, drop_empty: bool) -> Alignment:
+    """Match every draw to the best one.
+
+    Parameters
+    ----------
+    second_moment : (n_coef, n_coef) mean of xxᵀ over all events: two regressions are as far apart as
+        their predictions are on average, (w − w')ᵀ S (w − w')
+    drop_empty : whether clusters that are empty in the best draw go unreported
+    """
+    best = int(np.argmax(draws.log_joint))
+    reported = np.flatnonzero(
+        draws.entity_counts[best] > 0 if drop_empty else np.isfinite(draws.log_weights[best])
+    )
+    root = np.linalg.cholesky(second_moment + 1e-9 * np.eye(len(second_moment)))
+    projected = draws.coef @ root
+    target = np.empty(draws.log_weights.shape, dtype=np.int64)
+    for draw in range(len(draws)):
+        target[draw] = _match(projected[draw], projected[best, reported], draws.entity_counts[draw] > 0)
+    alignment = Alignment(target, len(reported))
+    order = np.argsort(-alignment.gather(np.exp(draws.log_weights)), kind="stable")
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    return Alignment(rank[target], len(reported))
+
+
+def _match(clusters: FloatArray, reference: FloatArray, occupied: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """One-to-one as far as it goes, occupied clusters first; what is left over goes to the nearest."""
+    distance = ((clusters[:, None, :] - reference[None]) ** 2).sum(axis=2)
+    target = distance.argmin(axis=1)
+    taken: NDArray[np.bool_] = np.zeros(len(reference), dtype=bool)
+    for group in (np.flatnonzero(occupied), np.flatnonzero(~occupied)):
+        free = np.flatnonzero(~taken)
+        rows, columns = linear_sum_assignment(distance[np.ix_(group, free)])
+        target[group[rows]] = free[columns]
+        taken[free[columns]] = True
+    return target
+
+
+def mean_coef(draws: Draws, alignment: Alignment) -> FloatArray:
+    """(reported clusters, n_coef): mean over draws, each cluster of a draw by the entities it holds.
+
+    A cluster that holds none in any draw is averaged evenly.
+    """
+    out = np.zeros((alignment.n_clusters, draws.coef.shape[2]))
+    mass = np.zeros(alignment.n_clusters)
+    # a little for empty clusters: it counts only where nothing else does
+    weights = draws.entity_counts + 1e-9 * np.isfinite(draws.log_weights)
+    for coef, weight, target in zip(draws.coef, weights, alignment.target, strict=True):
+        np.add.at(out, target, weight[:, None] * coef)
+        np.add.at(mass, target, weight)
+    return out / np.maximum(mass, 1e-300)[:, None]
+
+
+def voted_labels(memory: AgentMemory, alignment: Alignment) -> NDArray[np.int64]:
+    """(entities,) the reported cluster an entity is in most often."""
+    votes = np.zeros((len(memory.entities), alignment.n_clusters), dtype=np.int32)
+    rows = np.arange(len(votes))
+    for labels, target in zip(memory.labels, alignment.target, strict=True):
+        votes[rows, target[labels]] += 1
+    return votes.argmax(axis=1)
+
+
+def mean_agent_weights(draws: Draws, memory: AgentMemory, alignment: Alignment) -> FloatArray:
+    """(agents, reported clusters): mean of (N_ik + βψ_k) / (N_i + β)."""
+    agents = np.arange(memory.entities.index.n_agents)
+    out = np.zeros((len(agents), alignment.n_clusters))
+    for draw, prior in enumerate(draws.prior_weights):
+        weights = memory.counts(draw, agents, draws.n_clusters) + prior
+        weights /= weights.sum(axis=1, keepdims=True)
+        np.add.at(out, (slice(None), alignment.target[draw]), weights)
+    return out / len(draws)

@@ -1,0 +1,109 @@
+"""SynthHLCR: data drawn from the model itself, with the truth."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils import check_random_state
+
+from fedhlcr.datasets.hierarchical import HierarchicalData
+from fedhlcr.kernels import FloatArray
+
+
+@dataclass(frozen=True)
+class HLCRTruth:
+    """What generated a synthetic table.
+
+    Attributes
+    ----------
+    labels : (entities,) cluster of each agent–entity pair, pairs sorted by agent and entity
+    event_labels : (events,) the same for each row of the table
+    coef : (clusters, features) slopes
+    intercept : (clusters,)
+    cluster_weights : (clusters,) ψ
+    agent_weights : (agents, clusters) θ
+    noise_scale : σ
+    """
+
+    labels: NDArray[np.int64]
+    event_labels: NDArray[np.int64]
+    coef: FloatArray
+    intercept: FloatArray
+    cluster_weights: FloatArray
+    agent_weights: FloatArray
+    noise_scale: float
+
+    def predict(self, X: FloatArray, event_labels: NDArray[np.int64]) -> FloatArray:
+        """The noiseless target of events whose clusters are known."""
+        return self.intercept[event_labels] + (self.coef[event_labels] * X).sum(axis=1)
+
+
+def make_hlcr(
+    n_agents: int = 128,
+    entities_per_agent: float = 8,
+    events_per_entity: float = 5,
+    n_features: int = 7,
+    n_clusters: int = 8,
+    noise_scale: float = 0.5,
+    *,
+    coef_scale: float = 1.0,
+    global_concentration: float | None = None,
+    agent_concentration: float = 1.0,
+    random_state: Any = 0,
+) -> tuple[HierarchicalData, HLCRTruth]:
+    """Draw a hierarchical table from the HLCR model.
+
+    Parameters
+    ----------
+    n_agents : number of agents
+    entities_per_agent, events_per_entity : means; the numbers are 1 + Poisson(mean − 1)
+    n_features : number of features, the constant not counted; x ~ N(0, I)
+    n_clusters : K; not all need to occur
+    noise_scale : σ
+    coef_scale : δ, of slopes and intercepts
+    global_concentration : α; None is n_clusters
+    agent_concentration : β
+    random_state : seed
+
+    Returns
+    -------
+    table : HierarchicalData
+        Arrays X, y, agent, entity; `table.to_arrow()` is a dataframe.
+    truth : HLCRTruth
+        Labels, coefficients, weights.
+
+    Examples
+    --------
+    >>> from fedhlcr.datasets import make_hlcr
+    >>> table, truth = make_hlcr(n_agents=4, n_clusters=3, random_state=1)
+    >>> truth.coef.shape
+    (3, 7)
+    """
+    for name, mean in (("entities_per_agent", entities_per_agent), ("events_per_entity", events_per_entity)):
+        if mean < 1:
+            raise ValueError(f"`{name}` must be at least 1, but is {mean}; every agent and entity has at least one.")
+    seed = check_random_state(random_state).randint(2**31) if not isinstance(random_state, int) else random_state
+    rng = np.random.default_rng(seed)
+    alpha = float(n_clusters if global_concentration is None else global_concentration)
+    coef = coef_scale * rng.standard_normal((n_clusters, n_features + 1))
+    cluster_weights = rng.dirichlet(np.full(n_clusters, alpha / n_clusters))
+    # a weight that underflowed to zero must stay a valid Dirichlet parameter
+    agent_weights = rng.dirichlet(np.maximum(agent_concentration * cluster_weights, 1e-12), size=n_agents)
+
+    n_entities = 1 + rng.poisson(entities_per_agent - 1, n_agents)
+    entity_agent = np.repeat(np.arange(n_agents), n_entities)
+    entity = np.concatenate([np.arange(n) for n in n_entities])
+    cumulative = agent_weights.cumsum(axis=1)[entity_agent]
+    labels = np.minimum((rng.random((len(entity), 1)) > cumulative).sum(axis=1), n_clusters - 1)
+
+    n_events = 1 + rng.poisson(events_per_entity - 1, len(entity))
+    pair = np.repeat(np.arange(len(entity)), n_events)
+    event_labels = labels[pair]
+    X = rng.standard_normal((len(pair), n_features))
+    truth = HLCRTruth(labels, event_labels, coef[:, 1:], coef[:, 0], cluster_weights, agent_weights, noise_scale)
+    y = truth.predict(X, event_labels) + noise_scale * rng.standard_normal(len(pair))
+    names = tuple(f"x{f}" for f in range(n_features))
+    return HierarchicalData(X, y, entity_agent[pair], entity[pair], names), truth

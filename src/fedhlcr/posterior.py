@@ -1,0 +1,258 @@
+"""Draws → predictions. Averages over labels and over kept draws, never one sampled label.
+
+A row is predicted through the weights its labels have in each draw:
+
+ - known entity: its responsibilities, from its own Gram matrix and its agent's other entities;
+ - new entity of a known agent: (N_ik + βψ_k) / (N_i + β);
+ - new agent: ψ_k.
+
+Given these, the target is a mixture of normals over draws and clusters. `Draws` is public: it holds
+nothing of any agent. `AgentMemory` is private to the agents it belongs to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from fedhlcr import kernels
+from fedhlcr.gram import GramLayout, Standardization
+from fedhlcr.hierarchy import UNKNOWN
+from fedhlcr.kernels import FloatArray
+from fedhlcr.priors import Hyperparameters, constant_coef_prior
+from fedhlcr.samplers.blocked import relabel
+from fedhlcr.samplers.state import ChainState, Entities, Globals
+from fedhlcr.streams import Stream
+from fedhlcr.threads import Blocks, run_blocks
+
+# Numbers in one block of label weights, (profiles, draws, clusters): 64 MB.
+WEIGHTS_AT_ONCE = 1 << 23
+# Sweeps over an adapted agent's entities in each draw, all else held fixed.
+ADAPT_SWEEPS = 10
+
+
+@dataclass(frozen=True)
+class Draws:
+    """The public part of the posterior: kept draws of what all agents share, in standardised units.
+
+    Chains may have found different numbers of clusters: the smaller ones are padded with clusters of
+    weight zero.
+    """
+
+    coef: FloatArray  # (draws, clusters, n_coef)
+    log_weights: FloatArray  # (draws, clusters)
+    entity_counts: FloatArray  # (draws, clusters)
+    noise_scale: FloatArray  # (draws,)
+    global_concentration: FloatArray  # (draws,)
+    agent_concentration: FloatArray  # (draws,)
+    log_joint: FloatArray  # (draws,)
+    chain: NDArray[np.int64]  # (draws,)
+
+    @classmethod
+    def from_states(cls, chains: list[list[ChainState]]) -> Draws:
+        states = [state for chain in chains for state in chain]
+        n_clusters = max(state.globals.n_clusters for state in states)
+
+        def padded(values: list[FloatArray], fill: float) -> FloatArray:
+            out = np.full((len(values), n_clusters, *values[0].shape[1:]), fill)
+            for row, value in zip(out, values, strict=True):
+                row[: len(value)] = value
+            return out
+
+        def column(name: str) -> FloatArray:
+            return np.array([getattr(state.globals.hyper, name) for state in states])
+
+        return cls(
+            coef=padded([state.globals.coef for state in states], 0.0),
+            log_weights=padded([state.globals.log_weights for state in states], -np.inf),
+            entity_counts=padded([state.sums.entity_counts for state in states], 0.0),
+            noise_scale=column("noise_scale"),
+            global_concentration=column("global_concentration"),
+            agent_concentration=column("agent_concentration"),
+            log_joint=np.array([state.log_joint for state in states]),
+            chain=np.repeat(np.arange(len(chains)), [len(chain) for chain in chains]),
+        )
+
+    def __len__(self) -> int:
+        return len(self.noise_scale)
+
+    @property
+    def n_clusters(self) -> int:
+        return self.log_weights.shape[1]
+
+    @property
+    def prior_weights(self) -> FloatArray:
+        """(draws, clusters) βψ."""
+        return self.agent_concentration[:, None] * np.exp(self.log_weights)
+
+    def globals(self, draw: int) -> Globals:
+        n_coef = self.coef.shape[2]
+        hyper = Hyperparameters(
+            float(self.noise_scale[draw]),
+            constant_coef_prior(1.0, n_coef),
+            float(self.global_concentration[draw]),
+            float(self.agent_concentration[draw]),
+        )
+        return Globals(self.coef[draw], self.log_weights[draw], hyper)
+
+
+@dataclass(frozen=True)
+class AgentMemory:
+    """The private part: the agents' Gram matrices and the labels of their entities in each draw."""
+
+    entities: Entities
+    labels: NDArray[np.integer]  # (draws, entities)
+
+    @classmethod
+    def from_states(cls, entities: Entities, chains: list[list[ChainState]]) -> AgentMemory:
+        states = [state for chain in chains for state in chain]
+        n_clusters = max(state.globals.n_clusters for state in states)
+        labels = np.empty((len(states), len(entities)), dtype=np.min_scalar_type(n_clusters))
+        for row, state in zip(labels, states, strict=True):
+            row[:] = state.labels
+        return cls(entities, labels)
+
+    def counts(self, draw: int, agents: NDArray[np.int64], n_clusters: int) -> FloatArray:
+        """(len(agents), clusters): entities by cluster of each agent, none for UNKNOWN; `agents` sorted, distinct."""
+        index = self.entities.index
+        starts = np.where(agents == UNKNOWN, 0, index.agent_start[agents])
+        sizes = np.where(agents == UNKNOWN, 0, index.agent_start[agents + 1] - starts)
+        owner = np.repeat(np.arange(len(agents)), sizes)
+        pairs = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes) + starts[owner]
+        cells = owner * n_clusters + self.labels[draw, pairs]
+        return np.bincount(cells, minlength=len(agents) * n_clusters).reshape(-1, n_clusters).astype(np.float64)
+
+
+class Profiles(NamedTuple):
+    """Distinct (agent, entity) positions, UNKNOWN where new, and the profile of each row."""
+
+    agents: NDArray[np.int64]
+    entities: NDArray[np.int64]
+    of_row: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, agents: NDArray[np.int64], entities: NDArray[np.int64]) -> Profiles:
+        distinct, of_row = np.unique(np.column_stack([agents, entities]), axis=0, return_inverse=True)
+        return cls(distinct[:, 0], distinct[:, 1], of_row.ravel())
+
+
+class Moments(NamedTuple):
+    """Predictive mean and standard deviation of each row, and quantiles (rows, levels), in standardised units."""
+
+    mean: FloatArray
+    std: FloatArray
+    quantiles: FloatArray
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """Everything a fitted model knows."""
+
+    layout: GramLayout
+    standardization: Standardization
+    draws: Draws
+    memory: AgentMemory
+
+    def label_weights(self, agents: NDArray[np.int64], entities: NDArray[np.int64]) -> FloatArray:
+        """p(z = k) in each draw, (profiles, draws, clusters), for profiles sorted by agent."""
+        draws, store = self.draws, self.memory.entities
+        distinct, of_agent = np.unique(agents, return_inverse=True)
+        known = np.flatnonzero(entities != UNKNOWN)
+        grams = store.grams[entities[known]]
+        weights = np.empty((len(agents), len(draws), draws.n_clusters))
+        prior_weights = draws.prior_weights
+
+        def weigh(draw: int) -> None:
+            counts = self.memory.counts(draw, distinct, draws.n_clusters)[of_agent]
+            prior = counts + prior_weights[draw]
+            weights[:, draw] = prior / prior.sum(axis=1, keepdims=True)
+            others = counts[known]
+            others[np.arange(len(known)), self.memory.labels[draw, entities[known]]] -= 1.0
+            responsibilities = np.empty((len(known), draws.n_clusters))
+            rows = draws.globals(draw).score_rows(self.layout)
+            kernels.responsibilities(grams, rows, prior_weights[draw], others, responsibilities)
+            weights[known, draw] = responsibilities
+
+        run_blocks(weigh, len(draws), store.n_threads)
+        return weights
+
+    def blocks(self, profiles: Profiles) -> Iterator[tuple[slice, FloatArray]]:
+        """Label weights of consecutive profiles, so many at a time that memory stays bounded."""
+        size = max(1, WEIGHTS_AT_ONCE // (len(self.draws) * self.draws.n_clusters))
+        for first in range(0, len(profiles.agents), size):
+            chunk = slice(first, first + size)
+            yield chunk, self.label_weights(profiles.agents[chunk], profiles.entities[chunk])
+
+    def predict(self, X: FloatArray, profiles: Profiles, levels: tuple[float, ...] = ()) -> Moments:
+        """Moments and quantiles of the mixture over labels and draws, in the user's units.
+
+        The mean is Σ p_k w_kᵀx over labels and draws; the variance is the mean of σ² plus the variance
+        of w_kᵀx: no xᵀA⁻¹x, for w is drawn. Quantiles are those of the mixture, not mean ± z·std.
+        """
+        design = self.standardization.apply(X)
+        if self.layout.fit_intercept:
+            design = np.column_stack([np.ones(len(X)), design])
+        order = np.argsort(profiles.of_row, kind="stable")
+        starts = np.searchsorted(profiles.of_row[order], np.arange(len(profiles.agents) + 1))
+        out = Moments(np.empty(len(X)), np.empty(len(X)), np.empty((len(X), len(levels))))
+        for chunk, weights in self.blocks(profiles):
+            rows = order[starts[chunk.start] : starts[min(chunk.stop, len(profiles.agents))]]
+            moments = self._moments(design[rows], weights, profiles.of_row[rows] - chunk.start, levels)
+            for target, values in zip(out, moments, strict=True):
+                target[rows] = values
+        scale = self.standardization.scale[-1]
+        restore = self.standardization.restore_target
+        return Moments(restore(out.mean), out.std * scale, restore(out.quantiles))
+
+    def _moments(
+        self, design: FloatArray, weights: FloatArray, profile: NDArray[np.int64], levels: tuple[float, ...]
+    ) -> Moments:
+        draws = self.draws
+        mixture = kernels.Mixture(
+            weights.reshape(len(weights), -1) / len(draws),
+            draws.coef.reshape(-1, draws.coef.shape[2]),
+            np.repeat(draws.noise_scale, draws.n_clusters),
+        )
+        wanted = np.array(levels, dtype=np.float64)
+        out = Moments(np.empty(len(design)), np.empty(len(design)), np.empty((len(design), len(levels))))
+        blocks = Blocks.balanced(np.arange(len(design) + 1))
+
+        def evaluate(block: int) -> None:
+            kernels.mixture_rows(
+                mixture, design, profile, wanted, ndtri(wanted), out.mean, out.std, out.quantiles, *blocks.range(block)
+            )
+
+        run_blocks(evaluate, len(blocks), self.memory.entities.n_threads)
+        return out
+
+    def adapt(self, new: Entities, stream: Stream) -> Posterior:
+        """The posterior after its agents have seen the events behind `new`, the globals held fixed.
+
+        In every draw the labels of all entities of the agents concerned are sampled again.
+        """
+        old = self.memory.entities
+        index, old_position, new_position = old.index.union(new.index)
+        grams = np.zeros((index.n_entities, self.layout.packed_size))
+        grams[old_position] += old.grams
+        grams[new_position] += new.grams
+        labels = np.full((len(self.draws), index.n_entities), -1, dtype=np.int32)
+        labels[:, old_position] = self.memory.labels
+        touched = np.zeros(index.n_agents, dtype=bool)
+        touched[index.agent_of[new_position]] = True
+        pairs = np.flatnonzero(touched[index.agent_of])
+        part = Entities(self.layout, index.subset(pairs), grams[pairs])
+
+        def resample(draw: int) -> None:
+            given, own = self.draws.globals(draw), np.ascontiguousarray(labels[draw, pairs])
+            for sweep in range(ADAPT_SWEEPS):
+                own, _ = relabel(part, given, own, draw * ADAPT_SWEEPS + sweep, stream)
+            labels[draw, pairs] = own
+
+        run_blocks(resample, len(self.draws), old.n_threads)
+        entities = Entities(self.layout, index, grams, old.n_threads)
+        return replace(self, memory=AgentMemory(entities, labels.astype(self.memory.labels.dtype)))

@@ -1,0 +1,100 @@
+"""One Bayesian linear regression from one Gram matrix: posterior, evidence, predictive.
+
+    w ~ N(μ, diag(δ²)),   y ~ N(wᵀx, σ²)
+
+Given the normal equations of a set of events, with A = diag(1/δ²) + G/σ² and b = μ/δ² + g/σ², the
+posterior of w is N(A⁻¹b, A⁻¹). All functions take any leading axes, so that K clusters are one call.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fedhlcr.gram import NormalEquations
+from fedhlcr.kernels import FloatArray
+
+LOG_2PI = float(np.log(2.0 * np.pi))
+
+
+class CoefPrior(NamedTuple):
+    """w ~ N(mean, diag(scale²))."""
+
+    mean: FloatArray  # (n_coef,)
+    scale: FloatArray  # (n_coef,)
+
+
+class CoefPosterior(NamedTuple):
+    """w ~ N(mean, (L Lᵀ)⁻¹): the precision's lower Cholesky factor, not the covariance's."""
+
+    mean: FloatArray  # (..., n_coef)
+    precision_cholesky: FloatArray  # (..., n_coef, n_coef)
+
+
+def coef_posterior(data: NormalEquations, noise_scale: float, prior: CoefPrior) -> CoefPosterior:
+    """Posterior of the coefficients given the events behind `data`."""
+    cholesky, shift = _factored(data, noise_scale, prior)
+    return CoefPosterior(_back_substitute(cholesky, _forward_substitute(cholesky, shift)), cholesky)
+
+
+def draw_coef(posterior: CoefPosterior, rng: np.random.Generator) -> FloatArray:
+    """A draw of the coefficients: mean + L⁻ᵀε has covariance (L Lᵀ)⁻¹."""
+    noise = rng.standard_normal(posterior.mean.shape)
+    return posterior.mean + _back_substitute(posterior.precision_cholesky, noise)
+
+
+def log_evidence(data: NormalEquations, noise_scale: float, prior: CoefPrior) -> FloatArray:
+    """log p(y) of the events behind `data`, with the coefficients integrated out.
+
+    −(n/2)·log(2πσ²) − q/(2σ²) − Σ log δ − ½ Σ μ²/δ² − ½ log|A| + ½ bᵀA⁻¹b
+    """
+    cholesky, shift = _factored(data, noise_scale, prior)
+    half = _forward_substitute(cholesky, shift)
+    return (
+        -0.5 * data.n * (LOG_2PI + 2.0 * np.log(noise_scale))
+        - 0.5 * data.yy / noise_scale**2
+        - np.log(prior.scale).sum()
+        - 0.5 * ((prior.mean / prior.scale) ** 2).sum()
+        - np.log(np.diagonal(cholesky, axis1=-2, axis2=-1)).sum(axis=-1)
+        + 0.5 * (half**2).sum(axis=-1)
+    )
+
+
+def predictive(posterior: CoefPosterior, x: FloatArray, noise_scale: float) -> tuple[FloatArray, FloatArray]:
+    """Mean wᵀx and variance σ² + xᵀA⁻¹x of a new event. Paper: Theorem 1, Theorem 2.
+
+    The statement of Theorem 1 has σ² + (1/σ²)xᵀA⁻¹x; its proof, and this, have no 1/σ², for A is a
+    precision already. The two agree at σ = 1 only.
+    """
+    half = _forward_substitute(posterior.precision_cholesky, x)
+    return (posterior.mean * x).sum(axis=-1), noise_scale**2 + (half**2).sum(axis=-1)
+
+
+def log_block_likelihood(
+    events: NormalEquations, given: NormalEquations, noise_scale: float, prior: CoefPrior
+) -> FloatArray:
+    """log p(new events | given events), all new events at once. Paper: Theorem 1, order-free form.
+
+    evidence(given + new) − evidence(given)
+    """
+    both = NormalEquations(*(a + b for a, b in zip(events, given, strict=True)))
+    return log_evidence(both, noise_scale, prior) - log_evidence(given, noise_scale, prior)
+
+
+def _factored(data: NormalEquations, noise_scale: float, prior: CoefPrior) -> tuple[FloatArray, FloatArray]:
+    """Cholesky factor of A, and b."""
+    precision = data.xx / noise_scale**2
+    diagonal = np.arange(precision.shape[-1])
+    precision[..., diagonal, diagonal] += prior.scale**-2.0
+    return np.linalg.cholesky(precision), data.xy / noise_scale**2 + prior.mean / prior.scale**2
+
+
+def _forward_substitute(lower: FloatArray, b: FloatArray) -> FloatArray:
+    """L⁻¹ b over leading axes."""
+    return np.linalg.solve(lower, b[..., None])[..., 0]
+
+
+def _back_substitute(lower: FloatArray, b: FloatArray) -> FloatArray:
+    """L⁻ᵀ b over leading axes."""
+    return np.linalg.solve(np.swapaxes(lower, -1, -2), b[..., None])[..., 0]

@@ -1,0 +1,171 @@
+"""One chain from start to end: over-fit, merge, sample, keep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedhlcr.priors import ModelSpec
+from fedhlcr.samplers import blocked, collapsed
+from fedhlcr.samplers.collapsed import LabelPrior
+from fedhlcr.samplers.merging import MergeSchedule, merge_map, merge_state
+from fedhlcr.samplers.state import ChainState, Entities
+from fedhlcr.streams import Stream
+
+SamplerName = Literal["blocked", "collapsed"]
+Progress = Callable[[int, ChainState], None]
+
+# Clusters to start with for each cluster wanted; a surplus is what keeps a chain out of local optima.
+START_FACTOR = 3
+
+
+@dataclass(frozen=True)
+class ChainPlan:
+    """How long to run, with how many clusters, and what to keep.
+
+    Attributes
+    ----------
+    n_clusters : clusters wanted; None finds the number by merging
+    max_clusters : clusters to start with where the number is to be found
+    """
+
+    n_sweeps: int = 200
+    n_draws: int = 100
+    n_clusters: int | None = None
+    max_clusters: int = 64
+    sampler: SamplerName = "blocked"
+    label_prior: LabelPrior = "tables"
+
+    def start_clusters(self, n_entities: int) -> int:
+        if self.n_clusters is None:
+            return min(self.max_clusters, n_entities)
+        return max(self.n_clusters, min(START_FACTOR * self.n_clusters, n_entities))
+
+    @property
+    def first_kept(self) -> int:
+        """Draws are kept after this round: half of the sweeps."""
+        return self.n_sweeps // 2
+
+    @property
+    def thinning(self) -> int:
+        return max(1, (self.n_sweeps - self.first_kept) // self.n_draws)
+
+
+class SweepRecord(NamedTuple):
+    """One line of the trace; every quantity is the same under any permutation of the clusters."""
+
+    chain: int
+    sweep: int
+    log_joint: float
+    noise_scale: float
+    global_concentration: float
+    agent_concentration: float
+    n_clusters: int
+    labels_changed: int
+    kept: bool
+
+
+@dataclass
+class ChainResult:
+    """The kept draws of a chain and its trace; `interrupted` if the user stopped it early."""
+
+    kept: list[ChainState] = field(default_factory=list)
+    trace: list[SweepRecord] = field(default_factory=list)
+    interrupted: bool = False
+
+
+def run_chain(
+    entities: Entities, spec: ModelSpec, plan: ChainPlan, stream: Stream, progress: Progress | None = None
+) -> ChainResult:
+    """Run a chain. Ctrl-C ends it early and keeps what has been sampled so far.
+
+    Draws are kept from the second half of the sweeps, when merging is over and the sampler exact. A
+    chain that was stopped before keeps what came after its last merge, or its last state.
+    """
+    merging = _Merging(entities, plan)
+    states: list[ChainState] = []
+    result = ChainResult()
+    state = merging(blocked.initial_state(entities, spec, plan.start_clusters(len(entities)), stream))
+    try:
+        while state.round < plan.n_sweeps:
+            state = merging(_step(entities, spec, plan, state, stream))
+            if not merging.over:
+                states.clear()
+            if state.round % plan.thinning == 0:
+                states.append(state)
+            result.trace.append(_record(state, stream.chain))
+            if progress is not None:
+                progress(stream.chain, state)
+    except KeyboardInterrupt:
+        result.interrupted = True
+    done = state.round
+    first_kept = plan.first_kept if done > plan.first_kept else 0
+    result.kept = [kept for kept in states if kept.round > first_kept][-plan.n_draws :] or [state]
+    rounds = {kept.round for kept in result.kept}
+    result.trace = [record._replace(kept=record.sweep in rounds) for record in result.trace]
+    return result
+
+
+def _step(entities: Entities, spec: ModelSpec, plan: ChainPlan, state: ChainState, stream: Stream) -> ChainState:
+    if plan.sampler == "blocked":
+        return blocked.step(entities, spec, state, stream)
+    return collapsed.step(entities, spec, state, stream, plan.label_prior)
+
+
+class _Merging:
+    """Merges when it is due, and knows when that is over."""
+
+    def __init__(self, entities: Entities, plan: ChainPlan) -> None:
+        self._layout = entities.layout
+        self._wanted = plan.n_clusters
+        self._schedule = MergeSchedule(last=plan.first_kept)
+        self._idle = 0
+        self.over = plan.n_clusters is not None and plan.start_clusters(len(entities)) == plan.n_clusters
+
+    def __call__(self, state: ChainState) -> ChainState:
+        if not self.over and self._schedule.due(state.round):
+            target = merge_map(self._layout, state.sums, state.globals.hyper, self._wanted)
+            merged = target.max() + 1 < len(target)
+            self._idle = 0 if merged else self._idle + 1
+            state = merge_state(state, target) if merged else state
+        self.over = self.over or self._idle >= self._schedule.patience or state.round >= self._schedule.last
+        return state
+
+
+def _record(state: ChainState, chain: int) -> SweepRecord:
+    hyper = state.globals.hyper
+    return SweepRecord(
+        chain,
+        state.round,
+        state.log_joint,
+        hyper.noise_scale,
+        hyper.global_concentration,
+        hyper.agent_concentration,
+        int(state.sums.occupied.sum()),
+        int(state.sums.labels_changed),
+        kept=False,
+    )
+
+
+TRACE_DTYPE = np.dtype(
+    [
+        ("chain", np.int64),
+        ("sweep", np.int64),
+        ("log_joint", np.float64),
+        ("noise_scale", np.float64),
+        ("global_concentration", np.float64),
+        ("agent_concentration", np.float64),
+        ("n_clusters", np.int64),
+        ("labels_changed", np.int64),
+        ("kept", np.bool_),
+    ]
+)
+
+
+def trace_table(results: list[ChainResult]) -> NDArray[np.void]:
+    """All chains' records as one structured array: a column by name, or a dataframe's input as it is."""
+    return np.array([tuple(record) for result in results for record in result.trace], dtype=TRACE_DTYPE)

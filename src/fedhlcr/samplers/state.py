@@ -1,0 +1,135 @@
+"""What a chain carries from sweep to sweep, and what its two halves tell each other.
+
+The server's half draws `Globals` from `ClusterSums`; the agents' half draws labels from `Globals` and
+answers with `ClusterSums`. Nothing else passes between them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedhlcr import kernels
+from fedhlcr.gram import GramLayout
+from fedhlcr.hierarchy import EntityIndex
+from fedhlcr.kernels import BlockSums, EntityArrays, FloatArray, LabelArray
+from fedhlcr.priors import Hyperparameters
+from fedhlcr.streams import Stream
+from fedhlcr.threads import Blocks
+
+
+@dataclass(frozen=True)
+class Entities:
+    """What the agents know: the Gram matrix of each entity, in standardised units."""
+
+    layout: GramLayout
+    index: EntityIndex
+    grams: FloatArray  # (entities, packed)
+    n_threads: int = 1
+
+    def arrays(self, stream: Stream) -> EntityArrays:
+        return EntityArrays(
+            self.grams, self.index.agent_start, self.index.entity_keys, stream.agent_streams(self.index.agent_keys)
+        )
+
+    def blocks(self) -> Blocks:
+        return Blocks.balanced(self.index.agent_start)
+
+    def __len__(self) -> int:
+        return len(self.grams)
+
+
+@dataclass(frozen=True)
+class ClusterSums:
+    """What the server knows: sums over all agents by cluster, and four numbers.
+
+    Attributes
+    ----------
+    grams : (clusters, packed) M_k, the Gram matrix of all events of cluster k
+    entity_counts, table_counts : (clusters,) N^(k) and Σ_i m_ik
+    log_beta_draws, bernoulli_draws : Σ log q_i and Σ s_i, the auxiliaries from which β is learned
+    log_label_prior : log p(labels | ψ, β)
+    labels_changed : in the last sweep
+    """
+
+    grams: FloatArray
+    entity_counts: FloatArray
+    table_counts: FloatArray
+    log_beta_draws: float
+    bernoulli_draws: float
+    log_label_prior: float
+    labels_changed: float
+
+    @classmethod
+    def from_blocks(cls, blocks: list[BlockSums]) -> ClusterSums:
+        """Sum in the order of the blocks."""
+        grams, entity_counts, table_counts, scalars = (sum(parts[1:], parts[0]) for parts in zip(*blocks, strict=True))
+        return cls(
+            grams,
+            entity_counts,
+            table_counts,
+            log_beta_draws=float(scalars[kernels.LOG_BETA_DRAWS]),
+            bernoulli_draws=float(scalars[kernels.BERNOULLI_DRAWS]),
+            log_label_prior=float(scalars[kernels.LOG_LABEL_PRIOR]),
+            labels_changed=float(scalars[kernels.LABELS_CHANGED]),
+        )
+
+    @property
+    def n_clusters(self) -> int:
+        return len(self.entity_counts)
+
+    @property
+    def occupied(self) -> NDArray[np.bool_]:
+        return self.entity_counts > 0
+
+    def regroup(self, target: NDArray[np.int64], n_clusters: int) -> ClusterSums:
+        """Sums after cluster k has become target[k]; −1 drops an empty one."""
+
+        def gather(values: FloatArray) -> FloatArray:
+            gathered = np.zeros((n_clusters, *values.shape[1:]))
+            np.add.at(gathered, target[target >= 0], values[target >= 0])
+            return gathered
+
+        return replace(
+            self,
+            grams=gather(self.grams),
+            entity_counts=gather(self.entity_counts),
+            table_counts=gather(self.table_counts),
+        )
+
+
+@dataclass(frozen=True)
+class Globals:
+    """What everyone may know: one draw of all that is shared by the agents."""
+
+    coef: FloatArray  # (clusters, n_coef)
+    log_weights: FloatArray  # (clusters,) log ψ
+    hyper: Hyperparameters
+
+    @property
+    def n_clusters(self) -> int:
+        return len(self.coef)
+
+    @property
+    def prior_weights(self) -> FloatArray:
+        """βψ: the pseudo-counts an agent adds to its own."""
+        return self.hyper.agent_concentration * np.exp(self.log_weights)
+
+    def score_rows(self, layout: GramLayout) -> FloatArray:
+        """Rows r_k with M·r_k = −RSS(w_k)/(2σ²), padded with zeros to whole lanes."""
+        rows = layout.rss_vectors(self.coef) / (-2.0 * self.hyper.noise_scale**2)
+        padding = -len(rows) % kernels.LANES
+        return np.concatenate([rows, np.zeros((padding, rows.shape[1]))])
+
+
+@dataclass(frozen=True)
+class ChainState:
+    """A chain between two sweeps: a joint draw of labels and globals, and the sums of those labels."""
+
+    round: int
+    labels: LabelArray
+    sums: ClusterSums
+    globals: Globals
+    log_joint: float

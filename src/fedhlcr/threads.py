@@ -1,0 +1,62 @@
+"""Blocks of work on plain threads: the kernels release the GIL.
+
+How work is cut into blocks depends on the data alone, never on the number of threads, and results
+are put together in the order of the blocks: so a thread more or less changes no digit.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+Result = TypeVar("Result")
+
+MAX_BLOCKS = 32
+# Items below which a block is not worth a thread's wake-up.
+MIN_ITEMS = 512
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Consecutive ranges of rows, each with about as many items."""
+
+    bounds: tuple[int, ...]
+
+    @classmethod
+    def balanced(cls, start: NDArray[np.int64]) -> Blocks:
+        """Cut rows, of which row r holds items [start[r], start[r + 1]), into blocks of like size."""
+        n_rows, n_items = len(start) - 1, int(start[-1])
+        n_blocks = max(1, min(MAX_BLOCKS, n_rows, n_items // MIN_ITEMS))
+        cuts = np.searchsorted(start, np.linspace(0, n_items, n_blocks + 1)[1:-1])
+        return cls(tuple(np.unique([0, *cuts.tolist(), n_rows]).tolist()))
+
+    def __len__(self) -> int:
+        return len(self.bounds) - 1
+
+    def range(self, block: int) -> tuple[int, int]:
+        return self.bounds[block], self.bounds[block + 1]
+
+
+def available_threads() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@cache
+def _pool(n_threads: int, process: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(n_threads, thread_name_prefix=f"fedhlcr-{process}")
+
+
+def run_blocks(task: Callable[[int], Result], n_blocks: int, n_threads: int) -> list[Result]:
+    """task(0), …, task(n_blocks − 1), on at most n_threads threads; results in the order of the blocks."""
+    if n_threads == 1 or n_blocks == 1:
+        return [task(block) for block in range(n_blocks)]
+    # a pool does not survive a fork: the child makes its own
+    return list(_pool(n_threads, os.getpid()).map(task, range(n_blocks)))
