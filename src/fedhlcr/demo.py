@@ -15,7 +15,7 @@ from fedhlcr import HLCRRegressor, hold_out_events
 from fedhlcr.baselines import GroupedRidge
 from fedhlcr.datasets import load_flights
 from fedhlcr.datasets.hierarchical import HierarchicalData
-from fedhlcr.kernels import FloatArray
+from fedhlcr.arrays import FloatArray
 from fedhlcr.summary import text_table, typical_levels
 
 N_TOLD = 8

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import ndtri
 from scipy.stats import rankdata
 
-from fedhlcr.kernels import FloatArray
+from fedhlcr.arrays import FloatArray
 from fedhlcr.posterior import Posterior, Profiles
 
 # Above this R-hat chains are told to disagree.

@@ -20,7 +20,7 @@ from fedhlcr.diagnostics import R_HAT_LIMIT, Diagnostic, diagnose
 from fedhlcr.exceptions import ConvergenceWarning, FitInterruptedWarning
 from fedhlcr.gram import GramLayout, Standardization, column_means, entity_grams
 from fedhlcr.hierarchy import UNKNOWN, Hierarchy, build_hierarchy, row_agents, row_entities
-from fedhlcr.kernels import FloatArray
+from fedhlcr.arrays import FloatArray
 from fedhlcr.posterior import AgentMemory, Draws, Moments, Posterior, Profiles
 from fedhlcr.priors import ModelSpec
 from fedhlcr.progress import SweepProgress

@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhlcr import kernels
+from fedhlcr.kernels.grams import accumulate_grams
 from fedhlcr.hierarchy import Hierarchy
-from fedhlcr.kernels import FloatArray
+from fedhlcr.arrays import FloatArray
 from fedhlcr.threads import Blocks, run_blocks
 
 
@@ -171,7 +171,7 @@ def entity_grams(hierarchy: Hierarchy, layout: GramLayout, shift: FloatArray, n_
     blocks = Blocks.balanced(hierarchy.event_start)
 
     def accumulate(block: int) -> None:
-        kernels.accumulate_grams(
+        accumulate_grams(
             hierarchy.X, hierarchy.y, hierarchy.weight, hierarchy.event_start, shift, grams, *blocks.range(block)
         )
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhlcr.kernels import FloatArray, KeyArray
+from fedhlcr.arrays import FloatArray, KeyArray
 from fedhlcr.streams import text_keys
 from fedhlcr.tables import Ids, read_ids
 

@@ -20,10 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from fedhlcr import kernels
+from fedhlcr.kernels import labels as label_kernels
+from fedhlcr.kernels import mixtures
 from fedhlcr.gram import GramLayout, Standardization
 from fedhlcr.hierarchy import UNKNOWN
-from fedhlcr.kernels import FloatArray
+from fedhlcr.arrays import FloatArray
 from fedhlcr.priors import Hyperparameters, constant_coef_prior
 from fedhlcr.samplers.blocked import relabel
 from fedhlcr.samplers.state import ChainState, Entities, Globals
@@ -175,7 +176,7 @@ class Posterior:
             others[np.arange(len(known)), self.memory.labels[draw, entities[known]]] -= 1.0
             responsibilities = np.empty((len(known), draws.n_clusters))
             rows = draws.globals(draw).score_rows(self.layout)
-            kernels.responsibilities(grams, rows, prior_weights[draw], others, responsibilities)
+            label_kernels.responsibilities(grams, rows, prior_weights[draw], others, responsibilities)
             weights[known, draw] = responsibilities
 
         run_blocks(weigh, len(draws), store.n_threads)
@@ -213,7 +214,7 @@ class Posterior:
         self, design: FloatArray, weights: FloatArray, profile: NDArray[np.int64], levels: tuple[float, ...]
     ) -> Moments:
         draws = self.draws
-        mixture = kernels.Mixture(
+        mixture = mixtures.Mixture(
             weights.reshape(len(weights), -1) / len(draws),
             draws.coef.reshape(-1, draws.coef.shape[2]),
             np.repeat(draws.noise_scale, draws.n_clusters),
@@ -223,7 +224,7 @@ class Posterior:
         blocks = Blocks.balanced(np.arange(len(design) + 1))
 
         def evaluate(block: int) -> None:
-            kernels.mixture_rows(
+            mixtures.mixture_rows(
                 mixture, design, profile, wanted, ndtri(wanted), out.mean, out.std, out.quantiles, *blocks.range(block)
             )
 

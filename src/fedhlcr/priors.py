@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from fedhlcr.kernels import FloatArray
+from fedhlcr.arrays import FloatArray
 from fedhlcr.regression import CoefPrior
 
 CoefPriorKind = Literal["common_mean", "zero_mean"]

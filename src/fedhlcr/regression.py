@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedhlcr.gram import NormalEquations
-from fedhlcr.kernels import FloatArray
+from fedhlcr.arrays import FloatArray
 
 LOG_2PI = float(np.log(2.0 * np.pi))
 
@@ -26,39 +26,46 @@ class CoefPrior(NamedTuple):
 
 
 class CoefPosterior(NamedTuple):
-    """w ~ N(mean, (L Lᵀ)⁻¹): the precision's lower Cholesky factor, not the covariance's."""
+    """w | y ~ N(mean, (L Lᵀ)⁻¹), and log p(y).
+
+    The factor L is the precision's lower Cholesky factor, not the covariance's.
+    """
 
     mean: FloatArray  # (..., n_coef)
     precision_cholesky: FloatArray  # (..., n_coef, n_coef)
+    log_evidence: FloatArray  # (...)
 
 
 def coef_posterior(data: NormalEquations, noise_scale: float, prior: CoefPrior) -> CoefPosterior:
-    """Posterior of the coefficients given the events behind `data`."""
-    cholesky, shift = _factored(data, noise_scale, prior)
-    return CoefPosterior(_back_substitute(cholesky, _forward_substitute(cholesky, shift)), cholesky)
+    """Posterior of the coefficients given the events behind `data`, and the log evidence
+
+    −(n/2)·log(2πσ²) − q/(2σ²) − Σ log δ − ½ Σ μ²/δ² − ½ log|A| + ½ bᵀA⁻¹b.
+    """
+    precision = data.xx / noise_scale**2
+    diagonal = np.arange(precision.shape[-1])
+    precision[..., diagonal, diagonal] += prior.scale**-2.0
+    cholesky = np.linalg.cholesky(precision)
+    half = _forward_substitute(cholesky, data.xy / noise_scale**2 + prior.mean / prior.scale**2)
+    log_evidence = (
+        -0.5 * data.n * (LOG_2PI + 2.0 * np.log(noise_scale))
+        - 0.5 * data.yy / noise_scale**2
+        - np.log(prior.scale).sum()
+        - 0.5 * ((prior.mean / prior.scale) ** 2).sum()
+        - np.log(cholesky[..., diagonal, diagonal]).sum(axis=-1)
+        + 0.5 * (half**2).sum(axis=-1)
+    )
+    return CoefPosterior(_back_substitute(cholesky, half), cholesky, log_evidence)
+
+
+def log_evidence(data: NormalEquations, noise_scale: float, prior: CoefPrior) -> FloatArray:
+    """log p(y) of the events behind `data`, with the coefficients integrated out."""
+    return coef_posterior(data, noise_scale, prior).log_evidence
 
 
 def draw_coef(posterior: CoefPosterior, rng: np.random.Generator) -> FloatArray:
     """A draw of the coefficients: mean + L⁻ᵀε has covariance (L Lᵀ)⁻¹."""
     noise = rng.standard_normal(posterior.mean.shape)
     return posterior.mean + _back_substitute(posterior.precision_cholesky, noise)
-
-
-def log_evidence(data: NormalEquations, noise_scale: float, prior: CoefPrior) -> FloatArray:
-    """log p(y) of the events behind `data`, with the coefficients integrated out.
-
-    −(n/2)·log(2πσ²) − q/(2σ²) − Σ log δ − ½ Σ μ²/δ² − ½ log|A| + ½ bᵀA⁻¹b
-    """
-    cholesky, shift = _factored(data, noise_scale, prior)
-    half = _forward_substitute(cholesky, shift)
-    return (
-        -0.5 * data.n * (LOG_2PI + 2.0 * np.log(noise_scale))
-        - 0.5 * data.yy / noise_scale**2
-        - np.log(prior.scale).sum()
-        - 0.5 * ((prior.mean / prior.scale) ** 2).sum()
-        - np.log(np.diagonal(cholesky, axis1=-2, axis2=-1)).sum(axis=-1)
-        + 0.5 * (half**2).sum(axis=-1)
-    )
 
 
 def predictive(posterior: CoefPosterior, x: FloatArray, noise_scale: float) -> tuple[FloatArray, FloatArray]:
@@ -80,14 +87,6 @@ def log_block_likelihood(
     """
     both = NormalEquations(*(a + b for a, b in zip(events, given, strict=True)))
     return log_evidence(both, noise_scale, prior) - log_evidence(given, noise_scale, prior)
-
-
-def _factored(data: NormalEquations, noise_scale: float, prior: CoefPrior) -> tuple[FloatArray, FloatArray]:
-    """Cholesky factor of A, and b."""
-    precision = data.xx / noise_scale**2
-    diagonal = np.arange(precision.shape[-1])
-    precision[..., diagonal, diagonal] += prior.scale**-2.0
-    return np.linalg.cholesky(precision), data.xy / noise_scale**2 + prior.mean / prior.scale**2
 
 
 def _forward_substitute(lower: FloatArray, b: FloatArray) -> FloatArray:

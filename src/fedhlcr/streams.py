@@ -13,7 +13,7 @@ from hashlib import blake2b
 
 import numpy as np
 
-from fedhlcr.kernels import KeyArray
+from fedhlcr.arrays import KeyArray
 
 
 def text_key(text: str) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedhlcr.kernels import FloatArray
+from fedhlcr.arrays import FloatArray
 
 if TYPE_CHECKING:
     from fedhlcr.estimators import HLCRRegressor

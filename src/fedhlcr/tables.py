@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_array, column_or_1d
 
-from fedhlcr.kernels import FloatArray
+from fedhlcr.arrays import FloatArray
 
 
 class IdColumns(NamedTuple):

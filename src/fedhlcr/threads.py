@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import cache
+from itertools import count
 from typing import TypeVar
 
 import numpy as np
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 Result = TypeVar("Result")
 
-MAX_BLOCKS = 32
+MAX_BLOCKS = 16
 # Items below which a block is not worth a thread's wake-up.
 MIN_ITEMS = 512
 
@@ -55,8 +56,27 @@ def _pool(n_threads: int, process: int) -> ThreadPoolExecutor:
 
 
 def run_blocks(task: Callable[[int], Result], n_blocks: int, n_threads: int) -> list[Result]:
-    """task(0), …, task(n_blocks − 1), on at most n_threads threads; results in the order of the blocks."""
-    if n_threads == 1 or n_blocks == 1:
+    """task(0), …, task(n_blocks − 1), on at most n_threads threads; results in the order of the blocks.
+
+    The calling thread works too, and whoever is free takes the next block: no hand-over per block.
+    """
+    n_threads = min(n_threads, n_blocks)
+    if n_threads == 1:
         return [task(block) for block in range(n_blocks)]
+    results: dict[int, Result] = {}
+    next_block = count().__next__
+
+    def work() -> None:
+        while (block := next_block()) < n_blocks:
+            results[block] = task(block)
+
     # a pool does not survive a fork: the child makes its own
-    return list(_pool(n_threads, os.getpid()).map(task, range(n_blocks)))
+    helpers = [_pool(n_threads, os.getpid()).submit(work) for _ in range(n_threads - 1)]
+    try:
+        work()
+    finally:
+        # never leave a thread behind that still writes into the caller's arrays
+        wait(helpers)
+    for helper in helpers:
+        helper.result()
+    return [results[block] for block in range(n_blocks)]

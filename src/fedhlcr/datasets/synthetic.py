@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from fedhlcr.datasets.hierarchical import HierarchicalData
-from fedhlcr.kernels import FloatArray
+from fedhlcr.arrays import FloatArray
 
 
 @dataclass(frozen=True)

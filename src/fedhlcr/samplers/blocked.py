@@ -11,33 +11,40 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedhlcr import kernels
+from fedhlcr.kernels import labels as kernels
 from fedhlcr.gram import GramLayout
-from fedhlcr.kernels import BlockSums, FloatArray, LabelArray, LabelLaw
+from fedhlcr.arrays import FloatArray, LabelArray
+from fedhlcr.kernels.labels import BlockSums, LabelLaw
 from fedhlcr.priors import Hyperparameters, ModelSpec, initial_hyperparameters
-from fedhlcr.regression import CoefPrior, coef_posterior, draw_coef, log_evidence
+from fedhlcr.regression import CoefPrior, draw_coef
 from fedhlcr.samplers import hyper
 from fedhlcr.samplers.state import ChainState, ClusterSums, Entities, Globals
 from fedhlcr.streams import Stream
 from fedhlcr.threads import run_blocks
 
 
+# Cluster matrices are updated by what changes; every so often they are summed anew, to shed rounding errors.
+REBUILD_EVERY = 64
+
+
 def step(entities: Entities, spec: ModelSpec, state: ChainState, stream: Stream) -> ChainState:
     """One sweep: the globals given the last sums, then the labels given the globals."""
     round_number = state.round + 1
-    rng = stream.generator(round_number)
-    drawn = draw_globals(entities.layout, state.sums, state.globals, spec, rng)
-    return label_all(entities, drawn, state.labels, round_number, stream)
+    drawn = draw_globals(entities.layout, state, spec, stream.generator(round_number))
+    labels, sums = relabel(entities, drawn, state.labels, round_number, stream, state.sums.grams)
+    if round_number % REBUILD_EVERY == 0:
+        sums = replace(sums, grams=sums_of_labels(entities, drawn, labels, round_number, stream).grams)
+    return ChainState.of(entities.layout, round_number, labels, sums, drawn)
 
 
 def initial_state(entities: Entities, spec: ModelSpec, n_clusters: int, stream: Stream) -> ChainState:
     """Labels drawn under coefficients from the prior, which break the symmetry of the clusters."""
-    layout = entities.layout
-    start = initial_hyperparameters(spec, layout.n_coef)
+    start = initial_hyperparameters(spec, entities.layout.n_coef)
     coef = prior_coef(start.coef_prior, n_clusters, stream.generator(0))
-    log_weights = np.full(n_clusters, -np.log(n_clusters))
+    given = Globals(coef, _even_log_weights(n_clusters), start)
     no_labels = np.full(len(entities), -1, dtype=np.int32)
-    return label_all(entities, Globals(coef, log_weights, start), no_labels, 0, stream)
+    labels, sums = relabel(entities, given, no_labels, 0, stream)
+    return ChainState.of(entities.layout, 0, labels, sums, given)
 
 
 def state_from_labels(
@@ -46,26 +53,21 @@ def state_from_labels(
     """A chain started at given labels, with hyperparameters at their start and everything else drawn."""
     layout = entities.layout
     start = initial_hyperparameters(spec, layout.n_coef)
-    log_weights = np.full(n_clusters, -np.log(n_clusters))
+    given = Globals(np.zeros((n_clusters, layout.n_coef)), _even_log_weights(n_clusters), start)
     labels = np.ascontiguousarray(labels, dtype=np.int32)
-    coef = prior_coef(start.coef_prior, n_clusters, stream.generator(0))
-    given = Globals(coef, log_weights, start)
     sums = sums_of_labels(entities, given, labels, 0, stream)
-    drawn = draw_globals(layout, sums, given, spec, stream.generator(0))
-    return ChainState(0, labels, sums, drawn, log_joint(layout, sums, drawn.hyper))
+    state = ChainState.of(layout, 0, labels, sums, given)
+    return ChainState.of(layout, 0, labels, sums, draw_globals(layout, state, spec, stream.generator(0)))
 
 
-def draw_globals(
-    layout: GramLayout, sums: ClusterSums, current: Globals, spec: ModelSpec, rng: np.random.Generator
-) -> Globals:
+def draw_globals(layout: GramLayout, state: ChainState, spec: ModelSpec, rng: np.random.Generator) -> Globals:
     """The server's half: w | M, σ, δ; σ | w, M; (μ, δ) | w; α | m; ψ | m, α; β | m and auxiliaries."""
-    hyperparameters = current.hyper
-    normal = layout.normal_equations(sums.grams)
-    coef = draw_coef(coef_posterior(normal, hyperparameters.noise_scale, hyperparameters.coef_prior), rng)
-    priors, occupied = spec.hyperpriors, sums.occupied
+    sums, hyperparameters, priors = state.sums, state.globals.hyper, spec.hyperpriors
+    occupied = sums.occupied
+    coef = draw_coef(state.regressions, rng)
     if spec.noise_scale is None:
-        squares = layout.rss(sums.grams, coef).sum()
-        variance = hyper.draw_variance(rng, priors.noise_variance, normal.n.sum(), squares)
+        n_events, squares = layout.n_events(sums.grams).sum(), layout.rss(sums.grams, coef).sum()
+        variance = hyper.draw_variance(rng, priors.noise_variance, n_events, squares)
         hyperparameters = replace(hyperparameters, noise_scale=float(np.sqrt(variance)))
     if spec.coef_scale is None:
         prior = (
@@ -97,17 +99,20 @@ def draw_concentrations(
     return current
 
 
-def label_all(entities: Entities, given: Globals, labels: LabelArray, round_number: int, stream: Stream) -> ChainState:
-    """The agents' half: new labels under the given globals, and their sums."""
-    new_labels, sums = relabel(entities, given, labels, round_number, stream)
-    return ChainState(round_number, new_labels, sums, given, log_joint(entities.layout, sums, given.hyper))
-
-
 def relabel(
-    entities: Entities, given: Globals, labels: LabelArray, round_number: int, stream: Stream
+    entities: Entities,
+    given: Globals,
+    labels: LabelArray,
+    round_number: int,
+    stream: Stream,
+    previous_grams: FloatArray | None = None,
 ) -> tuple[LabelArray, ClusterSums]:
-    """Draw every agent's labels; −1 stands for an entity that has none yet."""
-    arrays, blocks = entities.arrays(stream), entities.blocks()
+    """The agents' half: every agent's new labels given the globals, and their sums.
+
+    An entity whose old label is −1 has none yet. `previous_grams` are the clusters' matrices under the old
+    labels; without them those of the sums hold the change only.
+    """
+    arrays, blocks = entities.arrays(stream), entities.blocks
     law = label_law(entities.layout, given, round_number)
     new_labels = np.empty_like(labels)
 
@@ -116,7 +121,7 @@ def relabel(
         kernels.relabel_agents(arrays, law, labels, new_labels, *blocks.range(block), sums)
         return sums
 
-    return new_labels, ClusterSums.from_blocks(run_blocks(run, len(blocks), entities.n_threads))
+    return new_labels, ClusterSums.from_blocks(run_blocks(run, len(blocks), entities.n_threads), previous_grams)
 
 
 def sums_of_labels(
@@ -144,8 +149,5 @@ def prior_coef(prior: CoefPrior, n_clusters: int, rng: np.random.Generator) -> F
     return prior.mean + prior.scale * rng.standard_normal((n_clusters, len(prior.mean)))
 
 
-def log_joint(layout: GramLayout, sums: ClusterSums, hyperparameters: Hyperparameters) -> float:
-    """log p(y, labels | ψ, β, σ, μ, δ) with coefficients and agent weights integrated out."""
-    normal = layout.normal_equations(sums.grams[sums.occupied])
-    evidence = log_evidence(normal, hyperparameters.noise_scale, hyperparameters.coef_prior)
-    return float(evidence.sum() + sums.log_label_prior)
+def _even_log_weights(n_clusters: int) -> FloatArray:
+    return np.full(n_clusters, -np.log(n_clusters))

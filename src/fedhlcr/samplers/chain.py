@@ -131,7 +131,7 @@ class _Merging:
             target = merge_map(self._layout, state.sums, state.globals.hyper, self._wanted)
             merged = target.max() + 1 < len(target)
             self._idle = 0 if merged else self._idle + 1
-            state = merge_state(state, target) if merged else state
+            state = merge_state(self._layout, state, target) if merged else state
         self.over = self.over or self._idle >= self._schedule.patience or state.round >= self._schedule.last
         return state
 

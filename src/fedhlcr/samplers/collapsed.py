@@ -8,16 +8,18 @@ table counts.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 
-from fedhlcr import kernels
+from fedhlcr.kernels import labels as kernels
 from fedhlcr.gram import GramLayout
-from fedhlcr.kernels import CollapsedLaw, FloatArray
+from fedhlcr.arrays import FloatArray
+from fedhlcr.kernels.labels import CollapsedLaw
 from fedhlcr.priors import ModelSpec
 from fedhlcr.regression import CoefPrior
-from fedhlcr.samplers.blocked import draw_globals, log_joint, sums_of_labels
+from fedhlcr.samplers.blocked import draw_globals, sums_of_labels
 from fedhlcr.samplers.state import ChainState, Entities, Globals
 from fedhlcr.streams import Stream
 
@@ -42,11 +44,12 @@ def step(
     law = collapsed_law(layout, given, round_number, label_prior)
     kernels.collapsed_sweep(arrays._replace(grams=block), law, labels, layout.n_coef)
     sums = sums_of_labels(entities, given, labels, round_number, stream)
-    sums = _with_changes(sums, labels, state)
-    drawn = draw_globals(layout, sums, given, spec, stream.generator(round_number))
+    sums = replace(sums, labels_changed=float((labels != state.labels).sum()))
+    labelled = ChainState.of(layout, round_number, labels, sums, given)
+    drawn = draw_globals(layout, labelled, spec, stream.generator(round_number))
     if label_prior == "paper":
         drawn = _with_paper_weights(drawn, sums.entity_counts)
-    return ChainState(round_number, labels, sums, drawn, log_joint(layout, sums, drawn.hyper))
+    return ChainState.of(layout, round_number, labels, sums, drawn)
 
 
 def collapsed_law(layout: GramLayout, given: Globals, round_number: int, label_prior: LabelPrior) -> CollapsedLaw:
@@ -74,9 +77,3 @@ def _with_paper_weights(drawn: Globals, entity_counts: FloatArray) -> Globals:
     alpha = drawn.hyper.global_concentration
     weights = (entity_counts + alpha / len(entity_counts)) / (entity_counts.sum() + alpha)
     return Globals(drawn.coef, np.log(weights), drawn.hyper)
-
-
-def _with_changes(sums, labels, state):
-    from dataclasses import replace
-
-    return replace(sums, labels_changed=float((labels != state.labels).sum()))

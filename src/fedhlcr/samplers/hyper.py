@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy.special import gammaln
 
-from fedhlcr.kernels import FloatArray
+from fedhlcr.arrays import FloatArray
 from fedhlcr.priors import Gamma, Hyperpriors, InverseGamma
 from fedhlcr.regression import CoefPrior
 

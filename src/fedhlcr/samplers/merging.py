@@ -7,13 +7,13 @@ left out of the gain: with it, true clusters get merged.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedhlcr.gram import GramLayout
-from fedhlcr.kernels import FloatArray
+from fedhlcr.arrays import FloatArray
 from fedhlcr.priors import Hyperparameters
 from fedhlcr.regression import log_evidence
 from fedhlcr.samplers.state import ChainState, ClusterSums, Globals
@@ -91,7 +91,7 @@ class _GainTable:
         self._add(keep, [k for k in self._clusters if k != keep])
 
 
-def merge_state(state: ChainState, target: NDArray[np.int64]) -> ChainState:
+def merge_state(layout: GramLayout, state: ChainState, target: NDArray[np.int64]) -> ChainState:
     """The chain after cluster k has become target[k]; a merged cluster keeps the larger part's coefficients."""
     n_clusters = int(target.max()) + 1
     weights = np.full(n_clusters, -np.inf)
@@ -100,9 +100,6 @@ def merge_state(state: ChainState, target: NDArray[np.int64]) -> ChainState:
         if target[k] >= 0:
             coef[target[k]] = state.globals.coef[k]
             weights[target[k]] = np.logaddexp(weights[target[k]], state.globals.log_weights[k])
-    return replace(
-        state,
-        labels=target[state.labels].astype(np.int32),
-        sums=state.sums.regroup(target, n_clusters),
-        globals=Globals(coef, weights, state.globals.hyper),
-    )
+    labels = target[state.labels].astype(np.int32)
+    merged = Globals(coef, weights, state.globals.hyper)
+    return ChainState.of(layout, state.round, labels, state.sums.regroup(target, n_clusters), merged)

@@ -7,15 +7,18 @@ answers with `ClusterSums`. Nothing else passes between them.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhlcr import kernels
+from fedhlcr.kernels import labels as kernels
 from fedhlcr.gram import GramLayout
 from fedhlcr.hierarchy import EntityIndex
-from fedhlcr.kernels import BlockSums, EntityArrays, FloatArray, LabelArray
+from fedhlcr.arrays import FloatArray, LabelArray
+from fedhlcr.kernels.labels import BlockSums, EntityArrays
 from fedhlcr.priors import Hyperparameters
+from fedhlcr.regression import CoefPosterior, coef_posterior
 from fedhlcr.streams import Stream
 from fedhlcr.threads import Blocks
 
@@ -34,7 +37,9 @@ class Entities:
             self.grams, self.index.agent_start, self.index.entity_keys, stream.agent_streams(self.index.agent_keys)
         )
 
+    @cached_property
     def blocks(self) -> Blocks:
+        """Consecutive agents with about as many entities in each block."""
         return Blocks.balanced(self.index.agent_start)
 
     def __len__(self) -> int:
@@ -63,9 +68,12 @@ class ClusterSums:
     labels_changed: float
 
     @classmethod
-    def from_blocks(cls, blocks: list[BlockSums]) -> ClusterSums:
-        """Sum in the order of the blocks."""
+    def from_blocks(cls, blocks: list[BlockSums], previous: FloatArray | None = None) -> ClusterSums:
+        """Sum in the order of the blocks; their grams are changes of the previous ones, if there are any."""
         grams, entity_counts, table_counts, scalars = (sum(parts[1:], parts[0]) for parts in zip(*blocks, strict=True))
+        grams = grams if previous is None else grams + previous
+        # what rounding leaves of an emptied cluster is nothing
+        grams[entity_counts == 0] = 0.0
         return cls(
             grams,
             entity_counts,
@@ -126,10 +134,24 @@ class Globals:
 
 @dataclass(frozen=True)
 class ChainState:
-    """A chain between two sweeps: a joint draw of labels and globals, and the sums of those labels."""
+    """A chain between two sweeps: a joint draw of labels and globals, and what follows from it."""
 
     round: int
     labels: LabelArray
     sums: ClusterSums
     globals: Globals
-    log_joint: float
+    regressions: CoefPosterior  # of all clusters, given the sums and the hyperparameters
+
+    @classmethod
+    def of(
+        cls, layout: GramLayout, round_number: int, labels: LabelArray, sums: ClusterSums, drawn: Globals
+    ) -> ChainState:
+        data = layout.normal_equations(sums.grams)
+        regressions = coef_posterior(data, drawn.hyper.noise_scale, drawn.hyper.coef_prior)
+        return cls(round_number, labels, sums, drawn, regressions)
+
+    @property
+    def log_joint(self) -> float:
+        """log p(y, labels | ψ, β, σ, μ, δ) with coefficients and agent weights integrated out."""
+        # the evidence of an empty cluster is 0
+        return float(self.regressions.log_evidence.sum() + self.sums.log_label_prior)

@@ -1,0 +1,76 @@
+"""Mean, spread and quantiles of mixtures of normals."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from fedhlcr.arrays import FloatArray
+from fedhlcr.kernels.compiling import kernel
+
+
+class Mixture(NamedTuple):
+    """Mixtures of normals over (draw, cluster), one for each profile."""
+
+    weights: FloatArray  # (profiles, components)
+    coef: FloatArray  # (components, n_coef)
+    scales: FloatArray  # (components,)
+
+
+# Components of less weight than this are passed over: their share of any figure is below its last digit.
+NEGLIGIBLE = 1e-12
+
+
+@kernel
+def mixture_rows(mixture, design, profile, levels, normal_levels, mean_out, std_out, quantiles_out, first, last):
+    """Mean, standard deviation and quantiles of rows [first, last) of `design`, row r under profile[r]."""
+    n_components, n_coef = mixture.coef.shape
+    means, weights, scales = np.empty(n_components), np.empty(n_components), np.empty(n_components)
+    for r in range(first, last):
+        n_kept = 0
+        mean = second = 0.0
+        for c in range(n_components):
+            weight = mixture.weights[profile[r], c]
+            if weight > NEGLIGIBLE:
+                centre = 0.0
+                for f in range(n_coef):
+                    centre += mixture.coef[c, f] * design[r, f]
+                means[n_kept], weights[n_kept], scales[n_kept] = centre, weight, mixture.scales[c]
+                mean += weight * centre
+                n_kept += 1
+        for c in range(n_kept):
+            second += weights[c] * (scales[c] ** 2 + (means[c] - mean) ** 2)
+        mean_out[r], std_out[r] = mean, math.sqrt(second)
+        for q in range(levels.shape[0]):
+            start = mean + normal_levels[q] * std_out[r]
+            quantiles_out[r, q] = mixture_quantile(means[:n_kept], weights[:n_kept], scales[:n_kept], levels[q], start)
+
+
+@kernel
+def mixture_quantile(means, weights, scales, level, start):
+    """Quantile of a mixture of normals: Newton's method, with bisection where it leaves the bracket."""
+    low, high = np.inf, -np.inf
+    for c in range(means.shape[0]):
+        low, high = min(low, means[c] - 40.0 * scales[c]), max(high, means[c] + 40.0 * scales[c])
+    tolerance = 1e-10 * (high - low)
+    x = start
+    for _ in range(200):
+        mass = density = 0.0
+        for c in range(means.shape[0]):
+            z = (x - means[c]) / scales[c]
+            mass += weights[c] * 0.5 * math.erfc(-z * 0.7071067811865476)
+            density += weights[c] * math.exp(-0.5 * z * z) * 0.3989422804014327 / scales[c]
+        if mass < level:
+            low = x
+        else:
+            high = x
+        proposal = x - (mass - level) / density if density > 0.0 else low
+        if not low < proposal < high:
+            proposal = 0.5 * (low + high)
+        moved = abs(proposal - x)
+        x = proposal
+        if moved <= tolerance:
+            break
+    return x
