@@ -16,12 +16,14 @@ from fedhlcr.priors import Gamma, Hyperpriors, InverseGamma
 from fedhlcr.regression import CoefPrior
 
 
-def draw_variance(rng: np.random.Generator, prior: InverseGamma, n: FloatArray | float, squares: FloatArray | float):
-    """Variance of n centred normal values with the given sum of squares: IG(a + n/2, b + ½ Σ squares)."""
-    return (prior.rate + 0.5 * np.asarray(squares)) / rng.standard_gamma(prior.shape + 0.5 * np.asarray(n))
+def draw_variance(rng: np.random.Generator, prior: InverseGamma, n: float, squares: FloatArray) -> FloatArray:
+    """Variances of n centred normal values each, with the given sums of squares: IG(a + n/2, b + ½ Σ squares)."""
+    return (prior.rate + 0.5 * squares) / rng.standard_gamma(prior.shape + 0.5 * n, size=np.shape(squares))
 
 
-def draw_common_mean_prior(rng: np.random.Generator, coef: FloatArray, current: CoefPrior, priors: Hyperpriors):
+def draw_common_mean_prior(
+    rng: np.random.Generator, coef: FloatArray, current: CoefPrior, priors: Hyperpriors
+) -> CoefPrior:
     """(μ, δ) given the coefficients of the occupied clusters, (clusters, n_coef): μ_f | δ_f, then δ_f | μ_f.
 
     Empty clusters are left out, i.e. integrated out: their coefficients are drawn afresh afterwards.

@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedhlcr.datasets import make_hlcr
+
+# threads of BLAS beside pytest's workers only get in each other's way
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(20240501)
+
+
+@pytest.fixture(scope="session")
+def small():
+    """A table that fits in a blink: 40 agents, about 160 entities, 3 clusters."""
+    return make_hlcr(40, 4, 6, 3, 3, 0.3, random_state=11)
+
+
+@pytest.fixture(scope="session")
+def shared_data():
+    if not SHARED_DATA.is_dir():
+        pytest.skip(f"the real tables are not here: no folder {SHARED_DATA.parent.name}/{SHARED_DATA.name} beside the project")
+    return SHARED_DATA

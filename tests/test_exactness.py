@@ -1,0 +1,83 @@
+"""The samplers leave the exact posterior invariant; mutants do not."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+from enumeration import exact_posterior, labeling_index
+from mutants import mutant
+from problems import entities_from, tiny_table
+
+from fedhlcr.priors import ModelSpec
+from fedhlcr.samplers import blocked, collapsed
+from fedhlcr.streams import Stream
+
+ALPHA, BETA, SIGMA, DELTA = 1.0, 0.7, 1.0, 1.0
+SPEC = ModelSpec(noise_scale=SIGMA, coef_scale=DELTA, global_concentration=ALPHA, agent_concentration=BETA)
+SAMPLERS = {
+    "blocked": blocked.step,
+    "collapsed": collapsed.step,
+    "collapsed, the paper's prior": partial(collapsed.step, label_prior="paper"),
+}
+
+
+def problem():
+    return entities_from(*tiny_table(4, sizes=(3, 2, 1)))
+
+
+def folded(values, n_clusters):
+    """Sum what swapping the two clusters makes equal: the state space of partitions."""
+    return values[: len(values) // n_clusters] + values[::-1][: len(values) // n_clusters]
+
+
+def total_variation(entities, step, n_sweeps, seed=1, n_clusters=2):
+    """Distance of a long run from the exact posterior over partitions, and of as many independent draws."""
+    _, exact = exact_posterior(entities, n_clusters, SIGMA, DELTA, ALPHA, BETA)
+    exact = folded(exact, n_clusters)
+    stream = Stream(seed)
+    state = blocked.initial_state(entities, SPEC, n_clusters, stream)
+    visits = np.zeros(n_clusters ** len(entities))
+    for _ in range(n_sweeps):
+        state = step(entities, SPEC, state, stream)
+        visits[labeling_index(state.labels, n_clusters)] += 1
+    distance = 0.5 * np.abs(folded(visits, n_clusters) / n_sweeps - exact).sum()
+    draws = np.random.default_rng(seed).multinomial(n_sweeps, exact, size=200) / n_sweeps
+    return distance, 0.5 * np.abs(draws - exact).sum(axis=1).mean()
+
+
+@pytest.mark.parametrize("sampler", ["blocked", "collapsed"])
+def test_exact_samplers_reach_the_exact_posterior(sampler):
+    distance, floor = total_variation(problem(), SAMPLERS[sampler], 20_000)
+    assert distance < 2 * floor
+
+
+def test_the_papers_prior_does_not():
+    distance, floor = total_variation(problem(), SAMPLERS["collapsed, the paper's prior"], 20_000)
+    assert distance > 3 * floor
+
+
+@pytest.mark.parametrize(
+    ("name", "sampler"),
+    [
+        ("own label not removed", "blocked"),
+        ("counts of the wrong agent", "blocked"),
+        ("only the first opens a table", "blocked"),
+        ("own data not removed", "collapsed"),
+        ("own label kept in the collapsed sweep", "collapsed"),
+    ],
+)
+def test_mutants_are_caught(name, sampler, tmp_path):
+    with mutant(name, tmp_path):
+        distance, floor = total_variation(problem(), SAMPLERS[sampler], 20_000)
+    assert distance > 3 * floor
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sampler", ["blocked", "collapsed"])
+@pytest.mark.parametrize("seed", [5, 6])
+def test_exact_samplers_on_other_data_and_longer(sampler, seed):
+    entities = entities_from(*tiny_table(seed, sizes=(2, 2, 2), n_events=3))
+    distance, floor = total_variation(entities, SAMPLERS[sampler], 100_000, seed)
+    assert distance < 2 * floor
