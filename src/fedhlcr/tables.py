@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any, NamedTuple
 
 import narwhals as nw
 import numpy as np
+from narwhals.exceptions import DuplicateError
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_array, column_or_1d
 
@@ -78,7 +80,10 @@ def _id_column(frame: nw.DataFrame[Any] | None, argument: str, name: str) -> nw.
 
 def as_frame(X: Any) -> nw.DataFrame[Any] | None:
     """X as a narwhals frame, or None if it is no dataframe."""
-    frame = nw.from_native(X, pass_through=True, eager_only=True)
+    try:
+        frame = nw.from_native(X, pass_through=True, eager_only=True)
+    except DuplicateError as error:
+        raise ValueError(f"`X` has more than one column of the same name; rename or drop the copies. {error}") from None
     return frame if isinstance(frame, nw.DataFrame) else None
 
 
@@ -90,14 +95,11 @@ def feature_matrix(X: Any) -> FloatArray:
     frame = as_frame(X)
     if frame is not None:
         names = list(frame.columns)
-        if len(set(names)) < len(names):
-            twice = sorted({name for name in names if names.count(name) > 1})
-            raise ValueError(f"`X` has more than one column named {twice}; rename or drop the copies.")
         for name in names:
             dtype = frame.schema[name]
             if not (dtype.is_numeric() or dtype == nw.Boolean):
                 raise _not_a_number(f"column {name!r} of `X`", str(dtype))
-        X = np.column_stack([_column(frame[name]) for name in names]) if names else np.empty((len(frame), 0))
+        X = np.column_stack([_column(frame[:, c]) for c in range(len(names))]) if names else np.empty((len(frame), 0))
     else:
         names = None
         _refuse_text(X, "`X`")
@@ -124,7 +126,7 @@ def weight_vector(sample_weight: Any, n_rows: int) -> FloatArray:
     """Frequencies of the events: None is 1 for each, a single number is that number for each."""
     if sample_weight is None:
         return np.ones(n_rows)
-    if np.ndim(sample_weight) == 0:
+    if isinstance(sample_weight, Real):
         sample_weight = np.full(n_rows, sample_weight, dtype=np.float64)
     weight = np.asarray(_native_array(sample_weight))
     _refuse_text(weight, "`sample_weight`")

@@ -1,0 +1,183 @@
+"""Kernels against their readable twins, with the compiler on and off."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from problems import entities_from
+from scipy.optimize import brentq
+from scipy.stats import norm
+
+from fedhlcr.datasets import make_hlcr
+from fedhlcr.kernels import labels as kernels
+from fedhlcr.kernels import mixtures
+from fedhlcr.priors import ModelSpec, constant_coef_prior
+from fedhlcr.reference import LiteralHLCR, relabel_agents
+from fedhlcr.samplers import blocked, collapsed
+from fedhlcr.samplers.state import Globals
+from fedhlcr.streams import Stream
+
+# Counter, key → output, from the Random123 distribution's known-answer file.
+KNOWN_ANSWERS = [
+    ((0, 0, 0, 0), (0, 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
+    ((2**32 - 1,) * 4, (2**32 - 1,) * 2, (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)),
+    (
+        (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344),
+        (0xA4093822, 0x299F31D0),
+        (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1),
+    ),
+]
+
+
+@pytest.mark.parametrize(("counter", "key", "expected"), KNOWN_ANSWERS)
+def test_philox_known_answers(counter, key, expected):
+    words = [np.uint64(word) for word in (*counter, *key)]
+    assert tuple(int(word) for word in kernels.philox(*words)) == expected
+
+
+def test_keyed_uniforms_are_uniform_and_independent():
+    keys = np.arange(20_000, dtype=np.uint64)
+    draws = np.array([kernels.keyed_uniforms(np.uint64(5), key, 3, np.uint64(0)) for key in keys])
+    assert np.abs(draws.mean(axis=0) - 0.5).max() < 4 / np.sqrt(12 * len(keys))
+    assert np.abs(np.corrcoef(draws.T) - np.eye(3)).max() < 4 / np.sqrt(len(keys))
+    assert draws.min() > 0
+    assert draws.max() < 1
+
+
+def blocked_problem(n_clusters=5, seed=2, entities_per_agent=7):
+    table, _ = make_hlcr(12, entities_per_agent, 3, 2, n_clusters, 0.8, random_state=seed)
+    entities = entities_from(table.X, table.y, table.agent, table.entity)
+    rng = np.random.default_rng(seed)
+    weights = rng.dirichlet(np.ones(n_clusters))
+    hyper = blocked.initial_hyperparameters(ModelSpec(noise_scale=0.8, agent_concentration=0.9), 3)
+    given = Globals(rng.normal(size=(n_clusters, 3)), np.log(weights), hyper)
+    labels = rng.integers(n_clusters, size=len(entities)).astype(np.int32)
+    return entities, given, labels
+
+
+@pytest.mark.parametrize("n_clusters", [1, 2, 5, 9])
+@pytest.mark.parametrize("entities_per_agent", [1, 7, 150])
+def test_relabel_equals_its_readable_twin(n_clusters, entities_per_agent):
+    entities, given, labels = blocked_problem(n_clusters, 3, entities_per_agent)
+    stream = Stream(4, 1)
+    labels[:2] = -1
+    expected = relabel_agents(entities.arrays(stream), blocked.label_law(entities.layout, given, 6), labels)
+    old = np.zeros((n_clusters, entities.layout.packed_size))
+    np.add.at(old, labels[labels >= 0], entities.grams[labels >= 0])
+    new_labels, sums = blocked.relabel(entities, given, labels, 6, stream, old)
+    np.testing.assert_array_equal(new_labels, expected.labels)
+    np.testing.assert_array_equal(sums.entity_counts, expected.entity_counts)
+    np.testing.assert_array_equal(sums.table_counts, expected.table_counts)
+    np.testing.assert_allclose(sums.grams, expected.grams, rtol=1e-10, atol=1e-10)
+    assert sums.log_beta_draws == pytest.approx(expected.log_beta_draws)
+    assert sums.bernoulli_draws == expected.bernoulli_draws
+    assert sums.log_label_prior == pytest.approx(expected.log_label_prior)
+    assert sums.labels_changed == (new_labels != labels).sum()
+
+
+def test_sums_of_labels_equal_those_of_the_sweep_that_drew_them():
+    entities, given, labels = blocked_problem()
+    stream = Stream(8)
+    new_labels, sums = blocked.relabel(entities, given, np.full_like(labels, -1), 2, stream)
+    again = blocked.sums_of_labels(entities, given, new_labels, 2, stream)
+    np.testing.assert_allclose(again.grams, sums.grams, rtol=1e-12)
+    np.testing.assert_array_equal(again.table_counts, sums.table_counts)
+    assert again.log_label_prior == pytest.approx(sums.log_label_prior)
+
+
+def test_a_score_does_not_depend_on_its_place():
+    entities, given, _ = blocked_problem(7)
+    rows = given.score_rows(entities.layout)
+    whole = np.empty((len(entities), len(rows)))
+    kernels.score_chunk(entities.grams, 0, len(entities), rows, whole)
+    for first, last in ((3, 4), (5, 11), (1, len(entities))):
+        part = np.empty((last - first, len(rows)))
+        kernels.score_chunk(entities.grams, first, last, rows, part)
+        np.testing.assert_array_equal(part, whole[first:last])
+
+
+def test_exponentiate_is_the_exponential():
+    scores = np.array([[0.0, -1e-3, -5.0, -40.0], [-2000.0, -2003.0, -2000.5, -4000.0]])
+    expected = np.exp(scores - scores.max(axis=1, keepdims=True))
+    kernels.exponentiate(scores, 2, np.ones(4))
+    np.testing.assert_allclose(scores, expected, rtol=1e-12, atol=1e-300)
+
+
+def test_impossible_clusters_do_not_set_the_scale():
+    scores = np.array([[5000.0, 1.0, 0.0, 0.0]])
+    kernels.exponentiate(scores, 1, np.array([0.0, 1.0, 1.0]))
+    np.testing.assert_allclose(scores[0, 1:3], [1.0, np.exp(-1.0)], rtol=1e-12)
+
+
+def test_collapsed_sweep_equals_the_papers_algorithm_written_literally():
+    table, truth = make_hlcr(8, 4, 4, 2, 3, 0.6, random_state=5)
+    entities = entities_from(table.X, table.y, table.agent, table.entity)
+    spec = ModelSpec(noise_scale=0.6, coef_scale=1.2, global_concentration=2.0, agent_concentration=0.7)
+    stream = Stream(2)
+    state = blocked.state_from_labels(entities, spec, truth.labels[::-1], 3, stream)
+    starts = np.searchsorted(table.agent * 1000 + table.entity, np.unique(table.agent * 1000 + table.entity))
+    design = np.column_stack([np.ones(len(table)), table.X])
+    literal = LiteralHLCR(
+        np.split(design, starts[1:]),
+        np.split(table.y, starts[1:]),
+        entities.index.agent_of,
+        state.labels.copy(),
+        3,
+        0.6,
+        constant_coef_prior(1.2, 3),
+        2.0,
+        0.7,
+    )
+    arrays = entities.arrays(stream)
+    for round_number in range(1, 4):
+        streams = arrays.agent_streams[entities.index.agent_of]
+        uniforms = np.array(
+            [
+                kernels.keyed_uniforms(own, key, round_number, np.uint64(0))[0]
+                for own, key in zip(streams, arrays.entity_keys, strict=True)
+            ]
+        )
+        literal.sweep(uniforms)
+        state = collapsed.step(entities, spec, state, stream, label_prior="paper")
+        np.testing.assert_array_equal(state.labels, literal.labels)
+
+
+def test_mixture_moments_and_quantiles(rng):
+    coef, scales = rng.normal(size=(6, 2)), rng.uniform(0.1, 2, 6)
+    weights = rng.dirichlet(np.ones(6), size=3)
+    weights[0, 2:] = 0.0
+    weights /= weights.sum(axis=1, keepdims=True)
+    design, profile = rng.normal(size=(5, 2)), np.array([0, 1, 2, 2, 0])
+    levels = np.array([0.001, 0.05, 0.5, 0.95])
+    mean, std, quantiles = np.empty(5), np.empty(5), np.empty((5, 4))
+    mixture = mixtures.Mixture(weights, coef, scales)
+    mixtures.mixture_rows(mixture, design, profile, levels, norm.ppf(levels), mean, std, quantiles, 0, 5)
+    for r in range(5):
+        w, centre = weights[profile[r]], coef @ design[r]
+        assert mean[r] == pytest.approx(w @ centre)
+        assert std[r] ** 2 == pytest.approx(w @ (scales**2 + centre**2) - (w @ centre) ** 2)
+        for q, level in enumerate(levels):
+            exact = brentq(lambda x, w=w, c=centre, p=level: w @ norm.cdf(x, c, scales) - p, -50, 50, xtol=1e-12)
+            assert quantiles[r, q] == pytest.approx(exact, abs=1e-7)
+
+
+def test_without_the_compiler():
+    """The same tests on the kernels as plain Python."""
+    if os.environ.get("NUMBA_DISABLE_JIT"):
+        pytest.skip("this is that run")
+    chosen = "relabel_equals and 1-2 or exponentiate or philox_known or place or literally or quantiles"
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", __file__, "-k", chosen],
+        env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
+        cwd=Path(__file__).parents[1],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout[-3000:]
+    assert " passed" in run.stdout

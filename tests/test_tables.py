@@ -1,0 +1,244 @@
+"""Everything users may pass, and every refusal: it names the argument and the cure, and shows no value."""
+
+from __future__ import annotations
+
+import datetime
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from fedhlcr import HLCRRegressor
+from fedhlcr.hierarchy import build_hierarchy
+from fedhlcr.tables import canonical_text, natural_key, read_ids, take_apart
+
+SECRET = 987654.25
+
+
+def table(n=24):
+    rng = np.random.default_rng(0)
+    return {
+        "hospital": np.repeat(["a", "b"], n // 2),
+        "patient": np.tile(np.repeat([1, 2, 3], 2), n // 6),
+        "dose": rng.normal(size=n),
+        "age": rng.normal(size=n),
+    }, rng.normal(size=n)
+
+
+def fit(X, y, **kwargs):
+    return HLCRRegressor(n_sweeps=4, max_clusters=2).fit(X, y, **kwargs)
+
+
+FRAMES = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "pyarrow": pa.table}
+
+
+@pytest.mark.parametrize("library", FRAMES)
+def test_frames_of_every_library_fit_alike(library):
+    columns, y = table()
+    X = np.column_stack([columns["dose"], columns["age"]])
+    by_array = fit(X, y, agent=columns["hospital"], entity=columns["patient"])
+    frame = FRAMES[library](columns)
+    by_name = fit(frame, y, agent="hospital", entity="patient")
+    assert list(by_name.feature_names_in_) == ["dose", "age"]
+    assert (by_name.agent_column_, by_name.entity_column_) == ("hospital", "patient")
+    np.testing.assert_array_equal(by_name.coef_, by_array.coef_)
+    # the columns are found again
+    np.testing.assert_array_equal(by_name.predict(frame), by_array.predict(X, columns["hospital"], columns["patient"]))
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_series_are_ids_and_targets(library):
+    columns, y = table()
+    series = pd.Series if library == "pandas" else pl.Series
+    X = np.column_stack([columns["dose"], columns["age"]])
+    by_series = fit(X, series(y), agent=series(columns["hospital"]), entity=series(columns["patient"]))
+    by_array = fit(X, y, agent=columns["hospital"], entity=columns["patient"])
+    np.testing.assert_array_equal(by_series.coef_, by_array.coef_)
+
+
+def test_a_remembered_column_that_is_missing_is_warned_of():
+    columns, y = table()
+    frame = pd.DataFrame(columns)
+    model = fit(frame, y, agent="hospital", entity="patient")
+    with pytest.warns(UserWarning, match="no column 'patient', which `fit` took as entity"):
+        new_entities = model.predict(frame.drop(columns="patient"))
+    np.testing.assert_allclose(new_entities, model.predict(frame, entity=np.full(len(y), "nobody")))
+
+
+def test_id_columns_are_no_features_even_beside_arrays_of_ids():
+    columns, y = table()
+    frame = pd.DataFrame(columns)
+    model = fit(frame, y, agent="hospital", entity="patient")
+    by_array = model.predict(frame, agent=columns["hospital"], entity=columns["patient"])
+    np.testing.assert_array_equal(by_array, model.predict(frame))
+
+
+REFUSALS = {
+    "length of y": (lambda X, y, ids: fit(X, y[:-2], **ids), "`y` has 22 rows but `X` has 24"),
+    "length of agent": (
+        lambda X, y, ids: fit(X, y, agent=ids["agent"][:-1]),
+        "`agent` has 23 rows but `X` has 24; pass one agent id",
+    ),
+    "length of entity": (lambda X, y, ids: fit(X, y, entity=ids["entity"][:-1]), "`entity` has 23 rows but `X` has 24"),
+    "length of weights": (lambda X, y, ids: fit(X, y, sample_weight=np.ones(3)), "`sample_weight` has 3 rows"),
+    "NaN in X": (
+        lambda X, y, ids: fit(np.where(X == X[3, 1], np.nan, X), y),
+        r"`X` has 1 NaN or infinite values in 24 rows \(1 in column 1\)",
+    ),
+    "infinity in y": (lambda X, y, ids: fit(X, np.where(y == y[2], np.inf, y)), "`y` has 1 NaN or infinite values"),
+    "no y": (lambda X, y, ids: fit(X, None), "requires y to be passed"),
+    "empty": (lambda X, y, ids: fit(X[:0], y[:0]), "`X` is empty"),
+    "no columns": (lambda X, y, ids: fit(X[:, :0], y), r"0 feature\(s\)"),
+    "missing agent ids": (
+        lambda X, y, ids: fit(X, y, agent=[None, *ids["agent"][1:]], entity=ids["entity"]),
+        "`agent` has 1 missing ids among 24 rows",
+    ),
+    "missing entity ids": (
+        lambda X, y, ids: fit(X, y, agent=ids["agent"], entity=np.r_[np.nan, np.nan, ids["entity"][2:]]),
+        "`entity` has 2 missing ids",
+    ),
+    "matrix of ids": (lambda X, y, ids: fit(X, y, entity=X), "`entity` must be one entity id per event row"),
+    "name for an array": (lambda X, y, ids: fit(X, y, agent="hospital"), "`X` is an array without column names"),
+    "no such column": (
+        lambda X, y, ids: fit(pd.DataFrame(X, columns=["u", "v"]), y, agent="w"),
+        r"no such column; its columns are \['u', 'v'\]",
+    ),
+    "negative weights": (lambda X, y, ids: fit(X, y, sample_weight=-np.ones(24)), "must not be negative, but 24"),
+    "no weight": (lambda X, y, ids: fit(X, y, sample_weight=np.zeros(24)), "zero for every event"),
+    "twice the column": (
+        lambda X, y, ids: fit(pd.DataFrame(np.c_[X, X[:, 0]], columns=["u", "v", "u"]), y),
+        "more than one column of the same name",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_refusals(case):
+    columns, y = table()
+    X = np.column_stack([columns["dose"], columns["age"]])
+    action, message = REFUSALS[case]
+    with pytest.raises(ValueError, match=message):
+        action(X, y, {"agent": columns["hospital"], "entity": columns["patient"]})
+
+
+@pytest.mark.parametrize("library", FRAMES)
+def test_text_columns_are_named_with_the_cure(library):
+    columns, y = table()
+    frame = FRAMES[library]({**columns, "ward": ["west"] * len(y)})
+    with pytest.raises(ValueError, match=r"column 'ward' of `X` must hold numbers.*[oO]ne-?[hH]ot") as refusal:
+        fit(frame, y, agent="hospital", entity="patient")
+    assert "west" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("library", FRAMES)
+def test_missing_values_are_counted_by_column(library):
+    columns, y = table()
+    dose = [None if i < 3 else float(v) for i, v in enumerate(columns["dose"])]
+    frame = FRAMES[library]({**columns, "dose": dose})
+    with pytest.raises(ValueError, match=r"3 NaN or infinite values in 24 rows \(3 in 'dose'\)"):
+        fit(frame, y, agent="hospital", entity="patient")
+
+
+@pytest.mark.parametrize("bad", ["private", SECRET])
+def test_messages_show_no_values(bad):
+    columns, y = table()
+    X = np.column_stack([columns["dose"], columns["age"]]).astype(object)
+    X[0, 0] = bad if isinstance(bad, str) else np.inf
+    X[1, 1] = SECRET
+    with pytest.raises(ValueError, match="X") as refusal:
+        fit(X, y)
+    assert str(bad) not in str(refusal.value)
+    assert str(SECRET) not in str(refusal.value)
+    with pytest.raises(ValueError, match="y") as refusal:
+        fit(np.ones((3, 1)), np.array([1.0, 2.0, bad if isinstance(bad, str) else np.nan], dtype=object))
+    assert str(bad) not in str(refusal.value)
+
+
+def test_constant_and_collinear_columns_are_fine():
+    columns, y = table()
+    X = np.column_stack([columns["dose"], 2 * columns["dose"], np.full(len(y), 7.0)])
+    assert np.isfinite(fit(X, y, agent=columns["hospital"], entity=columns["patient"]).predict(X)).all()
+
+
+ID_COLUMNS = {
+    "integers": [3, 1, 3, 2],
+    "texts": ["b", "a", "b", "c"],
+    "floats": [1.5, 0.5, 1.5, 2.5],
+    "booleans": [True, False, True, True],
+    "bytes": [b"x", b"y", b"x", b"z"],
+    "dates": [datetime.date(2024, 1, d) for d in (2, 1, 2, 3)],
+    "numpy dates": np.array(["2024-01-02", "2024-01-01", "2024-01-02", "2024-01-03"], dtype="datetime64[D]"),
+    "mixed": ["a", 1, "a", (1, 2)],
+    "tuples": [(1, 2), (1, 3), (1, 2), (4,)],
+    "categories": pd.Series(["b", "a", "b", "c"], dtype="category"),
+    "nullable integers": pd.Series([3, 1, 3, 2], dtype="Int64"),
+}
+
+
+@pytest.mark.parametrize("kind", ID_COLUMNS)
+def test_ids_of_any_type(kind):
+    ids = read_ids(_column(ID_COLUMNS[kind]), "agent", 4)
+    assert ids.codes[0] == ids.codes[2] != ids.codes[1]
+    assert len(ids.texts) == len(set(ids.codes.tolist()))
+
+
+def _column(values):
+    if isinstance(values, list) and any(isinstance(v, tuple) for v in values):
+        column = np.empty(len(values), dtype=object)
+        column[:] = values
+        return column
+    return values
+
+
+@pytest.mark.parametrize("missing", [[None, "a"], [np.nan, 1.0], pd.Series([pd.NA, 1], dtype="Int64"),
+                                     np.array(["NaT", "2024-01-01"], dtype="datetime64[D]"), [None, (1, 2)]])  # fmt: skip
+def test_missing_ids_of_any_type(missing):
+    with pytest.raises(ValueError, match="1 missing ids among 2 rows"):
+        read_ids(_column(missing), "agent", 2)
+
+
+def test_canonical_text_is_one_for_all_number_types():
+    assert {canonical_text(v) for v in (7, np.int8(7), 7.0, np.float32(7), "7")} == {"7"}
+    assert sorted(["10", "9", "b", "a10", "-3", "07"], key=natural_key) == ["-3", "9", "10", "07", "a10", "b"]
+
+
+def test_pairs_count_not_entity_ids():
+    X, y = np.arange(6.0)[:, None], np.arange(6.0)
+    hierarchy = build_hierarchy(X, y, np.ones(6), ["u", "v", "u", "v", "u", "u"], [2, 2, 10, 2, 2, 10])
+    assert hierarchy.index.n_entities == 3
+    # agents and entities in natural order, events of an entity in the order they came
+    assert list(zip(hierarchy.index.agent_of, hierarchy.index.entity_ids, strict=True)) == [(0, 2), (0, 10), (1, 2)]
+    assert hierarchy.X[:, 0].tolist() == [0, 4, 2, 5, 1, 3]
+    assert hierarchy.event_start.tolist() == [0, 2, 4, 6]
+
+
+def test_rows_of_weight_zero_are_left_out():
+    X, y = np.arange(4.0)[:, None], np.arange(4.0)
+    hierarchy = build_hierarchy(X, y, np.array([1.0, 0.0, 2.0, 1.0]), None, ["a", "b", "a", "c"])
+    assert hierarchy.index.n_entities == 2
+    assert hierarchy.weight.tolist() == [1.0, 2.0, 1.0]
+
+
+def test_take_apart_leaves_a_plain_table_alone():
+    X = np.eye(3)
+    assert take_apart(X).features is X
+
+
+def test_find_knows_pairs_and_strangers():
+    X, y = np.zeros((3, 1)), np.zeros(3)
+    index = build_hierarchy(X, y, np.ones(3), ["u", "u", "v"], [1, 2, 2]).index
+    agents = index.find_agents(read_ids(["v", "u", "w", "v"], "agent", 4))
+    assert agents.tolist() == [1, 0, -1, 1]
+    assert index.find_entities(agents, read_ids([2, 2, 2, 1], "entity", 4)).tolist() == [2, 1, -1, -1]
+
+
+def test_union_keeps_both_and_says_where():
+    X, y = np.zeros((3, 1)), np.zeros(3)
+    a = build_hierarchy(X, y, np.ones(3), ["u", "u", "w"], [1, 3, 1]).index
+    b = build_hierarchy(X, y, np.ones(3), ["u", "v", "w"], [2, 1, 1]).index
+    both, of_a, of_b = a.union(b)
+    names = list(zip(both.agent_ids[both.agent_of], both.entity_ids, strict=True))
+    assert names == [("u", 1), ("u", 2), ("u", 3), ("v", 1), ("w", 1)]
+    assert (of_a.tolist(), of_b.tolist()) == ([0, 2, 4], [1, 3, 4])
