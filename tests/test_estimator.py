@@ -1,0 +1,340 @@
+"""HLCRRegressor as a user meets it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+from sklearn.exceptions import NotFittedError
+from sklearn.metrics import adjusted_rand_score
+
+from fedhlcr import (
+    ConvergenceWarning,
+    FitInterruptedWarning,
+    HLCRRegressor,
+    describe_clusters,
+    hold_out_events,
+)
+from fedhlcr.datasets import make_hlcr
+
+
+@pytest.fixture(scope="module")
+def split(small):
+    table, truth = small
+    train, test = hold_out_events(table.agent, table.entity)
+    return table[train], table[test], truth
+
+
+@pytest.fixture(scope="module")
+def model(split):
+    train, _, _ = split
+    return HLCRRegressor().fit(train.X, train.y, agent=train.agent, entity=train.entity)
+
+
+def ids(table):
+    return {"agent": table.agent, "entity": table.entity}
+
+
+def mse(a, b):
+    return ((a - b) ** 2).mean()
+
+
+def test_recovers_the_truth(model, split):
+    *_, truth = split
+    assert model.n_clusters_ == len(np.unique(truth.labels))
+    assert adjusted_rand_score(truth.labels, model.labels_) > 0.9
+    # the true coefficients in the order of the reported clusters
+    matched = [np.bincount(truth.labels[model.labels_ == k]).argmax() for k in range(model.n_clusters_)]
+    np.testing.assert_allclose(model.coef_, truth.coef[matched], atol=0.15)
+    np.testing.assert_allclose(model.intercept_, truth.intercept[matched], atol=0.15)
+    assert model.noise_scale_ == pytest.approx(0.3, rel=0.1)
+
+
+def test_predicts_known_entities_near_the_oracle(model, split):
+    _, test, truth = split
+    assert mse(model.predict(test.X, **ids(test)), test.y) < 1.5 * truth.noise_scale**2
+
+
+def test_fitted_attributes_fit_together(model, split):
+    train, *_ = split
+    n_agents, n_entities = len(np.unique(train.agent)), len(model.labels_)
+    assert model.coef_.shape == (model.n_clusters_, 3)
+    assert model.intercept_.shape == model.cluster_weights_.shape == (model.n_clusters_,)
+    assert model.agent_weights_.shape == (n_agents, model.n_clusters_)
+    assert len(model.pair_ids_) == n_entities
+    assert (np.diff(model.cluster_weights_) <= 0).all()
+    np.testing.assert_allclose(model.cluster_weights_.sum(), 1.0)
+    np.testing.assert_allclose(model.agent_weights_.sum(axis=1), 1.0)
+    assert model.trace_["kept"].sum() == len(model.posterior_.draws) == 100
+    assert model.trace_["noise_scale"][-1] == pytest.approx(0.3, rel=0.2)
+    assert list(model.agent_ids_) == sorted(set(train.agent.tolist()))
+
+
+def test_uncertainty_grows_from_known_to_new(model, split):
+    _, test, _ = split
+    cases = {"known": ids(test), "new entity": {"agent": test.agent}, "new agent": {}}
+    widths, coverages, stds = {}, {}, {}
+    for name, given in cases.items():
+        lower, upper = model.predict_interval(test.X, **given)
+        widths[name] = (upper - lower).mean()
+        coverages[name] = ((lower <= test.y) & (test.y <= upper)).mean()
+        stds[name] = model.predict(test.X, **given, return_std=True)[1].mean()
+    assert widths["known"] < widths["new entity"] < widths["new agent"]
+    assert stds["known"] < stds["new entity"] < stds["new agent"]
+    assert min(coverages.values()) > 0.8
+
+
+def test_strangers_are_new(model, split):
+    _, test, _ = split
+    nobody = np.full(len(test), "nobody")
+    np.testing.assert_array_equal(model.predict(test.X, agent=test.agent, entity=nobody), model.predict(test.X, agent=test.agent))
+    np.testing.assert_array_equal(model.predict(test.X, agent=nobody, entity=test.entity), model.predict(test.X))
+    # a new agent is predicted by the clusters' weights
+    expected = model.intercept_ + test.X @ model.coef_.T
+    np.testing.assert_allclose(model.predict(test.X), expected @ model.cluster_weights_, atol=0.05)
+
+
+def test_intervals_are_quantiles_of_the_mixture(model, split):
+    """Where two clusters are far apart the distribution has two humps: mean ± z·std would be wrong."""
+    _, test, _ = split
+    lower, upper = model.predict_interval(test.X, level=0.5)
+    mean, std = model.predict(test.X, return_std=True)
+    assert np.abs((lower + upper) / 2 - mean).max() > 0.1 * std.max()
+    wider = model.predict_interval(test.X, level=0.99)
+    assert (wider[0] < lower).all()
+    assert (wider[1] > upper).all()
+
+
+@pytest.mark.parametrize("level", [0.0, 1.0, 90])
+def test_a_level_is_a_probability(model, split, level):
+    with pytest.raises(ValueError, match="`level` must lie between 0 and 1"):
+        model.predict_interval(split[1].X, level=level)
+
+
+def test_responsibilities(model):
+    agent, entity = model.pair_ids_[5]
+    one = model.responsibilities(agent, entity)
+    assert one.shape == (model.n_clusters_,)
+    assert one.argmax() == model.labels_[5]
+    many = model.responsibilities([agent, agent, "new"], [entity, "new", entity])
+    np.testing.assert_allclose(many[0], one)
+    np.testing.assert_allclose(many.sum(axis=1), 1.0)
+    np.testing.assert_allclose(many[2], model.cluster_weights_)
+    position = list(model.agent_ids_).index(agent)
+    np.testing.assert_allclose(many[1], model.agent_weights_[position])
+    np.testing.assert_allclose(model.responsibilities(agent), many[1])
+
+
+def test_adapt_learns_new_agents_without_refitting(model, split):
+    train, test, truth = split
+    new_train = {"agent": [f"new {a}" for a in train.agent], "entity": train.entity}
+    new_test = {"agent": [f"new {a}" for a in test.agent], "entity": test.entity}
+    adapted = model.adapt(train.X, train.y, **new_train)
+    before, after = (m.score(test.X, test.y, **new_test) for m in (model, adapted))
+    assert after > before + 0.2
+    assert after == pytest.approx(model.score(test.X, test.y, **ids(test)), abs=0.01)
+    # this model stays as it was, and old agents see no difference
+    np.testing.assert_array_equal(adapted.predict(test.X, **ids(test)), model.predict(test.X, **ids(test)))
+    assert len(adapted.labels_) == 2 * len(model.labels_)
+    np.testing.assert_array_equal(adapted.posterior_.draws.coef, model.posterior_.draws.coef)
+
+
+def test_adapting_in_two_parts_is_adapting_at_once(split):
+    train, test, _ = split
+    model = HLCRRegressor(n_sweeps=60).fit(train.X[:500], train.y[:500], **ids(train[:500]))
+    at_once = model.adapt(test.X, test.y, **ids(test))
+    first, second = test[: len(test) // 2], test[len(test) // 2 :]
+    in_parts = model.adapt(first.X, first.y, **ids(first)).adapt(second.X, second.y, **ids(second))
+    grams = [m.posterior_.memory.entities.grams for m in (at_once, in_parts)]
+    np.testing.assert_allclose(*grams, rtol=1e-10, atol=1e-10)
+    predictions = [m.predict(train.X, **ids(train)) for m in (at_once, in_parts)]
+    assert mse(*predictions) < 0.01 * predictions[0].var()
+
+
+def test_adapt_needs_entities(model, split):
+    _, test, _ = split
+    with pytest.raises(ValueError, match="`entity` is missing"):
+        model.adapt(test.X, test.y, agent=test.agent)
+    with pytest.raises(ValueError, match="`agent` is missing and the model has several agents"):
+        model.adapt(test.X, test.y, entity=test.entity)
+
+
+def test_a_sole_agent_is_the_default(split):
+    train, test, _ = split
+    pairs = [f"{a}/{e}" for a, e in zip(train.agent, train.entity, strict=True)]
+    model = HLCRRegressor(n_sweeps=40).fit(train.X, train.y, agent=["only"] * len(train), entity=pairs)
+    np.testing.assert_array_equal(
+        model.predict(train.X, entity=pairs), model.predict(train.X, agent=["only"] * len(train), entity=pairs)
+    )
+    np.testing.assert_array_equal(model.predict(test.X), model.predict(test.X, agent=["only"] * len(test)))
+
+
+def test_a_fixed_number_of_clusters_is_kept(split):
+    train, *_ = split
+    model = HLCRRegressor(n_clusters=5, n_sweeps=60).fit(train.X, train.y, **ids(train))
+    assert model.n_clusters_ == len(model.coef_) == 5
+
+
+def test_more_clusters_than_entities():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(6, 2)), rng.normal(size=6)
+    model = HLCRRegressor(n_clusters=4, n_sweeps=20).fit(X, y, entity=[1, 1, 1, 2, 2, 2])
+    assert model.coef_.shape == (4, 2)
+    assert np.isfinite(model.predict(X)).all()
+
+
+def test_one_event_is_enough():
+    model = HLCRRegressor(n_sweeps=10).fit([[1.0, 2.0]], [3.0], agent=["a"], entity=["b"])
+    assert np.isfinite(model.predict([[1.0, 2.0]], agent=["a"], entity=["b"])).all()
+
+
+def test_hyperparameters_can_be_fixed(split):
+    train, *_ = split
+    model = HLCRRegressor(
+        noise_scale=0.7, coef_scale=2.0, global_concentration=3.0, agent_concentration=0.5, n_sweeps=20
+    ).fit(train.X, train.y, **ids(train))
+    assert model.noise_scale_ == pytest.approx(0.7)
+    np.testing.assert_allclose(model.trace_["noise_scale"], 0.7)
+    assert (model.global_concentration_, model.agent_concentration_) == (3.0, 0.5)
+
+
+@pytest.mark.parametrize("params", [{"sampler": "collapsed"}, {"sampler": "collapsed", "label_prior": "paper"},
+                                    {"coef_prior": "zero_mean"}, {"standardize": False}])  # fmt: skip
+def test_every_way_of_fitting_finds_the_clusters(split, params):
+    train, test, truth = split
+    model = HLCRRegressor(n_sweeps=80, **params).fit(train.X, train.y, **ids(train))
+    assert mse(model.predict(test.X, **ids(test)), test.y) < 1.5 * truth.noise_scale**2
+
+
+def test_without_intercept():
+    rng = np.random.default_rng(3)
+    table, truth = make_hlcr(40, 4, 6, 3, 3, 0.3, random_state=11)
+    y = (truth.coef[truth.event_labels] * table.X).sum(axis=1) + 0.3 * rng.standard_normal(len(table))
+    model = HLCRRegressor(fit_intercept=False, n_sweeps=80).fit(table.X, y, **ids(table))
+    np.testing.assert_array_equal(model.intercept_, 0.0)
+    np.testing.assert_allclose(model.predict(np.zeros((2, 3))), 0.0, atol=1e-12)
+    assert mse(model.predict(table.X, **ids(table)), y) < 1.2 * 0.09
+
+
+def test_units_do_not_matter(split):
+    """Rescaled columns and target give the same model in other units."""
+    train, test, _ = split
+    factors, y_factor = np.array([1024.0, 2.0**-10, 8.0]), 64.0
+    plain = HLCRRegressor(n_sweeps=40).fit(train.X, train.y, **ids(train))
+    scaled = HLCRRegressor(n_sweeps=40).fit(train.X * factors, train.y * y_factor, **ids(train))
+    np.testing.assert_allclose(scaled.coef_ * factors / y_factor, plain.coef_, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(
+        scaled.predict(test.X * factors, **ids(test)) / y_factor, plain.predict(test.X, **ids(test)), rtol=1e-8
+    )
+    assert scaled.noise_scale_ == pytest.approx(y_factor * plain.noise_scale_)
+
+
+def test_integer_weights_repeat_events(split):
+    """A weight of 2 is the event seen twice, in the same entity."""
+    train, *_ = split
+    weight = np.arange(len(train)) % 3 + 1
+    repeated = train[np.repeat(np.arange(len(train)), weight)]
+    by_weight = HLCRRegressor(n_sweeps=40).fit(train.X, train.y, **ids(train), sample_weight=weight)
+    by_rows = HLCRRegressor(n_sweeps=40).fit(repeated.X, repeated.y, **ids(repeated))
+    np.testing.assert_allclose(by_weight.coef_, by_rows.coef_, rtol=1e-6)
+
+
+def test_events_without_weight_do_not_count(split):
+    train, *_ = split
+    weight = (np.arange(len(train)) % 4 > 0).astype(float)
+    kept = train[weight > 0]
+    by_weight = HLCRRegressor(n_sweeps=40).fit(train.X, train.y, **ids(train), sample_weight=weight)
+    by_rows = HLCRRegressor(n_sweeps=40).fit(kept.X, kept.y, **ids(kept))
+    np.testing.assert_array_equal(by_weight.coef_, by_rows.coef_)
+
+
+def test_several_chains_agree_on_easy_data(split):
+    train, *_ = split
+    model = HLCRRegressor(n_chains=3).fit(train.X, train.y, **ids(train))
+    assert len(model.posterior_.draws) == 300
+    assert [d.quantity for d in model.diagnostics_] == ["log joint", "noise scale", "predictions"]
+    assert all(0.95 < d.r_hat < 1.1 for d in model.diagnostics_)
+    assert all(d.effective_size > 50 for d in model.diagnostics_)
+
+
+def test_disagreement_is_told_with_the_cure(split):
+    train, *_ = split
+    with pytest.warns(ConvergenceWarning, match=r"chains disagree.*n_sweeps=24"):
+        HLCRRegressor(n_chains=3, n_sweeps=12).fit(train.X, train.y, **ids(train))
+
+
+def test_summary_reads_well(model):
+    summary = model.summary()
+    text = str(summary)
+    assert f"{model.n_clusters_} (found)" in text
+    assert "40 agents" in text
+    lines = text.splitlines()
+    assert len({len(line) for line in lines if line.endswith(tuple("0123456789"))  and line.startswith("  ")}) <= 1
+    html = summary._repr_html_()
+    assert html.count("<tr>") == len(summary.facts) + 1 + model.n_clusters_
+    sentences = describe_clusters(model, "the cost")
+    assert len(sentences) == model.n_clusters_
+    assert "of entities: the cost is" in sentences[0]
+
+
+def test_unfitted_models_say_so():
+    with pytest.raises(NotFittedError):
+        HLCRRegressor().predict([[1.0]])
+    with pytest.raises(NotFittedError):
+        HLCRRegressor().summary()
+
+
+def test_progress_is_shown_when_asked_for(split, capsys):
+    train, *_ = split
+    HLCRRegressor(n_sweeps=5).fit(train.X, train.y, **ids(train))
+    assert capsys.readouterr().err == ""
+    HLCRRegressor(n_sweeps=5, verbose=True).fit(train.X, train.y, **ids(train))
+    assert "5/5" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("seconds", [0.3, 1.0])
+def test_ctrl_c_keeps_what_has_been_sampled(seconds):
+    table, _ = make_hlcr(100, 6, 5, 3, 4, 0.5, random_state=2)
+    HLCRRegressor(n_sweeps=20).fit(table.X, table.y, **ids(table))
+    model = HLCRRegressor(n_sweeps=100_000)
+    timer = threading.Timer(seconds, lambda: os.kill(os.getpid(), signal.SIGINT))
+    timer.start()
+    try:
+        with pytest.warns(FitInterruptedWarning, match="interrupted after"):
+            model.fit(table.X, table.y, **ids(table))
+    finally:
+        timer.cancel()
+    assert 0 < len(model.trace_) < 100_000
+    assert model.score(table.X, table.y, **ids(table)) > 0.5
+    assert np.isfinite(model.predict_interval(table.X, **ids(table))).all()
+
+
+def test_importing_is_light():
+    code = (
+        "import sys, fedhlcr, fedhlcr.datasets;"
+        "heavy = {'flwr', 'ray', 'torch', 'matplotlib', 'tqdm'} & set(sys.modules);"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_large_predictions_are_cut_into_pieces(model, split, monkeypatch):
+    _, test, _ = split
+    whole = model.predict_interval(test.X, **ids(test))
+    monkeypatch.setattr("fedhlcr.posterior.WEIGHTS_AT_ONCE", 4000)
+    np.testing.assert_array_equal(model.predict_interval(test.X, **ids(test)), whole)
+
+
+def test_time_is_spent_on_threads_only_while_fitting(split):
+    """No thread of ours spins when nothing is to be done."""
+    train, *_ = split
+    HLCRRegressor(n_sweeps=5, n_threads=2).fit(train.X, train.y, **ids(train))
+    before = time.process_time()
+    time.sleep(0.3)
+    assert time.process_time() - before < 0.2
