@@ -28,5 +28,7 @@ def small():
 @pytest.fixture(scope="session")
 def shared_data():
     if not SHARED_DATA.is_dir():
-        pytest.skip(f"the real tables are not here: no folder {SHARED_DATA.parent.name}/{SHARED_DATA.name} beside the project")
+        pytest.skip(
+            f"the real tables are not here: no folder {SHARED_DATA.parent.name}/{SHARED_DATA.name} beside the project"
+        )
     return SHARED_DATA

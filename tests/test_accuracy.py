@@ -12,8 +12,8 @@ from fedhlcr.baselines import GroupedRidge
 from fedhlcr.datasets import load_flights, make_hlcr
 from fedhlcr.datasets.hierarchical import HierarchicalData
 from fedhlcr.gram import Standardization
-from fedhlcr.posterior import AgentMemory, Draws, Posterior, Profiles
 from fedhlcr.hierarchy import row_agents, row_entities
+from fedhlcr.posterior import AgentMemory, Draws, Posterior, Profiles
 from fedhlcr.priors import ModelSpec
 from fedhlcr.samplers import blocked, collapsed
 from fedhlcr.streams import Stream
@@ -45,9 +45,7 @@ def limit_mse(train, test, truth, n_clusters, n_sweeps=400, burn_in=50):
             kept.append(state)
     n_columns = train.X.shape[1] + 1
     raw = Standardization(np.zeros(n_columns), np.ones(n_columns))
-    posterior = Posterior(
-        entities.layout, raw, Draws.from_states([kept]), AgentMemory.from_states(entities, [kept])
-    )
+    posterior = Posterior(entities.layout, raw, Draws.from_states([kept]), AgentMemory.from_states(entities, [kept]))
     agents = entities.index.find_agents(row_agents(test.agent, len(test)))
     pairs = entities.index.find_entities(agents, row_entities(test.entity, len(test)))
     return ((posterior.predict(test.X, Profiles.of(agents, pairs)).mean - test.y) ** 2).mean()
@@ -118,7 +116,9 @@ def test_intervals_cover_what_they_say(name):
 
 def ridge_scores(train, test):
     return [
-        GroupedRidge(level).fit(train.X, train.y, train.agent, train.entity).score(test.X, test.y, test.agent, test.entity)
+        GroupedRidge(level)
+        .fit(train.X, train.y, train.agent, train.entity)
+        .score(test.X, test.y, test.agent, test.entity)
         for level in ("all", "agent")
     ]
 

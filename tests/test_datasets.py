@@ -75,15 +75,17 @@ def test_grouped_ridge_by_level():
     X = rng.normal(size=(120, 2))
     slope = 1.0 + 2 * agent + 4 * entity
     y = slope * X[:, 0] + 0.1 * rng.normal(size=120)
-    scores = {level: GroupedRidge(level).fit(X, y, agent, entity).score(X, y, agent, entity) for level in ("all", "agent", "entity")}
+    scores = {
+        level: GroupedRidge(level).fit(X, y, agent, entity).score(X, y, agent, entity)
+        for level in ("all", "agent", "entity")
+    }
     assert scores["all"] < scores["agent"] < 0.95 < scores["entity"]
     # what was not seen falls back
     model = GroupedRidge("entity").fit(X, y, agent, entity)
     np.testing.assert_array_equal(
-        model.predict(X, agent, np.full(120, 9)), GroupedRidge("agent").fit(X, y, agent, entity).predict(X, agent, entity)
+        model.predict(X, agent, np.full(120, 9)),
+        GroupedRidge("agent").fit(X, y, agent, entity).predict(X, agent, entity),
     )
-    np.testing.assert_array_equal(
-        model.predict(X, np.full(120, 9), entity), GroupedRidge("all").fit(X, y).predict(X)
-    )
+    np.testing.assert_array_equal(model.predict(X, np.full(120, 9), entity), GroupedRidge("all").fit(X, y).predict(X))
     with pytest.raises(ValueError, match="`level` must be"):
         GroupedRidge("school").fit(X, y)

@@ -93,7 +93,9 @@ def test_uncertainty_grows_from_known_to_new(model, split):
 def test_strangers_are_new(model, split):
     _, test, _ = split
     nobody = np.full(len(test), "nobody")
-    np.testing.assert_array_equal(model.predict(test.X, agent=test.agent, entity=nobody), model.predict(test.X, agent=test.agent))
+    np.testing.assert_array_equal(
+        model.predict(test.X, agent=test.agent, entity=nobody), model.predict(test.X, agent=test.agent)
+    )
     np.testing.assert_array_equal(model.predict(test.X, agent=nobody, entity=test.entity), model.predict(test.X))
     # a new agent is predicted by the clusters' weights
     expected = model.intercept_ + test.X @ model.coef_.T
@@ -132,7 +134,7 @@ def test_responsibilities(model):
 
 
 def test_adapt_learns_new_agents_without_refitting(model, split):
-    train, test, truth = split
+    train, test, _ = split
     new_train = {"agent": [f"new {a}" for a in train.agent], "entity": train.entity}
     new_test = {"agent": [f"new {a}" for a in test.agent], "entity": test.entity}
     adapted = model.adapt(train.X, train.y, **new_train)
@@ -275,7 +277,7 @@ def test_summary_reads_well(model):
     assert f"{model.n_clusters_} (found)" in text
     assert "40 agents" in text
     lines = text.splitlines()
-    assert len({len(line) for line in lines if line.endswith(tuple("0123456789"))  and line.startswith("  ")}) <= 1
+    assert len({len(line) for line in lines if line.endswith(tuple("0123456789")) and line.startswith("  ")}) <= 1
     html = summary._repr_html_()
     assert html.count("<tr>") == len(summary.facts) + 1 + model.n_clusters_
     sentences = describe_clusters(model, "the cost")

@@ -32,7 +32,9 @@ def draw_prior(rng, kind):
     inverse_gamma = lambda p, size=None: p.rate / rng.gamma(p.shape, size=size)  # noqa: E731
     alpha, beta = (rng.gamma(p.shape) / p.rate for p in (PRIORS.global_concentration, PRIORS.agent_concentration))
     if kind == "common_mean":
-        prior = CoefPrior(PRIORS.coef_mean_scale * rng.standard_normal(2), inverse_gamma(PRIORS.coef_variance, 2) ** 0.5)
+        prior = CoefPrior(
+            PRIORS.coef_mean_scale * rng.standard_normal(2), inverse_gamma(PRIORS.coef_variance, 2) ** 0.5
+        )
     else:
         prior = CoefPrior(np.zeros(2), np.full(2, inverse_gamma(PRIORS.coef_variance) ** 0.5))
     coef = prior.mean + prior.scale * rng.standard_normal((K, 2))

@@ -27,7 +27,7 @@ def split_clusters():
 
 
 def test_torn_clusters_are_merged_and_the_empty_one_is_dropped(split_clusters):
-    entities, truth, state = split_clusters
+    entities, _, state = split_clusters
     target = merge_map(entities.layout, state.sums, state.globals.hyper, None)
     assert target[6] == -1
     assert target.max() + 1 == 3

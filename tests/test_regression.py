@@ -53,7 +53,7 @@ def test_block_equals_sequential_equals_dense(problem):
 
 
 def test_the_order_of_events_does_not_matter(problem):
-    X, y, X_new, y_new, prior, noise_scale = problem
+    *_, X_new, y_new, prior, noise_scale = problem
     forward = log_sequential_likelihood(X_new, y_new, Regression.empty(prior), noise_scale)
     backward = log_sequential_likelihood(X_new[::-1], y_new[::-1], Regression.empty(prior), noise_scale)
     assert abs(forward - backward) < 1e-10
@@ -70,7 +70,7 @@ def test_updating_before_scoring_is_wrong(problem):
 
 
 def test_removing_an_event_undoes_it(problem):
-    X, y, X_new, y_new, prior, noise_scale = problem
+    *_, X_new, y_new, prior, noise_scale = problem
     before = Regression.empty(prior)
     after = before.with_event(X_new[0], y_new[0], noise_scale).with_event(X_new[0], y_new[0], noise_scale, -1)
     np.testing.assert_allclose(after.H, before.H, atol=1e-10)

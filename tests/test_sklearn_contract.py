@@ -58,7 +58,9 @@ def test_bad_parameters_are_named(small, params, message):
 
 def test_grid_search_routes_ids_to_fit_and_score(small, routing):
     table, truth = small
-    model = HLCRRegressor(n_sweeps=60).set_fit_request(agent=True, entity=True).set_score_request(agent=True, entity=True)
+    model = (
+        HLCRRegressor(n_sweeps=60).set_fit_request(agent=True, entity=True).set_score_request(agent=True, entity=True)
+    )
     search = GridSearchCV(model, {"n_clusters": [1, len(set(truth.labels))]}, cv=KFold(3, shuffle=True, random_state=0))
     search.fit(table.X, table.y, agent=table.agent, entity=table.entity)
     one, right = search.cv_results_["mean_test_score"]
@@ -69,15 +71,21 @@ def test_grid_search_routes_ids_to_fit_and_score(small, routing):
 
 def test_cross_validate_routes_ids(small, routing):
     table, _ = small
-    model = HLCRRegressor(n_sweeps=60).set_fit_request(agent=True, entity=True).set_score_request(agent=True, entity=True)
+    model = (
+        HLCRRegressor(n_sweeps=60).set_fit_request(agent=True, entity=True).set_score_request(agent=True, entity=True)
+    )
     ids = {"agent": table.agent, "entity": table.entity}
-    scores = cross_validate(model, table.X, table.y, cv=KFold(3, shuffle=True, random_state=0), params=ids)["test_score"]
+    scores = cross_validate(model, table.X, table.y, cv=KFold(3, shuffle=True, random_state=0), params=ids)[
+        "test_score"
+    ]
     assert scores.min() > 0.8
 
 
 def test_pipeline_with_scaler(small, routing):
     table, _ = small
-    model = HLCRRegressor(n_sweeps=60).set_fit_request(agent=True, entity=True).set_predict_request(agent=True, entity=True)
+    model = (
+        HLCRRegressor(n_sweeps=60).set_fit_request(agent=True, entity=True).set_predict_request(agent=True, entity=True)
+    )
     pipeline = make_pipeline(StandardScaler(), model)
     ids = {"agent": table.agent, "entity": table.entity}
     prediction = pipeline.fit(table.X, table.y, **ids).predict(table.X, **ids)

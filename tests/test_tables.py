@@ -84,7 +84,7 @@ REFUSALS = {
     "length of entity": (lambda X, y, ids: fit(X, y, entity=ids["entity"][:-1]), "`entity` has 23 rows but `X` has 24"),
     "length of weights": (lambda X, y, ids: fit(X, y, sample_weight=np.ones(3)), "`sample_weight` has 3 rows"),
     "NaN in X": (
-        lambda X, y, ids: fit(np.where(X == X[3, 1], np.nan, X), y),
+        lambda X, y, ids: fit(np.where(X[3, 1] == X, np.nan, X), y),
         r"`X` has 1 NaN or infinite values in 24 rows \(1 in column 1\)",
     ),
     "infinity in y": (lambda X, y, ids: fit(X, np.where(y == y[2], np.inf, y)), "`y` has 1 NaN or infinite values"),
@@ -192,8 +192,16 @@ def _column(values):
     return values
 
 
-@pytest.mark.parametrize("missing", [[None, "a"], [np.nan, 1.0], pd.Series([pd.NA, 1], dtype="Int64"),
-                                     np.array(["NaT", "2024-01-01"], dtype="datetime64[D]"), [None, (1, 2)]])  # fmt: skip
+MISSING = {
+    "None": [None, "a"],
+    "NaN": [np.nan, 1.0],
+    "NA": pd.Series([pd.NA, 1], dtype="Int64"),
+    "NaT": np.array(["NaT", "2024-01-01"], dtype="datetime64[D]"),
+    "None among tuples": [None, (1, 2)],
+}
+
+
+@pytest.mark.parametrize("missing", MISSING.values(), ids=MISSING)
 def test_missing_ids_of_any_type(missing):
     with pytest.raises(ValueError, match="1 missing ids among 2 rows"):
         read_ids(_column(missing), "agent", 2)

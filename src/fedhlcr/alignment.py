@@ -24,11 +24,15 @@ class Alignment:
     target: NDArray[np.int64]  # (draws, clusters)
     n_clusters: int
 
+    def membership(self, draw: int) -> FloatArray:
+        """(clusters, reported clusters): 1 where a cluster of the draw stands for a reported one."""
+        return np.eye(self.n_clusters)[self.target[draw]]
+
     def gather(self, values: FloatArray) -> FloatArray:
         """Mean over draws of (draws, ..., clusters), clusters of a draw summed into their reported one."""
         out = np.zeros((*values.shape[1:-1], self.n_clusters))
-        for row, target in zip(values, self.target, strict=True):
-            np.add.at(out, (..., target), row)
+        for draw, row in enumerate(values):
+            out += row @ self.membership(draw)
         return out / len(values)
 
 
@@ -42,9 +46,7 @@ def align(draws: Draws, second_moment: FloatArray, *, drop_empty: bool) -> Align
     drop_empty : whether clusters that are empty in the best draw go unreported
     """
     best = int(np.argmax(draws.log_joint))
-    reported = np.flatnonzero(
-        draws.entity_counts[best] > 0 if drop_empty else np.isfinite(draws.log_weights[best])
-    )
+    reported = np.flatnonzero(draws.entity_counts[best] > 0 if drop_empty else np.isfinite(draws.log_weights[best]))
     root = np.linalg.cholesky(second_moment + 1e-9 * np.eye(len(second_moment)))
     projected = draws.coef @ root
     target = np.empty(draws.log_weights.shape, dtype=np.int64)
@@ -76,13 +78,14 @@ def mean_coef(draws: Draws, alignment: Alignment) -> FloatArray:
     A cluster that holds none in any draw is averaged evenly.
     """
     out = np.zeros((alignment.n_clusters, draws.coef.shape[2]))
-    mass = np.zeros(alignment.n_clusters)
+    mass = np.zeros((alignment.n_clusters, 1))
     # a little for empty clusters: it counts only where nothing else does
     weights = draws.entity_counts + 1e-9 * np.isfinite(draws.log_weights)
-    for coef, weight, target in zip(draws.coef, weights, alignment.target, strict=True):
-        np.add.at(out, target, weight[:, None] * coef)
-        np.add.at(mass, target, weight)
-    return out / np.maximum(mass, 1e-300)[:, None]
+    for draw, (coef, weight) in enumerate(zip(draws.coef, weights, strict=True)):
+        shares = alignment.membership(draw).T * weight
+        out += shares @ coef
+        mass += shares.sum(axis=1, keepdims=True)
+    return out / np.maximum(mass, 1e-300)
 
 
 def voted_labels(memory: AgentMemory, alignment: Alignment) -> NDArray[np.int64]:
@@ -100,6 +103,5 @@ def mean_agent_weights(draws: Draws, memory: AgentMemory, alignment: Alignment) 
     out = np.zeros((len(agents), alignment.n_clusters))
     for draw, prior in enumerate(draws.prior_weights):
         weights = memory.counts(draw, agents, draws.n_clusters) + prior
-        weights /= weights.sum(axis=1, keepdims=True)
-        np.add.at(out, (slice(None), alignment.target[draw]), weights)
+        out += weights / weights.sum(axis=1, keepdims=True) @ alignment.membership(draw)
     return out / len(draws)

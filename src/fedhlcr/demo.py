@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import sys
 import time
+from typing import TypeVar
 
 import numpy as np
 
 from fedhlcr import HLCRRegressor, hold_out_events
+from fedhlcr.arrays import FloatArray
 from fedhlcr.baselines import GroupedRidge
 from fedhlcr.datasets import load_flights
 from fedhlcr.datasets.hierarchical import HierarchicalData
-from fedhlcr.arrays import FloatArray
 from fedhlcr.summary import text_table, typical_levels
+
+Model = TypeVar("Model", HLCRRegressor, GroupedRidge)
 
 N_TOLD = 8
 MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
@@ -32,8 +35,8 @@ def main() -> None:
         f"airport.\nTarget: minutes in the air per 100 miles. A fifth of each route's flights is held out.\n",
         flush=True,
     )
-    scores = [(name, *_fit_and_score(GroupedRidge(level), train, test)[1:]) for name, level in (
-        ("one ridge for all", "all"), ("one ridge per airline", "agent"), ("one ridge per route", "entity"))]  # fmt: skip
+    rivals = {"one ridge for all": "all", "one ridge per airline": "agent", "one ridge per route": "entity"}
+    scores = [(name, *_fit_and_score(GroupedRidge(level), train, test)[1:]) for name, level in rivals.items()]
     model, r2, seconds = _fit_and_score(HLCRRegressor(verbose=True), train, test)
     sys.stderr.flush()
     scores.append((f"HLCR, {model.n_clusters_} clusters found", r2, seconds))
@@ -43,28 +46,29 @@ def main() -> None:
     lower, upper = model.predict_interval(test.X, agent=test.agent, entity=test.entity)
     inside = np.mean((lower <= test.y) & (test.y <= upper))
     print(f"\n90 % intervals of HLCR hold {100 * inside:.1f} % of the held-out flights.\n")
-    _tell_clusters(model, flights)
+    _tell_clusters(model)
 
 
-def _fit_and_score(model, train: HierarchicalData, test: HierarchicalData):
+def _fit_and_score(model: Model, train: HierarchicalData, test: HierarchicalData) -> tuple[Model, float, float]:
     start = time.perf_counter()
     model.fit(train.X, train.y, agent=train.agent, entity=train.entity)
     r2 = model.score(test.X, test.y, agent=test.agent, entity=test.entity)
     return model, r2, time.perf_counter() - start
 
 
-def _tell_clusters(model: HLCRRegressor, flights: HierarchicalData) -> None:
+def _tell_clusters(model: HLCRRegressor) -> None:
     """Sentences on the largest clusters, largest first."""
     n_routes = np.bincount(model.labels_, minlength=model.n_clusters_)
-    traffic = {route: n for route, n in zip(*np.unique(flights.entity, return_counts=True), strict=True)}
     levels = typical_levels(model)
     largest = np.argsort(-n_routes, kind="stable")[:N_TOLD]
     print(f"The {len(largest)} largest clusters of routes:")
     for place, k in enumerate(largest, start=1):
-        routes = [entity for (_, entity), label in zip(model.pair_ids_, model.labels_, strict=True) if label == k]
-        busiest = sorted(routes, key=lambda route: -traffic[route])[:3]
+        # one route of each airline at most, so that the examples tell more
+        routes = {
+            pair[0][:2]: pair[1] for pair, label in zip(model.pair_ids_, model.labels_, strict=True) if label == k
+        }
         print(
-            f"\n {place}. {n_routes[k]} routes, such as {', '.join(busiest)}:\n"
+            f"\n {place}. {n_routes[k]} routes, such as {', '.join(list(routes.values())[:4])}:\n"
             f"    {levels[k]:.1f} minutes per 100 miles on an average flight.\n    " + _effects(model.coef_[k])
         )
     rest = model.n_clusters_ - len(largest)

@@ -16,11 +16,11 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedhlcr import alignment, tables
+from fedhlcr.arrays import FloatArray
 from fedhlcr.diagnostics import R_HAT_LIMIT, Diagnostic, diagnose
 from fedhlcr.exceptions import ConvergenceWarning, FitInterruptedWarning
 from fedhlcr.gram import GramLayout, Standardization, column_means, entity_grams
 from fedhlcr.hierarchy import UNKNOWN, Hierarchy, build_hierarchy, row_agents, row_entities
-from fedhlcr.arrays import FloatArray
 from fedhlcr.posterior import AgentMemory, Draws, Moments, Posterior, Profiles
 from fedhlcr.priors import ModelSpec
 from fedhlcr.progress import SweepProgress
@@ -93,7 +93,10 @@ class HLCRRegressor(RegressorMixin, BaseEstimator):
         Most frequent cluster of each agent–entity pair, in the order of `pair_ids_`.
     noise_scale_ : float
         Posterior mean of σ, in units of y.
-    coef_scale_, global_concentration_, agent_concentration_ : posterior means of δ (n_coef,), α and β
+    coef_mean_, coef_scale_ : ndarrays (n_coef,)
+        Posterior means of μ and δ, in standardised units; the intercept, if there is one, comes first.
+    global_concentration_, agent_concentration_ : float
+        Posterior means of α and β.
     n_clusters_ : int
         Clusters reported: all of them if the number was given, else those that hold entities.
     trace_ : structured ndarray
@@ -283,10 +286,7 @@ class HLCRRegressor(RegressorMixin, BaseEstimator):
         )
         profiles = self._profiles(agent, entity, n_rows)
         rows = np.concatenate(
-            [
-                self._alignment.gather(np.moveaxis(weights, 1, 0))
-                for _, weights in self.posterior_.blocks(profiles)
-            ]
+            [self._alignment.gather(np.moveaxis(weights, 1, 0)) for _, weights in self.posterior_.blocks(profiles)]
         )[profiles.of_row]
         return rows[0] if one else rows
 
@@ -388,6 +388,7 @@ class HLCRRegressor(RegressorMixin, BaseEstimator):
         self.agent_weights_ = alignment.mean_agent_weights(draws, memory, aligned)
         self.labels_ = alignment.voted_labels(memory, aligned)
         self.noise_scale_ = float(draws.noise_scale.mean() * units.scale[-1])
+        self.coef_mean_, self.coef_scale_ = draws.coef_mean.mean(axis=0), draws.coef_scale.mean(axis=0)
         self.global_concentration_ = float(draws.global_concentration.mean())
         self.agent_concentration_ = float(draws.agent_concentration.mean())
         index = memory.entities.index

@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhlcr.kernels.grams import accumulate_grams
-from fedhlcr.hierarchy import Hierarchy
 from fedhlcr.arrays import FloatArray
+from fedhlcr.hierarchy import Hierarchy
+from fedhlcr.kernels.grams import accumulate_grams
 from fedhlcr.threads import Blocks, run_blocks
 
 
@@ -76,7 +76,7 @@ class GramLayout:
     @cached_property
     def regression_block(self) -> NDArray[np.intp]:
         """Packed positions of the (regressors, y) block, itself in packed order."""
-        rows, columns = self._lower
+        _, columns = self._lower
         return np.flatnonzero(columns >= self.first_regressor)
 
     def pack(self, full: FloatArray) -> FloatArray:

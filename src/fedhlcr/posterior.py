@@ -20,12 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from fedhlcr.kernels import labels as label_kernels
-from fedhlcr.kernels import mixtures
+from fedhlcr.arrays import FloatArray
 from fedhlcr.gram import GramLayout, Standardization
 from fedhlcr.hierarchy import UNKNOWN
-from fedhlcr.arrays import FloatArray
-from fedhlcr.priors import Hyperparameters, constant_coef_prior
+from fedhlcr.kernels import labels as label_kernels
+from fedhlcr.kernels import mixtures
+from fedhlcr.priors import Hyperparameters
+from fedhlcr.regression import CoefPrior
 from fedhlcr.samplers.blocked import relabel
 from fedhlcr.samplers.state import ChainState, Entities, Globals
 from fedhlcr.streams import Stream
@@ -49,6 +50,8 @@ class Draws:
     log_weights: FloatArray  # (draws, clusters)
     entity_counts: FloatArray  # (draws, clusters)
     noise_scale: FloatArray  # (draws,)
+    coef_mean: FloatArray  # (draws, n_coef) μ
+    coef_scale: FloatArray  # (draws, n_coef) δ
     global_concentration: FloatArray  # (draws,)
     agent_concentration: FloatArray  # (draws,)
     log_joint: FloatArray  # (draws,)
@@ -65,16 +68,17 @@ class Draws:
                 row[: len(value)] = value
             return out
 
-        def column(name: str) -> FloatArray:
-            return np.array([getattr(state.globals.hyper, name) for state in states])
+        hypers = [state.globals.hyper for state in states]
 
         return cls(
             coef=padded([state.globals.coef for state in states], 0.0),
             log_weights=padded([state.globals.log_weights for state in states], -np.inf),
             entity_counts=padded([state.sums.entity_counts for state in states], 0.0),
-            noise_scale=column("noise_scale"),
-            global_concentration=column("global_concentration"),
-            agent_concentration=column("agent_concentration"),
+            noise_scale=np.array([hyper.noise_scale for hyper in hypers]),
+            coef_mean=np.array([hyper.coef_prior.mean for hyper in hypers]),
+            coef_scale=np.array([hyper.coef_prior.scale for hyper in hypers]),
+            global_concentration=np.array([hyper.global_concentration for hyper in hypers]),
+            agent_concentration=np.array([hyper.agent_concentration for hyper in hypers]),
             log_joint=np.array([state.log_joint for state in states]),
             chain=np.repeat(np.arange(len(chains)), [len(chain) for chain in chains]),
         )
@@ -92,10 +96,9 @@ class Draws:
         return self.agent_concentration[:, None] * np.exp(self.log_weights)
 
     def globals(self, draw: int) -> Globals:
-        n_coef = self.coef.shape[2]
         hyper = Hyperparameters(
             float(self.noise_scale[draw]),
-            constant_coef_prior(1.0, n_coef),
+            CoefPrior(self.coef_mean[draw], self.coef_scale[draw]),
             float(self.global_concentration[draw]),
             float(self.agent_concentration[draw]),
         )

@@ -25,7 +25,7 @@ class SweepProgress:
         if self._bar is not None:
             self._bar.close()
 
-    def __call__(self, chain: int, state: ChainState) -> None:
+    def __call__(self, state: ChainState) -> None:
         if self._bar is None:
             return
         self._bar.set_postfix(

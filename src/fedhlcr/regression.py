@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedhlcr.gram import NormalEquations
 from fedhlcr.arrays import FloatArray
+from fedhlcr.gram import NormalEquations
 
 LOG_2PI = float(np.log(2.0 * np.pi))
 
@@ -44,7 +44,7 @@ def coef_posterior(data: NormalEquations, noise_scale: float, prior: CoefPrior) 
     precision = data.xx / noise_scale**2
     diagonal = np.arange(precision.shape[-1])
     precision[..., diagonal, diagonal] += prior.scale**-2.0
-    cholesky = np.linalg.cholesky(precision)
+    cholesky: FloatArray = np.linalg.cholesky(precision).astype(np.float64, copy=False)
     half = _forward_substitute(cholesky, data.xy / noise_scale**2 + prior.mean / prior.scale**2)
     log_evidence = (
         -0.5 * data.n * (LOG_2PI + 2.0 * np.log(noise_scale))
@@ -91,9 +91,9 @@ def log_block_likelihood(
 
 def _forward_substitute(lower: FloatArray, b: FloatArray) -> FloatArray:
     """L⁻¹ b over leading axes."""
-    return np.linalg.solve(lower, b[..., None])[..., 0]
+    return np.linalg.solve(lower, b[..., None])[..., 0].astype(np.float64, copy=False)
 
 
 def _back_substitute(lower: FloatArray, b: FloatArray) -> FloatArray:
     """L⁻ᵀ b over leading axes."""
-    return np.linalg.solve(np.swapaxes(lower, -1, -2), b[..., None])[..., 0]
+    return np.linalg.solve(np.swapaxes(lower, -1, -2), b[..., None])[..., 0].astype(np.float64, copy=False)

@@ -37,7 +37,9 @@ class Summary:
     def __str__(self) -> str:
         width = max(len(what) for what, _ in self.facts)
         lines = [f"{what:<{width}}  {value}" for what, value in self.facts]
-        return "\n".join(["Hierarchical latent class regression", *lines, "", text_table(self.header, self.rows), *self.notes])
+        return "\n".join(
+            ["Hierarchical latent class regression", *lines, "", text_table(self.header, self.rows), *self.notes]
+        )
 
     __repr__ = __str__
 
@@ -88,8 +90,11 @@ def _facts(model: HLCRRegressor) -> tuple[tuple[str, str], ...]:
     found = "found" if isinstance(model.n_clusters, str) else "given"
     agreement = ", ".join(f"{d.quantity} {d.r_hat:.2f} ({d.effective_size:.0f})" for d in model.diagnostics_)
     return (
-        ("data", f"{store.index.n_agents:,} agents, {len(store):,} entities, {n_events:,.6g} events, "
-                 f"{posterior.layout.n_features} features"),
+        (
+            "data",
+            f"{store.index.n_agents:,} agents, {len(store):,} entities, {n_events:,.6g} events, "
+            f"{posterior.layout.n_features} features",
+        ),
         ("clusters", f"{model.n_clusters_} ({found})"),
         ("noise scale", f"{model.noise_scale_:.4g} in units of the target"),
         ("concentrations", f"global {model.global_concentration_:.3g}, agent {model.agent_concentration_:.3g}"),

@@ -229,7 +229,9 @@ def _factorize_mixed(array: NDArray[Any]) -> tuple[Sequence[Any], NDArray[np.int
 
 
 def _is_missing(value: Any) -> bool:
-    return value is None or type(value).__name__ in {"NAType", "NaTType"} or (isinstance(value, float) and value != value)
+    return (
+        value is None or type(value).__name__ in {"NAType", "NaTType"} or (isinstance(value, float) and value != value)
+    )
 
 
 def _native_array(values: Any) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.linear_model import RidgeCV
@@ -71,4 +73,4 @@ def _ridge(X, y):
 
 
 def _ridge_of_each(X, y, bounds):
-    return [_ridge(X[a:b], y[a:b]) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+    return [_ridge(X[a:b], y[a:b]) for a, b in pairwise(bounds)]

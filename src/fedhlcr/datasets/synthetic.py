@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
-from fedhlcr.datasets.hierarchical import HierarchicalData
 from fedhlcr.arrays import FloatArray
+from fedhlcr.datasets.hierarchical import HierarchicalData
 
 
 @dataclass(frozen=True)

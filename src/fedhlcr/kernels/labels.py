@@ -73,9 +73,7 @@ def philox(c0, c1, c2, c3, k0, k1):
 @kernel
 def keyed_uniforms(stream, key, round_number, purpose):
     """Three uniforms on (0, 1), of 53, 32 and 32 bits, that depend on nothing but the arguments."""
-    a, b, c, d = philox(
-        key & _MASK, key >> _SHIFT, np.uint64(round_number), purpose, stream & _MASK, stream >> _SHIFT
-    )
+    a, b, c, d = philox(key & _MASK, key >> _SHIFT, np.uint64(round_number), purpose, stream & _MASK, stream >> _SHIFT)
     fine = (float(a >> np.uint64(5)) * 67108864.0 + float(b >> np.uint64(6)) + 0.5) / 9007199254740992.0
     return fine, (float(c) + 0.5) / 4294967296.0, (float(d) + 0.5) / 4294967296.0
 
@@ -397,7 +395,7 @@ def paper_weights(law, totals, n_others, out):
 
 @kernel
 def responsibilities(grams, score_rows, prior_weights, others, out):
-    """p(z_e = k | everything else of one draw); `others`: (entities, clusters) counts of each agent's other entities."""
+    """p(z_e = k | all else) in one draw; `others`: (entities, clusters), counts of each one's agent without it."""
     n_clusters = prior_weights.shape[0]
     scores = np.empty((CHUNK, score_rows.shape[0]))
     for chunk in range(0, grams.shape[0], CHUNK):

@@ -11,9 +11,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedhlcr.kernels import labels as kernels
-from fedhlcr.gram import GramLayout
 from fedhlcr.arrays import FloatArray, LabelArray
+from fedhlcr.gram import GramLayout
+from fedhlcr.kernels import labels as kernels
 from fedhlcr.kernels.labels import BlockSums, LabelLaw
 from fedhlcr.priors import Hyperparameters, ModelSpec, initial_hyperparameters
 from fedhlcr.regression import CoefPrior, draw_coef
@@ -21,7 +21,6 @@ from fedhlcr.samplers import hyper
 from fedhlcr.samplers.state import ChainState, ClusterSums, Entities, Globals
 from fedhlcr.streams import Stream
 from fedhlcr.threads import run_blocks
-
 
 # Cluster matrices are updated by what changes; every so often they are summed anew, to shed rounding errors.
 REBUILD_EVERY = 64
@@ -134,9 +133,7 @@ def sums_of_labels(
 
 
 def label_law(layout: GramLayout, given: Globals, round_number: int) -> LabelLaw:
-    return LabelLaw(
-        given.score_rows(layout), given.prior_weights, float(given.hyper.agent_concentration), round_number
-    )
+    return LabelLaw(given.score_rows(layout), given.prior_weights, float(given.hyper.agent_concentration), round_number)
 
 
 def empty_sums(n_clusters: int, layout: GramLayout) -> BlockSums:

@@ -17,7 +17,7 @@ from fedhlcr.samplers.state import ChainState, Entities
 from fedhlcr.streams import Stream
 
 SamplerName = Literal["blocked", "collapsed"]
-Progress = Callable[[int, ChainState], None]
+Progress = Callable[[ChainState], None]
 
 # Clusters to start with for each cluster wanted; a surplus is what keeps a chain out of local optima.
 START_FACTOR = 3
@@ -99,7 +99,7 @@ def run_chain(
                 states.append(state)
             result.trace.append(_record(state, stream.chain))
             if progress is not None:
-                progress(stream.chain, state)
+                progress(state)
     except KeyboardInterrupt:
         result.interrupted = True
     done = state.round

@@ -13,9 +13,9 @@ from typing import Literal
 
 import numpy as np
 
-from fedhlcr.kernels import labels as kernels
-from fedhlcr.gram import GramLayout
 from fedhlcr.arrays import FloatArray
+from fedhlcr.gram import GramLayout
+from fedhlcr.kernels import labels as kernels
 from fedhlcr.kernels.labels import CollapsedLaw
 from fedhlcr.priors import ModelSpec
 from fedhlcr.regression import CoefPrior

@@ -7,13 +7,14 @@ left out of the gain: with it, true clusters get merged.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhlcr.gram import GramLayout
 from fedhlcr.arrays import FloatArray
+from fedhlcr.gram import GramLayout
 from fedhlcr.priors import Hyperparameters
 from fedhlcr.regression import log_evidence
 from fedhlcr.samplers.state import ChainState, ClusterSums, Globals
@@ -32,9 +33,7 @@ class MergeSchedule:
         return self.first <= round_number <= self.last and (round_number - self.first) % self.every == 0
 
 
-def merge_map(
-    layout: GramLayout, sums: ClusterSums, hyper: Hyperparameters, n_wanted: int | None
-) -> NDArray[np.int64]:
+def merge_map(layout: GramLayout, sums: ClusterSums, hyper: Hyperparameters, n_wanted: int | None) -> NDArray[np.int64]:
     """Old cluster → new cluster after merging greedily; −1 for an empty cluster that is dropped.
 
     While the best gain is positive the pair is merged. With n_wanted, empty clusters are dropped and
@@ -66,7 +65,13 @@ def merge_map(
 class _GainTable:
     """Gains of all pairs, kept up to date as pairs merge."""
 
-    def __init__(self, clusters, grams, single, evidence) -> None:
+    def __init__(
+        self,
+        clusters: list[int],
+        grams: dict[int, FloatArray],
+        single: dict[int, float],
+        evidence: Callable[[FloatArray], FloatArray],
+    ) -> None:
         self._clusters, self._grams, self._single, self._evidence = clusters, grams, single, evidence
         self._gains: dict[tuple[int, int], float] = {}
         for position, k in enumerate(clusters):

@@ -12,10 +12,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhlcr.kernels import labels as kernels
+from fedhlcr.arrays import FloatArray, LabelArray
 from fedhlcr.gram import GramLayout
 from fedhlcr.hierarchy import EntityIndex
-from fedhlcr.arrays import FloatArray, LabelArray
+from fedhlcr.kernels import labels as kernels
 from fedhlcr.kernels.labels import BlockSums, EntityArrays
 from fedhlcr.priors import Hyperparameters
 from fedhlcr.regression import CoefPosterior, coef_posterior
