@@ -86,6 +86,8 @@ def test_grouped_ridge_by_level():
         model.predict(X, agent, np.full(120, 9)),
         GroupedRidge("agent").fit(X, y, agent, entity).predict(X, agent, entity),
     )
-    np.testing.assert_array_equal(model.predict(X, np.full(120, 9), entity), GroupedRidge("all").fit(X, y).predict(X))
+    np.testing.assert_array_equal(
+        model.predict(X, np.full(120, 9), entity), GroupedRidge("all").fit(X, y, agent, entity).predict(X)
+    )
     with pytest.raises(ValueError, match="`level` must be"):
         GroupedRidge("school").fit(X, y)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TypeVar
 
 import numpy as np
 
@@ -16,10 +15,7 @@ from fedhlcr import HLCRRegressor, hold_out_events
 from fedhlcr.arrays import FloatArray
 from fedhlcr.baselines import GroupedRidge
 from fedhlcr.datasets import load_flights
-from fedhlcr.datasets.hierarchical import HierarchicalData
 from fedhlcr.summary import text_table, typical_levels
-
-Model = TypeVar("Model", HLCRRegressor, GroupedRidge)
 
 N_TOLD = 8
 MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
@@ -35,25 +31,29 @@ def main() -> None:
         f"airport.\nTarget: minutes in the air per 100 miles. A fifth of each route's flights is held out.\n",
         flush=True,
     )
-    rivals = {"one ridge for all": "all", "one ridge per airline": "agent", "one ridge per route": "entity"}
-    scores = [(name, *_fit_and_score(GroupedRidge(level), train, test)[1:]) for name, level in rivals.items()]
-    model, r2, seconds = _fit_and_score(HLCRRegressor(verbose=True), train, test)
+    hlcr = HLCRRegressor(verbose=True)
+    models: dict[str, HLCRRegressor | GroupedRidge] = {
+        "one ridge for all": GroupedRidge("all"),
+        "one ridge per airline": GroupedRidge("agent"),
+        "one ridge per route": GroupedRidge("entity"),
+        "HLCR": hlcr,
+    }
+    rows = []
+    for name, model in models.items():
+        start = time.perf_counter()
+        model.fit(train.X, train.y, agent=train.agent, entity=train.entity)
+        r2 = model.score(test.X, test.y, agent=test.agent, entity=test.entity)
+        rows.append((name, f"{r2:.3f}", f"{time.perf_counter() - start:.1f}"))
     sys.stderr.flush()
-    scores.append((f"HLCR, {model.n_clusters_} clusters found", r2, seconds))
-    rows = tuple((name, f"{r2:.3f}", f"{seconds:.1f}") for name, r2, seconds in scores)
-    print("\nHeld-out flights, share of the variance explained:")
-    print(text_table(("model", "R²", "seconds"), rows))
-    lower, upper = model.predict_interval(test.X, agent=test.agent, entity=test.entity)
+    print("\nShare of the held-out flights' variance explained:")
+    print(text_table(("model", "R²", "seconds"), tuple(rows)))
+    lower, upper = hlcr.predict_interval(test.X, agent=test.agent, entity=test.entity)
     inside = np.mean((lower <= test.y) & (test.y <= upper))
-    print(f"\n90 % intervals of HLCR hold {100 * inside:.1f} % of the held-out flights.\n")
-    _tell_clusters(model)
-
-
-def _fit_and_score(model: Model, train: HierarchicalData, test: HierarchicalData) -> tuple[Model, float, float]:
-    start = time.perf_counter()
-    model.fit(train.X, train.y, agent=train.agent, entity=train.entity)
-    r2 = model.score(test.X, test.y, agent=test.agent, entity=test.entity)
-    return model, r2, time.perf_counter() - start
+    print(
+        f"\nHLCR found {hlcr.n_clusters_} clusters of routes; {100 * inside:.1f} % of the held-out flights lie in its"
+    )
+    print("90 % intervals. (The first fit of an installation takes some seconds longer, to compile.)\n")
+    _tell_clusters(hlcr)
 
 
 def _tell_clusters(model: HLCRRegressor) -> None:
