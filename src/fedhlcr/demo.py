@@ -52,7 +52,7 @@ def main() -> None:
     print(
         f"\nHLCR found {hlcr.n_clusters_} clusters of routes; {100 * inside:.1f} % of the held-out flights lie in its"
     )
-    print("90 % intervals. (The first fit of an installation takes some seconds longer, to compile.)\n")
+    print("its 90 % intervals. (The first fit of an installation takes some seconds longer, to compile.)\n")
     _tell_clusters(hlcr)
 
 
