@@ -97,22 +97,10 @@ def score_chunk(grams, first, last, score_rows, out):
             for p in range(packed):
                 x0, x1, x2, x3 = r0[p], r1[p], r2[p], r3[p]
                 y0, y1, y2, y3 = v0[p], v1[p], v2[p], v3[p]
-                s00 += x0 * y0
-                s01 += x0 * y1
-                s02 += x0 * y2
-                s03 += x0 * y3
-                s10 += x1 * y0
-                s11 += x1 * y1
-                s12 += x1 * y2
-                s13 += x1 * y3
-                s20 += x2 * y0
-                s21 += x2 * y1
-                s22 += x2 * y2
-                s23 += x2 * y3
-                s30 += x3 * y0
-                s31 += x3 * y1
-                s32 += x3 * y2
-                s33 += x3 * y3
+                s00, s01, s02, s03 = s00 + x0 * y0, s01 + x0 * y1, s02 + x0 * y2, s03 + x0 * y3
+                s10, s11, s12, s13 = s10 + x1 * y0, s11 + x1 * y1, s12 + x1 * y2, s13 + x1 * y3
+                s20, s21, s22, s23 = s20 + x2 * y0, s21 + x2 * y1, s22 + x2 * y2, s23 + x2 * y3
+                s30, s31, s32, s33 = s30 + x3 * y0, s31 + x3 * y1, s32 + x3 * y2, s33 + x3 * y3
             o0[k], o0[k + 1], o0[k + 2], o0[k + 3] = s00, s01, s02, s03
             o1[k], o1[k + 1], o1[k + 2], o1[k + 3] = s10, s11, s12, s13
             o2[k], o2[k + 1], o2[k + 2], o2[k + 3] = s20, s21, s22, s23

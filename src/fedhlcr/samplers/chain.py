@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -69,13 +69,14 @@ class SweepRecord(NamedTuple):
     kept: bool
 
 
-@dataclass
+@dataclass(frozen=True)
 class ChainResult:
-    """The kept draws of a chain and its trace; `interrupted` if the user stopped it early."""
+    """The kept draws of a chain, none if it was interrupted too early, its last state and its trace."""
 
-    kept: list[ChainState] = field(default_factory=list)
-    trace: list[SweepRecord] = field(default_factory=list)
-    interrupted: bool = False
+    kept: list[ChainState]
+    last: ChainState
+    trace: list[SweepRecord]
+    interrupted: bool
 
 
 def run_chain(
@@ -84,30 +85,28 @@ def run_chain(
     """Run a chain. Ctrl-C ends it early and keeps what has been sampled so far.
 
     Draws are kept from the second half of the sweeps, when merging is over and the sampler exact. A
-    chain that was stopped before keeps what came after its last merge, or its last state.
+    chain that was stopped before keeps what came after merging was over.
     """
     merging = _Merging(entities, plan)
     states: list[ChainState] = []
-    result = ChainResult()
-    state = merging(blocked.initial_state(entities, spec, plan.start_clusters(len(entities)), stream))
+    trace: list[SweepRecord] = []
+    interrupted = False
+    state = blocked.initial_state(entities, spec, plan.start_clusters(len(entities)), stream)
     try:
         while state.round < plan.n_sweeps:
             state = merging(_step(entities, spec, plan, state, stream))
-            if not merging.over:
-                states.clear()
-            if state.round % plan.thinning == 0:
+            if merging.over and state.round % plan.thinning == 0:
                 states.append(state)
-            result.trace.append(_record(state, stream.chain))
+            trace.append(_record(state, stream.chain))
             if progress is not None:
                 progress(state)
     except KeyboardInterrupt:
-        result.interrupted = True
-    done = state.round
-    first_kept = plan.first_kept if done > plan.first_kept else 0
-    result.kept = [kept for kept in states if kept.round > first_kept][-plan.n_draws :] or [state]
-    rounds = {kept.round for kept in result.kept}
-    result.trace = [record._replace(kept=record.sweep in rounds) for record in result.trace]
-    return result
+        interrupted = True
+    first_kept = plan.first_kept if state.round > plan.first_kept else 0
+    kept = [draw for draw in states if draw.round > first_kept][-plan.n_draws :]
+    rounds = {draw.round for draw in kept}
+    trace = [record._replace(kept=record.sweep in rounds) for record in trace]
+    return ChainResult(kept, state, trace, interrupted)
 
 
 def _step(entities: Entities, spec: ModelSpec, plan: ChainPlan, state: ChainState, stream: Stream) -> ChainState:

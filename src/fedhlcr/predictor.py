@@ -1,0 +1,195 @@
+"""What every fitted model can do: predict, tell, adapt. Estimators add how they are fitted."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.metrics import r2_score
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from fedhlcr import alignment, tables
+from fedhlcr.arrays import FloatArray
+from fedhlcr.diagnostics import Diagnostic, diagnose
+from fedhlcr.gram import entity_grams
+from fedhlcr.hierarchy import UNKNOWN, Hierarchy, build_hierarchy, row_agents, row_entities
+from fedhlcr.posterior import Moments, Posterior, Profiles
+from fedhlcr.samplers.state import Entities
+from fedhlcr.streams import Stream
+from fedhlcr.summary import Summary, summarize
+from fedhlcr.threads import available_threads
+
+
+class HierarchicalPredictor(RegressorMixin, BaseEstimator):
+    """A regressor with a posterior. `fit` of a subclass sets `posterior_`, `seed_`, the id columns, and describes."""
+
+    n_clusters: int | str
+    n_threads: int | None
+    seed_: int
+    posterior_: Posterior
+    agent_column_: str | None
+    entity_column_: str | None
+
+    def predict(self, X, agent=None, entity=None, return_std=False):
+        """Predict the target: the mean over labels and draws.
+
+        Parameters
+        ----------
+        X : array or dataframe (n_events, n_features)
+        agent, entity : array (n_events,) or str, optional
+            As in `fit`. An entity that was fitted is predicted by what is known of it, a new entity
+            (or `entity=None`) by what is known of its agent, a new agent by the clusters' overall
+            weights. `agent=None` is the sole agent if there was only one, else a new one.
+        return_std : bool, default=False
+            Whether to return the predictive standard deviation too.
+
+        Returns
+        -------
+        mean : ndarray (n_events,)
+        std : ndarray (n_events,), if return_std
+        """
+        moments = self._moments(X, agent, entity)
+        return (moments.mean, moments.std) if return_std else moments.mean
+
+    def predict_interval(self, X, agent=None, entity=None, level=0.9):
+        """Central interval that holds the target with probability `level`.
+
+        Its ends are quantiles of the predictive mixture of normals over labels and draws.
+
+        Returns
+        -------
+        lower, upper : ndarrays (n_events,)
+        """
+        if not 0.0 < level < 1.0:
+            raise ValueError(f"`level` must lie between 0 and 1, but is {level}; 0.9 is a usual choice.")
+        quantiles = self._moments(X, agent, entity, (0.5 - level / 2, 0.5 + level / 2)).quantiles
+        return quantiles[:, 0], quantiles[:, 1]
+
+    def responsibilities(self, agent=None, entity=None):
+        """Probability of each cluster for entities.
+
+        Parameters
+        ----------
+        agent, entity : one id each, or arrays of ids of the same length
+            New ones are answered too, as in `predict`.
+
+        Returns
+        -------
+        ndarray (n_clusters_,) for one entity, (n, n_clusters_) for arrays
+        """
+        check_is_fitted(self)
+        given = [ids for ids in (agent, entity) if ids is not None]
+        one = all(np.ndim(ids) == 0 for ids in given)
+        n_rows = 1 if one else max(len(ids) for ids in given if np.ndim(ids))
+        agent, entity = (
+            np.array([ids] * n_rows, dtype=object) if ids is not None and np.ndim(ids) == 0 else ids
+            for ids in (agent, entity)
+        )
+        profiles = self._profiles(agent, entity, n_rows)
+        rows = np.concatenate(
+            [self._alignment.gather(np.moveaxis(weights, 1, 0)) for _, weights in self.posterior_.blocks(profiles)]
+        )[profiles.of_row]
+        return rows[0] if one else rows
+
+    def adapt(self, X, y, agent=None, entity=None, sample_weight=None):
+        """A model that has seen new events of known or new entities; the clusters are not refitted.
+
+        An agent's events only change what is predicted for that agent. This model stays as it is.
+
+        Parameters
+        ----------
+        X, y, agent, entity, sample_weight : as in `fit`; `entity` is required
+
+        Returns
+        -------
+        HLCRRegressor
+        """
+        check_is_fitted(self)
+        table, matrix = self._read(X, agent, entity)
+        if table.entity is None:
+            raise ValueError("`entity` is missing; pass one entity id per event row, so that the events find theirs.")
+        target = tables.target_vector(y, len(matrix))
+        weight = tables.weight_vector(sample_weight, len(matrix))
+        own_agent = table.agent if table.agent is not None else self._sole_agent(len(matrix))
+        if own_agent is None:
+            raise ValueError("`agent` is missing and the model has several agents; pass one agent id per event row.")
+        hierarchy = build_hierarchy(matrix, target, weight, own_agent, table.entity)
+        adapted = copy.copy(self)
+        adapted.posterior_ = self.posterior_.adapt(self._standardized(hierarchy), Stream(self.seed_, chain=-1))
+        adapted._describe()
+        return adapted
+
+    def score(self, X, y, agent=None, entity=None, sample_weight=None):
+        """R² of the predictions; `agent` and `entity` as in `predict`."""
+        return r2_score(y, self.predict(X, agent=agent, entity=entity), sample_weight=sample_weight)
+
+    def summary(self) -> Summary:
+        """What was fitted, to be read in a terminal (print it) or in a notebook."""
+        check_is_fitted(self)
+        return summarize(self)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "posterior_")
+
+    def _describe(self) -> None:
+        """The fitted attributes, from the posterior."""
+        posterior = self.posterior_
+        draws, memory, units = posterior.draws, posterior.memory, posterior.standardization
+        pooled = posterior.layout.normal_equations(memory.entities.grams.sum(axis=0))
+        found = isinstance(self.n_clusters, str)
+        aligned = alignment.align(draws, pooled.xx / pooled.n, drop_empty=found)
+        self._alignment = aligned
+        self.n_clusters_ = aligned.n_clusters
+        self.coef_, self.intercept_ = units.to_user_units(posterior.layout, alignment.mean_coef(draws, aligned))
+        self.cluster_weights_ = aligned.gather(np.exp(draws.log_weights))
+        self.agent_weights_ = alignment.mean_agent_weights(draws, memory, aligned)
+        self.labels_ = alignment.voted_labels(memory, aligned)
+        self.noise_scale_ = float(draws.noise_scale.mean() * units.scale[-1])
+        self.coef_mean_, self.coef_scale_ = draws.coef_mean.mean(axis=0), draws.coef_scale.mean(axis=0)
+        self.global_concentration_ = float(draws.global_concentration.mean())
+        self.agent_concentration_ = float(draws.agent_concentration.mean())
+        index = memory.entities.index
+        self.agent_ids_ = index.agent_ids
+        self.pair_ids_ = list(zip(index.agent_ids[index.agent_of], index.entity_ids, strict=True))
+        self.diagnostics_: tuple[Diagnostic, ...] = diagnose(posterior)
+
+    def _threads(self) -> int:
+        return available_threads() if self.n_threads is None else int(self.n_threads)
+
+    def _read(self, X: Any, agent: Any, entity: Any) -> tuple[tables.Table, FloatArray]:
+        """X taken apart as in `fit`."""
+        table = tables.take_apart(X, agent, entity, tables.IdColumns(self.agent_column_, self.entity_column_))
+        return table, self._features(table, reset=False)
+
+    def _features(self, table: tables.Table, *, reset: bool) -> FloatArray:
+        """The checked features; their names and number are set (reset) or compared with those fitted."""
+        matrix = tables.feature_matrix(table.features)
+        named = tables.as_frame(table.features) is not None
+        validate_data(self, table.features if named else matrix, reset=reset, skip_check_array=True)
+        return matrix
+
+    def _moments(self, X: Any, agent: Any, entity: Any, levels: tuple[float, ...] = ()) -> Moments:
+        check_is_fitted(self)
+        table, matrix = self._read(X, agent, entity)
+        return self.posterior_.predict(matrix, self._profiles(table.agent, table.entity, len(matrix)), levels)
+
+    def _sole_agent(self, n_rows: int) -> NDArray[np.object_] | None:
+        agents = self.posterior_.memory.entities.index.agent_ids
+        return np.repeat(agents, n_rows) if len(agents) == 1 else None
+
+    def _profiles(self, agent: Any, entity: Any, n_rows: int) -> Profiles:
+        index = self.posterior_.memory.entities.index
+        unknown = np.full(n_rows, UNKNOWN, dtype=np.int64)
+        agent = self._sole_agent(n_rows) if agent is None else agent
+        agents = unknown if agent is None else index.find_agents(row_agents(agent, n_rows))
+        entities = unknown if entity is None else index.find_entities(agents, row_entities(entity, n_rows))
+        return Profiles.of(agents, entities)
+
+    def _standardized(self, hierarchy: Hierarchy) -> Entities:
+        posterior = self.posterior_
+        layout, units = posterior.layout, posterior.standardization
+        grams = entity_grams(hierarchy, layout, units.shift, self._threads())
+        return Entities(layout, hierarchy.index, units.rescale(layout, grams), self._threads())
