@@ -92,7 +92,7 @@ def test_draws_have_the_posteriors_moments(problem, rng):
     posterior = coef_posterior(normal_equations(X, y), noise_scale, prior)
     many = posterior._replace(mean=np.tile(posterior.mean, (40_000, 1)))
     draws = draw_coef(many, rng)
-    covariance = np.linalg.inv(posterior.precision_cholesky @ posterior.precision_cholesky.T)
+    covariance = posterior.covariance_root @ posterior.covariance_root.T
     np.testing.assert_allclose(draws.mean(axis=0), posterior.mean, atol=5 * np.sqrt(covariance.max() / 40_000))
     np.testing.assert_allclose(np.cov(draws.T), covariance, atol=0.03 * covariance.max())
 

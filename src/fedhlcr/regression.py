@@ -26,13 +26,10 @@ class CoefPrior(NamedTuple):
 
 
 class CoefPosterior(NamedTuple):
-    """w | y ~ N(mean, (L Lᵀ)⁻¹), and log p(y).
-
-    The factor L is the precision's lower Cholesky factor, not the covariance's.
-    """
+    """w | y ~ N(mean, R Rᵀ), and log p(y)."""
 
     mean: FloatArray  # (..., n_coef)
-    precision_cholesky: FloatArray  # (..., n_coef, n_coef)
+    covariance_root: FloatArray  # (..., n_coef, n_coef) R = L⁻ᵀ, with L the precision's Cholesky factor
     log_evidence: FloatArray  # (...)
 
 
@@ -44,17 +41,18 @@ def coef_posterior(data: NormalEquations, noise_scale: float, prior: CoefPrior) 
     precision = data.xx / noise_scale**2
     diagonal = np.arange(precision.shape[-1])
     precision[..., diagonal, diagonal] += prior.scale**-2.0
-    cholesky: FloatArray = np.linalg.cholesky(precision).astype(np.float64, copy=False)
-    half = _forward_substitute(cholesky, data.xy / noise_scale**2 + prior.mean / prior.scale**2)
+    inverse: FloatArray = np.linalg.inv(np.linalg.cholesky(precision)).astype(np.float64, copy=False)
+    half = _times(inverse, data.xy / noise_scale**2 + prior.mean / prior.scale**2)
     log_evidence = (
         -0.5 * data.n * (LOG_2PI + 2.0 * np.log(noise_scale))
         - 0.5 * data.yy / noise_scale**2
         - np.log(prior.scale).sum()
         - 0.5 * ((prior.mean / prior.scale) ** 2).sum()
-        - np.log(cholesky[..., diagonal, diagonal]).sum(axis=-1)
+        + np.log(inverse[..., diagonal, diagonal]).sum(axis=-1)
         + 0.5 * (half**2).sum(axis=-1)
     )
-    return CoefPosterior(_back_substitute(cholesky, half), cholesky, log_evidence)
+    root = np.swapaxes(inverse, -1, -2)
+    return CoefPosterior(_times(root, half), root, log_evidence)
 
 
 def log_evidence(data: NormalEquations, noise_scale: float, prior: CoefPrior) -> FloatArray:
@@ -63,9 +61,8 @@ def log_evidence(data: NormalEquations, noise_scale: float, prior: CoefPrior) ->
 
 
 def draw_coef(posterior: CoefPosterior, rng: np.random.Generator) -> FloatArray:
-    """A draw of the coefficients: mean + L⁻ᵀε has covariance (L Lᵀ)⁻¹."""
-    noise = rng.standard_normal(posterior.mean.shape)
-    return posterior.mean + _back_substitute(posterior.precision_cholesky, noise)
+    """A draw of the coefficients."""
+    return posterior.mean + _times(posterior.covariance_root, rng.standard_normal(posterior.mean.shape))
 
 
 def predictive(posterior: CoefPosterior, x: FloatArray, noise_scale: float) -> tuple[FloatArray, FloatArray]:
@@ -74,7 +71,7 @@ def predictive(posterior: CoefPosterior, x: FloatArray, noise_scale: float) -> t
     The statement of Theorem 1 has σ² + (1/σ²)xᵀA⁻¹x; its proof, and this, have no 1/σ², for A is a
     precision already. The two agree at σ = 1 only.
     """
-    half = _forward_substitute(posterior.precision_cholesky, x)
+    half = _times(np.swapaxes(posterior.covariance_root, -1, -2), x)
     return (posterior.mean * x).sum(axis=-1), noise_scale**2 + (half**2).sum(axis=-1)
 
 
@@ -89,11 +86,6 @@ def log_block_likelihood(
     return log_evidence(both, noise_scale, prior) - log_evidence(given, noise_scale, prior)
 
 
-def _forward_substitute(lower: FloatArray, b: FloatArray) -> FloatArray:
-    """L⁻¹ b over leading axes."""
-    return np.linalg.solve(lower, b[..., None])[..., 0].astype(np.float64, copy=False)
-
-
-def _back_substitute(lower: FloatArray, b: FloatArray) -> FloatArray:
-    """L⁻ᵀ b over leading axes."""
-    return np.linalg.solve(np.swapaxes(lower, -1, -2), b[..., None])[..., 0].astype(np.float64, copy=False)
+def _times(matrix: FloatArray, vector: FloatArray) -> FloatArray:
+    """Matrix times vector over leading axes."""
+    return (matrix @ vector[..., None])[..., 0]

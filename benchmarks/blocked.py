@@ -1,0 +1,69 @@
+"""A blocked sweep against the one matrix product it cannot do without, thread for thread."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from benchmarks.problems import N_CLUSTERS, draw_m, entities_of, hierarchy_of
+from benchmarks.report import Options, Row, at_most, informational, say, void
+from benchmarks.timing import Call, Side, alternate
+from fedhlcr.priors import ModelSpec
+from fedhlcr.samplers import blocked
+from fedhlcr.samplers.state import ChainState, Entities
+from fedhlcr.streams import Stream
+
+BOUND = 3
+SETTLING_SWEEPS = 20
+BATCH_SECONDS = 0.3
+
+
+def run(options: Options) -> list[Row]:
+    split = draw_m(options.seed)
+    entities = entities_of(hierarchy_of(split.train), options.threads, standardize=True)
+    stream = Stream(options.seed)
+    state = blocked.state_from_labels(entities, ModelSpec(), split.truth.labels, N_CLUSTERS, stream)
+    for _ in range(SETTLING_SWEEPS):
+        state = blocked.step(entities, ModelSpec(), state, stream)
+    score_matrix = np.ascontiguousarray(state.globals.score_rows(entities.layout).T)
+    shapes = " times ".join(f"({rows}, {columns})" for rows, columns in (entities.grams.shape, score_matrix.shape))
+    say("blocked", f"the product is {shapes}")
+
+    thread_counts = sorted({1, options.threads})
+    sides = []
+    for n_threads in thread_counts:
+        limited = partial(threadpool_limits, n_threads, user_api="blas")
+        sides.append(Side(chain(replace(entities, n_threads=n_threads), state, stream), limited))
+        sides.append(Side(lambda: entities.grams @ score_matrix, limited))
+    seconds = alternate(*sides, rounds=3 if options.quick else 10, batch_seconds=BATCH_SECONDS)
+    sweeps, products = seconds[::2], seconds[1::2]
+    for n_threads, sweep, product in zip(thread_counts, sweeps, products, strict=True):
+        say("blocked", f"sweep {1e3 * sweep:.2f} ms, product {1e3 * product:.2f} ms on {threads_each(n_threads)}")
+    rows = [
+        at_most(f"blocked sweep, time over that of the matrix product, {threads_each(n)}", sweep / product, BOUND)
+        for n, sweep, product in zip(thread_counts, sweeps, products, strict=True)
+    ]
+    if options.threads > 1:
+        if products[-1] > products[0]:
+            # BLAS then waits for a thread that has no core, several times as long as the product takes
+            say("blocked", f"the product is slower on {options.threads} threads than on 1: no basis for a verdict")
+            rows[-1] = void(rows[-1])
+        rows.append(informational(f"blocked sweep, speed-up by {options.threads} threads", sweeps[0] / sweeps[-1]))
+    return rows
+
+
+def threads_each(n_threads: int) -> str:
+    return "1 thread" if n_threads == 1 else f"{n_threads} threads"
+
+
+def chain(entities: Entities, state: ChainState, stream: Stream) -> Call:
+    """A call that makes one more sweep."""
+
+    def sweep() -> None:
+        nonlocal state
+        state = blocked.step(entities, ModelSpec(), state, stream)
+
+    return sweep

@@ -1,0 +1,46 @@
+"""The data of the benchmarks."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fedhlcr import hold_out_events
+from fedhlcr.datasets import make_hlcr
+from fedhlcr.datasets.hierarchical import HierarchicalData
+from fedhlcr.datasets.synthetic import HLCRTruth
+from fedhlcr.gram import GramLayout, Standardization, column_means, entity_grams
+from fedhlcr.hierarchy import Hierarchy, build_hierarchy
+from fedhlcr.samplers.state import Entities
+
+N_CLUSTERS = 16
+NOISE_SCALE = 0.5
+
+
+class Split(NamedTuple):
+    """A synthetic table with a fifth of each entity's events held out; every entity keeps some."""
+
+    train: HierarchicalData
+    test: HierarchicalData
+    truth: HLCRTruth
+
+
+def draw_m(seed: int) -> Split:
+    """M: 1000 agents with 16 entities of 10 events each, on average; 15 features, 16 clusters."""
+    table, truth = make_hlcr(1000, 16, 10, 15, N_CLUSTERS, NOISE_SCALE, random_state=seed)
+    train, test = hold_out_events(table.agent, table.entity, fraction=0.2, random_state=seed)
+    return Split(table[train], table[test], truth)
+
+
+def hierarchy_of(table: HierarchicalData) -> Hierarchy:
+    return build_hierarchy(table.X, table.y, np.ones(len(table)), table.agent, table.entity)
+
+
+def entities_of(hierarchy: Hierarchy, n_threads: int, *, standardize: bool) -> Entities:
+    """Gram matrices as the estimator makes them, or of the columns as they are."""
+    layout = GramLayout(hierarchy.X.shape[1])
+    shift = column_means(hierarchy) if standardize else np.zeros(layout.n_features + 1)
+    grams = entity_grams(hierarchy, layout, shift, n_threads)
+    standardization = Standardization.from_gram(layout, grams.sum(axis=0), shift, scale=standardize)
+    return Entities(layout, hierarchy.index, standardization.rescale(layout, grams), n_threads)
