@@ -23,8 +23,8 @@ MUTATIONS = {
         "        count_labels(old_labels, 0, first, counts)\n        seen[:] = 0.0\n",
     ),
     "only the first opens a table": (
-        "    if seen[k] == 0.0 or u_table * seated < law.prior_weights[k]:\n        tables[k] += 1.0\n",
-        "    if seen[k] == 0.0:\n        tables[k] += 1.0\n",
+        "    opens = seen[k] == 0.0 or uniform * seated < prior_weights[k]\n",
+        "    opens = seen[k] == 0.0\n",
     ),
     "own data not removed": (
         "            clusters[:, own] -= gram\n",

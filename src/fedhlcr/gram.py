@@ -144,9 +144,10 @@ class Standardization:
         return y * self.scale[-1] + self.shift[-1]
 
     def rescale(self, layout: GramLayout, packed: FloatArray) -> FloatArray:
-        """The congruence with the diagonal T = 1 / scale, of matrices accumulated around the shift."""
+        """The congruence with the diagonal T = 1 / scale, in place, of matrices accumulated around the shift."""
         inverse = np.concatenate([[1.0], 1.0 / self.scale])
-        return packed * layout.pack(np.outer(inverse, inverse))
+        packed *= layout.pack(np.outer(inverse, inverse))
+        return packed
 
     def to_user_units(self, layout: GramLayout, coef: FloatArray) -> tuple[FloatArray, FloatArray]:
         """(slopes, intercepts) in the user's units of standardised coefficients (..., n_coef)."""

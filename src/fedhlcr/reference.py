@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fedhlcr.arrays import FloatArray, IndexArray, LabelArray
-from fedhlcr.kernels.labels import EntityArrays, LabelLaw, keyed_uniforms
+from fedhlcr.kernels.arguments import EntityArrays, LabelLaw
+from fedhlcr.kernels.labels import keyed_uniforms
 from fedhlcr.regression import CoefPrior
 
 

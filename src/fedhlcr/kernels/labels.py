@@ -3,48 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 
-from fedhlcr.arrays import FloatArray, IndexArray, KeyArray
 from fedhlcr.kernels.compiling import finite_kernel, kernel, vector_kernel
 
 # Entities scored at once: their scores stay in the first-level cache until their labels are drawn.
 CHUNK = 64
+# A product that falls below this is turned into its logarithm.
+SMALL = 1e-200
 # Clusters are scored four at a time; score matrices are padded to a multiple of this.
 LANES = 4
 
-
-class EntityArrays(NamedTuple):
-    """What a block of agents keeps: Gram matrices, who owns them, and the keys of their random draws."""
-
-    grams: FloatArray  # (entities, packed)
-    agent_start: IndexArray  # (agents + 1,)
-    entity_keys: KeyArray  # (entities,)
-    agent_streams: KeyArray  # (agents,)
-
-
-class LabelLaw(NamedTuple):
-    """What the agents are told: how to score an entity, and how common the clusters are."""
-
-    score_rows: FloatArray  # (clusters padded to LANES, packed): packed gram · row = log likelihood + constant
-    prior_weights: FloatArray  # (clusters,) agent_concentration · cluster_weights
-    agent_concentration: float
-    round: int
-
-
-class BlockSums(NamedTuple):
-    """What a block of agents answers, summed over its agents."""
-
-    grams: FloatArray  # (clusters, packed), the change since the last labels
-    entity_counts: FloatArray  # (clusters,)
-    table_counts: FloatArray  # (clusters,)
-    scalars: FloatArray  # SCALARS, see below
-
-
-# Places in BlockSums.scalars.
-LOG_BETA_DRAWS, BERNOULLI_DRAWS, LOG_LABEL_PRIOR, LABELS_CHANGED = range(4)
 
 _MASK = np.uint64(0xFFFFFFFF)
 _SHIFT = np.uint64(32)
@@ -159,26 +129,35 @@ def pick(weights, threshold):
 
 
 @kernel
-def seat(k, rank, uniforms, law, seen, tables):
-    """Seat an agent's entity, its rank-th, in cluster k: its factors of p(labels | ψ, β) and, in logs, of q.
+def seat(k, uniform, prior_weights, seen, tables):
+    """Seat one more entity of an agent in cluster k; returns βψ_k + n, with n its entities seen there before.
 
-    The n-th entity of a cluster opens a table with probability βψ_k / (βψ_k + n), n = 0, 1, …; the first
-    always does. q ~ Beta(β + 1, N), the auxiliary for β, has the law of ∏ U^{1/(β + 1 + rank)}.
+    It opens a table with probability βψ_k / (βψ_k + n); the first always does.
     """
-    _, u_table, u_beta = uniforms
-    seated = law.prior_weights[k] + seen[k]
-    if seen[k] == 0.0 or u_table * seated < law.prior_weights[k]:
-        tables[k] += 1.0
+    seated = prior_weights[k] + seen[k]
+    opens = seen[k] == 0.0 or uniform * seated < prior_weights[k]
+    tables[k] += 1.0 if opens else 0.0
     seen[k] += 1.0
-    beta = law.agent_concentration
-    return seated / (beta + rank), math.log(u_beta) / (beta + 1.0 + rank)
+    return seated
 
 
 @kernel
-def bernoulli_auxiliary(n_entities, stream, law):
+def beta_auxiliary(logs, products, beta):
+    """Σ log q over the agents: q ~ Beta(β + 1, N) has the law of ∏ u^{1/(β + 1 + rank)} over an agent's N entities.
+
+    Given by rank, as log + log of a product: multiplying the agents' u is faster than adding logarithms.
+    """
+    total = 0.0
+    for rank in range(logs.shape[0]):
+        total += (logs[rank] + math.log(products[rank])) / (beta + 1.0 + rank)
+    return total
+
+
+@kernel
+def bernoulli_auxiliary(n_entities, stream, round_number, beta):
     """The agent's second auxiliary for β: Bernoulli(N / (N + β))."""
-    u_agent, _, _ = keyed_uniforms(stream, np.uint64(0), law.round, _AGENT_DRAW)
-    return 1.0 if u_agent * (n_entities + law.agent_concentration) < n_entities else 0.0
+    u_agent, _, _ = keyed_uniforms(stream, np.uint64(0), round_number, _AGENT_DRAW)
+    return 1.0 if u_agent * (n_entities + beta) < n_entities else 0.0
 
 
 @kernel
@@ -191,92 +170,100 @@ def count_labels(labels, first, last, counts):
 
 
 @kernel
-def relabel_agents(entities, law, old_labels, labels, first_agent, last_agent, sums):
-    """One blocked Gibbs step of agents [first_agent, last_agent): new labels, and the sums they send.
+def relabel_agents(entities, law, old_labels, labels, first_agent, last_agent, counts_out):
+    """One blocked Gibbs step of agents [first_agent, last_agent): new labels, and their counts.
 
     Given the coefficients the agents are independent; within an agent the entities are drawn one
-    after the other with its own weights θ integrated out. `sums.grams` is the *change* of the clusters'
-    matrices: after the first sweeps few entities move.
+    after the other with its own weights θ integrated out.
     """
-    n_clusters = law.prior_weights.shape[0]
-    scores = np.empty((CHUNK, law.score_rows.shape[0]))
-    counts, seen, weights = np.empty(n_clusters), np.empty(n_clusters), np.empty(n_clusters)
-    tables, totals = np.zeros(n_clusters), np.zeros(n_clusters)
-    log_q = bernoulli = log_prior = changed = 0.0
-    chunk = chunk_end = entities.agent_start[first_agent]
+    # taken out of their tuples once: each access counts references, on a cache line all threads share
+    grams, agent_start, keys, streams = entities
+    score_rows, prior_weights, beta, round_number = law
+    n_clusters = prior_weights.shape[0]
+    scores = np.empty((CHUNK, score_rows.shape[0]))
+    counts, weights = np.empty(n_clusters), np.empty(n_clusters)
+    seen, tables, totals = np.empty(n_clusters), np.zeros(n_clusters), np.zeros(n_clusters)
+    longest = np.diff(agent_start[first_agent : last_agent + 1]).max()
+    logs, products = np.zeros(longest), np.ones(longest)
+    bernoulli = log_prior = changed = 0.0
+    chunk = chunk_end = agent_start[first_agent]
     for agent in range(first_agent, last_agent):
-        first, last = entities.agent_start[agent], entities.agent_start[agent + 1]
-        stream = entities.agent_streams[agent]
+        first, last = agent_start[agent], agent_start[agent + 1]
+        stream = streams[agent]
         count_labels(old_labels, first, last, counts)
         seen[:] = 0.0
-        # a product as long as it lasts: one logarithm instead of many
         prior = 1.0
         for e in range(first, last):
             if e == chunk_end:
-                chunk, chunk_end = e, min(e + CHUNK, entities.agent_start[last_agent])
-                score_chunk(entities.grams, chunk, chunk_end, law.score_rows, scores)
-                exponentiate(scores, chunk_end - chunk, law.prior_weights)
+                chunk, chunk_end = e, min(e + CHUNK, agent_start[last_agent])
+                score_chunk(grams, chunk, chunk_end, score_rows, scores)
+                exponentiate(scores, chunk_end - chunk, prior_weights)
             own = old_labels[e]
             if own >= 0:
                 counts[own] -= 1.0
-            uniforms = keyed_uniforms(stream, entities.entity_keys[e], law.round, _ENTITY_DRAW)
-            total = label_weights(scores[e - chunk], counts, law.prior_weights, weights)
-            k = pick(weights, uniforms[0] * total)
+            u_label, u_table, u_beta = keyed_uniforms(stream, keys[e], round_number, _ENTITY_DRAW)
+            total = label_weights(scores[e - chunk], counts, prior_weights, weights)
+            k = pick(weights, u_label * total)
             counts[k] += 1.0
             labels[e] = k
-            if k != own:
-                changed += 1.0
-                move_gram(sums.grams, entities.grams[e], own, k)
-            factor, log_u = seat(k, float(e - first), uniforms, law, seen, tables)
-            log_q += log_u
-            prior *= factor
-            if prior < 1e-200:
+            changed += k != own
+            rank = e - first
+            prior *= seat(k, u_table, prior_weights, seen, tables) / (beta + rank)
+            if prior < SMALL:
                 log_prior += math.log(prior)
                 prior = 1.0
+            products[rank] *= u_beta
+            if products[rank] < SMALL:
+                logs[rank] += math.log(products[rank])
+                products[rank] = 1.0
         log_prior += math.log(prior)
-        bernoulli += bernoulli_auxiliary(float(last - first), stream, law)
+        bernoulli += bernoulli_auxiliary(float(last - first), stream, round_number, beta)
         totals += seen
-    store_counts(sums, totals, tables, (log_q, bernoulli, log_prior, changed))
+    scalars = (beta_auxiliary(logs, products, beta), bernoulli, log_prior, changed)
+    store_counts(counts_out, totals, tables, scalars)
 
 
 @kernel
-def sum_by_label(entities, law, labels, sums):
-    """The sums of `relabel_agents` for labels drawn elsewhere (by `collapsed_sweep`)."""
-    n_clusters = law.prior_weights.shape[0]
+def count_agents(entities, law, labels, counts_out):
+    """The counts of `relabel_agents` for labels drawn elsewhere (by `collapsed_sweep`)."""
+    _, agent_start, keys, streams = entities
+    _, prior_weights, beta, round_number = law
+    n_clusters = prior_weights.shape[0]
     seen, tables, totals = np.empty(n_clusters), np.zeros(n_clusters), np.zeros(n_clusters)
     log_q = bernoulli = log_prior = 0.0
-    for agent in range(entities.agent_start.shape[0] - 1):
-        first, last = entities.agent_start[agent], entities.agent_start[agent + 1]
-        stream = entities.agent_streams[agent]
+    for agent in range(agent_start.shape[0] - 1):
+        first, last = agent_start[agent], agent_start[agent + 1]
         seen[:] = 0.0
         for e in range(first, last):
-            uniforms = keyed_uniforms(stream, entities.entity_keys[e], law.round, _ENTITY_DRAW)
-            move_gram(sums.grams, entities.grams[e], -1, labels[e])
-            factor, log_u = seat(labels[e], float(e - first), uniforms, law, seen, tables)
-            log_q += log_u
-            log_prior += math.log(factor)
-        bernoulli += bernoulli_auxiliary(float(last - first), stream, law)
+            rank = e - first
+            _, u_table, u_beta = keyed_uniforms(streams[agent], keys[e], round_number, _ENTITY_DRAW)
+            log_prior += math.log(seat(labels[e], u_table, prior_weights, seen, tables) / (beta + rank))
+            log_q += math.log(u_beta) / (beta + 1.0 + rank)
+        bernoulli += bernoulli_auxiliary(float(last - first), streams[agent], round_number, beta)
         totals += seen
-    store_counts(sums, totals, tables, (log_q, bernoulli, log_prior, 0.0))
+    store_counts(counts_out, totals, tables, (log_q, bernoulli, log_prior, 0.0))
 
 
 @kernel
-def store_counts(sums, totals, tables, scalars):
+def store_counts(counts_out, totals, tables, scalars):
     """Write a block's counts once, at its end: blocks that share a cache line would slow each other down."""
-    sums.entity_counts[:] = totals
-    sums.table_counts[:] = tables
+    counts_out.entities[:] = totals
+    counts_out.tables[:] = tables
     for i in range(len(scalars)):
-        sums.scalars[i] = scalars[i]
+        counts_out.scalars[i] = scalars[i]
 
 
 @vector_kernel
-def move_gram(clusters, gram, source, target):
-    """Take an entity's matrix out of one cluster, −1 for none, and put it into another."""
-    for p in range(gram.shape[0]):
-        clusters[target, p] += gram[p]
-    if source >= 0:
-        for p in range(gram.shape[0]):
-            clusters[source, p] -= gram[p]
+def move_grams(grams, old_labels, labels, clusters):
+    """Bring the clusters' matrices from the old labels to the new: only entities that moved are touched."""
+    for e in range(labels.shape[0]):
+        source, target = old_labels[e], labels[e]
+        if source != target:
+            for p in range(grams.shape[1]):
+                clusters[target, p] += grams[e, p]
+            if source >= 0:
+                for p in range(grams.shape[1]):
+                    clusters[source, p] -= grams[e, p]
 
 
 @vector_kernel
@@ -310,16 +297,6 @@ def lane_evidence(work, n_coef, inverse_pivot, out):
         out[lane] -= 0.5 * max(work[last, lane], 0.0)
 
 
-class CollapsedLaw(NamedTuple):
-    """What the collapsed sweep holds fixed. Grams are already divided by σ² and cut to the (x, y) block."""
-
-    prior_precision: FloatArray  # (packed,) the augmented precision of an empty cluster
-    prior_weights: FloatArray  # (clusters,) βψ_k; ignored under the paper's weights
-    agent_concentration: float
-    global_concentration: float  # > 0: the paper's weights; 0: prior_weights
-    round: int
-
-
 @kernel
 def collapsed_sweep(entities, law, labels, n_coef):
     """Sequential collapsed Gibbs over all entities, in place. Paper: Algorithm 2.
@@ -328,25 +305,24 @@ def collapsed_sweep(entities, law, labels, n_coef):
     without it: one batched factorisation gives every term of
     log p(y_ij | k) = evidence(M_k∖ij + M_ij) − evidence(M_k∖ij).
     """
-    n_clusters = law.prior_weights.shape[0]
-    packed = entities.grams.shape[1]
-    clusters = np.empty((packed, n_clusters))
+    grams, agent_start, keys, streams = entities
+    n_clusters, packed = law.prior_weights.shape[0], grams.shape[1]
+    clusters, totals = np.empty((packed, n_clusters)), np.zeros(n_clusters)
     for k in range(n_clusters):
         clusters[:, k] = law.prior_precision
-    totals = np.zeros(n_clusters)
     for e in range(labels.shape[0]):
-        clusters[:, labels[e]] += entities.grams[e]
+        clusters[:, labels[e]] += grams[e]
         totals[labels[e]] += 1.0
     evidence, with_entity = np.empty(n_clusters), np.empty(n_clusters + 1)
     work, pivots = np.empty((packed, n_clusters + 1)), np.empty(n_clusters + 1)
     lane_evidence(clusters.copy(), n_coef, pivots, evidence)
     counts, weights, scores = np.empty(n_clusters), np.empty(n_clusters), np.empty((1, n_clusters))
     base = law.prior_weights.copy()
-    for agent in range(entities.agent_start.shape[0] - 1):
-        first, last = entities.agent_start[agent], entities.agent_start[agent + 1]
+    for agent in range(agent_start.shape[0] - 1):
+        first, last = agent_start[agent], agent_start[agent + 1]
         count_labels(labels, first, last, counts)
         for e in range(first, last):
-            own, gram = labels[e], entities.grams[e]
+            own, gram = labels[e], grams[e]
             clusters[:, own] -= gram
             totals[own] -= 1.0
             counts[own] -= 1.0
@@ -361,11 +337,8 @@ def collapsed_sweep(entities, law, labels, n_coef):
             for k in range(n_clusters):
                 scores[0, k] = with_entity[k] - evidence[k]
             exponentiate(scores, 1, base)
-            total = label_weights(scores[0], counts, base, weights)
-            u_label, _, _ = keyed_uniforms(
-                entities.agent_streams[agent], entities.entity_keys[e], law.round, _ENTITY_DRAW
-            )
-            k = pick(weights, u_label * total)
+            u_label, _, _ = keyed_uniforms(streams[agent], keys[e], law.round, _ENTITY_DRAW)
+            k = pick(weights, u_label * label_weights(scores[0], counts, base, weights))
             counts[k] += 1.0
             totals[k] += 1.0
             labels[e] = k

@@ -14,7 +14,7 @@ import numpy as np
 from fedhlcr.arrays import FloatArray, LabelArray
 from fedhlcr.gram import GramLayout
 from fedhlcr.kernels import labels as kernels
-from fedhlcr.kernels.labels import BlockSums, LabelLaw
+from fedhlcr.kernels.arguments import BlockCounts, LabelLaw
 from fedhlcr.priors import Hyperparameters, ModelSpec, initial_hyperparameters
 from fedhlcr.regression import CoefPrior, draw_coef
 from fedhlcr.samplers import hyper
@@ -22,7 +22,6 @@ from fedhlcr.samplers.state import ChainState, ClusterSums, Entities, Globals
 from fedhlcr.streams import Stream
 from fedhlcr.threads import run_blocks
 
-# Cluster matrices are updated by what changes; every so often they are summed anew, to shed rounding errors.
 REBUILD_EVERY = 64
 
 
@@ -30,9 +29,9 @@ def step(entities: Entities, spec: ModelSpec, state: ChainState, stream: Stream)
     """One sweep: the globals given the last sums, then the labels given the globals."""
     round_number = state.round + 1
     drawn = draw_globals(entities.layout, state, spec, stream.generator(round_number))
-    labels, sums = relabel(entities, drawn, state.labels, round_number, stream, state.sums.grams)
-    if round_number % REBUILD_EVERY == 0:
-        sums = replace(sums, grams=sums_of_labels(entities, drawn, labels, round_number, stream).grams)
+    # updated by the entities that move; every so often summed anew, to shed rounding errors
+    grams = None if round_number % REBUILD_EVERY == 0 else state.sums.grams
+    labels, sums = relabel(entities, drawn, state.labels, round_number, stream, grams)
     return ChainState.of(entities.layout, round_number, labels, sums, drawn)
 
 
@@ -109,37 +108,53 @@ def relabel(
     """The agents' half: every agent's new labels given the globals, and their sums.
 
     An entity whose old label is −1 has none yet. `previous_grams` are the clusters' matrices under the old
-    labels; without them those of the sums hold the change only.
+    labels; without them they are summed anew.
     """
     arrays, blocks = entities.arrays(stream), entities.blocks
     law = label_law(entities.layout, given, round_number)
     new_labels = np.empty_like(labels)
 
-    def run(block: int) -> BlockSums:
-        sums = empty_sums(given.n_clusters, entities.layout)
-        kernels.relabel_agents(arrays, law, labels, new_labels, *blocks.range(block), sums)
-        return sums
+    def run(block: int) -> BlockCounts:
+        counts = empty_counts(given.n_clusters)
+        kernels.relabel_agents(arrays, law, labels, new_labels, *blocks.range(block), counts)
+        return counts
 
-    return new_labels, ClusterSums.from_blocks(run_blocks(run, len(blocks), entities.n_threads), previous_grams)
+    counts = run_blocks(run, len(blocks), entities.n_threads)
+    grams = cluster_grams(entities, given.n_clusters, new_labels, labels, previous_grams)
+    return new_labels, ClusterSums.of(grams, counts)
+
+
+def cluster_grams(
+    entities: Entities,
+    n_clusters: int,
+    labels: LabelArray,
+    old_labels: LabelArray | None = None,
+    old_grams: FloatArray | None = None,
+) -> FloatArray:
+    """(clusters, packed): sums of the entities' matrices by label, from those under old labels if there are any."""
+    if old_grams is None or old_labels is None:
+        old_labels = np.full_like(labels, -1)
+        old_grams = np.zeros((n_clusters, entities.layout.packed_size))
+    grams = old_grams.copy()
+    kernels.move_grams(entities.grams, old_labels, labels, grams)
+    return grams
 
 
 def sums_of_labels(
     entities: Entities, given: Globals, labels: LabelArray, round_number: int, stream: Stream
 ) -> ClusterSums:
     """Sums, table counts and auxiliaries of labels that were drawn elsewhere."""
-    sums = empty_sums(given.n_clusters, entities.layout)
-    kernels.sum_by_label(entities.arrays(stream), label_law(entities.layout, given, round_number), labels, sums)
-    return ClusterSums.from_blocks([sums])
+    counts = empty_counts(given.n_clusters)
+    kernels.count_agents(entities.arrays(stream), label_law(entities.layout, given, round_number), labels, counts)
+    return ClusterSums.of(cluster_grams(entities, given.n_clusters, labels), [counts])
 
 
 def label_law(layout: GramLayout, given: Globals, round_number: int) -> LabelLaw:
     return LabelLaw(given.score_rows(layout), given.prior_weights, float(given.hyper.agent_concentration), round_number)
 
 
-def empty_sums(n_clusters: int, layout: GramLayout) -> BlockSums:
-    return BlockSums(
-        np.zeros((n_clusters, layout.packed_size)), np.zeros(n_clusters), np.zeros(n_clusters), np.zeros(4)
-    )
+def empty_counts(n_clusters: int) -> BlockCounts:
+    return BlockCounts(np.zeros(n_clusters), np.zeros(n_clusters), np.zeros(4))
 
 
 def prior_coef(prior: CoefPrior, n_clusters: int, rng: np.random.Generator) -> FloatArray:

@@ -16,7 +16,7 @@ import numpy as np
 from fedhlcr.arrays import FloatArray
 from fedhlcr.gram import GramLayout
 from fedhlcr.kernels import labels as kernels
-from fedhlcr.kernels.labels import CollapsedLaw
+from fedhlcr.kernels.arguments import CollapsedLaw
 from fedhlcr.priors import ModelSpec
 from fedhlcr.regression import CoefPrior
 from fedhlcr.samplers.blocked import draw_globals, sums_of_labels

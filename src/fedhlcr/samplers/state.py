@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from fedhlcr.arrays import FloatArray, LabelArray
 from fedhlcr.gram import GramLayout
 from fedhlcr.hierarchy import EntityIndex
-from fedhlcr.kernels import labels as kernels
-from fedhlcr.kernels.labels import BlockSums, EntityArrays
+from fedhlcr.kernels import arguments
+from fedhlcr.kernels.arguments import BlockCounts, EntityArrays
+from fedhlcr.kernels.labels import LANES
 from fedhlcr.priors import Hyperparameters
 from fedhlcr.regression import CoefPosterior, coef_posterior
 from fedhlcr.streams import Stream
@@ -68,20 +69,19 @@ class ClusterSums:
     labels_changed: float
 
     @classmethod
-    def from_blocks(cls, blocks: list[BlockSums], previous: FloatArray | None = None) -> ClusterSums:
-        """Sum in the order of the blocks; their grams are changes of the previous ones, if there are any."""
-        grams, entity_counts, table_counts, scalars = (sum(parts[1:], parts[0]) for parts in zip(*blocks, strict=True))
-        grams = grams if previous is None else grams + previous
+    def of(cls, grams: FloatArray, blocks: list[BlockCounts]) -> ClusterSums:
+        """Clusters' matrices with the counts of all blocks, summed in the order of the blocks."""
+        entity_counts, table_counts, scalars = (np.sum(parts, axis=0) for parts in zip(*blocks, strict=True))
         # what rounding leaves of an emptied cluster is nothing
         grams[entity_counts == 0] = 0.0
         return cls(
             grams,
             entity_counts,
             table_counts,
-            log_beta_draws=float(scalars[kernels.LOG_BETA_DRAWS]),
-            bernoulli_draws=float(scalars[kernels.BERNOULLI_DRAWS]),
-            log_label_prior=float(scalars[kernels.LOG_LABEL_PRIOR]),
-            labels_changed=float(scalars[kernels.LABELS_CHANGED]),
+            log_beta_draws=float(scalars[arguments.LOG_BETA_DRAWS]),
+            bernoulli_draws=float(scalars[arguments.BERNOULLI_DRAWS]),
+            log_label_prior=float(scalars[arguments.LOG_LABEL_PRIOR]),
+            labels_changed=float(scalars[arguments.LABELS_CHANGED]),
         )
 
     @property
@@ -128,7 +128,7 @@ class Globals:
     def score_rows(self, layout: GramLayout) -> FloatArray:
         """Rows r_k with M·r_k = −RSS(w_k)/(2σ²), padded with zeros to whole lanes."""
         rows = layout.rss_vectors(self.coef) / (-2.0 * self.hyper.noise_scale**2)
-        padding = -len(rows) % kernels.LANES
+        padding = -len(rows) % LANES
         return np.concatenate([rows, np.zeros((padding, rows.shape[1]))])
 
 
