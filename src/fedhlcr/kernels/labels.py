@@ -58,23 +58,22 @@ def score_chunk(grams, first, last, score_rows, out):
     packed = grams.shape[1]
     for e in range(first, last, 4):
         e1, e2, e3 = min(e + 1, last - 1), min(e + 2, last - 1), min(e + 3, last - 1)
-        r0, r1, r2, r3 = grams[e], grams[e1], grams[e2], grams[e3]
-        o0, o1, o2, o3 = out[e - first], out[e1 - first], out[e2 - first], out[e3 - first]
+        o1, o2, o3 = e1 - first, e2 - first, e3 - first
         for k in range(0, score_rows.shape[0], 4):
-            v0, v1, v2, v3 = score_rows[k], score_rows[k + 1], score_rows[k + 2], score_rows[k + 3]
             s00 = s01 = s02 = s03 = s10 = s11 = s12 = s13 = 0.0
             s20 = s21 = s22 = s23 = s30 = s31 = s32 = s33 = 0.0
             for p in range(packed):
-                x0, x1, x2, x3 = r0[p], r1[p], r2[p], r3[p]
-                y0, y1, y2, y3 = v0[p], v1[p], v2[p], v3[p]
+                x0, x1, x2, x3 = grams[e, p], grams[e1, p], grams[e2, p], grams[e3, p]
+                y0, y1, y2, y3 = score_rows[k, p], score_rows[k + 1, p], score_rows[k + 2, p], score_rows[k + 3, p]
                 s00, s01, s02, s03 = s00 + x0 * y0, s01 + x0 * y1, s02 + x0 * y2, s03 + x0 * y3
                 s10, s11, s12, s13 = s10 + x1 * y0, s11 + x1 * y1, s12 + x1 * y2, s13 + x1 * y3
                 s20, s21, s22, s23 = s20 + x2 * y0, s21 + x2 * y1, s22 + x2 * y2, s23 + x2 * y3
                 s30, s31, s32, s33 = s30 + x3 * y0, s31 + x3 * y1, s32 + x3 * y2, s33 + x3 * y3
-            o0[k], o0[k + 1], o0[k + 2], o0[k + 3] = s00, s01, s02, s03
-            o1[k], o1[k + 1], o1[k + 2], o1[k + 3] = s10, s11, s12, s13
-            o2[k], o2[k + 1], o2[k + 2], o2[k + 3] = s20, s21, s22, s23
-            o3[k], o3[k + 1], o3[k + 2], o3[k + 3] = s30, s31, s32, s33
+            o = e - first
+            out[o, k], out[o, k + 1], out[o, k + 2], out[o, k + 3] = s00, s01, s02, s03
+            out[o1, k], out[o1, k + 1], out[o1, k + 2], out[o1, k + 3] = s10, s11, s12, s13
+            out[o2, k], out[o2, k + 1], out[o2, k + 2], out[o2, k + 3] = s20, s21, s22, s23
+            out[o3, k], out[o3, k + 1], out[o3, k + 2], out[o3, k + 3] = s30, s31, s32, s33
 
 
 # 1/n!
