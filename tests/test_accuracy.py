@@ -16,6 +16,7 @@ from fedhlcr.hierarchy import row_agents, row_entities
 from fedhlcr.posterior import AgentMemory, Draws, Posterior, Profiles
 from fedhlcr.priors import ModelSpec
 from fedhlcr.samplers import blocked, collapsed
+from fedhlcr.samplers.state import Draw
 from fedhlcr.streams import Stream
 
 # agents, entities per agent, events per entity, features, clusters, noise scale
@@ -42,10 +43,10 @@ def limit_mse(train, test, truth, n_clusters, n_sweeps=400, burn_in=50):
     for sweep in range(n_sweeps):
         state = collapsed.step(entities, spec, state, stream)
         if sweep >= burn_in:
-            kept.append(state)
+            kept.append(Draw.of(state))
     n_columns = train.X.shape[1] + 1
     raw = Standardization(np.zeros(n_columns), np.ones(n_columns))
-    posterior = Posterior(entities.layout, raw, Draws.from_states([kept]), AgentMemory.from_states(entities, [kept]))
+    posterior = Posterior(entities.layout, raw, Draws.from_chains([kept]), AgentMemory.from_chains(entities, [kept]))
     agents = entities.index.find_agents(row_agents(test.agent, len(test)))
     pairs = entities.index.find_entities(agents, row_entities(test.entity, len(test)))
     return ((posterior.predict(test.X, Profiles.of(agents, pairs)).mean - test.y) ** 2).mean()

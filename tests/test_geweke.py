@@ -17,7 +17,19 @@ from fedhlcr.streams import Stream
 
 K, SIZES, N_EVENTS = 3, (3, 2, 4, 1), 2
 PRIORS = Hyperpriors(InverseGamma(6.0, 5.0), InverseGamma(6.0, 5.0), 0.7, Gamma(3.0, 2.0), Gamma(3.0, 2.0))
-QUANTITIES = ("log σ", "log δ", "μ²", "log α", "log β", "clusters", "Σ N²", "Σ within-agent N²", "y²", "w²")
+QUANTITIES = (
+    "log σ",
+    "log δ",
+    "μ²",
+    "spread of δ",
+    "log α",
+    "log β",
+    "clusters",
+    "Σ N²",
+    "Σ within-agent N²",
+    "y²",
+    "w²",
+)
 
 
 def design():
@@ -31,10 +43,11 @@ def draw_prior(rng, kind):
     """Globals and labels from the prior."""
     inverse_gamma = lambda p, size=None: p.rate / rng.gamma(p.shape, size=size)  # noqa: E731
     alpha, beta = (rng.gamma(p.shape) / p.rate for p in (PRIORS.global_concentration, PRIORS.agent_concentration))
+    if kind == "adaptive":
+        kind = rng.choice(["common_mean", "zero_mean"])
     if kind == "common_mean":
-        prior = CoefPrior(
-            PRIORS.coef_mean_scale * rng.standard_normal(2), inverse_gamma(PRIORS.coef_variance, 2) ** 0.5
-        )
+        scale = inverse_gamma(PRIORS.coef_variance, 2) ** 0.5
+        prior = CoefPrior(np.sqrt(PRIORS.coef_mean_ratio) * scale * rng.standard_normal(2), scale)
     else:
         prior = CoefPrior(np.zeros(2), np.full(2, inverse_gamma(PRIORS.coef_variance) ** 0.5))
     coef = prior.mean + prior.scale * rng.standard_normal((K, 2))
@@ -65,6 +78,7 @@ def quantities(drawn, labels, y):
         np.log(h.noise_scale),
         np.log(h.coef_prior.scale).mean(),
         (h.coef_prior.mean**2).mean(),
+        np.abs(np.diff(np.log(h.coef_prior.scale)))[0],
         np.log(h.global_concentration),
         np.log(h.agent_concentration),
         (totals > 0).sum(),
@@ -104,7 +118,7 @@ def z_scores(step, kind, n_draws, seed=3):
     return np.where(moving, (prior.mean(axis=0) - chain.mean(axis=0)) / np.where(moving, error, 1.0), 0.0)
 
 
-@pytest.mark.parametrize("kind", ["common_mean", "zero_mean"])
+@pytest.mark.parametrize("kind", ["adaptive", "common_mean", "zero_mean"])
 @pytest.mark.parametrize("step", [blocked.step, collapsed.step], ids=["blocked", "collapsed"])
 def test_geweke(step, kind):
     scores = z_scores(step, kind, 5_000)
@@ -114,7 +128,7 @@ def test_geweke(step, kind):
 @pytest.mark.slow
 @pytest.mark.parametrize("step", [blocked.step, collapsed.step], ids=["blocked", "collapsed"])
 def test_geweke_longer(step):
-    scores = z_scores(step, "common_mean", 40_000, seed=8)
+    scores = z_scores(step, "adaptive", 40_000, seed=8)
     assert np.abs(scores).max() < 4, dict(zip(QUANTITIES * 2, scores.round(1), strict=True))
 
 
@@ -133,6 +147,12 @@ def test_geweke_catches_scales_that_share_a_draw(monkeypatch):
         lambda rng, prior, n, squares: (prior.rate + 0.5 * squares) / rng.standard_gamma(prior.shape + 0.5 * n),
     )
     assert np.abs(z_scores(blocked.step, "common_mean", 3_000)).max() > 6
+
+
+def test_geweke_catches_wrong_odds(monkeypatch):
+    exact = hyper.log_common_mean_marginal
+    monkeypatch.setattr(hyper, "log_common_mean_marginal", lambda coef, priors: exact(coef, priors) + 0.5)
+    assert np.abs(z_scores(blocked.step, "adaptive", 5_000)).max() > 6
 
 
 def test_geweke_catches_a_wrong_concentration(monkeypatch):

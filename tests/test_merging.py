@@ -77,7 +77,7 @@ def test_a_chain_finds_the_number_of_clusters(sampler):
     table, truth = make_hlcr(40, 5, 6, 3, 4, 0.3, agent_concentration=3.0, random_state=6)
     entities = entities_from(table.X, table.y, table.agent, table.entity)
     result = run_chain(entities, ModelSpec(), ChainPlan(n_sweeps=80, max_clusters=16, sampler=sampler), Stream(3))
-    found = {int(state.sums.occupied.sum()) for state in result.kept}
+    found = {int((draw.entity_counts > 0).sum()) for draw in result.kept}
     assert found == {len(set(truth.labels.tolist()))}
     assert [state.round for state in result.kept] == list(range(41, 81))
 
@@ -88,3 +88,12 @@ def test_draws_are_thinned_to_what_was_asked_for():
     result = run_chain(entities, ModelSpec(), ChainPlan(n_sweeps=100, n_draws=10), Stream(3))
     assert [state.round for state in result.kept] == list(range(55, 101, 5))
     assert [record.sweep for record in result.trace if record.kept] == [state.round for state in result.kept]
+
+
+@pytest.mark.parametrize("n_sweeps", [1, 2, 20, 29, 31])
+def test_a_wanted_number_is_kept_in_short_runs(n_sweeps):
+    table, _ = make_hlcr(20, 4, 4, 2, 3, 0.5, random_state=6)
+    entities = entities_from(table.X, table.y, table.agent, table.entity)
+    result = run_chain(entities, ModelSpec(), ChainPlan(n_sweeps=n_sweeps, n_clusters=3), Stream(3))
+    assert {draw.globals.n_clusters for draw in [*result.kept, result.last]} == {3}
+    assert result.kept

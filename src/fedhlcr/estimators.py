@@ -23,6 +23,7 @@ from fedhlcr.progress import SweepProgress
 from fedhlcr.samplers.chain import ChainPlan, ChainResult, run_chain, trace_table
 from fedhlcr.samplers.state import Entities
 from fedhlcr.streams import Stream
+from fedhlcr.threads import single_threaded_blas
 
 
 class HLCRRegressor(HierarchicalPredictor):
@@ -50,9 +51,9 @@ class HLCRRegressor(HierarchicalPredictor):
         α: the larger, the more even the clusters.
     agent_concentration : float or "learn", default="learn"
         β: the larger, the more alike the agents.
-    coef_prior : {"common_mean", "zero_mean"}, default="common_mean"
-        Prior of the coefficients where `coef_scale` is learned: each coefficient around a learned
-        mean with a scale of its own, or all around zero with one scale (the paper).
+    coef_prior : {"adaptive", "common_mean", "zero_mean"}, default="adaptive"
+        Prior of the coefficients where `coef_scale` is learned: all around zero with one scale (the
+        paper), each around a learned mean with a scale of its own, or whichever of these the data favour.
     standardize : bool, default=True
         Scale features and target to unit spread before fitting. Results are told in the user's units.
     fit_intercept : bool, default=True
@@ -125,7 +126,7 @@ class HLCRRegressor(HierarchicalPredictor):
         "coef_scale": [Interval(Real, 0, None, closed="neither"), StrOptions({"learn"})],
         "global_concentration": [Interval(Real, 0, None, closed="neither"), StrOptions({"learn"})],
         "agent_concentration": [Interval(Real, 0, None, closed="neither"), StrOptions({"learn"})],
-        "coef_prior": [StrOptions({"common_mean", "zero_mean"})],
+        "coef_prior": [StrOptions({"adaptive", "common_mean", "zero_mean"})],
         "standardize": ["boolean"],
         "fit_intercept": ["boolean"],
         "n_sweeps": [Interval(Integral, 1, None, closed="left")],
@@ -147,7 +148,7 @@ class HLCRRegressor(HierarchicalPredictor):
         coef_scale="learn",
         global_concentration="learn",
         agent_concentration="learn",
-        coef_prior="common_mean",
+        coef_prior="adaptive",
         standardize=True,
         fit_intercept=True,
         n_sweeps=200,
@@ -177,6 +178,7 @@ class HLCRRegressor(HierarchicalPredictor):
         self.verbose = verbose
 
     @_fit_context(prefer_skip_nested_validation=True)
+    @single_threaded_blas
     def fit(self, X, y, agent=None, entity=None, sample_weight=None):
         """Fit the model.
 
@@ -187,7 +189,8 @@ class HLCRRegressor(HierarchicalPredictor):
         agent, entity : array (n_events,) or str, optional
             Ids of any type, or the name of a column of X, which then is no feature and is found
             again by `predict`. `entity=None` makes each row an entity of its own, `agent=None` one
-            agent of all rows; both together are the classical latent class regression.
+            agent of all rows; both together are the classical latent class regression. Ids are told
+            apart by their text: 1, 1.0 and "1" are one id.
         sample_weight : array (n_events,), optional
             Frequencies of the events.
 
@@ -212,11 +215,12 @@ class HLCRRegressor(HierarchicalPredictor):
         grams = entity_grams(hierarchy, layout, shift, self._threads())
         standardization = Standardization.from_gram(layout, grams.sum(axis=0), shift, scale=self.standardize)
         entities = Entities(layout, hierarchy.index, standardization.rescale(layout, grams), self._threads())
+        self._sole_agent = hierarchy.index.agent_ids if hierarchy.index.n_agents == 1 else None
         results = self._run_chains(entities, standardization)
         # a chain that was stopped before it had draws to keep counts only if there is nothing else
         chains = [result.kept for result in results if result.kept] or [[results[-1].last]]
         self.posterior_ = Posterior(
-            layout, standardization, Draws.from_states(chains), AgentMemory.from_states(entities, chains)
+            layout, standardization, Draws.from_chains(chains), AgentMemory.from_chains(entities, chains)
         )
         self.trace_ = trace_table(results)
         self.trace_["noise_scale"] *= standardization.scale[-1]
@@ -229,16 +233,18 @@ class HLCRRegressor(HierarchicalPredictor):
             return int(self.random_state)
         return int(check_random_state(self.random_state).randint(2**31))
 
-    def _spec(self, standardization: Standardization) -> ModelSpec:
+    def _spec(self, entities: Entities, target_scale: float) -> ModelSpec:
         def fixed(value: Any, unit: float = 1.0) -> float | None:
             return None if isinstance(value, str) else float(value) / unit
 
+        pooled = entities.layout.normal_equations(entities.grams.sum(axis=0))
         return ModelSpec(
-            noise_scale=fixed(self.noise_scale, float(standardization.scale[-1])),
+            noise_scale=fixed(self.noise_scale, target_scale),
             coef_scale=fixed(self.coef_scale),
             global_concentration=fixed(self.global_concentration),
             agent_concentration=fixed(self.agent_concentration),
             coef_prior=self.coef_prior,
+            target_spread=float(np.sqrt(pooled.yy / pooled.n)) or 1.0,
         )
 
     def _run_chains(self, entities: Entities, standardization: Standardization) -> list[ChainResult]:
@@ -250,22 +256,28 @@ class HLCRRegressor(HierarchicalPredictor):
             sampler=self.sampler,
             label_prior=self.label_prior,
         )
-        spec, results = self._spec(standardization), []
-        with SweepProgress(self.n_chains * self.n_sweeps, float(standardization.scale[-1]), self.verbose) as progress:
-            for chain in range(self.n_chains):
-                results.append(run_chain(entities, spec, plan, Stream(self.seed_, chain), progress))
-                if results[-1].interrupted:
-                    break
+        target_scale = float(standardization.scale[-1])
+        spec = self._spec(entities, target_scale)
+        results: list[ChainResult] = []
+        with SweepProgress(self.n_chains * self.n_sweeps, target_scale, self.verbose) as progress:
+            try:
+                while len(results) < self.n_chains and not any(result.interrupted for result in results):
+                    results.append(run_chain(entities, spec, plan, Stream(self.seed_, len(results)), progress))
+            except KeyboardInterrupt:
+                # between two chains, or while one was being started
+                if not results:
+                    raise
         return results
 
     def _warn(self, results: list[ChainResult]) -> None:
-        if results[-1].interrupted:
-            done = sum(len(result.trace) for result in results)
+        done = len(self.trace_)
+        if done < self.n_chains * self.n_sweeps:
+            n_draws = len(self.posterior_.draws)
             warnings.warn(
                 f"The fit was interrupted after {done} of {self.n_chains * self.n_sweeps} sweeps; the model uses "
-                f"the {len(self.posterior_.draws)} draws kept so far.",
+                f"the {n_draws} draw{'s' if n_draws > 1 else ''} kept so far.",
                 FitInterruptedWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         apart = [d for d in self.diagnostics_ if d.r_hat > R_HAT_LIMIT]
         if len(results) > 1 and apart:
@@ -274,5 +286,5 @@ class HLCRRegressor(HierarchicalPredictor):
                 f"The {len(results)} chains disagree (R-hat above {R_HAT_LIMIT}: {figures}). Predictions average over "
                 f"all of them; run longer chains (n_sweeps={2 * self.n_sweeps}), or fix n_clusters.",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=4,
             )

@@ -127,7 +127,8 @@ class Standardization:
         """From the Gram matrix of all events, accumulated around `shift`.
 
         The scale is the root mean square around the shift: the standard deviation where the shift is
-        the mean. A column without spread keeps scale 1.
+        the mean. A feature without spread has an infinite one, hence no effect at all; a target without
+        spread has scale 1.
         """
         if not scale:
             return cls(shift, np.ones_like(shift))
@@ -135,7 +136,9 @@ class Standardization:
         spread = np.sqrt(np.maximum(diagonal, 0.0) / pooled[0])
         # what rounding leaves of a constant column is no spread
         floor = 1e-13 * np.maximum(np.abs(shift), 1e-290)
-        return cls(shift, np.where(spread > floor, spread, 1.0))
+        spread = np.where(spread > floor, spread, np.inf)
+        spread[-1] = 1.0 if np.isinf(spread[-1]) else spread[-1]
+        return cls(shift, spread)
 
     def apply(self, X: FloatArray) -> FloatArray:
         return (X - self.shift[:-1]) / self.scale[:-1]
@@ -153,13 +156,18 @@ class Standardization:
         """(slopes, intercepts) in the user's units of standardised coefficients (..., n_coef)."""
         slopes = coef[..., 1 - layout.first_regressor :] * self.scale[-1] / self.scale[:-1]
         constant = coef[..., 0] * self.scale[-1] if layout.fit_intercept else np.zeros(coef.shape[:-1])
-        return slopes, constant + self.shift[-1] - slopes @ self.shift[:-1]
+        return slopes, constant + self.shift[-1] - (slopes * self.shift[:-1]).sum(axis=-1)
 
 
 def column_means(hierarchy: Hierarchy) -> FloatArray:
-    """Weighted means of (x, y) over all events."""
+    """Weighted means of (x, y) over all events, in two passes: of a constant column, the constant itself."""
     weight = hierarchy.weight / hierarchy.weight.sum()
-    return np.append(np.einsum("n,nf->f", weight, hierarchy.X), weight @ hierarchy.y)
+    means = np.zeros(hierarchy.X.shape[1] + 1)
+    for _ in range(2):
+        # einsum, for BLAS would add in an order that depends on its threads
+        means[:-1] += np.einsum("n,nf->f", weight, hierarchy.X - means[:-1])
+        means[-1] += np.einsum("n,n->", weight, hierarchy.y - means[-1])
+    return means
 
 
 def entity_grams(hierarchy: Hierarchy, layout: GramLayout, shift: FloatArray, n_threads: int = 1) -> FloatArray:

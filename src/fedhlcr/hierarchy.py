@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fedhlcr.arrays import FloatArray, KeyArray
 from fedhlcr.streams import text_keys
-from fedhlcr.tables import Ids, read_ids
+from fedhlcr.tables import Ids, read_ids, sorted_ids
 
 UNKNOWN = -1
 
@@ -119,8 +119,9 @@ def index_pairs(
 
 
 def _merge_ids(a: Ids, b: Ids) -> tuple[Ids, tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    merged = read_ids(np.concatenate([a.values, b.values]), "id", len(a.values) + len(b.values))
-    return merged, (merged.codes[: len(a.values)], merged.codes[len(a.values) :])
+    n = len(a.texts)
+    merged = sorted_ids([*a.values, *b.values], [*a.texts, *b.texts], np.arange(n + len(b.texts)))
+    return merged, (merged.codes[:n], merged.codes[n:])
 
 
 @dataclass(frozen=True)
@@ -175,4 +176,8 @@ def row_agents(agent: Any, n_rows: int) -> Ids:
 
 
 def row_entities(entity: Any, n_rows: int) -> Ids:
-    return read_ids(np.arange(n_rows) if entity is None else entity, "entity", n_rows)
+    if entity is not None:
+        return read_ids(entity, "entity", n_rows)
+    # texts no user writes: a row number passed to `predict` later is not that row
+    rows = np.arange(n_rows)
+    return Ids(rows.astype(object), [f"\0row {row}" for row in rows], rows)

@@ -28,7 +28,7 @@ from fedhlcr.kernels import mixtures
 from fedhlcr.priors import Hyperparameters
 from fedhlcr.regression import CoefPrior
 from fedhlcr.samplers.blocked import relabel
-from fedhlcr.samplers.state import ChainState, Entities, Globals
+from fedhlcr.samplers.state import Draw, Entities, Globals
 from fedhlcr.streams import Stream
 from fedhlcr.threads import Blocks, run_blocks
 
@@ -58,9 +58,9 @@ class Draws:
     chain: NDArray[np.int64]  # (draws,)
 
     @classmethod
-    def from_states(cls, chains: list[list[ChainState]]) -> Draws:
-        states = [state for chain in chains for state in chain]
-        n_clusters = max(state.globals.n_clusters for state in states)
+    def from_chains(cls, chains: list[list[Draw]]) -> Draws:
+        kept = [draw for chain in chains for draw in chain]
+        n_clusters = max(draw.globals.n_clusters for draw in kept)
 
         def padded(values: list[FloatArray], fill: float) -> FloatArray:
             out = np.full((len(values), n_clusters, *values[0].shape[1:]), fill)
@@ -68,18 +68,18 @@ class Draws:
                 row[: len(value)] = value
             return out
 
-        hypers = [state.globals.hyper for state in states]
+        hypers = [draw.globals.hyper for draw in kept]
 
         return cls(
-            coef=padded([state.globals.coef for state in states], 0.0),
-            log_weights=padded([state.globals.log_weights for state in states], -np.inf),
-            entity_counts=padded([state.sums.entity_counts for state in states], 0.0),
+            coef=padded([draw.globals.coef for draw in kept], 0.0),
+            log_weights=padded([draw.globals.log_weights for draw in kept], -np.inf),
+            entity_counts=padded([draw.entity_counts for draw in kept], 0.0),
             noise_scale=np.array([hyper.noise_scale for hyper in hypers]),
             coef_mean=np.array([hyper.coef_prior.mean for hyper in hypers]),
             coef_scale=np.array([hyper.coef_prior.scale for hyper in hypers]),
             global_concentration=np.array([hyper.global_concentration for hyper in hypers]),
             agent_concentration=np.array([hyper.agent_concentration for hyper in hypers]),
-            log_joint=np.array([state.log_joint for state in states]),
+            log_joint=np.array([draw.log_joint for draw in kept]),
             chain=np.repeat(np.arange(len(chains)), [len(chain) for chain in chains]),
         )
 
@@ -113,12 +113,12 @@ class AgentMemory:
     labels: NDArray[np.integer]  # (draws, entities)
 
     @classmethod
-    def from_states(cls, entities: Entities, chains: list[list[ChainState]]) -> AgentMemory:
-        states = [state for chain in chains for state in chain]
-        n_clusters = max(state.globals.n_clusters for state in states)
-        labels = np.empty((len(states), len(entities)), dtype=np.min_scalar_type(n_clusters))
-        for row, state in zip(labels, states, strict=True):
-            row[:] = state.labels
+    def from_chains(cls, entities: Entities, chains: list[list[Draw]]) -> AgentMemory:
+        kept = [draw for chain in chains for draw in chain]
+        n_clusters = max(draw.globals.n_clusters for draw in kept)
+        labels = np.empty((len(kept), len(entities)), dtype=np.min_scalar_type(n_clusters))
+        for row, draw in zip(labels, kept, strict=True):
+            row[:] = draw.labels
         return cls(entities, labels)
 
     def counts(self, draw: int, agents: NDArray[np.int64], n_clusters: int) -> FloatArray:
@@ -146,7 +146,7 @@ class Profiles(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Predictive mean and standard deviation of each row, and quantiles (rows, levels), in standardised units."""
+    """Predictive mean and standard deviation of each row, and quantiles (rows, levels)."""
 
     mean: FloatArray
     std: FloatArray

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import copy
+from numbers import Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedhlcr import alignment, tables
@@ -20,16 +20,18 @@ from fedhlcr.posterior import Moments, Posterior, Profiles
 from fedhlcr.samplers.state import Entities
 from fedhlcr.streams import Stream
 from fedhlcr.summary import Summary, summarize
-from fedhlcr.threads import available_threads
+from fedhlcr.threads import available_threads, single_threaded_blas
 
 
 class HierarchicalPredictor(RegressorMixin, BaseEstimator):
     """A regressor with a posterior. `fit` of a subclass sets `posterior_`, `seed_`, the id columns, and describes."""
 
     n_clusters: int | str
+    max_clusters: int
     n_threads: int | None
     seed_: int
     posterior_: Posterior
+    _sole_agent: NDArray[np.object_] | None
     agent_column_: str | None
     entity_column_: str | None
 
@@ -63,11 +65,12 @@ class HierarchicalPredictor(RegressorMixin, BaseEstimator):
         -------
         lower, upper : ndarrays (n_events,)
         """
-        if not 0.0 < level < 1.0:
-            raise ValueError(f"`level` must lie between 0 and 1, but is {level}; 0.9 is a usual choice.")
+        if not isinstance(level, Real) or not 0.0 < level < 1.0:
+            raise ValueError(f"`level` must lie between 0 and 1, but is {level!r}; 0.9 is a usual choice.")
         quantiles = self._moments(X, agent, entity, (0.5 - level / 2, 0.5 + level / 2)).quantiles
         return quantiles[:, 0], quantiles[:, 1]
 
+    @single_threaded_blas
     def responsibilities(self, agent=None, entity=None):
         """Probability of each cluster for entities.
 
@@ -81,9 +84,14 @@ class HierarchicalPredictor(RegressorMixin, BaseEstimator):
         ndarray (n_clusters_,) for one entity, (n, n_clusters_) for arrays
         """
         check_is_fitted(self)
-        given = [ids for ids in (agent, entity) if ids is not None]
-        one = all(np.ndim(ids) == 0 for ids in given)
-        n_rows = 1 if one else max(len(ids) for ids in given if np.ndim(ids))
+        sizes = {len(ids) for ids in (agent, entity) if ids is not None and np.ndim(ids)}
+        if len(sizes) > 1 or 0 in sizes:
+            raise ValueError(
+                "`agent` and `entity` must be one id each, or lists of the same length and not empty; "
+                f"their lengths are {sorted(sizes)}."
+            )
+        one = not sizes
+        n_rows = 1 if one else sizes.pop()
         agent, entity = (
             np.array([ids] * n_rows, dtype=object) if ids is not None and np.ndim(ids) == 0 else ids
             for ids in (agent, entity)
@@ -94,10 +102,12 @@ class HierarchicalPredictor(RegressorMixin, BaseEstimator):
         )[profiles.of_row]
         return rows[0] if one else rows
 
+    @single_threaded_blas
     def adapt(self, X, y, agent=None, entity=None, sample_weight=None):
         """A model that has seen new events of known or new entities; the clusters are not refitted.
 
-        An agent's events only change what is predicted for that agent. This model stays as it is.
+        An agent's events only change what is predicted for that agent. This model stays as it is, and so
+        does what `agent=None` means.
 
         Parameters
         ----------
@@ -113,7 +123,7 @@ class HierarchicalPredictor(RegressorMixin, BaseEstimator):
             raise ValueError("`entity` is missing; pass one entity id per event row, so that the events find theirs.")
         target = tables.target_vector(y, len(matrix))
         weight = tables.weight_vector(sample_weight, len(matrix))
-        own_agent = table.agent if table.agent is not None else self._sole_agent(len(matrix))
+        own_agent = self._agents_or_sole(table.agent, len(matrix))
         if own_agent is None:
             raise ValueError("`agent` is missing and the model has several agents; pass one agent id per event row.")
         hierarchy = build_hierarchy(matrix, target, weight, own_agent, table.entity)
@@ -124,6 +134,8 @@ class HierarchicalPredictor(RegressorMixin, BaseEstimator):
 
     def score(self, X, y, agent=None, entity=None, sample_weight=None):
         """R² of the predictions; `agent` and `entity` as in `predict`."""
+        from sklearn.metrics import r2_score
+
         return r2_score(y, self.predict(X, agent=agent, entity=entity), sample_weight=sample_weight)
 
     def summary(self) -> Summary:
@@ -171,19 +183,20 @@ class HierarchicalPredictor(RegressorMixin, BaseEstimator):
         validate_data(self, table.features if named else matrix, reset=reset, skip_check_array=True)
         return matrix
 
+    @single_threaded_blas
     def _moments(self, X: Any, agent: Any, entity: Any, levels: tuple[float, ...] = ()) -> Moments:
         check_is_fitted(self)
         table, matrix = self._read(X, agent, entity)
         return self.posterior_.predict(matrix, self._profiles(table.agent, table.entity, len(matrix)), levels)
 
-    def _sole_agent(self, n_rows: int) -> NDArray[np.object_] | None:
-        agents = self.posterior_.memory.entities.index.agent_ids
-        return np.repeat(agents, n_rows) if len(agents) == 1 else None
+    def _agents_or_sole(self, agent: Any, n_rows: int) -> Any:
+        """The agents as given, or the one the model was fitted with, or None."""
+        return np.repeat(self._sole_agent, n_rows) if agent is None and self._sole_agent is not None else agent
 
     def _profiles(self, agent: Any, entity: Any, n_rows: int) -> Profiles:
         index = self.posterior_.memory.entities.index
         unknown = np.full(n_rows, UNKNOWN, dtype=np.int64)
-        agent = self._sole_agent(n_rows) if agent is None else agent
+        agent = self._agents_or_sole(agent, n_rows)
         agents = unknown if agent is None else index.find_agents(row_agents(agent, n_rows))
         entities = unknown if entity is None else index.find_entities(agents, row_entities(entity, n_rows))
         return Profiles.of(agents, entities)

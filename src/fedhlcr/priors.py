@@ -1,12 +1,12 @@
 """The hyperparameters: which are fixed, which are learned, and under what priors.
 
-Everything here is in standardised units: columns of unit spread around zero. The priors are weak:
-a few entities outweigh them.
+Everything here is in the units of the Gram matrices, by default standardised: columns of unit spread around
+zero. The priors are weak: a few entities outweigh them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from fedhlcr.arrays import FloatArray
 from fedhlcr.regression import CoefPrior
 
-CoefPriorKind = Literal["common_mean", "zero_mean"]
+CoefPriorKind = Literal["adaptive", "common_mean", "zero_mean"]
 
 
 class InverseGamma(NamedTuple):
@@ -33,13 +33,23 @@ class Gamma(NamedTuple):
 
 @dataclass(frozen=True)
 class Hyperpriors:
-    """Priors of the learned hyperparameters."""
+    """Priors of the learned hyperparameters, for a target of unit spread.
+
+    `coef_mean_ratio` is κ in μ | δ ~ N(0, κδ²), large: the common mean of a coefficient may lie far from zero.
+    """
 
     noise_variance: InverseGamma = InverseGamma(1.0, 1e-6)
     coef_variance: InverseGamma = InverseGamma(1.0, 1e-3)
-    coef_mean_scale: float = 1.0
+    coef_mean_ratio: float = 1e3
     global_concentration: Gamma = Gamma(1.0, 1.0)
     agent_concentration: Gamma = Gamma(1.0, 1.0)
+
+    def for_spread(self, spread: float) -> Hyperpriors:
+        """The same for a target of another spread."""
+        noise, coef = (
+            prior._replace(rate=prior.rate * spread**2) for prior in (self.noise_variance, self.coef_variance)
+        )
+        return replace(self, noise_variance=noise, coef_variance=coef)
 
 
 @dataclass(frozen=True)
@@ -48,16 +58,18 @@ class ModelSpec:
 
     Attributes
     ----------
-    coef_prior : "common_mean", each coefficient with its own scale around a mean of its own, both
-        learned; or "zero_mean", one scale around zero (the paper). A fixed `coef_scale` is always
-        the latter.
+    coef_prior : "zero_mean", one scale around zero for all coefficients (the paper); "common_mean", each
+        coefficient with a scale of its own around a mean of its own; or "adaptive", either of them, as
+        the coefficients tell. A fixed `coef_scale` is always the first.
+    target_spread : the target's root mean square in the units of the Gram matrices
     """
 
     noise_scale: float | None = None
     coef_scale: float | None = None
     global_concentration: float | None = None
     agent_concentration: float | None = None
-    coef_prior: CoefPriorKind = "common_mean"
+    coef_prior: CoefPriorKind = "adaptive"
+    target_spread: float = 1.0
     hyperpriors: Hyperpriors = field(default_factory=Hyperpriors)
 
 
@@ -72,10 +84,10 @@ class Hyperparameters:
 
 
 def initial_hyperparameters(spec: ModelSpec, n_coef: int) -> Hyperparameters:
-    """Where a chain starts: learned values at the spread of the standardised target."""
-    coef_scale = spec.coef_scale if spec.coef_scale is not None else n_coef**-0.5
+    """Where a chain starts: learned values at the spread of the target."""
+    coef_scale = spec.coef_scale if spec.coef_scale is not None else spec.target_spread * n_coef**-0.5
     return Hyperparameters(
-        noise_scale=1.0 if spec.noise_scale is None else spec.noise_scale,
+        noise_scale=spec.target_spread if spec.noise_scale is None else spec.noise_scale,
         coef_prior=constant_coef_prior(coef_scale, n_coef),
         global_concentration=1.0 if spec.global_concentration is None else spec.global_concentration,
         agent_concentration=1.0 if spec.agent_concentration is None else spec.agent_concentration,

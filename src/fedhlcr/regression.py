@@ -41,7 +41,7 @@ def coef_posterior(data: NormalEquations, noise_scale: float, prior: CoefPrior) 
     precision = data.xx / noise_scale**2
     diagonal = np.arange(precision.shape[-1])
     precision[..., diagonal, diagonal] += prior.scale**-2.0
-    inverse: FloatArray = np.linalg.inv(np.linalg.cholesky(precision)).astype(np.float64, copy=False)
+    inverse = _inverse_cholesky(precision)
     half = _times(inverse, data.xy / noise_scale**2 + prior.mean / prior.scale**2)
     log_evidence = (
         -0.5 * data.n * (LOG_2PI + 2.0 * np.log(noise_scale))
@@ -84,6 +84,17 @@ def log_block_likelihood(
     """
     both = NormalEquations(*(a + b for a, b in zip(events, given, strict=True)))
     return log_evidence(both, noise_scale, prior) - log_evidence(given, noise_scale, prior)
+
+
+def _inverse_cholesky(precision: FloatArray) -> FloatArray:
+    """L⁻¹ with L Lᵀ = precision; where rounding has left it not positive definite, its diagonal is raised a little."""
+    try:
+        lower = np.linalg.cholesky(precision)
+    except np.linalg.LinAlgError:
+        size = precision.shape[-1]
+        trace = np.trace(precision, axis1=-2, axis2=-1)[..., None, None]
+        lower = np.linalg.cholesky(precision + 1e-10 * trace / size * np.eye(size))
+    return np.linalg.inv(lower).astype(np.float64, copy=False)
 
 
 def _times(matrix: FloatArray, vector: FloatArray) -> FloatArray:

@@ -30,7 +30,11 @@ def hold_out_events(
     if not 0 < fraction < 1:
         raise ValueError(f"`fraction` must lie between 0 and 1, but is {fraction}.")
     rng = check_random_state(random_state)
-    n_rows = len(agent if agent is not None else entity)
+    if entity is None:
+        raise ValueError("`entity` is missing; pass one entity id per event row, and `agent=None` for a sole agent.")
+    n_rows = len(entity)
+    if agent is not None and len(agent) != n_rows:
+        raise ValueError(f"`agent` has {len(agent)} rows but `entity` has {n_rows}; pass one id of each per event row.")
     agents, entities = row_agents(agent, n_rows), row_entities(entity, n_rows)
     index, pair = index_pairs(agents, entities, agents.codes, entities.codes)
     shuffled = rng.permutation(n_rows)

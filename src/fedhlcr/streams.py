@@ -18,7 +18,7 @@ from fedhlcr.arrays import KeyArray
 
 def text_key(text: str) -> int:
     """64-bit key of a text, the same on every machine and in every process."""
-    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
+    return int.from_bytes(blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest(), "little")
 
 
 def text_keys(texts: Iterable[str]) -> KeyArray:

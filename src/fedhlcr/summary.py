@@ -7,6 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from fedhlcr.arrays import FloatArray
 
@@ -75,9 +76,11 @@ def summarize(model: HLCRRegressor) -> Summary:
     )
     notes = ["level: predicted target where every feature is at its mean; then change of the target per unit."]
     if len(shown) < len(names):
-        notes.append(f"{len(names) - len(shown)} features of less effect are not shown; see coef_.")
+        notes.append(f"Not shown, of less effect: {len(names) - len(shown)} of {len(names)} features; see coef_.")
     if len(rows) < model.n_clusters_:
-        notes.append(f"{model.n_clusters_ - len(rows)} lighter clusters are not shown.")
+        notes.append(f"Not shown, of less weight: {model.n_clusters_ - len(rows)} of {model.n_clusters_} clusters.")
+    if model.n_clusters == "auto" and model.n_clusters_ > 0.85 * model.max_clusters:
+        notes.append(f"This is near the most that could be found; try max_clusters={2 * model.max_clusters}.")
     header = ("cluster", "weight", "entities", "level", *(shorten(names[f]) for f in shown))
     return Summary(_facts(model), header, rows, tuple(notes))
 
@@ -88,7 +91,8 @@ def _facts(model: HLCRRegressor) -> tuple[tuple[str, str], ...]:
     n_events = posterior.layout.n_events(store.grams).sum()
     chains = int(posterior.draws.chain.max()) + 1
     found = "found" if isinstance(model.n_clusters, str) else "given"
-    agreement = ", ".join(f"{d.quantity} {d.r_hat:.2f} ({d.effective_size:.0f})" for d in model.diagnostics_)
+    known = [d for d in model.diagnostics_ if np.isfinite(d.r_hat)]
+    agreement = ", ".join(f"{d.quantity} {d.r_hat:.2f} ({d.effective_size:.0f})" for d in known)
     return (
         (
             "data",
@@ -99,7 +103,7 @@ def _facts(model: HLCRRegressor) -> tuple[tuple[str, str], ...]:
         ("noise scale", f"{model.noise_scale_:.4g} in units of the target"),
         ("concentrations", f"global {model.global_concentration_:.3g}, agent {model.agent_concentration_:.3g}"),
         ("draws", f"{len(posterior.draws)} from {chains} chain{'s' if chains > 1 else ''}, seed {model.seed_}"),
-        ("R-hat (effective size)", agreement),
+        ("R-hat (effective size)", agreement or "too few draws to tell"),
     )
 
 
@@ -109,6 +113,7 @@ def describe_clusters(model: HLCRRegressor, target: str = "the target", n_effect
     Effects are told in the user's units, strongest first, where strength is the effect of one standard
     deviation of the feature; those below a tenth of the noise are passed over.
     """
+    check_is_fitted(model)
     names, effects, levels = feature_names(model), effect_sizes(model), typical_levels(model)
     counts = np.bincount(model.labels_, minlength=model.n_clusters_)
     sentences = []
@@ -137,12 +142,14 @@ def feature_means(model: HLCRRegressor) -> FloatArray:
     posterior = model.posterior_
     pooled = posterior.layout.unpack(posterior.memory.entities.grams.sum(axis=0))
     units = posterior.standardization
-    return units.shift[:-1] + units.scale[:-1] * pooled[0, 1:-1] / pooled[0, 0]
+    scale = np.where(np.isfinite(units.scale), units.scale, 0.0)
+    return units.shift[:-1] + scale[:-1] * pooled[0, 1:-1] / pooled[0, 0]
 
 
 def effect_sizes(model: HLCRRegressor) -> FloatArray:
-    """(clusters, features): change of the target by one spread of each feature."""
-    return model.coef_ * model.posterior_.standardization.scale[:-1]
+    """(clusters, features): change of the target by one spread of each feature; 0 for one without."""
+    scale = model.posterior_.standardization.scale[:-1]
+    return model.coef_ * np.where(np.isfinite(scale), scale, 0.0)
 
 
 def typical_levels(model: HLCRRegressor) -> FloatArray:
@@ -151,6 +158,8 @@ def typical_levels(model: HLCRRegressor) -> FloatArray:
 
 
 def shorten(name: str) -> str:
+    """A name that fits a column: one line, and not too long."""
+    name = " ".join(name.split())
     return name if len(name) <= NAME_WIDTH else name[: NAME_WIDTH - 1] + "…"
 
 

@@ -6,6 +6,7 @@ wrong and in which columns, never the values: messages cross a privacy boundary.
 
 from __future__ import annotations
 
+import datetime
 import warnings
 from collections.abc import Sequence
 from numbers import Real
@@ -15,6 +16,7 @@ import narwhals as nw
 import numpy as np
 from narwhals.exceptions import DuplicateError
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.utils.validation import check_array, column_or_1d
 
 from fedhlcr.arrays import FloatArray
@@ -81,9 +83,11 @@ def _id_column(frame: nw.DataFrame[Any] | None, argument: str, name: str) -> nw.
 def as_frame(X: Any) -> nw.DataFrame[Any] | None:
     """X as a narwhals frame, or None if it is no dataframe."""
     try:
-        frame = nw.from_native(X, pass_through=True, eager_only=True)
+        frame = nw.from_native(X, pass_through=True)
     except DuplicateError as error:
         raise ValueError(f"`X` has more than one column of the same name; rename or drop the copies. {error}") from None
+    if isinstance(frame, nw.LazyFrame):
+        raise ValueError("`X` is a lazy frame, which holds no values yet; collect() it first.")
     return frame if isinstance(frame, nw.DataFrame) else None
 
 
@@ -102,7 +106,12 @@ def feature_matrix(X: Any) -> FloatArray:
         X = np.column_stack([_column(frame[:, c]) for c in range(len(names))]) if names else np.empty((len(frame), 0))
     else:
         names = None
-        _refuse_text(X, "`X`")
+        X = _numeric_array(X, "X")
+        if X.ndim != 2:
+            raise ValueError(
+                f"Expected 2D array, got {X.ndim}D array instead: `X` must have a row per event and a column per "
+                "feature. Reshape your data with X.reshape(-1, 1) if it has a single feature."
+            )
     matrix = check_array(X, dtype=np.float64, ensure_all_finite=False, ensure_min_samples=0, input_name="X")
     if matrix.shape[0] == 0:
         raise ValueError("`X` is empty: found array with 0 sample(s) while a minimum of 1 is required.")
@@ -114,9 +123,7 @@ def target_vector(y: Any, n_rows: int) -> FloatArray:
     """The target as a float vector of n_rows finite numbers."""
     if y is None:
         raise ValueError("requires y to be passed, but the target y is None; pass one target per event row.")
-    vector = np.asarray(_native_array(y))
-    _refuse_text(vector, "`y`")
-    vector = column_or_1d(vector, warn=True).astype(np.float64)
+    vector = column_or_1d(_numeric_array(_native_array(y), "y"), warn=True).astype(np.float64)
     _require_length(vector, "y", "target", n_rows)
     _refuse_not_finite(vector[:, None], "`y`", None)
     return vector
@@ -128,9 +135,7 @@ def weight_vector(sample_weight: Any, n_rows: int) -> FloatArray:
         return np.ones(n_rows)
     if isinstance(sample_weight, Real):
         sample_weight = np.full(n_rows, sample_weight, dtype=np.float64)
-    weight = np.asarray(_native_array(sample_weight))
-    _refuse_text(weight, "`sample_weight`")
-    weight = weight.astype(np.float64)
+    weight = _numeric_array(_native_array(sample_weight), "sample_weight").astype(np.float64)
     if weight.ndim != 1:
         raise ValueError(f"`sample_weight` must be one number per event row, but it has {weight.ndim} dimensions.")
     _require_length(weight, "sample_weight", "weight", n_rows)
@@ -155,7 +160,7 @@ class Ids(NamedTuple):
 
 def read_ids(values: Any, argument: str, n_rows: int) -> Ids:
     """Distinct ids of a column of any type and the code of each row; missing ids are refused."""
-    array = np.asarray(_native_array(values))
+    array = _id_array(_native_array(values))
     if array.ndim != 1:
         raise ValueError(
             f"`{argument}` must be one {argument} id per event row, but it is an array of {array.ndim} dimensions."
@@ -166,26 +171,38 @@ def read_ids(values: Any, argument: str, n_rows: int) -> Ids:
         raise ValueError(
             f"`{argument}` has {n_missing} missing ids among {n_rows} rows; drop these rows or give them an id."
         )
-    # ids that differ in type alone (1 and "1") are one id
-    by_text: dict[str, int] = {}
-    texts = [canonical_text(value) for value in distinct]
-    for position, text in enumerate(texts):
-        by_text.setdefault(text, position)
-    ordered = sorted(by_text, key=natural_key)
+    return sorted_ids(distinct, [canonical_text(value) for value in distinct], codes)
+
+
+def sorted_ids(values: Sequence[Any], texts: list[str], codes: NDArray[np.int64]) -> Ids:
+    """Ids in natural order; values of the same text are one id (1 and "1"), written as the first of them."""
+    first = {text: position for position, text in reversed(list(enumerate(texts)))}
+    ordered = sorted(first, key=natural_key)
     rank = {text: position for position, text in enumerate(ordered)}
-    recode = np.array([rank[text] for text in texts], dtype=np.int64)
-    first_values = np.empty(len(ordered), dtype=object)
-    for text, position in by_text.items():
-        first_values[rank[text]] = distinct[position]
-    return Ids(first_values, ordered, recode[codes])
+    own_values = np.empty(len(ordered), dtype=object)
+    for text, position in rank.items():
+        own_values[position] = values[first[text]]
+    return Ids(own_values, ordered, np.array([rank[text] for text in texts], dtype=np.int64)[codes])
 
 
 def canonical_text(value: Any) -> str:
-    """One text for one id, whatever library or number type it came in: 7, numpy's 7 and 7.0 are "7"."""
+    """One text for one id, whatever library or type it came in.
+
+    7, numpy's 7 and 7.0 are "7"; a moment is its ISO text without trailing zeros, a moment at midnight its
+    date, and one with a time zone is told in UTC.
+    """
     if isinstance(value, (bytes, np.bytes_)):
         return bytes(value).decode(errors="backslashreplace")
     if isinstance(value, (float, np.floating)) and float(value).is_integer():
         return str(int(value))
+    if isinstance(value, (datetime.datetime, np.datetime64)):
+        zone = ""
+        if isinstance(value, datetime.datetime) and value.tzinfo is not None:
+            value, zone = value.astimezone(datetime.UTC).replace(tzinfo=None), "Z"
+        text = value.isoformat() if isinstance(value, datetime.datetime) else str(value)
+        if "." in text:
+            text = text.rstrip("0").rstrip(".")
+        return text.removesuffix("T00:00:00") + zone
     return str(value)
 
 
@@ -201,12 +218,12 @@ def _factorize(array: NDArray[Any]) -> tuple[Sequence[Any], NDArray[np.int64], i
     if array.dtype.kind in "iubUSfmM":
         n_missing = int((array != array).sum()) if array.dtype.kind in "fmM" else 0
         distinct, codes = np.unique(array, return_inverse=True)
-        return distinct.tolist() if array.dtype.kind not in "mM" else list(distinct), codes, n_missing
+        return list(distinct) if array.dtype.kind in "mM" else distinct.tolist(), codes, n_missing
     import pyarrow as pa
 
     try:
         encoded = pa.array(array, from_pandas=True).dictionary_encode()
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, UnicodeError):
         return _factorize_mixed(array)
     if encoded.null_count:
         return [], np.zeros(len(array), dtype=np.int64), int(encoded.null_count)
@@ -249,34 +266,54 @@ def _column(series: nw.Series[Any]) -> FloatArray:
     return series.cast(nw.Float64).to_numpy().astype(np.float64)
 
 
-def _refuse_text(X: Any, what: str) -> None:
-    """Refuse objects that are no numbers before a conversion error would show one of them."""
-    if isinstance(X, list):
-        X = np.asarray(X)
-    kind = getattr(getattr(X, "dtype", None), "kind", "f")
+def _id_array(values: Any) -> NDArray[Any]:
+    """A list element by element, so that numpy does not turn a missing id among texts into a text."""
+    if not isinstance(values, (list, tuple)) or any(isinstance(value, list) for value in values):
+        return np.asarray(values)
+    array = np.empty(len(values), dtype=object)
+    for row, value in enumerate(values):
+        array[row] = value
+    return array
+
+
+def _numeric_array(values: Any, argument: str) -> NDArray[Any]:
+    """Numbers as they are; what is no number is refused before a conversion error would show it."""
+    if sparse.issparse(values):
+        raise TypeError(f"`{argument}` is a sparse matrix, but dense data is required; use toarray() to convert it.")
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        raise ValueError(f"`{argument}` is ragged: its rows differ in length; pass a table of numbers.") from None
+    kind = array.dtype.kind
+    if kind == "c":
+        raise ValueError(f"Complex data not supported: `{argument}` must hold real numbers.")
     if kind in "USmM":
-        raise _not_a_number(what, "text" if kind in "US" else "dates")
+        raise _not_a_number(f"`{argument}`", "dates" if kind in "mM" else "text")
     if kind != "O":
-        return
-    for position, column in enumerate(np.atleast_2d(np.asarray(X, dtype=object).T)):
+        return array
+    numbers = np.empty(array.shape, dtype=np.float64)
+    for place, value in np.ndenumerate(array):
         try:
-            np.array([np.nan if value is None else value for value in column.ravel()]).astype(np.float64)
-        except TypeError:
-            # scikit-learn's own checks know the built-in message
-            raise TypeError(
-                f"{what} has objects in column {position}; float() argument must be a string or a real number. "
-                "Pass numbers."
-            ) from None
+            numbers[place] = np.nan if _is_missing(value) else float(value)
         except ValueError:
-            where = f"column {position} of {what}" if np.ndim(X) > 1 else what
-            raise _not_a_number(where, "text") from None
+            column = f"column {place[1]} of " if array.ndim == 2 else ""
+            raise _not_a_number(f"{column}`{argument}`", "text") from None
+        except TypeError:
+            # scikit-learn's own checks look for the built-in message
+            raise TypeError(
+                f"`{argument}` holds objects that are no numbers (float() argument must be a string or a real number)."
+            ) from None
+    return numbers
 
 
 def _not_a_number(where: str, came: str) -> ValueError:
-    return ValueError(
-        f"{where} must hold numbers, but it holds {came}; drop it, or turn it into numbers first "
-        "(one-hot encode categories, for example with sklearn.preprocessing.OneHotEncoder)."
-    )
+    cure = "turn it into numbers first"
+    if "`X`" in where:
+        cure = (
+            "drop it, or turn it into numbers first (dates into days or seconds; categories by one-hot encoding, for "
+            "example with sklearn.preprocessing.OneHotEncoder)"
+        )
+    return ValueError(f"{where} must hold numbers, but it holds {came}; {cure}.")
 
 
 def _refuse_not_finite(matrix: FloatArray, what: str, names: list[str] | None) -> None:

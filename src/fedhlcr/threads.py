@@ -10,14 +10,16 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, wraps
 from itertools import count
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import ThreadpoolController
 
 Result = TypeVar("Result")
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 MAX_BLOCKS = 16
 # Items below which a block is not worth a thread's wake-up.
@@ -48,6 +50,25 @@ class Blocks:
 def available_threads() -> int:
     """Cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    return ThreadpoolController().select(user_api="blas")
+
+
+def single_threaded_blas(function: Function) -> Function:
+    """Decorator: linear algebra inside runs on one thread.
+
+    The matrices are small, and on several threads BLAS adds in another order: other digits.
+    """
+
+    @wraps(function)
+    def limited(*args: Any, **kwargs: Any) -> Any:
+        with _blas().limit(limits=1):
+            return function(*args, **kwargs)
+
+    return cast("Function", limited)
 
 
 @cache

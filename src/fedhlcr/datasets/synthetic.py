@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -82,12 +83,25 @@ def make_hlcr(
     >>> truth.coef.shape
     (3, 7)
     """
-    for name, mean in (("entities_per_agent", entities_per_agent), ("events_per_entity", events_per_entity)):
-        if mean < 1:
-            raise ValueError(f"`{name}` must be at least 1, but is {mean}; every agent and entity has at least one.")
-    seed = check_random_state(random_state).randint(2**31) if not isinstance(random_state, int) else random_state
-    rng = np.random.default_rng(seed)
+    at_least_one = {
+        "n_agents": n_agents,
+        "entities_per_agent": entities_per_agent,
+        "events_per_entity": events_per_entity,
+        "n_clusters": n_clusters,
+    }
+    for name, value in at_least_one.items():
+        if value < 1:
+            raise ValueError(f"`{name}` must be at least 1, but is {value}.")
     alpha = float(n_clusters if global_concentration is None else global_concentration)
+    for name, value in (("global_concentration", alpha), ("agent_concentration", agent_concentration)):
+        if value <= 0:
+            raise ValueError(f"`{name}` must be greater than 0, but is {value}.")
+    for name, value in (("noise_scale", noise_scale), ("coef_scale", coef_scale), ("n_features", n_features)):
+        if value < 0:
+            raise ValueError(f"`{name}` must not be negative, but is {value}.")
+    fixed = isinstance(random_state, Integral)
+    seed = int(random_state) if fixed else check_random_state(random_state).randint(2**31)
+    rng = np.random.default_rng(seed)
     coef = coef_scale * rng.standard_normal((n_clusters, n_features + 1))
     cluster_weights = rng.dirichlet(np.full(n_clusters, alpha / n_clusters))
     # a weight that underflowed to zero must stay a valid Dirichlet parameter

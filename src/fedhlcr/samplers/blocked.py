@@ -23,6 +23,9 @@ from fedhlcr.streams import Stream
 from fedhlcr.threads import run_blocks
 
 REBUILD_EVERY = 64
+SETTLING_PASSES = 30
+# Rounds whose keys no sweep uses.
+FIRST_SETTLING_ROUND = 1 << 31
 
 
 def step(entities: Entities, spec: ModelSpec, state: ChainState, stream: Stream) -> ChainState:
@@ -53,14 +56,20 @@ def state_from_labels(
     start = initial_hyperparameters(spec, layout.n_coef)
     given = Globals(np.zeros((n_clusters, layout.n_coef)), _even_log_weights(n_clusters), start)
     labels = np.ascontiguousarray(labels, dtype=np.int32)
-    sums = sums_of_labels(entities, given, labels, 0, stream)
+    rng = stream.generator(0)
+    for pass_number in range(SETTLING_PASSES):
+        # tables and weights depend on each other: draw them in turn until the even start is forgotten
+        sums = sums_of_labels(entities, given, labels, FIRST_SETTLING_ROUND + pass_number, stream)
+        log_weights = hyper.draw_log_weights(rng, sums.table_counts, start.global_concentration)
+        given = replace(given, log_weights=log_weights)
     state = ChainState.of(layout, 0, labels, sums, given)
-    return ChainState.of(layout, 0, labels, sums, draw_globals(layout, state, spec, stream.generator(0)))
+    return ChainState.of(layout, 0, labels, sums, draw_globals(layout, state, spec, rng))
 
 
 def draw_globals(layout: GramLayout, state: ChainState, spec: ModelSpec, rng: np.random.Generator) -> Globals:
     """The server's half: w | M, σ, δ; σ | w, M; (μ, δ) | w; α | m; ψ | m, α; β | m and auxiliaries."""
-    sums, hyperparameters, priors = state.sums, state.globals.hyper, spec.hyperpriors
+    sums, hyperparameters = state.sums, state.globals.hyper
+    priors = spec.hyperpriors.for_spread(spec.target_spread)
     occupied = sums.occupied
     coef = draw_coef(state.regressions, rng)
     if spec.noise_scale is None:
@@ -68,11 +77,7 @@ def draw_globals(layout: GramLayout, state: ChainState, spec: ModelSpec, rng: np
         variance = hyper.draw_variance(rng, priors.noise_variance, n_events, squares)
         hyperparameters = replace(hyperparameters, noise_scale=float(np.sqrt(variance)))
     if spec.coef_scale is None:
-        prior = (
-            hyper.draw_common_mean_prior(rng, coef[occupied], hyperparameters.coef_prior, priors)
-            if spec.coef_prior == "common_mean"
-            else hyper.draw_zero_mean_prior(rng, coef[occupied], priors)
-        )
+        prior = hyper.draw_coef_prior(rng, coef[occupied], spec.coef_prior, priors)
         hyperparameters = replace(hyperparameters, coef_prior=prior)
         coef = np.where(occupied[:, None], coef, prior_coef(prior, len(coef), rng))
     hyperparameters = draw_concentrations(rng, sums, hyperparameters, spec)

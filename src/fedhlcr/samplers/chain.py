@@ -13,7 +13,7 @@ from fedhlcr.priors import ModelSpec
 from fedhlcr.samplers import blocked, collapsed
 from fedhlcr.samplers.collapsed import LabelPrior
 from fedhlcr.samplers.merging import MergeSchedule, merge_map, merge_state
-from fedhlcr.samplers.state import ChainState, Entities
+from fedhlcr.samplers.state import ChainState, Draw, Entities
 from fedhlcr.streams import Stream
 
 SamplerName = Literal["blocked", "collapsed"]
@@ -71,10 +71,10 @@ class SweepRecord(NamedTuple):
 
 @dataclass(frozen=True)
 class ChainResult:
-    """The kept draws of a chain, none if it was interrupted too early, its last state and its trace."""
+    """The kept draws of a chain, none if it was interrupted too early, where it ended, and its trace."""
 
-    kept: list[ChainState]
-    last: ChainState
+    kept: list[Draw]
+    last: Draw
     trace: list[SweepRecord]
     interrupted: bool
 
@@ -88,7 +88,7 @@ def run_chain(
     chain that was stopped before keeps what came after merging was over.
     """
     merging = _Merging(entities, plan)
-    states: list[ChainState] = []
+    draws: list[Draw] = []
     trace: list[SweepRecord] = []
     interrupted = False
     state = blocked.initial_state(entities, spec, plan.start_clusters(len(entities)), stream)
@@ -96,17 +96,17 @@ def run_chain(
         while state.round < plan.n_sweeps:
             state = merging(_step(entities, spec, plan, state, stream))
             if merging.over and state.round % plan.thinning == 0:
-                states.append(state)
+                draws.append(Draw.of(state))
             trace.append(_record(state, stream.chain))
             if progress is not None:
                 progress(state)
     except KeyboardInterrupt:
         interrupted = True
     first_kept = plan.first_kept if state.round > plan.first_kept else 0
-    kept = [draw for draw in states if draw.round > first_kept][-plan.n_draws :]
+    kept = [draw for draw in draws if draw.round > first_kept][-plan.n_draws :]
     rounds = {draw.round for draw in kept}
     trace = [record._replace(kept=record.sweep in rounds) for record in trace]
-    return ChainResult(kept, state, trace, interrupted)
+    return ChainResult(kept, Draw.of(merging.finish(state)), trace, interrupted)
 
 
 def _step(entities: Entities, spec: ModelSpec, plan: ChainPlan, state: ChainState, stream: Stream) -> ChainState:
@@ -121,18 +121,25 @@ class _Merging:
     def __init__(self, entities: Entities, plan: ChainPlan) -> None:
         self._layout = entities.layout
         self._wanted = plan.n_clusters
-        self._schedule = MergeSchedule(last=plan.first_kept)
+        self._schedule = MergeSchedule.until(max(1, plan.first_kept))
         self._idle = 0
         self.over = plan.n_clusters is not None and plan.start_clusters(len(entities)) == plan.n_clusters
 
     def __call__(self, state: ChainState) -> ChainState:
         if not self.over and self._schedule.due(state.round):
-            target = merge_map(self._layout, state.sums, state.globals.hyper, self._wanted)
-            merged = target.max() + 1 < len(target)
-            self._idle = 0 if merged else self._idle + 1
-            state = merge_state(self._layout, state, target) if merged else state
+            state = self._merge(state)
         self.over = self.over or self._idle >= self._schedule.patience or state.round >= self._schedule.last
         return state
+
+    def finish(self, state: ChainState) -> ChainState:
+        """A state with the wanted number of clusters, if one was wanted, however early the chain was stopped."""
+        return state if self.over or self._wanted is None else self._merge(state)
+
+    def _merge(self, state: ChainState) -> ChainState:
+        target = merge_map(self._layout, state.sums, state.globals.hyper, self._wanted)
+        merged = target.max() + 1 < len(target)
+        self._idle = 0 if merged else self._idle + 1
+        return merge_state(self._layout, state, target) if merged else state
 
 
 def _record(state: ChainState, chain: int) -> SweepRecord:

@@ -12,8 +12,8 @@ import numpy as np
 from scipy.special import gammaln
 
 from fedhlcr.arrays import FloatArray
-from fedhlcr.priors import Gamma, Hyperpriors, InverseGamma
-from fedhlcr.regression import CoefPrior
+from fedhlcr.priors import CoefPriorKind, Gamma, Hyperpriors, InverseGamma
+from fedhlcr.regression import LOG_2PI, CoefPrior
 
 
 def draw_variance(rng: np.random.Generator, prior: InverseGamma, n: float, squares: FloatArray) -> FloatArray:
@@ -21,25 +21,55 @@ def draw_variance(rng: np.random.Generator, prior: InverseGamma, n: float, squar
     return (prior.rate + 0.5 * squares) / rng.standard_gamma(prior.shape + 0.5 * n, size=np.shape(squares))
 
 
-def draw_common_mean_prior(
-    rng: np.random.Generator, coef: FloatArray, current: CoefPrior, priors: Hyperpriors
-) -> CoefPrior:
-    """(μ, δ) given the coefficients of the occupied clusters, (clusters, n_coef): μ_f | δ_f, then δ_f | μ_f.
+def draw_coef_prior(rng: np.random.Generator, coef: FloatArray, kind: CoefPriorKind, priors: Hyperpriors) -> CoefPrior:
+    """(μ, δ) given the coefficients of the occupied clusters, (clusters, n_coef).
 
-    Empty clusters are left out, i.e. integrated out: their coefficients are drawn afresh afterwards.
+    Empty clusters are left out, i.e. integrated out: their coefficients are drawn afresh afterwards. The
+    adaptive prior is an even mixture of the other two, whose part is drawn with μ and δ integrated out.
     """
-    n_clusters = len(coef)
-    precision = n_clusters / current.scale**2 + priors.coef_mean_scale**-2.0
-    centre = coef.sum(axis=0) / current.scale**2 / precision
-    mean = centre + rng.standard_normal(centre.shape) / np.sqrt(precision)
-    squares = ((coef - mean) ** 2).sum(axis=0)
-    return CoefPrior(mean, np.sqrt(draw_variance(rng, priors.coef_variance, float(n_clusters), squares)))
+    if kind == "adaptive":
+        log_odds = log_common_mean_marginal(coef, priors).sum() - log_zero_mean_marginal(coef, priors)
+        kind = "common_mean" if np.log(rng.random()) < -np.logaddexp(0.0, -log_odds) else "zero_mean"
+    return (draw_common_mean_prior if kind == "common_mean" else draw_zero_mean_prior)(rng, coef, priors)
+
+
+def draw_common_mean_prior(rng: np.random.Generator, coef: FloatArray, priors: Hyperpriors) -> CoefPrior:
+    """Each coefficient around a mean of its own: δ_f with μ_f integrated out, then μ_f | δ_f."""
+    n_clusters, ratio = len(coef), priors.coef_mean_ratio
+    variance = draw_variance(rng, priors.coef_variance, float(n_clusters), _squares_around_mean(coef, ratio))
+    shrinkage = ratio / (1.0 + ratio * n_clusters)
+    mean = shrinkage * coef.sum(axis=0) + np.sqrt(shrinkage * variance) * rng.standard_normal(variance.shape)
+    return CoefPrior(mean, np.sqrt(variance))
 
 
 def draw_zero_mean_prior(rng: np.random.Generator, coef: FloatArray, priors: Hyperpriors) -> CoefPrior:
     """One δ for all coefficients, around zero."""
     scale = np.sqrt(draw_variance(rng, priors.coef_variance, float(coef.size), (coef**2).sum()))
     return CoefPrior(np.zeros(coef.shape[1]), np.full(coef.shape[1], scale))
+
+
+def log_common_mean_marginal(coef: FloatArray, priors: Hyperpriors) -> FloatArray:
+    """(n_coef,) log p(w_·f) of each coefficient, μ_f and δ_f integrated out."""
+    n_clusters, ratio = len(coef), priors.coef_mean_ratio
+    marginal = _log_scale_marginal(n_clusters, _squares_around_mean(coef, ratio), priors.coef_variance)
+    return marginal - 0.5 * np.log1p(ratio * n_clusters)
+
+
+def log_zero_mean_marginal(coef: FloatArray, priors: Hyperpriors) -> float:
+    """log p(w) of all coefficients, δ integrated out."""
+    return float(_log_scale_marginal(coef.size, (coef**2).sum(), priors.coef_variance))
+
+
+def _squares_around_mean(coef: FloatArray, ratio: float) -> FloatArray:
+    """Σw² less what a mean with prior N(0, ratio·δ²) explains."""
+    return (coef**2).sum(axis=0) - ratio * coef.sum(axis=0) ** 2 / (1.0 + ratio * len(coef))
+
+
+def _log_scale_marginal(n: int, squares: FloatArray, prior: InverseGamma) -> FloatArray:
+    """log density of n centred normal values with the given sum of squares, their variance integrated out."""
+    shape = prior.shape + 0.5 * n
+    constant = prior.shape * np.log(prior.rate) + gammaln(shape) - gammaln(prior.shape) - 0.5 * n * LOG_2PI
+    return constant - shape * np.log(prior.rate + 0.5 * squares)
 
 
 def draw_log_weights(rng: np.random.Generator, table_counts: FloatArray, concentration: float) -> FloatArray:

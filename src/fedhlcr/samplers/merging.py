@@ -29,6 +29,11 @@ class MergeSchedule:
     every: int = 2
     patience: int = 15
 
+    @classmethod
+    def until(cls, last: int) -> MergeSchedule:
+        """Looks up to the round `last`, of which there is at least one."""
+        return cls(last, first=min(cls.first, last))
+
     def due(self, round_number: int) -> bool:
         return self.first <= round_number <= self.last and (round_number - self.first) % self.every == 0
 

@@ -133,6 +133,22 @@ class Globals:
 
 
 @dataclass(frozen=True)
+class Draw:
+    """What is kept of a chain's state: no sums, and labels in as few bytes as they need."""
+
+    round: int
+    labels: NDArray[np.integer]
+    entity_counts: FloatArray
+    globals: Globals
+    log_joint: float
+
+    @classmethod
+    def of(cls, state: ChainState) -> Draw:
+        labels = state.labels.astype(np.min_scalar_type(state.globals.n_clusters))
+        return cls(state.round, labels, state.sums.entity_counts, state.globals, state.log_joint)
+
+
+@dataclass(frozen=True)
 class ChainState:
     """A chain between two sweeps: a joint draw of labels and globals, and what follows from it."""
 
