@@ -46,14 +46,27 @@ def test_make_hlcr_is_seeded():
     first, second, other = (make_hlcr(5, random_state=seed)[0] for seed in (1, 1, 2))
     np.testing.assert_array_equal(first.y, second.y)
     assert len(first) != len(other) or (first.y != other.y).any()
+    np.testing.assert_array_equal(make_hlcr(5, random_state=np.int64(1))[0].y, first.y)
     drawn = make_hlcr(5, random_state=np.random.RandomState(3))[0]
     assert np.isfinite(drawn.y).all()
 
 
-@pytest.mark.parametrize("argument", ["entities_per_agent", "events_per_entity"])
-def test_means_below_one_are_refused(argument):
-    with pytest.raises(ValueError, match=f"`{argument}` must be at least 1"):
-        make_hlcr(5, **{argument: 0.5})
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("n_agents", 0),
+        ("entities_per_agent", 0.5),
+        ("events_per_entity", 0.5),
+        ("n_clusters", 0),
+        ("noise_scale", -1.0),
+        ("coef_scale", -1.0),
+        ("global_concentration", 0.0),
+        ("agent_concentration", 0.0),
+    ],
+)
+def test_impossible_models_are_refused(argument, value):
+    with pytest.raises(ValueError, match=f"`{argument}` must"):
+        make_hlcr(**{"n_agents": 5, argument: value})
 
 
 def test_hold_out_takes_a_share_of_each_entity():
@@ -65,6 +78,10 @@ def test_hold_out_takes_a_share_of_each_entity():
     assert held[3] in (1, 2)
     again = hold_out_events(agent, entity, fraction=0.2, random_state=3)[1]
     np.testing.assert_array_equal(again, test)
+    with pytest.raises(ValueError, match="`entity` is missing"):
+        hold_out_events(agent, None)
+    with pytest.raises(ValueError, match="`agent` has 2 rows but `entity` has 24"):
+        hold_out_events(agent[:2], entity)
     with pytest.raises(ValueError, match="`fraction` must lie between 0 and 1"):
         hold_out_events(agent, entity, fraction=1.0)
 

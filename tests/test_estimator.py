@@ -8,9 +8,12 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
+from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import adjusted_rand_score
 
@@ -113,7 +116,7 @@ def test_intervals_are_quantiles_of_the_mixture(model, split):
     assert (wider[1] > upper).all()
 
 
-@pytest.mark.parametrize("level", [0.0, 1.0, 90])
+@pytest.mark.parametrize("level", [0.0, 1.0, 90, "0.9", [0.5, 0.9]])
 def test_a_level_is_a_probability(model, split, level):
     with pytest.raises(ValueError, match="`level` must lie between 0 and 1"):
         model.predict_interval(split[1].X, level=level)
@@ -276,8 +279,9 @@ def test_summary_reads_well(model):
     text = str(summary)
     assert f"{model.n_clusters_} (found)" in text
     assert "40 agents" in text
-    lines = text.splitlines()
-    assert len({len(line) for line in lines if line.endswith(tuple("0123456789")) and line.startswith("  ")}) <= 1
+    table = text.splitlines()[-model.n_clusters_ - 3 : -1]
+    assert len(table) == model.n_clusters_ + 2
+    assert len({len(line) for line in table}) == 1
     html = summary._repr_html_()
     assert html.count("<tr>") == len(summary.facts) + 1 + model.n_clusters_
     sentences = describe_clusters(model, "the cost")
@@ -340,3 +344,119 @@ def test_time_is_spent_on_threads_only_while_fitting(split):
     before = time.process_time()
     time.sleep(0.3)
     assert time.process_time() - before < 0.2
+
+
+def test_ctrl_c_between_chains_keeps_the_first(split, monkeypatch):
+    train, *_ = split
+    from fedhlcr.samplers import blocked
+
+    start, calls = blocked.initial_state, []
+
+    def interrupted_at_the_second(*args):
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return start(*args)
+
+    monkeypatch.setattr(blocked, "initial_state", interrupted_at_the_second)
+    with pytest.warns(FitInterruptedWarning, match="interrupted after 60 of 180 sweeps; the model uses the 30 draws"):
+        model = HLCRRegressor(n_chains=3, n_sweeps=60).fit(train.X, train.y, **ids(train))
+    assert model.score(train.X, train.y, **ids(train)) > 0.9
+
+
+def test_an_interrupted_fit_has_the_wanted_number_of_clusters(split, monkeypatch):
+    train, *_ = split
+    from fedhlcr.samplers import chain
+
+    step = chain._step
+
+    def interrupted(entities, spec, plan, state, stream):
+        if state.round == 5:
+            raise KeyboardInterrupt
+        return step(entities, spec, plan, state, stream)
+
+    monkeypatch.setattr(chain, "_step", interrupted)
+    with pytest.warns(FitInterruptedWarning, match="the 1 draw kept"):
+        model = HLCRRegressor(n_clusters=3).fit(train.X, train.y, **ids(train))
+    assert len(model.coef_) == 3
+
+
+def test_constant_columns_have_no_effect(split):
+    train, test, _ = split
+    constants = np.array([0.1, 1e8 / 3])
+
+    def widened(table, values):
+        return np.column_stack([table.X, np.tile(values, (len(table), 1))])
+
+    model = HLCRRegressor(n_sweeps=40).fit(widened(train, constants), train.y, **ids(train))
+    np.testing.assert_array_equal(model.coef_[:, 3:], 0.0)
+    moved = model.predict(widened(test, constants + 5.0), **ids(test))
+    np.testing.assert_array_equal(moved, model.predict(widened(test, constants), **ids(test)))
+    assert np.isfinite(model.intercept_).all()
+    assert "nan" not in str(model.summary())
+
+
+@pytest.mark.parametrize("params", [{"coef_scale": 1e8}, {"noise_scale": 1e-8}, {"coef_scale": 1e6}])
+def test_extreme_scales_do_not_break_the_algebra(split, params):
+    train, *_ = split
+    X = np.column_stack([train.X, train.X[:, 0]])
+    model = HLCRRegressor(n_sweeps=10, max_clusters=4, **params).fit(X, train.y, **ids(train))
+    assert np.isfinite(model.predict(X, **ids(train))).all()
+
+
+@pytest.mark.parametrize("factor", [2.0**-20, 2.0**20])
+def test_without_standardising_the_target_may_have_any_spread(split, factor):
+    train, test, _ = split
+    model = HLCRRegressor(standardize=False, n_sweeps=60)
+    plain, scaled = (clone(model).fit(train.X, unit * train.y, **ids(train)) for unit in (1.0, factor))
+    r2 = plain.score(test.X, test.y, **ids(test))
+    assert r2 > 0.9
+    assert scaled.score(test.X, factor * test.y, **ids(test)) == pytest.approx(r2, abs=1e-6)
+
+
+def test_no_spread_at_all():
+    X, y = np.ones((12, 2)), np.full(12, 3.0)
+    model = HLCRRegressor(n_sweeps=10).fit(X, y, entity=np.arange(12) % 4)
+    np.testing.assert_allclose(model.predict(X), 3.0, atol=0.01)
+
+
+def test_the_sole_agent_stays_the_default_after_adapt(split):
+    train, test, _ = split
+    model = HLCRRegressor(n_sweeps=30).fit(train.X, train.y, agent=["only"] * len(train), entity=train.entity)
+    adapted = model.adapt(test.X, test.y, agent=["other"] * len(test), entity=test.entity)
+    np.testing.assert_array_equal(
+        adapted.predict(train.X, entity=train.entity), model.predict(train.X, entity=train.entity)
+    )
+
+
+def test_one_cluster_is_a_ridge_regression(split):
+    train, *_ = split
+    model = HLCRRegressor(n_clusters=1).fit(train.X, train.y, **ids(train))
+    design = np.column_stack([np.ones(len(train)), train.X])
+    expected = np.linalg.lstsq(design, train.y, rcond=None)[0]
+    np.testing.assert_allclose(np.append(model.intercept_, model.coef_), expected, atol=0.1)
+
+
+def test_ids_of_different_lengths_are_refused(model):
+    with pytest.raises(ValueError, match=r"lists of the same length and not empty; their lengths are \[2, 3\]"):
+        model.responsibilities(["a", "b"], [1, 2, 3])
+    with pytest.raises(ValueError, match="not empty"):
+        model.responsibilities([], [])
+
+
+def test_warnings_point_at_the_user(split):
+    train, *_ = split
+    with pytest.warns(ConvergenceWarning) as told:
+        HLCRRegressor(n_chains=2, n_sweeps=16).fit(train.X, train.y, **ids(train))
+    assert told[0].filename == __file__
+    frame = pd.DataFrame(train.X, columns=["a", "b", "c"]).assign(agent=train.agent, entity=train.entity)
+    model = HLCRRegressor(n_sweeps=4).fit(frame, train.y, agent="agent", entity="entity")
+    for action in (
+        lambda: model.predict(frame.drop(columns="agent")),
+        lambda: model.adapt(frame.drop(columns="agent"), train.y, agent=train.agent, entity="entity"),
+        lambda: model.score(frame.drop(columns="entity"), train.y),
+    ):
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            action()
+        assert {warning.filename for warning in told} <= {__file__}

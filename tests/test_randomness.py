@@ -38,7 +38,8 @@ def test_threads_change_no_digit(table):
 def test_threads_of_the_environment_change_no_digit():
     code = (
         "from fedhlcr import HLCRRegressor; from fedhlcr.datasets import make_hlcr; import hashlib;"
-        "t, _ = make_hlcr(300, 5, 4, 3, 4, 0.5, random_state=1);"
+        "t, _ = make_hlcr(800, 5, 6, 12, 4, 0.5, random_state=1);"
+        "assert len(t) > 20_000;"  # from where on BLAS would take more threads
         "m = HLCRRegressor(n_sweeps=25, n_chains=2, max_clusters=10).fit(t.X, t.y, agent=t.agent, entity=t.entity);"
         "print(hashlib.sha256(m.predict(t.X, t.agent, t.entity).tobytes() + m.trace_.tobytes()).hexdigest())"
     )

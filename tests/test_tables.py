@@ -250,3 +250,84 @@ def test_union_keeps_both_and_says_where():
     names = list(zip(both.agent_ids[both.agent_of], both.entity_ids, strict=True))
     assert names == [("u", 1), ("u", 2), ("u", 3), ("v", 1), ("w", 1)]
     assert (of_a.tolist(), of_b.tolist()) == ([0, 2, 4], [1, 3, 4])
+
+
+MOMENTS = {
+    "seconds": np.array(["2024-01-01", "2024-01-02T03:04:05"], dtype="datetime64[s]"),
+    "nanoseconds": np.array(["2024-01-01", "2024-01-02T03:04:05"], dtype="datetime64[ns]"),
+    "Timestamps": [pd.Timestamp("2024-01-01"), pd.Timestamp("2024-01-02T03:04:05")],
+    "datetimes": [datetime.datetime(2024, 1, 1), datetime.datetime(2024, 1, 2, 3, 4, 5)],
+    "pandas": pd.Series(pd.to_datetime(["2024-01-01T00:00:00", "2024-01-02T03:04:05"])),
+    "polars": pl.Series([datetime.datetime(2024, 1, 1), datetime.datetime(2024, 1, 2, 3, 4, 5)]),
+}
+
+
+@pytest.mark.parametrize("kind", MOMENTS)
+def test_moments_are_one_id_in_every_type(kind):
+    assert read_ids(MOMENTS[kind], "entity", 2).texts == ["2024-01-01", "2024-01-02T03:04:05"]
+
+
+def test_moments_with_a_time_zone_are_told_in_utc():
+    zone = datetime.timezone(datetime.timedelta(hours=2))
+    here = datetime.datetime(2024, 1, 1, 2, 30, tzinfo=zone)
+    assert canonical_text(here) == canonical_text(pd.Timestamp(here)) == "2024-01-01T00:30:00Z"
+
+
+def test_known_moments_stay_known_after_adapt():
+    columns, y = table()
+    X = np.column_stack([columns["dose"], columns["age"]])
+    days = np.datetime64("2024-03-01") + columns["patient"].astype("timedelta64[D]")
+    model = fit(X, y, agent=columns["hospital"], entity=days)
+    adapted = model.adapt(X[:3], y[:3], agent=["new"] * 3, entity=days[:3])
+    known = model.predict(X, agent=columns["hospital"], entity=days)
+    np.testing.assert_array_equal(
+        adapted.predict(X, agent=columns["hospital"], entity=list(days.astype("M8[us]"))), known
+    )
+    np.testing.assert_array_equal(
+        model.responsibilities(*model.pair_ids_[1]), model.responsibilities("a", days.astype("M8[s]")[2])
+    )
+
+
+def test_a_missing_id_among_texts_in_a_list_is_missing():
+    with pytest.raises(ValueError, match="1 missing ids among 2 rows"):
+        read_ids(["a", float("nan")], "agent", 2)
+
+
+def test_odd_ids_are_ids():
+    odd = [2**70, 2**70 + 1, "\ud800", "naïve", "名前", ""]
+    assert len(read_ids(odd, "agent", 6).texts) == 6
+    columns, y = table()
+    X = columns["dose"][:, None]
+    assert len(fit(X[:6], y[:6], agent=odd, entity=[1] * 6).agent_ids_) == 6
+
+
+def test_row_numbers_do_not_find_anonymous_rows():
+    columns, y = table()
+    X = columns["dose"][:, None]
+    model = fit(X, y)
+    np.testing.assert_array_equal(model.predict(X, entity=np.arange(len(y))), model.predict(X))
+
+
+@pytest.mark.parametrize(
+    ("X", "message"),
+    [
+        (np.full(24, SECRET), "Expected 2D array, got 1D array"),
+        (np.full((24, 2), SECRET + 1j), "Complex data not supported"),
+        (pl.Series([SECRET] * 24), "Expected 2D array, got 1D array"),
+        ([[SECRET], [SECRET, SECRET]] * 12, "`X` is ragged"),
+        (pl.LazyFrame({"a": [SECRET] * 24}), "lazy frame"),
+        (np.array([[SECRET, pd.NA]] * 24, dtype=object), r"24 NaN or infinite values in 24 rows \(24 in column 1\)"),
+    ],
+)
+def test_unusual_tables_are_refused_without_their_values(X, message):
+    with pytest.raises(ValueError, match=message) as refusal:
+        fit(X, np.zeros(24))
+    assert "987654" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("argument", ["y", "sample_weight"])
+def test_text_where_numbers_belong(argument):
+    with pytest.raises(
+        ValueError, match=f"`{argument}` must hold numbers, but it holds text; turn it into numbers first"
+    ):
+        fit(**{"X": np.ones((2, 1)), "y": [1.0, 2.0], argument: ["private", "1"]})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -13,7 +12,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from fedhlcr import tables
 from fedhlcr.diagnostics import R_HAT_LIMIT
-from fedhlcr.exceptions import ConvergenceWarning, FitInterruptedWarning
+from fedhlcr.exceptions import ConvergenceWarning, FitInterruptedWarning, warn_user
 from fedhlcr.gram import GramLayout, Standardization, column_means, entity_grams
 from fedhlcr.hierarchy import build_hierarchy
 from fedhlcr.posterior import AgentMemory, Draws, Posterior
@@ -273,18 +272,16 @@ class HLCRRegressor(HierarchicalPredictor):
         done = len(self.trace_)
         if done < self.n_chains * self.n_sweeps:
             n_draws = len(self.posterior_.draws)
-            warnings.warn(
+            warn_user(
                 f"The fit was interrupted after {done} of {self.n_chains * self.n_sweeps} sweeps; the model uses "
                 f"the {n_draws} draw{'s' if n_draws > 1 else ''} kept so far.",
                 FitInterruptedWarning,
-                stacklevel=4,
             )
         apart = [d for d in self.diagnostics_ if d.r_hat > R_HAT_LIMIT]
         if len(results) > 1 and apart:
             figures = ", ".join(f"{d.quantity} {d.r_hat:.2f}" for d in apart)
-            warnings.warn(
+            warn_user(
                 f"The {len(results)} chains disagree (R-hat above {R_HAT_LIMIT}: {figures}). Predictions average over "
                 f"all of them; run longer chains (n_sweeps={2 * self.n_sweeps}), or fix n_clusters.",
                 ConvergenceWarning,
-                stacklevel=4,
             )

@@ -1,6 +1,9 @@
-"""Warnings of fedhlcr."""
+"""Warnings of fedhlcr, and how they are told."""
 
 from __future__ import annotations
+
+import sys
+import warnings
 
 
 class ConvergenceWarning(UserWarning):
@@ -9,3 +12,11 @@ class ConvergenceWarning(UserWarning):
 
 class FitInterruptedWarning(UserWarning):
     """The user ended a fit early; the model uses the draws made so far."""
+
+
+def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn at the line of the user's own code, past this package and scikit-learn's wrappers."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in ("fedhlcr", "sklearn"):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)

@@ -7,7 +7,6 @@ wrong and in which columns, never the values: messages cross a privacy boundary.
 from __future__ import annotations
 
 import datetime
-import warnings
 from collections.abc import Sequence
 from numbers import Real
 from typing import Any, NamedTuple
@@ -20,6 +19,7 @@ from scipy import sparse
 from sklearn.utils.validation import check_array, column_or_1d
 
 from fedhlcr.arrays import FloatArray
+from fedhlcr.exceptions import warn_user
 
 
 class IdColumns(NamedTuple):
@@ -55,10 +55,9 @@ def take_apart(X: Any, agent: Any = None, entity: Any = None, remembered: IdColu
             if known in present:
                 given = known
             else:
-                warnings.warn(
+                warn_user(
                     f"`X` has no column {known!r}, which `fit` took as {argument}, and no `{argument}` was passed: "
                     f"every row counts as a new {argument}.",
-                    stacklevel=5,
                 )
         columns.append(given if isinstance(given, str) else None)
         ids.append(_id_column(frame, argument, given) if isinstance(given, str) else given)
@@ -223,7 +222,8 @@ def _factorize(array: NDArray[Any]) -> tuple[Sequence[Any], NDArray[np.int64], i
 
     try:
         encoded = pa.array(array, from_pandas=True).dictionary_encode()
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, UnicodeError):
+    except (TypeError, ValueError, NotImplementedError, OverflowError):
+        # types that arrow does not know, or several in one column
         return _factorize_mixed(array)
     if encoded.null_count:
         return [], np.zeros(len(array), dtype=np.int64), int(encoded.null_count)
