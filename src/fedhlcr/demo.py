@@ -50,9 +50,9 @@ def main() -> None:
     lower, upper = hlcr.predict_interval(test.X, agent=test.agent, entity=test.entity)
     inside = np.mean((lower <= test.y) & (test.y <= upper))
     print(
-        f"\nHLCR found {hlcr.n_clusters_} clusters of routes; {100 * inside:.1f} % of the held-out flights lie in its"
+        f"\nHLCR found {hlcr.n_clusters_} clusters of routes. Of the held-out flights {100 * inside:.1f} % lie in its 90 %"
     )
-    print("its 90 % intervals. (The first fit of an installation takes some seconds longer, to compile.)\n")
+    print("intervals. (The first fit of an installation takes some seconds longer, to compile.)\n")
     _tell_clusters(hlcr)
 
 
@@ -83,7 +83,7 @@ def _effects(coef: FloatArray) -> str:
     month = MONTHS[int(12 * (np.arctan2(sin_year, cos_year) / (2 * np.pi) % 1.0))]
     return (
         f"Slowest in {month} (by {np.hypot(sin_year, cos_year):.2f} over the year's mean) and at "
-        f"{24 * hour:02.0f} h (by {np.hypot(sin_hour, cos_hour):.2f}); "
+        f"{24 * hour:02.0f} h (by {np.hypot(sin_hour, cos_hour):.2f});\n    "
         f"{_signed(np.log(2) * log_distance)} for twice the distance, {_signed(60 * delay)} for a delay of an hour."
     )
 

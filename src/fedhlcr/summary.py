@@ -46,7 +46,8 @@ class Summary:
 
     def _repr_html_(self) -> str:
         def cells(tag: str, values: tuple[str, ...]) -> str:
-            return "<tr>" + "".join(f"<{tag} style='text-align:right;padding:0 .5em'>{escape(v)}</{tag}>" for v in values) + "</tr>"
+            style = "text-align:right;padding:0 .5em"
+            return "<tr>" + "".join(f'<{tag} style="{style}">{escape(value)}</{tag}>' for value in values) + "</tr>"
 
         facts = "".join(f"<tr><td>{escape(what)}</td><td>{escape(value)}</td></tr>" for what, value in self.facts)
         notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
