@@ -49,10 +49,8 @@ def main() -> None:
     print(text_table(("model", "R²", "seconds"), tuple(rows)))
     lower, upper = hlcr.predict_interval(test.X, agent=test.agent, entity=test.entity)
     inside = np.mean((lower <= test.y) & (test.y <= upper))
-    print(
-        f"\nHLCR found {hlcr.n_clusters_} clusters of routes. Of the held-out flights {100 * inside:.1f} % lie in its 90 %"
-    )
-    print("intervals. (The first fit of an installation takes some seconds longer, to compile.)\n")
+    print(f"\nHLCR found {hlcr.n_clusters_} clusters of routes.")
+    print(f"Of the held-out flights {100 * inside:.1f} % lie in its 90 % intervals.\n")
     _tell_clusters(hlcr)
 
 
