@@ -24,6 +24,7 @@ def test_code_blocks_run(page, capsys):
         warnings.simplefilter("error")
         for block in python_blocks(page):
             exec(compile(block, str(page), "exec"), names)
+    assert len(names) > 1
 
 
 @pytest.mark.parametrize("page", [ROOT / "PAPER.md", *PAGES], ids=lambda p: p.name)

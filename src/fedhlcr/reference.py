@@ -15,6 +15,7 @@ from fedhlcr.arrays import FloatArray, IndexArray, LabelArray
 from fedhlcr.kernels.arguments import EntityArrays, LabelLaw
 from fedhlcr.kernels.labels import keyed_uniforms
 from fedhlcr.regression import CoefPrior
+from fedhlcr.samplers.state import ClusterSums
 
 
 class Regression(NamedTuple):
@@ -107,19 +108,7 @@ class LiteralHLCR:
             self.regressions[label] = self.regressions[label].with_event(x_n, y_n, self.noise_scale, sign)
 
 
-class RelabelResult(NamedTuple):
-    """What `relabel_agents` returns."""
-
-    labels: LabelArray
-    grams: FloatArray
-    entity_counts: FloatArray
-    table_counts: FloatArray
-    log_beta_draws: float
-    bernoulli_draws: float
-    log_label_prior: float
-
-
-def relabel_agents(entities: EntityArrays, law: LabelLaw, labels: LabelArray) -> RelabelResult:
+def relabel_agents(entities: EntityArrays, law: LabelLaw, labels: LabelArray) -> tuple[LabelArray, ClusterSums]:
     """Twin of the blocked sampler's kernel, over all agents: same keys, same draws, plain loops."""
     n_clusters = len(law.prior_weights)
     beta = law.agent_concentration
@@ -149,4 +138,5 @@ def relabel_agents(entities: EntityArrays, law: LabelLaw, labels: LabelArray) ->
         n_entities = last - first
         bernoulli += u_agent < n_entities / (n_entities + beta)
         entity_counts += seen
-    return RelabelResult(new, grams, entity_counts, table_counts, log_q, bernoulli, log_prior)
+    changed = float((new != labels).sum())
+    return new, ClusterSums(grams, entity_counts, table_counts, log_q, bernoulli, log_prior, changed)
