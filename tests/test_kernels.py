@@ -19,6 +19,7 @@ from fedhlcr.kernels import mixtures
 from fedhlcr.priors import ModelSpec, constant_coef_prior
 from fedhlcr.reference import LiteralHLCR, relabel_agents
 from fedhlcr.samplers import blocked, collapsed
+from fedhlcr.samplers.merging import merge_map, merge_state
 from fedhlcr.samplers.state import Globals
 from fedhlcr.streams import Stream
 
@@ -80,6 +81,25 @@ def test_relabel_equals_its_readable_twin(n_clusters, entities_per_agent):
     assert sums.bernoulli_draws == expected.bernoulli_draws
     assert sums.log_label_prior == pytest.approx(expected.log_label_prior)
     assert sums.labels_changed == expected.labels_changed
+
+
+@pytest.mark.parametrize("seed", [0, 1, 11])
+def test_relabel_equals_its_twin_all_along_a_chain_that_merges(seed):
+    """A compiler that errs now and then is found out (numba 0.59.1 was)."""
+    table, _ = make_hlcr(40, 4, 6, 3, 3, 0.3, random_state=seed)
+    entities = entities_from(table.X, table.y, table.agent, table.entity)
+    spec, stream = ModelSpec(target_spread=float(table.y.std())), Stream(seed)
+    state = blocked.initial_state(entities, spec, 40, stream)
+    for _ in range(45):
+        before, state = state, blocked.step(entities, spec, state, stream)
+        law = blocked.label_law(entities.layout, state.globals, state.round)
+        labels, sums = relabel_agents(entities.arrays(stream), law, before.labels)
+        np.testing.assert_array_equal(state.labels, labels)
+        np.testing.assert_allclose(state.sums.grams, sums.grams, atol=1e-6)
+        if state.round > 15:
+            target = merge_map(entities.layout, state.sums, state.globals.hyper, None)
+            state = merge_state(entities.layout, state, target)
+    assert state.globals.n_clusters < 10
 
 
 def test_sums_of_labels_equal_those_of_the_sweep_that_drew_them():
