@@ -106,11 +106,6 @@ class GramLayout:
         """Residual sum of squares, never below zero; packed (..., packed_size) against coef (..., n_coef)."""
         return np.maximum(np.einsum("...p,...p->...", packed, self.rss_vectors(coef)), 0.0)
 
-    def congruence(self, packed: FloatArray, transform: FloatArray) -> FloatArray:
-        """M → T M Tᵀ."""
-        full = self.unpack(packed)
-        return self.pack(np.einsum("ij,...jk,lk->...il", transform, full, transform))
-
 
 @dataclass(frozen=True)
 class Standardization:

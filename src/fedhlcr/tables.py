@@ -252,13 +252,9 @@ def _is_missing(value: Any) -> bool:
 
 
 def _native_array(values: Any) -> Any:
-    """Series of any dataframe library as numpy; anything else as it is."""
-    series = nw.from_native(values, pass_through=True, allow_series=True)
-    if isinstance(series, nw.Series):
-        return series.to_numpy()
-    if isinstance(series, nw.DataFrame):
-        return series.to_numpy()
-    return values
+    """Series and frames of any dataframe library as numpy; anything else as it is."""
+    wrapped = nw.from_native(values, pass_through=True, allow_series=True)
+    return wrapped.to_numpy() if isinstance(wrapped, (nw.Series, nw.DataFrame)) else values
 
 
 def _column(series: nw.Series[Any]) -> FloatArray:

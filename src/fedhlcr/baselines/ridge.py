@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.metrics import r2_score
@@ -46,8 +48,7 @@ class GroupedRidge(RegressorMixin, BaseEstimator):
         for fold in range(N_FOLDS):
             # every fifth event of the sorted table: an entity's events are spread over the folds
             weight = (np.arange(rows.n_events) % N_FOLDS == fold).astype(float)
-            part = type(rows)(rows.X, rows.y, weight, rows.event_start, rows.index)
-            folds.append(entity_grams(part, layout, shift))
+            folds.append(entity_grams(replace(rows, weight=weight), layout, shift))
         pooled = np.sum(folds, axis=(0, 1))
         self.standardization_ = Standardization.from_gram(layout, pooled, shift, scale=True)
         by_entity = self.standardization_.rescale(layout, np.array(folds))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -157,21 +157,7 @@ def _record(state: ChainState, chain: int) -> SweepRecord:
     )
 
 
-TRACE_DTYPE = np.dtype(
-    [
-        ("chain", np.int64),
-        ("sweep", np.int64),
-        ("log_joint", np.float64),
-        ("noise_scale", np.float64),
-        ("global_concentration", np.float64),
-        ("agent_concentration", np.float64),
-        ("n_clusters", np.int64),
-        ("labels_changed", np.int64),
-        ("kept", np.bool_),
-    ]
-)
-
-
 def trace_table(results: list[ChainResult]) -> NDArray[np.void]:
     """All chains' records as one structured array: a column by name, or a dataframe's input as it is."""
-    return np.array([tuple(record) for result in results for record in result.trace], dtype=TRACE_DTYPE)
+    columns = np.dtype(list(get_type_hints(SweepRecord).items()))
+    return np.array([record for result in results for record in result.trace], dtype=columns)
