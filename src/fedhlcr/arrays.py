@@ -8,4 +8,5 @@ from numpy.typing import NDArray
 FloatArray = NDArray[np.float64]
 IndexArray = NDArray[np.int64]
 LabelArray = NDArray[np.int32]
+CountArray = NDArray[np.int32]
 KeyArray = NDArray[np.uint64]

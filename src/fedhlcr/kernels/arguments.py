@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from fedhlcr.arrays import FloatArray, IndexArray, KeyArray
+from fedhlcr.arrays import CountArray, FloatArray, IndexArray, KeyArray
 
 
 class EntityArrays(NamedTuple):
@@ -25,15 +25,15 @@ class LabelLaw(NamedTuple):
     round: int
 
 
-class BlockCounts(NamedTuple):
-    """What a block of agents answers besides its labels, summed over its agents."""
+class AgentAnswers(NamedTuple):
+    """What agents answer besides their labels, a row each."""
 
-    entities: FloatArray  # (clusters,)
-    tables: FloatArray  # (clusters,)
-    scalars: FloatArray  # see below
+    entities: CountArray  # (agents, clusters) N_ik
+    tables: CountArray  # (agents, clusters) m_ik
+    scalars: FloatArray  # (agents, 4), see below
 
 
-# Places in BlockCounts.scalars.
+# Columns of AgentAnswers.scalars.
 LOG_BETA_DRAWS, BERNOULLI_DRAWS, LOG_LABEL_PRIOR, LABELS_CHANGED = range(4)
 
 

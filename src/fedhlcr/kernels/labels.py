@@ -141,15 +141,9 @@ def seat(k, uniform, prior_weights, seen, tables):
 
 
 @kernel
-def beta_auxiliary(logs, products, beta):
-    """Σ log q over the agents: q ~ Beta(β + 1, N) has the law of ∏ u^{1/(β + 1 + rank)} over an agent's N entities.
-
-    Given by rank, as log + log of a product: multiplying the agents' u is faster than adding logarithms.
-    """
-    total = 0.0
-    for rank in range(logs.shape[0]):
-        total += (logs[rank] + math.log(products[rank])) / (beta + 1.0 + rank)
-    return total
+def beta_auxiliary(uniform, rank, beta):
+    """One entity's part of log q, q ~ Beta(β + 1, N): it has the law of ∏ u^{1/(β + 1 + rank)} over N entities."""
+    return math.log(uniform) / (beta + 1.0 + rank)
 
 
 @kernel
@@ -169,11 +163,11 @@ def count_labels(labels, first, last, counts):
 
 
 @kernel
-def relabel_agents(entities, law, old_labels, labels, first_agent, last_agent, counts_out):
-    """One blocked Gibbs step of agents [first_agent, last_agent): new labels, and their counts.
+def relabel_agents(entities, law, old_labels, labels, agents, first_agent, last_agent, answers):
+    """One blocked Gibbs step of the agents at agents[first_agent:last_agent]: new labels, and each one's answer.
 
     Given the coefficients the agents are independent; within an agent the entities are drawn one
-    after the other with its own weights θ integrated out.
+    after the other with its own weights θ integrated out. Nothing depends on the company an agent is in.
     """
     # taken out of their tuples once: each access counts references, on a cache line all threads share
     grams, agent_start, keys, streams = entities
@@ -181,20 +175,20 @@ def relabel_agents(entities, law, old_labels, labels, first_agent, last_agent, c
     n_clusters = prior_weights.shape[0]
     scores = np.empty((CHUNK, score_rows.shape[0]))
     counts, weights = np.empty(n_clusters), np.empty(n_clusters)
-    seen, tables, totals = np.empty(n_clusters), np.zeros(n_clusters), np.zeros(n_clusters)
-    longest = np.diff(agent_start[first_agent : last_agent + 1]).max()
-    logs, products = np.zeros(longest), np.ones(longest)
-    bernoulli = log_prior = changed = 0.0
-    chunk = chunk_end = agent_start[first_agent]
-    for agent in range(first_agent, last_agent):
+    seen, tables = np.empty(n_clusters), np.empty(n_clusters)
+    chunk = chunk_end = 0
+    for position in range(first_agent, last_agent):
+        agent = agents[position]
         first, last = agent_start[agent], agent_start[agent + 1]
         stream = streams[agent]
         count_labels(old_labels, first, last, counts)
         seen[:] = 0.0
+        tables[:] = 0.0
         prior = 1.0
+        log_prior = log_q = changed = 0.0
         for e in range(first, last):
-            if e == chunk_end:
-                chunk, chunk_end = e, min(e + CHUNK, agent_start[last_agent])
+            if e >= chunk_end or e < chunk:
+                chunk, chunk_end = e, chunk_after(e, agent_start, agents, position, last_agent)
                 score_chunk(grams, chunk, chunk_end, score_rows, scores)
                 exponentiate(scores, chunk_end - chunk, prior_weights)
             own = old_labels[e]
@@ -211,45 +205,50 @@ def relabel_agents(entities, law, old_labels, labels, first_agent, last_agent, c
             if prior < SMALL:
                 log_prior += math.log(prior)
                 prior = 1.0
-            products[rank] *= u_beta
-            if products[rank] < SMALL:
-                logs[rank] += math.log(products[rank])
-                products[rank] = 1.0
+            log_q += beta_auxiliary(u_beta, rank, beta)
         log_prior += math.log(prior)
-        bernoulli += bernoulli_auxiliary(float(last - first), stream, round_number, beta)
-        totals += seen
-    scalars = (beta_auxiliary(logs, products, beta), bernoulli, log_prior, changed)
-    store_counts(counts_out, totals, tables, scalars)
+        bernoulli = bernoulli_auxiliary(float(last - first), stream, round_number, beta)
+        store_answer(answers, position, seen, tables, (log_q, bernoulli, log_prior, changed))
 
 
 @kernel
-def count_agents(entities, law, labels, counts_out):
-    """The counts of `relabel_agents` for labels drawn elsewhere (by `collapsed_sweep`)."""
+def chunk_after(e, agent_start, agents, position, last_agent):
+    """End of the entities to score together from e on: CHUNK of them, or fewer where an agent is left out."""
+    end = agent_start[agents[position] + 1]
+    while end < e + CHUNK and position + 1 < last_agent and agents[position + 1] == agents[position] + 1:
+        position += 1
+        end = agent_start[agents[position] + 1]
+    return min(end, e + CHUNK)
+
+
+@kernel
+def count_agents(entities, law, labels, answers):
+    """The answers of `relabel_agents`, of all agents, for labels drawn elsewhere (by `collapsed_sweep`)."""
     _, agent_start, keys, streams = entities
     _, prior_weights, beta, round_number = law
     n_clusters = prior_weights.shape[0]
-    seen, tables, totals = np.empty(n_clusters), np.zeros(n_clusters), np.zeros(n_clusters)
-    log_q = bernoulli = log_prior = 0.0
+    seen, tables = np.empty(n_clusters), np.empty(n_clusters)
     for agent in range(agent_start.shape[0] - 1):
         first, last = agent_start[agent], agent_start[agent + 1]
         seen[:] = 0.0
+        tables[:] = 0.0
+        log_q = log_prior = 0.0
         for e in range(first, last):
             rank = e - first
             _, u_table, u_beta = keyed_uniforms(streams[agent], keys[e], round_number, _ENTITY_DRAW)
             log_prior += math.log(seat(labels[e], u_table, prior_weights, seen, tables) / (beta + rank))
-            log_q += math.log(u_beta) / (beta + 1.0 + rank)
-        bernoulli += bernoulli_auxiliary(float(last - first), streams[agent], round_number, beta)
-        totals += seen
-    store_counts(counts_out, totals, tables, (log_q, bernoulli, log_prior, 0.0))
+            log_q += beta_auxiliary(u_beta, rank, beta)
+        bernoulli = bernoulli_auxiliary(float(last - first), streams[agent], round_number, beta)
+        store_answer(answers, agent, seen, tables, (log_q, bernoulli, log_prior, 0.0))
 
 
 @kernel
-def store_counts(counts_out, totals, tables, scalars):
-    """Write a block's counts once, at its end: blocks that share a cache line would slow each other down."""
-    counts_out.entities[:] = totals
-    counts_out.tables[:] = tables
+def store_answer(answers, row, seen, tables, scalars):
+    for k in range(seen.shape[0]):
+        answers.entities[row, k] = np.int32(seen[k])
+        answers.tables[row, k] = np.int32(tables[k])
     for i in range(len(scalars)):
-        counts_out.scalars[i] = scalars[i]
+        answers.scalars[row, i] = scalars[i]
 
 
 @vector_kernel

@@ -14,11 +14,11 @@ import numpy as np
 from fedhlcr.arrays import FloatArray, LabelArray
 from fedhlcr.gram import GramLayout
 from fedhlcr.kernels import labels as kernels
-from fedhlcr.kernels.arguments import BlockCounts, LabelLaw
+from fedhlcr.kernels.arguments import AgentAnswers, LabelLaw
 from fedhlcr.priors import Hyperparameters, ModelSpec, initial_hyperparameters
 from fedhlcr.regression import CoefPrior, draw_coef
 from fedhlcr.samplers import hyper
-from fedhlcr.samplers.state import ChainState, ClusterSums, Entities, Globals
+from fedhlcr.samplers.state import ChainState, ClusterSums, Entities, Globals, ServerState
 from fedhlcr.streams import Stream
 from fedhlcr.threads import run_blocks
 
@@ -66,7 +66,7 @@ def state_from_labels(
     return ChainState.of(layout, 0, labels, sums, draw_globals(layout, state, spec, rng))
 
 
-def draw_globals(layout: GramLayout, state: ChainState, spec: ModelSpec, rng: np.random.Generator) -> Globals:
+def draw_globals(layout: GramLayout, state: ServerState, spec: ModelSpec, rng: np.random.Generator) -> Globals:
     """The server's half: w | M, σ, δ; σ | w, M; (μ, δ) | w; α | m; ψ | m, α; β | m and auxiliaries."""
     sums, hyperparameters = state.sums, state.globals.hyper
     priors = spec.hyperpriors.for_spread(spec.target_spread)
@@ -118,15 +118,15 @@ def relabel(
     arrays, blocks = entities.arrays(stream), entities.blocks
     law = label_law(entities.layout, given, round_number)
     new_labels = np.empty_like(labels)
+    everyone = np.arange(entities.index.n_agents)
+    answers = empty_answers(len(everyone), given.n_clusters)
 
-    def run(block: int) -> BlockCounts:
-        counts = empty_counts(given.n_clusters)
-        kernels.relabel_agents(arrays, law, labels, new_labels, *blocks.range(block), counts)
-        return counts
+    def run(block: int) -> None:
+        kernels.relabel_agents(arrays, law, labels, new_labels, everyone, *blocks.range(block), answers)
 
-    counts = run_blocks(run, len(blocks), entities.n_threads)
+    run_blocks(run, len(blocks), entities.n_threads)
     grams = cluster_grams(entities, given.n_clusters, new_labels, labels, previous_grams)
-    return new_labels, ClusterSums.of(grams, counts)
+    return new_labels, ClusterSums.of(grams, answers)
 
 
 def cluster_grams(
@@ -149,17 +149,19 @@ def sums_of_labels(
     entities: Entities, given: Globals, labels: LabelArray, round_number: int, stream: Stream
 ) -> ClusterSums:
     """Sums, table counts and auxiliaries of labels that were drawn elsewhere."""
-    counts = empty_counts(given.n_clusters)
-    kernels.count_agents(entities.arrays(stream), label_law(entities.layout, given, round_number), labels, counts)
-    return ClusterSums.of(cluster_grams(entities, given.n_clusters, labels), [counts])
+    answers = empty_answers(entities.index.n_agents, given.n_clusters)
+    kernels.count_agents(entities.arrays(stream), label_law(entities.layout, given, round_number), labels, answers)
+    return ClusterSums.of(cluster_grams(entities, given.n_clusters, labels), answers)
 
 
 def label_law(layout: GramLayout, given: Globals, round_number: int) -> LabelLaw:
     return LabelLaw(given.score_rows(layout), given.prior_weights, float(given.hyper.agent_concentration), round_number)
 
 
-def empty_counts(n_clusters: int) -> BlockCounts:
-    return BlockCounts(np.zeros(n_clusters), np.zeros(n_clusters), np.zeros(4))
+def empty_answers(n_agents: int, n_clusters: int) -> AgentAnswers:
+    """Room for the kernels to write into."""
+    entities, tables = (np.empty((n_agents, n_clusters), dtype=np.int32) for _ in range(2))
+    return AgentAnswers(entities, tables, np.empty((n_agents, 4)))
 
 
 def prior_coef(prior: CoefPrior, n_clusters: int, rng: np.random.Generator) -> FloatArray:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fedhlcr.priors import ModelSpec
 from fedhlcr.samplers import blocked, collapsed
 from fedhlcr.samplers.collapsed import LabelPrior
-from fedhlcr.samplers.merging import MergeSchedule, merge_map, merge_state
+from fedhlcr.samplers.merging import Merger, MergeSchedule, merge_state
 from fedhlcr.samplers.state import ChainState, Draw, Entities
 from fedhlcr.streams import Stream
 
@@ -87,15 +87,18 @@ def run_chain(
     Draws are kept from the second half of the sweeps, when merging is over and the sampler exact. A
     chain that was stopped before keeps what came after merging was over.
     """
-    merging = _Merging(entities, plan)
+    start_clusters = plan.start_clusters(len(entities))
+    schedule = MergeSchedule.until(max(1, plan.first_kept))
+    merger = Merger(schedule, plan.n_clusters, over=start_clusters == plan.n_clusters)
     draws: list[Draw] = []
     trace: list[SweepRecord] = []
     interrupted = False
-    state = blocked.initial_state(entities, spec, plan.start_clusters(len(entities)), stream)
+    state = blocked.initial_state(entities, spec, start_clusters, stream)
     try:
         while state.round < plan.n_sweeps:
-            state = merging(_step(entities, spec, plan, state, stream))
-            if merging.over and state.round % plan.thinning == 0:
+            state = _step(entities, spec, plan, state, stream)
+            state = _merged(entities, state, merger.look(entities.layout, state))
+            if merger.over and state.round % plan.thinning == 0:
                 draws.append(Draw.of(state))
             trace.append(_record(state, stream.chain))
             if progress is not None:
@@ -106,7 +109,10 @@ def run_chain(
     kept = [draw for draw in draws if draw.round > first_kept][-plan.n_draws :]
     rounds = {draw.round for draw in kept}
     trace = [record._replace(kept=record.sweep in rounds) for record in trace]
-    return ChainResult(kept, Draw.of(merging.finish(state)), trace, interrupted)
+    if plan.n_clusters is not None and not merger.over:
+        # stopped early: the wanted number of clusters all the same
+        state = _merged(entities, state, merger.merge_now(entities.layout, state))
+    return ChainResult(kept, Draw.of(state), trace, interrupted)
 
 
 def _step(entities: Entities, spec: ModelSpec, plan: ChainPlan, state: ChainState, stream: Stream) -> ChainState:
@@ -115,31 +121,8 @@ def _step(entities: Entities, spec: ModelSpec, plan: ChainPlan, state: ChainStat
     return collapsed.step(entities, spec, state, stream, plan.label_prior)
 
 
-class _Merging:
-    """Merges when it is due, and knows when that is over."""
-
-    def __init__(self, entities: Entities, plan: ChainPlan) -> None:
-        self._layout = entities.layout
-        self._wanted = plan.n_clusters
-        self._schedule = MergeSchedule.until(max(1, plan.first_kept))
-        self._idle = 0
-        self.over = plan.n_clusters is not None and plan.start_clusters(len(entities)) == plan.n_clusters
-
-    def __call__(self, state: ChainState) -> ChainState:
-        if not self.over and self._schedule.due(state.round):
-            state = self._merge(state)
-        self.over = self.over or self._idle >= self._schedule.patience or state.round >= self._schedule.last
-        return state
-
-    def finish(self, state: ChainState) -> ChainState:
-        """A state with the wanted number of clusters, if one was wanted, however early the chain was stopped."""
-        return state if self.over or self._wanted is None else self._merge(state)
-
-    def _merge(self, state: ChainState) -> ChainState:
-        target = merge_map(self._layout, state.sums, state.globals.hyper, self._wanted)
-        merged = target.max() + 1 < len(target)
-        self._idle = 0 if merged else self._idle + 1
-        return merge_state(self._layout, state, target) if merged else state
+def _merged(entities: Entities, state: ChainState, target: NDArray[np.int64] | None) -> ChainState:
+    return state if target is None else merge_state(entities.layout, state, target)
 
 
 def _record(state: ChainState, chain: int) -> SweepRecord:

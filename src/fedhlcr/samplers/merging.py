@@ -17,7 +17,7 @@ from fedhlcr.arrays import FloatArray
 from fedhlcr.gram import GramLayout
 from fedhlcr.priors import Hyperparameters
 from fedhlcr.regression import log_evidence
-from fedhlcr.samplers.state import ChainState, ClusterSums, Globals
+from fedhlcr.samplers.state import ChainState, ClusterSums, Globals, ServerState
 
 
 @dataclass(frozen=True)
@@ -101,8 +101,8 @@ class _GainTable:
         self._add(keep, [k for k in self._clusters if k != keep])
 
 
-def merge_state(layout: GramLayout, state: ChainState, target: NDArray[np.int64]) -> ChainState:
-    """The chain after cluster k has become target[k]; a merged cluster keeps the larger part's coefficients."""
+def merge_server(layout: GramLayout, state: ServerState, target: NDArray[np.int64]) -> ServerState:
+    """The server's side after cluster k has become target[k]; a merged cluster keeps the larger part's coefficients."""
     n_clusters = int(target.max()) + 1
     weights = np.full(n_clusters, -np.inf)
     coef = np.empty((n_clusters, state.globals.coef.shape[1]))
@@ -110,6 +110,39 @@ def merge_state(layout: GramLayout, state: ChainState, target: NDArray[np.int64]
         if target[k] >= 0:
             coef[target[k]] = state.globals.coef[k]
             weights[target[k]] = np.logaddexp(weights[target[k]], state.globals.log_weights[k])
-    labels = target[state.labels].astype(np.int32)
     merged = Globals(coef, weights, state.globals.hyper)
-    return ChainState.of(layout, state.round, labels, state.sums.regroup(target, n_clusters), merged)
+    return ServerState.given(layout, state.round, state.sums.regroup(target, n_clusters), merged)
+
+
+def merge_state(layout: GramLayout, state: ChainState, target: NDArray[np.int64]) -> ChainState:
+    """The same for both sides of a chain."""
+    return ChainState.labelled(merge_server(layout, state, target), target[state.labels].astype(np.int32))
+
+
+@dataclass
+class Merger:
+    """Merges when it is due, and knows when that is over.
+
+    Attributes
+    ----------
+    n_wanted : clusters wanted; None merges as long as the evidence gains
+    idle : looks in a row that found nothing
+    """
+
+    schedule: MergeSchedule
+    n_wanted: int | None
+    over: bool = False
+    idle: int = 0
+
+    def look(self, layout: GramLayout, state: ServerState) -> NDArray[np.int64] | None:
+        """What to merge after this round: a map as of `merge_map`, or None for nothing."""
+        target = None
+        if not self.over and self.schedule.due(state.round):
+            target = self.merge_now(layout, state)
+            self.idle = self.idle + 1 if target is None else 0
+        self.over = self.over or self.idle >= self.schedule.patience or state.round >= self.schedule.last
+        return target
+
+    def merge_now(self, layout: GramLayout, state: ServerState) -> NDArray[np.int64] | None:
+        target = merge_map(layout, state.sums, state.globals.hyper, self.n_wanted)
+        return target if target.max() + 1 < len(target) else None

@@ -16,7 +16,7 @@ from fedhlcr.arrays import FloatArray, LabelArray
 from fedhlcr.gram import GramLayout
 from fedhlcr.hierarchy import EntityIndex
 from fedhlcr.kernels import arguments
-from fedhlcr.kernels.arguments import BlockCounts, EntityArrays
+from fedhlcr.kernels.arguments import AgentAnswers, EntityArrays
 from fedhlcr.kernels.labels import LANES
 from fedhlcr.priors import Hyperparameters
 from fedhlcr.regression import CoefPosterior, coef_posterior
@@ -69,9 +69,9 @@ class ClusterSums:
     labels_changed: float
 
     @classmethod
-    def of(cls, grams: FloatArray, blocks: list[BlockCounts]) -> ClusterSums:
-        """Clusters' matrices with the counts of all blocks, summed in the order of the blocks."""
-        entity_counts, table_counts, scalars = (np.sum(parts, axis=0) for parts in zip(*blocks, strict=True))
+    def of(cls, grams: FloatArray, answers: AgentAnswers) -> ClusterSums:
+        """Clusters' matrices with the counts of all agents, summed in their order."""
+        entity_counts, table_counts, scalars = (part.sum(axis=0, dtype=np.float64) for part in answers)
         # what rounding leaves of an emptied cluster is nothing
         grams[entity_counts == 0] = 0.0
         return cls(
@@ -133,41 +133,66 @@ class Globals:
 
 
 @dataclass(frozen=True)
-class Draw:
-    """What is kept of a chain's state: no sums, and labels in as few bytes as they need."""
+class GlobalDraw:
+    """What is kept of a state that everyone may know."""
 
     round: int
-    labels: NDArray[np.integer]
     entity_counts: FloatArray
     globals: Globals
     log_joint: float
 
     @classmethod
-    def of(cls, state: ChainState) -> Draw:
-        labels = state.labels.astype(np.min_scalar_type(state.globals.n_clusters))
-        return cls(state.round, labels, state.sums.entity_counts, state.globals, state.log_joint)
+    def of_server(cls, state: ServerState) -> GlobalDraw:
+        return cls(state.round, state.sums.entity_counts, state.globals, state.log_joint)
 
 
 @dataclass(frozen=True)
-class ChainState:
-    """A chain between two sweeps: a joint draw of labels and globals, and what follows from it."""
+class Draw(GlobalDraw):
+    """What is kept of a chain's state: no sums, and labels in as few bytes as they need."""
+
+    labels: NDArray[np.integer]
+
+    @classmethod
+    def of(cls, state: ChainState) -> Draw:
+        labels = state.labels.astype(np.min_scalar_type(state.globals.n_clusters))
+        return cls(state.round, state.sums.entity_counts, state.globals, state.log_joint, labels)
+
+
+@dataclass(frozen=True)
+class ServerState:
+    """The server's side between two sweeps: the sums of the labels, the globals they were drawn under."""
 
     round: int
-    labels: LabelArray
     sums: ClusterSums
     globals: Globals
     regressions: CoefPosterior  # of all clusters, given the sums and the hyperparameters
 
     @classmethod
-    def of(
-        cls, layout: GramLayout, round_number: int, labels: LabelArray, sums: ClusterSums, drawn: Globals
-    ) -> ChainState:
+    def given(cls, layout: GramLayout, round_number: int, sums: ClusterSums, drawn: Globals) -> ServerState:
         data = layout.normal_equations(sums.grams)
-        regressions = coef_posterior(data, drawn.hyper.noise_scale, drawn.hyper.coef_prior)
-        return cls(round_number, labels, sums, drawn, regressions)
+        return ServerState(
+            round_number, sums, drawn, coef_posterior(data, drawn.hyper.noise_scale, drawn.hyper.coef_prior)
+        )
 
     @property
     def log_joint(self) -> float:
         """log p(y, labels | ψ, β, σ, μ, δ) with coefficients and agent weights integrated out."""
         # the evidence of an empty cluster is 0
         return float(self.regressions.log_evidence.sum() + self.sums.log_label_prior)
+
+
+@dataclass(frozen=True)
+class ChainState(ServerState):
+    """A chain between two sweeps: both sides of it."""
+
+    labels: LabelArray
+
+    @classmethod
+    def of(
+        cls, layout: GramLayout, round_number: int, labels: LabelArray, sums: ClusterSums, drawn: Globals
+    ) -> ChainState:
+        return cls.labelled(ServerState.given(layout, round_number, sums, drawn), labels)
+
+    @classmethod
+    def labelled(cls, server: ServerState, labels: LabelArray) -> ChainState:
+        return cls(server.round, server.sums, server.globals, server.regressions, labels)
