@@ -1,0 +1,69 @@
+"""Files that survive a crash: written whole or not at all, and the one before is kept.
+
+A file is written beside its place, forced to the disk, and renamed into it; what was there becomes
+`<name>.previous`. Whenever the process is killed, one of the two is whole.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+from fedhlcr.codec import CodecError, Record, decode
+
+logger = logging.getLogger(__name__)
+
+PathLike = str | os.PathLike[str]
+
+
+class StorageError(RuntimeError):
+    """There is no whole file to read."""
+
+
+def previous_of(path: PathLike) -> Path:
+    return Path(f"{os.fspath(path)}.previous")
+
+
+def write_atomically(path: PathLike, data: bytes, *, keep_previous: bool = True) -> None:
+    """Put `data` at `path`. Without `keep_previous` nothing of what was there before is left."""
+    path = Path(path)
+    # one name: what a killed process left is overwritten by the next
+    draft = path.with_name(f"{path.name}.draft")
+    with open(draft, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    if keep_previous and path.exists():
+        os.replace(path, previous_of(path))
+    os.replace(draft, path)
+    if not keep_previous:
+        previous_of(path).unlink(missing_ok=True)
+    _sync_folder(path.parent)
+
+
+def read_newest(path: PathLike, kind: str, version: int) -> Record:
+    """The record at `path`; if that is missing, truncated or altered, the one before it, which is logged."""
+    failures = []
+    for candidate in (Path(path), previous_of(path)):
+        try:
+            record = decode(candidate.read_bytes(), kind, version)
+        except FileNotFoundError:
+            failures.append(f"{candidate.name} does not exist")
+        except CodecError as error:
+            failures.append(f"{candidate.name}: {error}")
+        else:
+            if failures:
+                logger.warning("%s; the previous one is used.", failures[0])
+            return record
+    raise StorageError(f"nothing to read at {os.fspath(path)!r}: " + "; ".join(failures))
+
+
+def _sync_folder(folder: Path) -> None:
+    """Force the renames to the disk, where the system can."""
+    if hasattr(os, "O_DIRECTORY"):
+        descriptor = os.open(folder, os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
