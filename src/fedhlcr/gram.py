@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fedhlcr.arrays import FloatArray
 from fedhlcr.hierarchy import Hierarchy
-from fedhlcr.kernels.grams import accumulate_grams
+from fedhlcr.kernels.grams import accumulate_grams, group_means
 from fedhlcr.threads import Blocks, run_blocks
 
 
@@ -165,18 +165,30 @@ def column_means(hierarchy: Hierarchy) -> FloatArray:
     return means
 
 
+def agent_means(hierarchy: Hierarchy) -> FloatArray:
+    """(agents, n_features + 1): the same over the events of each agent alone."""
+    means = np.zeros((hierarchy.index.n_agents, hierarchy.X.shape[1] + 1))
+    group_means(hierarchy.X, hierarchy.y, hierarchy.weight, hierarchy.event_start[hierarchy.index.agent_start], means)
+    return means
+
+
 def entity_grams(hierarchy: Hierarchy, layout: GramLayout, shift: FloatArray, n_threads: int = 1) -> FloatArray:
     """Packed Gram matrix of each entity, (entities, packed_size), accumulated around `shift`.
 
     The shift keeps the sums exact where a column's mean is large against its spread: x² of such a
-    column would lose the digits that carry the information.
+    column would lose the digits that carry the information. It is one for all, (n_features + 1,), or one for each
+    agent, (agents, n_features + 1).
     """
     grams = np.zeros((hierarchy.n_entities, layout.packed_size))
     blocks = Blocks.balanced(hierarchy.event_start)
+    shift_of = hierarchy.index.agent_of if shift.ndim == 2 else np.zeros(hierarchy.n_entities, dtype=np.int64)
+    shifts = np.atleast_2d(shift)
 
     def accumulate(block: int) -> None:
         accumulate_grams(
-            hierarchy.X, hierarchy.y, hierarchy.weight, hierarchy.event_start, shift, grams, *blocks.range(block)
+            *(hierarchy.X, hierarchy.y, hierarchy.weight, hierarchy.event_start),
+            *(shifts, shift_of, grams),
+            *blocks.range(block),
         )
 
     run_blocks(accumulate, len(blocks), n_threads)

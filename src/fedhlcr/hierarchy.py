@@ -88,6 +88,8 @@ class EntityIndex:
         return self._find_pairs(agents, known[ids.codes])
 
     def _find_pairs(self, agents: NDArray[np.int64], entities: NDArray[np.int64]) -> NDArray[np.int64]:
+        if not self.n_entities:
+            return np.full(len(agents), UNKNOWN, dtype=np.int64)
         width = len(self.entities.texts)
         pairs = self.agent_of * width + self.entity_of
         wanted = agents * width + entities

@@ -12,7 +12,7 @@ nothing of any agent. `AgentMemory` is private to the agents it belongs to.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -27,15 +27,16 @@ from fedhlcr.kernels import labels as label_kernels
 from fedhlcr.kernels import mixtures
 from fedhlcr.priors import Hyperparameters
 from fedhlcr.regression import CoefPrior
-from fedhlcr.samplers.blocked import relabel
-from fedhlcr.samplers.state import Draw, Entities, Globals
+from fedhlcr.samplers.blocked import draw_labels
+from fedhlcr.samplers.state import Draw, Entities, GlobalDraw, Globals
 from fedhlcr.streams import Stream
 from fedhlcr.threads import Blocks, run_blocks
 
 # Numbers in one block of label weights, (profiles, draws, clusters): 64 MB.
 WEIGHTS_AT_ONCE = 1 << 23
-# Sweeps over an adapted agent's entities in each draw, all else held fixed.
+# Sweeps over an adapted agent's entities in each draw, all else held fixed; from one draw to the next fewer do.
 ADAPT_SWEEPS = 10
+SWEEPS_PER_DRAW = 2
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class Draws:
     chain: NDArray[np.int64]  # (draws,)
 
     @classmethod
-    def from_chains(cls, chains: list[list[Draw]]) -> Draws:
+    def from_chains(cls, chains: Sequence[Sequence[GlobalDraw]]) -> Draws:
         kept = [draw for chain in chains for draw in chain]
         n_clusters = max(draw.globals.n_clusters for draw in kept)
 
@@ -104,6 +105,13 @@ class Draws:
         )
         return Globals(self.coef[draw], self.log_weights[draw], hyper)
 
+    def separate(self, rounds: list[int]) -> list[GlobalDraw]:
+        """The draws one by one, as they were before they were put together; of one chain."""
+        return [
+            GlobalDraw(number, self.entity_counts[draw], self.globals(draw), float(self.log_joint[draw]))
+            for draw, number in enumerate(rounds)
+        ]
+
 
 @dataclass(frozen=True)
 class AgentMemory:
@@ -113,12 +121,28 @@ class AgentMemory:
     labels: NDArray[np.integer]  # (draws, entities)
 
     @classmethod
-    def from_chains(cls, entities: Entities, chains: list[list[Draw]]) -> AgentMemory:
+    def from_chains(cls, entities: Entities, chains: Sequence[Sequence[Draw]]) -> AgentMemory:
         kept = [draw for chain in chains for draw in chain]
         n_clusters = max(draw.globals.n_clusters for draw in kept)
         labels = np.empty((len(kept), len(entities)), dtype=np.min_scalar_type(n_clusters))
         for row, draw in zip(labels, kept, strict=True):
             row[:] = draw.labels
+        return cls(entities, labels)
+
+    @classmethod
+    def from_draws(cls, entities: Entities, draws: Draws, stream: Stream) -> AgentMemory:
+        """Labels drawn given the public draws alone: agents need not have been there when these were made.
+
+        Given the globals the agents are independent, so this is their part of the blocked sampler run along
+        the draws, a few sweeps at each.
+        """
+        labels = np.empty((len(draws), len(entities)), dtype=np.min_scalar_type(draws.n_clusters))
+        current, sweep = np.full(len(entities), -1, dtype=np.int32), 0
+        for draw in range(len(draws)):
+            for _ in range(SWEEPS_PER_DRAW if draw > 0 else ADAPT_SWEEPS):
+                current, _ = draw_labels(entities, draws.globals(draw), current, sweep, stream)
+                sweep += 1
+            labels[draw] = current
         return cls(entities, labels)
 
     def counts(self, draw: int, agents: NDArray[np.int64], n_clusters: int) -> FloatArray:
@@ -254,7 +278,7 @@ class Posterior:
         def resample(draw: int) -> None:
             given, own = self.draws.globals(draw), np.ascontiguousarray(labels[draw, pairs])
             for sweep in range(ADAPT_SWEEPS):
-                own, _ = relabel(part, given, own, draw * ADAPT_SWEEPS + sweep, stream)
+                own, _ = draw_labels(part, given, own, draw * ADAPT_SWEEPS + sweep, stream)
             labels[draw, pairs] = own
 
         run_blocks(resample, len(self.draws), old.n_threads)

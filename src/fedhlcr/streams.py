@@ -32,9 +32,9 @@ class Stream:
     seed: int
     chain: int = 0
 
-    def generator(self, round_number: int) -> np.random.Generator:
-        """The server's generator of a round."""
-        key = text_key(f"server/{self.seed}/{self.chain}/{round_number}")
+    def generator(self, round_number: int, purpose: str = "server") -> np.random.Generator:
+        """The generator of a round for one purpose; the server's draws are one."""
+        key = text_key(f"{purpose}/{self.seed}/{self.chain}/{round_number}")
         return np.random.Generator(np.random.Philox(key=key))
 
     def agent_streams(self, agent_keys: KeyArray) -> KeyArray:

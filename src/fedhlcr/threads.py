@@ -7,7 +7,8 @@ are put together in the order of the blocks: so a thread more or less changes no
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import cache, wraps
@@ -101,3 +102,21 @@ def run_blocks(task: Callable[[int], Result], n_blocks: int, n_threads: int) -> 
     for helper in helpers:
         helper.result()
     return [results[block] for block in range(n_blocks)]
+
+
+def stream_results(task: Callable[[int], Result], n_tasks: int, n_threads: int) -> Iterator[Result]:
+    """task(0), task(1), … in order, each handed over as it is done; only a few are ahead of the one that takes them."""
+    if n_threads == 1:
+        yield from map(task, range(n_tasks))
+        return
+    pool = _pool(n_threads, os.getpid())
+    ahead = deque(pool.submit(task, number) for number in range(min(n_threads, n_tasks)))
+    try:
+        for number in range(n_tasks):
+            result = ahead.popleft().result()
+            if number + n_threads < n_tasks:
+                ahead.append(pool.submit(task, number + n_threads))
+            yield result
+    finally:
+        # never leave a thread behind that still writes into the caller's arrays
+        wait(ahead)

@@ -45,3 +45,13 @@ class CollapsedLaw(NamedTuple):
     agent_concentration: float
     global_concentration: float  # > 0: the paper's weights; 0: prior_weights
     round: int
+
+
+class BlendedLaw(NamedTuple):
+    """What `blend_agents` holds fixed. Grams are already divided by σ² and cut to the (x, y) block."""
+
+    clusters: FloatArray  # (packed, clusters) augmented precisions [[A, b], [bᵀ, ·]]
+    entity_counts: FloatArray  # (clusters,) N^(k)
+    agent_concentration: float
+    global_concentration: float
+    round: int

@@ -1,26 +1,163 @@
-"""Gram matrices from events."""
+"""Packed Gram matrices: from events, moved between clusters and units, summed, and checked."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from fedhlcr.kernels.compiling import kernel
+from fedhlcr.kernels.compiling import kernel, vector_kernel
+
+# Matrices that are factored side by side.
+LANES = 16
+SOUND, NOT_FINITE, NOT_POSITIVE = range(3)
 
 
 @kernel
-def accumulate_grams(X, y, weight, event_start, shift, grams, first, last):
-    """Add w·x̃x̃ᵀ of every event of entities [first, last) to their packed grams; x̃ = (1, x, y) − shift."""
+def accumulate_grams(X, y, weight, event_start, shifts, shift_of, grams, first, last):
+    """Add w·x̃x̃ᵀ of every event of entities [first, last) to their packed grams; x̃ = (1, x, y) − shift.
+
+    The shift of entity e is shifts[shift_of[e]].
+    """
     n_features = X.shape[1]
     row = np.empty(n_features + 2)
     for e in range(first, last):
+        shift = shift_of[e]
         for n in range(event_start[e], event_start[e + 1]):
             row[0] = 1.0
             for f in range(n_features):
-                row[f + 1] = X[n, f] - shift[f]
-            row[n_features + 1] = y[n] - shift[n_features]
+                row[f + 1] = X[n, f] - shifts[shift, f]
+            row[n_features + 1] = y[n] - shifts[shift, n_features]
             p = 0
             for i in range(n_features + 2):
                 weighted = weight[n] * row[i]
                 for j in range(i + 1):
                     grams[e, p] += weighted * row[j]
                     p += 1
+
+
+@kernel
+def group_means(X, y, weight, group_start, out):
+    """Weighted means of (x, y) over the events of each group, in two passes: of a constant column, the constant."""
+    n_features = X.shape[1]
+    step = np.empty(n_features + 1)
+    for group in range(group_start.shape[0] - 1):
+        out[group, :] = 0.0
+        total = weight[group_start[group] : group_start[group + 1]].sum()
+        for _ in range(2):
+            step[:] = 0.0
+            for n in range(group_start[group], group_start[group + 1]):
+                share = weight[n] / total
+                for f in range(n_features):
+                    step[f] += share * (X[n, f] - out[group, f])
+                step[n_features] += share * (y[n] - out[group, n_features])
+            out[group, :] += step
+
+
+@vector_kernel
+def move_grams(grams, old_labels, labels, clusters):
+    """Bring the clusters' matrices from the old labels to the new: only entities that moved are touched."""
+    for e in range(labels.shape[0]):
+        source, target = old_labels[e], labels[e]
+        if source != target:
+            for p in range(grams.shape[1]):
+                clusters[target, p] += grams[e, p]
+            if source >= 0:
+                for p in range(grams.shape[1]):
+                    clusters[source, p] -= grams[e, p]
+
+
+@vector_kernel
+def add_rows(rows, targets, out):
+    """out[targets[r]] += rows[r], row after row."""
+    for r in range(rows.shape[0]):
+        for p in range(rows.shape[1]):
+            out[targets[r], p] += rows[r, p]
+
+
+@vector_kernel
+def sum_by_cluster(grams, agent_start, agents, labels, row_start, entity_counts, out):
+    """Rows [row_start[i], row_start[i + 1]) of `out`: the matrices of agents[i] by cluster, occupied ones in order."""
+    n_clusters = entity_counts.shape[1]
+    row_of = np.empty(n_clusters, dtype=np.int64)
+    for i in range(agents.shape[0]):
+        row = row_start[i]
+        for k in range(n_clusters):
+            row_of[k] = row
+            row += entity_counts[i, k] > 0
+        for r in range(row_start[i], row_start[i + 1]):
+            out[r, :] = 0.0
+        for e in range(agent_start[agents[i]], agent_start[agents[i] + 1]):
+            r = row_of[labels[e]]
+            for p in range(grams.shape[1]):
+                out[r, p] += grams[e, p]
+
+
+@kernel
+def change_units(grams, agent_start, offsets, inverse_scale):
+    """Matrices of agent i from around its own shift to around another, then scaled, in place.
+
+    With d = own − other: Σ(x + d)(x + d)ᵀ = Σxxᵀ + d(Σx)ᵀ + (Σx)dᵀ + n·ddᵀ. `offsets` (agents, width − 1) and
+    `inverse_scale` (width − 1,) are over (x, y).
+    """
+    width = inverse_scale.shape[0] + 1
+    sums = np.empty(width)
+    for agent in range(agent_start.shape[0] - 1):
+        for e in range(agent_start[agent], agent_start[agent + 1]):
+            n = grams[e, 0]
+            for i in range(1, width):
+                sums[i] = grams[e, i * (i + 1) // 2]
+            for i in range(1, width):
+                row = i * (i + 1) // 2
+                d_i, scale_i = offsets[agent, i - 1], inverse_scale[i - 1]
+                grams[e, row] = (sums[i] + n * d_i) * scale_i
+                for j in range(1, i + 1):
+                    d_j = offsets[agent, j - 1]
+                    moved = grams[e, row + j] + d_i * sums[j] + d_j * sums[i] + n * d_i * d_j
+                    grams[e, row + j] = moved * scale_i * inverse_scale[j - 1]
+
+
+@vector_kernel
+def check_grams(grams, units, tolerance, out):
+    """For each matrix SOUND, NOT_FINITE or NOT_POSITIVE: whether M + tolerance·(diag M + n·diag u) has all pivots ≥ 0.
+
+    `units` (width,) is a usual mean square of each column: rounding errors are relative to it, not to the matrix at
+    hand. LANES matrices are eliminated side by side.
+    """
+    width, packed = units.shape[0], grams.shape[1]
+    work, pivots, inverse = np.empty((packed, LANES)), np.empty(LANES), np.empty(LANES)
+    lowest, nothing = np.empty(LANES), np.empty(LANES)
+    n_lanes = lowest.shape[0]
+    for first in range(0, grams.shape[0], LANES):
+        last = min(first + LANES, grams.shape[0])
+        for lane in range(n_lanes):
+            r = min(first + lane, last - 1)
+            # stays 0 but for NaN and infinity
+            sum_of_nothing = 0.0
+            for p in range(packed):
+                sum_of_nothing += 0.0 * grams[r, p]
+            nothing[lane], lowest[lane] = sum_of_nothing, 0.0
+            for p in range(packed):
+                work[p, lane] = grams[r, p]
+        for j in range(width - 1, -1, -1):
+            # the corner last: it holds n, by which the others are raised
+            for lane in range(n_lanes):
+                work[j * (j + 3) // 2, lane] *= 1.0 + tolerance
+                work[j * (j + 3) // 2, lane] += tolerance * units[j] * work[0, lane]
+        for j in range(width):
+            row_j = j * (j + 1) // 2
+            for lane in range(n_lanes):
+                pivots[lane] = work[row_j + j, lane]
+                lowest[lane] = min(lowest[lane], pivots[lane])
+                inverse[lane] = 1.0 / pivots[lane] if pivots[lane] > 0.0 else 0.0
+            for i in range(j + 1, width):
+                row_i = i * (i + 1) // 2
+                for lane in range(n_lanes):
+                    # beside a pivot of zero nothing may stand
+                    stray = 0.0 if pivots[lane] > 0.0 else -abs(work[row_i + j, lane])
+                    lowest[lane] = min(lowest[lane], stray)
+                for t in range(j + 1, i + 1):
+                    row_t = t * (t + 1) // 2
+                    for lane in range(n_lanes):
+                        work[row_i + t, lane] -= work[row_i + j, lane] * work[row_t + j, lane] * inverse[lane]
+        for r in range(first, last):
+            finite = nothing[r - first] == 0.0
+            out[r] = NOT_FINITE if not finite else NOT_POSITIVE if lowest[r - first] < 0.0 else SOUND

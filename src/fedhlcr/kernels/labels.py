@@ -252,19 +252,6 @@ def store_answer(answers, row, seen, tables, scalars):
 
 
 @vector_kernel
-def move_grams(grams, old_labels, labels, clusters):
-    """Bring the clusters' matrices from the old labels to the new: only entities that moved are touched."""
-    for e in range(labels.shape[0]):
-        source, target = old_labels[e], labels[e]
-        if source != target:
-            for p in range(grams.shape[1]):
-                clusters[target, p] += grams[e, p]
-            if source >= 0:
-                for p in range(grams.shape[1]):
-                    clusters[source, p] -= grams[e, p]
-
-
-@vector_kernel
 def lane_evidence(work, n_coef, inverse_pivot, out):
     """Log evidence, up to what all clusters share, of each lane's augmented precision [[A, b], [bᵀ, c]].
 
@@ -342,6 +329,50 @@ def collapsed_sweep(entities, law, labels, n_coef):
             labels[e] = k
             clusters[:, k] += gram
             evidence[k] = with_entity[k]
+
+
+@kernel
+def blend_agents(entities, law, old_labels, labels, agents, answers, n_coef):
+    """Labels of the given agents under blended regressions that are not theirs to change. Paper: Algorithm 3.
+
+    As in `collapsed_sweep`, but no cluster changes while the agents draw: the regressions of law.clusters
+    already contain the entity that is scored, and every agent moves at once. That is the paper's algorithm,
+    and why its labels do not follow the posterior.
+    """
+    grams, agent_start, keys, streams = entities
+    clusters, totals = law.clusters, law.entity_counts
+    packed, n_clusters = clusters.shape
+    evidence, with_entity, pivots = np.empty(n_clusters), np.empty(n_clusters), np.empty(n_clusters)
+    work = clusters.copy()
+    lane_evidence(work, n_coef, pivots, evidence)
+    counts, weights, scores = np.empty(n_clusters), np.empty(n_clusters), np.empty((1, n_clusters))
+    others, base, no_tables = totals.copy(), np.empty(n_clusters), np.zeros(n_clusters)
+    for position in range(agents.shape[0]):
+        agent = agents[position]
+        first, last = agent_start[agent], agent_start[agent + 1]
+        count_labels(old_labels, first, last, counts)
+        changed = 0.0
+        for e in range(first, last):
+            own, gram = old_labels[e], grams[e]
+            if own >= 0:
+                counts[own] -= 1.0
+                others[own] = max(totals[own] - 1.0, 0.0)
+            for p in range(packed):
+                for k in range(n_clusters):
+                    work[p, k] = clusters[p, k] + gram[p]
+            lane_evidence(work, n_coef, pivots, with_entity)
+            paper_weights(law, others, others.sum(), base)
+            for k in range(n_clusters):
+                scores[0, k] = with_entity[k] - evidence[k]
+            exponentiate(scores, 1, base)
+            u_label, _, _ = keyed_uniforms(streams[agent], keys[e], law.round, _ENTITY_DRAW)
+            k = pick(weights, u_label * label_weights(scores[0], counts, base, weights))
+            counts[k] += 1.0
+            if own >= 0:
+                others[own] = totals[own]
+            labels[e] = k
+            changed += k != own
+        store_answer(answers, position, counts, no_tables, (0.0, 0.0, 0.0, changed))
 
 
 @kernel

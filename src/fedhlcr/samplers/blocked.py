@@ -15,6 +15,7 @@ from fedhlcr.arrays import FloatArray, LabelArray
 from fedhlcr.gram import GramLayout
 from fedhlcr.kernels import labels as kernels
 from fedhlcr.kernels.arguments import AgentAnswers, LabelLaw
+from fedhlcr.kernels.grams import move_grams
 from fedhlcr.priors import Hyperparameters, ModelSpec, initial_hyperparameters
 from fedhlcr.regression import CoefPrior, draw_coef
 from fedhlcr.samplers import hyper
@@ -40,12 +41,16 @@ def step(entities: Entities, spec: ModelSpec, state: ChainState, stream: Stream)
 
 def initial_state(entities: Entities, spec: ModelSpec, n_clusters: int, stream: Stream) -> ChainState:
     """Labels drawn under coefficients from the prior, which break the symmetry of the clusters."""
-    start = initial_hyperparameters(spec, entities.layout.n_coef)
-    coef = prior_coef(start.coef_prior, n_clusters, stream.generator(0))
-    given = Globals(coef, _even_log_weights(n_clusters), start)
+    given = initial_globals(entities.layout, spec, n_clusters, stream.generator(0))
     no_labels = np.full(len(entities), -1, dtype=np.int32)
     labels, sums = relabel(entities, given, no_labels, 0, stream)
     return ChainState.of(entities.layout, 0, labels, sums, given)
+
+
+def initial_globals(layout: GramLayout, spec: ModelSpec, n_clusters: int, rng: np.random.Generator) -> Globals:
+    """Coefficients from the prior, even weights, hyperparameters at their start."""
+    start = initial_hyperparameters(spec, layout.n_coef)
+    return Globals(prior_coef(start.coef_prior, n_clusters, rng), _even_log_weights(n_clusters), start)
 
 
 def state_from_labels(
@@ -115,6 +120,15 @@ def relabel(
     An entity whose old label is −1 has none yet. `previous_grams` are the clusters' matrices under the old
     labels; without them they are summed anew.
     """
+    new_labels, answers = draw_labels(entities, given, labels, round_number, stream)
+    grams = cluster_grams(entities, given.n_clusters, new_labels, labels, previous_grams)
+    return new_labels, ClusterSums.of(grams, answers)
+
+
+def draw_labels(
+    entities: Entities, given: Globals, labels: LabelArray, round_number: int, stream: Stream
+) -> tuple[LabelArray, AgentAnswers]:
+    """New labels given the globals, and the agents' counts."""
     arrays, blocks = entities.arrays(stream), entities.blocks
     law = label_law(entities.layout, given, round_number)
     new_labels = np.empty_like(labels)
@@ -125,8 +139,7 @@ def relabel(
         kernels.relabel_agents(arrays, law, labels, new_labels, everyone, *blocks.range(block), answers)
 
     run_blocks(run, len(blocks), entities.n_threads)
-    grams = cluster_grams(entities, given.n_clusters, new_labels, labels, previous_grams)
-    return new_labels, ClusterSums.of(grams, answers)
+    return new_labels, answers
 
 
 def cluster_grams(
@@ -141,7 +154,7 @@ def cluster_grams(
         old_labels = np.full_like(labels, -1)
         old_grams = np.zeros((n_clusters, entities.layout.packed_size))
     grams = old_grams.copy()
-    kernels.move_grams(entities.grams, old_labels, labels, grams)
+    move_grams(entities.grams, old_labels, labels, grams)
     return grams
 
 

@@ -30,9 +30,9 @@ class MergeSchedule:
     patience: int = 15
 
     @classmethod
-    def until(cls, last: int) -> MergeSchedule:
+    def until(cls, last: int, first: int = 15) -> MergeSchedule:
         """Looks up to the round `last`, of which there is at least one."""
-        return cls(last, first=min(cls.first, last))
+        return cls(last, first=min(first, last))
 
     def due(self, round_number: int) -> bool:
         return self.first <= round_number <= self.last and (round_number - self.first) % self.every == 0
@@ -101,22 +101,23 @@ class _GainTable:
         self._add(keep, [k for k in self._clusters if k != keep])
 
 
-def merge_server(layout: GramLayout, state: ServerState, target: NDArray[np.int64]) -> ServerState:
-    """The server's side after cluster k has become target[k]; a merged cluster keeps the larger part's coefficients."""
+def merge_globals(drawn: Globals, entity_counts: FloatArray, target: NDArray[np.int64]) -> Globals:
+    """The globals after cluster k has become target[k]; a merged cluster keeps the larger part's coefficients."""
     n_clusters = int(target.max()) + 1
     weights = np.full(n_clusters, -np.inf)
-    coef = np.empty((n_clusters, state.globals.coef.shape[1]))
-    for k in np.argsort(state.sums.entity_counts, kind="stable"):
+    coef = np.empty((n_clusters, drawn.coef.shape[1]))
+    for k in np.argsort(entity_counts, kind="stable"):
         if target[k] >= 0:
-            coef[target[k]] = state.globals.coef[k]
-            weights[target[k]] = np.logaddexp(weights[target[k]], state.globals.log_weights[k])
-    merged = Globals(coef, weights, state.globals.hyper)
-    return ServerState.given(layout, state.round, state.sums.regroup(target, n_clusters), merged)
+            coef[target[k]] = drawn.coef[k]
+            weights[target[k]] = np.logaddexp(weights[target[k]], drawn.log_weights[k])
+    return Globals(coef, weights, drawn.hyper)
 
 
 def merge_state(layout: GramLayout, state: ChainState, target: NDArray[np.int64]) -> ChainState:
-    """The same for both sides of a chain."""
-    return ChainState.labelled(merge_server(layout, state, target), target[state.labels].astype(np.int32))
+    """A chain after cluster k has become target[k]."""
+    merged = merge_globals(state.globals, state.sums.entity_counts, target)
+    sums, labels = state.sums.regroup(target), target[state.labels].astype(np.int32)
+    return ChainState.of(layout, state.round, labels, sums, merged)
 
 
 @dataclass
@@ -140,7 +141,9 @@ class Merger:
         if not self.over and self.schedule.due(state.round):
             target = self.merge_now(layout, state)
             self.idle = self.idle + 1 if target is None else 0
-        self.over = self.over or self.idle >= self.schedule.patience or state.round >= self.schedule.last
+        n_clusters = state.sums.n_clusters if target is None else int(target.max()) + 1
+        self.over |= n_clusters == self.n_wanted or self.idle >= self.schedule.patience
+        self.over |= state.round >= self.schedule.last
         return target
 
     def merge_now(self, layout: GramLayout, state: ServerState) -> NDArray[np.int64] | None:

@@ -6,7 +6,7 @@ answers with `ClusterSums`. Nothing else passes between them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
 import numpy as np
@@ -71,7 +71,12 @@ class ClusterSums:
     @classmethod
     def of(cls, grams: FloatArray, answers: AgentAnswers) -> ClusterSums:
         """Clusters' matrices with the counts of all agents, summed in their order."""
-        entity_counts, table_counts, scalars = (part.sum(axis=0, dtype=np.float64) for part in answers)
+        return cls.from_parts(grams, *(part.sum(axis=0, dtype=np.float64) for part in answers))
+
+    @classmethod
+    def from_parts(
+        cls, grams: FloatArray, entity_counts: FloatArray, table_counts: FloatArray, scalars: FloatArray
+    ) -> ClusterSums:
         # what rounding leaves of an emptied cluster is nothing
         grams[entity_counts == 0] = 0.0
         return cls(
@@ -84,6 +89,13 @@ class ClusterSums:
             labels_changed=float(scalars[arguments.LABELS_CHANGED]),
         )
 
+    @classmethod
+    def zero(cls, n_clusters: int, packed_size: int) -> ClusterSums:
+        return cls(np.zeros((n_clusters, packed_size)), np.zeros(n_clusters), np.zeros(n_clusters), 0.0, 0.0, 0.0, 0.0)
+
+    def __add__(self, other: ClusterSums) -> ClusterSums:
+        return ClusterSums(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
     @property
     def n_clusters(self) -> int:
         return len(self.entity_counts)
@@ -92,8 +104,9 @@ class ClusterSums:
     def occupied(self) -> NDArray[np.bool_]:
         return self.entity_counts > 0
 
-    def regroup(self, target: NDArray[np.int64], n_clusters: int) -> ClusterSums:
+    def regroup(self, target: NDArray[np.int64]) -> ClusterSums:
         """Sums after cluster k has become target[k]; −1 drops an empty one."""
+        n_clusters = int(target.max()) + 1
 
         def gather(values: FloatArray) -> FloatArray:
             gathered = np.zeros((n_clusters, *values.shape[1:]))
@@ -126,10 +139,14 @@ class Globals:
         return self.hyper.agent_concentration * np.exp(self.log_weights)
 
     def score_rows(self, layout: GramLayout) -> FloatArray:
-        """Rows r_k with M·r_k = −RSS(w_k)/(2σ²), padded with zeros to whole lanes."""
-        rows = layout.rss_vectors(self.coef) / (-2.0 * self.hyper.noise_scale**2)
-        padding = -len(rows) % LANES
-        return np.concatenate([rows, np.zeros((padding, rows.shape[1]))])
+        return score_rows(layout, self.coef, self.hyper.noise_scale)
+
+
+def score_rows(layout: GramLayout, coef: FloatArray, noise_scale: float) -> FloatArray:
+    """Rows r_k with M·r_k = −RSS(w_k)/(2σ²), padded with zeros to whole lanes."""
+    rows = layout.rss_vectors(coef) / (-2.0 * noise_scale**2)
+    padding = -len(rows) % LANES
+    return np.concatenate([rows, np.zeros((padding, rows.shape[1]))])
 
 
 @dataclass(frozen=True)
