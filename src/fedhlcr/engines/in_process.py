@@ -1,0 +1,122 @@
+"""All agents in this process: a simulation of a real federation, its faults included.
+
+An engine only delivers a broadcast to agents and brings back their contributions. This one runs agents in shards, on
+threads, and hands over a shard's contributions as they are made; late ones are turned to bytes, as on a wire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from hashlib import blake2b
+
+import numpy as np
+
+from fedhlcr import codec
+from fedhlcr.arrays import IndexArray
+from fedhlcr.federation.messages import Contributions
+from fedhlcr.federation.server import Invitation, Reply
+from fedhlcr.federation.shard import SHARD_SIZE, AgentShard
+from fedhlcr.gram import Standardization
+from fedhlcr.streams import Stream
+from fedhlcr.threads import stream_results
+
+# What can happen to an agent that was asked, besides that its reply arrives. All but the first change its labels.
+ABSENT, LOST, LATE = range(3)
+FINE = 3
+
+
+class InProcessEngine:
+    """Carries messages between a server and agents of this process.
+
+    Parameters
+    ----------
+    agents : all of them; their arrays are changed
+    failure_rate : chance that an agent that was asked fails: it does not answer, its answer is lost, or it comes after
+        the round, each as often as the others
+    seed : of the faults
+    """
+
+    def __init__(self, agents: AgentShard, *, failure_rate: float = 0.0, seed: int = 0, n_threads: int = 1) -> None:
+        self.everyone = agents
+        self._shards = agents.split()
+        self._position = {name: position for position, name in enumerate(agents.agents)}
+        self._failure_rate, self._stream, self._n_threads = failure_rate, Stream(seed), n_threads
+        self._late: list[bytes] = []
+
+    def agents(self) -> list[str]:
+        """Who can be reached."""
+        return self.everyone.agents
+
+    def deliver(self, call: Invitation) -> Iterator[Reply]:
+        """Replies as they come: first those that are late from the round before."""
+        late, self._late = self._late, []
+        yield from late
+        positions = np.array([self._position[name] for name in call.agents], dtype=np.int64)
+        order = np.argsort(positions, kind="stable")
+        asked, acknowledged = positions[order], call.acknowledged[order]
+        fate = self._fates(call.broadcast.round)[asked]
+        present = fate != ABSENT
+        asked, acknowledged, fate = asked[present], acknowledged[present], fate[present]
+        shard_of = asked // SHARD_SIZE
+        busy = np.unique(shard_of)
+
+        def answer(number: int) -> Contributions:
+            own = shard_of == busy[number]
+            agents = asked[own] - busy[number] * SHARD_SIZE
+            return self._shards[busy[number]].answer(call.broadcast, agents, acknowledged[own])
+
+        for shard, contributions in zip(busy, stream_results(answer, len(busy), self._n_threads), strict=True):
+            own_fate = fate[shard_of == shard]
+            self._late += [contributions[i].to_bytes() for i in np.flatnonzero(own_fate == LATE).tolist()]
+            arrived = np.flatnonzero(own_fate == FINE)
+            if len(arrived) == len(contributions):
+                yield contributions
+            elif len(arrived):
+                yield contributions.take(arrived)
+
+    def _fates(self, round_number: int) -> IndexArray:
+        """What happens to each agent in this round, if it is asked."""
+        rng = self._stream.generator(round_number, "faults")
+        fails, kinds = rng.random(len(self.everyone)) < self._failure_rate, rng.integers(FINE, size=len(self.everyone))
+        return np.where(fails, kinds, FINE)
+
+    def enter_run(self, run: int, units: Standardization) -> None:
+        """Let agents that were never asked know the units too, to predict for them."""
+        for shard in self._shards:
+            shard.enter_run(run, units)
+
+    def to_record(self) -> codec.Record:
+        """What a checkpoint must hold of the agents; their matrices follow from their events."""
+        everyone = self.everyone
+        sizes = np.array([len(data) for data in self._late], dtype=np.int64)
+        return {
+            "fingerprint": self._fingerprint(),
+            "accepted": everyone.accepted,
+            "pending": everyone.pending,
+            "accepted_round": everyone.accepted_round,
+            "pending_round": everyone.pending_round,
+            "late": np.frombuffer(b"".join(self._late), dtype=np.uint8),
+            "late_sizes": sizes,
+        }
+
+    def restore(self, record: codec.Record) -> None:
+        """Go on from a checkpoint, with the same agents."""
+        if record["fingerprint"] != self._fingerprint():
+            raise ValueError("the checkpoint was made with other data; resume with the table it was started with.")
+        for name in ("accepted", "pending", "accepted_round", "pending_round"):
+            getattr(self.everyone, name)[:] = record[name]
+        ends = np.cumsum(record["late_sizes"])
+        late = record["late"].tobytes()
+        self._late = [late[end - size : end] for end, size in zip(ends, record["late_sizes"], strict=True)]
+
+    def _fingerprint(self) -> str:
+        """Of who the agents are, how many entities they have and what their columns' means were."""
+        digest = blake2b(digest_size=16)
+        for part in (
+            self.everyone.agent_keys,
+            self.everyone.entity_keys,
+            self.everyone.agent_start,
+            self.everyone.shifts,
+        ):
+            digest.update(np.ascontiguousarray(part).tobytes())
+        return digest.hexdigest()

@@ -1,0 +1,65 @@
+"""How agents draw labels under a broadcast law."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedhlcr.arrays import FloatArray, IndexArray, LabelArray
+from fedhlcr.federation.messages import BlendLaw, GibbsLaw, Law
+from fedhlcr.gram import GramLayout
+from fedhlcr.kernels import labels as kernels
+from fedhlcr.kernels.arguments import AgentAnswers, BlendedLaw, EntityArrays, LabelLaw
+from fedhlcr.samplers.blocked import empty_answers
+from fedhlcr.samplers.state import score_rows
+
+
+def draw_labels(
+    layout: GramLayout,
+    law: Law,
+    sweep: int,
+    entities: EntityArrays,
+    labels: LabelArray,
+    agents: IndexArray,
+) -> tuple[LabelArray, AgentAnswers]:
+    """New labels of the given agents' entities (those of others stay), and the agents' answers."""
+    new_labels = labels.copy()
+    match law:
+        case GibbsLaw():
+            answers = empty_answers(len(agents), len(law.coef))
+            kernels.relabel_agents(
+                entities, gibbs_kernel_law(layout, law, sweep), labels, new_labels, agents, 0, len(agents), answers
+            )
+        case BlendLaw():
+            answers = empty_answers(len(agents), len(law.linear))
+            block = entities.grams[:, layout.regression_block]
+            block /= law.noise_scale**2
+            blended = blend_kernel_law(layout, law, sweep)
+            kernels.blend_agents(
+                entities._replace(grams=block), blended, labels, new_labels, agents, answers, layout.n_coef
+            )
+    return new_labels, answers
+
+
+def gibbs_kernel_law(layout: GramLayout, law: GibbsLaw, sweep: int) -> LabelLaw:
+    prior_weights = law.agent_concentration * np.exp(law.log_weights)
+    return LabelLaw(score_rows(layout, law.coef, law.noise_scale), prior_weights, law.agent_concentration, sweep)
+
+
+def blend_kernel_law(layout: GramLayout, law: BlendLaw, sweep: int) -> BlendedLaw:
+    return BlendedLaw(
+        np.ascontiguousarray(augmented_precision(layout.n_coef, law).T),
+        np.array(law.entity_counts, dtype=np.float64),
+        law.agent_concentration,
+        law.global_concentration,
+        sweep,
+    )
+
+
+def augmented_precision(n_coef: int, law: BlendLaw) -> FloatArray:
+    """(clusters, packed) [[A, c], [cᵀ, cᵀA⁻¹c]]: any corner does that keeps it positive; scores do not depend on it."""
+    rows, columns = np.tril_indices(n_coef)
+    precision = np.zeros((len(law.linear), n_coef, n_coef))
+    precision[:, rows, columns] = precision[:, columns, rows] = law.precision
+    corner = (law.linear * np.linalg.solve(precision, law.linear[..., None])[..., 0]).sum(axis=1)
+    # in packed order the last row stands at the end
+    return np.column_stack([law.precision, law.linear, corner])

@@ -1,0 +1,82 @@
+"""The server's account: each agent's last accepted contribution, and what they all sum to."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import numpy as np
+
+from fedhlcr import codec
+from fedhlcr.arrays import IndexArray
+from fedhlcr.federation.shard import SHARD_SIZE
+from fedhlcr.federation.sums import AgentSums
+from fedhlcr.samplers.state import ClusterSums
+
+
+class Ledger:
+    """Contributions by agent, sparse over clusters, in pages of SHARD_SIZE agents.
+
+    An accepted contribution takes the place of the agent's last one: the total changes by new − old. It is not
+    updated by that difference but summed anew, page by page in the order of the agents, where a page has
+    changed: so it *is* the sum of the ledger to the last digit, whatever came in what order.
+    """
+
+    def __init__(self, n_clusters: int, packed_size: int) -> None:
+        self._n_clusters, self._packed_size = n_clusters, packed_size
+        self._pages: list[AgentSums] = []
+        self._totals: list[ClusterSums | None] = []
+
+    def __len__(self) -> int:
+        return sum(len(page) for page in self._pages)
+
+    @property
+    def pages(self) -> tuple[AgentSums, ...]:
+        return tuple(self._pages)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no agent has any entity."""
+        return all(len(page.clusters) == 0 for page in self._pages)
+
+    def grow(self, n_agents: int) -> None:
+        """Room for n_agents, new ones without a contribution."""
+        while (missing := n_agents - len(self)) > 0:
+            if not self._pages or len(self._pages[-1]) == SHARD_SIZE:
+                self._pages.append(AgentSums.empty(0, self._packed_size))
+                self._totals.append(None)
+            room = min(missing, SHARD_SIZE - len(self._pages[-1]))
+            self._pages[-1] = AgentSums.stack([self._pages[-1], AgentSums.empty(room, self._packed_size)])
+
+    def replace(self, agents: IndexArray, sums: AgentSums) -> None:
+        """Enter the contributions of the given agents, by position, instead of their last ones."""
+        order = np.argsort(agents, kind="stable")
+        pages = agents[order] // SHARD_SIZE
+        for page in np.unique(pages):
+            own = order[pages == page]
+            part = sums if len(own) == len(sums) and np.array_equal(own, np.arange(len(own))) else sums.take(own)
+            self._pages[page] = self._pages[page].replace(agents[own] - page * SHARD_SIZE, part)
+            self._totals[page] = None
+
+    def remove(self, agent: int) -> None:
+        """Withdraw all an agent has contributed."""
+        self.replace(np.array([agent]), AgentSums.empty(1, self._packed_size))
+
+    def total(self) -> ClusterSums:
+        """The sum of all contributions, by original cluster."""
+        total = ClusterSums.zero(self._n_clusters, self._packed_size)
+        for number, page in enumerate(self._pages):
+            own = self._totals[number]
+            if own is None:
+                own = self._totals[number] = page.total(self._n_clusters)
+            total = total + own
+        return total
+
+    def to_record(self) -> codec.Record:
+        whole = AgentSums.stack([AgentSums.empty(0, self._packed_size), *self._pages])
+        return {f"ledger_{f.name}": getattr(whole, f.name) for f in fields(AgentSums)}
+
+    def restore(self, record: codec.Record) -> None:
+        whole = AgentSums(**{f.name: record[f"ledger_{f.name}"] for f in fields(AgentSums)})
+        agents = np.arange(len(whole))
+        self._pages = [whole.take(agents[first : first + SHARD_SIZE]) for first in range(0, len(whole), SHARD_SIZE)]
+        self._totals = [None] * len(self._pages)

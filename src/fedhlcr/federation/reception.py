@@ -1,0 +1,112 @@
+"""An open round: who is awaited, what has come, and what of it is believed."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+
+from fedhlcr import codec
+from fedhlcr.arrays import IndexArray
+from fedhlcr.federation.checks import Expected, ReplyLimits, find_faults, find_malformed
+from fedhlcr.federation.messages import Broadcast, Contribution, Contributions
+from fedhlcr.federation.registry import STRANGER, Registry
+from fedhlcr.kernels.arguments import LABELS_CHANGED
+
+logger = logging.getLogger(__name__)
+
+Reply = Contributions | Contribution | bytes
+
+NOBODY = np.empty(0, dtype=np.int64)
+
+
+class Reception:
+    """Judges replies to one round; what is refused is logged with a reason that contains no values."""
+
+    def __init__(
+        self, broadcast: Broadcast, registry: Registry, asked: IndexArray, expected: Expected, limits: ReplyLimits
+    ) -> None:
+        self.broadcast, self.n_asked = broadcast, len(asked)
+        self.bytes_down = len(asked) * len(broadcast.to_bytes())
+        self.n_refused = self.bytes_up = 0
+        self.labels_changed = 0.0
+        self._registry, self._expected, self._limits = registry, expected, limits
+        self._awaited = np.zeros(len(registry), dtype=bool)
+        self._awaited[asked] = True
+        self._believed: list[IndexArray] = []
+
+    @property
+    def participants(self) -> IndexArray:
+        """Positions of the agents that are believed, ascending."""
+        return np.sort(np.concatenate([NOBODY, *self._believed]))
+
+    def judge(self, reply: Reply) -> tuple[Contributions | None, IndexArray]:
+        """What is believed of a reply, and whose it is."""
+        match reply:
+            case Contributions():
+                self.bytes_up += int(reply.encoded_sizes().sum())
+                return self._judge(reply)
+            case Contribution():
+                return self._judge_one(reply)
+            case bytes():
+                self.bytes_up += len(reply)
+                try:
+                    return self._judge_one(Contribution.from_bytes(reply), counted=True)
+                except codec.CodecError as error:
+                    self._refuse("?", str(error))
+                    return None, NOBODY
+        raise TypeError(f"`reply` is {type(reply).__name__}; expected bytes, Contribution or Contributions.")
+
+    def _judge_one(
+        self, contribution: Contribution, *, counted: bool = False
+    ) -> tuple[Contributions | None, IndexArray]:
+        if reason := find_malformed(contribution, self._expected):
+            self._refuse(str(contribution.agent), reason)
+            return None, NOBODY
+        stacked = Contributions.of(contribution)
+        self.bytes_up += 0 if counted else int(stacked.encoded_sizes().sum())
+        return self._judge(stacked)
+
+    def _judge(self, contributions: Contributions) -> tuple[Contributions | None, IndexArray]:
+        positions = self._registry.find(contributions.agents)
+        for reasons_of in (self._find_misplaced, self._find_faults):
+            reasons = reasons_of(contributions, positions)
+            for name, reason in zip(contributions.agents, reasons, strict=True):
+                if reason is not None:
+                    self._refuse(name, reason)
+            left = np.flatnonzero([reason is None for reason in reasons])
+            if not len(left):
+                return None, NOBODY
+            if len(left) < len(contributions):
+                contributions, positions = contributions.take(left), positions[left]
+        self._awaited[positions] = False
+        self._believed.append(positions)
+        self.labels_changed += contributions.sums.scalars[:, LABELS_CHANGED].sum()
+        return contributions, positions
+
+    def _find_misplaced(self, contributions: Contributions, positions: IndexArray) -> list[str | None]:
+        """Why contributions have no place in this round, whatever they hold."""
+        if contributions.run != self.broadcast.run:
+            return ["of another run"] * len(contributions)
+        if contributions.round != self.broadcast.round:
+            return ["to another round than the open one"] * len(contributions)
+        reasons: list[str | None] = []
+        met = {STRANGER}
+        for position in positions.tolist():
+            if position == STRANGER:
+                reasons.append("of an agent that is not known")
+            elif self._registry.withdrawn[position]:
+                reasons.append("of an agent that has withdrawn")
+            elif not self._awaited[position] or position in met:
+                reasons.append("of an agent that was not asked, or a second time")
+            else:
+                reasons.append(None)
+            met.add(position)
+        return reasons
+
+    def _find_faults(self, contributions: Contributions, positions: IndexArray) -> list[str | None]:  # noqa: ARG002
+        return find_faults(contributions, self._expected, self._limits)
+
+    def _refuse(self, agent: str, reason: str) -> None:
+        self.n_refused += 1
+        logger.warning("round %d: a reply of agent %r is refused: %s", self.broadcast.round, agent, reason)

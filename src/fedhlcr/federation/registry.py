@@ -1,0 +1,57 @@
+"""Which agents the server knows, in the order it met them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from fedhlcr import codec
+from fedhlcr.arrays import IndexArray
+from fedhlcr.federation.messages import NEVER
+from fedhlcr.tables import natural_key
+
+STRANGER = -1
+
+
+class Registry:
+    """Agents by name and position. Those that are met together are entered in natural order."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self._position: dict[str, int] = {}
+        self.accepted_round = np.empty(0, dtype=np.int64)
+        self.withdrawn = np.empty(0, dtype=bool)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def find(self, names: Iterable[str]) -> IndexArray:
+        """Positions, or STRANGER."""
+        return np.array([self._position.get(name, STRANGER) for name in names], dtype=np.int64)
+
+    def register(self, names: Sequence[str]) -> IndexArray:
+        """Positions of the named agents; new ones are entered."""
+        positions = self.find(names)
+        if (positions == STRANGER).any():
+            new = {name for name in names if name not in self._position}
+            self._enter(sorted(new, key=natural_key))
+            positions = self.find(names)
+        return positions
+
+    def _enter(self, names: list[str]) -> None:
+        for name in names:
+            self._position[name] = len(self.names)
+            self.names.append(name)
+        self.accepted_round = np.append(self.accepted_round, np.full(len(names), NEVER))
+        self.withdrawn = np.append(self.withdrawn, np.zeros(len(names), dtype=bool))
+
+    def to_record(self) -> codec.Record:
+        return {"agents": self.names, "accepted_round": self.accepted_round, "withdrawn": self.withdrawn}
+
+    @classmethod
+    def from_record(cls, record: codec.Record) -> Registry:
+        registry = cls()
+        registry._enter(record["agents"])
+        registry.accepted_round, registry.withdrawn = record["accepted_round"].copy(), record["withdrawn"].copy()
+        return registry

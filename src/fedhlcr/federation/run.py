@@ -1,0 +1,88 @@
+"""The loop of a federation: open a round, deliver, accept, close; and its checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from fedhlcr import codec, storage
+from fedhlcr.federation.history import RoundRecord
+from fedhlcr.federation.server import Invitation, Reply, Server
+from fedhlcr.federation.settings import FederationSettings
+from fedhlcr.storage import PathLike
+
+CHECKPOINT_KIND, CHECKPOINT_VERSION = "checkpoint", 1
+
+
+class Engine(Protocol):
+    """Delivers a broadcast to agents and brings back their contributions. It knows nothing of the algorithm."""
+
+    def agents(self) -> Sequence[str]:
+        """Names of the agents that can be reached now."""
+
+    def deliver(self, call: Invitation) -> Iterator[Reply]:
+        """Replies, in any order, until all have come or the deadline is over."""
+
+    def to_record(self) -> codec.Record:
+        """What a checkpoint must hold of agents that live in this process; nothing if they keep their own state."""
+
+    def restore(self, record: codec.Record) -> None: ...
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """A file that is written after every `every`-th round, and after the last."""
+
+    path: PathLike
+    every: int = 1
+
+    def save(self, server: Server, engine: Engine, *, keep_previous: bool = True) -> None:
+        parts = {"server": server.to_bytes(), "agents": codec.encode("agents", CHECKPOINT_VERSION, engine.to_record())}
+        record = {name: np.frombuffer(data, dtype=np.uint8) for name, data in parts.items()}
+        data = codec.encode(CHECKPOINT_KIND, CHECKPOINT_VERSION, record)
+        storage.write_atomically(self.path, data, keep_previous=keep_previous)
+
+    def resume(self, settings: FederationSettings, engine: Engine) -> Server:
+        """The server as it was; the engine's agents are brought back to where they were."""
+        record = storage.read_newest(self.path, CHECKPOINT_KIND, CHECKPOINT_VERSION)
+        server = Server.from_bytes(settings, record["server"].tobytes())
+        engine.restore(codec.decode(record["agents"].tobytes(), "agents", CHECKPOINT_VERSION))
+        return server
+
+    def clear(self) -> None:
+        """Remove what an earlier run left."""
+        for path in (Path(self.path), storage.previous_of(self.path)):
+            path.unlink(missing_ok=True)
+
+
+def run_federation(
+    server: Server,
+    engine: Engine,
+    *,
+    checkpoints: Checkpoints | None = None,
+    evaluate: Callable[[Server], float] | None = None,
+    progress: Callable[[RoundRecord], None] | None = None,
+) -> None:
+    """Run rounds until the server has enough. Ctrl-C ends the run after the last whole round."""
+    try:
+        while not server.finished:
+            run_round(server, engine)
+            if evaluate is not None and server.has_draws:
+                server.history.set_validation(evaluate(server))
+            if checkpoints is not None and (server.finished or server.round % checkpoints.every == 0):
+                checkpoints.save(server, engine)
+            if progress is not None:
+                progress(server.history.records[-1])
+    except KeyboardInterrupt:
+        server.stop("interrupted")
+
+
+def run_round(server: Server, engine: Engine) -> RoundRecord:
+    call = server.open_round(engine.agents())
+    for reply in engine.deliver(call):
+        server.accept(reply)
+    return server.close_round()

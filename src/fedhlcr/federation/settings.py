@@ -1,0 +1,102 @@
+"""What a federation is to do, fixed before it starts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from fedhlcr.federation.checks import ReplyLimits
+from fedhlcr.federation.rules import RuleName
+from fedhlcr.gram import GramLayout
+from fedhlcr.priors import CoefPriorKind
+from fedhlcr.samplers.chain import START_FACTOR
+from fedhlcr.samplers.merging import Merger, MergeSchedule
+
+# Looks for mergers begin after this many rounds with all agents, and after so many visits of each agent otherwise.
+FIRST_LOOK, FIRST_LOOK_VISITS = 15, 10
+# Visits of each agent after which a run without a limit ends, converged or not.
+MOST_VISITS = 200
+
+
+@dataclass(frozen=True)
+class FederationSettings:
+    """The settings of a run; all that the server needs to know but who its agents are.
+
+    Attributes
+    ----------
+    layout : features, and whether there is an intercept; all agents must agree with it
+    seed : of all draws; the result depends on it and on who took part
+    rule : "delta", exact blocked Gibbs, or "blend", the paper's Algorithm 3
+    n_clusters : clusters wanted; None finds the number by merging
+    max_clusters : clusters to start with where the number is to be found
+    noise_scale : in units of y; None learns it, and so for the next three
+    coef_scale : in standardised units
+    participation : share of the known agents that is asked in a round
+    rounds : the most rounds; None is as many as it takes
+    patience : visits of each agent over which nothing may have changed before a run has converged; None never stops
+    n_draws : the most draws that are kept
+    learning_rate, participation_scaling : of the blend rule
+    """
+
+    layout: GramLayout
+    seed: int = 0
+    rule: RuleName = "delta"
+    n_clusters: int | None = None
+    max_clusters: int = 64
+    noise_scale: float | None = None
+    coef_scale: float | None = None
+    global_concentration: float | None = None
+    agent_concentration: float | None = None
+    coef_prior: CoefPriorKind = "adaptive"
+    standardize: bool = True
+    participation: float = 1.0
+    rounds: int | None = None
+    patience: int | None = 10
+    n_draws: int = 100
+    learning_rate: float = 0.2
+    participation_scaling: bool = True
+    limits: ReplyLimits = field(default_factory=ReplyLimits)
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.participation <= 1.0:
+            raise ValueError(f"`participation` must be in (0, 1], but is {self.participation}; 0.15 asks 15 % a round.")
+        if self.rounds is not None and self.rounds < 1:
+            raise ValueError(f"`rounds` must be at least 1, but is {self.rounds}.")
+        if self.rule == "blend":
+            self._check_blend()
+
+    def _check_blend(self) -> None:
+        given = {
+            "n_clusters": self.n_clusters,
+            "noise_scale": self.noise_scale,
+            "coef_scale": self.coef_scale,
+            "global_concentration": self.global_concentration,
+            "agent_concentration": self.agent_concentration,
+        }
+        if missing := [name for name, value in given.items() if value is None]:
+            raise ValueError(
+                f"rule='blend' cannot learn {', '.join(f'`{name}`' for name in missing)}: it takes all hyperparameters "
+                "as given. Pass numbers, or use rule='delta', which learns them."
+            )
+        if not 0.0 < self.learning_rate <= 1.0:
+            raise ValueError(f"`learning_rate` must be in (0, 1], but is {self.learning_rate}; 0.2 is a usual choice.")
+
+    @property
+    def most_rounds(self) -> int:
+        return math.ceil(MOST_VISITS / self.participation) if self.rounds is None else self.rounds
+
+    @property
+    def window(self) -> int | None:
+        """Rounds in which each agent is asked `patience` times."""
+        return None if self.patience is None else math.ceil(self.patience / self.participation)
+
+    @property
+    def start_clusters(self) -> int:
+        if self.n_clusters is None:
+            return self.max_clusters
+        return self.n_clusters if self.rule == "blend" else START_FACTOR * self.n_clusters
+
+    def merger(self) -> Merger:
+        visits = FIRST_LOOK if self.participation == 1.0 else math.ceil(FIRST_LOOK_VISITS / self.participation)
+        schedule = MergeSchedule.until(max(1, self.most_rounds // 2), first=visits)
+        return Merger(schedule, self.n_clusters)

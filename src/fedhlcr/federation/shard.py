@@ -1,0 +1,198 @@
+"""The agents' side: Gram matrices and labels that stay where they are, and the answer to a broadcast.
+
+A shard is many agents in stacked arrays, for simulations; `agent.Agent` is a shard of one, on a device of its own. An
+agent draws the same numbers in any company.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedhlcr.arrays import FloatArray, IndexArray, KeyArray, LabelArray
+from fedhlcr.federation.labelling import draw_labels
+from fedhlcr.federation.messages import NEVER, SURVEY_ROUND, UNLABELLED, BlendLaw, Broadcast, Contributions
+from fedhlcr.federation.sums import N_SCALARS, AgentSums
+from fedhlcr.gram import GramLayout, Standardization, agent_means, entity_grams
+from fedhlcr.hierarchy import Hierarchy
+from fedhlcr.kernels.arguments import EntityArrays
+from fedhlcr.kernels.grams import change_units, sum_by_cluster
+from fedhlcr.streams import Stream
+
+logger = logging.getLogger(__name__)
+
+# Agents in one shard, and in one page of the server's ledger.
+SHARD_SIZE = 512
+
+
+@dataclass
+class AgentShard:
+    """Consecutive agents in stacked arrays: what they hold, and what they last had acknowledged.
+
+    Attributes
+    ----------
+    agents : canonical texts of their ids
+    agent_start : entities of agent i are [agent_start[i], agent_start[i + 1])
+    grams : (entities, packed) around each agent's own `shifts` until the units of the run are known
+    shifts : (agents, n_features + 1), each agent's own means
+    accepted, pending : (entities,) labels by original cluster: those of the last acknowledged round, and those of
+        the last answer, of which it is not known yet whether it arrived; −1 for none
+    accepted_round, pending_round : (agents,)
+    run, units : of the federation the agents take part in, once they know it
+    """
+
+    agents: list[str]
+    agent_start: IndexArray
+    agent_keys: KeyArray
+    entity_keys: KeyArray
+    grams: FloatArray
+    shifts: FloatArray
+    accepted: LabelArray
+    pending: LabelArray
+    accepted_round: IndexArray
+    pending_round: IndexArray
+    run: int | None = None
+    units: Standardization | None = None
+
+    @classmethod
+    def from_hierarchy(cls, hierarchy: Hierarchy, n_threads: int = 1) -> AgentShard:
+        """All agents of a table. The table is not needed any more afterwards."""
+        index, n_features = hierarchy.index, hierarchy.X.shape[1]
+        shifts = agent_means(hierarchy)
+        grams = entity_grams(hierarchy, GramLayout(n_features), shifts, n_threads)
+        return cls(
+            index.agents.texts,
+            index.agent_start,
+            index.agent_keys,
+            index.entity_keys,
+            grams,
+            shifts,
+            accepted=np.full(len(grams), -1, dtype=np.int32),
+            pending=np.full(len(grams), -1, dtype=np.int32),
+            accepted_round=np.full(index.n_agents, NEVER),
+            pending_round=np.full(index.n_agents, NEVER),
+        )
+
+    def split(self, size: int = SHARD_SIZE) -> list[AgentShard]:
+        """The same agents in shards of `size`, which share this one's arrays."""
+        return [self._part(first, min(first + size, len(self))) for first in range(0, len(self), size)]
+
+    def _part(self, first: int, last: int) -> AgentShard:
+        agents, entities = slice(first, last), slice(self.agent_start[first], self.agent_start[last])
+        return AgentShard(
+            self.agents[agents],
+            self.agent_start[first : last + 1] - self.agent_start[first],
+            self.agent_keys[agents],
+            *(self.entity_keys[entities], self.grams[entities], self.shifts[agents]),
+            *(self.accepted[entities], self.pending[entities]),
+            *(self.accepted_round[agents], self.pending_round[agents]),
+            run=self.run,
+            units=self.units,
+        )
+
+    def __len__(self) -> int:
+        return len(self.agents)
+
+    @property
+    def n_features(self) -> int:
+        return self.shifts.shape[1] - 1
+
+    def answer(self, broadcast: Broadcast, agents: IndexArray, acknowledged: IndexArray) -> Contributions:
+        """One round of the given agents (ascending positions), each told its last accepted round."""
+        self._check(broadcast)
+        if broadcast.round == SURVEY_ROUND:
+            return self._survey(broadcast, agents)
+        assert broadcast.law is not None
+        assert broadcast.standardization is not None
+        assert broadcast.cluster_of is not None
+        self.enter_run(broadcast.run, broadcast.standardization)
+        if isinstance(broadcast.law, BlendLaw):
+            # the server keeps no account of its agents: they go on from where they are
+            acknowledged = self.pending_round[agents]
+        self._settle(agents, acknowledged)
+        labels = np.append(broadcast.cluster_of, -1)[self.accepted].astype(np.int32)
+        new_labels, answers = draw_labels(
+            broadcast.layout, broadcast.law, broadcast.sweep, self._arrays(broadcast.seed), labels, agents
+        )
+        drawn = self._entities_of(agents)
+        self.pending[drawn] = broadcast.representative[new_labels[drawn]]
+        self.pending_round[agents] = broadcast.round
+        positions, clusters = np.nonzero(answers.entities)
+        sums = AgentSums(
+            row_start=np.searchsorted(positions, np.arange(len(agents) + 1)),
+            clusters=broadcast.representative[clusters].astype(np.int32),
+            entity_counts=answers.entities[positions, clusters],
+            table_counts=answers.tables[positions, clusters],
+            grams=np.empty((len(positions), self.grams.shape[1])),
+            scalars=answers.scalars,
+        )
+        sum_by_cluster(self.grams, self.agent_start, agents, new_labels, sums.row_start, answers.entities, sums.grams)
+        return self._contributions(broadcast, agents, sums, np.empty((len(agents), 0)))
+
+    def _check(self, broadcast: Broadcast) -> None:
+        if broadcast.layout.n_features != self.n_features:
+            raise ValueError(
+                f"the broadcast is about {broadcast.layout.n_features} features, but the agents here have "
+                f"{self.n_features}; all agents of a federation must have the same columns."
+            )
+        if self.run is not None and broadcast.run != self.run:
+            raise ValueError(
+                "the broadcast belongs to another run than the one these agents take part in; "
+                "make them anew from their events to join it."
+            )
+
+    def enter_run(self, run: int, units: Standardization) -> None:
+        """Bring the matrices to the units of the run, once."""
+        if self.units is None:
+            change_units(self.grams, self.agent_start, self.shifts - units.shift, 1.0 / units.scale)
+            self.run, self.units = run, units
+
+    def _survey(self, broadcast: Broadcast, agents: IndexArray) -> Contributions:
+        """One matrix of all events of each agent, around its own means; none of an agent without events."""
+        sizes = np.diff(self.agent_start)[agents]
+        rows = np.flatnonzero(sizes)
+        unlabelled = np.zeros(len(rows), dtype=np.int32)
+        sums = AgentSums(
+            row_start=np.searchsorted(rows, np.arange(len(agents) + 1)),
+            clusters=np.full(len(rows), UNLABELLED, dtype=np.int32),
+            entity_counts=unlabelled,
+            table_counts=unlabelled,
+            grams=np.empty((len(rows), self.grams.shape[1])),
+            scalars=np.zeros((len(agents), N_SCALARS)),
+        )
+        in_one = np.zeros(len(self.grams), dtype=np.int32)
+        sum_by_cluster(self.grams, self.agent_start, agents, in_one, sums.row_start, sizes[:, None], sums.grams)
+        return self._contributions(broadcast, agents, sums, self.shifts[agents])
+
+    def _contributions(
+        self, broadcast: Broadcast, agents: IndexArray, sums: AgentSums, shifts: FloatArray
+    ) -> Contributions:
+        return Contributions(broadcast.run, broadcast.round, [self.agents[i] for i in agents], sums, shifts)
+
+    def _settle(self, agents: IndexArray, acknowledged: IndexArray) -> None:
+        """Take over the pending labels where they arrived; give them up where they did not."""
+        arrived = agents[(acknowledged == self.pending_round[agents]) & (acknowledged != NEVER)]
+        entities = self._entities_of(arrived)
+        self.accepted[entities] = self.pending[entities]
+        self.accepted_round[arrived] = self.pending_round[arrived]
+        fresh = agents[acknowledged == NEVER]
+        self.accepted[self._entities_of(fresh)] = -1
+        self.accepted_round[fresh] = NEVER
+        if unknown := int(np.sum(acknowledged != self.accepted_round[agents])):
+            logger.warning(
+                "%d agents are acknowledged a round they do not hold (the server went back); "
+                "they go on from their last accepted labels.",
+                unknown,
+            )
+
+    def _entities_of(self, agents: IndexArray) -> IndexArray:
+        """Positions of all their entities."""
+        starts, sizes = self.agent_start[agents], np.diff(self.agent_start)[agents]
+        ends = np.cumsum(sizes)
+        return np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - (ends - sizes), sizes)
+
+    def _arrays(self, seed: int) -> EntityArrays:
+        streams = Stream(seed).agent_streams(self.agent_keys)
+        return EntityArrays(self.grams, self.agent_start, self.entity_keys, streams)

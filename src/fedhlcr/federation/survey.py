@@ -1,0 +1,97 @@
+"""Round 0: from one unlabelled matrix of each participant to the units of the run, fixed for good."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedhlcr import codec
+from fedhlcr.arrays import FloatArray, IndexArray
+from fedhlcr.federation.messages import Contributions
+from fedhlcr.federation.sums import AgentSums
+from fedhlcr.gram import GramLayout, Standardization
+from fedhlcr.kernels.grams import change_units
+
+
+@dataclass(frozen=True)
+class Units:
+    """What the survey fixes.
+
+    Attributes
+    ----------
+    standardization : shift and scale of all columns
+    target_spread : root mean square of the target, in these units; where learned scales start
+    mean_squares : (width,) of every column, in these units; what is usual
+    """
+
+    standardization: Standardization
+    target_spread: float
+    mean_squares: FloatArray
+
+    def to_record(self) -> codec.Record:
+        return {
+            "shift": self.standardization.shift,
+            "scale": self.standardization.scale,
+            "target_spread": self.target_spread,
+            "mean_squares": self.mean_squares,
+        }
+
+    @classmethod
+    def from_record(cls, record: codec.Record) -> Units:
+        units = Standardization(record["shift"], record["scale"])
+        return cls(units, record["target_spread"], record["mean_squares"])
+
+
+class Survey:
+    """The replies to round 0."""
+
+    def __init__(self, layout: GramLayout) -> None:
+        self._layout = layout
+        self._agents: list[IndexArray] = []
+        self._sums: list[AgentSums] = []
+        self._shifts: list[FloatArray] = []
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no event was reported."""
+        return all(len(sums.grams) == 0 for sums in self._sums)
+
+    def absorb(self, agents: IndexArray, contributions: Contributions) -> None:
+        self._agents.append(agents)
+        self._sums.append(contributions.sums)
+        self._shifts.append(contributions.shifts)
+
+    def fix(self, *, standardize: bool, max_mean_square: float) -> Units:
+        """The units of all events reported, summed in the order of the agents."""
+        order = np.argsort(np.concatenate(self._agents), kind="stable")
+        sums = AgentSums.stack(self._sums).take(order)
+        # those without events have no say
+        own_shifts = np.concatenate(self._shifts)[order][sums.row_owner]
+        usual = self._usual(sums.grams, own_shifts, max_mean_square)
+        grams, own_shifts = sums.grams[usual], own_shifts[usual]
+        shift = self._mean(grams, own_shifts)
+        around = np.arange(len(grams) + 1)
+        change_units(grams, around, own_shifts - shift, np.ones(len(shift)))
+        pooled = grams.sum(axis=0)
+        standardization = Standardization.from_gram(self._layout, pooled, shift, scale=standardize)
+        pooled = standardization.rescale(self._layout, pooled)
+        mean_squares = np.diagonal(self._layout.unpack(pooled)) / pooled[0]
+        return Units(standardization, float(np.sqrt(mean_squares[-1])) or 1.0, mean_squares)
+
+    def _mean(self, grams: FloatArray, own_shifts: FloatArray) -> FloatArray:
+        """The mean of all events; zero where there is no intercept to take it up."""
+        shift = np.zeros(own_shifts.shape[1])
+        if self._layout.fit_intercept:
+            share = self._layout.n_events(grams) / self._layout.n_events(grams).sum()
+            for _ in range(2):
+                # twice: the mean of a constant is that constant
+                shift = shift + np.einsum("a,af->f", share, own_shifts - shift)
+        return shift
+
+    def _usual(self, grams: FloatArray, own_shifts: FloatArray, max_mean_square: float) -> IndexArray:
+        """Agents whose columns do not lie absurdly far from those of most: one must not spoil the units for all."""
+        own_spread = np.diagonal(self._layout.unpack(grams), axis1=1, axis2=2)[:, 1:] / grams[:, :1]
+        squares = own_spread + (own_shifts - np.median(own_shifts, axis=0)) ** 2
+        typical = np.median(squares, axis=0)
+        return np.flatnonzero((squares <= max_mean_square * np.where(typical > 0, typical, np.inf)).all(axis=1))
