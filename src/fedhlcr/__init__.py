@@ -6,6 +6,7 @@ a linear regression. Start with `HLCRRegressor`.
 
 from fedhlcr.estimators import HLCRRegressor
 from fedhlcr.exceptions import ConvergenceWarning, FitInterruptedWarning
+from fedhlcr.federated import FedHLCRRegressor
 from fedhlcr.splitting import hold_out_events
 from fedhlcr.summary import describe_clusters
 
@@ -13,6 +14,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "ConvergenceWarning",
+    "FedHLCRRegressor",
     "FitInterruptedWarning",
     "HLCRRegressor",
     "describe_clusters",

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import _fit_context
-from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
-from fedhlcr import tables
 from fedhlcr.diagnostics import R_HAT_LIMIT
 from fedhlcr.exceptions import ConvergenceWarning, FitInterruptedWarning, warn_user
 from fedhlcr.gram import GramLayout, Standardization, column_means, entity_grams
-from fedhlcr.hierarchy import build_hierarchy
 from fedhlcr.posterior import AgentMemory, Draws, Posterior
-from fedhlcr.predictor import HierarchicalPredictor
+from fedhlcr.predictor import PARAMETER_CONSTRAINTS, POSITIVE_INTEGER, HierarchicalPredictor, number_or_none
 from fedhlcr.priors import ModelSpec
 from fedhlcr.progress import SweepProgress
 from fedhlcr.samplers.chain import ChainPlan, ChainResult, run_chain, trace_table
@@ -118,23 +114,11 @@ class HLCRRegressor(HierarchicalPredictor):
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "n_clusters": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
+        **PARAMETER_CONSTRAINTS,
         "sampler": [StrOptions({"blocked", "collapsed"})],
         "label_prior": [StrOptions({"tables", "paper"})],
-        "noise_scale": [Interval(Real, 0, None, closed="neither"), StrOptions({"learn"})],
-        "coef_scale": [Interval(Real, 0, None, closed="neither"), StrOptions({"learn"})],
-        "global_concentration": [Interval(Real, 0, None, closed="neither"), StrOptions({"learn"})],
-        "agent_concentration": [Interval(Real, 0, None, closed="neither"), StrOptions({"learn"})],
-        "coef_prior": [StrOptions({"adaptive", "common_mean", "zero_mean"})],
-        "standardize": ["boolean"],
-        "fit_intercept": ["boolean"],
-        "n_sweeps": [Interval(Integral, 1, None, closed="left")],
-        "n_draws": [Interval(Integral, 1, None, closed="left")],
-        "n_chains": [Interval(Integral, 1, None, closed="left")],
-        "max_clusters": [Interval(Integral, 1, None, closed="left")],
-        "n_threads": [Interval(Integral, 1, None, closed="left"), None],
-        "random_state": ["random_state"],
-        "verbose": ["verbose"],
+        "n_sweeps": [POSITIVE_INTEGER],
+        "n_chains": [POSITIVE_INTEGER],
     }
 
     def __init__(
@@ -201,20 +185,12 @@ class HLCRRegressor(HierarchicalPredictor):
         -----
         Ctrl-C ends the fit early with a warning; the model is then usable with what has been sampled.
         """
-        table = tables.take_apart(X, agent, entity)
-        matrix = self._features(table, reset=True)
-        target = tables.target_vector(y, len(matrix))
-        weight = tables.weight_vector(sample_weight, len(matrix))
-        hierarchy = build_hierarchy(matrix, target, weight, table.agent, table.entity)
-        self.agent_column_, self.entity_column_ = table.columns
-        self.seed_ = self._seed()
-
-        layout = GramLayout(matrix.shape[1], self.fit_intercept)
+        hierarchy = self._training_events(X, y, agent, entity, sample_weight)
+        layout = GramLayout(hierarchy.X.shape[1], self.fit_intercept)
         shift = column_means(hierarchy) if self.fit_intercept else np.zeros(layout.n_features + 1)
         grams = entity_grams(hierarchy, layout, shift, self._threads())
         standardization = Standardization.from_gram(layout, grams.sum(axis=0), shift, scale=self.standardize)
         entities = Entities(layout, hierarchy.index, standardization.rescale(layout, grams), self._threads())
-        self._sole_agent = hierarchy.index.agent_ids if hierarchy.index.n_agents == 1 else None
         results = self._run_chains(entities, standardization)
         # a chain that was stopped before it had draws to keep counts only if there is nothing else
         chains = [result.kept for result in results if result.kept] or [[results[-1].last]]
@@ -227,21 +203,14 @@ class HLCRRegressor(HierarchicalPredictor):
         self._warn(results)
         return self
 
-    def _seed(self) -> int:
-        if isinstance(self.random_state, Integral):
-            return int(self.random_state)
-        return int(check_random_state(self.random_state).randint(2**31))
-
     def _spec(self, entities: Entities, target_scale: float) -> ModelSpec:
-        def fixed(value: Any, unit: float = 1.0) -> float | None:
-            return None if isinstance(value, str) else float(value) / unit
-
+        noise_scale = number_or_none(self.noise_scale)
         pooled = entities.layout.normal_equations(entities.grams.sum(axis=0))
         return ModelSpec(
-            noise_scale=fixed(self.noise_scale, target_scale),
-            coef_scale=fixed(self.coef_scale),
-            global_concentration=fixed(self.global_concentration),
-            agent_concentration=fixed(self.agent_concentration),
+            noise_scale=None if noise_scale is None else noise_scale / target_scale,
+            coef_scale=number_or_none(self.coef_scale),
+            global_concentration=number_or_none(self.global_concentration),
+            agent_concentration=number_or_none(self.agent_concentration),
             coef_prior=self.coef_prior,
             target_spread=float(np.sqrt(pooled.yy / pooled.n)) or 1.0,
         )
@@ -250,7 +219,7 @@ class HLCRRegressor(HierarchicalPredictor):
         plan = ChainPlan(
             n_sweeps=self.n_sweeps,
             n_draws=self.n_draws,
-            n_clusters=None if isinstance(self.n_clusters, str) else int(self.n_clusters),
+            n_clusters=number_or_none(self.n_clusters),
             max_clusters=self.max_clusters,
             sampler=self.sampler,
             label_prior=self.label_prior,

@@ -3,24 +3,51 @@
 from __future__ import annotations
 
 import copy
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedhlcr import alignment, tables
 from fedhlcr.arrays import FloatArray
 from fedhlcr.diagnostics import Diagnostic, diagnose
 from fedhlcr.gram import entity_grams
-from fedhlcr.hierarchy import UNKNOWN, Hierarchy, build_hierarchy, row_agents, row_entities
+from fedhlcr.hierarchy import UNKNOWN, EntityIndex, Hierarchy, build_hierarchy, row_agents, row_entities
 from fedhlcr.posterior import Moments, Posterior, Profiles
 from fedhlcr.samplers.state import Entities
 from fedhlcr.streams import Stream
 from fedhlcr.summary import Summary, summarize
 from fedhlcr.threads import available_threads, single_threaded_blas
+
+LEARNABLE = [Interval(Real, 0, None, closed="neither"), StrOptions({"learn"})]
+POSITIVE_INTEGER = Interval(Integral, 1, None, closed="left")
+
+# What all estimators take.
+PARAMETER_CONSTRAINTS: dict[str, list[Any]] = {
+    "n_clusters": [POSITIVE_INTEGER, StrOptions({"auto"})],
+    "noise_scale": LEARNABLE,
+    "coef_scale": LEARNABLE,
+    "global_concentration": LEARNABLE,
+    "agent_concentration": LEARNABLE,
+    "coef_prior": [StrOptions({"adaptive", "common_mean", "zero_mean"})],
+    "standardize": ["boolean"],
+    "fit_intercept": ["boolean"],
+    "n_draws": [POSITIVE_INTEGER],
+    "max_clusters": [POSITIVE_INTEGER],
+    "n_threads": [POSITIVE_INTEGER, None],
+    "random_state": ["random_state"],
+    "verbose": ["verbose"],
+}
+
+
+def number_or_none(value: Any) -> Any:
+    """A parameter as it is, or None where it is a word: "auto" or "learn"."""
+    return None if isinstance(value, str) else value
 
 
 class HierarchicalPredictor(RegressorMixin, BaseEstimator):
@@ -29,6 +56,7 @@ class HierarchicalPredictor(RegressorMixin, BaseEstimator):
     n_clusters: int | str
     max_clusters: int
     n_threads: int | None
+    random_state: Any
     seed_: int
     posterior_: Posterior
     _sole_agent: NDArray[np.object_] | None
@@ -143,6 +171,23 @@ class HierarchicalPredictor(RegressorMixin, BaseEstimator):
         check_is_fitted(self)
         return summarize(self)
 
+    def _training_events(self, X: Any, y: Any, agent: Any, entity: Any, sample_weight: Any) -> Hierarchy:
+        """What `fit` was given, checked and sorted; the id columns, the seed and the sole agent are remembered."""
+        table = tables.take_apart(X, agent, entity)
+        matrix = self._features(table, reset=True)
+        target = tables.target_vector(y, len(matrix))
+        weight = tables.weight_vector(sample_weight, len(matrix))
+        hierarchy = build_hierarchy(matrix, target, weight, table.agent, table.entity)
+        self.agent_column_, self.entity_column_ = table.columns
+        self._sole_agent = hierarchy.index.agent_ids if hierarchy.index.n_agents == 1 else None
+        self.seed_ = self._seed()
+        return hierarchy
+
+    def _seed(self) -> int:
+        if isinstance(self.random_state, Integral):
+            return int(self.random_state)
+        return int(check_random_state(self.random_state).randint(2**31))
+
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "posterior_")
 
@@ -194,7 +239,9 @@ class HierarchicalPredictor(RegressorMixin, BaseEstimator):
         return np.repeat(self._sole_agent, n_rows) if agent is None and self._sole_agent is not None else agent
 
     def _profiles(self, agent: Any, entity: Any, n_rows: int) -> Profiles:
-        index = self.posterior_.memory.entities.index
+        return self._profiles_in(self.posterior_.memory.entities.index, agent, entity, n_rows)
+
+    def _profiles_in(self, index: EntityIndex, agent: Any, entity: Any, n_rows: int) -> Profiles:
         unknown = np.full(n_rows, UNKNOWN, dtype=np.int64)
         agent = self._agents_or_sole(agent, n_rows)
         agents = unknown if agent is None else index.find_agents(row_agents(agent, n_rows))

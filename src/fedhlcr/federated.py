@@ -1,0 +1,275 @@
+"""The scikit-learn face of the federation: `FedHLCRRegressor`."""
+
+from __future__ import annotations
+
+import os
+from numbers import Real
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.base import _fit_context
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from fedhlcr import tables
+from fedhlcr.engines.in_process import InProcessEngine
+from fedhlcr.exceptions import FitInterruptedWarning, warn_user
+from fedhlcr.federation.checks import ReplyLimits
+from fedhlcr.federation.run import Checkpoints, run_federation
+from fedhlcr.federation.server import Server
+from fedhlcr.federation.settings import FederationSettings
+from fedhlcr.federation.shard import AgentShard
+from fedhlcr.federation.validation import Validation
+from fedhlcr.gram import GramLayout
+from fedhlcr.hierarchy import EntityIndex
+from fedhlcr.posterior import AgentMemory, Posterior
+from fedhlcr.predictor import PARAMETER_CONSTRAINTS, POSITIVE_INTEGER, HierarchicalPredictor, number_or_none
+from fedhlcr.progress import RoundProgress
+from fedhlcr.samplers.state import Entities
+from fedhlcr.streams import Stream
+from fedhlcr.threads import single_threaded_blas
+
+# Chain of the draws by which agents label their entities under the public draws.
+PREDICTION_CHAIN = -2
+
+
+class FedHLCRRegressor(HierarchicalPredictor):
+    """Hierarchical latent class regression where every agent's events stay with the agent.
+
+    The same model as `HLCRRegressor`. `fit` simulates a federation in this process: each agent of the table holds its
+    own events, a server asks some of them in each round, and only sums by cluster travel. By default the number of
+    clusters and all hyperparameters are learned, and the run ends when it has converged.
+
+    Parameters
+    ----------
+    n_clusters : int or "auto", default="auto"
+        Number of clusters; "auto" starts with `max_clusters` and merges down.
+    rule : {"delta", "blend"}, default="delta"
+        What the server makes of contributions: "delta" is exact blocked Gibbs sampling, with any part of the agents per
+        round; "blend" is the paper's Algorithm 3, which takes `n_clusters` and all hyperparameters as given.
+    learning_rate : float, default=0.2
+        γ of the blend rule.
+    participation_scaling : bool, default=True
+        Whether the blend rule scales what came to all agents; as published it does not.
+    participation : float, default=1.0
+        Share of the agents that is asked in each round.
+    rounds : int or None, default=None
+        The most rounds; None is as many as it takes. The survey before the first is not counted.
+    failure_rate : float, default=0.0
+        Chance that an agent that was asked fails: it does not answer, its answer is lost, or it comes too late.
+    patience : int or None, default=10
+        How long nothing may have changed before the run ends: so many visits of each agent. None never ends early.
+    noise_scale, coef_scale, global_concentration, agent_concentration, coef_prior : as in `HLCRRegressor`
+    standardize, fit_intercept, max_clusters : as in `HLCRRegressor`
+    n_draws : int, default=100
+        Draws kept, at most.
+    limits : ReplyLimits or None, default=None
+        What a reply may hold at most before it is refused; None is the default limits.
+    checkpoint : path or None, default=None
+        File to save the run to as it goes; `fit(..., resume=True)` goes on from it.
+    checkpoint_every : int, default=1
+        Rounds from one save to the next.
+    n_threads : int or None, default=None
+        Threads; None is all cores. The result does not depend on it.
+    random_state : int, RandomState instance or None, default=0
+        Seed. None draws one, kept in `seed_`.
+    verbose : bool, default=False
+        Whether to show a progress bar.
+
+    Attributes
+    ----------
+    history_ : structured ndarray
+        One record per round, the survey (round 0) first: round, participants (ids of the agents whose contribution
+        was accepted), n_asked, n_accepted, n_refused, bytes_down, bytes_up, labels_changed, log_joint, noise_scale
+        (units of y), global_concentration, agent_concentration, n_clusters (in use), validation_mse (NaN without a
+        validation set).
+    stop_reason_ : str
+        Why the run ended.
+    n_rounds_ : int
+    server_ : Server
+        The server as it was at the end.
+    coef_, intercept_, cluster_weights_, agent_weights_, labels_, noise_scale_, coef_mean_, coef_scale_,
+    global_concentration_, agent_concentration_, n_clusters_, diagnostics_, agent_ids_, pair_ids_, posterior_, seed_,
+    n_features_in_, feature_names_in_, agent_column_, entity_column_
+        As in `HLCRRegressor`.
+
+    Examples
+    --------
+    >>> from fedhlcr import FedHLCRRegressor
+    >>> from fedhlcr.datasets import make_hlcr
+    >>> table, truth = make_hlcr(n_agents=40, n_clusters=3, random_state=1)
+    >>> model = FedHLCRRegressor(participation=0.5, failure_rate=0.1)
+    >>> model = model.fit(table.X, table.y, agent=table.agent, entity=table.entity)
+    >>> model.n_clusters_
+    3
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **PARAMETER_CONSTRAINTS,
+        "rule": [StrOptions({"delta", "blend"})],
+        "learning_rate": [Interval(Real, 0, 1, closed="right")],
+        "participation_scaling": ["boolean"],
+        "participation": [Interval(Real, 0, 1, closed="right")],
+        "rounds": [POSITIVE_INTEGER, None],
+        "failure_rate": [Interval(Real, 0, 1, closed="left")],
+        "patience": [POSITIVE_INTEGER, None],
+        "limits": [ReplyLimits, None],
+        "checkpoint": [str, os.PathLike, None],
+        "checkpoint_every": [POSITIVE_INTEGER],
+    }
+
+    def __init__(
+        self,
+        n_clusters="auto",
+        *,
+        rule="delta",
+        learning_rate=0.2,
+        participation_scaling=True,
+        participation=1.0,
+        rounds=None,
+        failure_rate=0.0,
+        patience=10,
+        noise_scale="learn",
+        coef_scale="learn",
+        global_concentration="learn",
+        agent_concentration="learn",
+        coef_prior="adaptive",
+        standardize=True,
+        fit_intercept=True,
+        n_draws=100,
+        max_clusters=64,
+        limits=None,
+        checkpoint=None,
+        checkpoint_every=1,
+        n_threads=None,
+        random_state=0,
+        verbose=False,
+    ):
+        self.n_clusters = n_clusters
+        self.rule = rule
+        self.learning_rate = learning_rate
+        self.participation_scaling = participation_scaling
+        self.participation = participation
+        self.rounds = rounds
+        self.failure_rate = failure_rate
+        self.patience = patience
+        self.noise_scale = noise_scale
+        self.coef_scale = coef_scale
+        self.global_concentration = global_concentration
+        self.agent_concentration = agent_concentration
+        self.coef_prior = coef_prior
+        self.standardize = standardize
+        self.fit_intercept = fit_intercept
+        self.n_draws = n_draws
+        self.max_clusters = max_clusters
+        self.limits = limits
+        self.checkpoint = checkpoint
+        self.checkpoint_every = checkpoint_every
+        self.n_threads = n_threads
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    @single_threaded_blas
+    def fit(self, X, y, agent=None, entity=None, sample_weight=None, validation=None, resume=False):
+        """Run a federation of the table's agents.
+
+        Parameters
+        ----------
+        X, y, agent, entity, sample_weight : as in `HLCRRegressor.fit`
+        validation : tuple (X, y), (X, y, agent) or (X, y, agent, entity), optional
+            Events that are not fitted, whose mean squared error is told for each round in `history_`.
+        resume : bool, default=False
+            Go on from the file `checkpoint`, with the same table and settings: the result is the same, to the last
+            digit, as if the run had never been interrupted.
+
+        Returns
+        -------
+        self
+
+        Notes
+        -----
+        Ctrl-C ends the run early with a warning; the model is then usable with what has been sampled.
+        """
+        if resume and self.checkpoint is None:
+            raise ValueError("`resume` needs the file to go on from; pass its path as `checkpoint`.")
+        hierarchy = self._training_events(X, y, agent, entity, sample_weight)
+        settings = self._settings(hierarchy.X.shape[1], weighted=sample_weight is not None)
+        index, everyone = hierarchy.index, AgentShard.from_hierarchy(hierarchy, self._threads())
+        # from here on there are no events, only the agents' sums
+        del hierarchy
+        engine = InProcessEngine(everyone, failure_rate=self.failure_rate, seed=self.seed_, n_threads=self._threads())
+        checkpoints = None if self.checkpoint is None else Checkpoints(self.checkpoint, self.checkpoint_every)
+        server = self._server(settings, engine, checkpoints, resume)
+        evaluate = None if validation is None else self._validation(validation, engine, index)
+        with RoundProgress(settings.most_rounds, self.verbose) as progress:
+            run_federation(server, engine, checkpoints=checkpoints, evaluate=evaluate, progress=progress)
+        self._finish(server, engine, index)
+        return self
+
+    def _settings(self, n_features: int, *, weighted: bool) -> FederationSettings:
+        limits = self.limits if self.limits is not None else ReplyLimits(min_events_per_entity=0.0 if weighted else 1.0)
+        return FederationSettings(
+            GramLayout(n_features, self.fit_intercept),
+            seed=self.seed_,
+            rule=self.rule,
+            n_clusters=number_or_none(self.n_clusters),
+            max_clusters=self.max_clusters,
+            noise_scale=number_or_none(self.noise_scale),
+            coef_scale=number_or_none(self.coef_scale),
+            global_concentration=number_or_none(self.global_concentration),
+            agent_concentration=number_or_none(self.agent_concentration),
+            coef_prior=self.coef_prior,
+            standardize=self.standardize,
+            participation=self.participation,
+            rounds=self.rounds,
+            patience=self.patience,
+            n_draws=self.n_draws,
+            learning_rate=self.learning_rate,
+            participation_scaling=self.participation_scaling,
+            limits=limits,
+        )
+
+    @staticmethod
+    def _server(
+        settings: FederationSettings, engine: InProcessEngine, checkpoints: Checkpoints | None, resume: bool
+    ) -> Server:
+        if checkpoints is not None and resume:
+            return checkpoints.resume(settings, engine)
+        if checkpoints is not None:
+            checkpoints.clear()
+        return Server(settings)
+
+    def _validation(self, validation: Any, engine: InProcessEngine, index: EntityIndex) -> Validation:
+        if not isinstance(validation, tuple) or not 2 <= len(validation) <= 4:
+            raise ValueError("`validation` must be a tuple (X, y), (X, y, agent) or (X, y, agent, entity).")
+        X, y, agent, entity = (*validation, None, None)[:4]
+        table, matrix = self._read(X, agent, entity)
+        profiles = self._profiles_in(index, table.agent, table.entity, len(matrix))
+        return Validation(engine, index, matrix, tables.target_vector(y, len(matrix)), profiles)
+
+    def _finish(self, server: Server, engine: InProcessEngine, index: EntityIndex) -> None:
+        """The fitted attributes: the public draws, and every agent's labels under them."""
+        draws, layout = server.draws(), server.settings.layout
+        assert server.units is not None
+        engine.enter_run(server.run, server.units.standardization)
+        entities = Entities(layout, index, engine.everyone.grams, self._threads())
+        memory = AgentMemory.from_draws(entities, draws, Stream(self.seed_, PREDICTION_CHAIN))
+        self.posterior_ = Posterior(layout, server.units.standardization, draws, memory)
+        self.server_ = server
+        self.history_ = server.history.table(self._ids_of(server, index))
+        self.stop_reason_, self.n_rounds_ = server.stop_reason, server.round
+        self._describe()
+        if server.stop_reason == "interrupted":
+            warn_user(
+                f"The run was interrupted after {server.round} of at most {server.settings.most_rounds} rounds; "
+                f"the model uses the {len(draws)} draws kept so far.",
+                FitInterruptedWarning,
+            )
+
+    @staticmethod
+    def _ids_of(server: Server, index: EntityIndex) -> np.ndarray:
+        """The agents' ids as the user wrote them, in the server's order."""
+        ids = dict(zip(index.agents.texts, index.agent_ids, strict=True))
+        out = np.empty(len(server.registry), dtype=object)
+        out[:] = [ids[name] for name in server.registry.names]
+        return out
