@@ -89,6 +89,10 @@ class GramLayout:
     def n_events(self, packed: FloatArray) -> FloatArray:
         return packed[..., 0]
 
+    def diagonal(self, packed: FloatArray) -> FloatArray:
+        """(..., width): n and the sums of squares."""
+        return packed[..., np.cumsum(np.arange(1, self.width + 1)) - 1]
+
     def normal_equations(self, packed: FloatArray) -> NormalEquations:
         full = self.unpack(packed)
         x = slice(self.first_regressor, self.width - 1)
@@ -127,8 +131,7 @@ class Standardization:
         """
         if not scale:
             return cls(shift, np.ones_like(shift))
-        diagonal = np.diagonal(layout.unpack(pooled))[1:]
-        spread = np.sqrt(np.maximum(diagonal, 0.0) / pooled[0])
+        spread = np.sqrt(np.maximum(layout.diagonal(pooled)[1:], 0.0) / layout.n_events(pooled))
         # what rounding leaves of a constant column is no spread
         floor = 1e-13 * np.maximum(np.abs(shift), 1e-290)
         spread = np.where(spread > floor, spread, np.inf)

@@ -117,6 +117,8 @@ def index_pairs(
     """The distinct pairs of two columns of codes, and the position of each row's pair."""
     width = len(entities.texts)
     pairs, positions = np.unique(agent_codes * width + entity_codes, return_inverse=True)
+    # the codes of rows would outlive the rows
+    agents, entities = (ids._replace(codes=np.empty(0, dtype=np.int64)) for ids in (agents, entities))
     return EntityIndex(agents, entities, pairs // width, pairs % width), positions
 
 
@@ -166,7 +168,10 @@ def build_hierarchy(X: FloatArray, y: FloatArray, weight: FloatArray, agent: Any
     order = np.argsort(pair, kind="stable")
     rows = rows[order]
     event_start = np.searchsorted(pair[order], np.arange(index.n_entities + 1)).astype(np.int64)
-    return Hierarchy(X[rows], y[rows], weight[rows], event_start, index)
+    if not np.array_equal(rows, np.arange(n_rows)):
+        # a table that is sorted already is not copied
+        X, y, weight = X[rows], y[rows], weight[rows]
+    return Hierarchy(X, y, weight, event_start, index)
 
 
 def row_agents(agent: Any, n_rows: int) -> Ids:

@@ -7,9 +7,8 @@ are put together in the order of the blocks: so a thread more or less changes no
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import cache, wraps
 from itertools import count
@@ -93,7 +92,7 @@ def run_blocks(task: Callable[[int], Result], n_blocks: int, n_threads: int) -> 
             results[block] = task(block)
 
     # a pool does not survive a fork: the child makes its own
-    helpers = [_pool(n_threads, os.getpid()).submit(work) for _ in range(n_threads - 1)]
+    helpers = [_pool(n_threads - 1, os.getpid()).submit(work) for _ in range(n_threads - 1)]
     try:
         work()
     finally:
@@ -105,18 +104,31 @@ def run_blocks(task: Callable[[int], Result], n_blocks: int, n_threads: int) -> 
 
 
 def stream_results(task: Callable[[int], Result], n_tasks: int, n_threads: int) -> Iterator[Result]:
-    """task(0), task(1), … in order, each handed over as it is done; only a few are ahead of the one that takes them."""
-    if n_threads == 1:
+    """task(0), task(1), … in order, each handed over as it is done; only a few are ahead of the one that takes them.
+
+    The calling thread works too, when what it wants next is not there yet.
+    """
+    if n_threads == 1 or n_tasks < 2:
         yield from map(task, range(n_tasks))
         return
-    pool = _pool(n_threads, os.getpid())
-    ahead = deque(pool.submit(task, number) for number in range(min(n_threads, n_tasks)))
+    pool = _pool(n_threads - 1, os.getpid())
+    ahead: dict[int, Future[Result]] = {}
+    own: dict[int, Result] = {}
     try:
         for number in range(n_tasks):
-            result = ahead.popleft().result()
-            if number + n_threads < n_tasks:
-                ahead.append(pool.submit(task, number + n_threads))
-            yield result
+            for later in range(number, min(number + 2 * n_threads, n_tasks)):
+                if later not in ahead and later not in own:
+                    ahead[later] = pool.submit(task, later)
+            while number not in own and not ahead[number].done():
+                # the first that no thread has begun; if there is none, wait
+                free = next((later for later, future in ahead.items() if future.cancel()), None)
+                if free is None:
+                    break
+                del ahead[free]
+                own[free] = task(free)
+            yield own.pop(number) if number in own else ahead.pop(number).result()
     finally:
+        for future in ahead.values():
+            future.cancel()
         # never leave a thread behind that still writes into the caller's arrays
-        wait(ahead)
+        wait(ahead.values())

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhlcr.arrays import FloatArray
-from fedhlcr.federation.messages import UNLABELLED, Contribution, Contributions
+from fedhlcr.federation.messages import Contribution, Contributions
 from fedhlcr.federation.sums import N_SCALARS, AgentSums
 from fedhlcr.gram import GramLayout
 from fedhlcr.kernels.grams import NOT_FINITE, NOT_POSITIVE, check_grams
@@ -41,21 +41,14 @@ class Expected(NamedTuple):
     """What a sound contribution to the open round looks like."""
 
     layout: GramLayout
-    known_clusters: NDArray[np.bool_]  # (original clusters,); none in the survey
+    n_clusters: int
     units: FloatArray  # (width,) usual mean square of each column; zeros in the survey
     has_tables: bool
+    is_survey: bool = False
 
     @classmethod
     def survey(cls, layout: GramLayout) -> Expected:
-        return cls(layout, np.empty(0, dtype=bool), np.zeros(layout.width), has_tables=False)
-
-    @property
-    def is_survey(self) -> bool:
-        return len(self.known_clusters) == 0
-
-    @property
-    def n_shifts(self) -> int:
-        return self.layout.n_features + 1 if self.is_survey else 0
+        return cls(layout, 1, np.zeros(layout.width), has_tables=False, is_survey=True)
 
 
 def find_malformed(contribution: Contribution, expected: Expected) -> str | None:
@@ -64,14 +57,13 @@ def find_malformed(contribution: Contribution, expected: Expected) -> str | None
         return "the agent's name is no text"
     if not (isinstance(contribution.run, int) and isinstance(contribution.round, int)):
         return "run or round is no whole number"
-    rows = np.shape(contribution.clusters)
+    layout, n_clusters = expected.layout, expected.n_clusters
     wanted: dict[str, tuple[type[np.generic], tuple[int, ...]]] = {
-        "clusters": (np.int32, rows[:1] or (0,)),
-        "entity_counts": (np.int32, rows),
-        "table_counts": (np.int32, rows),
-        "grams": (np.float64, (*rows, expected.layout.packed_size)),
+        "entity_counts": (np.int32, (n_clusters,)),
+        "table_counts": (np.int32, (n_clusters,)),
+        "grams": (np.float64, (n_clusters, layout.packed_size)),
         "scalars": (np.float64, (N_SCALARS,)),
-        "shift": (np.float64, (expected.n_shifts,)),
+        "shift": (np.float64, (layout.n_features + 1 if expected.is_survey else 0,)),
     }
     for name, (dtype, shape) in wanted.items():
         value = getattr(contribution, name)
@@ -100,7 +92,7 @@ def find_faults(contributions: Contributions, expected: Expected, limits: ReplyL
         verdicts.refuse_rows(events <= 0, "a matrix without events")
         verdicts.refuse_rows(soundness == NOT_POSITIVE, "a matrix that is not positive semi-definite")
         verdicts.refuse(sums.by_agent(events) > limits.max_events, "more events than `max_events`")
-        diagonal = sums.grams[:, np.cumsum(np.arange(1, expected.layout.width + 1)) - 1]
+        diagonal = expected.layout.diagonal(sums.grams)
         bound = limits.max_mean_square * np.where(expected.units > 0, expected.units, np.inf)
         verdicts.refuse_rows((diagonal > bound * events[:, None]).any(axis=1), "columns beyond `max_mean_square`")
     return verdicts.reasons
@@ -125,21 +117,11 @@ class _Verdicts:
 
 
 def _check_survey(sums: AgentSums, verdicts: _Verdicts) -> None:
-    verdicts.refuse(np.diff(sums.row_start) > 1, "more than one matrix in the survey")
-    labelled = (sums.clusters != UNLABELLED) | (sums.entity_counts != 0) | (sums.table_counts != 0)
-    verdicts.refuse_rows(labelled, "labels in the survey")
+    verdicts.refuse_rows((sums.entity_counts != 0) | (sums.table_counts != 0), "labels in the survey")
 
 
 def _check_labels(sums: AgentSums, expected: Expected, limits: ReplyLimits, verdicts: _Verdicts) -> None:
-    n_clusters = len(expected.known_clusters)
-    in_range = (sums.clusters >= 0) & (sums.clusters < n_clusters)
-    known = in_range & expected.known_clusters[np.where(in_range, sums.clusters, 0)]
-    verdicts.refuse_rows(~known, "a cluster that does not exist")
-    cells = sums.row_owner * n_clusters + sums.clusters
-    repeated = np.ones(len(cells), dtype=bool)
-    repeated[np.unique(cells, return_index=True)[1]] = False
-    verdicts.refuse_rows(repeated, "a cluster twice")
-    verdicts.refuse_rows(sums.entity_counts < 1, "entity counts below one")
+    verdicts.refuse_rows(sums.entity_counts < 1, "counts that disagree with the matrix")
     least, most = (1, sums.entity_counts) if expected.has_tables else (0, 0)
     verdicts.refuse_rows((sums.table_counts < least) | (sums.table_counts > most), "impossible table counts")
     fewest_events = limits.min_events_per_entity * sums.entity_counts

@@ -34,11 +34,17 @@ class History:
 
     def __init__(self) -> None:
         self.records: list[RoundRecord] = []
-        self.participants: list[IndexArray] = []
+        self._took_part: list[NDArray[np.uint8]] = []  # a bit for each agent
 
     def add(self, record: RoundRecord, participants: IndexArray) -> None:
         self.records.append(record)
-        self.participants.append(participants.astype(np.int32))
+        bits = np.zeros(participants.max(initial=-1) + 1, dtype=bool)
+        bits[participants] = True
+        self._took_part.append(np.packbits(bits))
+
+    def participants(self, row: int) -> IndexArray:
+        """Positions of those that took part."""
+        return np.flatnonzero(np.unpackbits(self._took_part[row]))
 
     def set_validation(self, mse: float) -> None:
         """The error of the model as it is after the last round."""
@@ -49,26 +55,26 @@ class History:
         types = get_type_hints(RoundRecord).items()
         columns = [("round", int), ("participants", object), *(column for column in types if column[0] != "round")]
         table = np.empty(len(self.records), dtype=np.dtype(columns))
-        for row, record, positions in zip(table, self.records, self.participants, strict=True):
+        for number, (row, record) in enumerate(zip(table, self.records, strict=True)):
             for name, value in record._asdict().items():
                 row[name] = value
-            row["participants"] = agent_ids[positions]
+            row["participants"] = agent_ids[self.participants(number)]
         return table
 
     def to_record(self) -> codec.Record:
-        sizes = np.array([len(who) for who in self.participants], dtype=np.int64)
+        sizes = np.array([len(bits) for bits in self._took_part], dtype=np.int64)
         columns: dict[str, Any] = {
-            f"history_{name}": np.array([getattr(record, name) for record in self.records], dtype=kind)
+            name: np.array([getattr(record, name) for record in self.records], dtype=kind)
             for name, kind in get_type_hints(RoundRecord).items()
         }
-        who = np.concatenate([np.empty(0, dtype=np.int32), *self.participants])
-        return {**columns, "history_participants": who, "history_sizes": sizes}
+        bits = np.concatenate([np.empty(0, dtype=np.uint8), *self._took_part])
+        return {**columns, "took_part": bits, "took_part_sizes": sizes}
 
     @classmethod
     def from_record(cls, record: codec.Record) -> History:
         history = cls()
-        columns = [record[f"history_{name}"].tolist() for name in RoundRecord._fields]
+        columns = [record[name].tolist() for name in RoundRecord._fields]
         history.records = [RoundRecord(*values) for values in zip(*columns, strict=True)]
-        ends = np.cumsum(record["history_sizes"])
-        history.participants = np.split(record["history_participants"], ends[:-1]) if len(ends) else []
+        ends = np.cumsum(record["took_part_sizes"])
+        history._took_part = np.split(record["took_part"], ends[:-1]) if len(ends) else []
         return history

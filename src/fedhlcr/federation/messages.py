@@ -21,8 +21,8 @@ VERSION = 1
 # Rounds of an agent that has never had a contribution accepted.
 NEVER = -1
 SURVEY_ROUND = 0
-# The cluster of a survey's one matrix.
-UNLABELLED = -1
+# The survey has one cluster, without labels.
+SURVEY_CLUSTERS = np.zeros(1, dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,8 @@ class Broadcast:
     @cached_property
     def representative(self) -> IndexArray:
         """(clusters,) the first original cluster of each present one; labels are kept under its name."""
-        assert self.cluster_of is not None
+        if self.cluster_of is None:
+            return SURVEY_CLUSTERS
         clusters, first = np.unique(self.cluster_of, return_index=True)
         return first[clusters >= 0].astype(np.int64)
 
@@ -146,12 +147,13 @@ class Broadcast:
 class Contribution:
     """What an agent's entities sum to, by cluster, under the labels it drew in this round.
 
+    It holds all clusters of the broadcast, the agent's own or not: its size tells nothing of the agent.
+
     Attributes
     ----------
     agent : canonical text of its id
-    clusters : (rows,) original ids of the clusters it has entities in
-    entity_counts, table_counts : (rows,) N_ik and m_ik
-    grams : (rows, packed) M_ik, in the units of the broadcast; in the survey one, around `shift`
+    entity_counts, table_counts : (clusters,) N_ik and m_ik
+    grams : (clusters, packed) M_ik, in the units of the broadcast; in the survey one, around `shift`
     scalars : (4,) log q_i, s_i, log p(labels), labels changed; see `kernels.arguments`
     shift : (n_features + 1,) in the survey, else empty
     """
@@ -159,7 +161,6 @@ class Contribution:
     run: int
     round: int
     agent: str
-    clusters: CountArray
     entity_counts: CountArray
     table_counts: CountArray
     grams: FloatArray
@@ -180,52 +181,62 @@ class Contribution:
 
 @dataclass(frozen=True)
 class Contributions:
-    """Contributions of many agents to one round, stacked."""
+    """Contributions of many agents to one round, stacked, without the clusters an agent has nothing in.
+
+    Attributes
+    ----------
+    representative : (clusters,) original ids of the broadcast's clusters
+    sums : rows by original cluster
+    shifts : (agents, n_features + 1) in the survey, else (agents, 0)
+    """
 
     run: int
     round: int
     agents: list[str]
+    representative: IndexArray
     sums: AgentSums
-    shifts: FloatArray  # (agents, n_features + 1) in the survey, else (agents, 0)
+    shifts: FloatArray
 
     @classmethod
-    def of(cls, contribution: Contribution) -> Contributions:
-        rows = np.array([0, len(contribution.clusters)])
+    def of(cls, contribution: Contribution, representative: IndexArray) -> Contributions:
+        """A single one; its arrays must have the right shapes."""
+        used = (contribution.entity_counts != 0) | (contribution.table_counts != 0)
+        rows = np.flatnonzero(used | (contribution.grams != 0).any(axis=1))
         sums = AgentSums(
-            rows,
-            contribution.clusters,
-            contribution.entity_counts,
-            contribution.table_counts,
-            contribution.grams,
+            np.array([0, len(rows)]),
+            representative[rows].astype(np.int32),
+            contribution.entity_counts[rows],
+            contribution.table_counts[rows],
+            contribution.grams[rows],
             contribution.scalars[None],
         )
-        return cls(contribution.run, contribution.round, [contribution.agent], sums, contribution.shift[None])
+        agents, shifts = [contribution.agent], contribution.shift[None]
+        return cls(contribution.run, contribution.round, agents, representative, sums, shifts)
 
     def __len__(self) -> int:
         return len(self.agents)
 
     def __getitem__(self, position: int) -> Contribution:
-        sums = self.sums.take(np.array([position]))
-        return Contribution(
-            self.run,
-            self.round,
-            self.agents[position],
-            sums.clusters,
-            sums.entity_counts,
-            sums.table_counts,
-            sums.grams,
-            sums.scalars[0],
-            self.shifts[position],
-        )
+        own = self.sums.take(np.array([position]))
+        n_clusters = len(self.representative)
+        place = np.empty(self.representative.max() + 1, dtype=np.int64)
+        place[self.representative] = np.arange(n_clusters)
+        entity_counts, table_counts = (np.zeros(n_clusters, dtype=np.int32) for _ in range(2))
+        grams = np.zeros((n_clusters, own.grams.shape[1]))
+        for whole, rows in ((entity_counts, own.entity_counts), (table_counts, own.table_counts), (grams, own.grams)):
+            whole[place[own.clusters]] = rows
+        agent, shift = self.agents[position], self.shifts[position]
+        return Contribution(self.run, self.round, agent, entity_counts, table_counts, grams, own.scalars[0], shift)
 
     def take(self, positions: IndexArray) -> Contributions:
         agents = [self.agents[position] for position in positions]
-        return Contributions(self.run, self.round, agents, self.sums.take(positions), self.shifts[positions])
+        return replace(self, agents=agents, sums=self.sums.take(positions), shifts=self.shifts[positions])
 
-    def encoded_sizes(self) -> IndexArray:
-        """(agents,) bytes of each contribution, as `Contribution.to_bytes` makes them."""
+    def encoded_size(self) -> int:
+        """Bytes of all contributions together, as `Contribution.to_bytes` makes them."""
         none = np.empty(0, dtype=np.int32)
-        empty = Contribution(0, 0, "", none, none, none, np.empty((0, 0)), np.empty(0), np.empty(0))
-        fixed = len(empty.to_bytes()) + 8 * (self.sums.scalars.shape[1] + self.shifts.shape[1])
-        names = np.array([len(agent.encode(errors="surrogatepass")) for agent in self.agents], dtype=np.int64)
-        return fixed + names + np.diff(self.sums.row_start) * (3 * 4 + 8 * self.sums.grams.shape[1])
+        empty = Contribution(0, 0, "", none, none, np.empty((0, 0)), np.empty(0), np.empty(0))
+        row = 2 * none.itemsize + 8 * self.sums.grams.shape[1]
+        numbers = self.sums.scalars.shape[1] + self.shifts.shape[1]
+        each = len(empty.to_bytes()) + len(self.representative) * row + 8 * numbers
+        return len(self) * each + len("".join(self.agents).encode(errors="surrogatepass"))

@@ -44,7 +44,7 @@ class Reception:
         """What is believed of a reply, and whose it is."""
         match reply:
             case Contributions():
-                self.bytes_up += int(reply.encoded_sizes().sum())
+                self.bytes_up += reply.encoded_size()
                 return self._judge(reply)
             case Contribution():
                 return self._judge_one(reply)
@@ -63,8 +63,8 @@ class Reception:
         if reason := find_malformed(contribution, self._expected):
             self._refuse(str(contribution.agent), reason)
             return None, NOBODY
-        stacked = Contributions.of(contribution)
-        self.bytes_up += 0 if counted else int(stacked.encoded_sizes().sum())
+        stacked = Contributions.of(contribution, self.broadcast.representative)
+        self.bytes_up += 0 if counted else stacked.encoded_size()
         return self._judge(stacked)
 
     def _judge(self, contributions: Contributions) -> tuple[Contributions | None, IndexArray]:
@@ -90,18 +90,18 @@ class Reception:
             return ["of another run"] * len(contributions)
         if contributions.round != self.broadcast.round:
             return ["to another round than the open one"] * len(contributions)
-        reasons: list[str | None] = []
-        met = {STRANGER}
-        for position in positions.tolist():
-            if position == STRANGER:
-                reasons.append("of an agent that is not known")
-            elif self._registry.withdrawn[position]:
-                reasons.append("of an agent that has withdrawn")
-            elif not self._awaited[position] or position in met:
-                reasons.append("of an agent that was not asked, or a second time")
-            else:
-                reasons.append(None)
-            met.add(position)
+        first = np.zeros(len(positions), dtype=bool)
+        first[np.unique(positions, return_index=True)[1]] = True
+        known = positions != STRANGER
+        refused = {
+            "of an agent that is not known": ~known,
+            "of an agent that has withdrawn": known & self._registry.withdrawn[positions],
+            "of an agent that was not asked, or a second time": ~(self._awaited[positions] & first),
+        }
+        reasons: list[str | None] = [None] * len(positions)
+        for reason, bad in refused.items():
+            for agent in np.flatnonzero(bad):
+                reasons[agent] = reasons[agent] or reason
         return reasons
 
     def _find_faults(self, contributions: Contributions, positions: IndexArray) -> list[str | None]:  # noqa: ARG002

@@ -126,8 +126,8 @@ class Server:
     def _expected(self) -> Expected:
         if self.rule is None or self.units is None:
             return Expected.survey(self.settings.layout)
-        known = self.rule.cluster_of >= 0
-        return Expected(self.settings.layout, known, self.units.mean_squares, self.rule.has_tables)
+        n_clusters = int(self.rule.cluster_of.max()) + 1
+        return Expected(self.settings.layout, n_clusters, self.units.mean_squares, self.rule.has_tables)
 
     @single_threaded_blas
     def close_round(self) -> RoundRecord:
@@ -155,7 +155,9 @@ class Server:
                 )
             return
         self.units = self._survey.fix(standardize=settings.standardize, max_mean_square=settings.limits.max_mean_square)
+        self._survey = Survey(settings.layout)
         self.rule = self._make_rule(self.units)
+        self.rule.grow(len(self.registry))
         self.round = SURVEY_ROUND
 
     def _make_rule(self, units: Units) -> Rule:

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedhlcr.arrays import FloatArray, IndexArray, KeyArray, LabelArray
 from fedhlcr.federation.labelling import draw_labels
-from fedhlcr.federation.messages import NEVER, SURVEY_ROUND, UNLABELLED, BlendLaw, Broadcast, Contributions
+from fedhlcr.federation.messages import NEVER, SURVEY_ROUND, BlendLaw, Broadcast, Contributions
 from fedhlcr.federation.sums import N_SCALARS, AgentSums
 from fedhlcr.gram import GramLayout, Standardization, agent_means, entity_grams
 from fedhlcr.hierarchy import Hierarchy
@@ -131,6 +131,12 @@ class AgentShard:
         sum_by_cluster(self.grams, self.agent_start, agents, new_labels, sums.row_start, answers.entities, sums.grams)
         return self._contributions(broadcast, agents, sums, np.empty((len(agents), 0)))
 
+    def labels_at(self, acknowledged: IndexArray) -> LabelArray:
+        """(entities,) labels by original cluster that each agent would go on from, told these rounds; −1 for none."""
+        sizes = np.diff(self.agent_start)
+        arrived, never = (np.repeat(of, sizes) for of in (acknowledged == self.pending_round, acknowledged == NEVER))
+        return np.where(never, -1, np.where(arrived, self.pending, self.accepted)).astype(np.int32)
+
     def _check(self, broadcast: Broadcast) -> None:
         if broadcast.layout.n_features != self.n_features:
             raise ValueError(
@@ -156,7 +162,7 @@ class AgentShard:
         unlabelled = np.zeros(len(rows), dtype=np.int32)
         sums = AgentSums(
             row_start=np.searchsorted(rows, np.arange(len(agents) + 1)),
-            clusters=np.full(len(rows), UNLABELLED, dtype=np.int32),
+            clusters=unlabelled,
             entity_counts=unlabelled,
             table_counts=unlabelled,
             grams=np.empty((len(rows), self.grams.shape[1])),
@@ -169,23 +175,22 @@ class AgentShard:
     def _contributions(
         self, broadcast: Broadcast, agents: IndexArray, sums: AgentSums, shifts: FloatArray
     ) -> Contributions:
-        return Contributions(broadcast.run, broadcast.round, [self.agents[i] for i in agents], sums, shifts)
+        names = [self.agents[i] for i in agents]
+        return Contributions(broadcast.run, broadcast.round, names, broadcast.representative, sums, shifts)
 
     def _settle(self, agents: IndexArray, acknowledged: IndexArray) -> None:
         """Take over the pending labels where they arrived; give them up where they did not."""
-        arrived = agents[(acknowledged == self.pending_round[agents]) & (acknowledged != NEVER)]
-        entities = self._entities_of(arrived)
-        self.accepted[entities] = self.pending[entities]
-        self.accepted_round[arrived] = self.pending_round[arrived]
-        fresh = agents[acknowledged == NEVER]
-        self.accepted[self._entities_of(fresh)] = -1
-        self.accepted_round[fresh] = NEVER
-        if unknown := int(np.sum(acknowledged != self.accepted_round[agents])):
+        told = self.accepted_round.copy()
+        told[agents] = acknowledged
+        self.accepted[:] = self.labels_at(told)
+        held = (acknowledged == NEVER) | (acknowledged == self.pending_round[agents])
+        if unknown := int(np.sum(~held & (acknowledged != self.accepted_round[agents]))):
             logger.warning(
                 "%d agents are acknowledged a round they do not hold (the server went back); "
                 "they go on from their last accepted labels.",
                 unknown,
             )
+        self.accepted_round[agents] = acknowledged
 
     def _entities_of(self, agents: IndexArray) -> IndexArray:
         """Positions of all their entities."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedhlcr import codec
 from fedhlcr.arrays import FloatArray, IndexArray
@@ -64,19 +65,25 @@ class Survey:
 
     def fix(self, *, standardize: bool, max_mean_square: float) -> Units:
         """The units of all events reported, summed in the order of the agents."""
-        order = np.argsort(np.concatenate(self._agents), kind="stable")
-        sums = AgentSums.stack(self._sums).take(order)
+        agents, sums = np.concatenate(self._agents), AgentSums.stack(self._sums)
+        self._sums.clear()
+        if (np.diff(agents) < 0).any():
+            order = np.argsort(agents, kind="stable")
+            sums, shifts = sums.take(order), np.concatenate(self._shifts)[order]
+        else:
+            shifts = np.concatenate(self._shifts)
         # those without events have no say
-        own_shifts = np.concatenate(self._shifts)[order][sums.row_owner]
-        usual = self._usual(sums.grams, own_shifts, max_mean_square)
-        grams, own_shifts = sums.grams[usual], own_shifts[usual]
+        grams, own_shifts = sums.grams, shifts[sums.row_owner]
+        usual = self._usual(grams, own_shifts, max_mean_square)
+        if not usual.all():
+            grams, own_shifts = grams[usual], own_shifts[usual]
         shift = self._mean(grams, own_shifts)
         around = np.arange(len(grams) + 1)
         change_units(grams, around, own_shifts - shift, np.ones(len(shift)))
         pooled = grams.sum(axis=0)
         standardization = Standardization.from_gram(self._layout, pooled, shift, scale=standardize)
         pooled = standardization.rescale(self._layout, pooled)
-        mean_squares = np.diagonal(self._layout.unpack(pooled)) / pooled[0]
+        mean_squares = self._layout.diagonal(pooled) / self._layout.n_events(pooled)
         return Units(standardization, float(np.sqrt(mean_squares[-1])) or 1.0, mean_squares)
 
     def _mean(self, grams: FloatArray, own_shifts: FloatArray) -> FloatArray:
@@ -89,9 +96,10 @@ class Survey:
                 shift = shift + np.einsum("a,af->f", share, own_shifts - shift)
         return shift
 
-    def _usual(self, grams: FloatArray, own_shifts: FloatArray, max_mean_square: float) -> IndexArray:
+    def _usual(self, grams: FloatArray, own_shifts: FloatArray, max_mean_square: float) -> NDArray[np.bool_]:
         """Agents whose columns do not lie absurdly far from those of most: one must not spoil the units for all."""
-        own_spread = np.diagonal(self._layout.unpack(grams), axis1=1, axis2=2)[:, 1:] / grams[:, :1]
+        own_spread = self._layout.diagonal(grams)[:, 1:] / self._layout.n_events(grams)[:, None]
         squares = own_spread + (own_shifts - np.median(own_shifts, axis=0)) ** 2
         typical = np.median(squares, axis=0)
-        return np.flatnonzero((squares <= max_mean_square * np.where(typical > 0, typical, np.inf)).all(axis=1))
+        unusual = squares > max_mean_square * np.where(typical > 0, typical, np.inf)
+        return np.asarray(~unusual.any(axis=1))

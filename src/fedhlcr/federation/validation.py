@@ -51,8 +51,5 @@ class Validation:
         """Present clusters of the entities under the labels the server knows of; −1 where it knows none."""
         assert server.rule is not None
         everyone = self._engine.everyone
-        accepted = server.registry.accepted_round[server.registry.find(everyone.agents)]
-        sizes = np.diff(everyone.agent_start)
-        arrived, never = (np.repeat(of_agent, sizes) for of_agent in (accepted == everyone.pending_round, accepted < 0))
-        labels = np.where(never, -1, np.where(arrived, everyone.pending, everyone.accepted))
+        labels = everyone.labels_at(server.registry.accepted_round[server.registry.find(everyone.agents)])
         return np.append(server.rule.cluster_of, -1)[labels].astype(np.int32)

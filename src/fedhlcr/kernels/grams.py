@@ -7,7 +7,7 @@ import numpy as np
 from fedhlcr.kernels.compiling import kernel, vector_kernel
 
 # Matrices that are factored side by side.
-LANES = 16
+LANES = 32
 SOUND, NOT_FINITE, NOT_POSITIVE = range(3)
 
 
@@ -124,7 +124,7 @@ def check_grams(grams, units, tolerance, out):
     """
     width, packed = units.shape[0], grams.shape[1]
     work, pivots, inverse = np.empty((packed, LANES)), np.empty(LANES), np.empty(LANES)
-    lowest, nothing = np.empty(LANES), np.empty(LANES)
+    factor, lowest, nothing = np.empty(LANES), np.empty(LANES), np.empty(LANES)
     n_lanes = lowest.shape[0]
     for first in range(0, grams.shape[0], LANES):
         last = min(first + LANES, grams.shape[0])
@@ -154,10 +154,11 @@ def check_grams(grams, units, tolerance, out):
                     # beside a pivot of zero nothing may stand
                     stray = 0.0 if pivots[lane] > 0.0 else -abs(work[row_i + j, lane])
                     lowest[lane] = min(lowest[lane], stray)
+                    factor[lane] = work[row_i + j, lane] * inverse[lane]
                 for t in range(j + 1, i + 1):
                     row_t = t * (t + 1) // 2
                     for lane in range(n_lanes):
-                        work[row_i + t, lane] -= work[row_i + j, lane] * work[row_t + j, lane] * inverse[lane]
+                        work[row_i + t, lane] -= factor[lane] * work[row_t + j, lane]
         for r in range(first, last):
             finite = nothing[r - first] == 0.0
             out[r] = NOT_FINITE if not finite else NOT_POSITIVE if lowest[r - first] < 0.0 else SOUND

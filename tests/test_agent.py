@@ -1,0 +1,178 @@
+"""An agent alone: the same as in company, at home with any number of events, and safe from restarts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from federations import OneByOneEngine, agents_of, assert_same_server, in_process, run_rounds, server_for
+
+from fedhlcr import FedHLCRRegressor
+from fedhlcr.federation.agent import Agent
+from fedhlcr.federation.run import run_round
+
+
+@pytest.mark.parametrize("participation", [1.0, 0.3])
+def test_agents_alone_equal_agents_in_shards(small, participation):
+    """Bit for bit: messages through bytes one by one, in any order, against stacked arrays on threads."""
+    table, _ = small
+    servers = []
+    for engine in (
+        in_process(table),
+        in_process(table, n_threads=2),
+        OneByOneEngine(agents_of(table)),
+        OneByOneEngine(agents_of(table), shuffle=5),
+    ):
+        server = server_for(3, seed=2, participation=participation, rounds=40, patience=None)
+        run_rounds(server, engine, 40)
+        servers.append(server)
+    for other in servers[1:]:
+        assert_same_server(servers[0], other)
+
+
+def test_an_agent_predicts_for_itself_as_the_estimator_does(small):
+    """From the public draws and its own matrices; only its labels in the draws are drawn anew."""
+    table, _ = small
+    model = FedHLCRRegressor(rounds=60, patience=None, random_state=3)
+    model.fit(table.X, table.y, agent=table.agent, entity=table.entity)
+    agents = agents_of(table)
+    server, engine = server_for(3, seed=3, rounds=60, patience=None), OneByOneEngine(agents)
+    run_rounds(server, engine, 61)
+    own = table.agent == table.agent[0]
+    moments = agents[0].predict(server.draws(), server.settings.layout, table.X[own], table.entity[own])
+    mean, std = model.predict(table.X[own], agent=table.agent[own], entity=table.entity[own], return_std=True)
+    np.testing.assert_allclose(moments.mean, mean, atol=0.05)
+    np.testing.assert_allclose(moments.std, std, atol=0.05)
+    # an entity it does not know is predicted by what its others are
+    new = agents[0].predict(server.draws(), server.settings.layout, table.X[own], np.full(own.sum(), "new"))
+    expected = model.predict(table.X[own], agent=table.agent[own])
+    np.testing.assert_allclose(new.mean, expected, atol=0.1)
+
+
+def test_an_agent_without_a_run_cannot_predict(small):
+    table, _ = small
+    agent = agents_of(table)[0]
+    model = FedHLCRRegressor(rounds=5).fit(table.X, table.y, agent=table.agent, entity=table.entity)
+    with pytest.raises(RuntimeError, match="no round yet"):
+        agent.predict(model.posterior_.draws, model.posterior_.layout, table.X[:2])
+
+
+def test_any_number_of_events_will_do(rng):
+    """None, one, and a hundred thousand, beside ordinary agents."""
+
+    def agent_with(name, n_events, n_entities):
+        entity = np.arange(n_events) % max(n_entities, 1)
+        X = rng.normal(size=(n_events, 2))
+        slopes = np.array([[1.0, 2.0], [-2.0, 0.5]])[entity % 2]
+        return Agent(name, X, (slopes * X).sum(axis=1) + 0.1 * rng.normal(size=n_events), entity)
+
+    agents = [agent_with("none", 0, 0), agent_with("one", 1, 1), agent_with("many", 100_000, 50)]
+    agents += [agent_with(f"ordinary {i}", 40, 8) for i in range(10)]
+    server, engine = server_for(2, seed=1, rounds=60, patience=None), OneByOneEngine(agents)
+    run_rounds(server, engine, 61)
+    record = server.history.records[-1]
+    assert record.n_accepted == 13
+    assert record.n_refused == 0
+    assert record.n_clusters == 2
+    assert record.noise_scale == pytest.approx(0.1, rel=0.05)
+    draws, layout = server.draws(), server.settings.layout
+    X = np.array([[1.0, 0.0], [0.0, 1.0]])
+    for agent in agents:
+        assert np.isfinite(agent.predict(draws, layout, X, ["0", "1"]).mean).all()
+    known = agents[2].predict(draws, layout, X, ["0", "1"])
+    np.testing.assert_allclose(known.mean, [1.0, 0.5], atol=0.05)
+    assert agents[0].predict(draws, layout, X).std.min() > known.std.max()
+
+
+def test_an_agent_without_any_event_joins_no_cluster():
+    agent = Agent("none", np.empty((0, 2)), [])
+    other = Agent("some", np.eye(2), [1.0, 2.0], ["a", "b"])
+    server, engine = server_for(2, max_clusters=2), OneByOneEngine([agent, other])
+    run_rounds(server, engine, 3)
+    assert server.history.records[-1].n_accepted == 2
+    assert server.rule.ledger.total().entity_counts.sum() == 2
+
+
+def test_only_empty_agents_are_told_of_as_such():
+    agents = [Agent(name, np.empty((0, 2)), []) for name in "ab"]
+    server, engine = server_for(2), OneByOneEngine(agents)
+    with pytest.raises(RuntimeError, match="no agent has reported an event in 100 surveys"):
+        run_rounds(server, engine, 101)
+
+
+def test_columns_must_agree():
+    agent = Agent("a", np.eye(2), [1.0, 2.0])
+    call = server_for(3).open_round(["a"])
+    with pytest.raises(ValueError, match="3 features, but the agents here have 2"):
+        agent.round(call.broadcast)
+
+
+def test_an_agent_of_one_run_refuses_another(small):
+    table, _ = small
+    agents = agents_of(table)
+    run_rounds(server_for(3, seed=1), OneByOneEngine(agents), 2)
+    other = server_for(3, seed=2)
+    with pytest.raises(ValueError, match="another run"):
+        run_round(other, OneByOneEngine(agents))
+
+
+def test_a_saved_agent_goes_on_as_if_never_stopped(small, tmp_path):
+    table, _ = small
+    servers = []
+    for restart in (False, True):
+        agents = agents_of(table)
+        server = server_for(3, seed=4, rounds=30, patience=None)
+        for number in range(30):
+            run_round(server, OneByOneEngine(agents))
+            if restart and number in (0, 3, 17):
+                for position, agent in enumerate(agents):
+                    agent.save(tmp_path / f"{position}.state")
+                agents = [Agent.load(tmp_path / f"{position}.state") for position in range(len(agents))]
+        servers.append(server)
+    assert_same_server(*servers)
+
+
+def test_a_damaged_state_gives_way_to_the_one_before(small, tmp_path):
+    table, _ = small
+    agents = agents_of(table)
+    server, engine = server_for(3), OneByOneEngine(agents)
+    path = tmp_path / "agent.state"
+    run_rounds(server, engine, 3)
+    agents[0].save(path)
+    before = agents[0].accepted_labels
+    run_rounds(server, engine, 3)
+    agents[0].save(path)
+    path.write_bytes(path.read_bytes()[:200])
+    assert Agent.load(path).accepted_labels == before
+
+
+KEEPER = """
+import sys
+import numpy as np
+from fedhlcr.federation.agent import Agent
+rng = np.random.default_rng(0)
+agent = Agent("a", rng.normal(size=(3000, 10)), rng.normal(size=3000), np.arange(3000) // 3)
+while True:
+    agent.save(sys.argv[1])
+    print("saved", flush=True)
+"""
+
+
+def test_an_agent_killed_while_saving_can_be_restored(tmp_path):
+    path = tmp_path / "agent.state"
+    rng = np.random.default_rng(8)
+    process = None
+    for _ in range(5):
+        process = subprocess.Popen([sys.executable, "-c", KEEPER, str(path)], stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(rng.uniform(0.0, 0.03))
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+        assert Agent.load(path).name == "a"

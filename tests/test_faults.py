@@ -1,0 +1,256 @@
+"""Whatever happens to agents and their replies: the sums are those of the ledger, and the ledger is what agents hold."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+from federations import OneByOneEngine, agents_of, run_rounds, server_for
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fedhlcr.datasets import make_hlcr
+from fedhlcr.federation.agent import Agent
+from fedhlcr.federation.messages import Broadcast
+from fedhlcr.federation.reception import Reception
+from fedhlcr.federation.run import run_round
+from fedhlcr.federation.server import Server
+from fedhlcr.federation.shard import AgentShard
+
+TABLE, _ = make_hlcr(8, 3, 4, 2, 2, 0.5, random_state=7)
+FATES = ("fine", "absent", "lost", "late", "twice", "garbled")
+
+
+class FaultyEngine(OneByOneEngine):
+    """Plays a script: a fate for each agent that is asked. Late replies come with the next round."""
+
+    def __init__(self, agents, fates):
+        super().__init__(agents)
+        self.fates = fates
+        self.late = []
+
+    def deliver(self, call):
+        late, self.late = self.late, []
+        yield from late
+        for name, acknowledged in zip(call.agents, call.acknowledged, strict=True):
+            fate = next(self.fates)
+            if fate == "absent":
+                continue
+            letter = Broadcast.from_bytes(call.broadcast.told(int(acknowledged)).to_bytes())
+            reply = self.by_name[name].round(letter).to_bytes()
+            if fate == "late":
+                self.late.append(reply)
+            elif fate == "garbled":
+                yield reply[:-7] + b"garbled"
+            elif fate != "lost":
+                yield from [reply] * (2 if fate == "twice" else 1)
+
+
+def held_by(agent: Agent, acknowledged: int, n_clusters: int):
+    """Counts and matrices by original cluster of the labels an agent would go on from."""
+    shard = agent._shard
+    labels = shard.labels_at(np.array([acknowledged]))
+    grams = np.zeros((n_clusters, shard.grams.shape[1]))
+    if (labels >= 0).all():
+        np.add.at(grams, labels, shard.grams)
+    return np.bincount(labels[labels >= 0], minlength=n_clusters), grams
+
+
+def check_books(server: Server, agents: dict[str, Agent]) -> None:
+    """The total is the sum of the entries, and each entry is what its agent holds."""
+    n_clusters = len(server.rule.cluster_of)
+    ledger = server.rule.ledger
+    total, entries = ledger.total(), [page.take(np.array([i])) for page in ledger.pages for i in range(len(page))]
+    np.testing.assert_array_equal(total.entity_counts, sum(e.total(n_clusters).entity_counts for e in entries))
+    np.testing.assert_array_equal(total.table_counts, sum(e.total(n_clusters).table_counts for e in entries))
+    np.testing.assert_allclose(total.grams, sum(e.total(n_clusters).grams for e in entries), rtol=1e-12, atol=1e-9)
+    for position, name in enumerate(server.registry.names):
+        counts, grams = held_by(agents[name], int(server.registry.accepted_round[position]), n_clusters)
+        entry = entries[position].total(n_clusters)
+        np.testing.assert_array_equal(entry.entity_counts, counts)
+        np.testing.assert_allclose(entry.grams, grams, rtol=1e-9, atol=1e-9)
+
+
+def play(fates, incidents, n_rounds=25, participation=0.6, seed=0):
+    """A federation under a script of faults; `incidents` between rounds: leave, restart, join."""
+    agents = agents_of(TABLE)
+    present, to_come = agents[:5], agents[5:]
+    everyone = {agent.name: agent for agent in agents}
+    server = server_for(2, seed=seed, max_clusters=6, participation=participation, rounds=n_rounds, patience=None)
+    engine = FaultyEngine(present, fates)
+    while server.rule is None:
+        run_round(server, engine)
+    for incident in incidents:
+        if server.finished:
+            break
+        if incident == "join" and to_come:
+            newcomer = to_come.pop()
+            engine.by_name[newcomer.name] = newcomer
+        elif incident == "leave" and len(engine.by_name) > 2:
+            name, _ = engine.by_name.popitem()
+            server.forget(name)
+        elif incident == "restart":
+            server = Server.from_bytes(server.settings, server.to_bytes())
+        run_round(server, engine)
+        check_books(server, everyone)
+    return server
+
+
+SCRIPT = st.lists(st.sampled_from(FATES), min_size=1, max_size=40)
+INCIDENTS = st.lists(st.sampled_from(["nothing", "nothing", "nothing", "join", "leave", "restart"]), max_size=25)
+
+
+def endless(script):
+    """The script again and again, and now and then all is well, so that a survey succeeds at last."""
+    while True:
+        yield from script
+        yield "fine"
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(SCRIPT, INCIDENTS, st.integers(0, 5))
+def test_the_books_balance_after_any_faults(script, incidents, seed):
+    logging.disable(logging.WARNING)
+    try:
+        play(endless(script), incidents, seed=seed)
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def random_fates(seed):
+    rng = np.random.default_rng(seed)
+    while True:
+        yield FATES[rng.integers(len(FATES))]
+
+
+def test_the_books_balance_after_thousands_of_faults(caplog):
+    caplog.set_level(logging.CRITICAL)
+    server = play(random_fates(1), ["nothing"] * 1000, n_rounds=1000)
+    refused = sum(record.n_refused for record in server.history.records)
+    accepted = sum(record.n_accepted for record in server.history.records)
+    asked = sum(record.n_asked for record in server.history.records)
+    assert asked > 2500
+    assert asked - accepted > 1500
+    assert refused > 800
+
+
+def go_on_from_lost_labels(monkeypatch):
+    settle = AgentShard._settle
+
+    def mutant(self, agents, acknowledged):
+        settle(self, agents, np.where(acknowledged >= 0, self.pending_round[agents], acknowledged))
+
+    monkeypatch.setattr(AgentShard, "_settle", mutant)
+
+
+def believe_late_replies(monkeypatch):
+    judge = Reception._find_misplaced
+
+    def mutant(self, contributions, positions):
+        reasons = judge(self, contributions, positions)
+        return [None if reason and "round" in reason else reason for reason in reasons]
+
+    monkeypatch.setattr(Reception, "_find_misplaced", mutant)
+
+
+@pytest.mark.parametrize("mutate", [go_on_from_lost_labels, believe_late_replies])
+def test_mutants_are_caught(mutate, monkeypatch, caplog):
+    caplog.set_level(logging.CRITICAL)
+    mutate(monkeypatch)
+    with pytest.raises(AssertionError):
+        play(random_fates(1), ["nothing"] * 200, n_rounds=200)
+
+
+def test_a_late_reply_is_discarded_and_the_agent_goes_on_from_its_accepted_labels():
+    agents = agents_of(TABLE)
+    server, engine = server_for(2, seed=3, max_clusters=6), OneByOneEngine(agents)
+    run_rounds(server, engine, 5)
+    agent, name = agents[0], agents[0].name
+    before = agent._shard.labels_at(np.array([server.round]))
+    call = server.open_round(engine.agents())
+    stale = agent.round(call.broadcast.told(server.round))
+    server.close_round()
+    call = server.open_round(engine.agents())
+    assert server.accept(stale) == 0
+    acknowledged = int(call.acknowledged[call.agents.index(name)])
+    assert acknowledged == call.broadcast.round - 2
+    agent.round(call.broadcast.told(acknowledged))
+    np.testing.assert_array_equal(agent._shard.accepted, before)
+
+
+def test_forgetting_an_agent_leaves_the_sums_of_the_others():
+    agents = agents_of(TABLE)
+    everyone = {agent.name: agent for agent in agents}
+    server, engine = server_for(2, seed=3, max_clusters=6, patience=None), OneByOneEngine(agents)
+    run_rounds(server, engine, 12)
+    events_before = server.rule.ledger.total().grams[:, 0].sum()
+    leaver = agents[2]
+    n_events = (TABLE.agent == int(leaver.name)).sum()
+    call = server.open_round(engine.agents())
+    reply = leaver.round(call.broadcast.told(server.round))
+    server.forget(int(leaver.name))
+    assert server.rule.ledger.total().grams[:, 0].sum() == pytest.approx(events_before - n_events)
+    assert not server.has_draws
+    check_books(server, everyone)
+    assert server.accept(reply) == 0, "what it sends after it has left is refused"
+    server.close_round()
+    call = server.open_round(engine.agents())
+    assert leaver.name not in call.agents
+    server.close_round()
+    run_rounds(server, engine, 5)
+    check_books(server, everyone)
+    with pytest.raises(KeyError, match="no agent of that name"):
+        server.forget("nobody")
+
+
+def test_forgetting_all_starts_anew():
+    agents = agents_of(TABLE)[:2]
+    server = server_for(2, max_clusters=4, patience=None)
+    run_rounds(server, OneByOneEngine(agents[:1]), 4)
+    server.forget(agents[0].name)
+    run_rounds(server, OneByOneEngine(agents[1:]), 4)
+    own = int((TABLE.agent == int(agents[1].name)).sum())
+    assert server.rule.ledger.total().grams[:, 0].sum() == pytest.approx(own)
+
+
+def test_latecomers_are_taken_in():
+    agents = agents_of(TABLE)
+    server, engine = server_for(2, max_clusters=6, patience=None), OneByOneEngine(agents[:3])
+    run_rounds(server, engine, 6)
+    engine.by_name |= {agent.name: agent for agent in agents[3:]}
+    run_rounds(server, engine, 1)
+    assert server.rule.ledger.total().grams[:, 0].sum() == pytest.approx(len(TABLE))
+    check_books(server, engine.by_name)
+
+
+def test_a_server_that_went_back_finds_agents_that_go_on(caplog):
+    """Restored from an old checkpoint, it acknowledges rounds agents do not hold any more."""
+    agents = agents_of(TABLE)
+    server, engine = server_for(2, max_clusters=6, patience=None), OneByOneEngine(agents)
+    run_rounds(server, engine, 5)
+    old = server.to_bytes()
+    run_rounds(server, engine, 4)
+    server = Server.from_bytes(server.settings, old)
+    with caplog.at_level(logging.WARNING):
+        run_rounds(server, engine, 1)
+    assert "the server went back" in caplog.text
+    check_books(server, engine.by_name)
+
+
+def test_wrong_calls_are_told():
+    server = server_for(2)
+    with pytest.raises(RuntimeError, match="no round is open"):
+        server.accept(b"")
+    with pytest.raises(RuntimeError, match="no round is open"):
+        server.close_round()
+    with pytest.raises(ValueError, match="names no agent"):
+        server.open_round([])
+    server.open_round(["a"])
+    with pytest.raises(RuntimeError, match="a round is open"):
+        server.to_bytes()
+    with pytest.raises(TypeError, match="expected bytes, Contribution or Contributions"):
+        server.accept("text")
+    server.stop("enough")
+    with pytest.raises(RuntimeError, match="the run has ended"):
+        server.open_round(["a"])

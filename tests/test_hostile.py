@@ -1,0 +1,264 @@
+"""Broken and hostile replies are refused with a reason that contains no values, and the round goes on."""
+
+from __future__ import annotations
+
+import logging
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from federations import FIXED, OneByOneEngine, agents_of, in_process, run_rounds, server_for
+
+from fedhlcr import FedHLCRRegressor, codec, hold_out_events
+from fedhlcr.datasets import make_hlcr
+from fedhlcr.federation.checks import ReplyLimits
+from fedhlcr.federation.messages import Broadcast, Contribution
+from fedhlcr.federation.run import run_round
+from fedhlcr.gram import GramLayout
+
+
+def changed(name, change):
+    """A contribution with one array changed in place."""
+
+    def spoil(contribution):
+        array = getattr(contribution, name).copy()
+        change(array)
+        return replace(contribution, **{name: array})
+
+    return spoil
+
+
+def put(place, value):
+    def change(array):
+        array[place] = value
+
+    return change
+
+
+def occupied(contribution):
+    return int(np.argmax(contribution.entity_counts))
+
+
+def counted(name, value):
+    """A contribution with another count of a cluster it has entities in."""
+
+    def spoil(contribution):
+        return changed(name, put(occupied(contribution), value))(contribution)
+
+    return spoil
+
+
+def scaled(factor):
+    def spoil(contribution):
+        counts = (contribution.entity_counts * min(factor, 1e3)).astype(np.int32)
+        return replace(contribution, grams=contribution.grams * factor, entity_counts=counts)
+
+    return spoil
+
+
+def indefinite(contribution):
+    grams = contribution.grams.copy()
+    # a covariance beyond what the variances allow
+    grams[occupied(contribution), 4] = 3 * np.sqrt(grams[occupied(contribution), 2] * grams[occupied(contribution), 5])
+    return replace(contribution, grams=grams)
+
+
+def wild(contribution):
+    """The columns as if in other units; positive semi-definite, and the counts agree."""
+    units = np.array([1.0, 1e6, 1e6, 1e6, 1e6])
+    return replace(contribution, grams=contribution.grams * GramLayout(3).pack(np.outer(units, units)))
+
+
+SPOILERS = {
+    "wrong shape of `grams`": lambda c: replace(c, grams=c.grams[:, :-1]),
+    "wrong shape of `entity_counts`": lambda c: replace(c, entity_counts=c.entity_counts[:-1]),
+    "wrong shape of `scalars`": lambda c: replace(c, scalars=c.scalars[:2]),
+    "wrong shape of `shift`": lambda c: replace(c, shift=np.zeros(3)),
+    "wrong dtype of `grams`": lambda c: replace(c, grams=c.grams.astype(np.int64)),
+    "wrong dtype of `table_counts`": lambda c: replace(c, table_counts=c.table_counts.astype(np.float64)),
+    "wrong dtype of `scalars`": lambda c: replace(c, scalars=True),
+    "the agent's name is no text": lambda c: replace(c, agent=7),
+    "run or round is no whole number": lambda c: replace(c, round=1.5),
+    "to another round than the open one": lambda c: replace(c, round=c.round - 1),
+    "of another run": lambda c: replace(c, run=c.run + 1),
+    "of an agent that is not known": lambda c: replace(c, agent="stranger"),
+    "NaN or infinity in `grams`": changed("grams", put((0, 3), np.nan)),
+    "NaN or infinity in `grams` ": changed("grams", put((1, 0), np.inf)),
+    "NaN or infinity in `scalars`": changed("scalars", put(0, -np.inf)),
+    "counts that disagree with the matrix": counted("entity_counts", 10_000),
+    "counts that disagree with the matrix ": counted("entity_counts", 0),
+    "counts that disagree with the matrix  ": counted("entity_counts", -3),
+    "impossible table counts": counted("table_counts", -1),
+    "impossible table counts ": counted("table_counts", 10_000),
+    "impossible `scalars`": changed("scalars", put(0, 0.5)),
+    "impossible `scalars` ": changed("scalars", put(1, 0.5)),
+    "impossible `scalars`  ": changed("scalars", put(3, -1.0)),
+    "a matrix that is not positive semi-definite": indefinite,
+    "counts that disagree with the matrix   ": changed("grams", put((slice(None), 0), 0.0)),
+    "more events than `max_events`": scaled(1e9),
+    "columns beyond `max_mean_square`": wild,
+}
+
+
+@pytest.fixture
+def open_round(small):
+    """A federation in an open round, and the reply of one agent that is still awaited."""
+    table, _ = small
+    server, agents = server_for(3, seed=1, max_clusters=6, patience=None), agents_of(table)
+    engine = OneByOneEngine(agents)
+    run_rounds(server, engine, 4)
+    call = server.open_round(engine.agents())
+    victim = agents[3]
+    reply = victim.round(call.broadcast.told(int(call.acknowledged[call.agents.index(victim.name)])))
+    return server, reply
+
+
+@pytest.mark.parametrize("reason", SPOILERS)
+@pytest.mark.parametrize("through_bytes", [True, False])
+def test_each_kind_of_nonsense_is_refused(open_round, reason, through_bytes, caplog):
+    server, reply = open_round
+    before = server.rule.ledger.total()
+    spoiled = SPOILERS[reason](reply)
+    with caplog.at_level(logging.WARNING):
+        assert server.accept(codec.encode("contribution", 1, vars(spoiled)) if through_bytes else spoiled) == 0
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert reason.strip() in message
+    assert not re.search(r"\d\.\d|nan\b|\binf\b|\[", message), "a reason with values"
+    np.testing.assert_array_equal(server.rule.ledger.total().grams, before.grams)
+    assert server.accept(reply) == 1, "the round goes on, and the true reply is still welcome"
+    assert server.close_round().n_refused == 1
+
+
+def test_bytes_that_are_no_message_are_refused(open_round, caplog):
+    server, reply = open_round
+    data = reply.to_bytes()
+    for nonsense in (b"", b"nonsense", data[:-1], data[1:], data[:50] + bytes([data[50] ^ 1]) + data[51:]):
+        assert server.accept(nonsense) == 0
+    assert server.accept(codec.encode("contribution", 2, vars(reply))) == 0
+    assert server.accept(codec.encode("broadcast", 1, {})) == 0
+    assert server.accept(codec.encode("contribution", 1, {"run": 1})) == 0
+    assert len(caplog.records) == 8
+    assert server.accept(data) == 1
+    assert server.accept(data) == 0, "a second time"
+
+
+def test_bounds_can_be_set(small):
+    table, _ = small
+    largest = int(np.bincount(table.agent).max())
+    for limit, n_refused in [(largest, 0), (largest - 1, 1)]:
+        server = server_for(3, limits=ReplyLimits(max_events=limit))
+        run_round(server, in_process(table))
+        assert server.history.records[0].n_refused >= n_refused
+        assert (server.history.records[0].n_refused == 0) == (n_refused == 0)
+
+
+def test_surveys_are_checked_too(small, caplog):
+    table, _ = small
+    agents = agents_of(table)
+    server, engine = server_for(3), OneByOneEngine(agents)
+    call = server.open_round(engine.agents())
+    replies = [agent.round(call.broadcast) for agent in agents]
+    labelled = changed("entity_counts", put(0, 3))(replies[0])
+    not_finite = changed("shift", put(0, np.nan))(replies[1])
+    indefinite_one = changed("grams", put((0, 4), 1e9))(replies[2])
+    assert [server.accept(reply) for reply in (labelled, not_finite, indefinite_one)] == [0, 0, 0]
+    assert "labels in the survey" in caplog.text
+    # what is sound but absurd does not spoil the units of all
+    absurd = replace(replies[3], grams=replies[3].grams * np.where(np.arange(15) > 0, 1e30, 1.0))
+    for reply in [absurd, *replies[4:]]:
+        assert server.accept(reply) == 1
+    server.close_round()
+    rest = table[table.agent >= 4]
+    np.testing.assert_allclose(server.units.standardization.scale[:-1], rest.X.std(axis=0), rtol=1e-9)
+
+
+class LyingEngine(OneByOneEngine):
+    """Some agents send garbage of all kinds, every time."""
+
+    def __init__(self, agents, liars, seed=0):
+        super().__init__(agents)
+        self.liars, self.rng = liars, np.random.default_rng(seed)
+        self.spoilers = list(SPOILERS.values())
+
+    def deliver(self, call):
+        for name, acknowledged in zip(call.agents, call.acknowledged, strict=True):
+            reply = self.by_name[name].round(Broadcast.from_bytes(call.broadcast.told(int(acknowledged)).to_bytes()))
+            if name in self.liars:
+                reply = self.garbage(reply)
+            yield reply
+
+    def garbage(self, reply: Contribution):
+        kind = self.rng.integers(4)
+        if kind == 0:
+            return self.rng.bytes(200)
+        if kind == 1:
+            return replace(reply, grams=1e3 * self.rng.normal(size=reply.grams.shape))
+        if kind == 2:
+            return replace(reply, grams=reply.grams * 1e12)
+        return replace(reply, round=reply.round - 1)
+
+
+def test_a_third_of_garbage_costs_nothing(caplog):
+    """The run ends as well as one without these agents."""
+    caplog.set_level(logging.CRITICAL)
+    table, _ = make_hlcr(45, 5, 6, 3, 3, 0.4, random_state=5)
+    train, test = hold_out_events(table.agent, table.entity, random_state=1)
+    train, test = table[train], table[test]
+    liars = {str(agent) for agent in range(0, 45, 3)}
+    honest = train.agent % 3 != 0
+    errors = {}
+    for name, agents in {
+        "with liars": agents_of(train),
+        "without": agents_of(train[honest]),
+    }.items():
+        server = server_for(3, seed=2, rounds=60, patience=None)
+        run_rounds(server, LyingEngine(agents, liars), 61)
+        own = test.agent % 3 != 0
+        squares = []
+        for agent in agents:
+            rows = own & (test.agent == int(agent.name))
+            if rows.any():
+                moments = agent.predict(server.draws(), server.settings.layout, test.X[rows], test.entity[rows])
+                squares.extend((moments.mean - test.y[rows]) ** 2)
+        errors[name] = np.mean(squares)
+        assert server.rule.ledger.total().grams[:, 0].sum() == pytest.approx(honest.sum())
+    assert errors["with liars"] == pytest.approx(errors["without"], rel=0.02)
+
+
+def test_weighted_events_may_weigh_less_than_one(small, caplog):
+    table, _ = small
+    weight = np.full(len(table), 0.1)
+    model = FedHLCRRegressor(rounds=5).fit(
+        table.X, table.y, agent=table.agent, entity=table.entity, sample_weight=weight
+    )
+    assert model.history_["n_refused"].sum() == 0
+    assert not caplog.records
+
+
+def test_blend_checks_its_replies_too(small, caplog):
+    table, _ = small
+    server, agents = server_for(3, rule="blend", n_clusters=3, **FIXED), agents_of(table)
+    engine = OneByOneEngine(agents)
+    run_rounds(server, engine, 2)
+    call = server.open_round(engine.agents())
+    reply = agents[0].round(call.broadcast)
+    assert server.accept(changed("table_counts", put(0, 2))(reply)) == 0
+    assert server.accept(reply) == 1
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e6, 1e8])
+def test_honest_agents_are_never_refused(offset):
+    """Entities without any spread, far from zero, with one event: rounding must not make liars of them."""
+    rng = np.random.default_rng(3)
+    n = 600
+    agent, entity = np.arange(n) // 20, np.arange(n) % 4
+    X = rng.normal(size=(n, 3)) + offset
+    X[:, 1] = offset + (agent % 3) + 0.1 * (entity % 2)
+    X[:, 2] = offset
+    y = X[:, 0] - X[:, 1] + 0.01 * rng.normal(size=n)
+    for standardize in (True, False):
+        model = FedHLCRRegressor(rounds=15, standardize=standardize, participation=0.5).fit(
+            X, y, agent=agent, entity=entity
+        )
+        assert model.history_["n_refused"].sum() == 0
