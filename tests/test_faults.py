@@ -1,4 +1,4 @@
-"""Whatever happens to agents and their replies: the sums are those of the ledger, and the ledger is what agents hold."""
+"""Whatever happens to agents and replies: the sums are those of the ledger, and the ledger is what agents hold."""
 
 from __future__ import annotations
 

@@ -43,7 +43,10 @@ def write_atomically(path: PathLike, data: bytes, *, keep_previous: bool = True)
 
 
 def read_newest(path: PathLike, kind: str, version: int) -> Record:
-    """The record at `path`; if that is missing, truncated or altered, the one before it, which is logged."""
+    """The record at `path`; if that is missing, truncated or altered, the one before it, which is logged.
+
+    A damaged file is then set aside as `<name>.damaged`.
+    """
     failures = []
     for candidate in (Path(path), previous_of(path)):
         try:
@@ -55,6 +58,9 @@ def read_newest(path: PathLike, kind: str, version: int) -> Record:
         else:
             if failures:
                 logger.warning("%s; the previous one is used.", failures[0])
+                if Path(path).exists():
+                    # out of the way of the next write, which would put it in the place of the whole one
+                    os.replace(path, f"{os.fspath(path)}.damaged")
             return record
     raise StorageError(f"nothing to read at {os.fspath(path)!r}: " + "; ".join(failures))
 

@@ -18,6 +18,8 @@ logger = logging.getLogger(__name__)
 Reply = Contributions | Contribution | bytes
 
 NOBODY = np.empty(0, dtype=np.int64)
+# What happens every day; all other refusals are worth a warning.
+LATE = "to another round than the open one"
 
 
 class Reception:
@@ -60,7 +62,8 @@ class Reception:
     def _judge_one(
         self, contribution: Contribution, *, counted: bool = False
     ) -> tuple[Contributions | None, IndexArray]:
-        if reason := find_malformed(contribution, self._expected):
+        # a late reply may well have another shape: that it is late comes first
+        if reason := self._find_elsewhere(contribution) or find_malformed(contribution, self._expected):
             self._refuse(str(contribution.agent), reason)
             return None, NOBODY
         stacked = Contributions.of(contribution, self.broadcast.representative)
@@ -86,10 +89,8 @@ class Reception:
 
     def _find_misplaced(self, contributions: Contributions, positions: IndexArray) -> list[str | None]:
         """Why contributions have no place in this round, whatever they hold."""
-        if contributions.run != self.broadcast.run:
-            return ["of another run"] * len(contributions)
-        if contributions.round != self.broadcast.round:
-            return ["to another round than the open one"] * len(contributions)
+        if reason := self._find_elsewhere(contributions):
+            return [reason] * len(contributions)
         first = np.zeros(len(positions), dtype=bool)
         first[np.unique(positions, return_index=True)[1]] = True
         known = positions != STRANGER
@@ -99,14 +100,20 @@ class Reception:
             "of an agent that was not asked, or a second time": ~(self._awaited[positions] & first),
         }
         reasons: list[str | None] = [None] * len(positions)
-        for reason, bad in refused.items():
+        for refusal, bad in refused.items():
             for agent in np.flatnonzero(bad):
-                reasons[agent] = reasons[agent] or reason
+                reasons[agent] = reasons[agent] or refusal
         return reasons
+
+    def _find_elsewhere(self, reply: Contribution | Contributions) -> str | None:
+        if reply.run != self.broadcast.run:
+            return "of another run"
+        return None if reply.round == self.broadcast.round else LATE
 
     def _find_faults(self, contributions: Contributions, positions: IndexArray) -> list[str | None]:  # noqa: ARG002
         return find_faults(contributions, self._expected, self._limits)
 
     def _refuse(self, agent: str, reason: str) -> None:
         self.n_refused += 1
-        logger.warning("round %d: a reply of agent %r is refused: %s", self.broadcast.round, agent, reason)
+        level = logging.INFO if reason == LATE else logging.WARNING
+        logger.log(level, "round %d: a reply of agent %r is refused: %s", self.broadcast.round, agent, reason)

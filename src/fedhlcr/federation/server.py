@@ -186,8 +186,8 @@ class Server:
         self.round = done.broadcast.round
         state = rule.close(int((~self.registry.withdrawn).sum()), len(done.participants))
         if state is not None:
-            if not rule.settled:
-                # merging goes on: only the newest may be asked for
+            if not self._settled_log_joints:
+                # of draws from before merging was over only the newest may be asked for
                 self._draws.clear()
             self._draws.append(GlobalDraw.of_server(state))
             if rule.settled:

@@ -1,0 +1,181 @@
+"""A run that is interrupted and resumed is, bit for bit, the run that never was."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from federations import FIXED, assert_same_server, in_process, server_for
+
+from fedhlcr import FedHLCRRegressor, codec, storage
+from fedhlcr.datasets import make_hlcr
+from fedhlcr.federation.run import Checkpoints, run_federation, run_round
+
+RULES = {
+    "delta": {"max_clusters": 12},
+    "blend": {"rule": "blend", "n_clusters": 3, **FIXED},
+}
+FAULTS = {"failure_rate": 0.4, "seed": 9}
+
+
+def uninterrupted(table, params):
+    server, engine = server_for(3, **params), in_process(table, **FAULTS)
+    run_federation(server, engine)
+    return server
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_run_resumed_after_every_round_is_the_same(small, rule, tmp_path):
+    """Through the survey, merging, and faults on the way."""
+    table, _ = small
+    params = {"seed": 3, "participation": 0.4, "rounds": 50, "patience": None, **RULES[rule]}
+    expected = uninterrupted(table, params)
+    checkpoints = Checkpoints(tmp_path / "run")
+    server, engine = server_for(3, **params), in_process(table, **FAULTS)
+    checkpoints.save(server, engine)
+    while not server.finished:
+        engine = in_process(table, **FAULTS)
+        server = checkpoints.resume(server.settings, engine)
+        run_round(server, engine)
+        checkpoints.save(server, engine)
+    assert_same_server(server, expected)
+
+
+def test_a_truncated_or_altered_checkpoint_gives_way_to_the_one_before(small, tmp_path, caplog):
+    table, _ = small
+    params = {"seed": 3, "rounds": 12, "patience": None}
+    expected = uninterrupted(table, params)
+    path = tmp_path / "run"
+    checkpoints = Checkpoints(path, every=2)
+    run_federation(server_for(3, **params), in_process(table, **FAULTS), checkpoints=checkpoints)
+    for damage in (lambda data: data[:-100], lambda data: data[:300] + bytes([data[300] ^ 255]) + data[301:]):
+        path.write_bytes(damage(path.read_bytes()))
+        engine = in_process(table, **FAULTS)
+        with caplog.at_level(logging.WARNING):
+            server = checkpoints.resume(expected.settings, engine)
+        assert "truncated or altered" in caplog.text
+        assert "previous one is used" in caplog.text
+        assert server.round == 10
+        run_federation(server, engine, checkpoints=checkpoints)
+        assert_same_server(server, expected)
+
+
+def test_what_does_not_fit_is_told(small, tmp_path):
+    table, _ = small
+    checkpoints = Checkpoints(tmp_path / "run")
+    server, engine = server_for(3, seed=1), in_process(table)
+    with pytest.raises(storage.StorageError, match="nothing to read"):
+        checkpoints.resume(server.settings, engine)
+    run_round(server, engine)
+    checkpoints.save(server, engine)
+    with pytest.raises(ValueError, match="other settings"):
+        checkpoints.resume(server_for(3, seed=2).settings, in_process(table))
+    with pytest.raises(ValueError, match="other data"):
+        checkpoints.resume(server.settings, in_process(table[table.agent != 0]))
+    (tmp_path / "run").write_bytes(codec.encode("agent", 1, {}))
+    with pytest.raises(storage.StorageError, match="of kind 'agent'"):
+        checkpoints.resume(server.settings, in_process(table))
+
+
+def test_the_withdrawn_can_be_left_out_of_the_files_too(small, tmp_path):
+    table, _ = small
+    checkpoints = Checkpoints(tmp_path / "run")
+    server, engine = server_for(3, seed=1), in_process(table)
+    for _ in range(5):
+        run_round(server, engine)
+        checkpoints.save(server, engine)
+    server.forget(table.agent[0])
+    checkpoints.save(server, engine, keep_previous=False)
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+    resumed = checkpoints.resume(server.settings, in_process(table))
+    assert resumed.rule.ledger.total().grams[:, 0].sum() == pytest.approx((table.agent != table.agent[0]).sum())
+    assert str(table.agent[0]) not in resumed.open_round(engine.agents()).agents
+
+
+RUNNER = """
+import sys
+import numpy as np
+from fedhlcr import FedHLCRRegressor
+from fedhlcr.datasets import make_hlcr
+
+path, resume = sys.argv[1], sys.argv[2] == "resume"
+table, _ = make_hlcr(60, 4, 6, 3, 3, 0.3, random_state=11)
+model = FedHLCRRegressor(
+    checkpoint=path, participation=0.5, failure_rate=0.2, rounds=150, patience=None, random_state=4, n_threads=2
+)
+print("begins", flush=True)
+model.fit(table.X, table.y, agent=table.agent, entity=table.entity, resume=resume)
+model.posterior_.draws.coef.tofile(path + ".coef")
+"""
+
+
+def test_a_fit_killed_at_any_moment_ends_as_if_it_never_was(tmp_path):
+    """kill -9, again and again, at random moments; then to the end."""
+
+    def start(folder, mode):
+        arguments = [sys.executable, "-c", RUNNER, str(folder / "run"), mode]
+        process = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        process.stdout.readline()
+        return process
+
+    def end(process):
+        returned = process.wait()
+        process.stdout.close()
+        return returned
+
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "killed").mkdir()
+    begun = time.monotonic()
+    assert end(start(tmp_path / "whole", "anew")) == 0
+    duration = time.monotonic() - begun
+    rng = np.random.default_rng(6)
+    checkpoint = tmp_path / "killed" / "run"
+    n_killed = 0
+    for _ in range(6):
+        process = start(tmp_path / "killed", "resume" if checkpoint.exists() else "anew")
+        time.sleep(rng.uniform(0.05, 0.5) * duration)
+        os.kill(process.pid, signal.SIGKILL)
+        n_killed += end(process) == -signal.SIGKILL
+    assert n_killed > 0
+    assert end(start(tmp_path / "killed", "resume")) == 0
+    whole, killed = ((tmp_path / name / "run.coef").read_bytes() for name in ("whole", "killed"))
+    assert whole == killed
+
+
+def test_the_estimator_resumes(small, tmp_path):
+    table, _ = small
+    fit = {"X": table.X, "y": table.y, "agent": table.agent, "entity": table.entity}
+    params = {"rounds": 30, "patience": None, "participation": 0.5, "failure_rate": 0.3}
+    whole = FedHLCRRegressor(**params).fit(**fit)
+    path = tmp_path / "run"
+
+    class TiredError(Exception):
+        pass
+
+    def stop_at(server):
+        if server.round == 13:
+            raise TiredError
+        return 0.0
+
+    saved = FedHLCRRegressor(**params, checkpoint=path, checkpoint_every=5)
+    saved._validation = lambda *_: stop_at
+    with pytest.raises(TiredError):
+        saved.fit(**fit, validation=())
+    resumed = FedHLCRRegressor(**params, checkpoint=path, checkpoint_every=5).fit(**fit, resume=True)
+    np.testing.assert_array_equal(whole.posterior_.draws.coef, resumed.posterior_.draws.coef)
+    np.testing.assert_array_equal(whole.history_["log_joint"], resumed.history_["log_joint"])
+    np.testing.assert_array_equal(whole.history_["n_refused"], resumed.history_["n_refused"])
+    X_new = make_hlcr(3, 2, 3, 3, random_state=1)[0].X
+    np.testing.assert_array_equal(whole.predict(X_new), resumed.predict(X_new))
+    with pytest.raises(ValueError, match="pass its path as `checkpoint`"):
+        FedHLCRRegressor().fit(**fit, resume=True)
+    # a run that has ended stays as it is
+    again = FedHLCRRegressor(**params, checkpoint=path, checkpoint_every=5).fit(**fit, resume=True)
+    np.testing.assert_array_equal(whole.posterior_.draws.coef, again.posterior_.draws.coef)

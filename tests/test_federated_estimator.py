@@ -1,0 +1,258 @@
+"""FedHLCRRegressor: the centralised fit's twin, and what it tells of its rounds."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from federations import FIXED, hierarchy_of, in_process, run_rounds, server_for
+from sklearn.base import clone
+
+from fedhlcr import FedHLCRRegressor, FitInterruptedWarning, HLCRRegressor, hold_out_events
+from fedhlcr.datasets import make_hlcr
+from fedhlcr.federation.checks import ReplyLimits
+from fedhlcr.federation.convergence import has_settled
+from fedhlcr.federation.rules import DeltaRule
+from fedhlcr.gram import GramLayout, Standardization, column_means, entity_grams
+from fedhlcr.priors import ModelSpec
+from fedhlcr.samplers import blocked
+from fedhlcr.samplers.merging import Merger, MergeSchedule
+from fedhlcr.samplers.state import Entities
+from fedhlcr.streams import Stream
+
+
+def fit(table, **params):
+    return FedHLCRRegressor(**params).fit(table.X, table.y, agent=table.agent, entity=table.entity)
+
+
+@pytest.fixture(scope="module")
+def split():
+    table, truth = make_hlcr(50, 5, 8, 3, 3, 0.4, random_state=21)
+    train, test = hold_out_events(table.agent, table.entity, random_state=2)
+    return table[train], table[test], truth
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_with_all_agents_it_is_the_centralised_chain(small, seed):
+    """Round t draws the numbers of sweep t − 1: the same labels, coefficients to the last digits of their sums.
+
+    So it is as long as nothing is merged: the federation looks for mergers in a round of its own.
+    """
+    table, _ = small
+    hierarchy, layout = hierarchy_of(table), GramLayout(3)
+    shift = column_means(hierarchy)
+    grams = entity_grams(hierarchy, layout, shift)
+    units = Standardization.from_gram(layout, grams.sum(axis=0), shift, scale=True)
+    entities = Entities(layout, hierarchy.index, units.rescale(layout, grams))
+    spec, stream = ModelSpec(), Stream(seed)
+    server, engine = server_for(3, seed=seed, patience=None), in_process(table)
+    run_rounds(server, engine, 1)
+    server.rule = DeltaRule(layout, spec, 20, Merger(MergeSchedule(0), 20, over=True), stream)
+    state = blocked.initial_state(entities, spec, 20, stream)
+    for _ in range(60):
+        run_rounds(server, engine, 1)
+        np.testing.assert_array_equal(engine.everyone.pending, state.labels)
+        drawn, expected = server.newest_draw.globals, state.globals
+        np.testing.assert_allclose(drawn.coef, expected.coef, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(drawn.log_weights, expected.log_weights, rtol=1e-9)
+        for name in ("noise_scale", "global_concentration", "agent_concentration"):
+            assert getattr(drawn.hyper, name) == pytest.approx(getattr(expected.hyper, name), rel=1e-9)
+        state = blocked.step(entities, spec, state, stream)
+
+
+def test_it_predicts_as_the_centralised_fit_does(split):
+    train, test, _ = split
+    central = HLCRRegressor().fit(train.X, train.y, agent=train.agent, entity=train.entity)
+    for params in ({}, {"participation": 0.3, "failure_rate": 0.3}):
+        federated = fit(train, **params)
+        ids = {"agent": test.agent, "entity": test.entity}
+        mse = [np.mean((model.predict(test.X, **ids) - test.y) ** 2) for model in (federated, central)]
+        assert mse[0] < 1.02 * mse[1]
+        assert federated.n_clusters_ == central.n_clusters_ == 3
+        np.testing.assert_allclose(np.sort(federated.intercept_), np.sort(central.intercept_), atol=0.1)
+        lower, upper = federated.predict_interval(test.X, **ids)
+        assert 0.85 < np.mean((lower <= test.y) & (test.y <= upper)) < 0.95
+
+
+def test_threads_and_order_of_rows_change_nothing(split):
+    train, test, _ = split
+    params = {"rounds": 30, "participation": 0.5, "failure_rate": 0.2}
+    one, two = (fit(train, n_threads=n, **params) for n in (1, 2))
+    np.testing.assert_array_equal(one.posterior_.draws.coef, two.posterior_.draws.coef)
+    np.testing.assert_array_equal(one.predict(test.X), two.predict(test.X))
+    shuffled = train[np.random.default_rng(0).permutation(len(train))]
+    np.testing.assert_allclose(fit(shuffled, **params).predict(test.X), one.predict(test.X), rtol=1e-6)
+    assert (fit(train, random_state=5, **params).predict(test.X) != one.predict(test.X)).any()
+
+
+def test_history_tells_all(split):
+    train, test, _ = split
+    model = FedHLCRRegressor(participation=0.2, failure_rate=0.5, rounds=40, patience=None)
+    validation = (test.X, test.y, test.agent, test.entity)
+    model.fit(train.X, train.y, agent=train.agent, entity=train.entity, validation=validation)
+    frame = pd.DataFrame(model.history_)
+    assert frame["round"].tolist() == list(range(41))
+    assert model.n_rounds_ == 40
+    assert model.stop_reason_ == "reached 40 rounds"
+    assert (frame["n_asked"] == 10).all()
+    assert 0 < frame["n_accepted"].mean() < 7
+    assert frame["n_refused"].sum() > 0, "late replies"
+    assert [len(who) for who in frame["participants"]] == frame["n_accepted"].tolist()
+    assert set(np.concatenate(frame["participants"])) <= set(train.agent)
+    assert (frame["bytes_down"] > 0).all()
+    assert (frame["bytes_up"][frame["n_accepted"] > 0] > 0).all()
+    later = frame[1:]
+    assert np.isfinite(later["log_joint"]).all()
+    assert later["validation_mse"].iloc[-1] < 0.8 * later["validation_mse"].iloc[0]
+    mse = np.mean((model.predict(test.X, agent=test.agent, entity=test.entity) - test.y) ** 2)
+    assert later["validation_mse"].iloc[-1] == pytest.approx(mse, rel=0.05)
+    assert later["noise_scale"].iloc[-1] == pytest.approx(0.4, rel=0.2)
+    assert later["n_clusters"].iloc[-1] == 3
+
+
+def test_it_stops_by_itself_when_converged(split):
+    train, _, _ = split
+    model = fit(train)
+    assert model.stop_reason_.startswith("converged")
+    assert model.n_rounds_ < 150
+    patient = fit(train, patience=40)
+    assert patient.n_rounds_ > model.n_rounds_
+
+
+def test_convergence_is_a_level_reached():
+    rng = np.random.default_rng(1)
+    noise = rng.normal(size=400)
+    assert not has_settled(list(range(30)), 20), "too short to tell"
+    assert not has_settled(list(np.arange(100.0)), 20), "it climbs"
+    assert not has_settled(list(-np.arange(100.0)), 20), "it falls: new agents come in"
+    assert not has_settled(list(np.arange(100.0) + noise[:100]), 20)
+    settled = [has_settled(list(noise[start : start + 40]), 20) for start in range(360)]
+    assert np.mean(settled) > 0.9
+
+
+def test_blend_takes_all_as_given(split):
+    train, test, _ = split
+    with pytest.raises(ValueError, match=r"cannot learn `n_clusters`, `noise_scale`.*use rule='delta'"):
+        fit(train, rule="blend")
+    with pytest.raises(ValueError, match="cannot learn `coef_scale`"):
+        fit(train, rule="blend", n_clusters=3, **{**FIXED, "coef_scale": "learn"})
+    params = {**FIXED, "noise_scale": 0.4, "coef_scale": 0.6}
+    model = fit(train, rule="blend", n_clusters=3, learning_rate=0.5, rounds=60, patience=None, **params)
+    assert model.n_clusters_ == 3
+    baseline = np.var(test.y)
+    assert np.mean((model.predict(test.X, agent=test.agent, entity=test.entity) - test.y) ** 2) < 0.6 * baseline
+    with pytest.raises(RuntimeError, match="Use rule='delta' where agents may withdraw"):
+        model.server_.forget(train.agent[0])
+
+
+def test_scaling_keeps_the_statistics_whole(split):
+    """With a fifth of the agents per round, as published the statistics settle at a fifth of the data."""
+    train, _, _ = split
+    shares = {}
+    for scaling in (True, False):
+        params = {"participation": 0.2, "learning_rate": 0.1, "participation_scaling": scaling}
+        server = server_for(3, rule="blend", n_clusters=3, rounds=150, patience=None, **FIXED, **params)
+        run_rounds(server, in_process(train), 151)
+        shares[scaling] = server.rule._blended.grams[:, 0].sum() / len(train)
+    assert shares[True] == pytest.approx(1.0, abs=0.15)
+    assert shares[False] == pytest.approx(0.2, abs=0.04)
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"participation": 0.0}, "participation"),
+        ({"participation": 1.5}, "participation"),
+        ({"failure_rate": 1.0}, "failure_rate"),
+        ({"rounds": 0}, "rounds"),
+        ({"patience": 0}, "patience"),
+        ({"rule": "average"}, "rule"),
+        ({"learning_rate": 0.0}, "learning_rate"),
+        ({"limits": 5}, "limits"),
+        ({"checkpoint_every": 0}, "checkpoint_every"),
+    ],
+)
+def test_bad_parameters_are_named(small, params, message):
+    table, _ = small
+    with pytest.raises(ValueError, match=message):
+        fit(table, **params)
+
+
+def test_bad_validation_is_named(small):
+    table, _ = small
+    for validation in (table.X, (table.X,), (table.X, table.y, None, None, None)):
+        with pytest.raises(ValueError, match="`validation` must be a tuple"):
+            FedHLCRRegressor(rounds=2).fit(table.X, table.y, validation=validation)
+
+
+def test_columns_by_name_and_validation(split):
+    train, test, _ = split
+
+    def frame(part):
+        columns = {f"x{i}": part.X[:, i] for i in range(3)}
+        return pd.DataFrame({"who": part.agent, "what": part.entity, **columns})
+
+    model = FedHLCRRegressor(rounds=10)
+    model.fit(frame(train), train.y, agent="who", entity="what", validation=(frame(test), test.y))
+    assert np.isfinite(model.history_["validation_mse"][1:]).all()
+    assert model.predict(frame(test)).shape == (len(test),)
+
+
+def test_interruption_leaves_a_usable_model(split, monkeypatch):
+    train, test, _ = split
+    from fedhlcr.federation import run
+
+    run_round = run.run_round
+
+    def impatient(server, engine):
+        if server.round == 20:
+            raise KeyboardInterrupt
+        return run_round(server, engine)
+
+    monkeypatch.setattr(run, "run_round", impatient)
+    with pytest.warns(FitInterruptedWarning, match="after 20 of at most 200 rounds"):
+        model = fit(train)
+    assert model.stop_reason_ == "interrupted"
+    assert np.isfinite(model.predict(test.X)).all()
+
+
+def test_adapt_summary_and_clone(split):
+    train, test, _ = split
+    model = fit(train, rounds=30)
+    adapted = model.adapt(test.X, test.y, agent=test.agent, entity=test.entity)
+    assert isinstance(adapted, FedHLCRRegressor)
+    before, after = (
+        np.mean((m.predict(test.X, agent=test.agent, entity=test.entity) - test.y) ** 2) for m in (model, adapted)
+    )
+    assert after < before
+    assert "entities" in str(model.summary())
+    assert clone(model).get_params() == model.get_params()
+
+
+def test_limits_can_be_given(split, caplog):
+    train, _, _ = split
+    most = int(np.bincount(train.agent).max())
+    model = fit(train, rounds=5, limits=ReplyLimits(max_events=most - 1))
+    assert model.history_["n_refused"].sum() > 0
+    assert "more events than `max_events`" in caplog.text
+
+
+def test_late_replies_are_no_warning(split, caplog):
+    train, _, _ = split
+    with caplog.at_level(logging.WARNING), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fit(train, rounds=10, failure_rate=0.6)
+    assert not caplog.records
+
+
+def test_progress_shows_the_figures_that_matter(split, capsys):
+    train, test, _ = split
+    FedHLCRRegressor(rounds=5, verbose=True).fit(
+        train.X, train.y, agent=train.agent, entity=train.entity, validation=(test.X, test.y, test.agent, test.entity)
+    )
+    shown = capsys.readouterr().err
+    for figure in ("agents=50/50", "clusters=", "noise=", "labels changed=", "MB=", "MSE="):
+        assert figure in shown
