@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from fedhlcr import HLCRRegressor
-from fedhlcr.gram import GramLayout, Standardization, column_means, entity_grams
+from fedhlcr.datasets import make_hlcr
+from fedhlcr.gram import GramLayout, Standardization, agent_means, column_means, entity_grams
 from fedhlcr.hierarchy import build_hierarchy
+from fedhlcr.kernels.grams import NOT_FINITE, NOT_POSITIVE, SOUND, change_units, check_grams, sum_by_cluster
 
 numbers = st.floats(-1e3, 1e3, allow_nan=False, width=32)
 
@@ -110,3 +112,84 @@ def test_a_far_away_target_moves_the_predictions_with_it(small):
     near = HLCRRegressor(n_sweeps=40).fit(table.X, y, **ids).predict(table.X, **ids)
     far = HLCRRegressor(n_sweeps=40).fit(table.X, y + 1e8, **ids).predict(table.X, **ids)
     np.testing.assert_allclose(far - 1e8, near, atol=1e-5)
+
+
+def packed_grams(rng, n_matrices, n_rows, layout):
+    x = rng.normal(size=(n_matrices, n_rows, layout.width))
+    x[:, :, 0] = 1.0
+    return layout.pack(np.einsum("mni,mnj->mij", x, x))
+
+
+def test_matrices_move_between_units(rng):
+    """From around each agent's own means to around a common shift, scaled: as if accumulated so at once."""
+    table, _ = make_hlcr(9, 4, 5, 3, 2, 0.5, random_state=4)
+    X = table.X * [1.0, 1e3, 1e-3] + [0.0, 1e6, 5.0] + table.agent[:, None]
+    hierarchy = build_hierarchy(X, table.y, rng.uniform(0.5, 2.0, len(table)), table.agent, table.entity)
+    layout, shift, scale = GramLayout(3), np.array([3.0, 1e6, 5.0, -1.0]), np.array([2.0, 1e3, np.inf, 0.5])
+    own = agent_means(hierarchy)
+    grams = entity_grams(hierarchy, layout, own)
+    change_units(grams, hierarchy.index.agent_start, own - shift, 1.0 / scale)
+    expected = Standardization(shift, scale).rescale(layout, entity_grams(hierarchy, layout, shift))
+    np.testing.assert_allclose(grams, expected, rtol=1e-8, atol=1e-8)
+
+
+def test_means_of_agents(rng):
+    table, _ = make_hlcr(9, 4, 5, 3, 2, 0.5, random_state=4)
+    X = table.X.copy()
+    X[:, 1] = 0.1 + 1e7
+    weight = rng.uniform(0.5, 2.0, len(table))
+    hierarchy = build_hierarchy(X, table.y, weight, table.agent, table.entity)
+    for i, agent in enumerate(np.unique(table.agent)):
+        own = table.agent == agent
+        columns = np.column_stack([X, table.y])[own]
+        np.testing.assert_allclose(agent_means(hierarchy)[i], np.average(columns, axis=0, weights=weight[own]))
+    assert (agent_means(hierarchy)[:, 1] == 0.1 + 1e7).all(), "of a constant, the constant itself"
+
+
+def test_matrices_are_summed_by_agent_and_cluster(rng):
+    grams, labels = rng.normal(size=(30, 6)), rng.integers(4, size=30).astype(np.int32)
+    agent_start = np.array([0, 7, 7, 20, 30])
+    agents = np.array([0, 1, 3])
+    counts = np.array([np.bincount(labels[agent_start[a] : agent_start[a + 1]], minlength=4) for a in agents])
+    row_start = np.concatenate([[0], np.cumsum((counts > 0).sum(axis=1))])
+    out = np.full((row_start[-1], 6), np.nan)
+    sum_by_cluster(grams, agent_start, agents, labels, row_start, counts, out)
+    expected = [
+        grams[first:last][labels[first:last] == k].sum(axis=0)
+        for first, last in zip(agent_start[agents], agent_start[agents + 1], strict=True)
+        for k in np.unique(labels[first:last])
+    ]
+    np.testing.assert_allclose(out, expected)
+
+
+@pytest.mark.parametrize("n_matrices", [1, 31, 32, 33, 100])
+@pytest.mark.parametrize("n_rows", [1, 3, 50])
+def test_sound_matrices_are_told_from_others(rng, n_matrices, n_rows):
+    """As by eigenvalues, with the tolerance; matrices of few events are singular, and sound."""
+    layout = GramLayout(4)
+    sound = packed_grams(rng, n_matrices, n_rows, layout)
+    units, verdicts = np.ones(layout.width), np.empty(n_matrices, dtype=np.int64)
+    check_grams(sound, units, 1e-8, verdicts)
+    assert (verdicts == SOUND).all()
+    for less, expected in [(1e-4, NOT_POSITIVE), (1e-12, SOUND)]:
+        values, vectors = np.linalg.eigh(layout.unpack(sound))
+        lowered = sound - layout.pack(
+            (values[:, :1, None] + less * n_rows) * vectors[:, :, :1] * np.swapaxes(vectors[:, :, :1], 1, 2)
+        )
+        check_grams(lowered, units, 1e-8, verdicts)
+        assert (verdicts == expected).all(), less
+    broken = sound.copy()
+    broken[::2, 5] = np.nan
+    broken[1::2, 7] = -np.inf
+    check_grams(broken, units, 1e-8, verdicts)
+    assert (verdicts == NOT_FINITE).all()
+
+
+def test_nothing_may_stand_beside_a_zero_on_the_diagonal():
+    layout, verdict = GramLayout(1), np.empty(1, dtype=np.int64)
+    full = np.array([[3.0, 0.0, 1.0], [0.0, 0.0, 0.0], [1.0, 0.0, 2.0]])
+    check_grams(layout.pack(full)[None], np.zeros(3), 1e-8, verdict)
+    assert verdict[0] == SOUND
+    full[1, 2] = full[2, 1] = 1e-3
+    check_grams(layout.pack(full)[None], np.zeros(3), 1e-8, verdict)
+    assert verdict[0] == NOT_POSITIVE

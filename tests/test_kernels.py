@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from federations import FIXED, in_process, run_rounds, server_for
 from problems import entities_from
 from scipy.optimize import brentq
 from scipy.stats import norm
@@ -16,8 +17,9 @@ from scipy.stats import norm
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.kernels import labels as kernels
 from fedhlcr.kernels import mixtures
+from fedhlcr.kernels.arguments import EntityArrays
 from fedhlcr.priors import ModelSpec, constant_coef_prior
-from fedhlcr.reference import LiteralHLCR, relabel_agents
+from fedhlcr.reference import LiteralHLCR, blend_agents, relabel_agents
 from fedhlcr.samplers import blocked, collapsed
 from fedhlcr.samplers.merging import merge_map, merge_state
 from fedhlcr.samplers.state import Globals
@@ -100,6 +102,32 @@ def test_relabel_equals_its_twin_all_along_a_chain_that_merges(seed):
             target = merge_map(entities.layout, state.sums, state.globals.hyper, None)
             state = merge_state(entities.layout, state, target)
     assert state.globals.n_clusters < 10
+
+
+@pytest.mark.parametrize("n_clusters", [1, 3, 6])
+def test_blend_equals_its_readable_twin(n_clusters):
+    """Round after round of the rule itself: its law, the agents' kernel and its blending."""
+    table, _ = make_hlcr(12, 5, 3, 2, 3, 0.8, random_state=2)
+    engine = in_process(table)
+    server = server_for(2, seed=5, rule="blend", n_clusters=n_clusters, learning_rate=0.4, patience=None, **FIXED)
+    run_rounds(server, engine, 1)
+    everyone, rule, layout = engine.everyone, server.rule, server.settings.layout
+    blended = np.zeros((n_clusters, layout.packed_size)), np.zeros(n_clusters)
+    labels = everyone.pending.copy()
+    for _ in range(8):
+        arrays = EntityArrays(
+            everyone.grams, everyone.agent_start, everyone.entity_keys, Stream(5).agent_streams(everyone.agent_keys)
+        )
+        before = rule._blended
+        run_rounds(server, engine, 1)
+        labels = blend_agents(layout, arrays, before, rule._hyper, labels, server.round - 1)
+        np.testing.assert_array_equal(everyone.pending, labels)
+        sums = np.zeros((n_clusters, layout.packed_size))
+        np.add.at(sums, labels, everyone.grams)
+        counts = np.bincount(labels, minlength=n_clusters)
+        blended = 0.6 * blended[0] + 0.4 * sums, 0.6 * blended[1] + 0.4 * counts
+        np.testing.assert_allclose(rule._blended.grams, blended[0], rtol=1e-10, atol=1e-10)
+        np.testing.assert_allclose(rule._blended.entity_counts, blended[1], rtol=1e-12)
 
 
 def test_sums_of_labels_equal_those_of_the_sweep_that_drew_them():

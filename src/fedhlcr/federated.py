@@ -57,7 +57,8 @@ class FedHLCRRegressor(HierarchicalPredictor):
     failure_rate : float, default=0.0
         Chance that an agent that was asked fails: it does not answer, its answer is lost, or it comes too late.
     patience : int or None, default=10
-        How long nothing may have changed before the run ends: so many visits of each agent. None never ends early.
+        The run ends when the last so many rounds are like as many before, once merging is over; where fewer than half
+        of the agents are asked, each is to have had half so many visits. None never ends early.
     noise_scale, coef_scale, global_concentration, agent_concentration, coef_prior : as in `HLCRRegressor`
     standardize, fit_intercept, max_clusters : as in `HLCRRegressor`
     n_draws : int, default=100

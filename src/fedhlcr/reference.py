@@ -12,9 +12,11 @@ from typing import NamedTuple
 import numpy as np
 
 from fedhlcr.arrays import FloatArray, IndexArray, LabelArray
+from fedhlcr.gram import GramLayout
 from fedhlcr.kernels.arguments import EntityArrays, LabelLaw
 from fedhlcr.kernels.labels import keyed_uniforms
-from fedhlcr.regression import CoefPrior
+from fedhlcr.priors import Hyperparameters
+from fedhlcr.regression import CoefPrior, log_block_likelihood
 from fedhlcr.samplers.state import ClusterSums
 
 
@@ -140,3 +142,40 @@ def relabel_agents(entities: EntityArrays, law: LabelLaw, labels: LabelArray) ->
         entity_counts += seen
     changed = float((new != labels).sum())
     return new, ClusterSums(grams, entity_counts, table_counts, log_q, bernoulli, log_prior, changed)
+
+
+def blend_agents(
+    layout: GramLayout,
+    entities: EntityArrays,
+    blended: ClusterSums,
+    hyper: Hyperparameters,
+    labels: LabelArray,
+    sweep: int,
+) -> LabelArray:
+    """Labels under blended statistics, written literally: the agents' part of the federation. Paper: Algorithm 3.
+
+    The statistics contain the entity that is scored; own labels are removed from both counts.
+    """
+    n_clusters, alpha, beta = blended.n_clusters, hyper.global_concentration, hyper.agent_concentration
+    new = labels.copy()
+    for agent, (first, last) in enumerate(zip(entities.agent_start[:-1], entities.agent_start[1:], strict=True)):
+        current = labels[first:last].copy()
+        for j, entity in enumerate(range(first, last)):
+            totals = blended.entity_counts.copy()
+            if current[j] >= 0:
+                totals[current[j]] = max(totals[current[j]] - 1.0, 0.0)
+            current[j] = -1
+            own = np.bincount(current[current >= 0], minlength=n_clusters)
+            prior = own + beta * (totals + alpha / n_clusters) / (totals.sum() + alpha)
+            scores = log_block_likelihood(
+                layout.normal_equations(entities.grams[entity]),
+                layout.normal_equations(blended.grams),
+                hyper.noise_scale,
+                hyper.coef_prior,
+            )
+            weights = prior * np.exp(scores - scores.max())
+            u_label, _, _ = keyed_uniforms(
+                entities.agent_streams[agent], entities.entity_keys[entity], sweep, np.uint64(0)
+            )
+            current[j] = new[entity] = np.searchsorted(weights.cumsum(), u_label * weights.sum(), side="right")
+    return new

@@ -33,7 +33,8 @@ class FederationSettings:
     coef_scale : in standardised units
     participation : share of the known agents that is asked in a round
     rounds : the most rounds; None is as many as it takes
-    patience : visits of each agent over which nothing may have changed before a run has converged; None never stops
+    patience : rounds that are compared with as many before to see whether a run has converged, more where agents are
+        asked seldom; None never stops
     n_draws : the most draws that are kept
     learning_rate, participation_scaling : of the blend rule
     """
@@ -87,8 +88,8 @@ class FederationSettings:
 
     @property
     def window(self) -> int | None:
-        """Rounds in which each agent is asked `patience` times."""
-        return None if self.patience is None else math.ceil(self.patience / self.participation)
+        """Rounds that are compared with as many before: `patience`, or more where agents are asked seldom."""
+        return None if self.patience is None else math.ceil(self.patience * max(1.0, 0.5 / self.participation))
 
     @property
     def start_clusters(self) -> int:

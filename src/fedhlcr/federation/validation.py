@@ -29,9 +29,10 @@ class Validation:
         self._engine, self._index = engine, index
         self._X, self._y, self._profiles = X, y, profiles
         self._predictions: dict[int, FloatArray] = {}
+        self.newest = np.full(len(y), np.nan)  # what the last draw alone predicts
 
     def __call__(self, server: Server) -> float:
-        self._predictions[server.round] = self._predict(server)
+        self._predictions[server.round] = self.newest = self._predict(server)
         for number in [number for number in self._predictions if number <= server.round // 2]:
             del self._predictions[number]
         mean = np.mean(list(self._predictions.values()), axis=0)
