@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from benchmarks import blocked, collapsed, flexmix, imports, scaling
+from benchmarks import blocked, collapsed, federation, flexmix, imports, scaling
 from benchmarks.report import Options, Row, format_table, say
 from fedhlcr.threads import available_threads
 
@@ -13,6 +13,7 @@ BENCHMARKS = {
     "collapsed": collapsed.run,
     "blocked": blocked.run,
     "scaling": scaling.run,
+    "federation": federation.run,
     "imports": imports.run,
     "flexmix": flexmix.run,
 }

@@ -44,12 +44,12 @@ def test_an_agent_predicts_for_itself_as_the_estimator_does(small):
     server, engine = server_for(3, seed=3, rounds=60, patience=None), OneByOneEngine(agents)
     run_rounds(server, engine, 61)
     own = table.agent == table.agent[0]
-    moments = agents[0].predict(server.draws(), server.settings.layout, table.X[own], table.entity[own])
+    moments = agents[0].predict(server.draws(), table.X[own], table.entity[own])
     mean, std = model.predict(table.X[own], agent=table.agent[own], entity=table.entity[own], return_std=True)
     np.testing.assert_allclose(moments.mean, mean, atol=0.05)
     np.testing.assert_allclose(moments.std, std, atol=0.05)
     # an entity it does not know is predicted by what its others are
-    new = agents[0].predict(server.draws(), server.settings.layout, table.X[own], np.full(own.sum(), "new"))
+    new = agents[0].predict(server.draws(), table.X[own], np.full(own.sum(), "new"))
     expected = model.predict(table.X[own], agent=table.agent[own])
     np.testing.assert_allclose(new.mean, expected, atol=0.1)
 
@@ -59,7 +59,7 @@ def test_an_agent_without_a_run_cannot_predict(small):
     agent = agents_of(table)[0]
     model = FedHLCRRegressor(rounds=5).fit(table.X, table.y, agent=table.agent, entity=table.entity)
     with pytest.raises(RuntimeError, match="no round yet"):
-        agent.predict(model.posterior_.draws, model.posterior_.layout, table.X[:2])
+        agent.predict(model.posterior_.draws, table.X[:2])
 
 
 def test_any_number_of_events_will_do(rng):
@@ -80,13 +80,13 @@ def test_any_number_of_events_will_do(rng):
     assert record.n_refused == 0
     assert record.n_clusters == 2
     assert record.noise_scale == pytest.approx(0.1, rel=0.05)
-    draws, layout = server.draws(), server.settings.layout
+    draws = server.draws()
     X = np.array([[1.0, 0.0], [0.0, 1.0]])
     for agent in agents:
-        assert np.isfinite(agent.predict(draws, layout, X, ["0", "1"]).mean).all()
-    known = agents[2].predict(draws, layout, X, ["0", "1"])
+        assert np.isfinite(agent.predict(draws, X, ["0", "1"]).mean).all()
+    known = agents[2].predict(draws, X, ["0", "1"])
     np.testing.assert_allclose(known.mean, [1.0, 0.5], atol=0.05)
-    assert agents[0].predict(draws, layout, X).std.min() > known.std.max()
+    assert agents[0].predict(draws, X).std.min() > known.std.max()
 
 
 def test_an_agent_without_any_event_joins_no_cluster():

@@ -10,8 +10,8 @@ from federations import hierarchy_of, in_process, server_for
 from test_accuracy import SETS, held_out_mse, limit_mse, synthetic
 
 from fedhlcr import FedHLCRRegressor
+from fedhlcr.engines.validation import Validation
 from fedhlcr.federation.run import run_round
-from fedhlcr.federation.validation import Validation
 from fedhlcr.hierarchy import row_agents, row_entities
 from fedhlcr.posterior import Profiles
 
@@ -61,7 +61,7 @@ def test_many_agents_need_few_rounds(params, bound):
 
 
 def blend_errors(seed, learning_rate, participation, n_rounds, *, participation_scaling=True):
-    """Of the paper's algorithm with the true hyperparameters, over the limit: after each round, and averaged at the end."""
+    """Of the paper's algorithm, given the true hyperparameters, over the limit: after each round, and averaged."""
     train, test, truth, limit = problem("S", seed)
     index, engine = hierarchy_of(train).index, in_process(train)
     agents = index.find_agents(row_agents(test.agent, len(test)))
@@ -102,7 +102,7 @@ def roughness(errors):
 
 @pytest.mark.slow
 def test_the_papers_ten_rounds_hold_partly():
-    """All agents each round: with γ of .75 it gets where it will get in under 10 rounds, mostly but not always to the limit.
+    """All agents each round: with γ of .75 it gets where it will get in under 10 rounds, mostly to the limit.
 
     With small γ it takes longer, and some runs stay in a local optimum: all clusters start alike.
     """

@@ -240,6 +240,23 @@ def test_limits_can_be_given(split, caplog):
     assert "more events than `max_events`" in caplog.text
 
 
+def test_agents_come_and_go(split):
+    """Simulated: some come late, some leave for good and are forgotten."""
+    train, _, _ = split
+    server, engine = server_for(3, seed=1, patience=None), in_process(train)
+    late = engine.agents()[40:]
+    engine.send_away(late)
+    run_rounds(server, engine, 20)
+    assert len(server.registry) == 40
+    engine.bring_back(late)
+    leaver = engine.agents()[3]
+    engine.send_away([leaver])
+    server.forget(leaver)
+    run_rounds(server, engine, 20)
+    events = server.rule.ledger.total().grams[:, 0].sum()
+    assert events == pytest.approx(np.sum(train.agent.astype(str) != leaver))
+
+
 def test_late_replies_are_no_warning(split, caplog):
     train, _, _ = split
     with caplog.at_level(logging.WARNING), warnings.catch_warnings():

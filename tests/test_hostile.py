@@ -219,7 +219,7 @@ def test_a_third_of_garbage_costs_nothing(caplog):
         for agent in agents:
             rows = own & (test.agent == int(agent.name))
             if rows.any():
-                moments = agent.predict(server.draws(), server.settings.layout, test.X[rows], test.entity[rows])
+                moments = agent.predict(server.draws(), test.X[rows], test.entity[rows])
                 squares.extend((moments.mean - test.y[rows]) ** 2)
         errors[name] = np.mean(squares)
         assert server.rule.ledger.total().grams[:, 0].sum() == pytest.approx(honest.sum())

@@ -1,23 +1,31 @@
-"""`make demo`: the bundled flights, fitted and told.
+"""`make demo`: a federation of airlines, fitted and told.
 
-Airlines at an airport are the agents, their routes the entities, flights the events. Which routes fly
-alike, and how well does that predict flights not yet seen?
+Airlines at an airport are the agents, their routes the entities, flights the events. Which routes fly alike, and how
+well does that predict flights not yet seen, if no airline shows its flights to anyone?
 """
 
 from __future__ import annotations
 
 import sys
 import time
+from typing import Any
 
 import numpy as np
 
-from fedhlcr import HLCRRegressor, hold_out_events
+from fedhlcr import FedHLCRRegressor, HLCRRegressor, hold_out_events
 from fedhlcr.arrays import FloatArray
 from fedhlcr.baselines import GroupedRidge
 from fedhlcr.datasets import load_flights
 from fedhlcr.summary import text_table, typical_levels
 
-N_TOLD = 8
+PARTICIPATION, FAILURE_RATE = 0.3, 0.2
+TRAVELLED = {
+    "federated HLCR": "",
+    "centralised HLCR": "every flight",
+    "one ridge for all": "every flight",
+    "one ridge per airline": "nothing",
+}
+N_TOLD = 4
 MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
           "December")  # fmt: skip
 
@@ -26,35 +34,66 @@ def main() -> None:
     flights = load_flights()
     train_rows, test_rows = hold_out_events(flights.agent, flights.entity, random_state=0)
     train, test = flights[train_rows], flights[test_rows]
+    n_agents = len(set(flights.agent))
     print(
-        f"{len(flights):,} flights on {len(set(flights.entity))} routes of {len(set(flights.agent))} airlines at an "
-        f"airport.\nTarget: minutes in the air per 100 miles. A fifth of each route's flights is held out.\n",
+        f"{len(flights):,} flights on {len(set(flights.entity))} routes of {n_agents} airlines at an airport.\n"
+        "Target: minutes in the air per 100 miles. A fifth of each route's flights is held out.\n\n"
+        "A federation of the airlines: each keeps its flights. "
+        f"Every round a server asks {100 * PARTICIPATION:.0f} % of them;\nof these {100 * FAILURE_RATE:.0f} % fail: "
+        "they do not answer, or their answer is lost, or it comes too late.\n",
         flush=True,
     )
-    hlcr = HLCRRegressor(verbose=True)
-    models: dict[str, HLCRRegressor | GroupedRidge] = {
-        "one ridge for all": GroupedRidge("all"),
-        "one ridge per airline": GroupedRidge("agent"),
-        "one ridge per route": GroupedRidge("entity"),
-        "HLCR": hlcr,
+    federated = FedHLCRRegressor(participation=PARTICIPATION, failure_rate=FAILURE_RATE, verbose=True)
+    held_out = {"validation": (test.X, test.y, test.agent, test.entity)}
+    models: dict[str, tuple[Any, dict[str, Any]]] = {
+        "federated HLCR": (federated, held_out),
+        "centralised HLCR": (HLCRRegressor(), {}),
+        "one ridge for all": (GroupedRidge("all"), {}),
+        "one ridge per airline": (GroupedRidge("agent"), {}),
     }
     rows = []
-    for name, model in models.items():
+    for name, (model, more) in models.items():
         start = time.perf_counter()
-        model.fit(train.X, train.y, agent=train.agent, entity=train.entity)
+        model.fit(train.X, train.y, agent=train.agent, entity=train.entity, **more)
         r2 = model.score(test.X, test.y, agent=test.agent, entity=test.entity)
-        rows.append((name, f"{r2:.3f}", f"{time.perf_counter() - start:.1f}"))
-    sys.stderr.flush()
+        rows.append([name, f"{r2:.3f}", f"{time.perf_counter() - start:.1f}", TRAVELLED[name]])
+        if model is federated:
+            sys.stderr.flush()
+            rows[-1][-1] = _tell_rounds(federated, float(np.var(test.y)))
     print("\nShare of the held-out flights' variance explained:")
-    print(text_table(("model", "R²", "seconds"), tuple(rows)))
-    lower, upper = hlcr.predict_interval(test.X, agent=test.agent, entity=test.entity)
+    print(text_table(("model", "R²", "seconds", "what left the airlines"), tuple(tuple(row) for row in rows)))
+    lower, upper = federated.predict_interval(test.X, agent=test.agent, entity=test.entity)
     inside = np.mean((lower <= test.y) & (test.y <= upper))
-    print(f"\nHLCR found {hlcr.n_clusters_} clusters of routes.")
+    print(f"\nThe federation found {federated.n_clusters_} clusters of routes.")
     print(f"Of the held-out flights {100 * inside:.1f} % lie in its 90 % intervals.\n")
-    _tell_clusters(hlcr)
+    _tell_clusters(federated)
 
 
-def _tell_clusters(model: HLCRRegressor) -> None:
+def _tell_rounds(model: FedHLCRRegressor, variance: float) -> str:
+    """A line for some of the rounds, and what travelled in all of them."""
+    history = model.history_
+    last = len(history) - 1
+    shown = sorted({*range(1, min(last, 5)), *range(5, last, max(5, last // 8)), last})
+    rows = tuple(
+        (
+            str(record["round"]),
+            f"{record['n_accepted']} of {record['n_asked']}",
+            str(record["n_clusters"]),
+            f"{record['noise_scale']:.3f}",
+            str(record["labels_changed"]),
+            f"{(record['bytes_down'] + record['bytes_up']) / 1e3:,.0f}",
+            f"{1.0 - record['validation_mse'] / variance:.3f}",
+        )
+        for record in history[shown]
+    )
+    print("\n" + text_table(("round", "answered", "clusters", "noise", "labels changed", "kB", "held-out R²"), rows))
+    up, down = history["bytes_up"].sum() / 1e6, history["bytes_down"].sum() / 1e6
+    print(f"\nEnded after {model.n_rounds_} rounds: {model.stop_reason_}.")
+    print(f"Travelled: {up:.1f} MB of sums up, {down:.1f} MB of coefficients down; not one flight.")
+    return f"sums by cluster, {up:.1f} MB"
+
+
+def _tell_clusters(model: FedHLCRRegressor) -> None:
     """Sentences on the largest clusters, largest first."""
     n_routes = np.bincount(model.labels_, minlength=model.n_clusters_)
     levels = typical_levels(model)
@@ -71,7 +110,7 @@ def _tell_clusters(model: HLCRRegressor) -> None:
         )
     rest = model.n_clusters_ - len(largest)
     if rest > 0:
-        print(f"\n … and {rest} smaller ones. `HLCRRegressor.summary()` shows all.")
+        print(f"\n … and {rest} smaller ones. `FedHLCRRegressor.summary()` shows all.")
 
 
 def _effects(coef: FloatArray) -> str:

@@ -12,13 +12,13 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from fedhlcr import tables
 from fedhlcr.engines.in_process import InProcessEngine
+from fedhlcr.engines.validation import Validation
 from fedhlcr.exceptions import FitInterruptedWarning, warn_user
 from fedhlcr.federation.checks import ReplyLimits
 from fedhlcr.federation.run import Checkpoints, run_federation
 from fedhlcr.federation.server import Server
 from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.federation.shard import AgentShard
-from fedhlcr.federation.validation import Validation
 from fedhlcr.gram import GramLayout
 from fedhlcr.hierarchy import EntityIndex
 from fedhlcr.posterior import AgentMemory, Posterior
@@ -202,7 +202,7 @@ class FedHLCRRegressor(HierarchicalPredictor):
         checkpoints = None if self.checkpoint is None else Checkpoints(self.checkpoint, self.checkpoint_every)
         server = self._server(settings, engine, checkpoints, resume)
         evaluate = None if validation is None else self._validation(validation, engine, index)
-        with RoundProgress(settings.most_rounds, self.verbose) as progress:
+        with RoundProgress(settings.rounds, self.verbose) as progress:
             run_federation(server, engine, checkpoints=checkpoints, evaluate=evaluate, progress=progress)
         self._finish(server, engine, index)
         return self
@@ -252,7 +252,7 @@ class FedHLCRRegressor(HierarchicalPredictor):
         """The fitted attributes: the public draws, and every agent's labels under them."""
         draws, layout = server.draws(), server.settings.layout
         assert server.units is not None
-        engine.enter_run(server.run, server.units.standardization)
+        engine.enter_run(server.run, layout, server.units.standardization)
         entities = Entities(layout, index, engine.everyone.grams, self._threads())
         memory = AgentMemory.from_draws(entities, draws, Stream(self.seed_, PREDICTION_CHAIN))
         self.posterior_ = Posterior(layout, server.units.standardization, draws, memory)

@@ -12,7 +12,7 @@ from fedhlcr.samplers.state import ChainState
 class _Bar:
     """A bar on the error stream, or nothing if not enabled."""
 
-    def __init__(self, total: int, what: str, unit: str, enabled: bool) -> None:
+    def __init__(self, total: int | None, what: str, unit: str, enabled: bool) -> None:
         self._bar: Any = None
         if enabled:
             from tqdm.auto import tqdm
@@ -50,10 +50,10 @@ class SweepProgress(_Bar):
 
 
 class RoundProgress(_Bar):
-    """Callback of `run_federation`. The bar ends at the most rounds there may be."""
+    """Callback of `run_federation`; the number of rounds is None if the run ends by itself."""
 
-    def __init__(self, most_rounds: int, enabled: bool) -> None:
-        super().__init__(most_rounds, "rounds", "round", enabled)
+    def __init__(self, n_rounds: int | None, enabled: bool) -> None:
+        super().__init__(n_rounds, "federation", "round", enabled)
         self._bytes = 0
 
     def __call__(self, record: RoundRecord) -> None:

@@ -6,7 +6,7 @@ threads, and hands over a shard's contributions as they are made; late ones are 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 
 import numpy as np
@@ -16,7 +16,7 @@ from fedhlcr.arrays import IndexArray
 from fedhlcr.federation.messages import Contributions
 from fedhlcr.federation.server import Invitation, Reply
 from fedhlcr.federation.shard import SHARD_SIZE, AgentShard
-from fedhlcr.gram import Standardization
+from fedhlcr.gram import GramLayout, Standardization
 from fedhlcr.streams import Stream
 from fedhlcr.threads import stream_results
 
@@ -42,10 +42,20 @@ class InProcessEngine:
         self._position = {name: position for position, name in enumerate(agents.agents)}
         self._failure_rate, self._stream, self._n_threads = failure_rate, Stream(seed), n_threads
         self._late: list[bytes] = []
+        self._away: set[str] = set()
 
     def agents(self) -> list[str]:
         """Who can be reached."""
-        return self.everyone.agents
+        if not self._away:
+            return self.everyone.agents
+        return [name for name in self.everyone.agents if name not in self._away]
+
+    def send_away(self, agents: Iterable[str]) -> None:
+        """Let agents, by name, be out of reach: those that have not come yet, or have left."""
+        self._away |= set(agents)
+
+    def bring_back(self, agents: Iterable[str]) -> None:
+        self._away -= set(agents)
 
     def deliver(self, call: Invitation) -> Iterator[Reply]:
         """Replies as they come: first those that are late from the round before."""
@@ -80,10 +90,10 @@ class InProcessEngine:
         fails, kinds = rng.random(len(self.everyone)) < self._failure_rate, rng.integers(FINE, size=len(self.everyone))
         return np.where(fails, kinds, FINE)
 
-    def enter_run(self, run: int, units: Standardization) -> None:
+    def enter_run(self, run: int, layout: GramLayout, units: Standardization) -> None:
         """Let agents that were never asked know the units too, to predict for them."""
         for shard in self._shards:
-            shard.enter_run(run, units)
+            shard.enter_run(run, layout, units)
 
     def to_record(self) -> codec.Record:
         """What a checkpoint must hold of the agents; their matrices follow from their events."""

@@ -1,0 +1,32 @@
+"""The federation: messages, agents, the server and its rules. Engines, in `fedhlcr.engines`, only carry messages.
+
+server = Server(FederationSettings(GramLayout(n_features)))
+run_federation(server, engine)
+draws = server.draws()                        # public
+agent.predict(draws, X, entity)               # at the agent, with what only it knows
+"""
+
+from fedhlcr.federation.agent import Agent
+from fedhlcr.federation.checks import ReplyLimits
+from fedhlcr.federation.messages import Broadcast, Contribution, Contributions
+from fedhlcr.federation.run import Checkpoints, Engine, run_federation
+from fedhlcr.federation.server import Invitation, Server
+from fedhlcr.federation.settings import FederationSettings
+from fedhlcr.federation.shard import AgentShard
+from fedhlcr.gram import GramLayout
+
+__all__ = [
+    "Agent",
+    "AgentShard",
+    "Broadcast",
+    "Checkpoints",
+    "Contribution",
+    "Contributions",
+    "Engine",
+    "FederationSettings",
+    "GramLayout",
+    "Invitation",
+    "ReplyLimits",
+    "Server",
+    "run_federation",
+]

@@ -57,19 +57,19 @@ class Agent:
         return contributions[0]
 
     @single_threaded_blas
-    def predict(self, draws: Draws, layout: GramLayout, X: Any, entity: Any = None) -> Moments:
+    def predict(self, draws: Draws, X: Any, entity: Any = None) -> Moments:
         """Predictions for its own entities, from the public draws and its private matrices; nothing is sent."""
         matrix = tables.feature_matrix(X)
         known = np.zeros(len(matrix), dtype=np.int64)
         unknown = np.full(len(matrix), UNKNOWN, dtype=np.int64)
         ids = None if entity is None else row_entities(entity, len(matrix))
         pairs = unknown if ids is None else self._index.find_entities(known, ids)
-        return self.posterior(draws, layout).predict(matrix, Profiles.of(known, pairs))
+        return self.posterior(draws).predict(matrix, Profiles.of(known, pairs))
 
-    def posterior(self, draws: Draws, layout: GramLayout) -> Posterior:
-        """The public draws with its own matrices and labels."""
-        units = self._shard.units
-        if units is None:
+    def posterior(self, draws: Draws) -> Posterior:
+        """The public draws with its own matrices, and its entities' labels under each of the draws."""
+        layout, units = self._shard.layout, self._shard.units
+        if layout is None or units is None:
             raise RuntimeError("the agent has taken part in no round yet, so it does not know the units of the run.")
         entities = Entities(layout, self._index, self._shard.grams)
         return Posterior(layout, units, draws, AgentMemory.from_draws(entities, draws, Stream(0)))
@@ -87,8 +87,13 @@ class Agent:
             "accepted_round": int(shard.accepted_round[0]),
             "pending_round": int(shard.pending_round[0]),
         }
-        if shard.run is not None and shard.units is not None:
-            record |= {"run": shard.run, "unit_shift": shard.units.shift, "unit_scale": shard.units.scale}
+        if shard.run is not None and shard.layout is not None and shard.units is not None:
+            record |= {
+                "run": shard.run,
+                "fit_intercept": shard.layout.fit_intercept,
+                "unit_shift": shard.units.shift,
+                "unit_scale": shard.units.scale,
+            }
         storage.write_atomically(path, codec.encode(STATE_KIND, STATE_VERSION, record))
 
     @classmethod
@@ -113,6 +118,7 @@ class Agent:
         )
         if "run" in record:
             agent._shard.run = record["run"]
+            agent._shard.layout = GramLayout(agent._shard.n_features, record["fit_intercept"])
             agent._shard.units = Standardization(record["unit_shift"], record["unit_scale"])
         return agent
 

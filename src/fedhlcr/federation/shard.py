@@ -40,7 +40,7 @@ class AgentShard:
     accepted, pending : (entities,) labels by original cluster: those of the last acknowledged round, and those of
         the last answer, of which it is not known yet whether it arrived; −1 for none
     accepted_round, pending_round : (agents,)
-    run, units : of the federation the agents take part in, once they know it
+    run, layout, units : of the federation the agents take part in, once they know it
     """
 
     agents: list[str]
@@ -54,6 +54,7 @@ class AgentShard:
     accepted_round: IndexArray
     pending_round: IndexArray
     run: int | None = None
+    layout: GramLayout | None = None
     units: Standardization | None = None
 
     @classmethod
@@ -89,6 +90,7 @@ class AgentShard:
             *(self.accepted[entities], self.pending[entities]),
             *(self.accepted_round[agents], self.pending_round[agents]),
             run=self.run,
+            layout=self.layout,
             units=self.units,
         )
 
@@ -107,7 +109,7 @@ class AgentShard:
         assert broadcast.law is not None
         assert broadcast.standardization is not None
         assert broadcast.cluster_of is not None
-        self.enter_run(broadcast.run, broadcast.standardization)
+        self.enter_run(broadcast.run, broadcast.layout, broadcast.standardization)
         if isinstance(broadcast.law, BlendLaw):
             # the server keeps no account of its agents: they go on from where they are
             acknowledged = self.pending_round[agents]
@@ -149,11 +151,11 @@ class AgentShard:
                 "make them anew from their events to join it."
             )
 
-    def enter_run(self, run: int, units: Standardization) -> None:
+    def enter_run(self, run: int, layout: GramLayout, units: Standardization) -> None:
         """Bring the matrices to the units of the run, once."""
         if self.units is None:
             change_units(self.grams, self.agent_start, self.shifts - units.shift, 1.0 / units.scale)
-            self.run, self.units = run, units
+            self.run, self.layout, self.units = run, layout, units
 
     def _survey(self, broadcast: Broadcast, agents: IndexArray) -> Contributions:
         """One matrix of all events of each agent, around its own means; none of an agent without events."""

@@ -41,7 +41,7 @@ class Validation:
     def _predict(self, server: Server) -> FloatArray:
         assert server.units is not None
         units, layout = server.units.standardization, server.settings.layout
-        self._engine.enter_run(server.run, units)
+        self._engine.enter_run(server.run, layout, units)
         entities = Entities(layout, self._index, self._engine.everyone.grams)
         draw, stream = server.newest_draw, Stream(server.settings.seed, VALIDATION_CHAIN)
         labels, _ = draw_labels(entities, draw.globals, self._known_labels(server), server.round, stream)
