@@ -24,7 +24,7 @@ $(VENV)/.dev: $(VENV)/.created pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
 	@touch $@ $(VENV)/.core
 
-demo: $(VENV)/.core ## Fit the bundled flights data and show what was found
+demo: $(VENV)/.core ## Train the bundled flights as a federation of the airlines, and show what was found
 	@$(BIN)/python -m fedhlcr.demo
 
 test: $(VENV)/.dev ## Run the tests

@@ -38,7 +38,9 @@ def test_the_paper_map_names_what_exists():
     sources = {path.stem: path.read_text() for path in (ROOT / "src").rglob("*.py")}
     for file, test in re.findall(r"`(test_\w+\.py)::(\w+)`", text):
         assert f"def {test}(" in (ROOT / "tests" / file).read_text(), test
-    for name in re.findall(r"`((?:regression|reference|posterior|kernels|samplers|priors|streams)[\w.]*)`", text):
+    for name in re.findall(
+        r"`((?:regression|reference|posterior|kernels|samplers|priors|streams|federation)[\w.]*)`", text
+    ):
         for cut in range(name.count(".") + 1, 0, -1):
             try:
                 found = importlib.import_module("fedhlcr." + ".".join(name.split(".")[:cut]))
@@ -52,14 +54,14 @@ def test_the_paper_map_names_what_exists():
             break
         else:
             pytest.fail(f"no module for {name}")
-    for mark in ("Theorem 1", "Theorem 2", "Algorithm 1", "Algorithm 2", "eq. (prior)"):
+    for mark in ("Theorem 1", "Theorem 2", "Algorithm 1", "Algorithm 2", "Algorithm 3", "eq. (prior)"):
         assert any(re.search(rf"Paper: .*{re.escape(mark)}", source) for source in sources.values()), mark
 
 
 def test_docstring_examples():
     import doctest
 
-    for name in ("estimators", "splitting", "datasets.flights", "datasets.synthetic"):
+    for name in ("estimators", "federated", "splitting", "datasets.flights", "datasets.synthetic"):
         failures, tried = doctest.testmod(importlib.import_module(f"fedhlcr.{name}"))
         assert tried > 0
         assert failures == 0

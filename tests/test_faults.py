@@ -198,6 +198,18 @@ def test_forgetting_an_agent_leaves_the_sums_of_the_others():
         server.forget("nobody")
 
 
+def test_forgetting_in_the_survey():
+    agents = agents_of(TABLE)
+    server, engine = server_for(2), OneByOneEngine(agents)
+    call = server.open_round(engine.agents())
+    for reply in engine.deliver(call):
+        server.accept(reply)
+    server.forget(agents[0].name)
+    server.close_round()
+    rest = TABLE[TABLE.agent != int(agents[0].name)]
+    np.testing.assert_allclose(server.units.standardization.shift[:-1], rest.X.mean(axis=0))
+
+
 def test_forgetting_all_starts_anew():
     agents = agents_of(TABLE)[:2]
     server = server_for(2, max_clusters=4, patience=None)

@@ -1,7 +1,7 @@
 """Regression on hierarchical data: agent → entity → event.
 
 Hierarchical latent class regression (HLCR) gives every agent–entity pair one of K latent classes, each
-a linear regression. Start with `HLCRRegressor`.
+a linear regression. Start with `HLCRRegressor`, or with `FedHLCRRegressor` where events must stay with their agent.
 """
 
 from fedhlcr.estimators import HLCRRegressor

@@ -248,13 +248,16 @@ class Server:
     def forget(self, agent: object) -> None:
         """Withdraw an agent for good: subtract what it contributed, refuse what it may still send.
 
-        Draws made while it took part are dropped too; sampling goes on without it.
+        Draws made while it took part are dropped too; sampling goes on without it. If it answered the survey, its say
+        in the shift and scale of the columns stays.
         """
         name = canonical_text(agent)
         position = int(self.registry.find([name])[0])
         if position == STRANGER:
             raise KeyError(f"no agent of that name has taken part; {len(self.registry)} others have.")
-        if self.rule is not None:
+        if self.rule is None:
+            self._survey.forget(position)
+        else:
             self.rule.forget(position)
         self.registry.withdrawn[position] = True
         self.registry.accepted_round[position] = NEVER

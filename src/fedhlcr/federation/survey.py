@@ -63,15 +63,20 @@ class Survey:
         self._sums.append(contributions.sums)
         self._shifts.append(contributions.shifts)
 
+    def forget(self, agent: int) -> None:
+        """Leave out what an agent has reported."""
+        for number, agents in enumerate(self._agents):
+            others = np.flatnonzero(agents != agent)
+            self._agents[number] = agents[others]
+            self._sums[number], self._shifts[number] = self._sums[number].take(others), self._shifts[number][others]
+
     def fix(self, *, standardize: bool, max_mean_square: float) -> Units:
         """The units of all events reported, summed in the order of the agents."""
-        agents, sums = np.concatenate(self._agents), AgentSums.stack(self._sums)
+        agents, sums, shifts = np.concatenate(self._agents), AgentSums.stack(self._sums), np.concatenate(self._shifts)
         self._sums.clear()
         if (np.diff(agents) < 0).any():
             order = np.argsort(agents, kind="stable")
-            sums, shifts = sums.take(order), np.concatenate(self._shifts)[order]
-        else:
-            shifts = np.concatenate(self._shifts)
+            sums, shifts = sums.take(order), shifts[order]
         # those without events have no say
         grams, own_shifts = sums.grams, shifts[sums.row_owner]
         usual = self._usual(grams, own_shifts, max_mean_square)
