@@ -15,11 +15,10 @@ from fedhlcr import FedHLCRRegressor, FitInterruptedWarning, HLCRRegressor, hold
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.federation.checks import ReplyLimits
 from fedhlcr.federation.convergence import has_settled
-from fedhlcr.federation.rules import DeltaRule
 from fedhlcr.gram import GramLayout, Standardization, column_means, entity_grams
 from fedhlcr.priors import ModelSpec
 from fedhlcr.samplers import blocked
-from fedhlcr.samplers.merging import Merger, MergeSchedule
+from fedhlcr.samplers.merging import Merger, MergeSchedule, merge_state
 from fedhlcr.samplers.state import Entities
 from fedhlcr.streams import Stream
 
@@ -37,10 +36,7 @@ def split():
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_with_all_agents_it_is_the_centralised_chain(small, seed):
-    """Round t draws the numbers of sweep t − 1: the same labels, coefficients to the last digits of their sums.
-
-    So it is as long as nothing is merged: the federation looks for mergers in a round of its own.
-    """
+    """Round t draws the numbers of sweep t − 1: the same labels, coefficients to the last digits of their sums."""
     table, _ = small
     hierarchy, layout = hierarchy_of(table), GramLayout(3)
     shift = column_means(hierarchy)
@@ -48,19 +44,21 @@ def test_with_all_agents_it_is_the_centralised_chain(small, seed):
     units = Standardization.from_gram(layout, grams.sum(axis=0), shift, scale=True)
     entities = Entities(layout, hierarchy.index, units.rescale(layout, grams))
     spec, stream = ModelSpec(), Stream(seed)
-    server, engine = server_for(3, seed=seed, patience=None), in_process(table)
+    server, engine = server_for(3, seed=seed, max_clusters=20, patience=None), in_process(table)
     run_rounds(server, engine, 1)
-    server.rule = DeltaRule(layout, spec, 20, Merger(MergeSchedule(0), 20, over=True), stream)
-    state = blocked.initial_state(entities, spec, 20, stream)
-    for _ in range(60):
+    state, merger = blocked.initial_state(entities, spec, 20, stream), Merger(MergeSchedule.until(100), None)
+    for _ in range(80):
         run_rounds(server, engine, 1)
-        np.testing.assert_array_equal(engine.everyone.pending, state.labels)
+        np.testing.assert_array_equal(server.rule.cluster_of[engine.everyone.pending], state.labels)
         drawn, expected = server.newest_draw.globals, state.globals
         np.testing.assert_allclose(drawn.coef, expected.coef, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(drawn.log_weights, expected.log_weights, rtol=1e-9)
         for name in ("noise_scale", "global_concentration", "agent_concentration"):
             assert getattr(drawn.hyper, name) == pytest.approx(getattr(expected.hyper, name), rel=1e-9)
         state = blocked.step(entities, spec, state, stream)
+        target = merger.look(layout, state)
+        state = state if target is None else merge_state(layout, state, target)
+    assert state.globals.n_clusters == 3
 
 
 def test_it_predicts_as_the_centralised_fit_does(split):

@@ -12,8 +12,9 @@ from fedhlcr.priors import CoefPriorKind
 from fedhlcr.samplers.chain import START_FACTOR
 from fedhlcr.samplers.merging import Merger, MergeSchedule
 
-# Looks for mergers begin after this many rounds with all agents, and after so many visits of each agent otherwise.
-FIRST_LOOK, FIRST_LOOK_VISITS = 15, 10
+# Looks for mergers begin in this round with all agents, when a centralised chain begins them (round 1 is its
+# sweep 0), and after so many visits of each agent otherwise.
+FIRST_LOOK, FIRST_LOOK_VISITS = MergeSchedule.first + 1, 10
 # Visits of each agent after which a run without a limit ends, converged or not.
 MOST_VISITS = 200
 

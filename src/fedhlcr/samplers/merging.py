@@ -30,7 +30,7 @@ class MergeSchedule:
     patience: int = 15
 
     @classmethod
-    def until(cls, last: int, first: int = 15) -> MergeSchedule:
+    def until(cls, last: int, first: int = first) -> MergeSchedule:
         """Looks up to the round `last`, of which there is at least one."""
         return cls(last, first=min(first, last))
 
