@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
+from itertools import pairwise
 
 import numpy as np
 
@@ -42,6 +43,7 @@ class InProcessEngine:
         self._position = {name: position for position, name in enumerate(agents.agents)}
         self._failure_rate, self._stream, self._n_threads = failure_rate, Stream(seed), n_threads
         self._late: list[bytes] = []
+        self._n_deliveries = 0
         self._away: set[str] = set()
 
     def agents(self) -> list[str]:
@@ -64,31 +66,29 @@ class InProcessEngine:
         positions = np.array([self._position[name] for name in call.agents], dtype=np.int64)
         order = np.argsort(positions, kind="stable")
         asked, acknowledged = positions[order], call.acknowledged[order]
-        fate = self._fates(call.broadcast.round)[asked]
-        present = fate != ABSENT
-        asked, acknowledged, fate = asked[present], acknowledged[present], fate[present]
-        shard_of = asked // SHARD_SIZE
-        busy = np.unique(shard_of)
+        fates = self._draw_fates()[asked]
+        present = fates != ABSENT
+        asked, acknowledged, fates = asked[present], acknowledged[present], fates[present]
+        shards, starts = np.unique(asked // SHARD_SIZE, return_index=True)
+        parts = [slice(*ends) for ends in pairwise([*starts.tolist(), len(asked)])]
 
         def answer(number: int) -> Contributions:
-            own = shard_of == busy[number]
-            agents = asked[own] - busy[number] * SHARD_SIZE
-            return self._shards[busy[number]].answer(call.broadcast, agents, acknowledged[own])
+            agents = asked[parts[number]] - shards[number] * SHARD_SIZE
+            return self._shards[shards[number]].answer(call.broadcast, agents, acknowledged[parts[number]])
 
-        for shard, contributions in zip(busy, stream_results(answer, len(busy), self._n_threads), strict=True):
-            own_fate = fate[shard_of == shard]
-            self._late += [contributions[i].to_bytes() for i in np.flatnonzero(own_fate == LATE).tolist()]
-            arrived = np.flatnonzero(own_fate == FINE)
+        for part, contributions in zip(parts, stream_results(answer, len(parts), self._n_threads), strict=True):
+            self._late += [contributions[i].to_bytes() for i in np.flatnonzero(fates[part] == LATE).tolist()]
+            arrived = np.flatnonzero(fates[part] == FINE)
             if len(arrived) == len(contributions):
                 yield contributions
             elif len(arrived):
                 yield contributions.take(arrived)
 
-    def _fates(self, round_number: int) -> IndexArray:
-        """What happens to each agent in this round, if it is asked."""
-        rng = self._stream.generator(round_number, "faults")
-        fails, kinds = rng.random(len(self.everyone)) < self._failure_rate, rng.integers(FINE, size=len(self.everyone))
-        return np.where(fails, kinds, FINE)
+    def _draw_fates(self) -> IndexArray:
+        """What happens to each agent now, if it is asked."""
+        rng, n_agents = self._stream.generator(self._n_deliveries, "faults"), len(self.everyone)
+        self._n_deliveries += 1
+        return np.where(rng.random(n_agents) < self._failure_rate, rng.integers(FINE, size=n_agents), FINE)
 
     def enter_run(self, run: int, layout: GramLayout, units: Standardization) -> None:
         """Let agents that were never asked know the units too, to predict for them."""
@@ -107,6 +107,7 @@ class InProcessEngine:
             "pending_round": everyone.pending_round,
             "late": np.frombuffer(b"".join(self._late), dtype=np.uint8),
             "late_sizes": sizes,
+            "n_deliveries": self._n_deliveries,
         }
 
     def restore(self, record: codec.Record) -> None:
@@ -115,6 +116,7 @@ class InProcessEngine:
             raise ValueError("the checkpoint was made with other data; resume with the table it was started with.")
         for name in ("accepted", "pending", "accepted_round", "pending_round"):
             getattr(self.everyone, name)[:] = record[name]
+        self._n_deliveries = record["n_deliveries"]
         ends = np.cumsum(record["late_sizes"])
         late = record["late"].tobytes()
         self._late = [late[end - size : end] for end, size in zip(ends, record["late_sizes"], strict=True)]

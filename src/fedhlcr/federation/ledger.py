@@ -55,7 +55,8 @@ class Ledger:
             own = order[pages == page]
             part = sums if len(own) == len(sums) and np.array_equal(own, np.arange(len(own))) else sums.take(own)
             self._pages[page] = self._pages[page].replace(agents[own] - page * SHARD_SIZE, part)
-            self._totals[page] = None
+            # a page that came whole is summed at once, while agents of the next still work
+            self._totals[page] = part.total(self._n_clusters) if len(part) == len(self._pages[page]) else None
 
     def remove(self, agent: int) -> None:
         """Withdraw all an agent has contributed."""

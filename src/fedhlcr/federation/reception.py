@@ -74,14 +74,15 @@ class Reception:
         positions = self._registry.find(contributions.agents)
         for reasons_of in (self._find_misplaced, self._find_faults):
             reasons = reasons_of(contributions, positions)
+            if not any(reasons):
+                continue
             for name, reason in zip(contributions.agents, reasons, strict=True):
                 if reason is not None:
                     self._refuse(name, reason)
             left = np.flatnonzero([reason is None for reason in reasons])
             if not len(left):
                 return None, NOBODY
-            if len(left) < len(contributions):
-                contributions, positions = contributions.take(left), positions[left]
+            contributions, positions = contributions.take(left), positions[left]
         self._awaited[positions] = False
         self._believed.append(positions)
         self.labels_changed += contributions.sums.scalars[:, LABELS_CHANGED].sum()
