@@ -13,7 +13,7 @@ from benchmarks.report import Options, Row, at_most, informational, say, void
 from benchmarks.timing import Call, Side, alternate
 from fedhlcr.priors import ModelSpec
 from fedhlcr.samplers import blocked
-from fedhlcr.samplers.state import ChainState, Entities
+from fedhlcr.samplers.state import ChainState, Entities, score_rows
 from fedhlcr.streams import Stream
 
 BOUND = 3
@@ -28,7 +28,8 @@ def run(options: Options) -> list[Row]:
     state = blocked.state_from_labels(entities, ModelSpec(), split.truth.labels, N_CLUSTERS, stream)
     for _ in range(SETTLING_SWEEPS):
         state = blocked.step(entities, ModelSpec(), state, stream)
-    score_matrix = np.ascontiguousarray(state.globals.score_rows(entities.layout).T)
+    drawn = state.globals
+    score_matrix = np.ascontiguousarray(score_rows(entities.layout, drawn.coef, drawn.noise_scale).T)
     shapes = " times ".join(f"({rows}, {columns})" for rows, columns in (entities.grams.shape, score_matrix.shape))
     say("blocked", f"the product is {shapes}")
 

@@ -15,8 +15,8 @@ from fedhlcr.samplers import blocked, collapsed
 
 MUTATIONS = {
     "own label not removed": (
-        "            if own >= 0:\n                counts[own] -= 1.0\n",
-        "            if own >= 0:\n                counts[own] -= 0.0\n",
+        "            own = old_labels[e]\n            if own >= 0:\n                counts[own] -= 1.0\n",
+        "            own = old_labels[e]\n            if own >= 0:\n                counts[own] -= 0.0\n",
     ),
     "counts of the wrong agent": (
         "        count_labels(old_labels, first, last, counts)\n        seen[:] = 0.0\n",

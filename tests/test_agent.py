@@ -13,6 +13,7 @@ import pytest
 from federations import OneByOneEngine, agents_of, assert_same_server, in_process, run_rounds, server_for
 
 from fedhlcr import FedHLCRRegressor
+from fedhlcr.datasets import make_hlcr
 from fedhlcr.federation.agent import Agent
 from fedhlcr.federation.run import run_round
 
@@ -35,31 +36,49 @@ def test_agents_alone_equal_agents_in_shards(small, participation):
         assert_same_server(servers[0], other)
 
 
-def test_an_agent_predicts_for_itself_as_the_estimator_does(small):
-    """From the public draws and its own matrices; only its labels in the draws are drawn anew."""
+def test_so_do_more_agents_than_fit_a_shard():
+    table, _ = make_hlcr(1100, 2, 2, 1, 2, 0.5, random_state=3)
+    servers = []
+    for engine in (in_process(table, n_threads=2), OneByOneEngine(agents_of(table), shuffle=1)):
+        server = server_for(1, seed=2, participation=0.7, max_clusters=4, rounds=6, patience=None)
+        run_rounds(server, engine, 7)
+        assert len(server.rule.ledger.pages) == 3
+        servers.append(server)
+    assert_same_server(*servers)
+
+
+@pytest.mark.parametrize("take_part", [True, False])
+def test_an_agent_predicts_for_itself_as_the_estimator_does(small, take_part):
+    """From what is public and its own matrices, whether it took part or not."""
     table, _ = small
-    model = FedHLCRRegressor(rounds=60, patience=None, random_state=3)
+    model = FedHLCRRegressor(rounds=40, patience=None, random_state=3)
     model.fit(table.X, table.y, agent=table.agent, entity=table.entity)
     agents = agents_of(table)
-    server, engine = server_for(3, seed=3, rounds=60, patience=None), OneByOneEngine(agents)
-    run_rounds(server, engine, 61)
+    if take_part:
+        server = server_for(3, seed=3, rounds=40, patience=None)
+        run_rounds(server, OneByOneEngine(agents), 41)
+    else:
+        server = model.server_
     own = table.agent == table.agent[0]
-    moments = agents[0].predict(server.draws(), table.X[own], table.entity[own])
-    mean, std = model.predict(table.X[own], agent=table.agent[own], entity=table.entity[own], return_std=True)
-    np.testing.assert_allclose(moments.mean, mean, atol=0.05)
-    np.testing.assert_allclose(moments.std, std, atol=0.05)
-    # an entity it does not know is predicted by what its others are
-    new = agents[0].predict(server.draws(), table.X[own], np.full(own.sum(), "new"))
-    expected = model.predict(table.X[own], agent=table.agent[own])
-    np.testing.assert_allclose(new.mean, expected, atol=0.1)
+    for entity, ids in [
+        (table.entity[own], {"entity": table.entity[own]}),
+        (np.full(own.sum(), "new"), {}),
+        (None, {}),
+    ]:
+        moments = agents[0].predict(server.model(), table.X[own], entity)
+        mean, std = model.predict(table.X[own], agent=table.agent[own], return_std=True, **ids)
+        np.testing.assert_array_equal(moments.mean, mean)
+        np.testing.assert_array_equal(moments.std, std)
 
 
-def test_an_agent_without_a_run_cannot_predict(small):
-    table, _ = small
-    agent = agents_of(table)[0]
-    model = FedHLCRRegressor(rounds=5).fit(table.X, table.y, agent=table.agent, entity=table.entity)
-    with pytest.raises(RuntimeError, match="no round yet"):
-        agent.predict(model.posterior_.draws, table.X[:2])
+def test_an_id_may_be_anything_but_missing():
+    for name in (("NY", "UA"), 7, 7.5, "x", np.datetime64("2024-01-02")):
+        agent = Agent(name, np.eye(3), [1.0, 2.0, 3.0], ["a", "b", "c"])
+        assert len(agent.accepted_labels) == 3
+    for name in (None, float("nan")):
+        for n_events in (0, 2):
+            with pytest.raises(ValueError, match="`agent` is missing"):
+                Agent(name, np.eye(2)[:n_events], [1.0, 2.0][:n_events])
 
 
 def test_any_number_of_events_will_do(rng):
@@ -80,13 +99,13 @@ def test_any_number_of_events_will_do(rng):
     assert record.n_refused == 0
     assert record.n_clusters == 2
     assert record.noise_scale == pytest.approx(0.1, rel=0.05)
-    draws = server.draws()
+    model = server.model()
     X = np.array([[1.0, 0.0], [0.0, 1.0]])
     for agent in agents:
-        assert np.isfinite(agent.predict(draws, X, ["0", "1"]).mean).all()
-    known = agents[2].predict(draws, X, ["0", "1"])
+        assert np.isfinite(agent.predict(model, X, ["0", "1"]).mean).all()
+    known = agents[2].predict(model, X, ["0", "1"])
     np.testing.assert_allclose(known.mean, [1.0, 0.5], atol=0.05)
-    assert agents[0].predict(draws, X).std.min() > known.std.max()
+    assert agents[0].predict(model, X).std.min() > known.std.max()
 
 
 def test_an_agent_without_any_event_joins_no_cluster():
@@ -110,6 +129,21 @@ def test_columns_must_agree():
     call = server_for(3).open_round(["a"])
     with pytest.raises(ValueError, match="3 features, but the agents here have 2"):
         agent.round(call.broadcast)
+
+
+def test_a_broadcast_that_comes_late_is_not_answered(small):
+    """It would overwrite labels the server has accepted since."""
+    table, _ = small
+    agents = agents_of(table)
+    server, engine = server_for(3, max_clusters=6), OneByOneEngine(agents)
+    run_rounds(server, engine, 3)
+    old = server.open_round(engine.agents()).broadcast.told(server.round)
+    server.close_round()
+    run_rounds(server, engine, 2)
+    held = agents[0]._shard.pending.copy()
+    with pytest.raises(ValueError, match="older than one that was answered already"):
+        agents[0].round(old)
+    np.testing.assert_array_equal(agents[0]._shard.pending, held)
 
 
 def test_an_agent_of_one_run_refuses_another(small):

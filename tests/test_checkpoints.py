@@ -16,6 +16,7 @@ from federations import FIXED, assert_same_server, in_process, server_for
 from fedhlcr import FedHLCRRegressor, codec, storage
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.federation.run import Checkpoints, run_federation, run_round
+from fedhlcr.progress import RoundProgress
 
 RULES = {
     "delta": {"max_clusters": 12},
@@ -78,6 +79,12 @@ def test_what_does_not_fit_is_told(small, tmp_path):
         checkpoints.resume(server_for(3, seed=2).settings, in_process(table))
     with pytest.raises(ValueError, match="other data"):
         checkpoints.resume(server.settings, in_process(table[table.agent != 0]))
+    with pytest.raises(ValueError, match="another failure rate"):
+        checkpoints.resume(server.settings, in_process(table, failure_rate=0.5))
+    with pytest.raises(ValueError, match="a folder; pass the path of a file"):
+        Checkpoints(tmp_path)
+    with pytest.raises(ValueError, match="does not exist; make the folder first"):
+        Checkpoints(tmp_path / "nowhere" / "run")
     (tmp_path / "run").write_bytes(codec.encode("agent", 1, {}))
     with pytest.raises(storage.StorageError, match="of kind 'agent'"):
         checkpoints.resume(server.settings, in_process(table))
@@ -90,6 +97,7 @@ def test_the_withdrawn_can_be_left_out_of_the_files_too(small, tmp_path):
     for _ in range(5):
         run_round(server, engine)
         checkpoints.save(server, engine)
+    (tmp_path / "run.damaged").write_bytes(b"what a crash left")
     server.forget(table.agent[0])
     checkpoints.save(server, engine, keep_previous=False)
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
@@ -149,9 +157,10 @@ def test_a_fit_killed_at_any_moment_ends_as_if_it_never_was(tmp_path):
     assert whole == killed
 
 
-def test_the_estimator_resumes(small, tmp_path):
+def test_the_estimator_resumes(small, tmp_path, monkeypatch):
     table, _ = small
     fit = {"X": table.X, "y": table.y, "agent": table.agent, "entity": table.entity}
+    fit["validation"] = tuple(column[:50] for column in fit.values())
     params = {"rounds": 30, "patience": None, "participation": 0.5, "failure_rate": 0.3}
     whole = FedHLCRRegressor(**params).fit(**fit)
     path = tmp_path / "run"
@@ -159,19 +168,21 @@ def test_the_estimator_resumes(small, tmp_path):
     class TiredError(Exception):
         pass
 
-    def stop_at(server):
-        if server.round == 13:
+    def stop_at(record):
+        if record.round == 13:
             raise TiredError
-        return 0.0
 
     saved = FedHLCRRegressor(**params, checkpoint=path, checkpoint_every=5)
-    saved._validation = lambda *_: stop_at
-    with pytest.raises(TiredError):
-        saved.fit(**fit, validation=())
+    with monkeypatch.context() as patch:
+        patch.setattr(RoundProgress, "__call__", lambda self, record: stop_at(record))
+        with pytest.raises(TiredError):
+            saved.fit(**fit)
     resumed = FedHLCRRegressor(**params, checkpoint=path, checkpoint_every=5).fit(**fit, resume=True)
     np.testing.assert_array_equal(whole.posterior_.draws.coef, resumed.posterior_.draws.coef)
     np.testing.assert_array_equal(whole.history_["log_joint"], resumed.history_["log_joint"])
     np.testing.assert_array_equal(whole.history_["n_refused"], resumed.history_["n_refused"])
+    np.testing.assert_array_equal(whole.history_["validation_mse"], resumed.history_["validation_mse"])
+    assert np.isfinite(whole.history_["validation_mse"][1:]).all()
     X_new = make_hlcr(3, 2, 3, 3, random_state=1)[0].X
     np.testing.assert_array_equal(whole.predict(X_new), resumed.predict(X_new))
     with pytest.raises(ValueError, match="pass its path as `checkpoint`"):
@@ -179,3 +190,29 @@ def test_the_estimator_resumes(small, tmp_path):
     # a run that has ended stays as it is
     again = FedHLCRRegressor(**params, checkpoint=path, checkpoint_every=5).fit(**fit, resume=True)
     np.testing.assert_array_equal(whole.posterior_.draws.coef, again.posterior_.draws.coef)
+
+
+def test_an_old_checkpoint_stays_until_there_is_a_new_one(small, tmp_path):
+    table, _ = small
+    path = tmp_path / "run"
+    fit = {"X": table.X, "y": table.y, "agent": table.agent, "entity": table.entity}
+    FedHLCRRegressor(rounds=3, checkpoint=path).fit(**fit)
+    old = path.read_bytes()
+    with pytest.raises(ValueError, match="`validation` must be a tuple"):
+        FedHLCRRegressor(rounds=3, checkpoint=path).fit(**fit, validation=7)
+    assert path.read_bytes() == old
+
+
+def test_the_draws_held_are_bounded(small):
+    """However long a run is, and spread over its later half."""
+    table, _ = small
+    server, engine = server_for(3, max_clusters=4, rounds=2000, patience=None, n_draws=20), in_process(table)
+    sizes = []
+    while server.round < 700:
+        run_round(server, engine)
+        sizes.append(len(server.kept_draws))
+    assert max(sizes) <= 20
+    assert min(sizes[-300:]) >= 8
+    rounds = [draw.round for draw in server.kept_draws]
+    assert min(rounds) < 450
+    assert max(rounds) > 650

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import pickle
@@ -83,7 +84,30 @@ def test_a_record_with_a_false_table_of_contents_is_refused():
     for claimed in (2, 4, 2**60):
         forged = body.replace((3).to_bytes(8, "little"), claimed.to_bytes(8, "little"))
         with pytest.raises(codec.CodecError):
-            codec.decode(forged + codec._checksum(forged), "thing", 1)
+            codec.decode(signed(forged), "thing", 1)
+
+
+def signed(body):
+    return body + codec._checksum(body)
+
+
+@settings(max_examples=300)
+@given(RECORDS, st.data())
+def test_malice_under_a_right_checksum_is_one_kind_of_error(record, data):
+    body = bytearray(codec.encode("thing", 1, record)[: -codec.CHECKSUM_BYTES])
+    for _ in range(data.draw(st.integers(1, 3))):
+        body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(codec.CodecError):
+        codec.decode(signed(bytes(body)), "thing", 1)
+
+
+@pytest.mark.parametrize("texts", [b"3", b"null", b"1" * 5000, b"[" * 200_000, b"[1]", b"{}", b"["])
+def test_a_list_of_texts_that_is_none(texts):
+    body = codec.encode("thing", 1, {"x": ["a"]})[: -codec.CHECKSUM_BYTES]
+    size = len(b'["a"]')
+    forged = body[: -8 - size] + len(texts).to_bytes(8, "little") + texts
+    with pytest.raises(codec.CodecError):
+        codec.decode(signed(forged), "thing", 1)
 
 
 def test_objects_are_refused_and_nothing_is_pickled():

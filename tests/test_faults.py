@@ -210,14 +210,64 @@ def test_forgetting_in_the_survey():
     np.testing.assert_allclose(server.units.standardization.shift[:-1], rest.X.mean(axis=0))
 
 
-def test_forgetting_all_starts_anew():
+@pytest.mark.parametrize("n_rounds", [4, 40])
+def test_forgetting_all_starts_anew(n_rounds):
+    """Before and after clusters were merged."""
     agents = agents_of(TABLE)[:2]
     server = server_for(2, max_clusters=4, patience=None)
-    run_rounds(server, OneByOneEngine(agents[:1]), 4)
+    run_rounds(server, OneByOneEngine(agents[:1]), n_rounds)
     server.forget(agents[0].name)
     run_rounds(server, OneByOneEngine(agents[1:]), 4)
     own = int((TABLE.agent == int(agents[1].name)).sum())
     assert server.rule.ledger.total().grams[:, 0].sum() == pytest.approx(own)
+
+
+def test_a_run_that_has_ended_goes_on_when_an_agent_withdraws():
+    agents = agents_of(TABLE)
+    server, engine = server_for(2, max_clusters=6, rounds=20), OneByOneEngine(agents)
+    run_rounds(server, engine, 21)
+    assert server.finished
+    server.forget(agents[0].name)
+    assert not server.finished
+    with pytest.raises(RuntimeError, match="one has withdrawn, and the draws with it"):
+        server.model()
+    while not server.finished:
+        run_round(server, engine)
+    assert server.round >= 30
+    assert len(server.model().draws) >= 10
+
+
+def test_who_withdraws_in_an_open_round_took_no_part():
+    agents = agents_of(TABLE)
+    server, engine = server_for(2, max_clusters=6), OneByOneEngine(agents)
+    run_rounds(server, engine, 3)
+    call = server.open_round(engine.agents())
+    for reply in engine.deliver(call):
+        server.accept(reply)
+    server.forget(agents[0].name)
+    assert server.close_round().n_accepted == len(agents) - 1
+
+
+def test_a_stopped_round_counts_with_what_has_come():
+    agents = agents_of(TABLE)
+    everyone = {agent.name: agent for agent in agents}
+    server, engine = server_for(2, max_clusters=6), OneByOneEngine(agents)
+    run_rounds(server, engine, 3)
+    replies = engine.deliver(server.open_round(engine.agents()))
+    server.accept(next(replies))
+    server.stop("enough")
+    check_books(server, everyone)
+    assert server.history.records[-1].n_accepted == 1
+    assert server.to_bytes() == Server.from_bytes(server.settings, server.to_bytes()).to_bytes()
+
+
+def test_nobody_within_reach_is_an_empty_round():
+    agents = agents_of(TABLE)
+    server, engine = server_for(2, max_clusters=6), OneByOneEngine(agents)
+    run_rounds(server, engine, 3)
+    assert server.open_round([]).agents == []
+    assert server.close_round().n_asked == 0
+    run_rounds(server, engine, 3)
 
 
 def test_latecomers_are_taken_in():
@@ -246,13 +296,14 @@ def test_a_server_that_went_back_finds_agents_that_go_on(caplog):
 
 def test_wrong_calls_are_told():
     server = server_for(2)
-    with pytest.raises(RuntimeError, match="no round is open"):
-        server.accept(b"")
+    assert server.accept(b"") == 0, "what comes between rounds is late"
     with pytest.raises(RuntimeError, match="no round is open"):
         server.close_round()
-    with pytest.raises(ValueError, match="names no agent"):
-        server.open_round([])
+    assert server.open_round([]).agents == [], "nobody is within reach"
+    server.close_round()
     server.open_round(["a"])
+    with pytest.raises(RuntimeError, match="round 0 is open; close it first"):
+        server.open_round(["a"])
     with pytest.raises(RuntimeError, match="a round is open"):
         server.to_bytes()
     with pytest.raises(TypeError, match="expected bytes, Contribution or Contributions"):

@@ -10,10 +10,10 @@ from federations import hierarchy_of, in_process, server_for
 from test_accuracy import SETS, held_out_mse, limit_mse, synthetic
 
 from fedhlcr import FedHLCRRegressor
-from fedhlcr.engines.validation import Validation
 from fedhlcr.federation.run import run_round
 from fedhlcr.hierarchy import row_agents, row_entities
 from fedhlcr.posterior import Profiles
+from fedhlcr.validation import Validation
 
 
 @cache
@@ -88,7 +88,7 @@ def blend_errors(seed, learning_rate, participation, n_rounds, *, participation_
         run_round(server, engine)
         if server.has_draws:
             averaged = validation(server) / limit
-            each.append(np.mean((validation.newest - test.y) ** 2) / limit)
+            each.append(np.mean((validation.predict(server, server.kept_draws[-1]) - test.y) ** 2) / limit)
     return np.array(each), averaged
 
 

@@ -79,8 +79,11 @@ SPOILERS = {
     "wrong dtype of `table_counts`": lambda c: replace(c, table_counts=c.table_counts.astype(np.float64)),
     "wrong dtype of `scalars`": lambda c: replace(c, scalars=True),
     "the agent's name is no text": lambda c: replace(c, agent=7),
-    "run or round is no whole number": lambda c: replace(c, round=float(c.round)),
+    "the agent's name is no text ": lambda c: replace(c, agent=np.array([3.14, 2.72])),
+    "run, session or round is no whole number": lambda c: replace(c, round=float(c.round)),
     "to another round than the open one": lambda c: replace(c, round=c.round - 1),
+    "run, session or round is no whole number ": lambda c: replace(c, run=np.array([1, 2])),
+    "to another round than the open one ": lambda c: replace(c, session=c.session - 1),
     "of another run": lambda c: replace(c, run=c.run + 1),
     "of an agent that is not known": lambda c: replace(c, agent="stranger"),
     "NaN or infinity in `grams`": changed("grams", put((0, 3), np.nan)),
@@ -179,7 +182,6 @@ class LyingEngine(OneByOneEngine):
     def __init__(self, agents, liars, seed=0):
         super().__init__(agents)
         self.liars, self.rng = liars, np.random.default_rng(seed)
-        self.spoilers = list(SPOILERS.values())
 
     def deliver(self, call):
         for name, acknowledged in zip(call.agents, call.acknowledged, strict=True):
@@ -219,20 +221,60 @@ def test_a_third_of_garbage_costs_nothing(caplog):
         for agent in agents:
             rows = own & (test.agent == int(agent.name))
             if rows.any():
-                moments = agent.predict(server.draws(), test.X[rows], test.entity[rows])
+                moments = agent.predict(server.model(), test.X[rows], test.entity[rows])
                 squares.extend((moments.mean - test.y[rows]) ** 2)
         errors[name] = np.mean(squares)
         assert server.rule.ledger.total().grams[:, 0].sum() == pytest.approx(honest.sum())
     assert errors["with liars"] == pytest.approx(errors["without"], rel=0.02)
 
 
+@pytest.mark.parametrize(("n_liars", "offset"), [(1, 1e3), (15, 1e2), (15, 20.0)])
+def test_lies_in_the_survey_do_not_spoil_the_units(n_liars, offset):
+    """Sound matrices, of a hundred thousand times the events, around means far off; then the liars are silent."""
+    table, _ = make_hlcr(45, 5, 6, 3, 3, 0.4, random_state=5)
+    train, test = hold_out_events(table.agent, table.entity, random_state=1)
+    train, test = table[train], table[test]
+    errors = []
+    for lie in (True, False):
+        agents = agents_of(train)
+        server, engine = server_for(3, seed=2, rounds=60, patience=None), OneByOneEngine(agents)
+        call = server.open_round(engine.agents())
+        for position, agent in enumerate(agents):
+            reply = agent.round(call.broadcast)
+            if lie and position < n_liars:
+                # within the limits: the largest of them have a few thousand events
+                reply = replace(reply, grams=reply.grams * 1e5, shift=reply.shift + offset)
+            assert server.accept(reply) == 1
+        server.close_round()
+        engine = OneByOneEngine(agents[n_liars:])
+        run_rounds(server, engine, 60)
+        squares = []
+        for agent in agents[n_liars:]:
+            rows = test.agent == int(agent.name)
+            moments = agent.predict(server.model(), test.X[rows], test.entity[rows])
+            squares.extend((moments.mean - test.y[rows]) ** 2)
+        errors.append(np.mean(squares))
+    assert errors[0] < 1.1 * errors[1]
+
+
+def test_units_of_agents_that_are_each_odd_in_another_column():
+    rng = np.random.default_rng(0)
+    agent = np.repeat(np.arange(6), 30)
+    X = rng.normal(size=(180, 6)) * np.where(np.eye(6)[agent] > 0, 1e3, 1.0)
+    y = rng.normal(size=180)
+    model = FedHLCRRegressor(rounds=10).fit(X, y, agent=agent, entity=agent)
+    assert np.isfinite(model.predict(X)).all()
+    assert model.history_["n_refused"].sum() == 0
+
+
 def test_weighted_events_may_weigh_less_than_one(small, caplog):
     table, _ = small
     weight = np.full(len(table), 0.1)
-    model = FedHLCRRegressor(rounds=5).fit(
-        table.X, table.y, agent=table.agent, entity=table.entity, sample_weight=weight
-    )
-    assert model.history_["n_refused"].sum() == 0
+    for limits in (None, ReplyLimits(max_events=1e5)):
+        model = FedHLCRRegressor(rounds=5, limits=limits).fit(
+            table.X, table.y, agent=table.agent, entity=table.entity, sample_weight=weight
+        )
+        assert model.history_["n_refused"].sum() == 0
     assert not caplog.records
 
 

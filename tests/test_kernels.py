@@ -22,7 +22,7 @@ from fedhlcr.priors import ModelSpec, constant_coef_prior
 from fedhlcr.reference import LiteralHLCR, blend_agents, relabel_agents
 from fedhlcr.samplers import blocked, collapsed
 from fedhlcr.samplers.merging import merge_map, merge_state
-from fedhlcr.samplers.state import Globals
+from fedhlcr.samplers.state import Globals, label_law, score_rows
 from fedhlcr.streams import Stream
 
 # Counter, key → output, from the Random123 distribution's known-answer file.
@@ -69,9 +69,7 @@ def test_relabel_equals_its_readable_twin(n_clusters, entities_per_agent):
     entities, given, labels = blocked_problem(n_clusters, 3, entities_per_agent)
     stream = Stream(4, 1)
     labels[:2] = -1
-    expected_labels, expected = relabel_agents(
-        entities.arrays(stream), blocked.label_law(entities.layout, given, 6), labels
-    )
+    expected_labels, expected = relabel_agents(entities.arrays(stream), label_law(entities.layout, given, 6), labels)
     old = np.zeros((n_clusters, entities.layout.packed_size))
     np.add.at(old, labels[labels >= 0], entities.grams[labels >= 0])
     new_labels, sums = blocked.relabel(entities, given, labels, 6, stream, old)
@@ -94,7 +92,7 @@ def test_relabel_equals_its_twin_all_along_a_chain_that_merges(seed):
     state = blocked.initial_state(entities, spec, 40, stream)
     for _ in range(45):
         before, state = state, blocked.step(entities, spec, state, stream)
-        law = blocked.label_law(entities.layout, state.globals, state.round)
+        law = label_law(entities.layout, state.globals, state.round)
         labels, sums = relabel_agents(entities.arrays(stream), law, before.labels)
         np.testing.assert_array_equal(state.labels, labels)
         np.testing.assert_allclose(state.sums.grams, sums.grams, atol=1e-6)
@@ -142,7 +140,7 @@ def test_sums_of_labels_equal_those_of_the_sweep_that_drew_them():
 
 def test_a_score_does_not_depend_on_its_place():
     entities, given, _ = blocked_problem(7)
-    rows = given.score_rows(entities.layout)
+    rows = score_rows(entities.layout, given.coef, given.noise_scale)
     whole = np.empty((len(entities), len(rows)))
     kernels.score_chunk(entities.grams, 0, len(entities), rows, whole)
     for first, last in ((3, 4), (5, 11), (1, len(entities))):

@@ -57,6 +57,15 @@ def test_messages_cannot_be_changed(small):
     (contributions,) = engine.deliver(call)
     with pytest.raises(FrozenInstanceError):
         contributions[0].agent = "other"
+    for array in (contributions[0].grams, contributions[0].shift):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1.0
+    server.close_round()
+    run_rounds(server, engine, 1)
+    letter = server.open_round(engine.agents()).broadcast
+    for array in (letter.law.coef, letter.law.log_weights, letter.cluster_of):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1
 
 
 def test_the_size_does_not_depend_on_events_or_entities():

@@ -25,6 +25,7 @@ Record = dict[str, Any]
 MAGIC = b"fedhlcr\0"
 FORMAT = 1
 CHECKSUM_BYTES = 16
+MOST_AXES = 8
 
 _BOOL, _INT, _FLOAT, _TEXT, _TEXTS = range(5)
 _FIRST_ARRAY = 16
@@ -52,7 +53,10 @@ def decode(data: bytes, kind: str, version: int) -> Record:
     """The record in `data`, which must be of this kind and version. Arrays are read-only."""
     try:
         return _decode(data, kind, version)
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except CodecError:
+        raise
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        # the checksum keeps out accidents, not malice: whatever is wrong inside is told as one kind of error
         raise CodecError(f"the record is malformed: {type(error).__name__}.") from None
 
 
@@ -130,6 +134,8 @@ class _Reader:
 
     def field(self) -> tuple[str, int, tuple[int, ...]]:
         name, code, n_axes = self.text(), self.number("<B"), self.number("<B")
+        if n_axes > MOST_AXES:
+            raise CodecError(f"the record holds an array of more than {MOST_AXES} axes.")
         return name, code, tuple(self.number("<Q") for _ in range(n_axes))
 
     def value(self, code: int, shape: tuple[int, ...]) -> Value:
@@ -143,7 +149,10 @@ class _Reader:
             case _ if code == _TEXT:
                 return self.take(math.prod(shape)).decode(errors="surrogatepass")
             case _ if code == _TEXTS:
-                return list(json.loads(self.take(math.prod(shape))))
+                texts = json.loads(self.take(math.prod(shape)))
+                if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+                    raise CodecError("the record holds a list of texts that is none.")
+                return texts
         if not _FIRST_ARRAY <= code < _FIRST_ARRAY + len(_DTYPES):
             raise CodecError(f"the record holds a value of unknown type {code}; use the same release of fedhlcr.")
         dtype = np.dtype(_DTYPES[code - _FIRST_ARRAY])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from numbers import Real
 from typing import Any, ClassVar
 
@@ -12,24 +13,21 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from fedhlcr import tables
 from fedhlcr.engines.in_process import InProcessEngine
-from fedhlcr.engines.validation import Validation
 from fedhlcr.exceptions import FitInterruptedWarning, warn_user
 from fedhlcr.federation.checks import ReplyLimits
-from fedhlcr.federation.run import Checkpoints, run_federation
+from fedhlcr.federation.run import INTERRUPTED, Checkpoints, run_federation
 from fedhlcr.federation.server import Server
 from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.federation.shard import AgentShard
 from fedhlcr.gram import GramLayout
 from fedhlcr.hierarchy import EntityIndex
-from fedhlcr.posterior import AgentMemory, Posterior
+from fedhlcr.posterior import PREDICTION_CHAIN, AgentMemory, Posterior
 from fedhlcr.predictor import PARAMETER_CONSTRAINTS, POSITIVE_INTEGER, HierarchicalPredictor, number_or_none
 from fedhlcr.progress import RoundProgress
 from fedhlcr.samplers.state import Entities
 from fedhlcr.streams import Stream
 from fedhlcr.threads import single_threaded_blas
-
-# Chain of the draws by which agents label their entities under the public draws.
-PREDICTION_CHAIN = -2
+from fedhlcr.validation import Validation
 
 
 class FedHLCRRegressor(HierarchicalPredictor):
@@ -200,15 +198,17 @@ class FedHLCRRegressor(HierarchicalPredictor):
         del hierarchy
         engine = InProcessEngine(everyone, failure_rate=self.failure_rate, seed=self.seed_, n_threads=self._threads())
         checkpoints = None if self.checkpoint is None else Checkpoints(self.checkpoint, self.checkpoint_every)
-        server = self._server(settings, engine, checkpoints, resume)
         evaluate = None if validation is None else self._validation(validation, engine, index)
+        server = Server(settings) if checkpoints is None or not resume else checkpoints.resume(settings, engine)
         with RoundProgress(settings.rounds, self.verbose) as progress:
             run_federation(server, engine, checkpoints=checkpoints, evaluate=evaluate, progress=progress)
         self._finish(server, engine, index)
         return self
 
     def _settings(self, n_features: int, *, weighted: bool) -> FederationSettings:
-        limits = self.limits if self.limits is not None else ReplyLimits(min_events_per_entity=0.0 if weighted else 1.0)
+        limits = ReplyLimits() if self.limits is None else self.limits
+        if weighted:
+            limits = replace(limits, min_events_per_entity=0.0)
         return FederationSettings(
             GramLayout(n_features, self.fit_intercept),
             seed=self.seed_,
@@ -230,16 +230,6 @@ class FedHLCRRegressor(HierarchicalPredictor):
             limits=limits,
         )
 
-    @staticmethod
-    def _server(
-        settings: FederationSettings, engine: InProcessEngine, checkpoints: Checkpoints | None, resume: bool
-    ) -> Server:
-        if checkpoints is not None and resume:
-            return checkpoints.resume(settings, engine)
-        if checkpoints is not None:
-            checkpoints.clear()
-        return Server(settings)
-
     def _validation(self, validation: Any, engine: InProcessEngine, index: EntityIndex) -> Validation:
         if not isinstance(validation, tuple) or not 2 <= len(validation) <= 4:
             raise ValueError("`validation` must be a tuple (X, y), (X, y, agent) or (X, y, agent, entity).")
@@ -250,20 +240,20 @@ class FedHLCRRegressor(HierarchicalPredictor):
 
     def _finish(self, server: Server, engine: InProcessEngine, index: EntityIndex) -> None:
         """The fitted attributes: the public draws, and every agent's labels under them."""
-        draws, layout = server.draws(), server.settings.layout
-        assert server.units is not None
-        engine.enter_run(server.run, layout, server.units.standardization)
-        entities = Entities(layout, index, engine.everyone.grams, self._threads())
-        memory = AgentMemory.from_draws(entities, draws, Stream(self.seed_, PREDICTION_CHAIN))
-        self.posterior_ = Posterior(layout, server.units.standardization, draws, memory)
+        model = server.model()
+        engine.enter_run(server.run, model.layout, model.standardization)
+        entities = Entities(model.layout, index, engine.everyone.grams, self._threads())
+        memory = AgentMemory.from_draws(entities, model.draws, Stream(self.seed_, PREDICTION_CHAIN))
+        self.posterior_ = Posterior(model.layout, model.standardization, model.draws, memory)
         self.server_ = server
         self.history_ = server.history.table(self._ids_of(server, index))
         self.stop_reason_, self.n_rounds_ = server.stop_reason, server.round
         self._describe()
-        if server.stop_reason == "interrupted":
+        if server.stop_reason == INTERRUPTED:
+            n_draws = len(model.draws)
             warn_user(
                 f"The run was interrupted after {server.round} of at most {server.settings.most_rounds} rounds; "
-                f"the model uses the {len(draws)} draws kept so far.",
+                f"the model uses the {n_draws} draw{'s' if n_draws > 1 else ''} kept so far.",
                 FitInterruptedWarning,
             )
 

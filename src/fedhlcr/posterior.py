@@ -28,7 +28,7 @@ from fedhlcr.kernels import mixtures
 from fedhlcr.priors import Hyperparameters
 from fedhlcr.regression import CoefPrior
 from fedhlcr.samplers.blocked import draw_labels
-from fedhlcr.samplers.state import Draw, Entities, GlobalDraw, Globals
+from fedhlcr.samplers.state import Draw, Entities, GlobalDraw, Globals, label_law
 from fedhlcr.streams import Stream
 from fedhlcr.threads import Blocks, run_blocks
 
@@ -37,6 +37,8 @@ WEIGHTS_AT_ONCE = 1 << 23
 # Sweeps over an adapted agent's entities in each draw, all else held fixed; from one draw to the next fewer do.
 ADAPT_SWEEPS = 10
 SWEEPS_PER_DRAW = 2
+# Chain of the draws by which agents label their entities under public draws.
+PREDICTION_CHAIN = -2
 
 
 @dataclass(frozen=True)
@@ -105,12 +107,24 @@ class Draws:
         )
         return Globals(self.coef[draw], self.log_weights[draw], hyper)
 
-    def separate(self, rounds: list[int]) -> list[GlobalDraw]:
+    def separate(self, rounds: list[int], n_clusters: list[int]) -> list[GlobalDraw]:
         """The draws one by one, as they were before they were put together; of one chain."""
-        return [
-            GlobalDraw(number, self.entity_counts[draw], self.globals(draw), float(self.log_joint[draw]))
-            for draw, number in enumerate(rounds)
-        ]
+        parted = []
+        for draw, (number, size) in enumerate(zip(rounds, n_clusters, strict=True)):
+            whole = self.globals(draw)
+            drawn = Globals(whole.coef[:size], whole.log_weights[:size], whole.hyper)
+            parted.append(GlobalDraw(number, self.entity_counts[draw, :size], drawn, float(self.log_joint[draw])))
+        return parted
+
+
+@dataclass(frozen=True)
+class PublicModel:
+    """All that is public of a fitted federation: what an agent needs besides its own matrices to predict."""
+
+    layout: GramLayout
+    standardization: Standardization
+    draws: Draws
+    seed: int
 
 
 @dataclass(frozen=True)
@@ -202,8 +216,8 @@ class Posterior:
             others = counts[known]
             others[np.arange(len(known)), self.memory.labels[draw, entities[known]]] -= 1.0
             responsibilities = np.empty((len(known), draws.n_clusters))
-            rows = draws.globals(draw).score_rows(self.layout)
-            label_kernels.responsibilities(grams, rows, prior_weights[draw], others, responsibilities)
+            law = label_law(self.layout, draws.globals(draw), round_number=0)
+            label_kernels.responsibilities(grams, law.score_rows, law.prior_weights, others, responsibilities)
             weights[known, draw] = responsibilities
 
         run_blocks(weigh, len(draws), store.n_threads)

@@ -25,6 +25,10 @@ def previous_of(path: PathLike) -> Path:
     return Path(f"{os.fspath(path)}.previous")
 
 
+def damaged_of(path: PathLike) -> Path:
+    return Path(f"{os.fspath(path)}.damaged")
+
+
 def write_atomically(path: PathLike, data: bytes, *, keep_previous: bool = True) -> None:
     """Put `data` at `path`. Without `keep_previous` nothing of what was there before is left."""
     path = Path(path)
@@ -38,7 +42,8 @@ def write_atomically(path: PathLike, data: bytes, *, keep_previous: bool = True)
         os.replace(path, previous_of(path))
     os.replace(draft, path)
     if not keep_previous:
-        previous_of(path).unlink(missing_ok=True)
+        for old in (previous_of(path), damaged_of(path)):
+            old.unlink(missing_ok=True)
     _sync_folder(path.parent)
 
 
@@ -60,9 +65,9 @@ def read_newest(path: PathLike, kind: str, version: int) -> Record:
                 logger.warning("%s; the previous one is used.", failures[0])
                 if Path(path).exists():
                     # out of the way of the next write, which would put it in the place of the whole one
-                    os.replace(path, f"{os.fspath(path)}.damaged")
+                    os.replace(path, damaged_of(path))
             return record
-    raise StorageError(f"nothing to read at {os.fspath(path)!r}: " + "; ".join(failures))
+    raise StorageError(f"nothing to read at {os.fspath(path)!r}, start anew: " + "; ".join(failures))
 
 
 def _sync_folder(folder: Path) -> None:

@@ -232,7 +232,7 @@ def _factorize(array: NDArray[Any]) -> tuple[Sequence[Any], NDArray[np.int64], i
 
 def _factorize_mixed(array: NDArray[Any]) -> tuple[Sequence[Any], NDArray[np.int64], int]:
     """Ids of several types in one column: told apart by their canonical text."""
-    n_missing = sum(_is_missing(value) for value in array)
+    n_missing = sum(is_missing(value) for value in array)
     positions: dict[str, int] = {}
     distinct: list[Any] = []
     codes = np.empty(len(array), dtype=np.int64)
@@ -245,7 +245,7 @@ def _factorize_mixed(array: NDArray[Any]) -> tuple[Sequence[Any], NDArray[np.int
     return distinct, codes, n_missing
 
 
-def _is_missing(value: Any) -> bool:
+def is_missing(value: Any) -> bool:
     return (
         value is None or type(value).__name__ in {"NAType", "NaTType"} or (isinstance(value, float) and value != value)
     )
@@ -290,7 +290,7 @@ def _numeric_array(values: Any, argument: str) -> NDArray[Any]:
     numbers = np.empty(array.shape, dtype=np.float64)
     for place, value in np.ndenumerate(array):
         try:
-            numbers[place] = np.nan if _is_missing(value) else float(value)
+            numbers[place] = np.nan if is_missing(value) else float(value)
         except ValueError:
             column = f"column {place[1]} of " if array.ndim == 2 else ""
             raise _not_a_number(f"{column}`{argument}`", "text") from None

@@ -7,6 +7,7 @@ threads, and hands over a shard's contributions as they are made; late ones are 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from enum import IntEnum
 from hashlib import blake2b
 from itertools import pairwise
 
@@ -21,9 +22,14 @@ from fedhlcr.gram import GramLayout, Standardization
 from fedhlcr.streams import Stream
 from fedhlcr.threads import stream_results
 
-# What can happen to an agent that was asked, besides that its reply arrives. All but the first change its labels.
-ABSENT, LOST, LATE = range(3)
-FINE = 3
+
+class Fate(IntEnum):
+    """What can happen to an agent that was asked. All but the first of them change its labels."""
+
+    ABSENT = 0
+    LOST = 1
+    LATE = 2
+    FINE = 3
 
 
 class InProcessEngine:
@@ -67,7 +73,7 @@ class InProcessEngine:
         order = np.argsort(positions, kind="stable")
         asked, acknowledged = positions[order], call.acknowledged[order]
         fates = self._draw_fates()[asked]
-        present = fates != ABSENT
+        present = fates != Fate.ABSENT
         asked, acknowledged, fates = asked[present], acknowledged[present], fates[present]
         shards, starts = np.unique(asked // SHARD_SIZE, return_index=True)
         parts = [slice(*ends) for ends in pairwise([*starts.tolist(), len(asked)])]
@@ -77,8 +83,8 @@ class InProcessEngine:
             return self._shards[shards[number]].answer(call.broadcast, agents, acknowledged[parts[number]])
 
         for part, contributions in zip(parts, stream_results(answer, len(parts), self._n_threads), strict=True):
-            self._late += [contributions[i].to_bytes() for i in np.flatnonzero(fates[part] == LATE).tolist()]
-            arrived = np.flatnonzero(fates[part] == FINE)
+            self._late += [contributions[i].to_bytes() for i in np.flatnonzero(fates[part] == Fate.LATE).tolist()]
+            arrived = np.flatnonzero(fates[part] == Fate.FINE)
             if len(arrived) == len(contributions):
                 yield contributions
             elif len(arrived):
@@ -88,7 +94,7 @@ class InProcessEngine:
         """What happens to each agent now, if it is asked."""
         rng, n_agents = self._stream.generator(self._n_deliveries, "faults"), len(self.everyone)
         self._n_deliveries += 1
-        return np.where(rng.random(n_agents) < self._failure_rate, rng.integers(FINE, size=n_agents), FINE)
+        return np.where(rng.random(n_agents) < self._failure_rate, rng.integers(Fate.FINE, size=n_agents), Fate.FINE)
 
     def enter_run(self, run: int, layout: GramLayout, units: Standardization) -> None:
         """Let agents that were never asked know the units too, to predict for them."""
@@ -113,7 +119,9 @@ class InProcessEngine:
     def restore(self, record: codec.Record) -> None:
         """Go on from a checkpoint, with the same agents."""
         if record["fingerprint"] != self._fingerprint():
-            raise ValueError("the checkpoint was made with other data; resume with the table it was started with.")
+            raise ValueError(
+                "the checkpoint was made with other data or another failure rate; resume with what it was started with."
+            )
         for name in ("accepted", "pending", "accepted_round", "pending_round"):
             getattr(self.everyone, name)[:] = record[name]
         self._n_deliveries = record["n_deliveries"]
@@ -122,8 +130,8 @@ class InProcessEngine:
         self._late = [late[end - size : end] for end, size in zip(ends, record["late_sizes"], strict=True)]
 
     def _fingerprint(self) -> str:
-        """Of who the agents are, how many entities they have and what their columns' means were."""
-        digest = blake2b(digest_size=16)
+        """Of the faults, who the agents are, how many entities they have and what their columns' means were."""
+        digest = blake2b(repr((float(self._failure_rate), self._stream)).encode(), digest_size=16)
         for part in (
             self.everyone.agent_keys,
             self.everyone.entity_keys,

@@ -2,8 +2,8 @@
 
 server = Server(FederationSettings(GramLayout(n_features)))
 run_federation(server, engine)
-draws = server.draws()                        # public
-agent.predict(draws, X, entity)               # at the agent, with what only it knows
+model = server.model()                        # public
+agent.predict(model, X, entity)               # at the agent, with what only it knows
 """
 
 from fedhlcr.federation.agent import Agent

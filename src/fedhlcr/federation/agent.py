@@ -11,7 +11,7 @@ from fedhlcr.federation.messages import Broadcast, Contribution
 from fedhlcr.federation.shard import AgentShard
 from fedhlcr.gram import GramLayout, Standardization
 from fedhlcr.hierarchy import UNKNOWN, EntityIndex, Hierarchy, build_hierarchy, row_entities
-from fedhlcr.posterior import AgentMemory, Draws, Moments, Posterior, Profiles
+from fedhlcr.posterior import PREDICTION_CHAIN, AgentMemory, Moments, Posterior, Profiles, PublicModel
 from fedhlcr.samplers.state import Entities
 from fedhlcr.storage import PathLike
 from fedhlcr.streams import Stream
@@ -57,25 +57,29 @@ class Agent:
         return contributions[0]
 
     @single_threaded_blas
-    def predict(self, draws: Draws, X: Any, entity: Any = None) -> Moments:
-        """Predictions for its own entities, from the public draws and its private matrices; nothing is sent."""
+    def predict(self, model: PublicModel, X: Any, entity: Any = None) -> Moments:
+        """Predictions for its own entities, from what is public and its private matrices; nothing is sent.
+
+        It need not have taken part. Entities it does not know, and `entity=None`, are predicted by what its others are.
+        """
         matrix = tables.feature_matrix(X)
         known = np.zeros(len(matrix), dtype=np.int64)
         unknown = np.full(len(matrix), UNKNOWN, dtype=np.int64)
         ids = None if entity is None else row_entities(entity, len(matrix))
         pairs = unknown if ids is None else self._index.find_entities(known, ids)
-        return self.posterior(draws).predict(matrix, Profiles.of(known, pairs))
+        return self.posterior(model).predict(matrix, Profiles.of(known, pairs))
 
-    def posterior(self, draws: Draws) -> Posterior:
+    def posterior(self, model: PublicModel) -> Posterior:
         """The public draws with its own matrices, and its entities' labels under each of the draws."""
-        layout, units = self._shard.layout, self._shard.units
-        if layout is None or units is None:
-            raise RuntimeError("the agent has taken part in no round yet, so it does not know the units of the run.")
-        entities = Entities(layout, self._index, self._shard.grams)
-        return Posterior(layout, units, draws, AgentMemory.from_draws(entities, draws, Stream(0)))
+        entities = Entities(model.layout, self._index, self._shard.grams_in(model.standardization))
+        memory = AgentMemory.from_draws(entities, model.draws, Stream(model.seed, PREDICTION_CHAIN))
+        return Posterior(model.layout, model.standardization, model.draws, memory)
 
     def save(self, path: PathLike) -> None:
-        """Write the private state to a local file: whole or not at all, whatever happens meanwhile."""
+        """Write the private state to a local file: whole or not at all, whatever happens meanwhile.
+
+        Save after `round` and *before* its contribution is sent: else the server may know labels that are lost here.
+        """
         shard, index = self._shard, self._index
         record: codec.Record = {
             "agent": self.name,
@@ -90,6 +94,8 @@ class Agent:
         if shard.run is not None and shard.layout is not None and shard.units is not None:
             record |= {
                 "run": shard.run,
+                "session": shard.session,
+                "newest_round": shard.newest_round,
                 "fit_intercept": shard.layout.fit_intercept,
                 "unit_shift": shard.units.shift,
                 "unit_scale": shard.units.scale,
@@ -118,12 +124,15 @@ class Agent:
         )
         if "run" in record:
             agent._shard.run = record["run"]
+            agent._shard.session, agent._shard.newest_round = record["session"], record["newest_round"]
             agent._shard.layout = GramLayout(agent._shard.n_features, record["fit_intercept"])
             agent._shard.units = Standardization(record["unit_shift"], record["unit_scale"])
         return agent
 
 
 def _hierarchy_of_one(agent: Any, X: Any, y: Any, entity: Any, sample_weight: Any) -> Hierarchy:
+    if tables.is_missing(agent):
+        raise ValueError("`agent` is missing; pass the id by which the server is to know this agent.")
     if np.shape(X)[:1] == (0,) and np.ndim(X) == 2:
         nothing, text = np.empty(0), tables.canonical_text(agent)
         start = np.zeros(1, dtype=np.int64)
@@ -132,7 +141,9 @@ def _hierarchy_of_one(agent: Any, X: Any, y: Any, entity: Any, sample_weight: An
     target = tables.target_vector(y, len(matrix))
     weight = tables.weight_vector(sample_weight, len(matrix))
     everywhere = np.empty(len(matrix), dtype=object)
-    everywhere[:] = agent
+    for row in range(len(matrix)):
+        # one by one: an id may be a tuple
+        everywhere[row] = agent
     return build_hierarchy(matrix, target, weight, everywhere, entity)
 
 

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from fedhlcr.arrays import FloatArray
 from fedhlcr.federation.messages import Contribution, Contributions
-from fedhlcr.federation.sums import N_SCALARS, AgentSums
+from fedhlcr.federation.sums import AgentSums
 from fedhlcr.gram import GramLayout
+from fedhlcr.kernels.arguments import N_SCALARS
 from fedhlcr.kernels.grams import NOT_FINITE, NOT_POSITIVE, check_grams
 
 
@@ -51,12 +52,16 @@ class Expected(NamedTuple):
         return cls(layout, 1, np.zeros(layout.width), has_tables=False, is_survey=True)
 
 
-def find_malformed(contribution: Contribution, expected: Expected) -> str | None:
-    """Why a single contribution cannot even be stacked with others, or None."""
+def find_mistyped(contribution: Contribution) -> str | None:
+    """Why it cannot even be told whose a contribution is, and to which round, or None."""
     if not isinstance(contribution.agent, str):
         return "the agent's name is no text"
-    if not (isinstance(contribution.run, int) and isinstance(contribution.round, int)):
-        return "run or round is no whole number"
+    life = contribution.run, contribution.session, contribution.round
+    return None if all(type(number) is int for number in life) else "run, session or round is no whole number"
+
+
+def find_malformed(contribution: Contribution, expected: Expected) -> str | None:
+    """Why a single contribution cannot even be stacked with others, or None."""
     layout, n_clusters = expected.layout, expected.n_clusters
     wanted: dict[str, tuple[type[np.generic], tuple[int, ...]]] = {
         "entity_counts": (np.int32, (n_clusters,)),

@@ -9,10 +9,14 @@ from numpy.typing import NDArray
 
 from fedhlcr import codec
 from fedhlcr.arrays import IndexArray
+from fedhlcr.federation.messages import SURVEY_ROUND
 
 
 class RoundRecord(NamedTuple):
-    """One line of the history. `log_joint` counts absent agents with what they last reported."""
+    """One line of the history.
+
+    `log_joint` counts absent agents with what they last reported; under the blend rule it is the evidence alone.
+    """
 
     round: int
     n_asked: int
@@ -37,6 +41,13 @@ class History:
         self._took_part: list[NDArray[np.uint8]] = []  # a bit for each agent
 
     def add(self, record: RoundRecord, participants: IndexArray) -> None:
+        """Surveys that follow each other are one line."""
+        if self.records and self.records[-1].round == record.round == SURVEY_ROUND:
+            before = self.records.pop()
+            participants = np.concatenate([self.participants(-1), participants])
+            self._took_part.pop()
+            added = ("n_asked", "n_accepted", "n_refused", "bytes_down", "bytes_up")
+            record = record._replace(**{name: getattr(before, name) + getattr(record, name) for name in added})
         self.records.append(record)
         bits = np.zeros(participants.max(initial=-1) + 1, dtype=bool)
         bits[participants] = True

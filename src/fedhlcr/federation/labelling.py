@@ -8,12 +8,12 @@ from fedhlcr.arrays import FloatArray, IndexArray, LabelArray
 from fedhlcr.federation.messages import BlendLaw, GibbsLaw, Law
 from fedhlcr.gram import GramLayout
 from fedhlcr.kernels import labels as kernels
-from fedhlcr.kernels.arguments import AgentAnswers, BlendedLaw, EntityArrays, LabelLaw
+from fedhlcr.kernels.arguments import AgentAnswers, BlendedLaw, EntityArrays
 from fedhlcr.samplers.blocked import empty_answers
-from fedhlcr.samplers.state import score_rows
+from fedhlcr.samplers.state import label_law
 
 
-def draw_labels(
+def label_entities(
     layout: GramLayout,
     law: Law,
     sweep: int,
@@ -27,7 +27,7 @@ def draw_labels(
         case GibbsLaw():
             answers = empty_answers(len(agents), len(law.coef))
             kernels.relabel_agents(
-                entities, gibbs_kernel_law(layout, law, sweep), labels, new_labels, agents, 0, len(agents), answers
+                entities, label_law(layout, law, sweep), labels, new_labels, agents, 0, len(agents), answers
             )
         case BlendLaw():
             answers = empty_answers(len(agents), len(law.linear))
@@ -38,11 +38,6 @@ def draw_labels(
                 entities._replace(grams=block), blended, labels, new_labels, agents, answers, layout.n_coef
             )
     return new_labels, answers
-
-
-def gibbs_kernel_law(layout: GramLayout, law: GibbsLaw, sweep: int) -> LabelLaw:
-    prior_weights = law.agent_concentration * np.exp(law.log_weights)
-    return LabelLaw(score_rows(layout, law.coef, law.noise_scale), prior_weights, law.agent_concentration, sweep)
 
 
 def blend_kernel_law(layout: GramLayout, law: BlendLaw, sweep: int) -> BlendedLaw:

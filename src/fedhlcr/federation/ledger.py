@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-
 import numpy as np
 
 from fedhlcr import codec
@@ -73,11 +71,10 @@ class Ledger:
         return total
 
     def to_record(self) -> codec.Record:
-        whole = AgentSums.stack([AgentSums.empty(0, self._packed_size), *self._pages])
-        return {f"ledger_{f.name}": getattr(whole, f.name) for f in fields(AgentSums)}
+        return AgentSums.stack([AgentSums.empty(0, self._packed_size), *self._pages]).to_record()
 
     def restore(self, record: codec.Record) -> None:
-        whole = AgentSums(**{f.name: record[f"ledger_{f.name}"] for f in fields(AgentSums)})
+        whole = AgentSums.from_record(record)
         agents = np.arange(len(whole))
         self._pages = [whole.take(agents[first : first + SHARD_SIZE]) for first in range(0, len(whole), SHARD_SIZE)]
         self._totals = [None] * len(self._pages)

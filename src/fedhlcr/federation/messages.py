@@ -1,7 +1,8 @@
 """What travels: a `Broadcast` from the server to an agent, a `Contribution` back.
 
-Neither holds anything of a single event or entity, and the size of neither depends on how many there are. A
-contribution is *absolute*: what the agent's entities sum to now, not what has changed.
+A contribution is sums by cluster, *absolute*: what the agent's entities sum to now, not what has changed. Its size does
+not depend on how many events and entities there are. It is no secret what is in it: where an agent has one entity in a
+cluster, the sum is that entity's.
 """
 
 from __future__ import annotations
@@ -25,8 +26,19 @@ SURVEY_ROUND = 0
 SURVEY_CLUSTERS = np.zeros(1, dtype=np.int64)
 
 
+class _ReadOnly:
+    """A message: nobody who holds it can change its arrays."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if isinstance(value, np.ndarray):
+                view = value.view()
+                view.flags.writeable = False
+                object.__setattr__(self, name, view)
+
+
 @dataclass(frozen=True)
-class GibbsLaw:
+class GibbsLaw(_ReadOnly):
     """The delta rule: a draw of the globals, under which agents draw their labels exactly.
 
     Attributes
@@ -45,7 +57,7 @@ class GibbsLaw:
 
 
 @dataclass(frozen=True)
-class BlendLaw:
+class BlendLaw(_ReadOnly):
     """The blend rule: blended regressions, with coefficients integrated out. Paper: Algorithm 3.
 
     Attributes
@@ -71,12 +83,13 @@ _LAWS: dict[str, type[Law]] = {law.kind: law for law in (GibbsLaw, BlendLaw)}
 
 
 @dataclass(frozen=True)
-class Broadcast:
+class Broadcast(_ReadOnly):
     """What the server tells an agent in a round.
 
     Attributes
     ----------
     run : which federation this is
+    session : which life of its server: later ones have higher numbers
     round : 0 is the survey: answer with one unlabelled matrix; there is no law yet
     acknowledged : the round of the agent's last accepted contribution, or NEVER
     seed : of the run; an agent's draws are keyed by it
@@ -84,6 +97,7 @@ class Broadcast:
     """
 
     run: int
+    session: int
     round: int
     acknowledged: int
     seed: int
@@ -112,6 +126,7 @@ class Broadcast:
     def to_bytes(self) -> bytes:
         record: codec.Record = {
             "run": self.run,
+            "session": self.session,
             "round": self.round,
             "acknowledged": self.acknowledged,
             "seed": self.seed,
@@ -132,25 +147,26 @@ class Broadcast:
     def from_bytes(cls, data: bytes) -> Broadcast:
         record = codec.decode(data, "broadcast", VERSION)
         try:
-            common = {name: record.pop(name) for name in ("run", "round", "acknowledged", "seed")}
+            common = {name: record.pop(name) for name in ("run", "session", "round", "acknowledged", "seed")}
             layout = GramLayout(record.pop("n_features"), record.pop("fit_intercept"))
             if not record:
                 return cls(**common, layout=layout)
             units = Standardization(record.pop("shift"), record.pop("scale"))
             cluster_of, law = record.pop("cluster_of"), _LAWS[record.pop("law")]
             return cls(**common, layout=layout, standardization=units, cluster_of=cluster_of, law=law(**record))
-        except (KeyError, TypeError) as error:
-            raise codec.CodecError(f"the broadcast lacks a field, or has one too many: {error}.") from None
+        except (KeyError, TypeError):
+            raise codec.CodecError("the broadcast lacks a field, or has one too many.") from None
 
 
 @dataclass(frozen=True)
-class Contribution:
+class Contribution(_ReadOnly):
     """What an agent's entities sum to, by cluster, under the labels it drew in this round.
 
     It holds all clusters of the broadcast, the agent's own or not: its size tells nothing of the agent.
 
     Attributes
     ----------
+    run, session, round : of the broadcast it answers
     agent : canonical text of its id
     entity_counts, table_counts : (clusters,) N_ik and m_ik
     grams : (clusters, packed) M_ik, in the units of the broadcast; in the survey one, around `shift`
@@ -159,6 +175,7 @@ class Contribution:
     """
 
     run: int
+    session: int
     round: int
     agent: str
     entity_counts: CountArray
@@ -175,8 +192,8 @@ class Contribution:
         record = codec.decode(data, "contribution", VERSION)
         try:
             return cls(**record)
-        except TypeError as error:
-            raise codec.CodecError(f"the contribution lacks a field, or has one too many: {error}.") from None
+        except TypeError:
+            raise codec.CodecError("the contribution lacks a field, or has one too many.") from None
 
 
 @dataclass(frozen=True)
@@ -191,6 +208,7 @@ class Contributions:
     """
 
     run: int
+    session: int
     round: int
     agents: list[str]
     representative: IndexArray
@@ -210,8 +228,8 @@ class Contributions:
             contribution.grams[rows],
             contribution.scalars[None],
         )
-        agents, shifts = [contribution.agent], contribution.shift[None]
-        return cls(contribution.run, contribution.round, agents, representative, sums, shifts)
+        life = contribution.run, contribution.session, contribution.round
+        return cls(*life, [contribution.agent], representative, sums, contribution.shift[None])
 
     def __len__(self) -> int:
         return len(self.agents)
@@ -225,8 +243,15 @@ class Contributions:
         grams = np.zeros((n_clusters, own.grams.shape[1]))
         for whole, rows in ((entity_counts, own.entity_counts), (table_counts, own.table_counts), (grams, own.grams)):
             whole[place[own.clusters]] = rows
-        agent, shift = self.agents[position], self.shifts[position]
-        return Contribution(self.run, self.round, agent, entity_counts, table_counts, grams, own.scalars[0], shift)
+        return Contribution(
+            *(self.run, self.session, self.round),
+            self.agents[position],
+            entity_counts,
+            table_counts,
+            grams,
+            own.scalars[0],
+            self.shifts[position],
+        )
 
     def take(self, positions: IndexArray) -> Contributions:
         agents = [self.agents[position] for position in positions]
@@ -235,7 +260,7 @@ class Contributions:
     def encoded_size(self) -> int:
         """Bytes of all contributions together, as `Contribution.to_bytes` makes them."""
         none = np.empty(0, dtype=np.int32)
-        empty = Contribution(0, 0, "", none, none, np.empty((0, 0)), np.empty(0), np.empty(0))
+        empty = Contribution(0, 0, 0, "", none, none, np.empty((0, 0)), np.empty(0), np.empty(0))
         row = 2 * none.itemsize + 8 * self.sums.grams.shape[1]
         numbers = self.sums.scalars.shape[1] + self.shifts.shape[1]
         each = len(empty.to_bytes()) + len(self.representative) * row + 8 * numbers

@@ -8,39 +8,47 @@ import numpy as np
 
 from fedhlcr import codec
 from fedhlcr.arrays import IndexArray
-from fedhlcr.federation.checks import Expected, ReplyLimits, find_faults, find_malformed
+from fedhlcr.federation.checks import Expected, ReplyLimits, find_faults, find_malformed, find_mistyped
 from fedhlcr.federation.messages import Broadcast, Contribution, Contributions
 from fedhlcr.federation.registry import STRANGER, Registry
 from fedhlcr.kernels.arguments import LABELS_CHANGED
 
 logger = logging.getLogger(__name__)
 
-Reply = Contributions | Contribution | bytes
+Reply = Contributions | Contribution | bytes | bytearray | memoryview
 
 NOBODY = np.empty(0, dtype=np.int64)
 # What happens every day; all other refusals are worth a warning.
 LATE = "to another round than the open one"
+NOT_AWAITED = "of an agent that was not asked, or a second time"
 
 
 class Reception:
     """Judges replies to one round; what is refused is logged with a reason that contains no values."""
 
     def __init__(
-        self, broadcast: Broadcast, registry: Registry, asked: IndexArray, expected: Expected, limits: ReplyLimits
+        self,
+        broadcast: Broadcast,
+        registry: Registry,
+        n_asked: int,
+        awaited: IndexArray,
+        expected: Expected,
+        limits: ReplyLimits,
     ) -> None:
-        self.broadcast, self.n_asked = broadcast, len(asked)
-        self.bytes_down = len(asked) * len(broadcast.to_bytes())
+        self.broadcast, self.n_asked = broadcast, n_asked
+        self.bytes_down = n_asked * len(broadcast.to_bytes())
         self.n_refused = self.bytes_up = 0
         self.labels_changed = 0.0
         self._registry, self._expected, self._limits = registry, expected, limits
         self._awaited = np.zeros(len(registry), dtype=bool)
-        self._awaited[asked] = True
+        self._awaited[awaited] = True
         self._believed: list[IndexArray] = []
 
     @property
     def participants(self) -> IndexArray:
-        """Positions of the agents that are believed, ascending."""
-        return np.sort(np.concatenate([NOBODY, *self._believed]))
+        """Positions of the agents that are believed, ascending; without those that have withdrawn since."""
+        believed = np.sort(np.concatenate([NOBODY, *self._believed]))
+        return believed[~self._registry.withdrawn[believed]]
 
     def judge(self, reply: Reply) -> tuple[Contributions | None, IndexArray]:
         """What is believed of a reply, and whose it is."""
@@ -50,10 +58,10 @@ class Reception:
                 return self._judge(reply)
             case Contribution():
                 return self._judge_one(reply)
-            case bytes():
+            case bytes() | bytearray() | memoryview():
                 self.bytes_up += len(reply)
                 try:
-                    return self._judge_one(Contribution.from_bytes(reply), counted=True)
+                    return self._judge_one(Contribution.from_bytes(bytes(reply)), counted=True)
                 except codec.CodecError as error:
                     self._refuse("?", str(error))
                     return None, NOBODY
@@ -62,9 +70,14 @@ class Reception:
     def _judge_one(
         self, contribution: Contribution, *, counted: bool = False
     ) -> tuple[Contributions | None, IndexArray]:
-        # a late reply may well have another shape: that it is late comes first
-        if reason := self._find_elsewhere(contribution) or find_malformed(contribution, self._expected):
-            self._refuse(str(contribution.agent), reason)
+        reason = (
+            find_mistyped(contribution)
+            # a late reply may well have another shape: that it is late comes first
+            or self._find_elsewhere(contribution)
+            or find_malformed(contribution, self._expected)
+        )
+        if reason is not None:
+            self._refuse(contribution.agent, reason)
             return None, NOBODY
         stacked = Contributions.of(contribution, self.broadcast.representative)
         self.bytes_up += 0 if counted else stacked.encoded_size()
@@ -98,7 +111,7 @@ class Reception:
         refused = {
             "of an agent that is not known": ~known,
             "of an agent that has withdrawn": known & self._registry.withdrawn[positions],
-            "of an agent that was not asked, or a second time": ~(self._awaited[positions] & first),
+            NOT_AWAITED: ~(self._awaited[positions] & first),
         }
         reasons: list[str | None] = [None] * len(positions)
         for refusal, bad in refused.items():
@@ -109,12 +122,16 @@ class Reception:
     def _find_elsewhere(self, reply: Contribution | Contributions) -> str | None:
         if reply.run != self.broadcast.run:
             return "of another run"
-        return None if reply.round == self.broadcast.round else LATE
+        in_time = (reply.session, reply.round) == (self.broadcast.session, self.broadcast.round)
+        return None if in_time else LATE
 
     def _find_faults(self, contributions: Contributions, positions: IndexArray) -> list[str | None]:  # noqa: ARG002
         return find_faults(contributions, self._expected, self._limits)
 
-    def _refuse(self, agent: str, reason: str) -> None:
+    def _refuse(self, agent: object, reason: str) -> None:
         self.n_refused += 1
-        level = logging.INFO if reason == LATE else logging.WARNING
+        if not isinstance(agent, str) or self._registry.find([agent])[0] == STRANGER:
+            # what a stranger calls itself may be anything
+            agent = "?"
+        level = logging.INFO if reason in (LATE, NOT_AWAITED) else logging.WARNING
         logger.log(level, "round %d: a reply of agent %r is refused: %s", self.broadcast.round, agent, reason)

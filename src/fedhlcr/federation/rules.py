@@ -43,6 +43,9 @@ class Rule(Protocol):
     def close(self, n_known: int, n_accepted: int) -> ServerState | None:
         """The state after the round; None as long as nobody has contributed anything."""
 
+    def finish(self) -> ServerState | None:
+        """The state with as many clusters as are wanted, where the run ends before there are; None if it is so."""
+
     def forget(self, agent: int) -> None: ...
 
     def grow(self, n_agents: int) -> None: ...
@@ -79,7 +82,8 @@ class DeltaRule:
         # round 1 is the start of a centralised chain, its sweep 0
         rng = self._stream.generator(round_number - 1)
         if self._state is None:
-            self._drawn = blocked.initial_globals(self._layout, self._spec, len(self.cluster_of), rng)
+            n_clusters = int(self.cluster_of.max()) + 1
+            self._drawn = blocked.initial_globals(self._layout, self._spec, n_clusters, rng)
         else:
             self._drawn = blocked.draw_globals(self._layout, self._state, self._spec, rng)
         hyper = self._drawn.hyper
@@ -93,13 +97,22 @@ class DeltaRule:
     def close(self, n_known: int, n_accepted: int) -> ServerState | None:  # noqa: ARG002
         if self.ledger.is_empty or self._drawn is None:
             return None
-        state = self._given(self._drawn)
-        target = self._merger.look(self._layout, state)
+        self._state = self._given(self._drawn)
+        return self._merged(self._merger.look(self._layout, self._state))
+
+    def finish(self) -> ServerState | None:
+        if self._state is None or self._merger.over or self._merger.n_wanted is None:
+            return None
+        return self._merged(self._merger.merge_now(self._layout, self._state))
+
+    def _merged(self, target: IndexArray | None) -> ServerState:
+        """The state after cluster k has become target[k]."""
+        assert self._state is not None
         if target is not None:
             self.cluster_of = np.append(target, -1)[self.cluster_of]
-            state = self._given(merge_globals(self._drawn, state.sums.entity_counts, target))
-        self._state = state
-        return state
+            merged = merge_globals(self._state.globals, self._state.sums.entity_counts, target)
+            self._state = self._given(merged)
+        return self._state
 
     def _given(self, drawn: Globals) -> ServerState:
         """The state that follows from ledger, clusters and globals: what a checkpoint need not hold."""
@@ -155,6 +168,7 @@ class BlendRule:
         self._learning_rate, self._scaling = learning_rate, participation_scaling
         self.cluster_of = np.arange(n_clusters)
         self._blended = ClusterSums.zero(n_clusters, layout.packed_size)
+        self._incoming = Ledger(n_clusters, layout.packed_size)
         self._n_agents = self._round = 0
 
     def open(self, round_number: int) -> BlendLaw:
@@ -191,6 +205,9 @@ class BlendRule:
         if not self._blended.entity_counts.any():
             return None
         return self._drawn_state()
+
+    def finish(self) -> ServerState | None:
+        return None
 
     def _drawn_state(self) -> ServerState:
         """Coefficients drawn from the blended regressions, weights as the paper's prior has them."""

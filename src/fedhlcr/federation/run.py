@@ -15,6 +15,7 @@ from fedhlcr.federation.server import Invitation, Reply, Server
 from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.storage import PathLike
 
+INTERRUPTED = "interrupted"
 CHECKPOINT_KIND, CHECKPOINT_VERSION = "checkpoint", 1
 
 
@@ -40,6 +41,13 @@ class Checkpoints:
     path: PathLike
     every: int = 1
 
+    def __post_init__(self) -> None:
+        path = Path(self.path)
+        if path.is_dir():
+            raise ValueError(f"`checkpoint` is {str(path)!r}, a folder; pass the path of a file in it.")
+        if not path.parent.is_dir():
+            raise ValueError(f"`checkpoint` is {str(path)!r}, in a folder that does not exist; make the folder first.")
+
     def save(self, server: Server, engine: Engine, *, keep_previous: bool = True) -> None:
         parts = {"server": server.to_bytes(), "agents": codec.encode("agents", CHECKPOINT_VERSION, engine.to_record())}
         record = {name: np.frombuffer(data, dtype=np.uint8) for name, data in parts.items()}
@@ -53,11 +61,6 @@ class Checkpoints:
         engine.restore(codec.decode(record["agents"].tobytes(), "agents", CHECKPOINT_VERSION))
         return server
 
-    def clear(self) -> None:
-        """Remove what an earlier run left."""
-        for path in (Path(self.path), storage.previous_of(self.path)):
-            path.unlink(missing_ok=True)
-
 
 def run_federation(
     server: Server,
@@ -67,7 +70,7 @@ def run_federation(
     evaluate: Callable[[Server], float] | None = None,
     progress: Callable[[RoundRecord], None] | None = None,
 ) -> None:
-    """Run rounds until the server has enough. Ctrl-C ends the run after the last whole round."""
+    """Run rounds until the server has enough. Ctrl-C ends the run early, with what there is, if there is anything."""
     try:
         while not server.finished:
             run_round(server, engine)
@@ -78,7 +81,9 @@ def run_federation(
             if progress is not None:
                 progress(server.history.records[-1])
     except KeyboardInterrupt:
-        server.stop("interrupted")
+        server.stop(INTERRUPTED)
+        if not server.has_draws:
+            raise
 
 
 def run_round(server: Server, engine: Engine) -> RoundRecord:

@@ -9,7 +9,9 @@ while not server.finished:
 
 from __future__ import annotations
 
+import logging
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -21,18 +23,21 @@ from fedhlcr.arrays import IndexArray
 from fedhlcr.federation.checks import Expected
 from fedhlcr.federation.convergence import has_settled
 from fedhlcr.federation.history import History, RoundRecord
+from fedhlcr.federation.keeping import DrawKeeper
 from fedhlcr.federation.messages import NEVER, SURVEY_ROUND, Broadcast
 from fedhlcr.federation.reception import Reception, Reply
 from fedhlcr.federation.registry import STRANGER, Registry
 from fedhlcr.federation.rules import BlendRule, DeltaRule, Rule
 from fedhlcr.federation.settings import FederationSettings
-from fedhlcr.federation.survey import Survey, Units
-from fedhlcr.posterior import Draws
+from fedhlcr.federation.survey import ENOUGH_AGENTS, Survey, Units
+from fedhlcr.posterior import Draws, PublicModel
 from fedhlcr.priors import ModelSpec
 from fedhlcr.samplers.state import GlobalDraw, ServerState
 from fedhlcr.streams import Stream, text_key
 from fedhlcr.tables import canonical_text
 from fedhlcr.threads import single_threaded_blas
+
+logger = logging.getLogger(__name__)
 
 MOST_SURVEYS = 100
 STATE_KIND, STATE_VERSION = "server", 1
@@ -67,8 +72,11 @@ class Server:
         self.run = text_key(f"run/{settings}") >> 1
         self._survey = Survey(settings.layout)
         self._n_surveys = 0
+        # lives of the server are told apart by when they began; nothing else depends on the time
+        self._session = time.time_ns()
+        self._end = settings.most_rounds
         self._open: Reception | None = None
-        self._draws: list[GlobalDraw] = []
+        self._keeper = DrawKeeper(settings.n_draws)
         self._settled_log_joints: list[float] = []
 
     @property
@@ -83,23 +91,27 @@ class Server:
         """
         if self.finished:
             raise RuntimeError(f"the run has ended ({self.stop_reason}); make a new Server to start another.")
-        positions = self.registry.register(available)
-        candidates = np.sort(positions[~self.registry.withdrawn[positions]])
-        if not len(candidates):
-            raise ValueError("`available` names no agent that takes part; a round needs at least one.")
+        if self._open is not None:
+            raise RuntimeError(f"round {self._open.broadcast.round} is open; close it first.")
+        positions = np.unique(self.registry.register(available))
+        candidates = positions[~self.registry.withdrawn[positions]]
         number = SURVEY_ROUND if self.rule is None else self.round + 1
         broadcast = self._broadcast(number)
-        asked = self._choose(candidates, number)
-        self._open = Reception(broadcast, self.registry, asked, self._expected(), self.settings.limits)
+        if number == SURVEY_ROUND:
+            # an agent is surveyed once, though its reply may come with a later survey
+            candidates = np.setdiff1d(candidates, self._survey.agents)
+        asked = self._choose(candidates, len(positions), number)
+        awaited = candidates if number == SURVEY_ROUND else asked
+        self._open = Reception(broadcast, self.registry, len(asked), awaited, self._expected(), self.settings.limits)
         return Invitation(broadcast, [self.registry.names[i] for i in asked], self.registry.accepted_round[asked])
 
-    def _choose(self, candidates: IndexArray, number: int) -> IndexArray:
-        n_asked = max(1, round(self.settings.participation * len(candidates)))
+    def _choose(self, candidates: IndexArray, n_available: int, number: int) -> IndexArray:
+        n_asked = max(1, round(self.settings.participation * n_available))
         purpose = f"survey {self._n_surveys}" if number == SURVEY_ROUND else "participants"
         return np.sort(self._stream.generator(number, purpose).permutation(candidates)[:n_asked])
 
     def _broadcast(self, number: int) -> Broadcast:
-        common = Broadcast(self.run, number, NEVER, self.settings.seed, self.settings.layout)
+        common = Broadcast(self.run, self._session, number, NEVER, self.settings.seed, self.settings.layout)
         if self.rule is None or self.units is None:
             return common
         self.rule.grow(len(self.registry))
@@ -112,7 +124,8 @@ class Server:
         What is not is logged with a reason and forgotten: the agent's last accepted contribution stays.
         """
         if self._open is None:
-            raise RuntimeError("no round is open; call open_round first.")
+            logger.info("a reply came while no round was open; it is discarded.")
+            return 0
         believed, positions = self._open.judge(reply)
         if believed is None:
             return 0
@@ -145,17 +158,21 @@ class Server:
         return record
 
     def _close_survey(self) -> None:
-        settings = self.settings
-        if self._survey.is_empty:
-            self._n_surveys += 1
-            if self._n_surveys == MOST_SURVEYS:
-                raise RuntimeError(
-                    f"no agent has reported an event in {MOST_SURVEYS} surveys; check that agents can be reached "
-                    "and that what they reply is not refused (it is logged)."
-                )
+        """Fix the units; or survey more agents, if too few have been heard and not all have had their turn."""
+        self._n_surveys += 1
+        if self._survey.n_informative == 0:
+            if self._n_surveys < MOST_SURVEYS:
+                return
+            raise RuntimeError(
+                f"no agent has reported an event in {self._n_surveys} surveys; check that agents can be reached, that "
+                "they have events, and that what they reply is not refused (it is logged)."
+            )
+        n_wanted = min(ENOUGH_AGENTS, int((~self.registry.withdrawn).sum()))
+        turns = 2 + math.ceil(1.0 / self.settings.participation)
+        if len(self._survey.agents) < n_wanted and self._n_surveys < turns:
             return
-        self.units = self._survey.fix(standardize=settings.standardize, max_mean_square=settings.limits.max_mean_square)
-        self._survey = Survey(settings.layout)
+        self.units = self._survey.fix(standardize=self.settings.standardize)
+        self._survey = Survey(self.settings.layout)
         self.rule = self._make_rule(self.units)
         self.rule.grow(len(self.registry))
         self.round = SURVEY_ROUND
@@ -186,16 +203,13 @@ class Server:
         self.round = done.broadcast.round
         state = rule.close(int((~self.registry.withdrawn).sum()), len(done.participants))
         if state is not None:
-            if not self._settled_log_joints:
-                # of draws from before merging was over only the newest may be asked for
-                self._draws.clear()
-            self._draws.append(GlobalDraw.of_server(state))
+            self._keeper.add(GlobalDraw.of_server(state), settled=rule.settled)
             if rule.settled:
                 self._settled_log_joints.append(state.log_joint)
         window = self.settings.window
         if window is not None and has_settled(self._settled_log_joints, window):
             self.stop_reason = f"converged: no change over {2 * window} rounds"
-        elif self.round >= self.settings.most_rounds:
+        elif self.round >= self._end:
             self.stop_reason = f"reached {self.round} rounds"
         return state
 
@@ -218,38 +232,41 @@ class Server:
             validation_mse=math.nan,
         )
 
+    @single_threaded_blas
     def stop(self, reason: str) -> None:
-        """End the run before its time. A round that is open is as if it had not been."""
-        self._open = None
+        """End the run before its time. A round that is open is closed with what has come."""
+        if self._open is not None:
+            self.close_round()
+        if self.rule is not None and (state := self.rule.finish()) is not None:
+            self._keeper.replace_newest(GlobalDraw.of_server(state))
         self.stop_reason = reason
 
     @property
     def has_draws(self) -> bool:
-        return bool(self._draws)
+        return self._keeper.newest is not None
 
     @property
-    def newest_draw(self) -> GlobalDraw:
-        return self._draws[-1]
-
     def kept_draws(self) -> list[GlobalDraw]:
-        """The draws a model made now would use: those of the later half of the rounds, once merging is over."""
-        if not self._draws:
-            raise RuntimeError("there are no draws yet: no agent has contributed; check the log for refused replies.")
-        first = self.round // 2
-        kept = [draw for draw in self._draws if draw.round > first] or self._draws[-1:]
-        chosen = np.linspace(0, len(kept) - 1, min(len(kept), self.settings.n_draws)).round().astype(int)
-        return [kept[i] for i in chosen]
+        """The draws a model made now would use."""
+        return self._keeper.kept()
 
-    def draws(self) -> Draws:
-        """The public part of the posterior: all an agent needs besides its own matrices to predict."""
-        return Draws.from_chains([self.kept_draws()])
+    def model(self) -> PublicModel:
+        """What is public: all an agent needs besides its own matrices to predict."""
+        if not self.has_draws or self.units is None:
+            raise RuntimeError(
+                "there are no draws: no agent has contributed yet, or one has withdrawn, and the draws with it. Run "
+                "more rounds; if replies were refused, the log tells why."
+            )
+        draws = Draws.from_chains([self._keeper.kept()])
+        return PublicModel(self.settings.layout, self.units.standardization, draws, self.settings.seed)
 
     @single_threaded_blas
     def forget(self, agent: object) -> None:
         """Withdraw an agent for good: subtract what it contributed, refuse what it may still send.
 
-        Draws made while it took part are dropped too; sampling goes on without it. If it answered the survey, its say
-        in the shift and scale of the columns stays.
+        Draws made while it took part are dropped too, and a run that has ended goes on: run more rounds. What stays is
+        its say in the shift and scale of the columns, if it answered the survey, and what files hold: save a
+        checkpoint with `keep_previous=False` next.
         """
         name = canonical_text(agent)
         position = int(self.registry.find([name])[0])
@@ -261,8 +278,10 @@ class Server:
             self.rule.forget(position)
         self.registry.withdrawn[position] = True
         self.registry.accepted_round[position] = NEVER
-        self._draws.clear()
+        self._keeper.clear()
         self._settled_log_joints.clear()
+        self.stop_reason = None
+        self._end = max(self._end, self.round + self.settings.extension)
 
     def to_bytes(self) -> bytes:
         """All that is needed to go on as if never interrupted; between rounds only."""
@@ -271,8 +290,7 @@ class Server:
         parts: dict[str, codec.Record] = {"registry": self.registry.to_record(), "history": self.history.to_record()}
         if self.units is not None and self.rule is not None:
             parts |= {"units": self.units.to_record(), "rule": self.rule.to_record()}
-        if self._draws:
-            parts["draws"] = vars(self._all_draws()) | {"round": np.array([draw.round for draw in self._draws])}
+        parts |= {"draws": self._keeper.to_record(), "survey": self._survey.to_record()}
         record: codec.Record = {
             f"{part}.{name}": value for part, values in parts.items() for name, value in values.items()
         }
@@ -280,6 +298,7 @@ class Server:
             "run": self.run,
             "round": self.round,
             "n_surveys": self._n_surveys,
+            "end": self._end,
             "stop_reason": self.stop_reason or "",
             "settled_log_joints": np.array(self._settled_log_joints),
         }
@@ -301,13 +320,9 @@ class Server:
             server.units = Units.from_record(units)
             server.rule = server._make_rule(server.units)
             server.rule.restore(part("rule"))
-        if draws := part("draws"):
-            rounds = draws.pop("round").tolist()
-            server._draws = Draws(**draws).separate(rounds)
-        server.round, server._n_surveys = record["round"], record["n_surveys"]
+        server._keeper.restore(part("draws"))
+        server._survey.restore(part("survey"))
+        server.round, server._n_surveys, server._end = record["round"], record["n_surveys"], record["end"]
         server.stop_reason = record["stop_reason"] or None
         server._settled_log_joints = record["settled_log_joints"].tolist()
         return server
-
-    def _all_draws(self) -> Draws:
-        return Draws.from_chains([self._draws])

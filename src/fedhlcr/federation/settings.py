@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass, field
+from numbers import Real
+from typing import Any, get_args
 
 from fedhlcr.federation.checks import ReplyLimits
 from fedhlcr.federation.rules import RuleName
@@ -15,6 +18,18 @@ from fedhlcr.samplers.merging import Merger, MergeSchedule
 # Looks for mergers begin in this round with all agents, when a centralised chain begins them (round 1 is its
 # sweep 0), and after so many visits of each agent otherwise.
 FIRST_LOOK, FIRST_LOOK_VISITS = MergeSchedule.first + 1, 10
+# What may be None: to be learned, to be found, or without a limit.
+OPTIONAL = (
+    "n_clusters",
+    "rounds",
+    "patience",
+    "noise_scale",
+    "coef_scale",
+    "global_concentration",
+    "agent_concentration",
+)
+# Stands for what must be above zero.
+TINY = sys.float_info.min
 # Visits of each agent after which a run without a limit ends, converged or not.
 MOST_VISITS = 200
 
@@ -32,7 +47,7 @@ class FederationSettings:
     max_clusters : clusters to start with where the number is to be found
     noise_scale : in units of y; None learns it, and so for the next three
     coef_scale : in standardised units
-    participation : share of the known agents that is asked in a round
+    participation : share of the agents within reach that is asked in a round
     rounds : the most rounds; None is as many as it takes
     patience : rounds that are compared with as many before to see whether a run has converged, more where agents are
         asked seldom; None never stops
@@ -60,12 +75,31 @@ class FederationSettings:
     limits: ReplyLimits = field(default_factory=ReplyLimits)
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.participation <= 1.0:
-            raise ValueError(f"`participation` must be in (0, 1], but is {self.participation}; 0.15 asks 15 % a round.")
-        if self.rounds is not None and self.rounds < 1:
-            raise ValueError(f"`rounds` must be at least 1, but is {self.rounds}.")
+        self._check()
         if self.rule == "blend":
             self._check_blend()
+
+    def _check(self) -> None:
+        """Every value in its range, and of Python's own types: what is equal is to be written alike."""
+        for name, words in (("rule", get_args(RuleName)), ("coef_prior", get_args(CoefPriorKind))):
+            if (word := getattr(self, name)) not in words:
+                raise ValueError(f"`{name}` must be one of {', '.join(words)}, but is {word!r}.")
+        for name in ("n_clusters", "max_clusters", "rounds", "patience", "n_draws"):
+            self._coerce(name, int, 1, math.inf, "a whole number of at least 1")
+        self._coerce("seed", int, -(2**63), 2**63 - 1, "a whole number of at most 63 bits")
+        for name in ("participation", "learning_rate"):
+            self._coerce(name, float, TINY, 1.0, "a number above 0 and at most 1")
+        for name in ("noise_scale", "coef_scale", "global_concentration", "agent_concentration"):
+            self._coerce(name, float, TINY, sys.float_info.max, "a number above 0")
+
+    def _coerce(self, name: str, kind: type[int | float], least: float, most: float, expected: str) -> None:
+        value: Any = getattr(self, name)
+        if value is None and name in OPTIONAL:
+            return
+        is_number = isinstance(value, Real)
+        if not is_number or not least <= value <= most or kind(value) != value:
+            raise ValueError(f"`{name}` must be {expected}, but is {value!r}.")
+        object.__setattr__(self, name, kind(value))
 
     def _check_blend(self) -> None:
         given = {
@@ -80,8 +114,6 @@ class FederationSettings:
                 f"rule='blend' cannot learn {', '.join(f'`{name}`' for name in missing)}: it takes all hyperparameters "
                 "as given. Pass numbers, or use rule='delta', which learns them."
             )
-        if not 0.0 < self.learning_rate <= 1.0:
-            raise ValueError(f"`learning_rate` must be in (0, 1], but is {self.learning_rate}; 0.2 is a usual choice.")
 
     @property
     def most_rounds(self) -> int:
@@ -100,5 +132,9 @@ class FederationSettings:
 
     def merger(self) -> Merger:
         visits = FIRST_LOOK if self.participation == 1.0 else math.ceil(FIRST_LOOK_VISITS / self.participation)
-        schedule = MergeSchedule.until(max(1, self.most_rounds // 2), first=visits)
-        return Merger(schedule, self.n_clusters)
+        return Merger(MergeSchedule.until(max(1, self.most_rounds // 2), first=visits), self.n_clusters)
+
+    @property
+    def extension(self) -> int:
+        """Rounds that a run goes on for at least when an agent has withdrawn, and all draws with it."""
+        return max(2 * (self.window or 0), math.ceil(FIRST_LOOK_VISITS / self.participation))

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedhlcr.arrays import FloatArray, IndexArray, KeyArray, LabelArray
-from fedhlcr.federation.labelling import draw_labels
+from fedhlcr.federation.labelling import label_entities
 from fedhlcr.federation.messages import NEVER, SURVEY_ROUND, BlendLaw, Broadcast, Contributions
-from fedhlcr.federation.sums import N_SCALARS, AgentSums
+from fedhlcr.federation.sums import AgentSums
 from fedhlcr.gram import GramLayout, Standardization, agent_means, entity_grams
 from fedhlcr.hierarchy import Hierarchy
-from fedhlcr.kernels.arguments import EntityArrays
+from fedhlcr.kernels.arguments import N_SCALARS, EntityArrays
 from fedhlcr.kernels.grams import change_units, sum_by_cluster
 from fedhlcr.streams import Stream
 
@@ -41,6 +41,7 @@ class AgentShard:
         the last answer, of which it is not known yet whether it arrived; −1 for none
     accepted_round, pending_round : (agents,)
     run, layout, units : of the federation the agents take part in, once they know it
+    session, newest_round : of the newest broadcast they answered
     """
 
     agents: list[str]
@@ -56,6 +57,8 @@ class AgentShard:
     run: int | None = None
     layout: GramLayout | None = None
     units: Standardization | None = None
+    session: int = 0
+    newest_round: int = NEVER
 
     @classmethod
     def from_hierarchy(cls, hierarchy: Hierarchy, n_threads: int = 1) -> AgentShard:
@@ -106,16 +109,16 @@ class AgentShard:
         self._check(broadcast)
         if broadcast.round == SURVEY_ROUND:
             return self._survey(broadcast, agents)
-        assert broadcast.law is not None
-        assert broadcast.standardization is not None
-        assert broadcast.cluster_of is not None
+        if broadcast.law is None or broadcast.standardization is None or broadcast.cluster_of is None:
+            raise ValueError(f"the broadcast of round {broadcast.round} lacks its law, its units or its clusters.")
         self.enter_run(broadcast.run, broadcast.layout, broadcast.standardization)
+        self.session, self.newest_round = broadcast.session, broadcast.round
         if isinstance(broadcast.law, BlendLaw):
             # the server keeps no account of its agents: they go on from where they are
             acknowledged = self.pending_round[agents]
         self._settle(agents, acknowledged)
         labels = np.append(broadcast.cluster_of, -1)[self.accepted].astype(np.int32)
-        new_labels, answers = draw_labels(
+        new_labels, answers = label_entities(
             broadcast.layout, broadcast.law, broadcast.sweep, self._arrays(broadcast.seed), labels, agents
         )
         drawn = self._entities_of(agents)
@@ -150,6 +153,19 @@ class AgentShard:
                 "the broadcast belongs to another run than the one these agents take part in; "
                 "make them anew from their events to join it."
             )
+        if (broadcast.session, broadcast.round) < (self.session, self.newest_round):
+            raise ValueError(
+                f"the broadcast of round {broadcast.round} is older than one that was answered already, of round "
+                f"{self.newest_round}; it came too late, and is not answered."
+            )
+
+    def grams_in(self, units: Standardization) -> FloatArray:
+        """The matrices in the units of a run, be it the agents' own or one they have not entered."""
+        if self.units is not None:
+            return self.grams
+        grams = self.grams.copy()
+        change_units(grams, self.agent_start, self.shifts - units.shift, 1.0 / units.scale)
+        return grams
 
     def enter_run(self, run: int, layout: GramLayout, units: Standardization) -> None:
         """Bring the matrices to the units of the run, once."""
@@ -178,7 +194,8 @@ class AgentShard:
         self, broadcast: Broadcast, agents: IndexArray, sums: AgentSums, shifts: FloatArray
     ) -> Contributions:
         names = [self.agents[i] for i in agents]
-        return Contributions(broadcast.run, broadcast.round, names, broadcast.representative, sums, shifts)
+        life = broadcast.run, broadcast.session, broadcast.round
+        return Contributions(*life, names, broadcast.representative, sums, shifts)
 
     def _settle(self, agents: IndexArray, acknowledged: IndexArray) -> None:
         """Take over the pending labels where they arrived; give them up where they did not."""

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedhlcr import codec
 from fedhlcr.arrays import CountArray, FloatArray, IndexArray
+from fedhlcr.kernels.arguments import N_SCALARS
 from fedhlcr.kernels.grams import add_rows
 from fedhlcr.samplers.state import ClusterSums
-
-N_SCALARS = 4
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,13 @@ class AgentSums:
 
     def __len__(self) -> int:
         return len(self.scalars)
+
+    def to_record(self) -> codec.Record:
+        return {f"sums_{f.name}": getattr(self, f.name) for f in fields(self)}
+
+    @classmethod
+    def from_record(cls, record: codec.Record) -> AgentSums:
+        return cls(**{f.name: record[f"sums_{f.name}"] for f in fields(cls)})
 
     @property
     def row_owner(self) -> IndexArray:

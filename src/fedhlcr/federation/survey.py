@@ -12,7 +12,13 @@ from fedhlcr.arrays import FloatArray, IndexArray
 from fedhlcr.federation.messages import Contributions
 from fedhlcr.federation.sums import AgentSums
 from fedhlcr.gram import GramLayout, Standardization
-from fedhlcr.kernels.grams import change_units
+
+# Agents to hear of before the units are fixed, if there are so many: a few may be of one kind.
+ENOUGH_AGENTS = 30
+# Mean square, in multiples of what is typical, beyond which an agent has no say in a column's units.
+FARTHEST = 1e3
+# Times the events of a usual agent that one agent counts for at most.
+MOST_SHARES = 10
 
 
 @dataclass(frozen=True)
@@ -45,7 +51,7 @@ class Units:
 
 
 class Survey:
-    """The replies to round 0."""
+    """The replies to round 0, in which an agent may be asked once only."""
 
     def __init__(self, layout: GramLayout) -> None:
         self._layout = layout
@@ -54,9 +60,14 @@ class Survey:
         self._shifts: list[FloatArray] = []
 
     @property
-    def is_empty(self) -> bool:
-        """Whether no event was reported."""
-        return all(len(sums.grams) == 0 for sums in self._sums)
+    def agents(self) -> IndexArray:
+        """Positions of those that have answered."""
+        return np.concatenate([np.empty(0, dtype=np.int64), *self._agents])
+
+    @property
+    def n_informative(self) -> int:
+        """Agents that have reported events."""
+        return sum(len(sums.grams) for sums in self._sums)
 
     def absorb(self, agents: IndexArray, contributions: Contributions) -> None:
         self._agents.append(agents)
@@ -70,41 +81,53 @@ class Survey:
             self._agents[number] = agents[others]
             self._sums[number], self._shifts[number] = self._sums[number].take(others), self._shifts[number][others]
 
-    def fix(self, *, standardize: bool, max_mean_square: float) -> Units:
-        """The units of all events reported, summed in the order of the agents."""
-        agents, sums, shifts = np.concatenate(self._agents), AgentSums.stack(self._sums), np.concatenate(self._shifts)
-        self._sums.clear()
-        if (np.diff(agents) < 0).any():
-            order = np.argsort(agents, kind="stable")
-            sums, shifts = sums.take(order), shifts[order]
+    def to_record(self) -> codec.Record:
+        if not self._agents:
+            return {}
+        sums, shifts = AgentSums.stack(self._sums), np.concatenate(self._shifts)
+        return {"agents": self.agents, "shifts": shifts, **sums.to_record()}
+
+    def restore(self, record: codec.Record) -> None:
+        if record:
+            self._agents, self._shifts = [record["agents"]], [record["shifts"]]
+            self._sums = [AgentSums.from_record(record)]
+
+    def fix(self, *, standardize: bool) -> Units:
+        """The units of all events reported: each column's mean, and root mean square around it.
+
+        Column by column, agents that lie absurdly far from most have no say, and none has more than MOST_SHARES times
+        that of a usual one: what one agent claims must not spoil the units for all. A column without spread among
+        those asked may have some elsewhere; it keeps its own unit.
+        """
+        order = np.argsort(self.agents, kind="stable")
+        sums, shifts = AgentSums.stack(self._sums).take(order), np.concatenate(self._shifts)[order]
         # those without events have no say
-        grams, own_shifts = sums.grams, shifts[sums.row_owner]
-        usual = self._usual(grams, own_shifts, max_mean_square)
-        if not usual.all():
-            grams, own_shifts = grams[usual], own_shifts[usual]
-        shift = self._mean(grams, own_shifts)
-        around = np.arange(len(grams) + 1)
-        change_units(grams, around, own_shifts - shift, np.ones(len(shift)))
-        pooled = grams.sum(axis=0)
-        standardization = Standardization.from_gram(self._layout, pooled, shift, scale=standardize)
-        pooled = standardization.rescale(self._layout, pooled)
-        mean_squares = self._layout.diagonal(pooled) / self._layout.n_events(pooled)
-        return Units(standardization, float(np.sqrt(mean_squares[-1])) or 1.0, mean_squares)
+        own_means = shifts[sums.row_owner]
+        n_events = self._layout.n_events(sums.grams)
+        own_squares = self._layout.diagonal(sums.grams)[:, 1:] / n_events[:, None]
+        weight = np.minimum(n_events, MOST_SHARES * np.median(n_events))[:, None] * _usual(own_means, own_squares)
+        shift = _mean(own_means, weight) if self._layout.fit_intercept else np.zeros(own_means.shape[1])
+        squares = _mean(own_squares + (own_means - shift) ** 2, weight)
+        scale = np.ones_like(shift)
+        if standardize:
+            # what rounding leaves of a constant column is no spread
+            varies = np.sqrt(squares) > 1e-13 * np.maximum(np.abs(shift), 1e-290)
+            scale, squares = np.where(varies, np.sqrt(squares), 1.0), np.where(varies, squares, 0.0)
+        mean_squares = np.concatenate([[1.0], squares / scale**2])
+        return Units(Standardization(shift, scale), float(np.sqrt(mean_squares[-1])) or 1.0, mean_squares)
 
-    def _mean(self, grams: FloatArray, own_shifts: FloatArray) -> FloatArray:
-        """The mean of all events; zero where there is no intercept to take it up."""
-        shift = np.zeros(own_shifts.shape[1])
-        if self._layout.fit_intercept:
-            share = self._layout.n_events(grams) / self._layout.n_events(grams).sum()
-            for _ in range(2):
-                # twice: the mean of a constant is that constant
-                shift = shift + np.einsum("a,af->f", share, own_shifts - shift)
-        return shift
 
-    def _usual(self, grams: FloatArray, own_shifts: FloatArray, max_mean_square: float) -> NDArray[np.bool_]:
-        """Agents whose columns do not lie absurdly far from those of most: one must not spoil the units for all."""
-        own_spread = self._layout.diagonal(grams)[:, 1:] / self._layout.n_events(grams)[:, None]
-        squares = own_spread + (own_shifts - np.median(own_shifts, axis=0)) ** 2
-        typical = np.median(squares, axis=0)
-        unusual = squares > max_mean_square * np.where(typical > 0, typical, np.inf)
-        return np.asarray(~unusual.any(axis=1))
+def _mean(values: FloatArray, weight: FloatArray) -> FloatArray:
+    """Weighted means of columns, in two passes: of a constant column, the constant."""
+    share = weight / weight.sum(axis=0)
+    means = np.zeros(values.shape[1])
+    for _ in range(2):
+        means = means + (share * (values - means)).sum(axis=0)
+    return means
+
+
+def _usual(own_means: FloatArray, own_squares: FloatArray) -> NDArray[np.bool_]:
+    """(agents, columns): whose column does not lie absurdly far from where most have it."""
+    squares = own_squares + (own_means - np.median(own_means, axis=0)) ** 2
+    typical = np.median(squares, axis=0)
+    return (squares <= FARTHEST * typical) | (typical == 0.0)

@@ -30,11 +30,12 @@ class AgentAnswers(NamedTuple):
 
     entities: CountArray  # (agents, clusters) N_ik
     tables: CountArray  # (agents, clusters) m_ik
-    scalars: FloatArray  # (agents, 4), see below
+    scalars: FloatArray  # (agents, N_SCALARS), see below
 
 
 # Columns of AgentAnswers.scalars.
 LOG_BETA_DRAWS, BERNOULLI_DRAWS, LOG_LABEL_PRIOR, LABELS_CHANGED = range(4)
+N_SCALARS = 4
 
 
 class CollapsedLaw(NamedTuple):

@@ -7,7 +7,7 @@ import numpy as np
 from fedhlcr.kernels.compiling import kernel, vector_kernel
 
 # Matrices that are factored side by side.
-LANES = 32
+SIDE_BY_SIDE = 32
 SOUND, NOT_FINITE, NOT_POSITIVE = range(3)
 
 
@@ -120,14 +120,14 @@ def check_grams(grams, units, tolerance, out):
     """For each matrix SOUND, NOT_FINITE or NOT_POSITIVE: whether M + tolerance·(diag M + n·diag u) has all pivots ≥ 0.
 
     `units` (width,) is a usual mean square of each column: rounding errors are relative to it, not to the matrix at
-    hand. LANES matrices are eliminated side by side.
+    hand. SIDE_BY_SIDE matrices are eliminated side by side.
     """
     width, packed = units.shape[0], grams.shape[1]
-    work, pivots, inverse = np.empty((packed, LANES)), np.empty(LANES), np.empty(LANES)
-    factor, lowest, nothing = np.empty(LANES), np.empty(LANES), np.empty(LANES)
+    work, pivots, inverse = np.empty((packed, SIDE_BY_SIDE)), np.empty(SIDE_BY_SIDE), np.empty(SIDE_BY_SIDE)
+    factor, lowest, nothing = np.empty(SIDE_BY_SIDE), np.empty(SIDE_BY_SIDE), np.empty(SIDE_BY_SIDE)
     n_lanes = lowest.shape[0]
-    for first in range(0, grams.shape[0], LANES):
-        last = min(first + LANES, grams.shape[0])
+    for first in range(0, grams.shape[0], SIDE_BY_SIDE):
+        last = min(first + SIDE_BY_SIDE, grams.shape[0])
         for lane in range(n_lanes):
             r = min(first + lane, last - 1)
             # stays 0 but for NaN and infinity

@@ -14,12 +14,12 @@ import numpy as np
 from fedhlcr.arrays import FloatArray, LabelArray
 from fedhlcr.gram import GramLayout
 from fedhlcr.kernels import labels as kernels
-from fedhlcr.kernels.arguments import AgentAnswers, LabelLaw
+from fedhlcr.kernels.arguments import N_SCALARS, AgentAnswers
 from fedhlcr.kernels.grams import move_grams
 from fedhlcr.priors import Hyperparameters, ModelSpec, initial_hyperparameters
 from fedhlcr.regression import CoefPrior, draw_coef
 from fedhlcr.samplers import hyper
-from fedhlcr.samplers.state import ChainState, ClusterSums, Entities, Globals, ServerState
+from fedhlcr.samplers.state import ChainState, ClusterSums, Entities, Globals, ServerState, label_law
 from fedhlcr.streams import Stream
 from fedhlcr.threads import run_blocks
 
@@ -167,14 +167,10 @@ def sums_of_labels(
     return ClusterSums.of(cluster_grams(entities, given.n_clusters, labels), answers)
 
 
-def label_law(layout: GramLayout, given: Globals, round_number: int) -> LabelLaw:
-    return LabelLaw(given.score_rows(layout), given.prior_weights, float(given.hyper.agent_concentration), round_number)
-
-
 def empty_answers(n_agents: int, n_clusters: int) -> AgentAnswers:
     """Room for the kernels to write into."""
     entities, tables = (np.empty((n_agents, n_clusters), dtype=np.int32) for _ in range(2))
-    return AgentAnswers(entities, tables, np.empty((n_agents, 4)))
+    return AgentAnswers(entities, tables, np.empty((n_agents, N_SCALARS)))
 
 
 def prior_coef(prior: CoefPrior, n_clusters: int, rng: np.random.Generator) -> FloatArray:

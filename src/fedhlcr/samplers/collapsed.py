@@ -20,7 +20,7 @@ from fedhlcr.kernels.arguments import CollapsedLaw
 from fedhlcr.priors import ModelSpec
 from fedhlcr.regression import CoefPrior
 from fedhlcr.samplers.blocked import draw_globals, sums_of_labels
-from fedhlcr.samplers.state import ChainState, Entities, Globals
+from fedhlcr.samplers.state import ChainState, Entities, Globals, prior_weights
 from fedhlcr.streams import Stream
 
 LabelPrior = Literal["tables", "paper"]
@@ -55,7 +55,7 @@ def step(
 def collapsed_law(layout: GramLayout, given: Globals, round_number: int, label_prior: LabelPrior) -> CollapsedLaw:
     return CollapsedLaw(
         prior_precision(layout, given.hyper.coef_prior),
-        given.prior_weights,
+        prior_weights(given),
         float(given.hyper.agent_concentration),
         float(given.hyper.global_concentration) if label_prior == "paper" else 0.0,
         round_number,

@@ -137,13 +137,13 @@ class Merger:
 
     def look(self, layout: GramLayout, state: ServerState) -> NDArray[np.int64] | None:
         """What to merge after this round: a map as of `merge_map`, or None for nothing."""
-        target = None
-        if not self.over and self.schedule.due(state.round):
-            target = self.merge_now(layout, state)
-            self.idle = self.idle + 1 if target is None else 0
-        n_clusters = state.sums.n_clusters if target is None else int(target.max()) + 1
-        self.over |= n_clusters == self.n_wanted or self.idle >= self.schedule.patience
-        self.over |= state.round >= self.schedule.last
+        last = state.round >= self.schedule.last
+        if self.over or not (last or self.schedule.due(state.round)):
+            return None
+        target = self.merge_now(layout, state)
+        self.idle = self.idle + 1 if target is None else 0
+        # where a number is wanted, one look leaves just so many
+        self.over = last or self.n_wanted is not None or self.idle >= self.schedule.patience
         return target
 
     def merge_now(self, layout: GramLayout, state: ServerState) -> NDArray[np.int64] | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from fedhlcr.arrays import FloatArray, LabelArray
 from fedhlcr.gram import GramLayout
 from fedhlcr.hierarchy import EntityIndex
 from fedhlcr.kernels import arguments
-from fedhlcr.kernels.arguments import AgentAnswers, EntityArrays
+from fedhlcr.kernels.arguments import AgentAnswers, EntityArrays, LabelLaw
 from fedhlcr.kernels.labels import LANES
 from fedhlcr.priors import Hyperparameters
 from fedhlcr.regression import CoefPosterior, coef_posterior
@@ -134,12 +135,39 @@ class Globals:
         return len(self.coef)
 
     @property
-    def prior_weights(self) -> FloatArray:
-        """βψ: the pseudo-counts an agent adds to its own."""
-        return self.hyper.agent_concentration * np.exp(self.log_weights)
+    def noise_scale(self) -> float:
+        return float(self.hyper.noise_scale)
 
-    def score_rows(self, layout: GramLayout) -> FloatArray:
-        return score_rows(layout, self.coef, self.hyper.noise_scale)
+    @property
+    def agent_concentration(self) -> float:
+        return float(self.hyper.agent_concentration)
+
+
+class LabelTerms(Protocol):
+    """What of the globals decides about labels."""
+
+    @property
+    def coef(self) -> FloatArray: ...
+
+    @property
+    def log_weights(self) -> FloatArray: ...
+
+    @property
+    def noise_scale(self) -> float: ...
+
+    @property
+    def agent_concentration(self) -> float: ...
+
+
+def prior_weights(given: LabelTerms) -> FloatArray:
+    """βψ: the pseudo-counts an agent adds to its own."""
+    return given.agent_concentration * np.exp(given.log_weights)
+
+
+def label_law(layout: GramLayout, given: LabelTerms, round_number: int) -> LabelLaw:
+    """What the label kernels want to know."""
+    rows = score_rows(layout, given.coef, given.noise_scale)
+    return LabelLaw(rows, prior_weights(given), given.agent_concentration, round_number)
 
 
 def score_rows(layout: GramLayout, coef: FloatArray, noise_scale: float) -> FloatArray:

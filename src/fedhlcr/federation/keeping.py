@@ -1,0 +1,67 @@
+"""Which draws are kept: a bounded number, from the later half of the rounds, once no clusters are merged any more."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedhlcr import codec
+from fedhlcr.posterior import Draws
+from fedhlcr.samplers.state import GlobalDraw
+
+
+class DrawKeeper:
+    """Keeps at most `most` draws, spread over the later half of the rounds.
+
+    When there are too many, every second is dropped, and from then on only every second is taken.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most, self._stride = most, 1
+        self._draws: list[GlobalDraw] = []
+        self._newest: GlobalDraw | None = None
+
+    @property
+    def newest(self) -> GlobalDraw | None:
+        return self._newest
+
+    def add(self, draw: GlobalDraw, *, settled: bool) -> None:
+        """Take in the draw of a round; one that is not settled is only held until the next."""
+        self._newest = draw
+        if settled:
+            self._draws.append(draw)
+        self._draws = self._wanted(draw.round)
+        while len(self._draws) > self._most:
+            self._stride *= 2
+            self._draws = self._wanted(draw.round)
+
+    def _wanted(self, last_round: int) -> list[GlobalDraw]:
+        return [draw for draw in self._draws if draw.round > last_round // 2 and draw.round % self._stride == 0]
+
+    def replace_newest(self, draw: GlobalDraw) -> None:
+        """The last draw in another form, and alone."""
+        self._newest, self._draws = draw, []
+
+    def kept(self) -> list[GlobalDraw]:
+        """The draws a model made now would use; the newest alone if none is settled."""
+        return self._draws or ([] if self._newest is None else [self._newest])
+
+    def clear(self) -> None:
+        self._newest, self._draws = None, []
+
+    def to_record(self) -> codec.Record:
+        if self._newest is None:
+            return {}
+        draws = [*self._draws, self._newest]
+        return {
+            **vars(Draws.from_chains([draws])),
+            "round": np.array([draw.round for draw in draws]),
+            "n_clusters": np.array([draw.globals.n_clusters for draw in draws]),
+            "stride": self._stride,
+        }
+
+    def restore(self, record: codec.Record) -> None:
+        if not record:
+            return
+        self._stride = record.pop("stride")
+        rounds, sizes = record.pop("round").tolist(), record.pop("n_clusters").tolist()
+        *self._draws, self._newest = Draws(**record).separate(rounds, sizes)

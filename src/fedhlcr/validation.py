@@ -1,0 +1,50 @@
+"""How well a federation would predict if it ended now."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedhlcr.arrays import FloatArray
+from fedhlcr.engines.in_process import InProcessEngine
+from fedhlcr.federation.server import Server
+from fedhlcr.hierarchy import EntityIndex
+from fedhlcr.posterior import AgentMemory, Draws, Posterior, Profiles
+from fedhlcr.samplers.state import Entities, GlobalDraw
+from fedhlcr.streams import Stream
+
+# Chain of the draws by which agents label their entities to be evaluated.
+VALIDATION_CHAIN = -3
+
+
+class Validation:
+    """Mean squared error of the mean prediction over the draws that are kept so far.
+
+    What a draw predicts follows from it and the agents' matrices alone, so it is computed once, and the same after
+    a run was resumed.
+    """
+
+    def __init__(
+        self, engine: InProcessEngine, index: EntityIndex, X: FloatArray, y: FloatArray, profiles: Profiles
+    ) -> None:
+        self._engine, self._index = engine, index
+        self._X, self._y, self._profiles = X, y, profiles
+        self._predictions: dict[int, FloatArray] = {}
+
+    def __call__(self, server: Server) -> float:
+        known = self._predictions
+        self._predictions = {
+            draw.round: known[draw.round] if draw.round in known else self.predict(server, draw)
+            for draw in server.kept_draws
+        }
+        mean = np.mean(list(self._predictions.values()), axis=0)
+        return float(np.mean((mean - self._y) ** 2))
+
+    def predict(self, server: Server, draw: GlobalDraw) -> FloatArray:
+        """What one draw alone predicts."""
+        assert server.units is not None
+        units, layout = server.units.standardization, server.settings.layout
+        self._engine.enter_run(server.run, layout, units)
+        entities = Entities(layout, self._index, self._engine.everyone.grams)
+        draws = Draws.from_chains([[draw]])
+        memory = AgentMemory.from_draws(entities, draws, Stream(server.settings.seed, VALIDATION_CHAIN))
+        return Posterior(layout, units, draws, memory).predict(self._X, self._profiles).mean
