@@ -34,9 +34,10 @@ from fedhlcr.threads import Blocks, run_blocks
 
 # Numbers in one block of label weights, (profiles, draws, clusters): 64 MB.
 WEIGHTS_AT_ONCE = 1 << 23
-# Sweeps over an adapted agent's entities in each draw, all else held fixed; from one draw to the next fewer do.
+# Sweeps over an adapted agent's entities in each draw, all else held fixed.
 ADAPT_SWEEPS = 10
-SWEEPS_PER_DRAW = 2
+# The same where all labels are drawn anew.
+LABEL_SWEEPS = 5
 # Chain of the draws by which agents label their entities under public draws.
 PREDICTION_CHAIN = -2
 
@@ -147,16 +148,20 @@ class AgentMemory:
     def from_draws(cls, entities: Entities, draws: Draws, stream: Stream) -> AgentMemory:
         """Labels drawn given the public draws alone: agents need not have been there when these were made.
 
-        Given the globals the agents are independent, so this is their part of the blocked sampler run along
-        the draws, a few sweeps at each.
+        Given the globals the agents are independent, so this is their part of the blocked sampler, for each draw
+        anew: an agent whose labels seldom move is not seen in one mode only.
         """
         labels = np.empty((len(draws), len(entities)), dtype=np.min_scalar_type(draws.n_clusters))
-        current, sweep = np.full(len(entities), -1, dtype=np.int32), 0
-        for draw in range(len(draws)):
-            for _ in range(SWEEPS_PER_DRAW if draw > 0 else ADAPT_SWEEPS):
-                current, _ = draw_labels(entities, draws.globals(draw), current, sweep, stream)
-                sweep += 1
-            labels[draw] = current
+        # threads take draws, not blocks of agents
+        alone = replace(entities, n_threads=1)
+
+        def label(draw: int) -> None:
+            own = np.full(len(entities), -1, dtype=np.int32)
+            for sweep in range(LABEL_SWEEPS):
+                own, _ = draw_labels(alone, draws.globals(draw), own, draw * LABEL_SWEEPS + sweep, stream)
+            labels[draw] = own
+
+        run_blocks(label, len(draws), entities.n_threads)
         return cls(entities, labels)
 
     def counts(self, draw: int, agents: NDArray[np.int64], n_clusters: int) -> FloatArray:
