@@ -52,12 +52,11 @@ def test_few_rounds_are_nearly_always_enough(params, bound):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("params", "bound"),
-    [({"rounds": 12}, 1.05), ({"rounds": 60}, 1.03), ({"rounds": 100, "participation": 0.15}, 1.05)],
-)
-def test_many_agents_need_few_rounds(params, bound):
-    assert ratio("M", 840, **params) < bound
+@pytest.mark.parametrize("seed", [840, 841, 842])
+def test_many_agents_need_few_rounds(seed):
+    assert ratio("M", seed, rounds=12) < 1.05
+    assert ratio("M", seed, rounds=60) < 1.03
+    assert ratio("M", seed, rounds=100, participation=0.15) < 1.05
 
 
 def blend_errors(seed, learning_rate, participation, n_rounds, *, participation_scaling=True):
@@ -137,7 +136,7 @@ def test_the_papers_learning_rates_hold_partly(participation_scaling):
 @pytest.mark.slow
 @pytest.mark.parametrize("participation", [1.0, 0.15])
 def test_delta_ends_no_worse_than_blend_at_its_best(participation):
-    """Within 1 % on average, though blend is given the true hyperparameters and, for each set, its best rate of five."""
+    """Within 1 % on average, though blend is given the true hyperparameters and its best rate of five for each set."""
     ratios = []
     for seed in (*PAPER_SEEDS, 854, 855, 856, 857):
         best = min(

@@ -89,7 +89,7 @@ def _tell_rounds(model: FedHLCRRegressor, variance: float) -> str:
     print("\n" + text_table(("round", "answered", "clusters", "noise", "labels changed", "kB", "held-out R²"), rows))
     up, down = history["bytes_up"].sum() / 1e6, history["bytes_down"].sum() / 1e6
     print(f"\nEnded after {model.n_rounds_} rounds: {model.stop_reason_}.")
-    print(f"Travelled: {up:.1f} MB of sums up, {down:.1f} MB of coefficients down; not one flight.")
+    print(f"Travelled: {up:.1f} MB of sums up, {down:.1f} MB of coefficients down; the flights stayed where they are.")
     return f"sums by cluster, {up:.1f} MB"
 
 
