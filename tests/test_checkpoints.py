@@ -67,6 +67,18 @@ def test_a_truncated_or_altered_checkpoint_gives_way_to_the_one_before(small, tm
         assert_same_server(server, expected)
 
 
+def test_a_resumed_server_is_a_later_session_whatever_the_clock_says(small, tmp_path, monkeypatch):
+    table, _ = small
+    checkpoints = Checkpoints(tmp_path / "run")
+    server, engine = server_for(3, seed=1), in_process(table)
+    run_round(server, engine)
+    checkpoints.save(server, engine)
+    monkeypatch.setattr(time, "time_ns", lambda: 5)
+    resumed = checkpoints.resume(server.settings, engine)
+    assert resumed.session > server.session
+    run_round(resumed, engine)
+
+
 def test_what_does_not_fit_is_told(small, tmp_path):
     table, _ = small
     checkpoints = Checkpoints(tmp_path / "run")

@@ -1,9 +1,11 @@
 """The federation: messages, agents, the server and its rules. Engines, in `fedhlcr.engines`, only carry messages.
 
-server = Server(FederationSettings(GramLayout(n_features)))
-run_federation(server, engine)
-model = server.model()                        # public
-agent.predict(model, X, entity)               # at the agent, with what only it knows
+From start to end:
+
+    server = Server(FederationSettings(GramLayout(n_features)))
+    run_federation(server, engine)
+    model = server.model()           # public
+    agent.predict(model, X, entity)  # at the agent, with what only it knows
 """
 
 from fedhlcr.federation.agent import Agent

@@ -50,7 +50,8 @@ class Checkpoints:
 
     def save(self, server: Server, engine: Engine, *, keep_previous: bool = True) -> None:
         parts = {"server": server.to_bytes(), "agents": codec.encode("agents", CHECKPOINT_VERSION, engine.to_record())}
-        record = {name: np.frombuffer(data, dtype=np.uint8) for name, data in parts.items()}
+        record: codec.Record = {name: np.frombuffer(data, dtype=np.uint8) for name, data in parts.items()}
+        record["session"] = server.session
         data = codec.encode(CHECKPOINT_KIND, CHECKPOINT_VERSION, record)
         storage.write_atomically(self.path, data, keep_previous=keep_previous)
 
@@ -58,6 +59,8 @@ class Checkpoints:
         """The server as it was; the engine's agents are brought back to where they were."""
         record = storage.read_newest(self.path, CHECKPOINT_KIND, CHECKPOINT_VERSION)
         server = Server.from_bytes(settings, record["server"].tobytes())
+        # later than the one before, though the clock may have been set back
+        server.session = max(server.session, record["session"] + 1)
         engine.restore(codec.decode(record["agents"].tobytes(), "agents", CHECKPOINT_VERSION))
         return server
 

@@ -1,10 +1,12 @@
 """The server: whom to ask, what to believe, when to stop. It sees sums, never an event.
 
-while not server.finished:
-    call = server.open_round(engine.agents())
-    for reply in engine.deliver(call):
-        server.accept(reply)
-    server.close_round()
+A run is
+
+    while not server.finished:
+        call = server.open_round(engine.agents())
+        for reply in engine.deliver(call):
+            server.accept(reply)
+        server.close_round()
 """
 
 from __future__ import annotations
@@ -72,8 +74,8 @@ class Server:
         self.run = text_key(f"run/{settings}") >> 1
         self._survey = Survey(settings.layout)
         self._n_surveys = 0
-        # lives of the server are told apart by when they began; nothing else depends on the time
-        self._session = time.time_ns()
+        # lives of a server are told apart by when they began; nothing else depends on the time
+        self.session = time.time_ns()
         self._end = settings.most_rounds
         self._open: Reception | None = None
         self._keeper = DrawKeeper(settings.n_draws)
@@ -95,23 +97,23 @@ class Server:
             raise RuntimeError(f"round {self._open.broadcast.round} is open; close it first.")
         positions = np.unique(self.registry.register(available))
         candidates = positions[~self.registry.withdrawn[positions]]
+        n_asked = max(1, round(self.settings.participation * len(candidates)))
         number = SURVEY_ROUND if self.rule is None else self.round + 1
         broadcast = self._broadcast(number)
         if number == SURVEY_ROUND:
             # an agent is surveyed once, though its reply may come with a later survey
             candidates = np.setdiff1d(candidates, self._survey.agents)
-        asked = self._choose(candidates, len(positions), number)
+        asked = self._choose(candidates, n_asked, number)
         awaited = candidates if number == SURVEY_ROUND else asked
         self._open = Reception(broadcast, self.registry, len(asked), awaited, self._expected(), self.settings.limits)
         return Invitation(broadcast, [self.registry.names[i] for i in asked], self.registry.accepted_round[asked])
 
-    def _choose(self, candidates: IndexArray, n_available: int, number: int) -> IndexArray:
-        n_asked = max(1, round(self.settings.participation * n_available))
+    def _choose(self, candidates: IndexArray, n_asked: int, number: int) -> IndexArray:
         purpose = f"survey {self._n_surveys}" if number == SURVEY_ROUND else "participants"
         return np.sort(self._stream.generator(number, purpose).permutation(candidates)[:n_asked])
 
     def _broadcast(self, number: int) -> Broadcast:
-        common = Broadcast(self.run, self._session, number, NEVER, self.settings.seed, self.settings.layout)
+        common = Broadcast(self.run, self.session, number, NEVER, self.settings.seed, self.settings.layout)
         if self.rule is None or self.units is None:
             return common
         self.rule.grow(len(self.registry))
