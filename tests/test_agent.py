@@ -155,6 +155,39 @@ def test_an_agent_of_one_run_refuses_another(small):
         run_round(other, OneByOneEngine(agents))
 
 
+def test_agents_outlive_their_server(small):
+    """One that begins anew, with nothing kept, hears from the same agents what it heard at first."""
+    table, _ = small
+    agents = agents_of(table)
+    models = []
+    for n_rounds in (20, 5, 20):
+        server = server_for(3, seed=1, rounds=20, patience=None)
+        run_rounds(server, OneByOneEngine(agents), 1 + n_rounds)
+        models.append(server.model())
+        np.testing.assert_allclose(server.units.standardization.scale[:-1], table.X.std(axis=0))
+    np.testing.assert_allclose(models[0].draws.coef, models[2].draws.coef, rtol=1e-6, atol=1e-9)
+
+
+def test_an_agent_predicts_with_the_model_of_another_run(small):
+    table, _ = small
+    own = table.agent == table.agent[0]
+    events = table.X[own], table.entity[own]
+    units_like = make_hlcr(40, 4, 6, 3, 3, 0.3, random_state=11)[0]
+    other = server_for(3, seed=5, rounds=20)
+    run_rounds(other, OneByOneEngine(agents_of(units_like[units_like.agent < 20])), 21)
+    fresh, busy = agents_of(table)[0], agents_of(table)
+    run_rounds(server_for(3, seed=6), OneByOneEngine(busy), 3)
+    expected = fresh.predict(other.model(), *events)
+    np.testing.assert_allclose(busy[0].predict(other.model(), *events).mean, expected.mean, rtol=1e-6)
+
+
+def test_agents_belong_to_one_engine(small):
+    table, _ = small
+    engine = in_process(table)
+    with pytest.raises(ValueError, match="belong to an engine already"):
+        type(engine)(engine.everyone)
+
+
 def test_a_saved_agent_goes_on_as_if_never_stopped(small, tmp_path):
     table, _ = small
     servers = []

@@ -79,6 +79,41 @@ def test_a_resumed_server_is_a_later_session_whatever_the_clock_says(small, tmp_
     run_round(resumed, engine)
 
 
+def test_surveys_resume_too(small, tmp_path):
+    """One agent at a time, with replies that come late."""
+    table, _ = small
+    params = {"seed": 3, "participation": 0.03, "rounds": 5, "max_clusters": 6}
+    expected = uninterrupted(table, params)
+    checkpoints = Checkpoints(tmp_path / "run")
+    server, engine = server_for(3, **params), in_process(table, **FAULTS)
+    while not server.finished:
+        run_round(server, engine)
+        checkpoints.save(server, engine)
+        engine = in_process(table, **FAULTS)
+        server = checkpoints.resume(server.settings, engine)
+    assert server.history.records[0].n_asked > 30
+    assert_same_server(server, expected)
+
+
+def test_a_run_resumed_after_a_withdrawal_is_the_same(small, tmp_path):
+    table, _ = small
+    servers = []
+    for resume in (False, True):
+        server, engine = server_for(3, seed=1, max_clusters=6, rounds=60, n_draws=10, patience=None), in_process(table)
+        checkpoints = Checkpoints(tmp_path / "run")
+        for _ in range(55):
+            run_round(server, engine)
+        server.forget(table.agent[0])
+        if resume:
+            checkpoints.save(server, engine)
+            engine = in_process(table)
+            server = checkpoints.resume(server.settings, engine)
+        while not server.finished:
+            run_round(server, engine)
+        servers.append(server)
+    assert_same_server(*servers)
+
+
 def test_what_does_not_fit_is_told(small, tmp_path):
     table, _ = small
     checkpoints = Checkpoints(tmp_path / "run")
@@ -110,12 +145,20 @@ def test_the_withdrawn_can_be_left_out_of_the_files_too(small, tmp_path):
         run_round(server, engine)
         checkpoints.save(server, engine)
     (tmp_path / "run.damaged").write_bytes(b"what a crash left")
-    server.forget(table.agent[0])
+    call = server.open_round(engine.agents())
+    late = next(iter(engine.deliver(call)))[0]
+    server.close_round()
+    engine._late.append(late.to_bytes())
+    server.forget(late.agent)
+    run_round(server, engine)
+    engine._late.append(late.to_bytes())
     checkpoints.save(server, engine, keep_previous=False)
+    assert late.grams[late.entity_counts > 0].tobytes() not in (tmp_path / "run").read_bytes()
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
     resumed = checkpoints.resume(server.settings, in_process(table))
-    assert resumed.rule.ledger.total().grams[:, 0].sum() == pytest.approx((table.agent != table.agent[0]).sum())
-    assert str(table.agent[0]) not in resumed.open_round(engine.agents()).agents
+    others = table.agent.astype(str) != late.agent
+    assert resumed.rule.ledger.total().grams[:, 0].sum() == pytest.approx(others.sum())
+    assert late.agent not in resumed.open_round(engine.agents()).agents
 
 
 RUNNER = """

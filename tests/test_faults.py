@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.federation.agent import Agent
-from fedhlcr.federation.messages import Broadcast
+from fedhlcr.federation.messages import Broadcast, Contribution
 from fedhlcr.federation.reception import Reception
 from fedhlcr.federation.run import run_round
 from fedhlcr.federation.server import Server
@@ -268,6 +268,65 @@ def test_nobody_within_reach_is_an_empty_round():
     assert server.open_round([]).agents == []
     assert server.close_round().n_asked == 0
     run_rounds(server, engine, 3)
+
+
+def test_forgetting_twice_or_a_bystander_changes_nothing():
+    agents = agents_of(TABLE)
+    server, engine = server_for(2, max_clusters=6, rounds=20), OneByOneEngine(agents)
+    run_rounds(server, engine, 21)
+    server.forget(agents[0].name)
+    while not server.finished:
+        run_round(server, engine)
+    kept = len(server.kept_draws)
+    server.forget(agents[0].name)
+    assert server.finished
+    assert len(server.kept_draws) == kept
+
+
+def test_what_was_forgotten_does_not_come_back_when_the_run_is_stopped():
+    agents = agents_of(TABLE)
+    server = server_for(2, n_clusters=2)
+    run_rounds(server, OneByOneEngine(agents), 5)
+    server.forget(agents[0].name)
+    server.stop("enough")
+    assert not server.has_draws
+
+
+def test_stopping_a_run_that_has_ended_changes_nothing():
+    server = server_for(2, max_clusters=6, rounds=3)
+    run_rounds(server, OneByOneEngine(agents_of(TABLE)), 4)
+    server.stop("too late")
+    assert server.stop_reason == "reached 3 rounds"
+
+
+def test_an_outage_is_no_convergence():
+    agents = agents_of(TABLE)
+    server, engine = server_for(2, n_clusters=2, rounds=200), OneByOneEngine(agents)
+    run_rounds(server, engine, 20)
+    kept = len(server.kept_draws)
+    for _ in range(40):
+        server.open_round(engine.agents())
+        server.close_round()
+    assert not server.finished
+    assert len(server.kept_draws) <= kept
+
+
+@pytest.mark.parametrize("participation", [0.001, 1.0])
+def test_a_survey_does_not_wait_for_the_dead(participation):
+    """Who does not answer is asked once more, and then no more."""
+    agents = agents_of(TABLE)
+
+    class Engine(OneByOneEngine):
+        def deliver(self, call):
+            return (r for r in super().deliver(call) if Contribution.from_bytes(r).agent != agents[0].name)
+
+    server, engine = server_for(2, participation=participation), Engine(agents)
+    n_surveys = 0
+    while server.rule is None:
+        run_round(server, engine)
+        n_surveys += 1
+    assert n_surveys <= (len(agents) + 1 if participation < 1 else 2)
+    assert server.history.records[0].n_accepted == len(agents) - 1
 
 
 def test_latecomers_are_taken_in():

@@ -257,6 +257,35 @@ def test_lies_in_the_survey_do_not_spoil_the_units(n_liars, offset):
     assert errors[0] < 1.1 * errors[1]
 
 
+@pytest.mark.parametrize("value", [1e90, 1e99, 1e200])
+@pytest.mark.parametrize("column", [0, -1])
+@pytest.mark.parametrize("standardize", [True, False])
+def test_one_absurd_mean_spoils_no_units(small, value, column, standardize):
+    table, _ = small
+    agents = agents_of(table)
+    server, engine = server_for(3, standardize=standardize, max_clusters=6), OneByOneEngine(agents)
+    call = server.open_round(engine.agents())
+    for position, agent in enumerate(agents):
+        reply = agent.round(call.broadcast)
+        server.accept(changed("shift", put(column, value))(reply) if position == 0 else reply)
+    server.close_round()
+    for figures in (server.units.standardization.scale, server.units.mean_squares, server.units.standardization.shift):
+        assert (np.abs(figures) < 10).all()
+    run_rounds(server, engine, 3)
+    assert server.history.records[-1].n_accepted == len(agents)
+    assert np.isfinite(server.history.records[-1].log_joint)
+
+
+def test_what_a_sender_says_of_itself_is_not_logged(open_round, caplog):
+    server, reply = open_round
+    secret = "patient 4711"
+    server.accept(codec.encode(secret, 1, vars(reply)))
+    server.accept(codec.encode("contribution", 1, {secret: 1}))
+    server.accept(replace(reply, agent=secret))
+    assert len(caplog.records) == 3
+    assert secret not in caplog.text
+
+
 def test_units_of_agents_that_are_each_odd_in_another_column():
     rng = np.random.default_rng(0)
     agent = np.repeat(np.arange(6), 30)

@@ -6,7 +6,7 @@ threads, and hands over a shard's contributions as they are made; late ones are 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from enum import IntEnum
 from hashlib import blake2b
 from itertools import pairwise
@@ -15,7 +15,7 @@ import numpy as np
 
 from fedhlcr import codec
 from fedhlcr.arrays import IndexArray
-from fedhlcr.federation.messages import Contributions
+from fedhlcr.federation.messages import Contribution, Contributions
 from fedhlcr.federation.server import Invitation, Reply
 from fedhlcr.federation.shard import SHARD_SIZE, AgentShard
 from fedhlcr.gram import GramLayout, Standardization
@@ -101,19 +101,22 @@ class InProcessEngine:
         for shard in self._shards:
             shard.enter_run(run, layout, units)
 
-    def to_record(self) -> codec.Record:
-        """What a checkpoint must hold of the agents; their matrices follow from their events."""
+    def to_record(self, forgotten: Collection[str] = ()) -> codec.Record:
+        """What a checkpoint must hold of the agents, but for the forgotten; matrices follow from their events."""
         everyone = self.everyone
-        sizes = np.array([len(data) for data in self._late], dtype=np.int64)
+        self._late = [data for data in self._late if Contribution.from_bytes(data).agent not in forgotten]
+        kept = np.array([name not in forgotten for name in everyone.agents])
+        of_entity = np.repeat(kept, np.diff(everyone.agent_start))
         return {
             "fingerprint": self._fingerprint(),
-            "accepted": everyone.accepted,
-            "pending": everyone.pending,
+            "accepted": np.where(of_entity, everyone.accepted, np.int32(-1)),
+            "pending": np.where(of_entity, everyone.pending, np.int32(-1)),
             "accepted_round": everyone.accepted_round,
             "pending_round": everyone.pending_round,
             "late": np.frombuffer(b"".join(self._late), dtype=np.uint8),
-            "late_sizes": sizes,
+            "late_sizes": np.array([len(data) for data in self._late], dtype=np.int64),
             "n_deliveries": self._n_deliveries,
+            "away": sorted(self._away),
         }
 
     def restore(self, record: codec.Record) -> None:
@@ -124,7 +127,7 @@ class InProcessEngine:
             )
         for name in ("accepted", "pending", "accepted_round", "pending_round"):
             getattr(self.everyone, name)[:] = record[name]
-        self._n_deliveries = record["n_deliveries"]
+        self._n_deliveries, self._away = record["n_deliveries"], set(record["away"])
         ends = np.cumsum(record["late_sizes"])
         late = record["late"].tobytes()
         self._late = [late[end - size : end] for end, size in zip(ends, record["late_sizes"], strict=True)]

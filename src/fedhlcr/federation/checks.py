@@ -5,8 +5,9 @@ Reasons never contain a value: logs cross the boundary contributions were made n
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, fields
+from numbers import Real
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,9 @@ from fedhlcr.federation.sums import AgentSums
 from fedhlcr.gram import GramLayout
 from fedhlcr.kernels.arguments import N_SCALARS
 from fedhlcr.kernels.grams import NOT_FINITE, NOT_POSITIVE, check_grams
+
+# No column of anyone is as large: its square could not be summed up.
+LARGEST = 1e100
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,14 @@ class ReplyLimits:
     max_mean_square: float = 1e8
     min_events_per_entity: float = 1.0
     tolerance: float = 1e-8
+
+    def __post_init__(self) -> None:
+        for f in fields(self):
+            value: Any = getattr(self, f.name)
+            is_number = isinstance(value, Real)
+            if not is_number or not value >= 0.0:
+                raise ValueError(f"`{f.name}` of the limits must be a number of at least 0, but is {value!r}.")
+            object.__setattr__(self, f.name, float(value))
 
 
 class Expected(NamedTuple):
@@ -90,7 +102,7 @@ def find_faults(contributions: Contributions, expected: Expected, limits: ReplyL
     # what is not finite has its verdict; here it must only not disturb
     with np.errstate(invalid="ignore", over="ignore"):
         if expected.is_survey:
-            _check_survey(sums, verdicts)
+            _check_survey(contributions, verdicts)
         else:
             _check_labels(sums, expected, limits, verdicts)
         events = expected.layout.n_events(sums.grams)
@@ -121,8 +133,11 @@ class _Verdicts:
             self.refuse(self._sums.by_agent(np.asarray(bad)) > 0, reason)
 
 
-def _check_survey(sums: AgentSums, verdicts: _Verdicts) -> None:
+def _check_survey(contributions: Contributions, verdicts: _Verdicts) -> None:
+    sums = contributions.sums
     verdicts.refuse_rows((sums.entity_counts != 0) | (sums.table_counts != 0), "labels in the survey")
+    verdicts.refuse((np.abs(contributions.shifts) > LARGEST).any(axis=1), "an absurdly large `shift`")
+    verdicts.refuse_rows((np.abs(sums.grams) > LARGEST**2).any(axis=1), "absurdly large `grams`")
 
 
 def _check_labels(sums: AgentSums, expected: Expected, limits: ReplyLimits, verdicts: _Verdicts) -> None:

@@ -46,7 +46,7 @@ class DrawKeeper:
         return self._draws or ([] if self._newest is None else [self._newest])
 
     def clear(self) -> None:
-        self._newest, self._draws = None, []
+        self._newest, self._draws, self._stride = None, [], 1
 
     def to_record(self) -> codec.Record:
         if self._newest is None:

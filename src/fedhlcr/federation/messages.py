@@ -121,7 +121,7 @@ class Broadcast(_ReadOnly):
 
     def told(self, acknowledged: int) -> Broadcast:
         """The same for an agent whose last accepted contribution is of that round."""
-        return replace(self, acknowledged=acknowledged)
+        return replace(self, acknowledged=int(acknowledged))
 
     def to_bytes(self) -> bytes:
         record: codec.Record = {

@@ -9,7 +9,7 @@ import numpy as np
 from fedhlcr import codec
 from fedhlcr.arrays import IndexArray
 from fedhlcr.federation.checks import Expected, ReplyLimits, find_faults, find_malformed, find_mistyped
-from fedhlcr.federation.messages import Broadcast, Contribution, Contributions
+from fedhlcr.federation.messages import SURVEY_ROUND, VERSION, Broadcast, Contribution, Contributions
 from fedhlcr.federation.registry import STRANGER, Registry
 from fedhlcr.kernels.arguments import LABELS_CHANGED
 
@@ -62,8 +62,9 @@ class Reception:
                 self.bytes_up += len(reply)
                 try:
                     return self._judge_one(Contribution.from_bytes(bytes(reply)), counted=True)
-                except codec.CodecError as error:
-                    self._refuse("?", str(error))
+                except codec.CodecError:
+                    # what the bytes say of themselves is the sender's text
+                    self._refuse("?", f"bytes that are no whole contribution of version {VERSION}")
                     return None, NOBODY
         raise TypeError(f"`reply` is {type(reply).__name__}; expected bytes, Contribution or Contributions.")
 
@@ -122,8 +123,9 @@ class Reception:
     def _find_elsewhere(self, reply: Contribution | Contributions) -> str | None:
         if reply.run != self.broadcast.run:
             return "of another run"
-        in_time = (reply.session, reply.round) == (self.broadcast.session, self.broadcast.round)
-        return None if in_time else LATE
+        # what is said in the survey does not depend on the session
+        same_session = reply.session == self.broadcast.session or reply.round == SURVEY_ROUND
+        return None if same_session and reply.round == self.broadcast.round else LATE
 
     def _find_faults(self, contributions: Contributions, positions: IndexArray) -> list[str | None]:  # noqa: ARG002
         return find_faults(contributions, self._expected, self._limits)

@@ -26,6 +26,10 @@ class Registry:
     def __len__(self) -> int:
         return len(self.names)
 
+    @property
+    def withdrawn_names(self) -> set[str]:
+        return {self.names[position] for position in np.flatnonzero(self.withdrawn)}
+
     def find(self, names: Iterable[str]) -> IndexArray:
         """Positions, or STRANGER."""
         return np.array([self._position.get(name, STRANGER) for name in names], dtype=np.int64)

@@ -220,8 +220,8 @@ class BlendRule:
 
     def forget(self, agent: int) -> None:  # noqa: ARG002
         raise RuntimeError(
-            "the blend rule keeps no account of single agents, so what one contributed cannot be withdrawn; "
-            "it fades as rounds go on without it. Use rule='delta' where agents may withdraw."
+            "the blend rule keeps no account of single agents, so what this one contributed cannot be taken out; it is "
+            "not asked any more, and what it sent fades as rounds go on. Use rule='delta' where agents may withdraw."
         )
 
     def grow(self, n_agents: int) -> None:

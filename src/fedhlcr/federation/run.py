@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -28,8 +28,9 @@ class Engine(Protocol):
     def deliver(self, call: Invitation) -> Iterator[Reply]:
         """Replies, in any order, until all have come or the deadline is over."""
 
-    def to_record(self) -> codec.Record:
-        """What a checkpoint must hold of agents that live in this process; nothing if they keep their own state."""
+    def to_record(self, forgotten: Collection[str] = ()) -> codec.Record:
+        """What a checkpoint must hold of agents that live in this process, but for the forgotten; nothing if they
+        keep their own state."""
 
     def restore(self, record: codec.Record) -> None: ...
 
@@ -43,13 +44,16 @@ class Checkpoints:
 
     def __post_init__(self) -> None:
         path = Path(self.path)
+        if self.every < 1:
+            raise ValueError(f"`every` must be at least 1, a save after each round, but is {self.every}.")
         if path.is_dir():
             raise ValueError(f"`checkpoint` is {str(path)!r}, a folder; pass the path of a file in it.")
         if not path.parent.is_dir():
             raise ValueError(f"`checkpoint` is {str(path)!r}, in a folder that does not exist; make the folder first.")
 
     def save(self, server: Server, engine: Engine, *, keep_previous: bool = True) -> None:
-        parts = {"server": server.to_bytes(), "agents": codec.encode("agents", CHECKPOINT_VERSION, engine.to_record())}
+        agents = engine.to_record(forgotten=server.registry.withdrawn_names)
+        parts = {"server": server.to_bytes(), "agents": codec.encode("agents", CHECKPOINT_VERSION, agents)}
         record: codec.Record = {name: np.frombuffer(data, dtype=np.uint8) for name, data in parts.items()}
         record["session"] = server.session
         data = codec.encode(CHECKPOINT_KIND, CHECKPOINT_VERSION, record)

@@ -101,16 +101,17 @@ class Server:
         number = SURVEY_ROUND if self.rule is None else self.round + 1
         broadcast = self._broadcast(number)
         if number == SURVEY_ROUND:
-            # an agent is surveyed once, though its reply may come with a later survey
-            candidates = np.setdiff1d(candidates, self._survey.agents)
-        asked = self._choose(candidates, n_asked, number)
-        awaited = candidates if number == SURVEY_ROUND else asked
+            asked = self._choose(self._survey.left_to_ask(candidates), n_asked, f"survey {self._n_surveys}")
+            self._survey.ask(asked)
+            # a reply may come with a later survey
+            awaited = np.setdiff1d(candidates, self._survey.agents)
+        else:
+            awaited = asked = self._choose(candidates, n_asked, "participants")
         self._open = Reception(broadcast, self.registry, len(asked), awaited, self._expected(), self.settings.limits)
         return Invitation(broadcast, [self.registry.names[i] for i in asked], self.registry.accepted_round[asked])
 
-    def _choose(self, candidates: IndexArray, n_asked: int, number: int) -> IndexArray:
-        purpose = f"survey {self._n_surveys}" if number == SURVEY_ROUND else "participants"
-        return np.sort(self._stream.generator(number, purpose).permutation(candidates)[:n_asked])
+    def _choose(self, candidates: IndexArray, n_asked: int, purpose: str) -> IndexArray:
+        return np.sort(self._stream.generator(self.round + 1, purpose).permutation(candidates)[:n_asked])
 
     def _broadcast(self, number: int) -> Broadcast:
         common = Broadcast(self.run, self.session, number, NEVER, self.settings.seed, self.settings.layout)
@@ -152,15 +153,15 @@ class Server:
         done, self._open = self._open, None
         state = None
         if self.rule is None:
-            self._close_survey()
+            self._close_survey(done)
         else:
             state = self._close_sampling(self.rule, done)
         record = self._record(done, state)
         self.history.add(record, done.participants)
         return record
 
-    def _close_survey(self) -> None:
-        """Fix the units; or survey more agents, if too few have been heard and not all have had their turn."""
+    def _close_survey(self, done: Reception) -> None:
+        """Fix the units; or survey more agents, if too few have been heard and there are others to ask."""
         self._n_surveys += 1
         if self._survey.n_informative == 0:
             if self._n_surveys < MOST_SURVEYS:
@@ -169,9 +170,8 @@ class Server:
                 f"no agent has reported an event in {self._n_surveys} surveys; check that agents can be reached, that "
                 "they have events, and that what they reply is not refused (it is logged)."
             )
-        n_wanted = min(ENOUGH_AGENTS, int((~self.registry.withdrawn).sum()))
-        turns = 2 + math.ceil(1.0 / self.settings.participation)
-        if len(self._survey.agents) < n_wanted and self._n_surveys < turns:
+        everyone = np.flatnonzero(~self.registry.withdrawn)
+        if len(self._survey.agents) < ENOUGH_AGENTS and done.n_asked and len(self._survey.left_to_ask(everyone)):
             return
         self.units = self._survey.fix(standardize=self.settings.standardize)
         self._survey = Survey(self.settings.layout)
@@ -204,10 +204,13 @@ class Server:
     def _close_sampling(self, rule: Rule, done: Reception) -> ServerState | None:
         self.round = done.broadcast.round
         state = rule.close(int((~self.registry.withdrawn).sum()), len(done.participants))
-        if state is not None:
+        if state is not None and len(done.participants):
             self._keeper.add(GlobalDraw.of_server(state), settled=rule.settled)
             if rule.settled:
                 self._settled_log_joints.append(state.log_joint)
+        elif state is not None and self.has_draws and not self._settled_log_joints:
+            # where nobody has answered nothing is kept, and nothing has converged; but clusters may have been merged
+            self._keeper.replace_newest(GlobalDraw.of_server(state))
         window = self.settings.window
         if window is not None and has_settled(self._settled_log_joints, window):
             self.stop_reason = f"converged: no change over {2 * window} rounds"
@@ -239,7 +242,9 @@ class Server:
         """End the run before its time. A round that is open is closed with what has come."""
         if self._open is not None:
             self.close_round()
-        if self.rule is not None and (state := self.rule.finish()) is not None:
+        if self.finished:
+            return
+        if self.has_draws and self.rule is not None and (state := self.rule.finish()) is not None:
             self._keeper.replace_newest(GlobalDraw.of_server(state))
         self.stop_reason = reason
 
@@ -267,23 +272,25 @@ class Server:
         """Withdraw an agent for good: subtract what it contributed, refuse what it may still send.
 
         Draws made while it took part are dropped too, and a run that has ended goes on: run more rounds. What stays is
-        its say in the shift and scale of the columns, if it answered the survey, and what files hold: save a
-        checkpoint with `keep_previous=False` next.
+        its name, its say in the shift and scale of the columns, if it answered the survey, the last draw, until the
+        next round, and what files hold: save a checkpoint with `keep_previous=False` after that round.
         """
         name = canonical_text(agent)
         position = int(self.registry.find([name])[0])
         if position == STRANGER:
             raise KeyError(f"no agent of that name has taken part; {len(self.registry)} others have.")
+        if self.registry.withdrawn[position]:
+            return
+        self.registry.withdrawn[position] = True
         if self.rule is None:
             self._survey.forget(position)
-        else:
+        elif self.registry.accepted_round[position] != NEVER:
+            self.registry.accepted_round[position] = NEVER
             self.rule.forget(position)
-        self.registry.withdrawn[position] = True
-        self.registry.accepted_round[position] = NEVER
-        self._keeper.clear()
-        self._settled_log_joints.clear()
-        self.stop_reason = None
-        self._end = max(self._end, self.round + self.settings.extension)
+            self._keeper.clear()
+            self._settled_log_joints.clear()
+            self.stop_reason = None
+            self._end = max(self._end, self.round + self.settings.extension)
 
     def to_bytes(self) -> bytes:
         """All that is needed to go on as if never interrupted; between rounds only."""

@@ -88,7 +88,9 @@ class FederationSettings:
             self._coerce(name, int, 1, math.inf, "a whole number of at least 1")
         self._coerce("seed", int, -(2**63), 2**63 - 1, "a whole number of at most 63 bits")
         for name in ("participation", "learning_rate"):
-            self._coerce(name, float, TINY, 1.0, "a number above 0 and at most 1")
+            self._coerce(name, float, 1e-6, 1.0, "a number of at least 0.000001 and at most 1")
+        for name in ("standardize", "participation_scaling"):
+            object.__setattr__(self, name, bool(getattr(self, name)))
         for name in ("noise_scale", "coef_scale", "global_concentration", "agent_concentration"):
             self._coerce(name, float, TINY, sys.float_info.max, "a number above 0")
 

@@ -59,6 +59,7 @@ class AgentShard:
     units: Standardization | None = None
     session: int = 0
     newest_round: int = NEVER
+    is_split: bool = False
 
     @classmethod
     def from_hierarchy(cls, hierarchy: Hierarchy, n_threads: int = 1) -> AgentShard:
@@ -80,7 +81,10 @@ class AgentShard:
         )
 
     def split(self, size: int = SHARD_SIZE) -> list[AgentShard]:
-        """The same agents in shards of `size`, which share this one's arrays."""
+        """The same agents in shards of `size`, which share this one's arrays, and are all that may change them."""
+        if self.is_split:
+            raise ValueError("these agents belong to an engine already; make them anew from their events for another.")
+        self.is_split = True
         return [self._part(first, min(first + size, len(self))) for first in range(0, len(self), size)]
 
     def _part(self, first: int, last: int) -> AgentShard:
@@ -161,17 +165,25 @@ class AgentShard:
 
     def grams_in(self, units: Standardization) -> FloatArray:
         """The matrices in the units of a run, be it the agents' own or one they have not entered."""
-        if self.units is not None:
+        if self.units is not None and _equal(self.units, units):
             return self.grams
         grams = self.grams.copy()
-        change_units(grams, self.agent_start, self.shifts - units.shift, 1.0 / units.scale)
+        self._convert(grams, units.shift, units.scale)
         return grams
 
     def enter_run(self, run: int, layout: GramLayout, units: Standardization) -> None:
-        """Bring the matrices to the units of the run, once."""
-        if self.units is None:
-            change_units(self.grams, self.agent_start, self.shifts - units.shift, 1.0 / units.scale)
-            self.run, self.layout, self.units = run, layout, units
+        """Bring the matrices to the units of the run."""
+        if self.units is None or not _equal(self.units, units):
+            self._convert(self.grams, units.shift, units.scale)
+        self.run, self.layout, self.units = run, layout, units
+
+    def _convert(self, grams: FloatArray, shift: FloatArray, scale: FloatArray) -> None:
+        """From the present units to others, in place; `shift` is one for all, or one for each agent."""
+        present = self.shifts
+        if self.units is not None:
+            change_units(grams, self.agent_start, np.zeros_like(self.shifts), self.units.scale)
+            present = np.broadcast_to(self.units.shift, self.shifts.shape)
+        change_units(grams, self.agent_start, present - shift, 1.0 / scale)
 
     def _survey(self, broadcast: Broadcast, agents: IndexArray) -> Contributions:
         """One matrix of all events of each agent, around its own means; none of an agent without events."""
@@ -186,8 +198,13 @@ class AgentShard:
             grams=np.empty((len(rows), self.grams.shape[1])),
             scalars=np.zeros((len(agents), N_SCALARS)),
         )
+        own_units = self.grams
+        if self.units is not None:
+            # a server that has begun anew: it wants to hear what it heard at first
+            own_units = self.grams.copy()
+            self._convert(own_units, self.shifts, np.ones(self.n_features + 1))
         in_one = np.zeros(len(self.grams), dtype=np.int32)
-        sum_by_cluster(self.grams, self.agent_start, agents, in_one, sums.row_start, sizes[:, None], sums.grams)
+        sum_by_cluster(own_units, self.agent_start, agents, in_one, sums.row_start, sizes[:, None], sums.grams)
         return self._contributions(broadcast, agents, sums, self.shifts[agents])
 
     def _contributions(
@@ -220,3 +237,7 @@ class AgentShard:
     def _arrays(self, seed: int) -> EntityArrays:
         streams = Stream(seed).agent_streams(self.agent_keys)
         return EntityArrays(self.grams, self.agent_start, self.entity_keys, streams)
+
+
+def _equal(one: Standardization, other: Standardization) -> bool:
+    return np.array_equal(one.shift, other.shift) and np.array_equal(one.scale, other.scale)

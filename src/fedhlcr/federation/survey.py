@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,8 @@ from fedhlcr.gram import GramLayout, Standardization
 
 # Agents to hear of before the units are fixed, if there are so many: a few may be of one kind.
 ENOUGH_AGENTS = 30
+# Times an agent is asked that does not answer.
+MOST_ASKED = 2
 # Mean square, in multiples of what is typical, beyond which an agent has no say in a column's units.
 FARTHEST = 1e3
 # Times the events of a usual agent that one agent counts for at most.
@@ -51,10 +54,11 @@ class Units:
 
 
 class Survey:
-    """The replies to round 0, in which an agent may be asked once only."""
+    """The replies to round 0. Every agent is asked at most MOST_ASKED times, and heard once."""
 
     def __init__(self, layout: GramLayout) -> None:
         self._layout = layout
+        self._times_asked: Counter[int] = Counter()
         self._agents: list[IndexArray] = []
         self._sums: list[AgentSums] = []
         self._shifts: list[FloatArray] = []
@@ -69,6 +73,15 @@ class Survey:
         """Agents that have reported events."""
         return sum(len(sums.grams) for sums in self._sums)
 
+    def left_to_ask(self, candidates: IndexArray) -> IndexArray:
+        """Those that have not been heard, and whom it makes sense to ask again; anyone, as long as nothing is known."""
+        unheard = np.setdiff1d(candidates, self.agents)
+        hopeful = [agent for agent in unheard.tolist() if self._times_asked[agent] < MOST_ASKED]
+        return unheard if self.n_informative == 0 else np.array(hopeful, dtype=np.int64)
+
+    def ask(self, agents: IndexArray) -> None:
+        self._times_asked.update(agents.tolist())
+
     def absorb(self, agents: IndexArray, contributions: Contributions) -> None:
         self._agents.append(agents)
         self._sums.append(contributions.sums)
@@ -82,13 +95,16 @@ class Survey:
             self._sums[number], self._shifts[number] = self._sums[number].take(others), self._shifts[number][others]
 
     def to_record(self) -> codec.Record:
-        if not self._agents:
-            return {}
-        sums, shifts = AgentSums.stack(self._sums), np.concatenate(self._shifts)
-        return {"agents": self.agents, "shifts": shifts, **sums.to_record()}
+        asked = np.array(sorted(self._times_asked.items()), dtype=np.int64).reshape(-1, 2)
+        record: codec.Record = {"times_asked": asked}
+        if self._agents:
+            sums, shifts = AgentSums.stack(self._sums), np.concatenate(self._shifts)
+            record |= {"agents": self.agents, "shifts": shifts, **sums.to_record()}
+        return record
 
     def restore(self, record: codec.Record) -> None:
-        if record:
+        self._times_asked = Counter(dict(record["times_asked"].tolist()))
+        if "agents" in record:
             self._agents, self._shifts = [record["agents"]], [record["shifts"]]
             self._sums = [AgentSums.from_record(record)]
 
@@ -118,8 +134,9 @@ class Survey:
 
 
 def _mean(values: FloatArray, weight: FloatArray) -> FloatArray:
-    """Weighted means of columns, in two passes: of a constant column, the constant."""
+    """Weighted means of columns, in two passes: of a constant, the constant. What weighs nothing may be anything."""
     share = weight / weight.sum(axis=0)
+    values = np.where(share > 0.0, values, 0.0)
     means = np.zeros(values.shape[1])
     for _ in range(2):
         means = means + (share * (values - means)).sum(axis=0)
@@ -127,7 +144,13 @@ def _mean(values: FloatArray, weight: FloatArray) -> FloatArray:
 
 
 def _usual(own_means: FloatArray, own_squares: FloatArray) -> NDArray[np.bool_]:
-    """(agents, columns): whose column does not lie absurdly far from where most have it."""
+    """(agents, columns): whose column does not lie absurdly far from where most have it.
+
+    Where most have no spread at all, those that have some are compared among themselves.
+    """
     squares = own_squares + (own_means - np.median(own_means, axis=0)) ** 2
     typical = np.median(squares, axis=0)
-    return (squares <= FARTHEST * typical) | (typical == 0.0)
+    for column in np.flatnonzero(typical == 0.0):
+        some = squares[:, column] > 0.0
+        typical[column] = np.median(squares[some, column]) if some.any() else 1.0
+    return np.asarray(squares <= FARTHEST * typical)
