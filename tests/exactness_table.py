@@ -35,4 +35,4 @@ if __name__ == "__main__":
     for name, step in test_exactness.SAMPLERS.items():
         print_row(name, *test_exactness.total_variation(test_exactness.problem(), step, N_VISITS))
     for name, params in FEDERATIONS.items():
-        print_row(name, *federated.total_variation(federated.tiny(), N_VISITS, **params))
+        print_row(name, *federated.total_variation(federated.tiny(), N_VISITS, spacing=1, **params))
