@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from fedhlcr.arrays import FloatArray
+from fedhlcr.arrays import FloatArray, ranges
 from fedhlcr.gram import GramLayout, Standardization
 from fedhlcr.hierarchy import UNKNOWN
 from fedhlcr.kernels import labels as label_kernels
@@ -170,8 +170,7 @@ class AgentMemory:
         starts = np.where(agents == UNKNOWN, 0, index.agent_start[agents])
         sizes = np.where(agents == UNKNOWN, 0, index.agent_start[agents + 1] - starts)
         owner = np.repeat(np.arange(len(agents)), sizes)
-        pairs = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes) + starts[owner]
-        cells = owner * n_clusters + self.labels[draw, pairs]
+        cells = owner * n_clusters + self.labels[draw, ranges(starts, sizes)]
         return np.bincount(cells, minlength=len(agents) * n_clusters).reshape(-1, n_clusters).astype(np.float64)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedhlcr.arrays import FloatArray, IndexArray, KeyArray, LabelArray
+from fedhlcr.arrays import FloatArray, IndexArray, KeyArray, LabelArray, ranges
 from fedhlcr.federation.labelling import label_entities
 from fedhlcr.federation.messages import NEVER, SURVEY_ROUND, BlendLaw, Broadcast, Contributions
 from fedhlcr.federation.sums import AgentSums
@@ -230,9 +230,7 @@ class AgentShard:
 
     def _entities_of(self, agents: IndexArray) -> IndexArray:
         """Positions of all their entities."""
-        starts, sizes = self.agent_start[agents], np.diff(self.agent_start)[agents]
-        ends = np.cumsum(sizes)
-        return np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - (ends - sizes), sizes)
+        return ranges(self.agent_start[agents], np.diff(self.agent_start)[agents])
 
     def _arrays(self, seed: int) -> EntityArrays:
         streams = Stream(seed).agent_streams(self.agent_keys)

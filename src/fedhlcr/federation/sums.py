@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhlcr import codec
-from fedhlcr.arrays import CountArray, FloatArray, IndexArray
+from fedhlcr.arrays import CountArray, FloatArray, IndexArray, ranges
 from fedhlcr.kernels.arguments import N_SCALARS
 from fedhlcr.kernels.grams import add_rows
 from fedhlcr.samplers.state import ClusterSums
@@ -64,7 +64,7 @@ class AgentSums:
         """The given agents alone, in that order."""
         sizes = np.diff(self.row_start)[agents]
         row_start = np.concatenate([[0], np.cumsum(sizes)])
-        rows = np.arange(row_start[-1]) + np.repeat(self.row_start[agents] - row_start[:-1], sizes)
+        rows = ranges(self.row_start[agents], sizes)
         return AgentSums(
             row_start,
             self.clusters[rows],
