@@ -156,6 +156,11 @@ class Ids(NamedTuple):
     texts: list[str]  # canonical texts, sorted
     codes: NDArray[np.int64]  # (rows,)
 
+    @classmethod
+    def of_texts(cls, texts: list[str]) -> Ids:
+        """Ids that are known by their texts only, of no rows."""
+        return cls(np.array(texts, dtype=object), texts, np.empty(0, dtype=np.int64))
+
 
 def read_ids(values: Any, argument: str, n_rows: int) -> Ids:
     """Distinct ids of a column of any type and the code of each row; missing ids are refused."""

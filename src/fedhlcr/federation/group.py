@@ -1,0 +1,123 @@
+"""Agents that share a device: their matrices and labels in one place, and in one file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fedhlcr import codec, tables
+from fedhlcr.arrays import IndexArray
+from fedhlcr.federation.messages import Broadcast, Contributions
+from fedhlcr.federation.shard import AgentShard
+from fedhlcr.gram import GramLayout, Standardization
+from fedhlcr.hierarchy import UNKNOWN, EntityIndex, Hierarchy, row_agents, row_entities
+from fedhlcr.posterior import PREDICTION_CHAIN, AgentMemory, Moments, Posterior, Profiles, PublicModel
+from fedhlcr.samplers.state import Entities
+from fedhlcr.streams import Stream
+from fedhlcr.tables import Ids
+from fedhlcr.threads import single_threaded_blas
+
+
+class AgentGroup:
+    """The Gram matrices of all agents of a device, the labels of their entities, what they last had acknowledged.
+
+    Parameters
+    ----------
+    hierarchy : their events, which are summed up and not kept
+    """
+
+    def __init__(self, hierarchy: Hierarchy) -> None:
+        self.index = hierarchy.index
+        self.shard = AgentShard.from_hierarchy(hierarchy)
+
+    @property
+    def names(self) -> list[str]:
+        """Canonical texts of the agents' ids: how the server knows them."""
+        return self.shard.agents
+
+    def positions(self, names: Sequence[str]) -> IndexArray:
+        """Where agents are, by name; KeyError, without the name, where one is not here."""
+        place = {name: position for position, name in enumerate(self.names)}
+        if strangers := sum(name not in place for name in names):
+            raise KeyError(f"{strangers} of {len(names)} agents asked are not here")
+        return np.array([place[name] for name in names], dtype=np.int64)
+
+    @single_threaded_blas
+    def round(self, broadcast: Broadcast, positions: IndexArray, acknowledged: IndexArray) -> Contributions:
+        """New labels of some agents' entities, and what these sum to; each agent told its last accepted round."""
+        order = np.argsort(positions, kind="stable")
+        return self.shard.answer(broadcast, positions[order], acknowledged[order])
+
+    @single_threaded_blas
+    def predict(self, model: PublicModel, X: Any, agent: Any = None, entity: Any = None) -> Moments:
+        """Predictions for their own entities, from what is public and their private matrices; nothing is sent.
+
+        They need not have taken part. `agent=None` is for a group of one; entities that are not known, and
+        `entity=None`, are predicted by what the agent's others are.
+        """
+        matrix = tables.feature_matrix(X)
+        n_rows = len(matrix)
+        agents = np.zeros(n_rows, dtype=np.int64)
+        if agent is not None:
+            agents = self.index.find_agents(row_agents(agent, n_rows))
+        pairs = np.full(n_rows, UNKNOWN, dtype=np.int64)
+        if entity is not None:
+            pairs = self.index.find_entities(agents, row_entities(entity, n_rows))
+        return self.posterior(model).predict(matrix, Profiles.of(agents, pairs))
+
+    def posterior(self, model: PublicModel) -> Posterior:
+        """The public draws with their own matrices, and their entities' labels under each of the draws."""
+        entities = Entities(model.layout, self.index, self.shard.grams_in(model.standardization))
+        memory = AgentMemory.from_draws(entities, model.draws, Stream(model.seed, PREDICTION_CHAIN))
+        return Posterior(model.layout, model.standardization, model.draws, memory)
+
+    def to_record(self) -> codec.Record:
+        """The private state, for a local file."""
+        shard, index = self.shard, self.index
+        record: codec.Record = {
+            "agents": index.agents.texts,
+            "entities": index.entities.texts,
+            "agent_of": index.agent_of,
+            "entity_of": index.entity_of,
+            "grams": shard.grams,
+            "shifts": shard.shifts,
+            "accepted": shard.accepted,
+            "pending": shard.pending,
+            "accepted_round": shard.accepted_round,
+            "pending_round": shard.pending_round,
+        }
+        if shard.run is not None and shard.layout is not None and shard.units is not None:
+            record |= {
+                "run": shard.run,
+                "session": shard.session,
+                "newest_round": shard.newest_round,
+                "fit_intercept": shard.layout.fit_intercept,
+                "unit_shift": shard.units.shift,
+                "unit_scale": shard.units.scale,
+            }
+        return record
+
+    @classmethod
+    def from_record(cls, record: codec.Record) -> AgentGroup:
+        group = cls.__new__(cls)
+        group.index = index = EntityIndex(
+            Ids.of_texts(record["agents"]), Ids.of_texts(record["entities"]), record["agent_of"], record["entity_of"]
+        )
+        group.shard = shard = AgentShard(
+            index.agents.texts,
+            index.agent_start,
+            index.agent_keys,
+            index.entity_keys,
+            # what comes out of a record is read-only
+            **{
+                name: record[name].copy()
+                for name in ("grams", "shifts", "accepted", "pending", "accepted_round", "pending_round")
+            },
+        )
+        if "run" in record:
+            shard.run, shard.session, shard.newest_round = record["run"], record["session"], record["newest_round"]
+            shard.layout = GramLayout(shard.n_features, record["fit_intercept"])
+            shard.units = Standardization(record["unit_shift"], record["unit_scale"])
+        return group
