@@ -13,13 +13,14 @@ nothing of any agent. `AgentMemory` is private to the agents it belongs to.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from fedhlcr import codec, storage
 from fedhlcr.arrays import FloatArray, ranges
 from fedhlcr.gram import GramLayout, Standardization
 from fedhlcr.hierarchy import UNKNOWN
@@ -29,6 +30,7 @@ from fedhlcr.priors import Hyperparameters
 from fedhlcr.regression import CoefPrior
 from fedhlcr.samplers.blocked import draw_labels
 from fedhlcr.samplers.state import Draw, Entities, GlobalDraw, Globals, label_law
+from fedhlcr.storage import PathLike
 from fedhlcr.streams import Stream
 from fedhlcr.threads import Blocks, run_blocks
 
@@ -40,6 +42,7 @@ ADAPT_SWEEPS = 10
 LABEL_SWEEPS = 5
 # Chain of the draws by which agents label their entities under public draws.
 PREDICTION_CHAIN = -2
+MODEL_KIND, MODEL_VERSION = "public model", 1
 
 
 @dataclass(frozen=True)
@@ -120,12 +123,52 @@ class Draws:
 
 @dataclass(frozen=True)
 class PublicModel:
-    """All that is public of a fitted federation: what an agent needs besides its own matrices to predict."""
+    """All that is public of a fitted federation: what an agent needs besides its own matrices to predict.
+
+    Attributes
+    ----------
+    features : names of the columns, in their order, where they are known
+    """
 
     layout: GramLayout
     standardization: Standardization
     draws: Draws
     seed: int
+    features: tuple[str, ...] = ()
+
+    def to_bytes(self) -> bytes:
+        record: codec.Record = {
+            "n_features": self.layout.n_features,
+            "fit_intercept": self.layout.fit_intercept,
+            "shift": self.standardization.shift,
+            "scale": self.standardization.scale,
+            "seed": self.seed,
+            "features": list(self.features),
+            **{f"draws.{name}": value for name, value in vars(self.draws).items()},
+        }
+        return codec.encode(MODEL_KIND, MODEL_VERSION, record)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> PublicModel:
+        return cls._from_record(codec.decode(data, MODEL_KIND, MODEL_VERSION))
+
+    def save(self, path: PathLike) -> None:
+        """Write it to a file, whole or not at all."""
+        storage.write_atomically(path, self.to_bytes(), keep_previous=False)
+
+    @classmethod
+    def load(cls, path: PathLike) -> PublicModel:
+        return cls._from_record(storage.read_newest(path, MODEL_KIND, MODEL_VERSION))
+
+    @classmethod
+    def _from_record(cls, record: codec.Record) -> PublicModel:
+        try:
+            draws = Draws(**{f.name: record[f"draws.{f.name}"] for f in fields(Draws)})
+            layout = GramLayout(record["n_features"], record["fit_intercept"])
+            units = Standardization(record["shift"], record["scale"])
+            return cls(layout, units, draws, record["seed"], tuple(record["features"]))
+        except KeyError:
+            raise codec.CodecError("the model lacks a field; it was not written by this release.") from None
 
 
 @dataclass(frozen=True)

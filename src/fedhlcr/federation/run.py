@@ -55,9 +55,16 @@ class Checkpoints:
         agents = engine.to_record(forgotten=server.registry.withdrawn_names)
         parts = {"server": server.to_bytes(), "agents": codec.encode("agents", CHECKPOINT_VERSION, agents)}
         record: codec.Record = {name: np.frombuffer(data, dtype=np.uint8) for name, data in parts.items()}
-        record["session"] = server.session
+        record |= {"session": server.session, "finished": server.finished}
         data = codec.encode(CHECKPOINT_KIND, CHECKPOINT_VERSION, record)
         storage.write_atomically(self.path, data, keep_previous=keep_previous)
+
+    def hold_unfinished(self) -> bool:
+        """Whether there is a run to go on with."""
+        try:
+            return not storage.read_newest(self.path, CHECKPOINT_KIND, CHECKPOINT_VERSION)["finished"]
+        except storage.StorageError:
+            return False
 
     def resume(self, settings: FederationSettings, engine: Engine) -> Server:
         """The server as it was; the engine's agents are brought back to where they were."""

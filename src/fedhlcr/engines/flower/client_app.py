@@ -1,0 +1,74 @@
+"""The ClientApp: what a SuperNode runs, in a process of its own for every message."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from flwr.app import Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+import fedhlcr
+from fedhlcr.engines.flower import records
+from fedhlcr.engines.flower.logs import log_through_flower
+from fedhlcr.engines.flower.node import Node
+from fedhlcr.engines.flower.options import NodeOptions, check_experiment
+from fedhlcr.engines.flower.records import Errand
+from fedhlcr.engines.flower.refusal import Refusal
+from fedhlcr.posterior import PublicModel
+
+logger = logging.getLogger(__name__)
+
+app = ClientApp()
+
+
+def _answering(answer: Callable[[Node, Message], RecordDict]) -> Callable[[Message, Context], Message]:
+    """Every error becomes a refusal: Flower's own report of it would quote the error's words to the server."""
+
+    def handle(message: Message, context: Context) -> Message:
+        log_through_flower()
+        try:
+            content = answer(_open_node(message, context), message)
+        except Exception as error:
+            refusal = Refusal.of(error)
+            logger.error("refused: %s. %s", refusal, refusal.detail)
+            content = records.refusal_content(refusal)
+        return Message(content, reply_to=message)
+
+    return handle
+
+
+def _open_node(message: Message, context: Context) -> Node:
+    envelope = records.Envelope.from_content(message.content)
+    if envelope.version != fedhlcr.__version__:
+        raise Refusal(
+            "VersionError",
+            f"the node has fedhlcr {fedhlcr.__version__}, the server {envelope.version}; install the same release",
+        )
+    # it comes from the server, and becomes a file's name here
+    check_experiment(envelope.experiment)
+    options = NodeOptions.from_context(context.node_config, context.run_config)
+    return Node(options, envelope.experiment, tuple(envelope.features))
+
+
+@app.query(Errand.ROLL_CALL.action)
+@_answering
+def roll_call(node: Node, message: Message) -> RecordDict:  # noqa: ARG001
+    """Who is here, and with which columns."""
+    return records.Presence(fedhlcr.__version__, node.group().names, list(node.options.features)).to_content()
+
+
+@app.train(Errand.LETTER.action)
+@_answering
+def letter(node: Node, message: Message) -> RecordDict:
+    """A round of some of the agents."""
+    return records.Answers(node.answer(records.Letter.from_content(message.content))).to_content()
+
+
+@app.evaluate(Errand.KEEPSAKE.action)
+@_answering
+def keepsake(node: Node, message: Message) -> RecordDict:
+    """The public model, to keep and to try."""
+    model = PublicModel.from_bytes(records.Keepsake.from_content(message.content).model)
+    node.keep(model)
+    return node.score(model).to_content()

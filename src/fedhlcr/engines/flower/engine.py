@@ -1,0 +1,334 @@
+"""The engine at the server: it finds out which node holds which agents, and carries letters through a Flower Grid.
+
+A node takes part once it has answered a roll call. One that fails, by an error or by silence, is not asked again until
+it has answered another: a node that hangs delays one round, not all. Nobody is waited for without a limit.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from flwr.app import Message, RecordDict
+from flwr.serverapp import Grid
+
+import fedhlcr
+from fedhlcr import codec
+from fedhlcr.engines.flower.records import (
+    Answers,
+    Envelope,
+    Errand,
+    Keepsake,
+    Letter,
+    Presence,
+    RecordError,
+    Score,
+    find_refusal,
+    packed,
+)
+from fedhlcr.engines.flower.refusal import Refusal
+from fedhlcr.federation.messages import Contribution
+from fedhlcr.federation.server import Invitation
+from fedhlcr.posterior import PublicModel
+from fedhlcr.tables import natural_key
+
+logger = logging.getLogger(__name__)
+
+# Seconds between looks for replies: short at first, for a simulated round takes less than one; then longer.
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
+# Seconds between looks at who is there while replies are awaited, and between lines that say who is waited for.
+LOOK_AROUND, TELL_AGAIN = 5.0, 30.0
+# Seconds after which a node that refused is asked again: its table or its release may have been mended.
+ASK_AGAIN = 60.0
+# Letters can be answered for so many times the length of a round: late replies are told from lost ones.
+LATE_ROUNDS = 2
+
+
+class NotEnoughNodesError(RuntimeError):
+    """Too few nodes have come in the time there was."""
+
+
+class Sent(NamedTuple):
+    """A message on its way: what for, to which node, about which agents, and when it expires."""
+
+    errand: Errand
+    node: int
+    agents: frozenset[str]
+    expires: float
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """How long to wait, in seconds, and for how many nodes."""
+
+    min_nodes: int = 2
+    for_nodes: float = 600.0
+    for_replies: float = 300.0
+
+
+@dataclass
+class FlowerEngine:
+    """Carries messages between a server and the agents of SuperNodes.
+
+    Attributes
+    ----------
+    features : columns of the federation, in order; agreed on by `gather` if none are given
+    present : the agents of each node that takes part
+    """
+
+    grid: Grid
+    experiment: str
+    waiting: Waiting = Waiting()
+    features: tuple[str, ...] = ()
+    present: dict[int, frozenset[str]] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        self._sent: dict[str, Sent] = {}
+        self._refused: dict[int, tuple[str, float]] = {}
+        self._scores: dict[int, Score] = {}
+        self._columns: dict[int, tuple[str, ...]] = {}
+
+    def gather(self) -> None:
+        """Wait for nodes before the first round, until there are enough and all that are there have spoken."""
+        needed = self.waiting.min_nodes
+        pause = _Pauses(self.waiting.for_nodes)
+        while True:
+            online = self._look_around()
+            self._collect()
+            self._agree_on_columns()
+            silent = self._nodes_asked(Errand.ROLL_CALL) & online
+            if len(self.present) >= needed and not silent:
+                break
+            if pause.over:
+                self._give_up_gathering(online, silent)
+                break
+            pause.rest(
+                f"waiting for nodes: {len(self.present)} of at least {needed} are ready, {len(online)} connected"
+            )
+        n_agents = sum(map(len, self.present.values()))
+        logger.info(
+            "%d nodes with %d agents take part; columns: %s.", len(self.present), n_agents, ", ".join(self.features)
+        )
+
+    def _give_up_gathering(self, online: set[int], silent: set[int]) -> None:
+        if len(self.present) < self.waiting.min_nodes:
+            refused = "; ".join(f"node {node}: {reason}" for node, (reason, _) in sorted(self._refused.items()))
+            raise NotEnoughNodesError(
+                f"{len(self.present)} nodes are ready after {self.waiting.for_nodes:g} seconds, of at least "
+                f"{self.waiting.min_nodes} wanted (`min-nodes`); {len(online)} are connected, {len(silent)} of them "
+                f"have not answered. Start more SuperNodes, or wait longer (`wait-for-nodes`). {refused}".rstrip()
+            )
+        logger.warning("%d nodes are connected but do not answer; the run begins without them.", len(silent))
+
+    def agents(self) -> list[str]:
+        """Names of all agents on nodes that take part; if there are none, some are waited for."""
+        pause = _Pauses(self.waiting.for_nodes)
+        while True:
+            online = self._look_around()
+            self._collect()
+            for node in set(self.present) - online:
+                self._dismiss(node, Refusal("NodeUnavailable", "the node has gone; start its SuperNode again"))
+            if self.present:
+                return sorted((name for names in self.present.values() for name in names), key=natural_key)
+            if pause.over:
+                raise NotEnoughNodesError(
+                    f"no node has been there for {self.waiting.for_nodes:g} seconds (`wait-for-nodes`); start "
+                    "SuperNodes, then run again with resume=true: the run goes on from its last round."
+                )
+            pause.rest(f"waiting for nodes: none is ready, {len(online)} connected")
+
+    def deliver(self, call: Invitation) -> Iterator[bytes]:
+        """Send each node the letter of its agents, and hand over contributions as they come."""
+        acknowledged = dict(zip(call.agents, call.acknowledged.tolist(), strict=True))
+        letter, group = call.broadcast.to_bytes(), f"{call.broadcast.round}"
+        sent = set()
+        for node, names in list(self.present.items()):
+            asked = [name for name in call.agents if name in names]
+            if asked:
+                content = packed(Letter(letter, asked, [acknowledged[name] for name in asked]), self._envelope())
+                sent.add(self._send(Errand.LETTER, node, content, asked, LATE_ROUNDS * self.waiting.for_replies, group))
+        yield from self._await(sent)
+
+    def keep_model(self, model: PublicModel) -> dict[int, Score]:
+        """Send every node the model; how each scores it on its own test events, by node."""
+        self.agents()
+        content = packed(Keepsake(model.to_bytes()), self._envelope())
+        sent = {
+            self._send(Errand.KEEPSAKE, node, content, (), self.waiting.for_replies, "model") for node in self.present
+        }
+        for _ in self._await(sent):
+            pass
+        return dict(sorted(self._scores.items()))
+
+    def to_record(self, forgotten: Collection[str] = ()) -> codec.Record:  # noqa: ARG002
+        """Nodes keep their own state; only the columns' order is everyone's."""
+        return {"features": list(self.features)}
+
+    def restore(self, record: codec.Record) -> None:
+        if tuple(record["features"]) != self.features:
+            raise ValueError(
+                f"the checkpoint is about the columns {', '.join(record['features'])}, in this order; "
+                "resume with `features` the same."
+            )
+
+    def _await(self, sent: set[str]) -> Iterator[bytes]:
+        """Replies to these messages, and to late ones, until all of these have come, failed, or taken too long."""
+        pause = _Pauses(self.waiting.for_replies)
+        looked = time.monotonic()
+        while sent & self._sent.keys():
+            if time.monotonic() - looked > LOOK_AROUND:
+                online, looked = self._look_around(), time.monotonic()
+                for message in [m for m in sent & self._sent.keys() if self._sent[m].node not in online]:
+                    # a SuperLink says so too, but only after a minute
+                    gone = self._sent.pop(message)
+                    self._dismiss(gone.node, Refusal("NodeUnavailable", "the node has gone; start its SuperNode again"))
+            came = self._collect()
+            yield from came
+            if came:
+                pause.reset()
+            left = sent & self._sent.keys()
+            if left and pause.over:
+                for node in {self._sent[message].node for message in left}:
+                    cure = "it is asked again when it answers; if that happens often, raise `round-timeout`"
+                    self._dismiss(node, Refusal("Silence", cure))
+                return
+            if left:
+                pause.rest(f"waiting for {len(left)} of {len(sent)} nodes")
+
+    def _look_around(self) -> set[int]:
+        """Which nodes are connected; those that are not known, or have failed, are asked who they are."""
+        online, now = set(self.grid.get_node_ids()), time.monotonic()
+        asked = self._nodes_asked(Errand.ROLL_CALL)
+        for node in sorted(online - self.present.keys() - asked):
+            if node not in self._refused or now >= self._refused[node][1]:
+                self._send(
+                    Errand.ROLL_CALL, node, self._envelope().to_content(), (), self.waiting.for_nodes, "roll call"
+                )
+        return online
+
+    def _nodes_asked(self, errand: Errand) -> set[int]:
+        return {sent.node for sent in self._sent.values() if sent.errand is errand}
+
+    def _envelope(self) -> Envelope:
+        return Envelope(fedhlcr.__version__, self.experiment, list(self.features))
+
+    def _send(
+        self, errand: Errand, node: int, content: RecordDict, agents: Collection[str], ttl: float, group: str
+    ) -> str:
+        """Push one message; returns its id, or nothing if Flower does not take it."""
+        ttl = max(ttl, 1.0)
+        message = Message(content, node, str(errand), ttl=ttl, group_id=group)
+        ids = [i for i in self.grid.push_messages([message]) if i]
+        if not ids:
+            self._dismiss(node, Refusal("NodeUnavailable", "Flower does not take messages for it"))
+            return ""
+        self._sent[ids[0]] = Sent(errand, node, frozenset(agents), time.monotonic() + ttl)
+        return ids[0]
+
+    def _collect(self) -> list[bytes]:
+        """Take in all replies that have come; contributions are handed on, everything else is dealt with here."""
+        now = time.monotonic()
+        for message_id in [i for i, sent in self._sent.items() if sent.expires < now]:
+            del self._sent[message_id]
+        if not self._sent:
+            return []
+        contributions = []
+        for message in self.grid.pull_messages(list(self._sent)):
+            sent = self._sent.pop(message.metadata.reply_to_message_id, None)
+            if sent is not None:
+                contributions += self._receive(sent, message)
+        return contributions
+
+    def _receive(self, sent: Sent, message: Message) -> list[bytes]:
+        refusal = find_refusal(message)
+        if refusal is not None:
+            self._dismiss(sent.node, refusal)
+            return []
+        try:
+            match sent.errand:
+                case Errand.ROLL_CALL:
+                    self._welcome(sent.node, Presence.from_content(message.content))
+                case Errand.KEEPSAKE:
+                    self._scores[sent.node] = Score.from_content(message.content)
+                case Errand.LETTER:
+                    answers = Answers.from_content(message.content)
+                    # late but alive: it may be asked again
+                    self.present.setdefault(sent.node, sent.agents)
+                    return [data for data in answers.contributions if _sender(data) in sent.agents]
+        except RecordError as error:
+            self._dismiss(sent.node, Refusal("RecordError", str(error)))
+        return []
+
+    def _welcome(self, node: int, presence: Presence) -> None:
+        """A node has said who it is."""
+        if presence.version != fedhlcr.__version__:
+            cure = f"the server has fedhlcr {fedhlcr.__version__}; install the same release at the node"
+            self._dismiss(node, Refusal("VersionError", cure))
+            return
+        elsewhere = {name for other, names in self.present.items() if other != node for name in names}
+        agents = frozenset(presence.agents)
+        if double := len(agents & elsewhere):
+            cure = f"{double} of its agents are at another node already; give agents names of their own"
+            self._dismiss(node, Refusal("DoubleAgent", cure))
+            return
+        self._refused.pop(node, None)
+        self.present[node], self._columns[node] = agents, tuple(presence.features)
+        logger.info("node %d is ready: %d agents.", node, len(agents))
+
+    def _agree_on_columns(self) -> None:
+        """The columns that most nodes have, if none were given; others are told, and refuse by themselves."""
+        if not self.features and len(self.present) >= self.waiting.min_nodes:
+            votes = Counter(frozenset(self._columns[node]) for node in self.present)
+            most = max(votes, key=lambda columns: (votes[columns], sorted(columns)))
+            orders = Counter(self._columns[node] for node in self.present if frozenset(self._columns[node]) == most)
+            self.features = max(orders, key=lambda order: (orders[order], order))
+        for node in list(self.present) if self.features else ():
+            if set(self._columns[node]) != set(self.features):
+                # a roll call with the federation's columns, which the node will refuse with a word to its own people
+                del self.present[node]
+
+    def _dismiss(self, node: int, refusal: Refusal) -> None:
+        """Ask a node no more until it has answered a roll call."""
+        was_present = self.present.pop(node, None) is not None
+        told, _ = self._refused.get(node, ("", 0.0))
+        if was_present or told != str(refusal):
+            logger.warning("node %d does not take part now: %s.", node, refusal)
+        # one that took part is asked at once, one that refuses to later
+        self._refused[node] = str(refusal), time.monotonic() + (0.0 if was_present else ASK_AGAIN)
+
+
+def _sender(data: bytes) -> str:
+    """Whose contribution it is; a node speaks for its own agents only. What cannot be read the server refuses."""
+    try:
+        return Contribution.from_bytes(data).agent
+    except codec.CodecError:
+        return ""
+
+
+class _Pauses:
+    """Rests between looks, up to a limit, with a word now and then."""
+
+    def __init__(self, limit: float) -> None:
+        self._start = self._told = time.monotonic()
+        self._limit = limit
+        self._length = FIRST_PAUSE
+
+    @property
+    def over(self) -> bool:
+        return time.monotonic() - self._start > self._limit
+
+    def reset(self) -> None:
+        """Something has come: more may follow at once."""
+        self._length = FIRST_PAUSE
+
+    def rest(self, news: str) -> None:
+        now = time.monotonic()
+        if now - self._told > TELL_AGAIN:
+            self._told = now
+            logger.info("%s; %.0f of %g seconds.", news, now - self._start, self._limit)
+        time.sleep(self._length)
+        self._length = min(1.5 * self._length, LONGEST_PAUSE)

@@ -1,0 +1,124 @@
+"""The ServerApp: a whole federation, from the first roll call to the model on disk."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from dataclasses import replace
+from functools import reduce
+from operator import add
+from pathlib import Path
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from fedhlcr import storage
+from fedhlcr.engines.flower.engine import FlowerEngine, Waiting
+from fedhlcr.engines.flower.logs import log_through_flower
+from fedhlcr.engines.flower.options import RunOptions
+from fedhlcr.engines.flower.records import Score
+from fedhlcr.federation.history import RoundRecord
+from fedhlcr.federation.run import Checkpoints, run_federation
+from fedhlcr.federation.server import Server
+from fedhlcr.federation.settings import FederationSettings
+from fedhlcr.posterior import PublicModel
+
+logger = logging.getLogger(__name__)
+
+app = ServerApp()
+
+
+class Outputs:
+    """Files of one experiment at the server."""
+
+    def __init__(self, folder: Path, experiment: str) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.checkpoint, self.model, self.history, self.scores = (
+            folder / f"{experiment}.{ending}" for ending in ("checkpoint", "model", "history.json", "scores.json")
+        )
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    log_through_flower()
+    run(grid, RunOptions.from_config(context.run_config))
+
+
+def run(grid: Grid, options: RunOptions) -> PublicModel:
+    """A federation of the nodes of a grid, from the start or from its checkpoint."""
+    outputs = Outputs(options.output_dir, options["experiment"])
+    checkpoints = Checkpoints(outputs.checkpoint)
+    if not options["resume"] and checkpoints.hold_unfinished():
+        raise ValueError(
+            f"experiment {options['experiment']!r} has a checkpoint of a run that has not ended: run with resume=true "
+            "to go on from it, or choose another `experiment`, or remove its files from the output folder."
+        )
+    logger.info("experiment %s; its files are in %s.", options["experiment"], options.output_dir)
+    waiting = Waiting(options["min-nodes"], options["wait-for-nodes"], options["round-timeout"])
+    engine = FlowerEngine(grid, options["experiment"], waiting, options.features)
+    engine.gather()
+    settings = options.settings(len(engine.features))
+    server = _make_server(settings, engine, checkpoints, resume=options["resume"])
+    run_federation(server, engine, checkpoints=checkpoints, progress=_Progress(settings))
+    logger.info("ended after %d rounds: %s.", server.round, server.stop_reason)
+    model = replace(server.model(), features=engine.features)
+    model.save(outputs.model)
+    _write_json(outputs.history, [record._asdict() for record in server.history.records])
+    if options["evaluate"]:
+        _tell_scores(engine.keep_model(model), outputs.scores)
+    return model
+
+
+def _make_server(
+    settings: FederationSettings, engine: FlowerEngine, checkpoints: Checkpoints, *, resume: bool
+) -> Server:
+    if not resume:
+        return Server(settings)
+    server = checkpoints.resume(settings, engine)
+    logger.info("resumed after round %d.", max(0, server.round))
+    return server
+
+
+class _Progress:
+    """A line for every round."""
+
+    def __init__(self, settings: FederationSettings) -> None:
+        self._most = settings.most_rounds
+        self._began = time.monotonic()
+
+    def __call__(self, record: RoundRecord) -> None:
+        seconds, self._began = time.monotonic() - self._began, time.monotonic()
+        what = f"round {record.round} of at most {self._most}" if record.round else "survey"
+        found = f"{record.n_clusters} clusters, noise {record.noise_scale:.4g}; " if record.n_clusters else ""
+        logger.info(
+            "%s: %d of %d agents answered%s; %s%d kB up, %d kB down; %.1f s.",
+            what,
+            record.n_accepted,
+            record.n_asked,
+            f", {record.n_refused} replies refused" if record.n_refused else "",
+            found,
+            record.bytes_up // 1000,
+            record.bytes_down // 1000,
+            seconds,
+        )
+
+
+def _tell_scores(scores: dict[int, Score], path: Path) -> None:
+    """R² of the nodes that have test events, and of all of them together."""
+    scored = {node: score for node, score in scores.items() if score.n_events}
+    logger.info("%d nodes have the model; %d have scored it.", len(scores), len(scored))
+    lines = {str(node): score for node, score in scored.items()}
+    if scored:
+        lines["all"] = reduce(add, scored.values())
+    for name, score in lines.items():
+        logger.info(
+            "R² on %d test events of %s: %.4f.", score.n_events, f"node {name}" if name != "all" else name, score.r2
+        )
+    _write_json(path, {name: {**vars(score), "r2": score.r2} for name, score in lines.items()})
+
+
+def _write_json(path: Path, value: object) -> None:
+    """NaN, for what was not measured, is no JSON: null."""
+    text = json.dumps(json.loads(json.dumps(value), parse_constant=lambda _: None), indent=1)
+    storage.write_atomically(path, text.encode(), keep_previous=False)
