@@ -1,0 +1,93 @@
+"""Writes a Flower app: a folder with a pyproject that names our components and declares every option."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import fedhlcr
+from fedhlcr.engines.flower.options import NODE_KEYS, RUN_OPTIONS, Option
+
+# What `flwr build` accepts for a folder.
+APP_NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
+
+PYPROJECT = """\
+# A Flower app that trains hierarchical latent class regression. `flwr run` sends this folder to the SuperLink and from there to
+# the nodes; the code is in fedhlcr, which must be installed on all of them in the same release.
+# Change an option here, or for one run: flwr run . NAME --run-config 'rounds=60 experiment="second"'
+
+[project]
+name = {name}
+version = "1.0.0"
+description = "Federated hierarchical latent class regression"
+license = "Apache-2.0"
+dependencies = ["fedhlcr[flower]=={version}"]
+
+[tool.flwr.app]
+publisher = "fedhlcr"
+
+[tool.flwr.app.components]
+serverapp = "fedhlcr.engines.flower.server_app:app"
+clientapp = "fedhlcr.engines.flower.client_app:app"
+
+[tool.flwr.app.config]
+{options}
+# ---- What a node is told, by its own people and not by this file:
+#      flower-supernode … --node-config 'data-path="visits.csv" target="cost" agent-name="st-mary" features="age,stay"'
+{node_keys}
+"""
+NODE_COMMENTS = {
+    "data-path": "CSV or Parquet; only the columns named below are read",
+    "target": "column to predict",
+    "agent": "column of agent ids, where the node holds several",
+    "agent-name": "or its one agent's name",
+    "entity": "column of entity ids; without it each event is an entity of its own",
+    "features": "feature columns, with commas between; numbers only",
+    "test-path": "events that are not fitted; the node tells how well the model predicts them",
+    "state-dir": "where the node keeps labels and the model; by default beside its data",
+}
+
+
+def write_app(folder: Path, options: dict[str, bool | int | float | str] | None = None) -> Path:
+    """Write a new app folder; `options` have other values than their defaults. Returns the pyproject's path."""
+    if not APP_NAME.fullmatch(folder.name):
+        raise ValueError(
+            f"the app's folder must be named with small letters, digits and dashes, for Flower builds it by its name, "
+            f"but it is {folder.name!r}."
+        )
+    path = folder / "pyproject.toml"
+    if path.exists():
+        raise FileExistsError(f"{path} exists; choose another folder, or remove it first.")
+    chosen = dict(options or {})
+    text = PYPROJECT.format(
+        name=_toml(folder.name),
+        version=fedhlcr.__version__,
+        options=_options_text(chosen),
+        node_keys="\n".join(f"#      {key:<12}{NODE_COMMENTS[key]}" for key in NODE_KEYS),
+    )
+    if chosen:
+        raise ValueError(f"there is no option {', '.join(map(repr, chosen))}.")
+    folder.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def _options_text(chosen: dict[str, bool | int | float | str]) -> str:
+    lines = []
+    for section in RUN_OPTIONS:
+        lines += ["", f"# ---- {section.title}"]
+        if section.table:
+            lines.append(f"[tool.flwr.app.config.{section.table}]")
+        prefix = f"{section.table}." if section.table else ""
+        lines += [_option_text(o, chosen.pop(prefix + o.name, o.default)) for o in section.options]
+    return "\n".join(lines[1:]) + "\n"
+
+
+def _option_text(option: Option, value: bool | int | float | str) -> str:
+    return f"# {option.comment}\n{option.name} = {_toml(value)}"
+
+
+def _toml(value: bool | int | float | str) -> str:
+    """JSON's texts, numbers and truths are TOML's too."""
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,169 @@
+"""What a secure deployment needs: a private CA, a server certificate, and a key pair for every node.
+
+    DIR/ca.crt           to every machine: by it nodes and users know the server
+    DIR/ca.key           stays where it was made; it can make certificates for any server
+    DIR/server.crt, .key to the server
+    DIR/nodes/NAME.key   to that node alone; NAME.pub is registered at the SuperLink
+"""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+CA_YEARS = 10
+SERVER_DAYS = 397
+LOOPBACK = ("localhost", "127.0.0.1")
+NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+@dataclass(frozen=True)
+class Certificates:
+    """A folder of certificates and keys."""
+
+    folder: Path
+
+    @property
+    def ca(self) -> Path:
+        return self.folder / "ca.crt"
+
+    @property
+    def server(self) -> Path:
+        return self.folder / "server.crt"
+
+    @property
+    def server_key(self) -> Path:
+        return self.folder / "server.key"
+
+    @property
+    def ca_key(self) -> Path:
+        return self.folder / "ca.key"
+
+    def node_key(self, name: str) -> Path:
+        return self.folder / "nodes" / f"{name}.key"
+
+    def node_public_key(self, name: str) -> Path:
+        return self.folder / "nodes" / f"{name}.pub"
+
+    def make(self, hosts: Sequence[str] = (), nodes: Sequence[str] = (), *, renew: bool = False) -> list[Path]:
+        """Make what is not there yet; returns what was made.
+
+        The CA is never replaced: all machines would have to be told. `renew` replaces the server's certificate if hosts
+        are given, and the keys of the nodes named.
+
+        Parameters
+        ----------
+        hosts : names and addresses by which the server is reached; of a first one without any, those of this machine
+        nodes : names of nodes
+        """
+        for name in nodes:
+            if not NODE_NAME.fullmatch(name):
+                raise ValueError(f"a node's name becomes a file's: letters, digits, dots and dashes, but not {name!r}.")
+        made = []
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not self.ca.exists() or not self.ca_key.exists():
+            if self.ca.exists():
+                raise ValueError(f"{self.ca} is there but its key is not: move the folder away, or bring back ca.key.")
+            self._make_ca()
+            made += [self.ca, self.ca_key]
+        if not self.server.exists() or (renew and hosts):
+            self._make_server(hosts or LOOPBACK)
+            made += [self.server, self.server_key]
+        self.node_key("").parent.mkdir(mode=0o700, exist_ok=True)
+        for name in nodes:
+            if not self.node_key(name).exists() or renew:
+                self._make_node(name)
+                made += [self.node_key(name), self.node_public_key(name)]
+        return made
+
+    def _make_ca(self) -> None:
+        key = ec.generate_private_key(ec.SECP384R1())
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedhlcr private CA")])
+        public = key.public_key()
+        usage = x509.KeyUsage(
+            key_cert_sign=True,
+            crl_sign=True,
+            digital_signature=False,
+            content_commitment=False,
+            key_encipherment=False,
+            data_encipherment=False,
+            key_agreement=False,
+            encipher_only=False,
+            decipher_only=False,
+        )
+        builder = _builder(name, name, public, datetime.timedelta(days=365 * CA_YEARS))
+        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        builder = builder.add_extension(usage, critical=True)
+        builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+        _write_key(self.ca_key, key, serialization.PrivateFormat.PKCS8)
+        _write(self.ca, builder.sign(key, hashes.SHA384()).public_bytes(serialization.Encoding.PEM))
+
+    def _make_server(self, hosts: Sequence[str]) -> None:
+        authority = x509.load_pem_x509_certificate(self.ca.read_bytes())
+        authority_key = serialization.load_pem_private_key(self.ca_key.read_bytes(), password=None)
+        if not isinstance(authority_key, ec.EllipticCurvePrivateKey):
+            raise ValueError(f"{self.ca_key} holds a key of another kind than this program makes; move the folder away.")
+        key = ec.generate_private_key(ec.SECP384R1())
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0][:64])])
+        builder = _builder(name, authority.subject, key.public_key(), datetime.timedelta(days=SERVER_DAYS))
+        # clients look for the server's name here and nowhere else
+        builder = builder.add_extension(x509.SubjectAlternativeName([_general_name(h) for h in hosts]), critical=False)
+        builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        builder = builder.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        builder = builder.add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False
+        )
+        _write_key(self.server_key, key, serialization.PrivateFormat.PKCS8)
+        _write(self.server, builder.sign(authority_key, hashes.SHA384()).public_bytes(serialization.Encoding.PEM))
+
+    def _make_node(self, name: str) -> None:
+        key = ec.generate_private_key(ec.SECP384R1())
+        _write_key(self.node_key(name), key, serialization.PrivateFormat.OpenSSH)
+        public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+        _write(self.node_public_key(name), public + f" {name}\n".encode())
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, life: datetime.timedelta
+) -> x509.CertificateBuilder:
+    now = datetime.datetime.now(datetime.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        # clocks of other machines may be behind
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + life)
+    )
+
+
+def _general_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _write_key(path: Path, key: ec.EllipticCurvePrivateKey, form: serialization.PrivateFormat) -> None:
+    _write(path, key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()), mode=0o600)
+
+
+def _write(path: Path, data: bytes, mode: int = 0o644) -> None:
+    """Nobody else can read a key, not even for a moment."""
+    draft = path.with_name(f"{path.name}.draft")
+    draft.unlink(missing_ok=True)
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+        file.write(data)
+    os.replace(draft, path)

@@ -1,0 +1,220 @@
+"""A whole federation on this machine: a real SuperLink and real SuperNodes, with TLS and node authentication.
+
+    with Loopback(folder) as federation:
+        federation.start_superlink()
+        federation.start_supernode("a", {"data-path": "a.csv", …})
+        run = federation.start_run(app_folder)
+        federation.follow(run, print)
+
+Everything listens on 127.0.0.1, on ports that were free, and is stopped at the end, whatever that is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+from urllib.error import URLError
+from urllib.request import urlopen
+
+from fedhlcr.engines.flower.certificates import Certificates
+
+CONNECTION = "loopback"
+# Seconds to let processes end by themselves.
+GRACE = 10.0
+# Seconds that a SuperLink may take to be there, and a command of flwr to end.
+START, COMMAND = 60.0, 120.0
+SUCCESS = "finished:completed"
+# Flower is to install nothing, report nothing, and look for new work often.
+QUIET = {
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "PYTHONUNBUFFERED": "1",
+}
+
+
+class LoopbackError(RuntimeError):
+    """A process of the federation did not do what it should."""
+
+
+@dataclass
+class Loopback:
+    """A SuperLink, SuperNodes and what they need, below one folder."""
+
+    folder: Path
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.certificates = Certificates(self.folder / "certificates")
+        self.certificates.make()
+        self.port = free_port()
+        self.home = self.folder / "flwr"
+        self.home.mkdir(exist_ok=True)
+        connection = {"address": f"127.0.0.1:{self.port}", "root-certificates": str(self.certificates.ca)}
+        lines = [f"[superlink.{CONNECTION}]", *(f"{key} = {json.dumps(value)}" for key, value in connection.items())]
+        (self.home / "config.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        tools = str(Path(sys.executable).parent)
+        path = os.pathsep.join([tools, os.environ.get("PATH", os.defpath)])
+        return {**os.environ, **QUIET, "FLWR_HOME": str(self.home), "PATH": path}
+
+    def start_superlink(self) -> None:
+        """Start it, or start it again on the same database, and wait until it answers."""
+        keys = self.certificates
+        self._start(
+            "superlink",
+            "flower-superlink",
+            *("--ssl-ca-certfile", str(keys.ca), "--ssl-certfile", str(keys.server)),
+            *("--ssl-keyfile", str(keys.server_key), "--enable-supernode-auth"),
+            *("--host", "127.0.0.1", "--port", str(self.port)),
+            *("--database", str(self.folder / "superlink.db")),
+        )
+        trust = ssl.create_default_context(cafile=str(keys.ca))
+        for _ in self._within(START, "superlink"):
+            with contextlib.suppress(URLError, ConnectionError, TimeoutError):
+                if urlopen(f"https://127.0.0.1:{self.port}/health", timeout=5, context=trust).status == 200:
+                    return
+
+    def register(self, node: str) -> None:
+        """Make a key for a node, if it has none, and tell the SuperLink to let it in."""
+        if self.certificates.make(nodes=[node]):
+            self.flwr("supernode", "register", str(self.certificates.node_public_key(node)), CONNECTION)
+
+    def start_supernode(self, node: str, config: Mapping[str, str], *, register: bool = True) -> None:
+        if register:
+            self.register(node)
+        else:
+            self.certificates.make(nodes=[node])
+        self._start(
+            node,
+            "flower-supernode",
+            *("--root-certificates", str(self.certificates.ca), "--superlink", f"127.0.0.1:{self.port}"),
+            *("--auth-supernode-private-key", str(self.certificates.node_key(node))),
+            *("--host", "127.0.0.1", "--port", str(free_port())),
+            *("--node-config", " ".join(f"{key}={json.dumps(value)}" for key, value in config.items())),
+        )
+
+    def start_run(self, app: Path, options: Mapping[str, Any] | None = None) -> int:
+        """Hand an app over to the SuperLink; returns the run's id."""
+        command = ["run", str(app), CONNECTION, "--format", "json"]
+        if options:
+            command += ["--run-config", " ".join(f"{key}={json.dumps(value)}" for key, value in options.items())]
+        answer = json.loads(self.flwr(*command))
+        if not answer.get("success"):
+            raise LoopbackError(f"the run could not be started: {answer.get('error-message', 'no reason given')}")
+        return int(answer["run-id"])
+
+    def follow(self, run: int, tell: Callable[[str], None] = lambda line: None, limit: float = 3600.0) -> None:
+        """Wait for a run to end, handing over what its server says as it says it; an error if the run fails."""
+        name = f"run-{run}"
+        self._start(name, "flwr", "log", str(run), CONNECTION, "--stream")
+        stream, deadline = self.processes[name], time.monotonic() + limit
+        with open(self.log_path(name), encoding="utf-8", errors="replace") as log:
+            over = False
+            while not over:
+                # asked first, so that nothing said before the end is missed
+                over = stream.poll() is not None
+                for line in log:
+                    tell(line.rstrip())
+                if time.monotonic() > deadline:
+                    raise LoopbackError(f"run {run} took more than {limit:g} seconds; see {self.log_path(name)}")
+                time.sleep(0.0 if over else 0.2)
+        del self.processes[name]
+        if (status := self.status(run)) != SUCCESS:
+            raise LoopbackError(f"run {run} ended as {status}; see {self.log_path(name)}")
+
+    def status(self, run: int) -> str:
+        answer = json.loads(self.flwr("list", "--run-id", str(run), CONNECTION, "--format", "json"))
+        return str(answer["runs"][0]["status"])
+
+    def log_path(self, process: str) -> Path:
+        return self.folder / f"{process}.log"
+
+    def flwr(self, *arguments: str) -> str:
+        """A command of flwr; what it prints."""
+        done = subprocess.run(
+            ["flwr", *arguments],
+            env=self.environment,
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND,
+            check=False,
+        )
+        if done.returncode:
+            raise LoopbackError(f"flwr {' '.join(arguments)} failed:\n{done.stdout}{done.stderr}")
+        return done.stdout
+
+    def kill(self, name: str) -> None:
+        """End a process and all it has started at once, as a power cut would."""
+        self._signal(self.processes.pop(name), signal.SIGKILL)
+
+    def stop(self) -> None:
+        """End everything, nodes first."""
+        running, self.processes = list(self.processes.values())[::-1], {}
+        for process in running:
+            self._signal(process, signal.SIGTERM)
+        deadline = time.monotonic() + GRACE
+        for process in running:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.1, deadline - time.monotonic()))
+            # what it has started too, which may outlive it
+            self._signal(process, signal.SIGKILL)
+
+    def _start(self, name: str, *command: str) -> None:
+        with open(self.log_path(name), "ab") as log:
+            self.processes[name] = subprocess.Popen(
+                command,
+                env=self.environment,
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                # a group of its own: a signal to the group reaches its children, and Ctrl-C does not reach it
+                start_new_session=True,
+            )
+
+    @staticmethod
+    def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, number)
+        if number is signal.SIGKILL:
+            process.wait()
+
+    def _within(self, limit: float, name: str) -> Iterator[None]:
+        """Turns, some to the second, while a process lives and there is time."""
+        deadline = time.monotonic() + limit
+        while time.monotonic() < deadline:
+            yield
+            if self.processes[name].poll() is not None:
+                raise LoopbackError(f"{name} has ended; see {self.log_path(name)}")
+            time.sleep(0.3)
+        raise LoopbackError(f"{name} took more than {limit:g} seconds; see {self.log_path(name)}")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
