@@ -3,11 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo test test-all lint format bench clean
+.PHONY: help demo demo-flower test test-all lint format bench clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 $(VENV)/.created:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "fedhlcr needs Python 3.11 or newer: make PYTHON=/path/to/python3"; exit 1; }
@@ -22,10 +22,21 @@ $(VENV)/.core: $(VENV)/.created pyproject.toml
 $(VENV)/.dev: $(VENV)/.created pyproject.toml
 	@echo "Installing fedhlcr and its development tools into $(VENV) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null || true
+	@touch $@ $(VENV)/.core $(VENV)/.flower
+
+$(VENV)/.flower: $(VENV)/.created pyproject.toml
+	@echo "Installing fedhlcr and Flower into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[flower]"
+	@# Flower starts a process for every message: without compiled files each takes twice as long
+	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null || true
 	@touch $@ $(VENV)/.core
 
 demo: $(VENV)/.core ## Train the bundled flights as a federation of the airlines, and show what was found
 	@$(BIN)/python -m fedhlcr.demo
+
+demo-flower: $(VENV)/.flower ## The same over a network: a Flower SuperLink and three SuperNodes on this machine, with TLS
+	@$(BIN)/python -m fedhlcr.engines.flower.demo
 
 test: $(VENV)/.dev ## Run the tests
 	$(BIN)/python -m pytest -n auto
@@ -46,4 +57,4 @@ bench: $(VENV)/.dev ## Measure speed, as ratios within one run
 	$(BIN)/python -m benchmarks
 
 clean: ## Remove what the other targets made
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist demo-flower

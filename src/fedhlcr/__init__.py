@@ -4,11 +4,15 @@ Hierarchical latent class regression (HLCR) gives every agent–entity pair one 
 a linear regression. Start with `HLCRRegressor`, or with `FedHLCRRegressor` where events must stay with their agent.
 """
 
-from fedhlcr.estimators import HLCRRegressor
-from fedhlcr.exceptions import ConvergenceWarning, FitInterruptedWarning
-from fedhlcr.federated import FedHLCRRegressor
-from fedhlcr.splitting import hold_out_events
-from fedhlcr.summary import describe_clusters
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedhlcr.estimators import HLCRRegressor
+    from fedhlcr.exceptions import ConvergenceWarning, FitInterruptedWarning
+    from fedhlcr.federated import FedHLCRRegressor
+    from fedhlcr.splitting import hold_out_events
+    from fedhlcr.summary import describe_clusters
 
 __version__ = "0.1.0"
 
@@ -20,3 +24,23 @@ __all__ = [
     "describe_clusters",
     "hold_out_events",
 ]
+
+# Imported when first asked for: a node of a federation starts a process for every round, and needs no estimator.
+_HOMES = {
+    "ConvergenceWarning": "exceptions",
+    "FedHLCRRegressor": "federated",
+    "FitInterruptedWarning": "exceptions",
+    "HLCRRegressor": "estimators",
+    "describe_clusters": "summary",
+    "hold_out_events": "splitting",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -16,7 +16,6 @@ import numpy as np
 from narwhals.exceptions import DuplicateError
 from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.utils.validation import check_array, column_or_1d
 
 from fedhlcr.arrays import FloatArray
 from fedhlcr.exceptions import warn_user
@@ -95,6 +94,9 @@ def feature_matrix(X: Any) -> FloatArray:
 
     Constant and collinear columns are fine: the prior on the coefficients takes care of them.
     """
+    # here and below, not above: scikit-learn takes a second to import, and a node in mid-run has no table to check
+    from sklearn.utils.validation import check_array
+
     frame = as_frame(X)
     if frame is not None:
         names = list(frame.columns)
@@ -122,6 +124,8 @@ def target_vector(y: Any, n_rows: int) -> FloatArray:
     """The target as a float vector of n_rows finite numbers."""
     if y is None:
         raise ValueError("requires y to be passed, but the target y is None; pass one target per event row.")
+    from sklearn.utils.validation import column_or_1d
+
     vector = column_or_1d(_numeric_array(_native_array(y), "y"), warn=True).astype(np.float64)
     _require_length(vector, "y", "target", n_rows)
     _refuse_not_finite(vector[:, None], "`y`", None)

@@ -13,8 +13,8 @@ from fedhlcr.engines.flower.options import NODE_KEYS, RUN_OPTIONS, Option
 APP_NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
 
 PYPROJECT = """\
-# A Flower app that trains hierarchical latent class regression. `flwr run` sends this folder to the SuperLink and from there to
-# the nodes; the code is in fedhlcr, which must be installed on all of them in the same release.
+# A Flower app that trains hierarchical latent class regression. `flwr run` sends this folder to the SuperLink and
+# from there to the nodes; the code is in fedhlcr, which must be installed on all of them in the same release.
 # Change an option here, or for one run: flwr run . NAME --run-config 'rounds=60 experiment="second"'
 
 [project]

@@ -1,9 +1,9 @@
 """What a secure deployment needs: a private CA, a server certificate, and a key pair for every node.
 
-    DIR/ca.crt           to every machine: by it nodes and users know the server
-    DIR/ca.key           stays where it was made; it can make certificates for any server
-    DIR/server.crt, .key to the server
-    DIR/nodes/NAME.key   to that node alone; NAME.pub is registered at the SuperLink
+DIR/ca.crt           to every machine: by it nodes and users know the server
+DIR/ca.key           stays where it was made; it can make certificates for any server
+DIR/server.crt, .key to the server
+DIR/nodes/NAME.key   to that node alone; NAME.pub is registered at the SuperLink
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Certificates:
 
         Parameters
         ----------
-        hosts : names and addresses by which the server is reached; of a first one without any, those of this machine
+        hosts : names and addresses by which the server is reached, besides those of loopback
         nodes : names of nodes
         """
         for name in nodes:
@@ -77,7 +77,8 @@ class Certificates:
             self._make_ca()
             made += [self.ca, self.ca_key]
         if not self.server.exists() or (renew and hosts):
-            self._make_server(hosts or LOOPBACK)
+            # SuperLink's own processes reach it by loopback
+            self._make_server([*dict.fromkeys((*hosts, *LOOPBACK))])
             made += [self.server, self.server_key]
         self.node_key("").parent.mkdir(mode=0o700, exist_ok=True)
         for name in nodes:
@@ -112,7 +113,7 @@ class Certificates:
         authority = x509.load_pem_x509_certificate(self.ca.read_bytes())
         authority_key = serialization.load_pem_private_key(self.ca_key.read_bytes(), password=None)
         if not isinstance(authority_key, ec.EllipticCurvePrivateKey):
-            raise ValueError(f"{self.ca_key} holds a key of another kind than this program makes; move the folder away.")
+            raise ValueError(f"{self.ca_key} holds a key of another kind than is made here; move the folder away.")
         key = ec.generate_private_key(ec.SECP384R1())
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0][:64])])
         builder = _builder(name, authority.subject, key.public_key(), datetime.timedelta(days=SERVER_DAYS))

@@ -91,6 +91,7 @@ class FlowerEngine:
         self._refused: dict[int, tuple[str, float]] = {}
         self._scores: dict[int, Score] = {}
         self._columns: dict[int, tuple[str, ...]] = {}
+        self._labels: dict[int, str] = {}
 
     def gather(self) -> None:
         """Wait for nodes before the first round, until there are enough and all that are there have spoken."""
@@ -116,7 +117,9 @@ class FlowerEngine:
 
     def _give_up_gathering(self, online: set[int], silent: set[int]) -> None:
         if len(self.present) < self.waiting.min_nodes:
-            refused = "; ".join(f"node {node}: {reason}" for node, (reason, _) in sorted(self._refused.items()))
+            refused = "; ".join(
+                f"node {self._labels[node]}: {reason}" for node, (reason, _) in sorted(self._refused.items())
+            )
             raise NotEnoughNodesError(
                 f"{len(self.present)} nodes are ready after {self.waiting.for_nodes:g} seconds, of at least "
                 f"{self.waiting.min_nodes} wanted (`min-nodes`); {len(online)} are connected, {len(silent)} of them "
@@ -153,8 +156,8 @@ class FlowerEngine:
                 sent.add(self._send(Errand.LETTER, node, content, asked, LATE_ROUNDS * self.waiting.for_replies, group))
         yield from self._await(sent)
 
-    def keep_model(self, model: PublicModel) -> dict[int, Score]:
-        """Send every node the model; how each scores it on its own test events, by node."""
+    def keep_model(self, model: PublicModel) -> dict[str, Score]:
+        """Send every node the model; how each scores it on its own test events, by the node's name or number."""
         self.agents()
         content = packed(Keepsake(model.to_bytes()), self._envelope())
         sent = {
@@ -162,7 +165,9 @@ class FlowerEngine:
         }
         for _ in self._await(sent):
             pass
-        return dict(sorted(self._scores.items()))
+        named = Counter(self._labels[node] for node in self._scores)
+        labels = {node: label if named[label := self._labels[node]] == 1 else str(node) for node in self._scores}
+        return {labels[node]: self._scores[node] for node in sorted(self._scores, key=labels.__getitem__)}
 
     def to_record(self, forgotten: Collection[str] = ()) -> codec.Record:  # noqa: ARG002
         """Nodes keep their own state; only the columns' order is everyone's."""
@@ -201,7 +206,10 @@ class FlowerEngine:
 
     def _look_around(self) -> set[int]:
         """Which nodes are connected; those that are not known, or have failed, are asked who they are."""
-        online, now = set(self.grid.get_node_ids()), time.monotonic()
+        now = time.monotonic()
+        names = {node.node_id: node.name or str(node.node_id) for node in self.grid.get_nodes()}
+        self._labels |= names
+        online = set(names)
         asked = self._nodes_asked(Errand.ROLL_CALL)
         for node in sorted(online - self.present.keys() - asked):
             if node not in self._refused or now >= self._refused[node][1]:
@@ -277,7 +285,7 @@ class FlowerEngine:
             return
         self._refused.pop(node, None)
         self.present[node], self._columns[node] = agents, tuple(presence.features)
-        logger.info("node %d is ready: %d agents.", node, len(agents))
+        logger.info("node %s is ready: %d agents.", self._labels[node], len(agents))
 
     def _agree_on_columns(self) -> None:
         """The columns that most nodes have, if none were given; others are told, and refuse by themselves."""
@@ -296,7 +304,7 @@ class FlowerEngine:
         was_present = self.present.pop(node, None) is not None
         told, _ = self._refused.get(node, ("", 0.0))
         if was_present or told != str(refusal):
-            logger.warning("node %d does not take part now: %s.", node, refusal)
+            logger.warning("node %s does not take part now: %s.", self._labels[node], refusal)
         # one that took part is asked at once, one that refuses to later
         self._refused[node] = str(refusal), time.monotonic() + (0.0 if was_present else ASK_AGAIN)
 

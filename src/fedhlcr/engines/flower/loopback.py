@@ -100,7 +100,7 @@ class Loopback:
     def register(self, node: str) -> None:
         """Make a key for a node, if it has none, and tell the SuperLink to let it in."""
         if self.certificates.make(nodes=[node]):
-            self.flwr("supernode", "register", str(self.certificates.node_public_key(node)), CONNECTION)
+            self.flwr("supernode", "register", str(self.certificates.node_public_key(node)), CONNECTION, "--name", node)
 
     def start_supernode(self, node: str, config: Mapping[str, str], *, register: bool = True) -> None:
         if register:
@@ -126,7 +126,7 @@ class Loopback:
             raise LoopbackError(f"the run could not be started: {answer.get('error-message', 'no reason given')}")
         return int(answer["run-id"])
 
-    def follow(self, run: int, tell: Callable[[str], None] = lambda line: None, limit: float = 3600.0) -> None:
+    def follow(self, run: int, tell: Callable[[str], object] = str, limit: float = 3600.0) -> None:
         """Wait for a run to end, handing over what its server says as it says it; an error if the run fails."""
         name = f"run-{run}"
         self._start(name, "flwr", "log", str(run), CONNECTION, "--stream")

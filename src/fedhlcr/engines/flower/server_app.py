@@ -104,17 +104,15 @@ class _Progress:
         )
 
 
-def _tell_scores(scores: dict[int, Score], path: Path) -> None:
+def _tell_scores(scores: dict[str, Score], path: Path) -> None:
     """R² of the nodes that have test events, and of all of them together."""
     scored = {node: score for node, score in scores.items() if score.n_events}
     logger.info("%d nodes have the model; %d have scored it.", len(scores), len(scored))
-    lines = {str(node): score for node, score in scored.items()}
+    lines = {f"node {name}": score for name, score in scored.items()}
     if scored:
         lines["all"] = reduce(add, scored.values())
     for name, score in lines.items():
-        logger.info(
-            "R² on %d test events of %s: %.4f.", score.n_events, f"node {name}" if name != "all" else name, score.r2
-        )
+        logger.info("R² on %d test events of %s: %.4f.", score.n_events, name, score.r2)
     _write_json(path, {name: {**vars(score), "r2": score.r2} for name, score in lines.items()})
 
 

@@ -1,0 +1,86 @@
+"""The command `fedhlcr`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import fedhlcr
+
+app = typer.Typer(
+    name="fedhlcr",
+    help="Regression on hierarchical data: agent → entity → event. Centralised, or where data stay with the agents.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+flower = typer.Typer(help="Federations over a network, on Flower.", no_args_is_help=True)
+app.add_typer(flower, name="flower")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"fedhlcr {fedhlcr.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Nothing of its own."""
+
+
+@flower.command()
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder; small letters, digits and dashes.")],
+) -> None:
+    """Write a Flower app: a folder with a pyproject that declares every option, with a word on each."""
+    from fedhlcr.engines.flower.app_folder import write_app
+
+    try:
+        path = write_app(folder.absolute())
+    except (ValueError, OSError) as error:
+        raise _failure(error) from None
+    typer.echo(f"Wrote {path}: set its options, then\n  flwr run {folder} NAME-OF-YOUR-SUPERLINK --stream")
+
+
+@flower.command()
+def certs(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to put them.")],
+    host: Annotated[
+        list[str] | None,
+        typer.Option(help="Name or address by which the server is reached; repeat it for several."),
+    ] = None,
+    node: Annotated[list[str] | None, typer.Option(help="Name of a node that needs a key; repeat it.")] = None,
+    renew: Annotated[
+        bool, typer.Option("--renew", help="Replace the server's certificate, if --host is given, and keys of --node.")
+    ] = False,
+) -> None:
+    """Make a private CA, a server certificate and node keys. What is there already stays, but for --renew."""
+    certificates = _import_certificates()(folder)
+    try:
+        made = certificates.make(host or (), node or (), renew=renew)
+    except (ValueError, OSError) as error:
+        raise _failure(error) from None
+    for path in made:
+        typer.echo(f"made {path}")
+    if not made:
+        typer.echo("nothing to do: all of it is there; --renew replaces.")
+
+
+def _import_certificates() -> type:
+    try:
+        from fedhlcr.engines.flower.certificates import Certificates
+    except ImportError:
+        raise _failure('this needs the flower extra: pip install "fedhlcr[flower]"') from None
+    return Certificates
+
+
+def _failure(reason: object) -> typer.Exit:
+    """One readable line, and a code that says it failed."""
+    typer.secho(f"fedhlcr: {reason}", err=True, fg=typer.colors.RED)
+    return typer.Exit(1)
