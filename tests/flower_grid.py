@@ -1,16 +1,20 @@
 """A Flower Grid without Ray and without sockets: nodes of this process, and what can happen to them.
 
-Every message goes through Flower's own bytes, and every reply is made by the real ClientApp. Time stands still: a reply is there
-at the next look, unless a node was told to be late.
+Every message goes through Flower's own bytes, and every reply is made by the real ClientApp. A reply is there at the
+next look, unless a node was told to be late.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
@@ -18,7 +22,10 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedhlcr.engines.flower import client_app
+from fedhlcr.datasets.hierarchical import HierarchicalData
+from fedhlcr.engines.flower import client_app, server_app
+from fedhlcr.engines.flower.options import RunOptions
+from fedhlcr.posterior import Draws, PublicModel
 
 
 @dataclass
@@ -66,14 +73,14 @@ class LocalGrid(Grid):
             self._n_sent += 1
             message_id = f"message {self._n_sent}"
             message.metadata.__dict__["_message_id"] = message_id
-            message = _through_bytes(message, message_id)
+            message = through_bytes(message, message_id)
             number = message.metadata.dst_node_id
             node = self.nodes[number]
             if node.dies_at(message):
                 node.online = False
                 reply = Message(Error(ErrorCode.NODE_UNAVAILABLE, "gone"), reply_to=message)
             else:
-                reply = _through_bytes(node.handle(number, message))
+                reply = through_bytes(node.handle(number, message))
             if not node.silent:
                 self._replies[message_id] = self._n_pulls + node.late_by, reply
             ids.append(message_id)
@@ -88,23 +95,54 @@ class LocalGrid(Grid):
         raise NotImplementedError("it may wait for ever")
 
 
-def _through_bytes(message: Message, message_id: str = "") -> Message:
+def through_bytes(message: Message, message_id: str = "") -> Message:
     contents = {name: part.deflate() for name, part in get_all_nested_objects(message).items()}
     copy = inflate_object_from_contents(message.object_id, contents)
     copy.metadata.__dict__["_message_id"] = message_id
     return copy
 
 
-def write_csv(path: Path, table: Any, rows: Any, names: list[str]) -> Path:
-    """Some rows of a table as a file, with the ids in the columns `agent` and `entity`."""
-    import pandas as pd
-
-    frame = pd.DataFrame(table.X[rows], columns=names)
-    frame.insert(0, "agent", table.agent[rows])
-    frame.insert(1, "entity", table.entity[rows])
-    frame["y"] = table.y[rows]
+def write_table(path: Path, table: HierarchicalData) -> Path:
+    """A node's file, CSV or Parquet by its name."""
     if path.suffix == ".parquet":
-        frame.to_parquet(path)
+        pa.parquet.write_table(table.to_arrow(), path)
     else:
-        frame.to_csv(path, index=False)
+        pa.csv.write_csv(table.to_arrow(), path)
     return path
+
+
+def node_config(path: Path, table: HierarchicalData, **more: str) -> dict[str, str]:
+    columns = {"target": "target", "agent": "agent", "entity": "entity", "features": ",".join(table.feature_names)}
+    return {"data-path": str(path), **columns, **more}
+
+
+def split_to_files(folder: Path, table: HierarchicalData, n_nodes: int) -> list[Path]:
+    """The agents dealt out to files, every other one Parquet."""
+    number = np.unique(table.agent, return_inverse=True)[1] % n_nodes
+    return [
+        write_table(folder / f"{node}.{'parquet' if node % 2 else 'csv'}", table[number == node])
+        for node in range(n_nodes)
+    ]
+
+
+def local_nodes(folder: Path, table: HierarchicalData, n_nodes: int = 3) -> dict[int, LocalNode]:
+    """Nodes 100, 101, … with their files."""
+    files = split_to_files(folder, table, n_nodes)
+    return {100 + i: LocalNode(node_config(path, table)) for i, path in enumerate(files)}
+
+
+def run_app(nodes: dict[int, LocalNode], folder: Path, **options: Any) -> PublicModel:
+    """A whole run on these nodes; options with underscores for dashes."""
+    defaults = {"output-dir": str(folder / "out"), "wait-for-nodes": 5.0, "round-timeout": 1.0, "rounds": 8, "seed": 3}
+    given = {name.replace("_", "-"): value for name, value in options.items()}
+    return server_app.run(LocalGrid(nodes), RunOptions.from_config({**defaults, **given}))
+
+
+def assert_same_model(model: PublicModel, posterior: Any, tolerance: float = 1e-9) -> None:
+    """The same draws of everything public."""
+    for name in [f.name for f in fields(Draws)]:
+        ours, theirs = (getattr(draws, name) for draws in (model.draws, posterior.draws))
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=tolerance, err_msg=name)
+    for part in ("shift", "scale"):
+        ours, theirs = (getattr(units.standardization, part) for units in (model, posterior))
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=tolerance)

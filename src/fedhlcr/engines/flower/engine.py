@@ -44,6 +44,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
 LOOK_AROUND, TELL_AGAIN = 5.0, 30.0
 # Seconds after which a node that refused is asked again: its table or its release may have been mended.
 ASK_AGAIN = 60.0
+GONE = Refusal("NodeUnavailable", "the node has gone; start its SuperNode again")
 # Letters can be answered for so many times the length of a round: late replies are told from lost ones.
 LATE_ROUNDS = 2
 
@@ -88,6 +89,7 @@ class FlowerEngine:
 
     def __post_init__(self) -> None:
         self._sent: dict[str, Sent] = {}
+        self._arrived: list[bytes] = []
         self._refused: dict[int, tuple[str, float]] = {}
         self._scores: dict[int, Score] = {}
         self._columns: dict[int, tuple[str, ...]] = {}
@@ -133,8 +135,6 @@ class FlowerEngine:
         while True:
             online = self._look_around()
             self._collect()
-            for node in set(self.present) - online:
-                self._dismiss(node, Refusal("NodeUnavailable", "the node has gone; start its SuperNode again"))
             if self.present:
                 return sorted((name for names in self.present.values() for name in names), key=natural_key)
             if pause.over:
@@ -189,13 +189,13 @@ class FlowerEngine:
                 online, looked = self._look_around(), time.monotonic()
                 for message in [m for m in sent & self._sent.keys() if self._sent[m].node not in online]:
                     # a SuperLink says so too, but only after a minute
-                    gone = self._sent.pop(message)
-                    self._dismiss(gone.node, Refusal("NodeUnavailable", "the node has gone; start its SuperNode again"))
-            came = self._collect()
-            yield from came
-            if came:
-                pause.reset()
+                    del self._sent[message]
+            self._collect()
             left = sent & self._sent.keys()
+            if self._arrived:
+                pause.reset()
+            yield from self._arrived
+            self._arrived.clear()
             if left and pause.over:
                 for node in {self._sent[message].node for message in left}:
                     cure = "it is asked again when it answers; if that happens often, raise `round-timeout`"
@@ -210,12 +210,13 @@ class FlowerEngine:
         names = {node.node_id: node.name or str(node.node_id) for node in self.grid.get_nodes()}
         self._labels |= names
         online = set(names)
+        for node in self.present.keys() - online:
+            self._dismiss(node, GONE)
         asked = self._nodes_asked(Errand.ROLL_CALL)
         for node in sorted(online - self.present.keys() - asked):
             if node not in self._refused or now >= self._refused[node][1]:
-                self._send(
-                    Errand.ROLL_CALL, node, self._envelope().to_content(), (), self.waiting.for_nodes, "roll call"
-                )
+                content = self._envelope().to_content()
+                self._send(Errand.ROLL_CALL, node, content, (), self.waiting.for_replies, "roll call")
         return online
 
     def _nodes_asked(self, errand: Errand) -> set[int]:
@@ -237,25 +238,23 @@ class FlowerEngine:
         self._sent[ids[0]] = Sent(errand, node, frozenset(agents), time.monotonic() + ttl)
         return ids[0]
 
-    def _collect(self) -> list[bytes]:
-        """Take in all replies that have come; contributions are handed on, everything else is dealt with here."""
+    def _collect(self) -> None:
+        """Take in all replies that have come; contributions are to be handed on, the rest is dealt with here."""
         now = time.monotonic()
         for message_id in [i for i, sent in self._sent.items() if sent.expires < now]:
             del self._sent[message_id]
         if not self._sent:
-            return []
-        contributions = []
+            return
         for message in self.grid.pull_messages(list(self._sent)):
             sent = self._sent.pop(message.metadata.reply_to_message_id, None)
             if sent is not None:
-                contributions += self._receive(sent, message)
-        return contributions
+                self._receive(sent, message)
 
-    def _receive(self, sent: Sent, message: Message) -> list[bytes]:
+    def _receive(self, sent: Sent, message: Message) -> None:
         refusal = find_refusal(message)
         if refusal is not None:
             self._dismiss(sent.node, refusal)
-            return []
+            return
         try:
             match sent.errand:
                 case Errand.ROLL_CALL:
@@ -266,10 +265,9 @@ class FlowerEngine:
                     answers = Answers.from_content(message.content)
                     # late but alive: it may be asked again
                     self.present.setdefault(sent.node, sent.agents)
-                    return [data for data in answers.contributions if _sender(data) in sent.agents]
+                    self._arrived += [data for data in answers.contributions if _sender(data) in sent.agents]
         except RecordError as error:
             self._dismiss(sent.node, Refusal("RecordError", str(error)))
-        return []
 
     def _welcome(self, node: int, presence: Presence) -> None:
         """A node has said who it is."""

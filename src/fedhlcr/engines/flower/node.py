@@ -23,7 +23,7 @@ from fedhlcr.engines.flower.options import NodeOptions
 from fedhlcr.engines.flower.records import Letter, Score
 from fedhlcr.engines.flower.refusal import Refusal
 from fedhlcr.federation.group import AgentGroup
-from fedhlcr.federation.messages import Broadcast
+from fedhlcr.federation.messages import SURVEY_ROUND, Broadcast
 from fedhlcr.files import FileError, read_columns
 from fedhlcr.hierarchy import build_hierarchy
 from fedhlcr.posterior import PublicModel
@@ -102,12 +102,13 @@ class Node:
         """One contribution for each agent asked. New labels are on disk before anyone hears of them."""
         broadcast = Broadcast.from_bytes(letter.broadcast)
         held = self._held()
-        run, session = held.group.shard.run, held.group.shard.session
-        if run is not None and run != broadcast.run:
-            if broadcast.session < session:
+        shard = held.group.shard
+        if shard.run is not None and (broadcast.run != shard.run or broadcast.round == SURVEY_ROUND):
+            if broadcast.session < shard.session:
                 raise Refusal("OutdatedLetter", "it belongs to an older run of this experiment; stop that run")
-            logger.info("the experiment has begun anew with other settings: the labels of before are dropped.")
-            held = self._anew()
+            if broadcast.session > shard.session:
+                logger.info("the experiment has begun anew: the labels of before are dropped.")
+                held = self._anew()
         try:
             positions = held.group.positions(letter.agents)
         except KeyError:
