@@ -42,6 +42,7 @@ class LocalNode:
 
     def handle(self, node_id: int, message: Message) -> Message:
         self.letters.append(message)
+        client_app.in_simulation = lambda: "partition-id" in self.config
         context = Context(1, node_id, self.config, RecordDict(), self.run_config)
         return client_app.app(message, context)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable
 
 from flwr.app import Context, Message, RecordDict
@@ -38,6 +39,12 @@ def _answering(answer: Callable[[Node, Message], RecordDict]) -> Callable[[Messa
     return handle
 
 
+def in_simulation() -> bool:
+    """Whether this is a worker of Ray, as simulated nodes are and real ones never."""
+    ray = sys.modules.get("ray")
+    return ray is not None and bool(ray.is_initialized())
+
+
 def _open_node(message: Message, context: Context) -> Node:
     envelope = records.Envelope.from_content(message.content)
     if envelope.version != fedhlcr.__version__:
@@ -47,7 +54,7 @@ def _open_node(message: Message, context: Context) -> Node:
         )
     # it comes from the server, and becomes a file's name here
     check_experiment(envelope.experiment)
-    options = NodeOptions.from_context(context.node_config, context.run_config)
+    options = NodeOptions.from_context(context.node_config, context.run_config, simulated=in_simulation())
     return Node(options, envelope.experiment, tuple(envelope.features))
 
 

@@ -52,9 +52,15 @@ class LoopbackError(RuntimeError):
 
 @dataclass
 class Loopback:
-    """A SuperLink, SuperNodes and what they need, below one folder."""
+    """A SuperLink, SuperNodes and what they need, below one folder.
+
+    Attributes
+    ----------
+    simulated_nodes : if there are any, the SuperLink simulates them by itself, without TLS
+    """
 
     folder: Path
+    simulated_nodes: int = 0
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -64,7 +70,11 @@ class Loopback:
         self.port = free_port()
         self.home = self.folder / "flwr"
         self.home.mkdir(exist_ok=True)
-        connection = {"address": f"127.0.0.1:{self.port}", "root-certificates": str(self.certificates.ca)}
+        connection: dict[str, Any] = {"address": f"127.0.0.1:{self.port}"}
+        if self.simulated_nodes:
+            connection |= {"insecure": True, "options.num-supernodes": self.simulated_nodes}
+        else:
+            connection["root-certificates"] = str(self.certificates.ca)
         lines = [f"[superlink.{CONNECTION}]", *(f"{key} = {json.dumps(value)}" for key, value in connection.items())]
         (self.home / "config.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
@@ -83,18 +93,22 @@ class Loopback:
     def start_superlink(self) -> None:
         """Start it, or start it again on the same database, and wait until it answers."""
         keys = self.certificates
+        secure = (
+            *("--ssl-ca-certfile", str(keys.ca), "--ssl-certfile", str(keys.server)),
+            *("--ssl-keyfile", str(keys.server_key), "--enable-supernode-auth"),
+        )
         self._start(
             "superlink",
             "flower-superlink",
-            *("--ssl-ca-certfile", str(keys.ca), "--ssl-certfile", str(keys.server)),
-            *("--ssl-keyfile", str(keys.server_key), "--enable-supernode-auth"),
+            *(("--insecure", "--simulation") if self.simulated_nodes else secure),
             *("--host", "127.0.0.1", "--port", str(self.port)),
             *("--database", str(self.folder / "superlink.db")),
         )
-        trust = ssl.create_default_context(cafile=str(keys.ca))
+        address = f"{'http' if self.simulated_nodes else 'https'}://127.0.0.1:{self.port}/health"
+        trust = None if self.simulated_nodes else ssl.create_default_context(cafile=str(keys.ca))
         for _ in self._within(START, "superlink"):
             with contextlib.suppress(URLError, ConnectionError, TimeoutError):
-                if urlopen(f"https://127.0.0.1:{self.port}/health", timeout=5, context=trust).status == 200:
+                if urlopen(address, timeout=5, context=trust).status == 200:
                     return
 
     def register(self, node: str) -> None:
@@ -126,10 +140,15 @@ class Loopback:
             raise LoopbackError(f"the run could not be started: {answer.get('error-message', 'no reason given')}")
         return int(answer["run-id"])
 
-    def follow(self, run: int, tell: Callable[[str], object] = str, limit: float = 3600.0) -> None:
-        """Wait for a run to end, handing over what its server says as it says it; an error if the run fails."""
+    def watch(self, run: int) -> str:
+        """Have a run's log written to a file as it grows; returns the name of the process that does it."""
         name = f"run-{run}"
         self._start(name, "flwr", "log", str(run), CONNECTION, "--stream")
+        return name
+
+    def follow(self, run: int, tell: Callable[[str], object] = str, limit: float = 3600.0) -> None:
+        """Wait for a run to end, handing over what its server says as it says it; an error if the run fails."""
+        name = self.watch(run)
         stream, deadline = self.processes[name], time.monotonic() + limit
         with open(self.log_path(name), encoding="utf-8", errors="replace") as log:
             over = False

@@ -200,9 +200,10 @@ class NodeOptions:
     share: tuple[int, int] | None = None
 
     @classmethod
-    def from_context(cls, node_config: Mapping[str, Any], run_config: Mapping[str, Any]) -> NodeOptions:
+    def from_context(
+        cls, node_config: Mapping[str, Any], run_config: Mapping[str, Any], *, simulated: bool = False
+    ) -> NodeOptions:
         """Of a real node by its own config alone; only a simulated one, which has none, is told by the run."""
-        simulated = "partition-id" in node_config and "data-path" not in node_config
         if not simulated:
             return cls._from_config(node_config, None)
         told = {
