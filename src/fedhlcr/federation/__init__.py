@@ -16,6 +16,7 @@ from fedhlcr.federation.server import Invitation, Server
 from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.federation.shard import AgentShard
 from fedhlcr.gram import GramLayout
+from fedhlcr.posterior import PublicModel
 
 __all__ = [
     "Agent",
@@ -28,6 +29,7 @@ __all__ = [
     "FederationSettings",
     "GramLayout",
     "Invitation",
+    "PublicModel",
     "ReplyLimits",
     "Server",
     "run_federation",
