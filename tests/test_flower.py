@@ -241,6 +241,17 @@ def test_a_reply_that_comes_with_the_next_round_is_handed_over_and_refused_as_la
     assert [record.n_refused for record in records] == [0, 0, 4, 0]
 
 
+def test_a_late_reply_of_some_of_its_agents_brings_all_of_a_node_back(nodes, table, tmp_path):
+    carrier = FlowerEngine(LocalGrid(nodes), "experiment", Waiting(3, 5.0, 0.3))
+    carrier.gather()
+    server = server_for(table.X.shape[1], seed=3, rounds=6, participation=0.5)
+    for number in range(5):
+        # the survey asks half of the agents, and then the others
+        nodes[102].late_by = 5 if number == 2 else 0
+        run_round(server, carrier)
+    assert carrier.present[102] == {"2", "5", "8", "11"}
+
+
 def test_a_node_that_comes_late_or_under_a_new_number_takes_part(nodes, tmp_path, said):
     late = nodes.pop(102)
 
@@ -281,7 +292,7 @@ def test_a_node_speaks_for_its_own_agents_only(nodes, tmp_path, monkeypatch):
     carrier = FlowerEngine(LocalGrid(nodes), "experiment", Waiting(3, 5.0, 1.0))
     carrier.gather()
     server = server_for(7, seed=3)
-    handed = [Contribution.from_bytes(data).agent for data in carrier.deliver(server.open_round(carrier.agents()))]
+    handed = [reply.agent for reply in carrier.deliver(server.open_round(carrier.agents()))]
     assert sorted(handed, key=int) == [str(i) for i in range(12)]
 
 

@@ -32,7 +32,7 @@ from fedhlcr.engines.flower.records import (
 )
 from fedhlcr.engines.flower.refusal import Refusal
 from fedhlcr.federation.messages import Contribution
-from fedhlcr.federation.server import Invitation
+from fedhlcr.federation.server import Invitation, Reply
 from fedhlcr.posterior import PublicModel
 from fedhlcr.tables import natural_key
 
@@ -89,10 +89,10 @@ class FlowerEngine:
 
     def __post_init__(self) -> None:
         self._sent: dict[str, Sent] = {}
-        self._arrived: list[bytes] = []
+        self._arrived: list[Reply] = []
         self._refused: dict[int, tuple[str, float]] = {}
         self._scores: dict[int, Score] = {}
-        self._columns: dict[int, tuple[str, ...]] = {}
+        self._said: dict[int, Presence] = {}
         self._labels: dict[int, str] = {}
 
     def gather(self) -> None:
@@ -144,7 +144,7 @@ class FlowerEngine:
                 )
             pause.rest(f"waiting for nodes: none is ready, {len(online)} connected")
 
-    def deliver(self, call: Invitation) -> Iterator[bytes]:
+    def deliver(self, call: Invitation) -> Iterator[Reply]:
         """Send each node the letter of its agents, and hand over contributions as they come."""
         acknowledged = dict(zip(call.agents, call.acknowledged.tolist(), strict=True))
         letter, group = call.broadcast.to_bytes(), f"{call.broadcast.round}"
@@ -161,7 +161,8 @@ class FlowerEngine:
         self.agents()
         content = packed(Keepsake(model.to_bytes()), self._envelope())
         sent = {
-            self._send(Errand.KEEPSAKE, node, content, (), self.waiting.for_replies, "model") for node in self.present
+            self._send(Errand.KEEPSAKE, node, content, (), self.waiting.for_replies, "model")
+            for node in list(self.present)
         }
         for _ in self._await(sent):
             pass
@@ -180,7 +181,7 @@ class FlowerEngine:
                 "resume with `features` the same."
             )
 
-    def _await(self, sent: set[str]) -> Iterator[bytes]:
+    def _await(self, sent: set[str]) -> Iterator[Reply]:
         """Replies to these messages, and to late ones, until all of these have come, failed, or taken too long."""
         pause = _Pauses(self.waiting.for_replies)
         looked = time.monotonic()
@@ -263,9 +264,12 @@ class FlowerEngine:
                     self._scores[sent.node] = Score.from_content(message.content)
                 case Errand.LETTER:
                     answers = Answers.from_content(message.content)
-                    # late but alive: it may be asked again
-                    self.present.setdefault(sent.node, sent.agents)
-                    self._arrived += [data for data in answers.contributions if _sender(data) in sent.agents]
+                    if sent.node not in self.present and sent.node in self._said:
+                        # late but alive: it may be asked again
+                        self._welcome(sent.node, self._said[sent.node])
+                    opened = map(_open, answers.contributions)
+                    # a node speaks for its own agents only
+                    self._arrived += [one for one in opened if isinstance(one, bytes) or one.agent in sent.agents]
         except RecordError as error:
             self._dismiss(sent.node, Refusal("RecordError", str(error)))
 
@@ -282,18 +286,19 @@ class FlowerEngine:
             self._dismiss(node, Refusal("DoubleAgent", cure))
             return
         self._refused.pop(node, None)
-        self.present[node], self._columns[node] = agents, tuple(presence.features)
+        self.present[node], self._said[node] = agents, presence
         logger.info("node %s is ready: %d agents.", self._labels[node], len(agents))
 
     def _agree_on_columns(self) -> None:
         """The columns that most nodes have, if none were given; others are told, and refuse by themselves."""
         if not self.features and len(self.present) >= self.waiting.min_nodes:
-            votes = Counter(frozenset(self._columns[node]) for node in self.present)
+            told = [tuple(self._said[node].features) for node in self.present]
+            votes = Counter(frozenset(columns) for columns in told)
             most = max(votes, key=lambda columns: (votes[columns], sorted(columns)))
-            orders = Counter(self._columns[node] for node in self.present if frozenset(self._columns[node]) == most)
+            orders = Counter(columns for columns in told if frozenset(columns) == most)
             self.features = max(orders, key=lambda order: (orders[order], order))
         for node in list(self.present) if self.features else ():
-            if set(self._columns[node]) != set(self.features):
+            if set(self._said[node].features) != set(self.features):
                 # a roll call with the federation's columns, which the node will refuse with a word to its own people
                 del self.present[node]
 
@@ -307,12 +312,12 @@ class FlowerEngine:
         self._refused[node] = str(refusal), time.monotonic() + (0.0 if was_present else ASK_AGAIN)
 
 
-def _sender(data: bytes) -> str:
-    """Whose contribution it is; a node speaks for its own agents only. What cannot be read the server refuses."""
+def _open(data: bytes) -> Contribution | bytes:
+    """A contribution, or what should be one; the server will say why it is none."""
     try:
-        return Contribution.from_bytes(data).agent
+        return Contribution.from_bytes(data)
     except codec.CodecError:
-        return ""
+        return data
 
 
 class _Pauses:
