@@ -244,6 +244,12 @@ def test_a_reply_that_comes_with_the_next_round_is_handed_over_and_refused_as_la
 def test_a_late_reply_of_some_of_its_agents_brings_all_of_a_node_back(nodes, table, tmp_path):
     carrier = FlowerEngine(LocalGrid(nodes), "experiment", Waiting(3, 5.0, 0.3))
     carrier.gather()
+
+    def deaf_to_roll_calls(message):
+        nodes[102].silent = message.metadata.message_type == Errand.ROLL_CALL
+        return False
+
+    nodes[102].dies_at = deaf_to_roll_calls
     server = server_for(table.X.shape[1], seed=3, rounds=6, participation=0.5)
     for number in range(5):
         # the survey asks half of the agents, and then the others
