@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -42,9 +43,9 @@ class LocalNode:
 
     def handle(self, node_id: int, message: Message) -> Message:
         self.letters.append(message)
-        client_app.in_simulation = lambda: "partition-id" in self.config
         context = Context(1, node_id, self.config, RecordDict(), self.run_config)
-        return client_app.app(message, context)
+        with mock.patch.object(client_app, "in_simulation", return_value="partition-id" in self.config):
+            return client_app.app(message, context)
 
 
 class LocalGrid(Grid):

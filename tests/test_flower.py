@@ -1,10 +1,17 @@
 """The Flower app on a grid without Ray and without sockets: the same model, and what real life does to nodes."""
 
+import errno
 import json
 import logging
 import random
+import stat
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet
 import pytest
 
 pytest.importorskip("flwr", reason="the flower extra is not installed")
@@ -12,13 +19,14 @@ pytest.importorskip("flwr", reason="the flower extra is not installed")
 from flwr.app import Message
 
 import fedhlcr
-from fedhlcr import FedHLCRRegressor
+from fedhlcr import FedHLCRRegressor, codec, storage
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.engines.flower import client_app, engine
 from fedhlcr.engines.flower.engine import FlowerEngine, NotEnoughNodesError, Waiting
 from fedhlcr.engines.flower.node import Node
 from fedhlcr.engines.flower.options import NodeOptions
-from fedhlcr.engines.flower.records import Answers, Errand, Score
+from fedhlcr.engines.flower.records import Answers, Errand, Letter, Score
+from fedhlcr.engines.flower.refusal import Refusal
 from fedhlcr.federation.group import AgentGroup
 from fedhlcr.federation.messages import Contribution
 from fedhlcr.federation.run import run_round
@@ -36,6 +44,8 @@ from tests.flower_grid import (
 )
 
 SECRET = "867.5309"
+NOTHING = np.empty(0, dtype=np.int32)
+NOBODYS = Contribution(0, 0, 0, "", NOTHING, NOTHING, np.empty((0, 0)), np.empty(0), np.empty(0))
 
 
 @pytest.fixture
@@ -69,7 +79,7 @@ def in_process(table, **params):
 
 def state_of(node: LocalNode, experiment="experiment") -> AgentGroup:
     """A node's agents as its file has them."""
-    return Node(NodeOptions.from_context(node.config, {}), experiment).group()
+    return Node(NodeOptions.from_context(node.config, {}), experiment)._held().group
 
 
 # The same model
@@ -371,10 +381,10 @@ def make_bad(kind, config, table, tmp_path, monkeypatch):
         def fail(self):
             if "bad" in self.options.data_path.name:
                 raise ZeroDivisionError(f"what is {SECRET} / 0")
-            return group(self)
+            return names(self)
 
-        group = Node.group
-        monkeypatch.setattr(Node, "group", fail)
+        names = Node.names
+        monkeypatch.setattr(Node, "names", fail)
         expected = "ZeroDivisionError"
     return LocalNode(config), expected
 
@@ -474,7 +484,182 @@ def test_an_agent_that_vanishes_from_a_table_is_noticed(nodes, table, tmp_path, 
     assert history[-1]["n_accepted"] == 11
 
 
+class Forged(LocalNode):
+    """Answers as it should, but for one record."""
+
+    def __init__(self, honest, record, forgery):
+        super().__init__(honest.config)
+        self._record, self._forgery = record, forgery
+
+    def handle(self, node_id, message):
+        reply = super().handle(node_id, message)
+        if self._record in reply.content.config_records:
+            reply.content.config_records[self._record].update(self._forgery)
+        return reply
+
+
+@pytest.mark.parametrize(
+    ("record", "forgery"),
+    [
+        ("Presence", {"agents": 5}),
+        ("Presence", {"agents": [1, 2]}),
+        ("Presence", {"features": 5}),
+        ("Presence", {"version": 1.0}),
+        ("Presence", {"surplus": 1}),
+        ("Answers", {"contributions": 5}),
+        ("Answers", {"contributions": ["text"]}),
+        ("Answers", {"contributions": [codec.encode("contribution", 1, {**vars(NOBODYS), "agent": ["a"]})]}),
+        ("Score", {"n_events": -5}),
+        ("Score", {"mean": float("nan")}),
+        ("Score", {"spread": "wide"}),
+    ],
+)
+def test_a_record_that_is_none_costs_its_node_and_nobody_else(record, forgery, nodes, table, tmp_path, said):
+    nodes[102] = Forged(nodes[102], record, forgery)
+    model = run_app(nodes, tmp_path)
+    assert model.draws.n_clusters
+    if "contributions" not in forgery or isinstance(forgery["contributions"], int):
+        assert "node 102 does not take part now: RecordError" in said.text
+
+
+def test_the_columns_of_most_win_whoever_answers_first(nodes, table, tmp_path, said):
+    nodes[101].config["features"] = ",".join(table.feature_names[1:])
+    nodes[102].late_by = 3
+    run_app(nodes, tmp_path)
+    assert "2 nodes with 8 agents take part; columns: x0," in said.text
+    assert "node 101 does not take part now: ColumnsError" in said.text
+
+
+def test_nodes_that_agree_on_nothing_are_told_so(nodes, table, tmp_path):
+    nodes[101].config["features"] = ",".join(table.feature_names[1:])
+    with pytest.raises(NotEnoughNodesError, match="3 nodes would be ready, but they are told to use different columns"):
+        run_app(nodes, tmp_path, min_nodes=3, wait_for_nodes=1.0)
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_without_entities_it_is_the_model_of_one_process_too(ending, table, tmp_path):
+    nodes = {}
+    for number in range(3):
+        path = write_table(tmp_path / f"{number}.{ending}", table[table.agent % 3 == number])
+        nodes[100 + number] = LocalNode({**node_config(path, table), "entity": ""})
+    alone = FedHLCRRegressor(rounds=8, random_state=3).fit(table.X, table.y, agent=table.agent)
+    assert_same_model(run_app(nodes, tmp_path), alone.posterior_, tolerance=0)
+
+
+def test_one_agent_by_its_name(table, tmp_path):
+    """Files without a column of agents."""
+    nodes = {}
+    for number in range(3):
+        own = table[table.agent == number].to_arrow().drop_columns(["agent"])
+        pa.parquet.write_table(own, tmp_path / f"{number}.parquet")
+        config = {**node_config(tmp_path / f"{number}.parquet", table), "agent-name": f"hospital {number}"}
+        nodes[100 + number] = LocalNode({name: value for name, value in config.items() if name != "agent"})
+    some = table[table.agent < 3]
+    names = np.array([f"hospital {number}" for number in some.agent])
+    alone = FedHLCRRegressor(rounds=8, random_state=3).fit(some.X, some.y, agent=names, entity=some.entity)
+    assert_same_model(run_app(nodes, tmp_path), alone.posterior_, tolerance=0)
+
+
+def test_ids_of_a_dictionary_are_ids_and_missing_ones_are_missing(nodes, table, tmp_path, said):
+    expected = run_app(nodes, tmp_path)
+    arrow = pa.parquet.read_table(tmp_path / "1.parquet")
+    ids = arrow["agent"].cast(pa.string())
+    for experiment, agent in (("whole", ids), ("holes", pc.if_else(pc.equal(ids, "4"), None, ids))):
+        encoded = arrow.set_column(0, "agent", agent.dictionary_encode())
+        pa.parquet.write_table(encoded, tmp_path / "1.parquet")
+        if experiment == "whole":
+            assert_same_model(run_app(nodes, tmp_path, experiment=experiment), expected, tolerance=0)
+        else:
+            run_app(nodes, tmp_path, experiment=experiment)
+    assert "node 101 does not take part now: DataError" in said.text
+    assert "'1.parquet', column 'agent': `agent` has" in said.text
+
+
+def test_a_simulated_node_tries_the_model_on_its_own_agents(table, tmp_path):
+    whole, some = write_table(tmp_path / "whole.csv", table), table[table.agent != 0]
+    told = node_config(whole, table, **{"test-path": str(write_table(tmp_path / "test.csv", some))})
+    config = {f"simulation.{name}": value for name, value in told.items()} | {"output-dir": str(tmp_path / "out")}
+    nodes = {200 + i: LocalNode({"partition-id": i, "num-partitions": 3}, run_config=config) for i in range(3)}
+    run_app(nodes, tmp_path, **config)
+    r2 = in_process(table).score(some.X, some.y, agent=some.agent, entity=some.entity)
+    assert json.loads((tmp_path / "out" / "experiment.scores.json").read_text())["all"]["r2"] == pytest.approx(r2)
+
+
+def test_a_bad_test_file_is_known_before_the_first_round(nodes, tmp_path, said):
+    nodes[101].config["test-path"] = str(tmp_path / "absent.csv")
+    run_app(nodes, tmp_path)
+    assert "node 101 does not take part now: FileError" in said.text
+    assert "'absent.csv' does not exist" in said.text
+
+
+def test_few_test_events_are_not_told(nodes, table, tmp_path):
+    nodes[101].config["test-path"] = str(write_table(tmp_path / "few.csv", table[table.agent % 3 == 1][:9]))
+    run_app(nodes, tmp_path)
+    assert json.loads((tmp_path / "out" / "experiment.scores.json").read_text()) == {}
+
+
 # State files
+
+
+def test_a_table_that_changes_while_it_is_answered_for_is_noticed(nodes, table, tmp_path, said, monkeypatch):
+    honest = Node._save
+
+    def save(self, held):
+        if "1.parquet" in held.source.path and held.group.shard.newest_round == 4:
+            write_table(tmp_path / "1.parquet", table[table.agent % 3 == 1][2:])
+        honest(self, held)
+
+    monkeypatch.setattr(Node, "_save", save)
+    run_app(nodes, tmp_path)
+    assert "1.parquet has changed: its agents begin anew" in said.text
+
+
+def test_two_processes_of_a_node_do_not_write_over_each_other(nodes, table, tmp_path):
+    """A slow answer to an old letter comes to an end after a newer one was answered."""
+    carrier = FlowerEngine(LocalGrid(nodes), "experiment", Waiting(3, 5.0, 1.0))
+    carrier.gather()
+    server = server_for(table.X.shape[1], seed=3, rounds=6)
+    for _ in range(3):
+        run_round(server, carrier)
+    old, new = (m for m in nodes[100].letters if m.metadata.group_id in ("1", "2"))
+    node = Node(NodeOptions.from_context(nodes[100].config, {}), "experiment", carrier.features)
+    before = node.state_path.read_bytes()
+    with pytest.raises(Refusal, match="OutdatedLetter"):
+        node.answer(Letter.from_content(old.content))
+    assert node.state_path.read_bytes() == before
+    with ThreadPoolExecutor() as others:
+        with node._alone():
+            waiting = others.submit(node.answer, Letter.from_content(new.content))
+            with pytest.raises(TimeoutError):
+                waiting.result(0.3)
+        assert len(waiting.result(5)) == 4
+
+
+def test_nodes_do_not_share_a_state_folder(nodes, tmp_path, said):
+    for node in nodes.values():
+        node.config["state-dir"] = str(tmp_path / "shared")
+    run_app(nodes, tmp_path, min_nodes=1)
+    assert said.text.count("does not take part now: StateError: another node keeps its state there") == 2
+
+
+def test_state_and_checkpoint_are_for_their_owner_only(nodes, tmp_path):
+    run_app(nodes, tmp_path)
+    files = [tmp_path / "out" / "experiment.checkpoint", *tmp_path.glob("*.state/*.state")]
+    assert len(files) == 4
+    assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
+
+
+def test_a_full_disk_is_told_with_its_cure(nodes, tmp_path, said, monkeypatch):
+    def full(path, *arguments, **parameters):
+        if "1.parquet" in str(path):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return honest(path, *arguments, **parameters)
+
+    honest = storage.write_atomically
+    monkeypatch.setattr(storage, "write_atomically", full)
+    run_app(nodes, tmp_path)
+    assert "node 101 does not take part now: StateError: the node cannot write to its `state-dir`" in said.text
+    assert "No space left on device" in said.text
 
 
 def test_a_lost_or_damaged_state_file_costs_labels_and_nothing_else(nodes, tmp_path, said):
@@ -534,12 +719,15 @@ def test_a_run_that_was_cut_off_resumes_and_ends_as_if_it_had_not_been(nodes, tm
     with pytest.raises(SystemExit):
         run_app(nodes, tmp_path, participation=0.7)
     nodes[101].dies_at = lambda message: False
-    with pytest.raises(ValueError, match="has a checkpoint of a run that has not ended: run with resume=true"):
+    with pytest.raises(ValueError, match=r"has a checkpoint of a run that has not ended.*: run with resume=true"):
         run_app(nodes, tmp_path, participation=0.7)
     with pytest.raises(ValueError, match="other settings"):
         run_app(nodes, tmp_path, participation=0.7, seed=9, resume=True)
+    # the order that was agreed on stays, whoever is there, and nobody begins anew
+    nodes[100].config["features"] = ",".join(reversed(nodes[100].config["features"].split(",")))
     model = run_app(nodes, tmp_path, participation=0.7, resume=True)
     assert "resumed after round 4" in said.text
+    assert "begin anew" not in said.text
     assert_same_model(model, expected, tolerance=0)
     assert_same_model(run_app(nodes, tmp_path, participation=0.7, resume=True), expected, tolerance=0)
 
@@ -583,6 +771,46 @@ def test_a_node_that_never_answers_delays_one_round_only(nodes, tmp_path, said):
     history = json.loads((tmp_path / "out" / "experiment.history.json").read_text())
     assert [record["n_asked"] for record in history] == [12, 12, 12, *[8] * 6]
     assert said.text.count("Silence") == 1
+
+
+def test_one_that_keeps_rounds_waiting_is_asked_more_and_more_seldom(nodes, table, tmp_path):
+    carrier = FlowerEngine(LocalGrid(nodes), "experiment", Waiting(3, 5.0, 0.2))
+    carrier.gather()
+    server = server_for(table.X.shape[1], seed=3, rounds=60)
+
+    def slow(message):
+        nodes[102].late_by = 4 if message.metadata.message_type == Errand.LETTER else 0
+        return False
+
+    run_round(server, carrier)
+    nodes[102].dies_at = slow
+    begin = time.monotonic()
+    asked = [run_round(server, carrier).n_asked for _ in range(40)]
+    assert asked.count(12) <= 5
+    assert time.monotonic() - begin < 40 * 0.2
+
+
+def test_a_resume_that_cannot_be_is_told_before_anyone_is_waited_for(tmp_path):
+    begin = time.monotonic()
+    with pytest.raises(storage.StorageError, match="does not exist"):
+        run_app({}, tmp_path, resume=True, wait_for_nodes=60.0)
+    (tmp_path / "out" / "experiment.checkpoint").write_bytes(b"damaged")
+    with pytest.raises(ValueError, match="or that cannot be read"):
+        run_app({}, tmp_path, wait_for_nodes=60.0)
+    assert time.monotonic() - begin < 10
+
+
+def test_a_model_nobody_is_there_to_keep_is_a_model_all_the_same(nodes, tmp_path, monkeypatch):
+    honest = PublicModel.save
+
+    def save(self, path):
+        for node in nodes.values():
+            node.online = False
+        honest(self, path)
+
+    monkeypatch.setattr(PublicModel, "save", save)
+    assert run_app(nodes, tmp_path).draws.n_clusters
+    assert json.loads((tmp_path / "out" / "experiment.scores.json").read_text()) == {}
 
 
 def test_answers_survive_flowers_own_bytes():

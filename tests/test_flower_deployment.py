@@ -4,7 +4,6 @@ Slow for Flower's polling, not for our work: a round takes some six seconds, and
 """
 
 import json
-import os
 import time
 from pathlib import Path
 
@@ -82,19 +81,6 @@ def in_process(table, rounds: int) -> FedHLCRRegressor:
     return FedHLCRRegressor(rounds=rounds, random_state=SEED).fit(own.X, own.y, agent=own.agent, entity=own.entity)
 
 
-def running_below(group: int) -> list[int]:
-    """Processes of a process group."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = entry.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[2]) == group and fields[0] != "Z":
-            found.append(int(entry.parent.name))
-    return found
-
-
 @pytest.mark.slow
 def test_it_is_the_model_of_one_process(federation, folder, table):
     federation.follow(federation.start_run(folder / "app", {"rounds": 5, "experiment": "plain"}), limit=240)
@@ -159,8 +145,7 @@ def restart(federation: Loopback, node: str, config: dict[str, str], limit: floa
 @pytest.mark.slow
 def test_nothing_is_left_running(federation):
     """The last test of the file: it stops the federation."""
-    groups = [process.pid for process in federation.processes.values()]
-    assert any(running_below(group) for group in groups)
+    family = [process for name in federation.processes for process in federation.family(name)]
+    assert len(family) >= 2 * (1 + len(NODES)), "each has started others"
     federation.stop()
-    assert not any(running_below(group) for group in groups)
-    assert not any(os.path.exists(f"/proc/{group}") for group in groups)
+    assert not [process for process in family if process.is_running()]

@@ -74,8 +74,11 @@ def test_options_reach_the_settings():
         ({"rule": "average"}, "`rule` must be one of delta, blend"),
         ({"participation": 1.5}, "`participation` must be"),
         ({"rule": "blend"}, "cannot learn"),
-        ({"min-nodes": 0}, "`min-nodes` must be at least 1"),
-        ({"round-timeout": 0.0}, "`round-timeout` must be at least"),
+        ({"min-nodes": 0}, "`min-nodes` must be a finite number of at least 1"),
+        ({"round-timeout": 0.0}, "`round-timeout` must be a finite number of at least"),
+        ({"wait-for-nodes": float("inf")}, "`wait-for-nodes` must be a finite number"),
+        ({"output-dir": " "}, "`output-dir` is empty"),
+        ({"features": "a,b,a"}, "`features` names a column twice"),
         ({"experiment": "../x"}, "`experiment` must be"),
     ],
 )
@@ -171,16 +174,48 @@ def test_what_is_there_stays_but_for_what_is_renewed(tmp_path):
     keys = Certificates(tmp_path / "keys")
     keys.make(["one.example.org"], ["north", "south"])
     before = {path: path.read_bytes() for path in keys.folder.rglob("*") if path.is_file()}
-    assert keys.make(["two.example.org"], ["north"]) == []
+    assert keys.make(["one.example.org"], ["north"]) == []
+    with pytest.raises(ValueError, match=r"not for two.example.org; add --renew"):
+        keys.make(["two.example.org"])
+    with pytest.raises(ValueError, match="pass --host for the server, or --node"):
+        keys.make(renew=True)
     assert keys.make(nodes=["east"]) == [keys.node_key("east"), keys.node_public_key("east")]
     assert keys.make(nodes=["north"], renew=True) == [keys.node_key("north"), keys.node_public_key("north")]
     assert keys.make(["two.example.org"], renew=True) == [keys.server, keys.server_key]
     changed = {path.name for path, data in before.items() if path.read_bytes() != data}
     assert changed == {"north.key", "north.pub", "server.crt", "server.key"}
     read(keys.server).verify_directly_issued_by(read(keys.ca))
+
+
+def test_the_key_of_the_authority_may_be_away_but_is_never_replaced(tmp_path):
+    keys = Certificates(tmp_path / "keys")
+    keys.make(["one.example.org"], ["north"])
+    held = keys.ca_key.read_bytes()
     keys.ca_key.unlink()
-    with pytest.raises(ValueError, match="its key is not"):
+    assert len(keys.make(nodes=["north"], renew=True)) == 2
+    assert len(keys.make(nodes=["east"])) == 2
+    with pytest.raises(ValueError, match="is needed to sign"):
+        keys.make(["one.example.org"], renew=True)
+    keys.ca_key.write_bytes(held)
+    keys.server_key.unlink()
+    assert keys.make() == [keys.server, keys.server_key]
+    keys.ca.unlink()
+    with pytest.raises(ValueError, match=r"ca.crt is not"):
         keys.make()
+    assert keys.ca_key.read_bytes() == held
+
+
+@pytest.mark.parametrize("host", ["https://server", "server:9443", "a b", "", "sérver.org", "*" * 300, "-x", "x" * 64])
+def test_a_host_that_is_none_is_refused(host, tmp_path):
+    with pytest.raises(ValueError, match="`--host` must be a name such as"):
+        Certificates(tmp_path / "keys").make([host])
+    assert not (tmp_path / "keys").exists()
+
+
+def test_an_address_of_either_kind_is_a_host(tmp_path):
+    keys = Certificates(tmp_path / "keys")
+    keys.make(["192.0.2.7", "2001:db8::1", "server"])
+    assert keys.hosts() == {"192.0.2.7", "2001:db8::1", "server", "localhost", "127.0.0.1"}
 
 
 # The command

@@ -158,10 +158,11 @@ def build_hierarchy(X: FloatArray, y: FloatArray, weight: FloatArray, agent: Any
     """Sort validated events into a hierarchy.
 
     `agent=None` is one agent for all rows; `entity=None` makes each row an entity of its own, named
-    by its row number.
+    by its number among the rows of its agent: an agent alone names them as it would among others.
     """
     n_rows = len(y)
-    agents, entities = row_agents(agent, n_rows), row_entities(entity, n_rows)
+    agents = row_agents(agent, n_rows)
+    entities = numbered_rows(agents.codes) if entity is None else row_entities(entity, n_rows)
     rows = np.flatnonzero(weight > 0)
     index, pair = index_pairs(agents, entities, agents.codes[rows], entities.codes[rows])
     # stable: the events of an entity keep the order they came in
@@ -185,6 +186,16 @@ def row_agents(agent: Any, n_rows: int) -> Ids:
 def row_entities(entity: Any, n_rows: int) -> Ids:
     if entity is not None:
         return read_ids(entity, "entity", n_rows)
+    return numbered_rows(np.zeros(n_rows, dtype=np.int64))
+
+
+def numbered_rows(groups: NDArray[np.int64]) -> Ids:
+    """Ids for rows that have none: 0, 1, … in each group."""
+    order = np.argsort(groups, kind="stable")
+    sorted_groups = groups[order]
+    starts = np.searchsorted(sorted_groups, sorted_groups)
+    numbers = np.empty(len(groups), dtype=np.int64)
+    numbers[order] = np.arange(len(groups)) - starts
+    distinct = np.arange(numbers.max(initial=-1) + 1)
     # texts no user writes: a row number passed to `predict` later is not that row
-    rows = np.arange(n_rows)
-    return Ids(rows.astype(object), [f"\0row {row}" for row in rows], rows)
+    return Ids(distinct.astype(object), [f"\0row {number}" for number in distinct], numbers)

@@ -29,12 +29,16 @@ def damaged_of(path: PathLike) -> Path:
     return Path(f"{os.fspath(path)}.damaged")
 
 
-def write_atomically(path: PathLike, data: bytes, *, keep_previous: bool = True) -> None:
-    """Put `data` at `path`. Without `keep_previous` nothing of what was there before is left."""
+def write_atomically(path: PathLike, data: bytes, *, keep_previous: bool = True, private: bool = False) -> None:
+    """Put `data` at `path`. Without `keep_previous` nothing of what was there before is left.
+
+    What is `private` can be read by its owner only.
+    """
     path = Path(path)
     # one name: what a killed process left is overwritten by the next
     draft = path.with_name(f"{path.name}.draft")
-    with open(draft, "wb") as file:
+    draft.unlink(missing_ok=True)
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o666), "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

@@ -263,6 +263,10 @@ def is_missing(value: Any) -> bool:
 def _native_array(values: Any) -> Any:
     """Series and frames of any dataframe library as numpy; anything else as it is."""
     wrapped = nw.from_native(values, pass_through=True, allow_series=True)
+    if isinstance(wrapped, nw.Series) and wrapped.dtype == nw.Categorical and wrapped.implementation.is_pyarrow():
+        # numpy would get the codes of missing values, which are anything
+        native = wrapped.to_native()
+        wrapped = nw.from_native(native.cast(native.type.value_type), series_only=True)
     return wrapped.to_numpy() if isinstance(wrapped, (nw.Series, nw.DataFrame)) else values
 
 

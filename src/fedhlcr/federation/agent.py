@@ -65,7 +65,7 @@ class Agent:
 
         Save after `round` and *before* its contribution is sent: else the server may know labels that are lost here.
         """
-        storage.write_atomically(path, codec.encode(STATE_KIND, STATE_VERSION, self._group.to_record()))
+        storage.write_atomically(path, codec.encode(STATE_KIND, STATE_VERSION, self._group.to_record()), private=True)
 
     @classmethod
     def load(cls, path: PathLike) -> Agent:

@@ -57,18 +57,27 @@ class Checkpoints:
         record: codec.Record = {name: np.frombuffer(data, dtype=np.uint8) for name, data in parts.items()}
         record |= {"session": server.session, "finished": server.finished}
         data = codec.encode(CHECKPOINT_KIND, CHECKPOINT_VERSION, record)
-        storage.write_atomically(self.path, data, keep_previous=keep_previous)
+        storage.write_atomically(self.path, data, keep_previous=keep_previous, private=True)
 
     def hold_unfinished(self) -> bool:
-        """Whether there is a run to go on with."""
-        try:
-            return not storage.read_newest(self.path, CHECKPOINT_KIND, CHECKPOINT_VERSION)["finished"]
-        except storage.StorageError:
+        """Whether there is a run to go on with, or one of which it cannot be told."""
+        if not Path(self.path).exists() and not storage.previous_of(self.path).exists():
             return False
+        try:
+            return not self._read()["finished"]
+        except storage.StorageError:
+            return True
+
+    def engine_record(self) -> codec.Record:
+        """What the engine wanted kept."""
+        return codec.decode(self._read()["agents"].tobytes(), "agents", CHECKPOINT_VERSION)
+
+    def _read(self) -> codec.Record:
+        return storage.read_newest(self.path, CHECKPOINT_KIND, CHECKPOINT_VERSION)
 
     def resume(self, settings: FederationSettings, engine: Engine) -> Server:
         """The server as it was; the engine's agents are brought back to where they were."""
-        record = storage.read_newest(self.path, CHECKPOINT_KIND, CHECKPOINT_VERSION)
+        record = self._read()
         server = Server.from_bytes(settings, record["server"].tobytes())
         # later than the one before, though the clock may have been set back
         server.session = max(server.session, record["session"] + 1)

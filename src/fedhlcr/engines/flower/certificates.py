@@ -24,6 +24,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 CA_YEARS = 10
 SERVER_DAYS = 397
 LOOPBACK = ("localhost", "127.0.0.1")
+_LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+HOST_NAME = re.compile(rf"(?=.{{1,253}}$){_LABEL}(\.{_LABEL})*")
 NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -66,26 +68,39 @@ class Certificates:
         hosts : names and addresses by which the server is reached, besides those of loopback
         nodes : names of nodes
         """
-        for name in nodes:
-            if not NODE_NAME.fullmatch(name):
-                raise ValueError(f"a node's name becomes a file's: letters, digits, dots and dashes, but not {name!r}.")
+        _check_names(hosts, nodes)
+        if renew and not hosts and not nodes:
+            raise ValueError("`--renew` replaces what is named: pass --host for the server, or --node.")
         made = []
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not self.ca.exists() or not self.ca_key.exists():
-            if self.ca.exists():
-                raise ValueError(f"{self.ca} is there but its key is not: move the folder away, or bring back ca.key.")
+        if not self.ca.exists():
+            if self.ca_key.exists():
+                raise ValueError(
+                    f"{self.ca_key} is there but ca.crt is not: bring it back, or start in another folder."
+                )
             self._make_ca()
             made += [self.ca, self.ca_key]
-        if not self.server.exists() or (renew and hosts):
+        if not self.server.exists() or not self.server_key.exists() or (renew and hosts):
             # SuperLink's own processes reach it by loopback
             self._make_server([*dict.fromkeys((*hosts, *LOOPBACK))])
             made += [self.server, self.server_key]
+        elif missing := set(hosts) - self.hosts():
+            raise ValueError(
+                f"the server's certificate is not for {', '.join(sorted(missing))}; add --renew to make one that is, "
+                "with all its hosts."
+            )
         self.node_key("").parent.mkdir(mode=0o700, exist_ok=True)
         for name in nodes:
             if not self.node_key(name).exists() or renew:
                 self._make_node(name)
                 made += [self.node_key(name), self.node_public_key(name)]
         return made
+
+    def hosts(self) -> set[str]:
+        """Names and addresses in the server's certificate."""
+        certificate = x509.load_pem_x509_certificate(self.server.read_bytes())
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        return {str(name.value) for name in names}
 
     def _make_ca(self) -> None:
         key = ec.generate_private_key(ec.SECP384R1())
@@ -110,6 +125,8 @@ class Certificates:
         _write(self.ca, builder.sign(key, hashes.SHA384()).public_bytes(serialization.Encoding.PEM))
 
     def _make_server(self, hosts: Sequence[str]) -> None:
+        if not self.ca_key.exists():
+            raise ValueError(f"{self.ca_key} is needed to sign a certificate: bring it back for as long as that takes.")
         authority = x509.load_pem_x509_certificate(self.ca.read_bytes())
         authority_key = serialization.load_pem_private_key(self.ca_key.read_bytes(), password=None)
         if not isinstance(authority_key, ec.EllipticCurvePrivateKey):
@@ -134,6 +151,26 @@ class Certificates:
         _write(self.node_public_key(name), public + f" {name}\n".encode())
 
 
+def _check_names(hosts: Sequence[str], nodes: Sequence[str]) -> None:
+    for name in nodes:
+        if not NODE_NAME.fullmatch(name):
+            raise ValueError(f"`--node` becomes a file's name: letters, digits, dots and dashes, but not {name!r}.")
+    for host in hosts:
+        if not HOST_NAME.fullmatch(host) and not _is_address(host):
+            raise ValueError(
+                f"`--host` must be a name such as server.example.org or an address such as 192.0.2.7, without a port "
+                f"or https://, but is {host!r}."
+            )
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
 def _builder(
     subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, life: datetime.timedelta
 ) -> x509.CertificateBuilder:
@@ -151,10 +188,7 @@ def _builder(
 
 
 def _general_name(host: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(host))
-    except ValueError:
-        return x509.DNSName(host)
+    return x509.IPAddress(ipaddress.ip_address(host)) if _is_address(host) else x509.DNSName(host)
 
 
 def _write_key(path: Path, key: ec.EllipticCurvePrivateKey, form: serialization.PrivateFormat) -> None:

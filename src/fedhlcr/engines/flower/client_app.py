@@ -62,7 +62,7 @@ def _open_node(message: Message, context: Context) -> Node:
 @_answering
 def roll_call(node: Node, message: Message) -> RecordDict:  # noqa: ARG001
     """Who is here, and with which columns."""
-    return records.Presence(fedhlcr.__version__, node.group().names, list(node.options.features)).to_content()
+    return records.Presence(fedhlcr.__version__, node.names(), list(node.options.features)).to_content()
 
 
 @app.train(Errand.LETTER.action)

@@ -22,7 +22,7 @@ from fedhlcr.arrays import IndexArray
 from fedhlcr.datasets import load_flights
 from fedhlcr.datasets.hierarchical import HierarchicalData
 from fedhlcr.engines.flower.app_folder import write_app
-from fedhlcr.engines.flower.loopback import Loopback
+from fedhlcr.engines.flower.loopback import END_SIGNALS, Loopback
 from fedhlcr.posterior import PublicModel
 from fedhlcr.summary import text_table
 
@@ -33,9 +33,9 @@ OWN_WORDS = ("node", "survey", "round", "ended", "R²", "waiting", "experiment")
 
 
 def main() -> None:
-    # whatever ends this program ends what it has started
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: sys.exit(1))
+    # whatever ends this program ends what it has started; a script may have left Ctrl-C ignored
+    for number in END_SIGNALS:
+        signal.signal(number, end)
     flights = load_flights()
     train_rows, test_rows = hold_out_events(flights.agent, flights.entity, random_state=0)
     shutil.rmtree(FOLDER, ignore_errors=True)
@@ -86,6 +86,11 @@ def write_node(
         "features": ",".join(flights.feature_names),
         "state-dir": str(folder / "state"),
     }
+
+
+def end(number: int, _: object) -> None:
+    print("\nInterrupted: stopping everything ...", flush=True)
+    sys.exit(128 + number)
 
 
 def tell(line: str) -> None:

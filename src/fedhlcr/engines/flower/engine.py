@@ -41,9 +41,10 @@ logger = logging.getLogger(__name__)
 # Seconds between looks for replies: short at first, for a simulated round takes less than one; then longer.
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
 # Seconds between looks at who is there while replies are awaited, and between lines that say who is waited for.
-LOOK_AROUND, TELL_AGAIN = 5.0, 30.0
+LOOK_AROUND, TELL_AGAIN = 2.0, 30.0
 # Seconds after which a node that refused is asked again: its table or its release may have been mended.
 ASK_AGAIN = 60.0
+SILENCE = Refusal("Silence", "it is asked again when it answers; if that happens often, raise `round-timeout`")
 GONE = Refusal("NodeUnavailable", "the node has gone; start its SuperNode again")
 # Letters can be answered for so many times the length of a round: late replies are told from lost ones.
 LATE_ROUNDS = 2
@@ -93,41 +94,53 @@ class FlowerEngine:
         self._refused: dict[int, tuple[str, float]] = {}
         self._scores: dict[int, Score] = {}
         self._said: dict[int, Presence] = {}
+        self._silences: Counter[int] = Counter()
         self._labels: dict[int, str] = {}
 
     def gather(self) -> None:
-        """Wait for nodes before the first round, until there are enough and all that are there have spoken."""
-        needed = self.waiting.min_nodes
+        """Wait before the first round until enough nodes agree on the columns and all who are there have spoken."""
         pause = _Pauses(self.waiting.for_nodes)
         while True:
             online = self._look_around()
             self._collect()
-            self._agree_on_columns()
             silent = self._nodes_asked(Errand.ROLL_CALL) & online
-            if len(self.present) >= needed and not silent:
+            columns, voters = self._vote()
+            if len(voters) >= self.waiting.min_nodes and (not silent or pause.over):
                 break
             if pause.over:
-                self._give_up_gathering(online, silent)
-                break
-            pause.rest(
-                f"waiting for nodes: {len(self.present)} of at least {needed} are ready, {len(online)} connected"
-            )
+                raise self._too_few(online, silent, voters)
+            ready = f"{len(voters)} of at least {self.waiting.min_nodes} are ready"
+            pause.rest(f"waiting for nodes: {ready}, {len(online)} connected")
+        if silent:
+            logger.warning("%d nodes are connected but do not answer; the run begins without them.", len(silent))
+        # the others get a roll call with these columns, and refuse with a word to their own people
+        self.features, self.present = columns, {node: self.present[node] for node in voters}
         n_agents = sum(map(len, self.present.values()))
-        logger.info(
-            "%d nodes with %d agents take part; columns: %s.", len(self.present), n_agents, ", ".join(self.features)
-        )
+        logger.info("%d nodes with %d agents take part; columns: %s.", len(voters), n_agents, ", ".join(columns))
 
-    def _give_up_gathering(self, online: set[int], silent: set[int]) -> None:
-        if len(self.present) < self.waiting.min_nodes:
-            refused = "; ".join(
-                f"node {self._labels[node]}: {reason}" for node, (reason, _) in sorted(self._refused.items())
-            )
-            raise NotEnoughNodesError(
-                f"{len(self.present)} nodes are ready after {self.waiting.for_nodes:g} seconds, of at least "
-                f"{self.waiting.min_nodes} wanted (`min-nodes`); {len(online)} are connected, {len(silent)} of them "
-                f"have not answered. Start more SuperNodes, or wait longer (`wait-for-nodes`). {refused}".rstrip()
-            )
-        logger.warning("%d nodes are connected but do not answer; the run begins without them.", len(silent))
+    def _vote(self) -> tuple[tuple[str, ...], list[int]]:
+        """The columns that most nodes have, in the order most of them have, and the nodes that have them."""
+        told = {node: tuple(self._said[node].features) for node in sorted(self.present)}
+        sets = Counter(frozenset(columns) for columns in told.values())
+        if self.features:
+            most = frozenset(self.features)
+        elif sets:
+            most = max(sets, key=lambda columns: (sets[columns], sorted(columns)))
+        else:
+            return (), []
+        voters = [node for node, columns in told.items() if frozenset(columns) == most]
+        orders = Counter(told[node] for node in voters)
+        return self.features or max(orders, key=lambda order: (orders[order], order)), voters
+
+    def _too_few(self, online: set[int], silent: set[int], voters: list[int]) -> NotEnoughNodesError:
+        reasons = [f"node {self._labels[node]}: {reason}" for node, (reason, _) in sorted(self._refused.items())]
+        if len(voters) < len(self.present):
+            reasons.append(f"{len(self.present)} nodes would be ready, but they are told to use different columns")
+        return NotEnoughNodesError(
+            f"{len(voters)} nodes are ready after {self.waiting.for_nodes:g} seconds, of at least "
+            f"{self.waiting.min_nodes} wanted (`min-nodes`); {len(online)} are connected, {len(silent)} of them "
+            "have not answered. Start more SuperNodes, or wait longer (`wait-for-nodes`). " + "; ".join(reasons)
+        )
 
     def agents(self) -> list[str]:
         """Names of all agents on nodes that take part; if there are none, some are waited for."""
@@ -158,7 +171,8 @@ class FlowerEngine:
 
     def keep_model(self, model: PublicModel) -> dict[str, Score]:
         """Send every node the model; how each scores it on its own test events, by the node's name or number."""
-        self.agents()
+        self._look_around()
+        self._collect()
         content = packed(Keepsake(model.to_bytes()), self._envelope())
         sent = {
             self._send(Errand.KEEPSAKE, node, content, (), self.waiting.for_replies, "model")
@@ -175,11 +189,14 @@ class FlowerEngine:
         return {"features": list(self.features)}
 
     def restore(self, record: codec.Record) -> None:
-        if tuple(record["features"]) != self.features:
+        """Before `gather`: the columns were agreed on when the run began."""
+        features = tuple(record["features"])
+        if self.features and self.features != features:
             raise ValueError(
-                f"the checkpoint is about the columns {', '.join(record['features'])}, in this order; "
-                "resume with `features` the same."
+                f"the checkpoint is about the columns {', '.join(features)}, in this order; resume with `features` the "
+                "same, or empty."
             )
+        self.features = features
 
     def _await(self, sent: set[str]) -> Iterator[Reply]:
         """Replies to these messages, and to late ones, until all of these have come, failed, or taken too long."""
@@ -199,15 +216,14 @@ class FlowerEngine:
             self._arrived.clear()
             if left and pause.over:
                 for node in {self._sent[message].node for message in left}:
-                    cure = "it is asked again when it answers; if that happens often, raise `round-timeout`"
-                    self._dismiss(node, Refusal("Silence", cure))
+                    self._silences[node] += 1
+                    self._dismiss(node, SILENCE)
                 return
             if left:
                 pause.rest(f"waiting for {len(left)} of {len(sent)} nodes")
 
     def _look_around(self) -> set[int]:
         """Which nodes are connected; those that are not known, or have failed, are asked who they are."""
-        now = time.monotonic()
         names = {node.node_id: node.name or str(node.node_id) for node in self.grid.get_nodes()}
         self._labels |= names
         online = set(names)
@@ -215,10 +231,14 @@ class FlowerEngine:
             self._dismiss(node, GONE)
         asked = self._nodes_asked(Errand.ROLL_CALL)
         for node in sorted(online - self.present.keys() - asked):
-            if node not in self._refused or now >= self._refused[node][1]:
+            if self._may_ask(node):
                 content = self._envelope().to_content()
                 self._send(Errand.ROLL_CALL, node, content, (), self.waiting.for_replies, "roll call")
         return online
+
+    def _may_ask(self, node: int) -> bool:
+        """Whether a node that was dismissed may be asked again by now."""
+        return node not in self._refused or time.monotonic() >= self._refused[node][1]
 
     def _nodes_asked(self, errand: Errand) -> set[int]:
         return {sent.node for sent in self._sent.values() if sent.errand is errand}
@@ -264,12 +284,13 @@ class FlowerEngine:
                     self._scores[sent.node] = Score.from_content(message.content)
                 case Errand.LETTER:
                     answers = Answers.from_content(message.content)
-                    if sent.node not in self.present and sent.node in self._said:
-                        # late but alive: it may be asked again
+                    if sent.node in self.present:
+                        del self._silences[sent.node]
+                    elif sent.node in self._said and self._may_ask(sent.node):
+                        # late but alive
                         self._welcome(sent.node, self._said[sent.node])
                     opened = map(_open, answers.contributions)
-                    # a node speaks for its own agents only
-                    self._arrived += [one for one in opened if isinstance(one, bytes) or one.agent in sent.agents]
+                    self._arrived += [one for one in opened if _is_from(one, sent.agents)]
         except RecordError as error:
             self._dismiss(sent.node, Refusal("RecordError", str(error)))
 
@@ -289,27 +310,16 @@ class FlowerEngine:
         self.present[node], self._said[node] = agents, presence
         logger.info("node %s is ready: %d agents.", self._labels[node], len(agents))
 
-    def _agree_on_columns(self) -> None:
-        """The columns that most nodes have, if none were given; others are told, and refuse by themselves."""
-        if not self.features and len(self.present) >= self.waiting.min_nodes:
-            told = [tuple(self._said[node].features) for node in self.present]
-            votes = Counter(frozenset(columns) for columns in told)
-            most = max(votes, key=lambda columns: (votes[columns], sorted(columns)))
-            orders = Counter(columns for columns in told if frozenset(columns) == most)
-            self.features = max(orders, key=lambda order: (orders[order], order))
-        for node in list(self.present) if self.features else ():
-            if set(self._said[node].features) != set(self.features):
-                # a roll call with the federation's columns, which the node will refuse with a word to its own people
-                del self.present[node]
-
     def _dismiss(self, node: int, refusal: Refusal) -> None:
         """Ask a node no more until it has answered a roll call."""
         was_present = self.present.pop(node, None) is not None
         told, _ = self._refused.get(node, ("", 0.0))
         if was_present or told != str(refusal):
             logger.warning("node %s does not take part now: %s.", self._labels[node], refusal)
-        # one that took part is asked at once, one that refuses to later
-        self._refused[node] = str(refusal), time.monotonic() + (0.0 if was_present else ASK_AGAIN)
+        # one that took part is asked at once; one that keeps rounds waiting, later and later; one that refuses, later
+        silences = self._silences[node]
+        wait = self.waiting.for_replies * 2**silences if silences > 1 else 0.0
+        self._refused[node] = str(refusal), time.monotonic() + (wait if was_present else ASK_AGAIN)
 
 
 def _open(data: bytes) -> Contribution | bytes:
@@ -318,6 +328,11 @@ def _open(data: bytes) -> Contribution | bytes:
         return Contribution.from_bytes(data)
     except codec.CodecError:
         return data
+
+
+def _is_from(reply: Contribution | bytes, agents: Collection[str]) -> bool:
+    """Whether it is for the server to judge: a node speaks for its own agents only."""
+    return isinstance(reply, bytes) or (isinstance(reply.agent, str) and reply.agent in agents)
 
 
 class _Pauses:

@@ -19,6 +19,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -27,9 +28,12 @@ from typing import Any, Self
 from urllib.error import URLError
 from urllib.request import urlopen
 
+import psutil
+
 from fedhlcr.engines.flower.certificates import Certificates
 
 CONNECTION = "loopback"
+END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # Seconds to let processes end by themselves.
 GRACE = 10.0
 # Seconds that a SuperLink may take to be there, and a command of flwr to end.
@@ -72,7 +76,7 @@ class Loopback:
         self.home.mkdir(exist_ok=True)
         connection: dict[str, Any] = {"address": f"127.0.0.1:{self.port}"}
         if self.simulated_nodes:
-            connection |= {"insecure": True, "options.num-supernodes": self.simulated_nodes}
+            connection["insecure"] = True
         else:
             connection["root-certificates"] = str(self.certificates.ca)
         lines = [f"[superlink.{CONNECTION}]", *(f"{key} = {json.dumps(value)}" for key, value in connection.items())]
@@ -133,6 +137,8 @@ class Loopback:
     def start_run(self, app: Path, options: Mapping[str, Any] | None = None) -> int:
         """Hand an app over to the SuperLink; returns the run's id."""
         command = ["run", str(app), CONNECTION, "--format", "json"]
+        if self.simulated_nodes:
+            command += ["--federation-config", f"num-supernodes={self.simulated_nodes}"]
         if options:
             command += ["--run-config", " ".join(f"{key}={json.dumps(value)}" for key, value in options.items())]
         answer = json.loads(self.flwr(*command))
@@ -188,19 +194,24 @@ class Loopback:
 
     def kill(self, name: str) -> None:
         """End a process and all it has started at once, as a power cut would."""
-        self._signal(self.processes.pop(name), signal.SIGKILL)
+        family = self.family(name)
+        del self.processes[name]
+        _end(family)
 
     def stop(self) -> None:
-        """End everything, nodes first."""
-        running, self.processes = list(self.processes.values())[::-1], {}
-        for process in running:
-            self._signal(process, signal.SIGTERM)
-        deadline = time.monotonic() + GRACE
-        for process in running:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(max(0.1, deadline - time.monotonic()))
-            # what it has started too, which may outlive it
-            self._signal(process, signal.SIGKILL)
+        """End everything; a second signal to do so does not disturb the first."""
+        with _undisturbed():
+            family = [process for name in self.processes for process in self.family(name)]
+            self.processes.clear()
+            _end(family, GRACE)
+
+    def family(self, name: str) -> list[psutil.Process]:
+        """A process and all that descend from it; Flower's own children are in sessions of their own."""
+        try:
+            process = psutil.Process(self.processes[name].pid)
+            return [process, *process.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []
 
     def _start(self, name: str, *command: str) -> None:
         with open(self.log_path(name), "ab") as log:
@@ -211,16 +222,9 @@ class Loopback:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                # a group of its own: a signal to the group reaches its children, and Ctrl-C does not reach it
+                # Ctrl-C is for this program, which then ends its processes in its own way
                 start_new_session=True,
             )
-
-    @staticmethod
-    def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, number)
-        if number is signal.SIGKILL:
-            process.wait()
 
     def _within(self, limit: float, name: str) -> Iterator[None]:
         """Turns, some to the second, while a process lives and there is time."""
@@ -231,6 +235,33 @@ class Loopback:
                 raise LoopbackError(f"{name} has ended; see {self.log_path(name)}")
             time.sleep(0.3)
         raise LoopbackError(f"{name} took more than {limit:g} seconds; see {self.log_path(name)}")
+
+
+def _end(family: list[psutil.Process], grace: float | None = None) -> None:
+    """End processes at once, or ask them to first and wait so many seconds."""
+    if grace is not None:
+        for process in family:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.terminate()
+        _, family = psutil.wait_procs(family, timeout=grace)
+    for process in family:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(family)
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """No signal that means an end is heard meanwhile."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in END_SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def free_port() -> int:

@@ -6,8 +6,10 @@ and acknowledgements, under the experiment's name. It is written before a reply 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from fedhlcr import codec, storage, tables
@@ -32,6 +35,12 @@ from fedhlcr.tables import Ids
 logger = logging.getLogger(__name__)
 
 STATE_KIND, STATE_VERSION = "node", 1
+# Seconds that a process waits for another of the same node.
+LONGEST_LOCK = 600.0
+# Sums over fewer test events than this would tell the events.
+FEWEST_SCORED = 10
+NO_SCORE = Score(0, 0.0, 0.0, 0.0)
+OUTDATED = Refusal("OutdatedLetter", "it is older than one that was answered; stop other runs of this experiment")
 _READ_IT = "the node cannot use its table; its own log names the file or the column, and the cure"
 
 
@@ -44,11 +53,23 @@ class Events(NamedTuple):
     entity: NDArray[np.object_] | None
 
 
+class Source(NamedTuple):
+    """What a table's file was like when it was read."""
+
+    path: str
+    stamp: str
+    digest: str
+
+    @classmethod
+    def of(cls, path: Path) -> Source:
+        return cls(str(path), _stamp(path), _digest(path))
+
+
 class Held(NamedTuple):
     """What a node has in hand: its agents, and what the table they come from was like."""
 
     group: AgentGroup
-    digest: str
+    source: Source
 
 
 @dataclass(frozen=True)
@@ -84,31 +105,57 @@ class Node:
     def model_path(self) -> Path:
         return self.options.state_dir / f"{self.experiment}.model"
 
-    def group(self) -> AgentGroup:
-        """Its agents: as they were saved, or from the table if there is no file or the table is another."""
-        return self._held().group
+    def names(self) -> list[str]:
+        """Of its agents."""
+        with self._alone():
+            return self._held().group.names
 
     def _held(self) -> Held:
         return self._saved() or self._anew()
 
     def _anew(self) -> Held:
+        # before it is read: whatever happens to the file meanwhile is noticed next time
+        source = Source.of(self._file_of(self.options.data_path))
         events = self._read(self.options.data_path)
         hierarchy = build_hierarchy(events.X, events.y, np.ones(len(events.y)), events.agent, events.entity)
-        held = Held(AgentGroup(hierarchy), _digest(self._source()))
+        held = Held(AgentGroup(hierarchy), source)
+        if self.options.test_path is not None:
+            # what is wrong with it is to be known now, not after the last round
+            self._read(self.options.test_path, held.group.names)
         self._save(held)
         return held
 
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One process at a time: Flower may start one for a new message while another is at an old one."""
+        self._make_folder()
+        lock = FileLock(self.state_path.with_suffix(".lock"))
+        try:
+            with _writing():
+                lock.acquire(timeout=LONGEST_LOCK)
+        except Timeout:
+            raise Refusal("Busy", "the node is still at another message; give rounds more time") from None
+        try:
+            yield
+        finally:
+            lock.release()
+
     def answer(self, letter: Letter) -> list[bytes]:
         """One contribution for each agent asked. New labels are on disk before anyone hears of them."""
-        broadcast = Broadcast.from_bytes(letter.broadcast)
+        with self._alone():
+            return self._answer(letter, Broadcast.from_bytes(letter.broadcast))
+
+    def _answer(self, letter: Letter, broadcast: Broadcast) -> list[bytes]:
         held = self._held()
         shard = held.group.shard
         if shard.run is not None and (broadcast.run != shard.run or broadcast.round == SURVEY_ROUND):
             if broadcast.session < shard.session:
-                raise Refusal("OutdatedLetter", "it belongs to an older run of this experiment; stop that run")
+                raise OUTDATED
             if broadcast.session > shard.session:
                 logger.info("the experiment has begun anew: the labels of before are dropped.")
                 held = self._anew()
+        if (broadcast.session, broadcast.round) < (held.group.shard.session, held.group.shard.newest_round):
+            raise OUTDATED
         try:
             positions = held.group.positions(letter.agents)
         except KeyError:
@@ -120,14 +167,20 @@ class Node:
     def keep(self, model: PublicModel) -> None:
         """Write the public model beside the state, for the node's own use."""
         self._make_folder()
-        model.save(self.model_path)
+        with _writing():
+            model.save(self.model_path)
 
     def score(self, model: PublicModel) -> Score:
         """How well the model predicts the test events: sums over them, which is all that is sent."""
         if self.options.test_path is None:
-            return Score(0, 0.0, 0.0, 0.0)
-        events = self._read(self.options.test_path)
-        predicted = self.group().predict(model, events.X, events.agent, events.entity).mean
+            return NO_SCORE
+        with self._alone():
+            group = self._held().group
+        events = self._read(self.options.test_path, group.names)
+        if len(events.y) < FEWEST_SCORED:
+            logger.warning("fewer than %d test events are not scored: their sums would tell them.", FEWEST_SCORED)
+            return NO_SCORE
+        predicted = group.predict(model, events.X, events.agent, events.entity).mean
         mean = float(events.y.mean())
         spread, error = (float(np.sum((events.y - other) ** 2)) for other in (mean, predicted))
         return Score(len(events.y), mean, spread, error)
@@ -141,36 +194,34 @@ class Node:
         except storage.StorageError as error:
             logger.warning("%s; the labels are lost, the agents begin anew.", error)
             return None
-        source = self._source()
-        if record.pop("columns") != self._columns_key():
-            logger.info("the node is told to use other columns than before: its agents begin anew.")
+        was, now = Source(*(record.pop(name) for name in Source._fields)), self._file_of(self.options.data_path)
+        if was.path != str(now) and Path(was.path).exists():
+            cure = "another node keeps its state there; give each node a `state-dir` of its own in its node-config"
+            raise Refusal("StateError", cure)
+        order = tuple(record.pop("features"))
+        if record.pop("columns") != self._columns_key() or (self.features and self.features != order):
+            logger.info("other columns are used than before, or another order: the agents begin anew.")
             return None
-        stamp, digest = record.pop("stamp"), record.pop("digest")
-        if stamp != _stamp(source) and digest != _digest(source):
-            logger.warning("%s has changed: its agents begin anew, and the labels of before are dropped.", source.name)
+        if was.stamp != _stamp(now) and was.digest != _digest(now):
+            logger.warning("%s has changed: its agents begin anew, and the labels of before are dropped.", now.name)
             return None
-        return Held(AgentGroup.from_record(record), digest)
+        return Held(AgentGroup.from_record(record), was)
 
     def _save(self, held: Held) -> None:
         record = held.group.to_record()
-        record |= {"columns": self._columns_key(), "stamp": _stamp(self._source()), "digest": held.digest}
-        self._make_folder()
-        storage.write_atomically(self.state_path, codec.encode(STATE_KIND, STATE_VERSION, record))
+        record |= {"columns": self._columns_key(), "features": list(self.columns), **held.source._asdict()}
+        with _writing():
+            storage.write_atomically(self.state_path, codec.encode(STATE_KIND, STATE_VERSION, record), private=True)
 
     def _make_folder(self) -> None:
-        try:
+        with _writing():
             # the labels are the node's secret
             self.options.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            cure = "the node cannot write its state; pass a folder it may write to as `state-dir` in its node-config"
-            raise Refusal("StateError", cure, str(error.strerror)) from None
 
     def _columns_key(self) -> str:
         options = self.options
-        return repr((options.target, options.agent, options.agent_name, options.entity, self.columns, options.share))
-
-    def _source(self) -> Path:
-        return self._file_of(self.options.data_path)
+        roles = options.target, options.agent, options.agent_name, options.entity
+        return repr((*roles, sorted(self.columns), options.share))
 
     def _file_of(self, path: Path) -> Path:
         """The file to read: the one the node was told, or its own of a simulation's folder."""
@@ -185,28 +236,65 @@ class Node:
             raise Refusal("SimulationError", cure)
         return files[number]
 
-    def _read(self, path: Path) -> Events:
+    def _read(self, path: Path, own: Collection[str] | None = None) -> Events:
+        """A table, checked; a simulated node keeps its share of the agents, or those that are its own already."""
         options, file = self.options, self._file_of(path)
         ids = [name for name in (options.agent, options.entity) if name]
         try:
             table = read_columns(file, [options.target, *ids, *self.columns], ids)
-            X = tables.feature_matrix(table.select(list(self.columns)))
-            y = tables.target_vector(table[options.target], len(X))
-            agents = _ids(table[options.agent], "agent") if options.agent else _sole(options.agent_name, len(X))
-            entities = _ids(table[options.entity], "entity") if options.entity else None
         except FileError as error:
             raise Refusal("FileError", _READ_IT, str(error)) from None
-        except pa.ArrowException as error:
-            # arrow's own words may quote a value
-            raise Refusal("DataError", _READ_IT, f"{file.name}: {type(error).__name__}") from None
-        except ValueError as error:
-            # the words of `tables`, which never do
-            raise Refusal("DataError", _READ_IT, f"{file.name}: {error}") from None
+        if not len(table):
+            raise Refusal("DataError", _READ_IT, f"{file.name!r} has no rows.")
+        with _checking(file, "its features"):
+            X = tables.feature_matrix(table.select(list(self.columns)))
+        with _checking(file, f"column {options.target!r}"):
+            y = tables.target_vector(table[options.target], len(X))
+        agents, entities = _sole(options.agent_name, len(X)), None
+        if options.agent:
+            with _checking(file, f"column {options.agent!r}"):
+                agents = _ids(table[options.agent], "agent")
+        if options.entity:
+            with _checking(file, f"column {options.entity!r}"):
+                entities = _ids(table[options.entity], "entity")
         rows = np.arange(len(X))
         if options.share is not None and not path.is_dir():
-            rows = _dealt(agents, *options.share)
+            rows = _dealt(agents, *options.share) if own is None else _rows_of(agents, own)
         entity = None if entities is None else _texts(entities)[rows]
         return Events(X[rows], y[rows], _texts(agents)[rows], entity)
+
+
+@contextlib.contextmanager
+def _checking(file: Path, what: str) -> Iterator[None]:
+    """Whatever is wrong with a column is told to the node's own people only, and never with a value."""
+    try:
+        yield
+    except pa.ArrowException as error:
+        # arrow's own words may quote a value
+        detail = f"{type(error).__name__}; turn what is no ordinary number into one first"
+    except TypeError:
+        detail = "what it holds are neither numbers nor ids"
+    except ValueError as error:
+        # the words of `tables`, which never quote one
+        detail = str(error)
+    else:
+        return
+    raise Refusal("DataError", _READ_IT, f"{file.name!r}, {what}: {detail}") from None
+
+
+@contextlib.contextmanager
+def _writing() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        cure = (
+            "the node cannot write to its `state-dir`; make room, or name a folder it may write to in its node-config"
+        )
+        raise Refusal("StateError", cure, str(error.strerror)) from None
+
+
+def _rows_of(agents: Ids, own: Collection[str]) -> IndexArray:
+    return np.flatnonzero(np.array([text in own for text in agents.texts])[agents.codes])
 
 
 def _dealt(agents: Ids, number: int, n_nodes: int) -> IndexArray:
@@ -218,6 +306,8 @@ def _dealt(agents: Ids, number: int, n_nodes: int) -> IndexArray:
 
 
 def _ids(column: pa.ChunkedArray, argument: str) -> Ids:
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         # an empty field of a CSV file is no id
         column = pc.if_else(pc.equal(column, ""), pa.scalar(None, column.type), column)

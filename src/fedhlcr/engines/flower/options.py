@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
@@ -145,8 +146,13 @@ class RunOptions:
         }
         check_experiment(values["experiment"])
         for name, least in (("min-nodes", 1), ("wait-for-nodes", 0.0), ("round-timeout", 1.0)):
-            if not values[name] >= least:
-                raise ValueError(f"`{name}` must be at least {least}, but is {values[name]!r}.")
+            if not least <= values[name] < math.inf:
+                raise ValueError(f"`{name}` must be a finite number of at least {least}, but is {values[name]!r}.")
+        if not values["output-dir"].strip():
+            raise ValueError("`output-dir` is empty; name a folder at the server.")
+        names = split_names(values["features"])
+        if len(set(names)) < len(names):
+            raise ValueError("`features` names a column twice; name each once.")
         options = cls(values)
         # what is wrong is said before anyone is waited for
         options.settings(1)

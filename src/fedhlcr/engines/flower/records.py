@@ -8,9 +8,10 @@ anything                                                                   →  
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any, Self
+from typing import Any, Self, get_args, get_origin, get_type_hints
 
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.common.constant import ErrorCode
@@ -45,6 +46,13 @@ class Errand(StrEnum):
         return self.partition(".")[2]
 
 
+def _is_of(value: Any, kind: Any) -> bool:
+    """Whether a value has a field's type, which is plain or a list of plain ones."""
+    if get_origin(kind) is list:
+        return isinstance(value, list) and all(type(one) is get_args(kind)[0] for one in value)
+    return type(value) is kind
+
+
 class RecordError(ValueError):
     """A message that is not the record it should be."""
 
@@ -61,10 +69,12 @@ class _Record:
         record = content.config_records.get(cls.__name__)
         if record is None:
             raise RecordError(f"the message holds no {cls.__name__}")
-        try:
-            return cls(**record)
-        except TypeError:
-            raise RecordError(f"a field of {cls.__name__} is missing, or one too many") from None
+        kinds = get_type_hints(cls)
+        if set(record) != set(kinds):
+            raise RecordError(f"a field of {cls.__name__} is missing, or one too many")
+        if wrong := [name for name, kind in kinds.items() if not _is_of(record[name], kind)]:
+            raise RecordError(f"`{wrong[0]}` of {cls.__name__} is not what it should be")
+        return cls(**record)
 
 
 @dataclass(frozen=True)
@@ -129,6 +139,14 @@ class Score(_Record):
     mean: float
     spread: float
     squared_error: float
+
+    @classmethod
+    def from_content(cls, content: RecordDict) -> Self:
+        score = super().from_content(content)
+        sums = score.n_events, score.spread, score.squared_error
+        if not math.isfinite(score.mean) or not all(0 <= value < math.inf for value in sums):
+            raise RecordError("a Score that cannot be")
+        return score
 
     @property
     def r2(self) -> float:

@@ -25,5 +25,5 @@ class Refusal(Exception):  # noqa: N818
         if isinstance(error, cls):
             return error
         places = [f"{frame.filename}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)[-3:]]
-        cure = "an error at the node that is none of its data's; its log names the place in the code"
+        cure = "an error nobody thought of, at the node; its own log names the place in the code"
         return cls(type(error).__name__, cure, "at " + ", ".join(places))

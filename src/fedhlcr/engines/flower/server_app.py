@@ -48,19 +48,21 @@ def main(grid: Grid, context: Context) -> None:
 def run(grid: Grid, options: RunOptions) -> PublicModel:
     """A federation of the nodes of a grid, from the start or from its checkpoint."""
     outputs = Outputs(options.output_dir, options["experiment"])
-    checkpoints = Checkpoints(outputs.checkpoint)
-    if not options["resume"] and checkpoints.hold_unfinished():
-        raise ValueError(
-            f"experiment {options['experiment']!r} has a checkpoint of a run that has not ended: run with resume=true "
-            "to go on from it, or choose another `experiment`, or remove its files from the output folder."
-        )
     logger.info("experiment %s; its files are in %s.", options["experiment"], options.output_dir)
+    checkpoints = Checkpoints(outputs.checkpoint)
     waiting = Waiting(options["min-nodes"], options["wait-for-nodes"], options["round-timeout"])
     engine = FlowerEngine(grid, options["experiment"], waiting, options.features)
+    # what can be wrong with a resumed run is told before anyone is waited for
+    server = _resume(checkpoints, engine, options) if options["resume"] else None
+    if server is None and checkpoints.hold_unfinished():
+        raise ValueError(
+            f"experiment {options['experiment']!r} has a checkpoint of a run that has not ended, or that cannot be "
+            "read: run with resume=true to go on from it, or choose another `experiment`, or remove its files from the "
+            "output folder."
+        )
     engine.gather()
-    settings = options.settings(len(engine.features))
-    server = _make_server(settings, engine, checkpoints, resume=options["resume"])
-    run_federation(server, engine, checkpoints=checkpoints, progress=_Progress(settings))
+    server = server or Server(options.settings(len(engine.features)))
+    run_federation(server, engine, checkpoints=checkpoints, progress=_Progress(server.settings))
     logger.info("ended after %d rounds: %s.", server.round, server.stop_reason)
     model = replace(server.model(), features=engine.features)
     model.save(outputs.model)
@@ -70,12 +72,9 @@ def run(grid: Grid, options: RunOptions) -> PublicModel:
     return model
 
 
-def _make_server(
-    settings: FederationSettings, engine: FlowerEngine, checkpoints: Checkpoints, *, resume: bool
-) -> Server:
-    if not resume:
-        return Server(settings)
-    server = checkpoints.resume(settings, engine)
+def _resume(checkpoints: Checkpoints, engine: FlowerEngine, options: RunOptions) -> Server:
+    n_features = len(checkpoints.engine_record()["features"])
+    server = checkpoints.resume(options.settings(n_features), engine)
     logger.info("resumed after round %d.", max(0, server.round))
     return server
 
@@ -107,7 +106,7 @@ class _Progress:
 def _tell_scores(scores: dict[str, Score], path: Path) -> None:
     """R² of the nodes that have test events, and of all of them together."""
     scored = {node: score for node, score in scores.items() if score.n_events}
-    logger.info("%d nodes have the model; %d have scored it.", len(scores), len(scored))
+    logger.info("%d nodes say that they have kept the model; %d have scored it.", len(scores), len(scored))
     lines = {f"node {name}": score for name, score in scored.items()}
     if scored:
         lines["all"] = reduce(add, scored.values())
