@@ -639,7 +639,12 @@ def test_nodes_do_not_share_a_state_folder(nodes, tmp_path, said):
     for node in nodes.values():
         node.config["state-dir"] = str(tmp_path / "shared")
     run_app(nodes, tmp_path, min_nodes=1)
-    assert said.text.count("does not take part now: StateError: another node keeps its state there") == 2
+    assert (
+        said.text.count(
+            "does not take part now: StateError: its `state-dir` holds the state of another table, or another node"
+        )
+        == 2
+    )
 
 
 def test_state_and_checkpoint_are_for_their_owner_only(nodes, tmp_path):

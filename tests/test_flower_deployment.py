@@ -19,6 +19,9 @@ from fedhlcr.engines.flower.loopback import CONNECTION, Loopback, LoopbackError
 from fedhlcr.posterior import PublicModel
 from tests.flower_grid import assert_same_model, node_config, write_table
 
+# one federation for all of them, in this order, in one process
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("deployment")]
+
 NODES = ("node-0", "node-1", "node-2")
 SEED = 7
 
@@ -81,14 +84,12 @@ def in_process(table, rounds: int) -> FedHLCRRegressor:
     return FedHLCRRegressor(rounds=rounds, random_state=SEED).fit(own.X, own.y, agent=own.agent, entity=own.entity)
 
 
-@pytest.mark.slow
 def test_it_is_the_model_of_one_process(federation, folder, table):
     federation.follow(federation.start_run(folder / "app", {"rounds": 5, "experiment": "plain"}), limit=240)
     model = PublicModel.load(outputs(federation, "plain", "model"))
     assert_same_model(model, in_process(table, 5).posterior_, tolerance=1e-9)
 
 
-@pytest.mark.slow
 def test_a_node_with_a_wrong_key_is_not_let_in(federation, folder, table):
     federation.start_supernode("stranger", config_of(folder, "node-0", table), register=False)
     process = federation.processes["stranger"]
@@ -97,7 +98,6 @@ def test_a_node_with_a_wrong_key_is_not_let_in(federation, folder, table):
     assert len(json.loads(nodes)["nodes"]) == len(NODES)
 
 
-@pytest.mark.slow
 def test_kill_a_node_bring_it_back_kill_the_server_and_resume(federation, folder, table):
     options = {"rounds": 14, "experiment": "rough"}
     run = federation.start_run(folder / "app", options)
@@ -142,7 +142,6 @@ def restart(federation: Loopback, node: str, config: dict[str, str], limit: floa
         assert time.monotonic() < deadline, f"{node} was not let in again"
 
 
-@pytest.mark.slow
 def test_nothing_is_left_running(federation):
     """The last test of the file: it stops the federation."""
     family = [process for name in federation.processes for process in federation.family(name)]

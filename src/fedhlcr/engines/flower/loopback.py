@@ -65,7 +65,7 @@ class Loopback:
 
     folder: Path
     simulated_nodes: int = 0
-    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict, init=False)
+    processes: dict[str, psutil.Popen] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -207,15 +207,15 @@ class Loopback:
 
     def family(self, name: str) -> list[psutil.Process]:
         """A process and all that descend from it; Flower's own children are in sessions of their own."""
+        process = self.processes[name]
         try:
-            process = psutil.Process(self.processes[name].pid)
             return [process, *process.children(recursive=True)]
         except psutil.NoSuchProcess:
-            return []
+            return [process]
 
     def _start(self, name: str, *command: str) -> None:
         with open(self.log_path(name), "ab") as log:
-            self.processes[name] = subprocess.Popen(
+            self.processes[name] = psutil.Popen(
                 command,
                 env=self.environment,
                 cwd=self.folder,

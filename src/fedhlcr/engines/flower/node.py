@@ -40,7 +40,6 @@ LONGEST_LOCK = 600.0
 # Sums over fewer test events than this would tell the events.
 FEWEST_SCORED = 10
 NO_SCORE = Score(0, 0.0, 0.0, 0.0)
-OUTDATED = Refusal("OutdatedLetter", "it is older than one that was answered; stop other runs of this experiment")
 _READ_IT = "the node cannot use its table; its own log names the file or the column, and the cure"
 
 
@@ -148,14 +147,13 @@ class Node:
     def _answer(self, letter: Letter, broadcast: Broadcast) -> list[bytes]:
         held = self._held()
         shard = held.group.shard
-        if shard.run is not None and (broadcast.run != shard.run or broadcast.round == SURVEY_ROUND):
-            if broadcast.session < shard.session:
-                raise OUTDATED
-            if broadcast.session > shard.session:
-                logger.info("the experiment has begun anew: the labels of before are dropped.")
-                held = self._anew()
+        other_run = broadcast.run != shard.run or broadcast.round == SURVEY_ROUND
+        if shard.run is not None and other_run and broadcast.session > shard.session:
+            logger.info("the experiment has begun anew: the labels of before are dropped.")
+            held = self._anew()
         if (broadcast.session, broadcast.round) < (held.group.shard.session, held.group.shard.newest_round):
-            raise OUTDATED
+            cure = "it is older than one that was answered; stop other runs of this experiment"
+            raise Refusal("OutdatedLetter", cure)
         try:
             positions = held.group.positions(letter.agents)
         except KeyError:
@@ -196,16 +194,17 @@ class Node:
             return None
         was, now = Source(*(record.pop(name) for name in Source._fields)), self._file_of(self.options.data_path)
         if was.path != str(now) and Path(was.path).exists():
-            cure = "another node keeps its state there; give each node a `state-dir` of its own in its node-config"
+            cure = "its `state-dir` holds the state of another table, or another node's; name a folder of its own"
             raise Refusal("StateError", cure)
         order = tuple(record.pop("features"))
         if record.pop("columns") != self._columns_key() or (self.features and self.features != order):
             logger.info("other columns are used than before, or another order: the agents begin anew.")
             return None
-        if was.stamp != _stamp(now) and was.digest != _digest(now):
+        stamp = _stamp(now)
+        if was.stamp != stamp and was.digest != _digest(now):
             logger.warning("%s has changed: its agents begin anew, and the labels of before are dropped.", now.name)
             return None
-        return Held(AgentGroup.from_record(record), was)
+        return Held(AgentGroup.from_record(record), was._replace(stamp=stamp))
 
     def _save(self, held: Held) -> None:
         record = held.group.to_record()
