@@ -254,7 +254,7 @@ class FlowerEngine:
         message = Message(content, node, str(errand), ttl=ttl, group_id=group)
         ids = [i for i in self.grid.push_messages([message]) if i]
         if not ids:
-            self._dismiss(node, Refusal("NodeUnavailable", "Flower does not take messages for it"))
+            self._dismiss(node, Refusal(GONE.kind, "Flower does not take messages for it"))
             return ""
         self._sent[ids[0]] = Sent(errand, node, frozenset(agents), time.monotonic() + ttl)
         return ids[0]
@@ -316,10 +316,12 @@ class FlowerEngine:
         told, _ = self._refused.get(node, ("", 0.0))
         if was_present or told != str(refusal):
             logger.warning("node %s does not take part now: %s.", self._labels[node], refusal)
-        # one that took part is asked at once; one that keeps rounds waiting, later and later; one that refuses, later
-        silences = self._silences[node]
-        wait = self.waiting.for_replies * 2**silences if silences > 1 else 0.0
-        self._refused[node] = str(refusal), time.monotonic() + (wait if was_present else ASK_AGAIN)
+        # one that was there, or is not there at all, is asked when it can be; one that refuses, later; one that keeps
+        # rounds waiting, later and later
+        wait = 0.0 if was_present or refusal.kind == GONE.kind else ASK_AGAIN
+        if (silences := self._silences[node]) > 1:
+            wait = self.waiting.for_replies * 2**silences
+        self._refused[node] = str(refusal), time.monotonic() + wait
 
 
 def _open(data: bytes) -> Contribution | bytes:
