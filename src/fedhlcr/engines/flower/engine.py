@@ -319,6 +319,8 @@ class FlowerEngine:
         # one that was there, or is not there at all, is asked when it can be; one that refuses, later; one that keeps
         # rounds waiting, later and later
         wait = 0.0 if was_present or refusal.kind == GONE.kind else ASK_AGAIN
+        if refusal.kind == GONE.kind:
+            del self._silences[node]
         if (silences := self._silences[node]) > 1:
             wait = self.waiting.for_replies * 2**silences
         self._refused[node] = str(refusal), time.monotonic() + wait
