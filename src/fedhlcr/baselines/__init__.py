@@ -1,5 +1,9 @@
 """What HLCR is measured against, each with the same face: fit and predict with agent and entity."""
 
+from fedhlcr.baselines.clustered import IFCARegressor
+from fedhlcr.baselines.lcr import LCRRegressor
+from fedhlcr.baselines.mixed import MixedModelRegressor
 from fedhlcr.baselines.ridge import GroupedRidge
+from fedhlcr.baselines.soft import FedEMRegressor
 
-__all__ = ["GroupedRidge"]
+__all__ = ["FedEMRegressor", "GroupedRidge", "IFCARegressor", "LCRRegressor", "MixedModelRegressor"]

@@ -1,0 +1,255 @@
+"""The rivals are what they claim to be: against other implementations, exact formulas, and data of their own making."""
+
+import json
+import shutil
+import subprocess
+import warnings
+
+import numpy as np
+import pytest
+from scipy.optimize import check_grad
+from sklearn.base import clone
+
+from fedhlcr.baselines import FedEMRegressor, GroupedRidge, IFCARegressor, LCRRegressor, MixedModelRegressor
+from fedhlcr.baselines.mixed import _Likelihood
+from fedhlcr.gram import GramLayout, entity_grams
+from fedhlcr.hierarchy import build_hierarchy
+
+RIVALS = [
+    GroupedRidge("entity"),
+    MixedModelRegressor(),
+    LCRRegressor(2),
+    LCRRegressor(2, label="entity"),
+    IFCARegressor(2),
+    IFCARegressor(2, level="entity"),
+    FedEMRegressor(2),
+]
+
+
+def slopes_of_their_own(rng, n_entities=60, n_events=9, n_features=2):
+    """Entities with random slopes: what the mixed model is made for."""
+    entity = np.repeat(np.arange(n_entities), rng.integers(3, n_events, size=n_entities))
+    X = rng.normal(size=(len(entity), n_features)) * [1.0, 5.0] + [2.0, -1.0]
+    factor = np.array([[1.0, 0.0, 0.0], [0.4, 0.5, 0.0], [0.1, 0.0, 0.2]])
+    own = rng.normal(size=(n_entities, 3)) @ factor.T + [3.0, -1.0, 0.5]
+    design = np.column_stack([np.ones(len(X)), X])
+    return X, (design * own[entity]).sum(axis=1) + rng.normal(size=len(X)), entity
+
+
+def classes(rng, n_agents=20, n_entities=6, n_events=8, by="entity"):
+    """Two classes of regressions, far apart, by entity or by agent."""
+    agent = np.repeat(np.arange(n_agents), n_entities * n_events)
+    entity = np.tile(np.repeat(np.arange(n_entities), n_events), n_agents)
+    label = (agent if by == "agent" else agent + entity) % 2
+    X = rng.normal(size=(len(agent), 2))
+    coef = np.array([[2.0, -1.0, 1.0], [-2.0, 1.0, 3.0]])
+    y = coef[label, 0] + (X * coef[label, 1:]).sum(axis=1) + 0.1 * rng.normal(size=len(X))
+    return X, y, agent, entity, label
+
+
+@pytest.mark.parametrize("rival", RIVALS, ids=str)
+def test_they_have_one_face(rival):
+    X, y, agent, entity, _ = classes(np.random.default_rng(0))
+    fitted = clone(rival).fit(X, y, agent=agent, entity=entity)
+    order = np.random.default_rng(1).permutation(len(y))
+    np.testing.assert_allclose(
+        fitted.predict(X, agent=agent, entity=entity)[order], fitted.predict(X[order], agent[order], entity[order])
+    )
+    nobody = fitted.predict(X[:3], agent=[900, 901, 902], entity=["a", "b", "c"])
+    np.testing.assert_allclose(nobody, fitted.predict(X[:3], agent=["x", "y", "z"]))
+    shifted = clone(rival).fit(X * 3.0 + 7.0, y * 2.0 - 5.0, agent=agent, entity=entity)
+    np.testing.assert_allclose(
+        shifted.predict(X * 3.0 + 7.0, agent=agent, entity=entity),
+        fitted.predict(X, agent=agent, entity=entity) * 2.0 - 5.0,
+        rtol=1e-4,
+        atol=1e-4,
+    )
+    with pytest.raises(ValueError, match="`y` has 2 rows but `X` has 3"):
+        clone(rival).fit(X[:3], y[:2])
+
+
+@pytest.mark.parametrize(
+    ("rival", "words"),
+    [
+        (LCRRegressor(label="agent"), "`label` must be 'event' or 'entity'"),
+        (LCRRegressor(criterion="aic"), "`criterion` must be 'bic' or 'icl'"),
+        (IFCARegressor(level="school"), "`level` must be 'agent' or 'entity'"),
+        (GroupedRidge("school"), "`level` must be 'all', 'agent' or 'entity'"),
+    ],
+)
+def test_a_wrong_parameter_is_named(rival, words):
+    X, y, agent, entity, _ = classes(np.random.default_rng(0), n_agents=3)
+    with pytest.raises(ValueError, match=words):
+        rival.fit(X, y, agent=agent, entity=entity)
+
+
+# The mixed model
+
+
+@pytest.mark.parametrize("reml", [True, False])
+def test_the_gradient_of_the_mixed_model_is_its_gradient(reml):
+    rng = np.random.default_rng(3)
+    X, y, entity = slopes_of_their_own(rng)
+    events = build_hierarchy(X, y, np.ones(len(y)), None, entity)
+    layout = GramLayout(2)
+    likelihood = _Likelihood(layout.normal_equations(entity_grams(events, layout, np.zeros(3))), reml=reml)
+    for _ in range(3):
+        point = likelihood.pack(rng.normal(size=(3, 3)) * 0.5)
+        error = check_grad(lambda p: likelihood(p)[0], lambda p: likelihood(p)[1], point)
+        assert error < 1e-3 * np.linalg.norm(likelihood(point)[1])
+
+
+@pytest.mark.parametrize("reml", [True, False])
+def test_the_mixed_model_is_the_gaussian_it_claims_to_be(reml):
+    """Likelihood, fixed effects and predictors from the dense covariance of all events, at the fitted variances."""
+    X, y, entity = slopes_of_their_own(np.random.default_rng(4), n_entities=12)
+    model = MixedModelRegressor(reml=reml).fit(X, y, entity=entity)
+    units = model.standardization_
+    Z, t = np.column_stack([np.ones(len(X)), units.apply(X)]), (y - units.shift[-1]) / units.scale[-1]
+    same = entity[:, None] == entity[None]
+    covariance = np.where(same, Z @ model.covariance_ @ Z.T, 0.0) + model.noise_scale_**2 * np.eye(len(t))
+    precision = np.linalg.inv(covariance)
+    information = Z.T @ precision @ Z
+    fixed = np.linalg.solve(information, Z.T @ precision @ t)
+    np.testing.assert_allclose(model.fixed_, fixed, atol=1e-8)
+    residual = t - Z @ fixed
+    deviance = np.linalg.slogdet(covariance)[1] + residual @ precision @ residual + len(t) * np.log(2 * np.pi)
+    if reml:
+        deviance += np.linalg.slogdet(information)[1] - 3 * np.log(2 * np.pi)
+    assert model.log_likelihood_ == pytest.approx(-0.5 * deviance, abs=1e-7)
+    blup = np.where(same, Z @ model.covariance_ @ Z.T, 0.0) @ precision @ residual
+    np.testing.assert_allclose(
+        model.predict(X, entity=entity), units.restore_target(Z @ fixed + blup), rtol=1e-8, atol=1e-8
+    )
+
+
+def test_the_mixed_model_agrees_with_statsmodels():
+    statsmodels = pytest.importorskip("statsmodels.regression.mixed_linear_model")
+    X, y, entity = slopes_of_their_own(np.random.default_rng(5), n_entities=80)
+    model = MixedModelRegressor().fit(X, y, entity=entity)
+    units = model.standardization_
+    Z, t = np.column_stack([np.ones(len(X)), units.apply(X)]), (y - units.shift[-1]) / units.scale[-1]
+    with warnings.catch_warnings():
+        # on its way its optimiser comes by singular covariances
+        warnings.simplefilter("ignore")
+        other = statsmodels.MixedLM(t, Z, entity, exog_re=Z).fit(reml=True)
+    assert model.log_likelihood_ >= other.llf - 1e-4
+    np.testing.assert_allclose(model.fixed_, other.fe_params, atol=2e-3)
+    np.testing.assert_allclose(model.covariance_, other.cov_re, atol=2e-2 * np.abs(other.cov_re).max())
+    assert model.noise_scale_ == pytest.approx(np.sqrt(other.scale), rel=5e-3)
+
+
+LME4 = """
+suppressMessages(library(lme4))
+data <- read.csv(file("stdin"))
+data$entity <- factor(data$entity)
+model <- lmer(y ~ a + b + (a + b | entity), data, control = lmerControl(optimizer = "bobyqa"))
+cat(sprintf('{"loglik": %.12g, "sigma": %.12g, "fixed": [%s], "fitted": [%s]}', as.numeric(logLik(model)), sigma(model),
+    paste(sprintf("%.12g", fixef(model)), collapse = ","), paste(sprintf("%.12g", fitted(model)), collapse = ",")))
+"""
+
+
+def has_lme4():
+    if shutil.which("Rscript") is None:
+        return False
+    return subprocess.run(["Rscript", "-e", "library(lme4)"], capture_output=True, check=False).returncode == 0
+
+
+def test_the_mixed_model_agrees_with_lme4():
+    if not has_lme4():
+        pytest.skip("R with lme4 is not installed")
+    X, y, entity = slopes_of_their_own(np.random.default_rng(6), n_entities=80)
+    model = MixedModelRegressor().fit(X, y, entity=entity)
+    rows = "\n".join(f"{a!r},{b!r},{t!r},{e}" for (a, b), t, e in zip(X.tolist(), y.tolist(), entity, strict=True))
+    done = subprocess.run(
+        ["Rscript", "-e", LME4], input=f"a,b,y,entity\n{rows}\n", capture_output=True, text=True, check=True
+    )
+    other = json.loads(done.stdout)
+    scale = model.standardization_.scale[-1]
+    # lme4 is in the user's units
+    volume = np.log(scale) * (len(y) - 3) + np.log(model.standardization_.scale[:-1]).sum()
+    assert model.log_likelihood_ - volume == pytest.approx(other["loglik"], abs=1e-3)
+    assert model.noise_scale_ * scale == pytest.approx(other["sigma"], rel=1e-3)
+    np.testing.assert_allclose(model.predict(X, entity=entity), other["fitted"], atol=2e-3)
+
+
+def test_the_mixed_model_wins_where_slopes_are_their_own():
+    X, y, entity = slopes_of_their_own(np.random.default_rng(7), n_entities=200)
+    test = np.arange(len(y)) % 4 == 0
+    scores = {
+        rival: rival.fit(X[~test], y[~test], entity=entity[~test]).score(X[test], y[test], entity=entity[test])
+        for rival in (MixedModelRegressor(), GroupedRidge("all"), GroupedRidge("entity"), LCRRegressor(label="entity"))
+    }
+    assert max(scores, key=scores.__getitem__).__class__ is MixedModelRegressor
+
+
+# Classes
+
+
+def test_latent_classes_of_entities_are_found_and_their_number_too():
+    X, y, agent, entity, label = classes(np.random.default_rng(8))
+    model = LCRRegressor(label="entity", max_classes=6).fit(X, y, agent=agent, entity=entity)
+    assert model.n_classes_ == 2
+    assert model.score(X, y, agent=agent, entity=entity) > 0.99
+    found = model.mixture_.responsibilities.argmax(axis=1)
+    assert len(set(zip(found, label[:: len(y) // len(found)], strict=True))) == 2
+
+
+@pytest.mark.parametrize("label", ["event", "entity"])
+def test_each_step_of_em_is_likelier_than_the_one_before(label):
+    X, y, agent, entity, _ = classes(np.random.default_rng(9), n_agents=6)
+    ends = [
+        LCRRegressor(2, label=label, n_init=1, max_iter=steps, tol=-np.inf).fit(X, y, agent=agent, entity=entity)
+        for steps in range(1, 12)
+    ]
+    grown = np.diff([model.mixture_.log_likelihood for model in ends])
+    # the penalty that keeps equations regular costs a little
+    assert grown.min() > -1e-3 * len(y)
+    assert grown.max() > 1.0
+
+
+def test_one_class_is_one_regression_whatever_has_it():
+    X, y, agent, entity, _ = classes(np.random.default_rng(10))
+    expected = GroupedRidge("all").fit(X, y).predict(X)
+    for label in ("event", "entity"):
+        model = LCRRegressor(1, label=label).fit(X, y, agent=agent, entity=entity)
+        np.testing.assert_allclose(model.predict(X, agent=agent, entity=entity), expected, atol=0.02)
+
+
+def test_a_class_per_event_cannot_tell_the_class_of_a_new_one():
+    """The paper's ancestor: its mixture is right, and its prediction is the mean all the same."""
+    X, y, agent, entity, _ = classes(np.random.default_rng(11))
+    model = LCRRegressor(2).fit(X, y, agent=agent, entity=entity)
+    assert np.sqrt(model.mixture_.variance).max() * model.standardization_.scale[-1] == pytest.approx(0.1, rel=0.2)
+    assert model.score(X, y, agent=agent, entity=entity) < 0.5
+
+
+@pytest.mark.parametrize("level", ["agent", "entity"])
+def test_ifca_finds_hard_clusters(level):
+    X, y, agent, entity, label = classes(np.random.default_rng(12), by=level)
+    model = IFCARegressor(level=level).fit(X, y, agent=agent, entity=entity)
+    assert model.score(X, y, agent=agent, entity=entity) > 0.99
+    fixed = IFCARegressor(2, level=level).fit(X, y, agent=agent, entity=entity)
+    groups = label[:: len(y) // len(fixed.labels_)]
+    assert len(set(zip(fixed.labels_, groups, strict=True))) == 2
+
+
+def test_ifca_by_agent_cannot_tell_entities_apart():
+    X, y, agent, entity, _ = classes(np.random.default_rng(13), by="entity")
+    by_agent, by_entity = (
+        IFCARegressor(4, level=level).fit(X, y, agent=agent, entity=entity) for level in ("agent", "entity")
+    )
+    assert by_agent.score(X, y, agent=agent, entity=entity) < 0.5 < by_entity.score(X, y, agent=agent, entity=entity)
+
+
+def test_soft_em_finds_the_proportions_of_agents():
+    rng = np.random.default_rng(14)
+    agent = np.repeat(np.arange(10), 80)
+    share = np.linspace(0.1, 0.9, 10)
+    label = (rng.random(len(agent)) < share[agent]).astype(int)
+    X = rng.normal(size=(len(agent), 1))
+    y = np.array([-3.0, 3.0])[label] + np.array([1.0, -2.0])[label] * X[:, 0] + 0.1 * rng.normal(size=len(agent))
+    model = FedEMRegressor(2).fit(X, y, agent=agent)
+    second = np.argmax(model.coef_[:, 0])
+    np.testing.assert_allclose(model.agent_weights_[:, second], np.bincount(agent, label) / 80, atol=0.02)
+    assert model.score(X, y, agent=agent) > GroupedRidge("all").fit(X, y).score(X, y) + 0.1
