@@ -42,7 +42,7 @@ test: $(VENV)/.dev ## Run the tests
 	$(BIN)/python -m pytest -n auto
 
 test-all: $(VENV)/.dev ## Run the tests and the long statistical checks
-	$(BIN)/python -m pytest -n auto -m "slow or not slow"
+	$(BIN)/python -m pytest -n auto --dist loadgroup -m "slow or not slow"
 
 lint: $(VENV)/.dev ## Check style and types
 	$(BIN)/ruff check .
