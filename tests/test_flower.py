@@ -22,6 +22,7 @@ import fedhlcr
 from fedhlcr import FedHLCRRegressor, codec, storage
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.engines.flower import client_app, engine
+from fedhlcr.engines.flower import node as node_module
 from fedhlcr.engines.flower.engine import FlowerEngine, NotEnoughNodesError, Waiting
 from fedhlcr.engines.flower.node import Node
 from fedhlcr.engines.flower.options import NodeOptions
@@ -221,7 +222,7 @@ def test_killed_after_saving_and_before_replying_labels_of_the_unheard_round_are
     np.testing.assert_array_equal(before["went on from"], before["accepted"])
 
 
-def test_a_late_reply_is_refused_and_the_node_goes_on_from_what_was_accepted(nodes, tmp_path, said, monkeypatch):
+def test_a_node_whose_reply_never_comes_goes_on_from_what_was_accepted(nodes, tmp_path, said):
     late = nodes[102]
 
     def slow(message):
@@ -234,9 +235,12 @@ def test_a_late_reply_is_refused_and_the_node_goes_on_from_what_was_accepted(nod
     history = json.loads((tmp_path / "out" / "experiment.history.json").read_text())
     assert history[3]["n_accepted"] == 8
     assert history[-1]["n_accepted"] == 12, "it is asked again once it has answered a roll call"
-    accepted = [json.loads(json.dumps(m.content.config_records["Letter"]["acknowledged"][0])) for m in late.letters
-                if m.metadata.message_type == Errand.LETTER and int(m.metadata.group_id) > 3]  # fmt: skip
-    assert accepted[0] == 2, "round 3 was never accepted"
+    told = [
+        message.content.config_records["Letter"]["acknowledged"]
+        for message in late.letters
+        if message.metadata.message_type == Errand.LETTER and int(message.metadata.group_id) > 3
+    ]
+    assert set(told[0]) == {2}, "round 3 was never accepted"
 
 
 def test_a_reply_that_comes_with_the_next_round_is_handed_over_and_refused_as_late(nodes, table, tmp_path):
@@ -512,14 +516,19 @@ class Forged(LocalNode):
         ("Score", {"n_events": -5}),
         ("Score", {"mean": float("nan")}),
         ("Score", {"spread": "wide"}),
+        ("Score", {"mean": 1e200}),
+        ("Presence", {"features": []}),
+        ("Presence", {"features": ["x0", "x1", "x2", "x3", "x4", "x5", "x6", "x6"]}),
+        ("Presence", {"features": ["x0\n\x1b[31m"]}),
     ],
 )
 def test_a_record_that_is_none_costs_its_node_and_nobody_else(record, forgery, nodes, table, tmp_path, said):
     nodes[102] = Forged(nodes[102], record, forgery)
     model = run_app(nodes, tmp_path)
     assert model.draws.n_clusters
-    if "contributions" not in forgery or isinstance(forgery["contributions"], int):
-        assert "node 102 does not take part now: RecordError" in said.text
+    # contributions in nobody's name are left out, and that is all
+    harmless = isinstance(forgery.get("contributions"), list) and isinstance(forgery["contributions"][0], bytes)
+    assert harmless or "node 102 does not take part now: RecordError" in said.text
 
 
 def test_the_columns_of_most_win_whoever_answers_first(nodes, table, tmp_path, said):
@@ -654,6 +663,67 @@ def test_state_and_checkpoint_are_for_their_owner_only(nodes, tmp_path):
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
 
 
+def test_a_simulation_of_another_table_begins_anew(table, tmp_path, said):
+    for number in (0, 1):
+        path = write_table(tmp_path / f"{number}.csv", table[: len(table) - number])
+        config = {f"simulation.{name}": value for name, value in node_config(path, table).items()}
+        config["output-dir"] = str(tmp_path / "out")
+        nodes = {200 + i: LocalNode({"partition-id": i, "num-partitions": 3}, run_config=config) for i in range(3)}
+        run_app(nodes, tmp_path, **config)
+    assert "StateError" not in said.text
+
+
+def test_a_node_that_is_busy_for_too_long_says_so(nodes, tmp_path, said, monkeypatch):
+    monkeypatch.setattr(node_module, "LONGEST_LOCK", 0.1)
+    options = NodeOptions.from_context(nodes[101].config, {})
+    with Node(options, "experiment")._alone():
+        run_app(nodes, tmp_path)
+    assert "node 101 does not take part now: Busy: the node is still at another message" in said.text
+
+
+def test_when_no_node_can_answer_the_run_waits_and_can_be_resumed(nodes, tmp_path, monkeypatch):
+    """Rounds are not burnt on nodes that say they are there and fail at every letter."""
+
+    def full(path, *arguments, **parameters):
+        if str(path).endswith(".state"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return honest(path, *arguments, **parameters)
+
+    honest = storage.write_atomically
+
+    def fills(message):
+        if message.metadata.group_id == "3":
+            monkeypatch.setattr(storage, "write_atomically", full)
+        return False
+
+    nodes[100].dies_at = fills
+    with pytest.raises(NotEnoughNodesError, match=r"no node was ready for 1 seconds .*node 101: StateError"):
+        run_app(nodes, tmp_path, wait_for_nodes=1.0)
+    monkeypatch.undo()
+    nodes[100].dies_at = lambda message: False
+    run_app(nodes, tmp_path, resume=True)
+    history = json.loads((tmp_path / "out" / "experiment.history.json").read_text())
+    assert [record["n_accepted"] for record in history].count(0) == 1
+
+
+def test_nodes_that_are_all_slow_are_asked_again_at_once(nodes, table, tmp_path):
+    carrier = FlowerEngine(LocalGrid(nodes), "experiment", Waiting(3, 2.0, 0.2))
+    carrier.gather()
+    server = server_for(table.X.shape[1], seed=3, rounds=60)
+    run_round(server, carrier)
+    for node in nodes.values():
+        node.dies_at = lambda message, node=node: setattr(
+            node, "late_by", 6 if message.metadata.message_type == Errand.LETTER else 0
+        )
+    for _ in range(3):
+        assert run_round(server, carrier).n_accepted == 0
+    for node in nodes.values():
+        node.late_by, node.dies_at = 0, lambda message: False
+    for _ in range(2):
+        last = run_round(server, carrier)
+    assert last.n_accepted == 12
+
+
 def test_a_full_disk_is_told_with_its_cure(nodes, tmp_path, said, monkeypatch):
     def full(path, *arguments, **parameters):
         if "1.parquet" in str(path):
@@ -758,7 +828,7 @@ def test_when_all_nodes_have_gone_the_run_ends_and_can_be_resumed(nodes, table, 
     nodes[100].dies_at = all_go
     for number in (101, 102):
         nodes[number].dies_at = lambda message: message.metadata.group_id == "4"
-    with pytest.raises(NotEnoughNodesError, match=r"no node has been there for 1 seconds .*resume=true"):
+    with pytest.raises(NotEnoughNodesError, match=r"no node was ready for 1 seconds .*resume=true"):
         run_app(nodes, tmp_path, wait_for_nodes=1.0)
     for node in nodes.values():
         node.online, node.dies_at = True, lambda message: False
@@ -778,13 +848,14 @@ def test_a_node_that_never_answers_delays_one_round_only(nodes, tmp_path, said):
     assert said.text.count("Silence") == 1
 
 
-def test_one_that_keeps_rounds_waiting_is_asked_more_and_more_seldom(nodes, table, tmp_path):
+@pytest.mark.parametrize("late_by", [4, 8, 1000])
+def test_one_that_keeps_rounds_waiting_is_asked_more_and_more_seldom(late_by, nodes, table, tmp_path):
     carrier = FlowerEngine(LocalGrid(nodes), "experiment", Waiting(3, 5.0, 0.2))
     carrier.gather()
     server = server_for(table.X.shape[1], seed=3, rounds=60)
 
     def slow(message):
-        nodes[102].late_by = 4 if message.metadata.message_type == Errand.LETTER else 0
+        nodes[102].late_by = late_by if message.metadata.message_type == Errand.LETTER else 0
         return False
 
     run_round(server, carrier)

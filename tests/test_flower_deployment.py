@@ -117,8 +117,9 @@ def test_kill_a_node_bring_it_back_kill_the_server_and_resume(federation, folder
 
     federation.kill("superlink")
     federation.start_superlink()
-    with pytest.raises(LoopbackError, match="failed"):
-        federation.follow(federation.start_run(folder / "app", options), limit=120)
+    unasked = federation.start_run(folder / "app", options)
+    with pytest.raises(LoopbackError, match="ended as finished:failed"):
+        federation.follow(unasked, limit=120)
     resumed = federation.start_run(folder / "app", options | {"resume": True})
     federation.follow(resumed, limit=400)
     said = federation.log_path(f"run-{resumed}").read_text(errors="replace")

@@ -200,9 +200,23 @@ def test_the_key_of_the_authority_may_be_away_but_is_never_replaced(tmp_path):
     keys.server_key.unlink()
     assert keys.make() == [keys.server, keys.server_key]
     keys.ca.unlink()
-    with pytest.raises(ValueError, match=r"ca.crt is not"):
+    with pytest.raises(ValueError, match=r"holds ca.key, server.crt, nodes but no ca.crt"):
         keys.make()
     assert keys.ca_key.read_bytes() == held
+    keys.ca_key.unlink()
+    with pytest.raises(ValueError, match=r"holds server.crt, nodes but no ca.crt"):
+        keys.make(nodes=["west"])
+
+
+def test_the_key_of_another_authority_signs_nothing(tmp_path):
+    keys, others = Certificates(tmp_path / "keys"), Certificates(tmp_path / "others")
+    keys.make(["one.example.org"])
+    others.make()
+    before = keys.server.read_bytes()
+    keys.ca_key.write_bytes(others.ca_key.read_bytes())
+    with pytest.raises(ValueError, match=r"is not the key of ca.crt"):
+        keys.make(["one.example.org"], renew=True)
+    assert keys.server.read_bytes() == before
 
 
 @pytest.mark.parametrize("host", ["https://server", "server:9443", "a b", "", "sérver.org", "*" * 300, "-x", "x" * 64])
@@ -214,7 +228,8 @@ def test_a_host_that_is_none_is_refused(host, tmp_path):
 
 def test_an_address_of_either_kind_is_a_host(tmp_path):
     keys = Certificates(tmp_path / "keys")
-    keys.make(["192.0.2.7", "2001:db8::1", "server"])
+    keys.make(["192.0.2.7", "2001:0DB8::1", "server"])
+    assert keys.make(["2001:0DB8::1"]) == []
     assert keys.hosts() == {"192.0.2.7", "2001:db8::1", "server", "localhost", "127.0.0.1"}
 
 

@@ -331,3 +331,22 @@ def test_text_where_numbers_belong(argument):
         ValueError, match=f"`{argument}` must hold numbers, but it holds text; turn it into numbers first"
     ):
         fit(**{"X": np.ones((2, 1)), "y": [1.0, 2.0], argument: ["private", "1"]})
+
+
+def test_missing_ids_of_an_arrow_dictionary_are_missing():
+    import pyarrow as pa
+
+    column = pa.chunked_array([pa.array(["a", "b", None, "a"]).dictionary_encode()])
+    with pytest.raises(ValueError, match="`agent` has 1 missing ids among 4 rows"):
+        tables.read_ids(column, "agent", 4)
+    numbers = pa.chunked_array([pa.array([7, 5, 7]).dictionary_encode()])
+    assert tables.read_ids(numbers, "agent", 3).texts == ["5", "7"]
+
+
+def test_all_that_the_package_offers_is_there():
+    import fedhlcr
+
+    assert sorted(fedhlcr._HOMES) == sorted(fedhlcr.__all__)
+    assert all(getattr(fedhlcr, name).__name__ == name for name in fedhlcr.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'Regressor'"):
+        fedhlcr.Regressor  # noqa: B018

@@ -38,7 +38,7 @@ def read_columns(path: Path, columns: Sequence[str], texts: Sequence[str] = ()) 
         table = pa.parquet.read_table(path, columns=list(columns)) if is_parquet else _read_csv(path, columns, texts)
     except FileError:
         raise
-    except (pa.ArrowInvalid, pa.ArrowKeyError, UnicodeDecodeError, csv.Error) as error:
+    except (pa.ArrowException, UnicodeDecodeError, csv.Error) as error:
         # arrow's own words may quote the file
         cure = "check that it is whole, in UTF-8, and has as many fields in every row"
         raise FileError(f"{path.name!r} cannot be read ({type(error).__name__}); {cure}.") from None

@@ -184,9 +184,7 @@ def row_agents(agent: Any, n_rows: int) -> Ids:
 
 
 def row_entities(entity: Any, n_rows: int) -> Ids:
-    if entity is not None:
-        return read_ids(entity, "entity", n_rows)
-    return numbered_rows(np.zeros(n_rows, dtype=np.int64))
+    return read_ids(entity, "entity", n_rows)
 
 
 def numbered_rows(groups: NDArray[np.int64]) -> Ids:

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from fedhlcr import tables
 from fedhlcr.arrays import FloatArray
 from fedhlcr.gram import GramLayout, Standardization, column_means, entity_grams
-from fedhlcr.hierarchy import EntityIndex, Hierarchy, build_hierarchy, row_agents, row_entities
+from fedhlcr.hierarchy import UNKNOWN, EntityIndex, Hierarchy, build_hierarchy, row_agents, row_entities
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,9 @@ class LinearRival(RegressorMixin, BaseEstimator):
         validate_data(self, matrix, reset=False, skip_check_array=True)
         n_rows = len(matrix)
         agents = self.index_.find_agents(row_agents(agent, n_rows))
-        entities = self.index_.find_entities(agents, row_entities(entity, n_rows))
+        entities = np.full(n_rows, UNKNOWN)
+        if entity is not None:
+            entities = self.index_.find_entities(agents, row_entities(entity, n_rows))
         coef = np.repeat(self.coefficients_.of_all[None], n_rows, axis=0)
         for own, positions in zip(self.coefficients_[1:], (agents, entities), strict=True):
             if own is not None:

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import fedhlcr
-from fedhlcr.engines.flower.options import NODE_KEYS, RUN_OPTIONS, Option
+from fedhlcr.engines.flower.options import NODE_KEYS, RUN_OPTIONS, Option, Scalar
 
 # What `flwr build` accepts for a folder.
 APP_NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
@@ -49,7 +49,7 @@ NODE_COMMENTS = {
 }
 
 
-def write_app(folder: Path, options: dict[str, bool | int | float | str] | None = None) -> Path:
+def write_app(folder: Path, options: dict[str, Scalar] | None = None) -> Path:
     """Write a new app folder; `options` have other values than their defaults. Returns the pyproject's path."""
     if not APP_NAME.fullmatch(folder.name):
         raise ValueError(
@@ -73,7 +73,7 @@ def write_app(folder: Path, options: dict[str, bool | int | float | str] | None 
     return path
 
 
-def _options_text(chosen: dict[str, bool | int | float | str]) -> str:
+def _options_text(chosen: dict[str, Scalar]) -> str:
     lines = []
     for section in RUN_OPTIONS:
         lines += ["", f"# ---- {section.title}"]
@@ -84,10 +84,10 @@ def _options_text(chosen: dict[str, bool | int | float | str]) -> str:
     return "\n".join(lines[1:]) + "\n"
 
 
-def _option_text(option: Option, value: bool | int | float | str) -> str:
+def _option_text(option: Option, value: Scalar) -> str:
     return f"# {option.comment}\n{option.name} = {_toml(value)}"
 
 
-def _toml(value: bool | int | float | str) -> str:
+def _toml(value: Scalar) -> str:
     """JSON's texts, numbers and truths are TOML's too."""
     return json.dumps(value, ensure_ascii=False)

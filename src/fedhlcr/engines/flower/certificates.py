@@ -51,11 +51,15 @@ class Certificates:
     def ca_key(self) -> Path:
         return self.folder / "ca.key"
 
+    @property
+    def nodes(self) -> Path:
+        return self.folder / "nodes"
+
     def node_key(self, name: str) -> Path:
-        return self.folder / "nodes" / f"{name}.key"
+        return self.nodes / f"{name}.key"
 
     def node_public_key(self, name: str) -> Path:
-        return self.folder / "nodes" / f"{name}.pub"
+        return self.nodes / f"{name}.pub"
 
     def make(self, hosts: Sequence[str] = (), nodes: Sequence[str] = (), *, renew: bool = False) -> list[Path]:
         """Make what is not there yet; returns what was made.
@@ -74,9 +78,9 @@ class Certificates:
         made = []
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not self.ca.exists():
-            if self.ca_key.exists():
+            if left := [path.name for path in (self.ca_key, self.server, self.nodes) if path.exists()]:
                 raise ValueError(
-                    f"{self.ca_key} is there but ca.crt is not: bring it back, or start in another folder."
+                    f"{self.folder} holds {', '.join(left)} but no ca.crt: bring it back, or start in another folder."
                 )
             self._make_ca()
             made += [self.ca, self.ca_key]
@@ -84,12 +88,12 @@ class Certificates:
             # SuperLink's own processes reach it by loopback
             self._make_server([*dict.fromkeys((*hosts, *LOOPBACK))])
             made += [self.server, self.server_key]
-        elif missing := set(hosts) - self.hosts():
+        elif missing := {_written(host) for host in hosts} - self.hosts():
             raise ValueError(
                 f"the server's certificate is not for {', '.join(sorted(missing))}; add --renew to make one that is, "
                 "with all its hosts."
             )
-        self.node_key("").parent.mkdir(mode=0o700, exist_ok=True)
+        self.nodes.mkdir(mode=0o700, exist_ok=True)
         for name in nodes:
             if not self.node_key(name).exists() or renew:
                 self._make_node(name)
@@ -131,6 +135,8 @@ class Certificates:
         authority_key = serialization.load_pem_private_key(self.ca_key.read_bytes(), password=None)
         if not isinstance(authority_key, ec.EllipticCurvePrivateKey):
             raise ValueError(f"{self.ca_key} holds a key of another kind than is made here; move the folder away.")
+        if authority_key.public_key() != authority.public_key():
+            raise ValueError(f"{self.ca_key} is not the key of {self.ca.name}; bring back the one that is.")
         key = ec.generate_private_key(ec.SECP384R1())
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0][:64])])
         builder = _builder(name, authority.subject, key.public_key(), datetime.timedelta(days=SERVER_DAYS))
@@ -189,6 +195,11 @@ def _builder(
 
 def _general_name(host: str) -> x509.GeneralName:
     return x509.IPAddress(ipaddress.ip_address(host)) if _is_address(host) else x509.DNSName(host)
+
+
+def _written(host: str) -> str:
+    """As a certificate has it: addresses can be written in several ways."""
+    return str(_general_name(host).value)
 
 
 def _write_key(path: Path, key: ec.EllipticCurvePrivateKey, form: serialization.PrivateFormat) -> None:

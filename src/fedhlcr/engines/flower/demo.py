@@ -89,6 +89,9 @@ def write_node(
 
 
 def end(number: int, _: object) -> None:
+    for other in END_SIGNALS:
+        # once is enough
+        signal.signal(other, signal.SIG_IGN)
     print("\nInterrupted: stopping everything ...", flush=True)
     sys.exit(128 + number)
 

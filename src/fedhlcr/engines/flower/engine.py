@@ -19,6 +19,7 @@ from flwr.serverapp import Grid
 import fedhlcr
 from fedhlcr import codec
 from fedhlcr.engines.flower.records import (
+    GONE,
     Answers,
     Envelope,
     Errand,
@@ -30,7 +31,7 @@ from fedhlcr.engines.flower.records import (
     find_refusal,
     packed,
 )
-from fedhlcr.engines.flower.refusal import Refusal
+from fedhlcr.engines.flower.refusal import UNKNOWN_AGENT, Refusal
 from fedhlcr.federation.messages import Contribution
 from fedhlcr.federation.server import Invitation, Reply
 from fedhlcr.posterior import PublicModel
@@ -44,8 +45,9 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
 LOOK_AROUND, TELL_AGAIN = 2.0, 30.0
 # Seconds after which a node that refused is asked again: its table or its release may have been mended.
 ASK_AGAIN = 60.0
+# The most that one that keeps rounds waiting is left alone for, in lengths of a round.
+LONGEST_LEAVE = 16
 SILENCE = Refusal("Silence", "it is asked again when it answers; if that happens often, raise `round-timeout`")
-GONE = Refusal("NodeUnavailable", "the node has gone; start its SuperNode again")
 # Letters can be answered for so many times the length of a round: late replies are told from lost ones.
 LATE_ROUNDS = 2
 
@@ -90,6 +92,7 @@ class FlowerEngine:
 
     def __post_init__(self) -> None:
         self._sent: dict[str, Sent] = {}
+        self._awaited: set[str] = set()
         self._arrived: list[Reply] = []
         self._refused: dict[int, tuple[str, float]] = {}
         self._scores: dict[int, Score] = {}
@@ -103,7 +106,7 @@ class FlowerEngine:
         while True:
             online = self._look_around()
             self._collect()
-            silent = self._nodes_asked(Errand.ROLL_CALL) & online
+            silent = online - self._said.keys() - self._refused.keys()
             columns, voters = self._vote()
             if len(voters) >= self.waiting.min_nodes and (not silent or pause.over):
                 break
@@ -132,8 +135,12 @@ class FlowerEngine:
         orders = Counter(told[node] for node in voters)
         return self.features or max(orders, key=lambda order: (orders[order], order)), voters
 
+    def _reasons(self) -> list[str]:
+        """Why nodes do not take part."""
+        return [f"node {self._labels[node]}: {reason}" for node, (reason, _) in sorted(self._refused.items())]
+
     def _too_few(self, online: set[int], silent: set[int], voters: list[int]) -> NotEnoughNodesError:
-        reasons = [f"node {self._labels[node]}: {reason}" for node, (reason, _) in sorted(self._refused.items())]
+        reasons = self._reasons()
         if len(voters) < len(self.present):
             reasons.append(f"{len(self.present)} nodes would be ready, but they are told to use different columns")
         return NotEnoughNodesError(
@@ -146,14 +153,16 @@ class FlowerEngine:
         """Names of all agents on nodes that take part; if there are none, some are waited for."""
         pause = _Pauses(self.waiting.for_nodes)
         while True:
-            online = self._look_around()
+            # where nobody is there, nobody is kept waiting by one that is slow
+            online = self._look_around(spare_the_slow=bool(self.present))
             self._collect()
             if self.present:
                 return sorted((name for names in self.present.values() for name in names), key=natural_key)
             if pause.over:
                 raise NotEnoughNodesError(
-                    f"no node has been there for {self.waiting.for_nodes:g} seconds (`wait-for-nodes`); start "
-                    "SuperNodes, then run again with resume=true: the run goes on from its last round."
+                    f"no node was ready for {self.waiting.for_nodes:g} seconds (`wait-for-nodes`), {len(online)} are "
+                    "connected; see to them, then run again with resume=true: the run goes on from its last round. "
+                    + "; ".join(self._reasons())
                 )
             pause.rest(f"waiting for nodes: none is ready, {len(online)} connected")
 
@@ -202,6 +211,7 @@ class FlowerEngine:
         """Replies to these messages, and to late ones, until all of these have come, failed, or taken too long."""
         pause = _Pauses(self.waiting.for_replies)
         looked = time.monotonic()
+        self._awaited = sent
         while sent & self._sent.keys():
             if time.monotonic() - looked > LOOK_AROUND:
                 online, looked = self._look_around(), time.monotonic()
@@ -217,21 +227,24 @@ class FlowerEngine:
             if left and pause.over:
                 for node in {self._sent[message].node for message in left}:
                     self._silences[node] += 1
-                    self._dismiss(node, SILENCE)
-                return
+                    leave = min(2 ** self._silences[node], LONGEST_LEAVE) if self._silences[node] > 1 else 0
+                    self._dismiss(node, SILENCE, leave * self.waiting.for_replies)
+                break
             if left:
                 pause.rest(f"waiting for {len(left)} of {len(sent)} nodes")
+        # what comes from now on is late
+        self._awaited = set()
 
-    def _look_around(self) -> set[int]:
+    def _look_around(self, *, spare_the_slow: bool = True) -> set[int]:
         """Which nodes are connected; those that are not known, or have failed, are asked who they are."""
         names = {node.node_id: node.name or str(node.node_id) for node in self.grid.get_nodes()}
         self._labels |= names
         online = set(names)
         for node in self.present.keys() - online:
-            self._dismiss(node, GONE)
+            self._dismiss(node, GONE, 0.0)
         asked = self._nodes_asked(Errand.ROLL_CALL)
         for node in sorted(online - self.present.keys() - asked):
-            if self._may_ask(node):
+            if self._may_ask(node) or (self._silences[node] and not spare_the_slow):
                 content = self._envelope().to_content()
                 self._send(Errand.ROLL_CALL, node, content, (), self.waiting.for_replies, "roll call")
         return online
@@ -254,7 +267,7 @@ class FlowerEngine:
         message = Message(content, node, str(errand), ttl=ttl, group_id=group)
         ids = [i for i in self.grid.push_messages([message]) if i]
         if not ids:
-            self._dismiss(node, Refusal(GONE.kind, "Flower does not take messages for it"))
+            self._dismiss(node, GONE, 0.0)
             return ""
         self._sent[ids[0]] = Sent(errand, node, frozenset(agents), time.monotonic() + ttl)
         return ids[0]
@@ -267,14 +280,19 @@ class FlowerEngine:
         if not self._sent:
             return
         for message in self.grid.pull_messages(list(self._sent)):
-            sent = self._sent.pop(message.metadata.reply_to_message_id, None)
+            message_id = message.metadata.reply_to_message_id
+            sent = self._sent.pop(message_id, None)
             if sent is not None:
-                self._receive(sent, message)
+                self._receive(sent, message, late=sent.errand is Errand.LETTER and message_id not in self._awaited)
 
-    def _receive(self, sent: Sent, message: Message) -> None:
+    def _receive(self, sent: Sent, message: Message, *, late: bool) -> None:
         refusal = find_refusal(message)
         if refusal is not None:
-            self._dismiss(sent.node, refusal)
+            # what was wrong with an old letter is old
+            if not late:
+                self._dismiss(
+                    sent.node, refusal, 0.0 if refusal is GONE or refusal.kind == UNKNOWN_AGENT else ASK_AGAIN
+                )
             return
         try:
             match sent.errand:
@@ -284,45 +302,41 @@ class FlowerEngine:
                     self._scores[sent.node] = Score.from_content(message.content)
                 case Errand.LETTER:
                     answers = Answers.from_content(message.content)
-                    if sent.node in self.present:
+                    if not late:
                         del self._silences[sent.node]
-                    elif sent.node in self._said and self._may_ask(sent.node):
-                        # late but alive
+                    elif sent.node in self._said and sent.node not in self.present and self._may_ask(sent.node):
+                        # alive, all the same
                         self._welcome(sent.node, self._said[sent.node])
                     opened = map(_open, answers.contributions)
                     self._arrived += [one for one in opened if _is_from(one, sent.agents)]
         except RecordError as error:
-            self._dismiss(sent.node, Refusal("RecordError", str(error)))
+            self._dismiss(sent.node, Refusal("RecordError", str(error)), ASK_AGAIN)
 
     def _welcome(self, node: int, presence: Presence) -> None:
         """A node has said who it is."""
         if presence.version != fedhlcr.__version__:
             cure = f"the server has fedhlcr {fedhlcr.__version__}; install the same release at the node"
-            self._dismiss(node, Refusal("VersionError", cure))
+            self._dismiss(node, Refusal("VersionError", cure), ASK_AGAIN)
             return
         elsewhere = {name for other, names in self.present.items() if other != node for name in names}
         agents = frozenset(presence.agents)
         if double := len(agents & elsewhere):
             cure = f"{double} of its agents are at another node already; give agents names of their own"
-            self._dismiss(node, Refusal("DoubleAgent", cure))
+            self._dismiss(node, Refusal("DoubleAgent", cure), ASK_AGAIN)
             return
         self._refused.pop(node, None)
+        if node not in self.present:
+            logger.info("node %s is ready: %d agents.", self._labels[node], len(agents))
         self.present[node], self._said[node] = agents, presence
-        logger.info("node %s is ready: %d agents.", self._labels[node], len(agents))
 
-    def _dismiss(self, node: int, refusal: Refusal) -> None:
-        """Ask a node no more until it has answered a roll call."""
+    def _dismiss(self, node: int, refusal: Refusal, wait: float) -> None:
+        """Ask a node no more until it has answered a roll call, in `wait` seconds at the earliest."""
         was_present = self.present.pop(node, None) is not None
         told, _ = self._refused.get(node, ("", 0.0))
         if was_present or told != str(refusal):
             logger.warning("node %s does not take part now: %s.", self._labels[node], refusal)
-        # one that was there, or is not there at all, is asked when it can be; one that refuses, later; one that keeps
-        # rounds waiting, later and later
-        wait = 0.0 if was_present or refusal.kind == GONE.kind else ASK_AGAIN
-        if refusal.kind == GONE.kind:
+        if refusal is GONE:
             del self._silences[node]
-        if (silences := self._silences[node]) > 1:
-            wait = self.waiting.for_replies * 2**silences
         self._refused[node] = str(refusal), time.monotonic() + wait
 
 

@@ -23,6 +23,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 from urllib.error import URLError
@@ -214,17 +215,23 @@ class Loopback:
             return [process]
 
     def _start(self, name: str, *command: str) -> None:
-        with open(self.log_path(name), "ab") as log:
-            self.processes[name] = psutil.Popen(
-                command,
-                env=self.environment,
-                cwd=self.folder,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                # Ctrl-C is for this program, which then ends its processes in its own way
-                start_new_session=True,
-            )
+        # a signal between the start and its being noted would leave a process nobody knows of
+        allowed = signal.pthread_sigmask(signal.SIG_BLOCK, END_SIGNALS)
+        try:
+            with open(self.log_path(name), "ab") as log:
+                self.processes[name] = psutil.Popen(
+                    command,
+                    env=self.environment,
+                    cwd=self.folder,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    # Ctrl-C is for this program, which then ends its processes in its own way
+                    start_new_session=True,
+                    preexec_fn=partial(signal.pthread_sigmask, signal.SIG_SETMASK, allowed),
+                )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, allowed)
 
     def _within(self, limit: float, name: str) -> Iterator[None]:
         """Turns, some to the second, while a process lives and there is time."""

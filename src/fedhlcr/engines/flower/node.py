@@ -24,7 +24,7 @@ from fedhlcr import codec, storage, tables
 from fedhlcr.arrays import FloatArray, IndexArray
 from fedhlcr.engines.flower.options import NodeOptions
 from fedhlcr.engines.flower.records import Letter, Score
-from fedhlcr.engines.flower.refusal import Refusal
+from fedhlcr.engines.flower.refusal import UNKNOWN_AGENT, Refusal
 from fedhlcr.federation.group import AgentGroup
 from fedhlcr.federation.messages import SURVEY_ROUND, Broadcast
 from fedhlcr.files import FileError, read_columns
@@ -107,7 +107,11 @@ class Node:
     def names(self) -> list[str]:
         """Of its agents."""
         with self._alone():
-            return self._held().group.names
+            names = self._held().group.names
+        if self.options.test_path is not None:
+            # what is wrong with it is to be known now, not after the last round
+            self._read(self.options.test_path, names)
+        return names
 
     def _held(self) -> Held:
         return self._saved() or self._anew()
@@ -118,9 +122,6 @@ class Node:
         events = self._read(self.options.data_path)
         hierarchy = build_hierarchy(events.X, events.y, np.ones(len(events.y)), events.agent, events.entity)
         held = Held(AgentGroup(hierarchy), source)
-        if self.options.test_path is not None:
-            # what is wrong with it is to be known now, not after the last round
-            self._read(self.options.test_path, held.group.names)
         self._save(held)
         return held
 
@@ -129,11 +130,11 @@ class Node:
         """One process at a time: Flower may start one for a new message while another is at an old one."""
         self._make_folder()
         lock = FileLock(self.state_path.with_suffix(".lock"))
-        try:
-            with _writing():
+        with _writing():
+            try:
                 lock.acquire(timeout=LONGEST_LOCK)
-        except Timeout:
-            raise Refusal("Busy", "the node is still at another message; give rounds more time") from None
+            except Timeout:
+                raise Refusal("Busy", "the node is still at another message; give rounds more time") from None
         try:
             yield
         finally:
@@ -152,12 +153,12 @@ class Node:
             logger.info("the experiment has begun anew: the labels of before are dropped.")
             held = self._anew()
         if (broadcast.session, broadcast.round) < (held.group.shard.session, held.group.shard.newest_round):
-            cure = "it is older than one that was answered; stop other runs of this experiment"
+            cure = "it is older than one that was answered; stop other runs of this experiment, or name it otherwise"
             raise Refusal("OutdatedLetter", cure)
         try:
             positions = held.group.positions(letter.agents)
         except KeyError:
-            raise Refusal("UnknownAgent", "the node's table has lost an agent; it is asked who is there") from None
+            raise Refusal(UNKNOWN_AGENT, "the node's table has lost an agent; it is asked who is there") from None
         contributions = held.group.round(broadcast, positions, np.array(letter.acknowledged, dtype=np.int64))
         self._save(held)
         return [contributions[i].to_bytes() for i in range(len(contributions))]
@@ -193,8 +194,10 @@ class Node:
             logger.warning("%s; the labels are lost, the agents begin anew.", error)
             return None
         was, now = Source(*(record.pop(name) for name in Source._fields)), self._file_of(self.options.data_path)
-        if was.path != str(now) and Path(was.path).exists():
-            cure = "its `state-dir` holds the state of another table, or another node's; name a folder of its own"
+        if self.options.share is None and was.path != str(now) and Path(was.path).exists():
+            cure = (
+                "its `state-dir` holds the state of another table, or another node's; name another folder, or empty it"
+            )
             raise Refusal("StateError", cure)
         order = tuple(record.pop("features"))
         if record.pop("columns") != self._columns_key() or (self.features and self.features != order):

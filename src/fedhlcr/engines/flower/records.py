@@ -8,7 +8,6 @@ anything                                                                   →  
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Self, get_args, get_origin, get_type_hints
@@ -25,13 +24,15 @@ _FLOWER_ERRORS = {
     ErrorCode.CLIENT_APP_RAISED_EXCEPTION: ("ClientAppError", f"the node cannot run the app: {_INSTALL}"),
     ErrorCode.MESSAGE_UNAVAILABLE: ("Expired", "the message was not taken in time; give rounds more time"),
     ErrorCode.REPLY_MESSAGE_UNAVAILABLE: ("Expired", "the reply did not come in time; give rounds more time"),
-    ErrorCode.NODE_UNAVAILABLE: ("NodeUnavailable", "the node has gone; start its SuperNode again"),
     ErrorCode.CLIENT_APP_CRASHED: ("Crashed", "the app was killed at the node; look for memory, and at its log"),
     ErrorCode.INVALID_FAB: ("Untrusted", "the node does not trust this app; see --trusted-entities of its SuperNode"),
 }
+GONE = Refusal("NodeUnavailable", "the node has gone; start its SuperNode again")
 _OTHER_ERROR = ("FlowerError", "see the logs of SuperLink and SuperNode")
 
 REFUSAL = "refusal"
+# Whose square can still be added up.
+LARGEST_SCORE = 1e100
 
 
 class Errand(StrEnum):
@@ -117,6 +118,14 @@ class Presence(_Record):
     agents: list[str]
     features: list[str]
 
+    @classmethod
+    def from_content(cls, content: RecordDict) -> Self:
+        presence = super().from_content(content)
+        names = presence.features
+        if not names or len(set(names)) < len(names) or not all(name.isprintable() for name in names):
+            raise RecordError("`features` of Presence are none, or name one twice")
+        return presence
+
 
 @dataclass(frozen=True)
 class Answers(_Record):
@@ -143,8 +152,8 @@ class Score(_Record):
     @classmethod
     def from_content(cls, content: RecordDict) -> Self:
         score = super().from_content(content)
-        sums = score.n_events, score.spread, score.squared_error
-        if not math.isfinite(score.mean) or not all(0 <= value < math.inf for value in sums):
+        sums = abs(score.mean), score.n_events, score.spread, score.squared_error
+        if not all(0 <= value < LARGEST_SCORE for value in sums):
             raise RecordError("a Score that cannot be")
         return score
 
@@ -155,8 +164,6 @@ class Score(_Record):
     def __add__(self, other: Score) -> Score:
         """Of both nodes' events together."""
         n_events = self.n_events + other.n_events
-        if n_events == 0:
-            return self
         share, apart = other.n_events / n_events, other.mean - self.mean
         between = self.n_events * share * apart**2
         return Score(
@@ -178,6 +185,8 @@ def refusal_content(refusal: Refusal) -> RecordDict:
 
 def find_refusal(message: Message) -> Refusal | None:
     """Why a reply is none: the node's own word, or Flower's, of which only the code is told."""
+    if message.has_error() and message.error.code == ErrorCode.NODE_UNAVAILABLE:
+        return GONE
     if message.has_error():
         return Refusal(*_FLOWER_ERRORS.get(message.error.code, _OTHER_ERROR))
     record = message.content.config_records.get(REFUSAL)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import traceback
 
+# Of a node whose table has lost an agent that it said it had.
+UNKNOWN_AGENT = "UnknownAgent"
+
 
 class Refusal(Exception):  # noqa: N818
     """A node cannot do as it was asked.
