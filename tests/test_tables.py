@@ -334,13 +334,12 @@ def test_text_where_numbers_belong(argument):
 
 
 def test_missing_ids_of_an_arrow_dictionary_are_missing():
-    import pyarrow as pa
 
     column = pa.chunked_array([pa.array(["a", "b", None, "a"]).dictionary_encode()])
     with pytest.raises(ValueError, match="`agent` has 1 missing ids among 4 rows"):
-        tables.read_ids(column, "agent", 4)
+        read_ids(column, "agent", 4)
     numbers = pa.chunked_array([pa.array([7, 5, 7]).dictionary_encode()])
-    assert tables.read_ids(numbers, "agent", 3).texts == ["5", "7"]
+    assert read_ids(numbers, "agent", 3).texts == ["5", "7"]
 
 
 def test_all_that_the_package_offers_is_there():

@@ -290,9 +290,8 @@ class FlowerEngine:
         if refusal is not None:
             # what was wrong with an old letter is old
             if not late:
-                self._dismiss(
-                    sent.node, refusal, 0.0 if refusal is GONE or refusal.kind == UNKNOWN_AGENT else ASK_AGAIN
-                )
+                at_once = refusal is GONE or refusal.kind == UNKNOWN_AGENT
+                self._dismiss(sent.node, refusal, 0.0 if at_once else ASK_AGAIN)
             return
         try:
             match sent.errand:
