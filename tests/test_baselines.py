@@ -10,7 +10,14 @@ import pytest
 from scipy.optimize import check_grad
 from sklearn.base import clone
 
-from fedhlcr.baselines import FedEMRegressor, GroupedRidge, IFCARegressor, LCRRegressor, MixedModelRegressor
+from fedhlcr.baselines import (
+    FedAvgRegressor,
+    FedEMRegressor,
+    GroupedRidge,
+    IFCARegressor,
+    LCRRegressor,
+    MixedModelRegressor,
+)
 from fedhlcr.baselines.mixed import _Likelihood
 from fedhlcr.gram import GramLayout, entity_grams
 from fedhlcr.hierarchy import build_hierarchy
@@ -23,6 +30,7 @@ RIVALS = [
     IFCARegressor(2),
     IFCARegressor(2, level="entity"),
     FedEMRegressor(2),
+    FedAvgRegressor(),
 ]
 
 
@@ -75,6 +83,8 @@ def test_they_have_one_face(rival):
         (LCRRegressor(criterion="aic"), "`criterion` must be 'bic' or 'icl'"),
         (IFCARegressor(level="school"), "`level` must be 'agent' or 'entity'"),
         (GroupedRidge("school"), "`level` must be 'all', 'agent' or 'entity'"),
+        (FedAvgRegressor(participation=0.0), "`participation` must be above 0"),
+        (FedAvgRegressor(proximal=-1.0), "`proximal` must be at least 0"),
     ],
 )
 def test_a_wrong_parameter_is_named(rival, words):
@@ -253,3 +263,29 @@ def test_soft_em_finds_the_proportions_of_agents():
     second = np.argmax(model.coef_[:, 0])
     np.testing.assert_allclose(model.agent_weights_[:, second], np.bincount(agent, label) / 80, atol=0.02)
     assert model.score(X, y, agent=agent) > GroupedRidge("all").fit(X, y).score(X, y) + 0.1
+
+
+def test_averaging_ends_at_the_pooled_regression_where_agents_are_alike():
+    rng = np.random.default_rng(15)
+    agent = np.repeat(np.arange(10), 50)
+    X = rng.normal(size=(500, 2))
+    y = 1.0 + X @ [2.0, -1.0] + 0.1 * rng.normal(size=500)
+    pooled = GroupedRidge("all").fit(X, y).predict(X)
+    for params in ({}, {"proximal": 1.0}, {"participation": 0.3, "n_rounds": 300}):
+        model = FedAvgRegressor(**params).fit(X, y, agent=agent)
+        np.testing.assert_allclose(model.predict(X), pooled, atol=0.05)
+    assert model.path_.shape == (300, 3)
+
+
+def test_one_local_step_is_gradient_descent_and_many_are_a_mean_of_local_regressions():
+    """Agents that differ in the law of x as well: averaging what each would like best is not what is best for all."""
+    rng = np.random.default_rng(16)
+    agent = np.repeat([0, 1], 400)
+    X = rng.normal(size=(800, 1)) * np.where(agent == 0, 1.0, 3.0)[:, None]
+    y = np.where(agent == 0, 2.0, -1.0) * X[:, 0] + 0.1 * rng.normal(size=800)
+    pooled = GroupedRidge("all").fit(X, y).score(X, y)
+    scores = [FedAvgRegressor(2000, steps).fit(X, y, agent=agent).score(X, y) for steps in (1, 200)]
+    assert scores[0] == pytest.approx(pooled, abs=1e-3)
+    assert scores[1] < pooled - 0.01
+    near = FedAvgRegressor(2000, 200, proximal=30.0).fit(X, y, agent=agent).score(X, y)
+    assert near > scores[1] + 0.01

@@ -1,9 +1,17 @@
 """What HLCR is measured against, each with the same face: fit and predict with agent and entity."""
 
+from fedhlcr.baselines.averaging import FedAvgRegressor
 from fedhlcr.baselines.clustered import IFCARegressor
 from fedhlcr.baselines.lcr import LCRRegressor
 from fedhlcr.baselines.mixed import MixedModelRegressor
 from fedhlcr.baselines.ridge import GroupedRidge
 from fedhlcr.baselines.soft import FedEMRegressor
 
-__all__ = ["FedEMRegressor", "GroupedRidge", "IFCARegressor", "LCRRegressor", "MixedModelRegressor"]
+__all__ = [
+    "FedAvgRegressor",
+    "FedEMRegressor",
+    "GroupedRidge",
+    "IFCARegressor",
+    "LCRRegressor",
+    "MixedModelRegressor",
+]
