@@ -6,6 +6,7 @@ SuperLink that only they can speak to trains a model with them, and every node t
 
 from __future__ import annotations
 
+import argparse
 import json
 import shutil
 import signal
@@ -28,11 +29,14 @@ from fedhlcr.summary import text_table
 
 FOLDER = Path("demo-flower")
 NODES = ("node-1", "node-2", "node-3")
-ROUNDS, SEED = 30, 0
+SEED = 0
 OWN_WORDS = ("node", "survey", "round", "ended", "R²", "waiting", "experiment")
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description="A federation of airlines over real sockets, on this machine.")
+    parser.add_argument("--rounds", type=int, default=30, help="the most rounds, six seconds each (30)")
+    rounds = parser.parse_args().rounds
     # whatever ends this program ends what it has started; a script may have left Ctrl-C ignored
     for number in END_SIGNALS:
         signal.signal(number, end)
@@ -43,20 +47,21 @@ def main() -> None:
     configs = {node: write_node(FOLDER.absolute() / node, flights, home == i, train_rows, test_rows)
                for i, node in enumerate(NODES)}  # fmt: skip
     app = FOLDER.absolute() / "flights-app"
-    write_app(app, {"experiment": "flights", "rounds": ROUNDS, "seed": SEED, "min-nodes": len(NODES)})
+    write_app(app, {"experiment": "flights", "rounds": rounds, "seed": SEED, "min-nodes": len(NODES)})
     start = time.perf_counter()
     with Loopback(FOLDER.absolute() / "federation") as federation:
         print(f"Starting a SuperLink and {len(NODES)} SuperNodes on 127.0.0.1, with TLS and node keys ...", flush=True)
         federation.start_superlink()
         for node, config in configs.items():
             federation.start_supernode(node, config)
-        print(f"Training, at most {ROUNDS} rounds:", flush=True)
+        print(f"Training, at most {rounds} rounds:", flush=True)
         federation.follow(federation.start_run(app), tell)
     print(f"Stopped all of it, after {time.perf_counter() - start:.0f} seconds.\n")
     outputs = FOLDER / "federation" / "fedhlcr-output"
     model = PublicModel.load(outputs / "flights.model")
     scores = json.loads((outputs / "flights.scores.json").read_text(encoding="utf-8"))
     compare(flights[train_rows], flights[test_rows], home[test_rows], model, scores)
+    check(flights[train_rows], model, rounds)
     print(f"\nTables, keys, logs and the model are in {FOLDER}/.")
 
 
@@ -117,7 +122,11 @@ def compare(
         )
     print("Share of the held-out flights' variance explained:")
     print(text_table(("", "flights", "federated R²", "centralised R²"), tuple(rows)))
-    alone = FedHLCRRegressor(rounds=ROUNDS, random_state=SEED)
+
+
+def check(train: HierarchicalData, model: PublicModel, rounds: int) -> None:
+    """Against the same federation in this process."""
+    alone = FedHLCRRegressor(rounds=rounds, random_state=SEED)
     alone.fit(train.X, train.y, agent=train.agent, entity=train.entity)
     apart = np.abs(model.draws.coef - alone.posterior_.draws.coef).max()
     print(f"\nThe same federation in one process gives the same coefficients: the largest difference is {apart:.1g}.")
