@@ -60,7 +60,7 @@ def main() -> None:
     outputs = FOLDER / "federation" / "fedhlcr-output"
     model = PublicModel.load(outputs / "flights.model")
     scores = json.loads((outputs / "flights.scores.json").read_text(encoding="utf-8"))
-    compare(flights[train_rows], flights[test_rows], home[test_rows], model, scores)
+    compare(flights[train_rows], flights[test_rows], home[test_rows], scores)
     check(flights[train_rows], model, rounds)
     print(f"\nTables, keys, logs and the model are in {FOLDER}/.")
 
@@ -108,9 +108,8 @@ def tell(line: str) -> None:
         print(f"  {words}", flush=True)
 
 
-def compare(
-    train: HierarchicalData, test: HierarchicalData, home: IndexArray, model: PublicModel, scores: dict[str, Any]
-) -> None:
+def compare(train: HierarchicalData, test: HierarchicalData, home: IndexArray, scores: dict[str, Any]) -> None:
+    """What the nodes found beside what a fit of all flights in one place does for the same flights."""
     central = HLCRRegressor(random_state=SEED).fit(train.X, train.y, agent=train.agent, entity=train.entity)
     predicted = central.predict(test.X, agent=test.agent, entity=test.entity)
     rows = []
