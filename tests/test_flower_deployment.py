@@ -85,9 +85,9 @@ def in_process(table, rounds: int) -> FedHLCRRegressor:
 
 
 def test_it_is_the_model_of_one_process(federation, folder, table):
-    federation.follow(federation.start_run(folder / "app", {"rounds": 5, "experiment": "plain"}), limit=240)
+    federation.follow(federation.start_run(folder / "app", {"rounds": 3, "experiment": "plain"}), limit=240)
     model = PublicModel.load(outputs(federation, "plain", "model"))
-    assert_same_model(model, in_process(table, 5).posterior_, tolerance=1e-9)
+    assert_same_model(model, in_process(table, 3).posterior_, tolerance=1e-9)
 
 
 def test_a_node_with_a_wrong_key_is_not_let_in(federation, folder, table):
