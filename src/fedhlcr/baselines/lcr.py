@@ -14,7 +14,7 @@ from scipy.special import logsumexp
 from fedhlcr.arrays import FloatArray
 from fedhlcr.baselines.linear import Coefficients, LinearRival, Standardized
 from fedhlcr.baselines.ridge import solve_ridge
-from fedhlcr.baselines.soft import LEAST_VARIANCE, PENALTY, weighted_regressions
+from fedhlcr.baselines.soft import LEAST_VARIANCE, PENALTY, log_densities, weighted_regressions
 
 LABELS, CRITERIA = ("event", "entity"), ("bic", "icl")
 
@@ -182,8 +182,7 @@ class _Events:
         return weighted_regressions(self._X, self._y, responsibilities)
 
     def log_density(self, coef: FloatArray, variance: FloatArray) -> FloatArray:
-        residual = self._y[:, None] - self._X @ coef.T
-        return -0.5 * (np.log(2.0 * np.pi * variance) + residual**2 / variance)
+        return log_densities(self._X, self._y, coef, variance)
 
 
 def _weights(responsibilities: FloatArray) -> FloatArray:

@@ -66,9 +66,7 @@ class FedEMRegressor(LinearRival):
             n_rounds += 1
             agent_weights = np.add.reduceat(responsibilities, first[:-1], axis=0) / sizes[:, None]
             coef, variance = weighted_regressions(X, y, responsibilities)
-            residual = y[:, None] - X @ coef.T
-            log_joint = np.log(agent_weights + 1e-12)[owner]
-            log_joint -= 0.5 * (np.log(2.0 * np.pi * variance) + residual**2 / variance)
+            log_joint = np.log(agent_weights + 1e-12)[owner] + log_densities(X, y, coef, variance)
             each = logsumexp(log_joint, axis=1)
             responsibilities = np.exp(log_joint - each[:, None])
             grown, now = float(each.sum()) - now, float(each.sum())
@@ -84,3 +82,9 @@ def weighted_regressions(X: FloatArray, y: FloatArray, weights: FloatArray) -> t
         coef[k] = np.linalg.solve(weighted.T @ X + penalties, weighted.T @ y)
     rss = (weights * (y[:, None] - X @ coef.T) ** 2).sum(axis=0)
     return coef, np.maximum((rss + LEAST_VARIANCE) / (weights.sum(axis=0) + 1.0), LEAST_VARIANCE)
+
+
+def log_densities(X: FloatArray, y: FloatArray, coef: FloatArray, variance: FloatArray) -> FloatArray:
+    """(events, classes) of each event under each regression."""
+    residual = y[:, None] - X @ coef.T
+    return -0.5 * (np.log(2.0 * np.pi * variance) + residual**2 / variance)
