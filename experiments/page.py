@@ -1,0 +1,41 @@
+"""RESULTS.md: all reports on one page, written by the studies themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import fedhlcr
+from experiments import markdown
+from experiments.study import Report, Study
+
+HEAD = """# Results
+
+What each figure and table of "Federated Latent Class Regression for Hierarchical Data" (Yang, Carette, Jimbo,
+Maruyama, 2022) shows when it is run with this package, and how the methods compare that one would otherwise use.
+This page is written by
+
+    {command}
+
+with fedhlcr {version}; single sections by the commands they name. A measurement is a pure function of its settings
+and seed, which stand beside it in `{records}`; but for times, running it again gives the same figures.
+"""
+
+
+def write_page(
+    page: Path, studies: Sequence[Study], reports: dict[str, Report | str], *, full: bool, records: Path
+) -> None:
+    """Reports by name of study, or why there is none."""
+    flag = " --full" if full else ""
+    parts = [HEAD.format(command=f"python -m experiments{flag}", version=fedhlcr.__version__, records=records)]
+    if not full:
+        parts.append("*This is the quick form: fewer seeds, settings and rounds. RESULTS.md of the project is the full one.*")
+    findings = [finding for study in studies if isinstance(reports[study.name], Report) for finding in reports[study.name].findings]
+    if findings:
+        rows = [(f"“{finding.claim}”", f"**{finding.verdict}**", finding.why) for finding in findings]
+        parts += ["## What the paper says, and what we find", markdown.table(("the paper", "", "we find"), rows)]
+    for study in studies:
+        report = reports[study.name]
+        text = report.text if isinstance(report, Report) else f"Not shown here: {report}"
+        parts += [f"## {study.title}", f"`python -m experiments {study.name}{flag}`", text]
+    page.write_text("\n\n".join(part.strip("\n") for part in parts) + "\n")
