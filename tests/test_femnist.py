@@ -1,0 +1,290 @@
+from __future__ import annotations
+
+import json
+
+import h5py
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from experiments.femnist.fedavg import FedAvgPlan, Shard, federated_averaging, train_locally
+from experiments.femnist.loaders import BrokenFileError, load_leaf, load_npz, load_tff
+from experiments.femnist.network import as_input, build_network, class_log_probabilities
+
+WHITE = 255
+
+
+@pytest.fixture
+def pixels(rng):
+    """Six images with mostly white paper, as bytes."""
+    x = rng.integers(0, 256, size=(6, 28, 28)).astype(np.uint8)
+    x[rng.uniform(size=x.shape) < 0.7] = WHITE
+    return x
+
+
+def leaf_content(x, y, users=("f0000_14", "f0001_41")):
+    """As LEAF's data_to_json.py writes it: flat lists of 255ths, the first writer with two images."""
+    flat = (x.reshape(len(x), -1) / 255).tolist()
+    return {
+        "users": list(users),
+        "num_samples": [2, len(y) - 2],
+        "user_data": {users[0]: {"x": flat[:2], "y": y[:2]}, users[1]: {"x": flat[2:], "y": y[2:]}},
+    }
+
+
+def write_tff(path, lots):
+    """As in TFF's archive: examples/<writer>/{pixels, label}."""
+    with h5py.File(path, "w") as file:
+        for writer, (x, y) in lots.items():
+            group = file.create_group(f"examples/{writer}")
+            group["pixels"] = (x / 255).astype(np.float32)
+            group["label"] = np.array(y, dtype=np.int32)
+
+
+Y = [0, 9, 10, 35, 36, 61]
+
+
+class TestLoaders:
+    def test_npz(self, tmp_path, pixels):
+        path = tmp_path / "femnist.npz"
+        np.savez(path, x=pixels, y=np.array(Y, np.uint8), writer=np.array([0, 0, 1, 1, 1, 1], np.uint16))
+        images = load_npz(path)
+        np.testing.assert_array_equal(images.x, pixels)
+        assert images.y.tolist() == Y
+        assert images.writer.tolist() == ["0", "0", "1", "1", "1", "1"]
+        assert images.is_letter.tolist() == [False, False, True, True, True, True]
+
+    def test_leaf_gives_back_every_pixel(self, tmp_path, pixels):
+        path = tmp_path / "all_data_0.json"
+        path.write_text(json.dumps(leaf_content(pixels, Y)))
+        images = load_leaf(path)
+        assert images.x.dtype == np.uint8
+        np.testing.assert_array_equal(images.x, pixels)
+        assert images.y.tolist() == Y
+        assert images.writer.tolist() == ["f0000_14"] * 2 + ["f0001_41"] * 4
+
+    @pytest.mark.parametrize("folders", [("", ""), ("train", "test"), ("all_data", "all_data")])
+    def test_leaf_folders(self, tmp_path, pixels, folders):
+        for number, (folder, rows) in enumerate(zip(folders, (slice(0, 3), slice(3, 6)), strict=True)):
+            (tmp_path / folder).mkdir(exist_ok=True)
+            file = tmp_path / folder / f"all_data_{number}.json"
+            file.write_text(json.dumps(leaf_content(pixels[rows], Y[rows])))
+        images = load_leaf(tmp_path)
+        assert images.writers.tolist() == ["f0000_14", "f0001_41"]
+        assert sorted(images.y.tolist()) == Y
+        order = np.argsort(images.y)
+        np.testing.assert_array_equal(images.x[order], pixels)
+
+    @pytest.mark.parametrize("label_shape", [(-1,), (-1, 1)])
+    def test_tff_gives_back_every_pixel(self, tmp_path, pixels, label_shape):
+        train, test = tmp_path / "fed_emnist_train.h5", tmp_path / "fed_emnist_test.h5"
+        write_tff(train, {"f0000_14": (pixels[:2], np.reshape(Y[:2], label_shape))})
+        write_tff(test, {"f0000_14": (pixels[2:3], Y[2:3]), "f0001_41": (pixels[3:], np.reshape(Y[3:], label_shape))})
+        images = load_tff(train, test)
+        np.testing.assert_array_equal(images.x, pixels)
+        assert images.y.tolist() == Y
+        assert images.writer.tolist() == ["f0000_14"] * 3 + ["f0001_41"] * 3
+
+    def test_the_107_writers(self, shared_data):
+        path = shared_data / "femnist_107_writers.npz"
+        if not path.exists():
+            pytest.skip(f"{path.name} is not here")
+        images = load_npz(path)
+        assert images.x.shape == (16082, 28, 28)
+        assert len(images.writers) == 107
+        assert np.median(images.x) == WHITE
+        assert set(images.y) == set(range(62))
+
+
+class TestBrokenFiles:
+    """Every message names the file and shows no pixels."""
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            (lambda content: content.pop("user_data"), "lacks `users` or `user_data`"),
+            (lambda content: content["user_data"].pop("f0001_41"), "writer f0001_41.* lacks `x` or `y`"),
+            (lambda content: content["user_data"]["f0001_41"]["y"].pop(), "tells 4 images, but `y` has 3"),
+            (lambda content: content["user_data"]["f0001_41"]["x"].pop(), "classes have shape"),
+            (lambda content: content["user_data"]["f0001_41"]["x"][0].pop(), "rows differ in length"),
+            (lambda content: content["user_data"]["f0001_41"].update(x=[[0.5] * 783] * 4), r"shape \(4, 783\)"),
+            (lambda content: content["user_data"]["f0001_41"].update(x=[[77.0] * 784] * 4), "from 0 to 1"),
+            (lambda content: content["user_data"]["f0001_41"].update(x=[["ink"] * 784] * 4), "from 0 to 1"),
+            (lambda content: content["user_data"]["f0001_41"].update(y=[10, 35, 36, 62]), "from 0 to 61"),
+            (lambda content: content["user_data"]["f0001_41"].update(y=[10, 35, 36, 0.5]), "from 0 to 61"),
+            (lambda content: content["num_samples"].pop(), "1 `num_samples`"),
+        ],
+    )
+    def test_leaf(self, tmp_path, pixels, change, message):
+        content = leaf_content(pixels, list(Y))
+        change(content)
+        path = tmp_path / "all_data_0.json"
+        path.write_text(json.dumps(content))
+        with pytest.raises(BrokenFileError, match=message) as caught:
+            load_leaf(path)
+        assert path.name in str(caught.value)
+        assert "77" not in str(caught.value)
+        assert str(tmp_path) not in str(caught.value)
+
+    def test_leaf_file_that_was_cut(self, tmp_path, pixels):
+        path = tmp_path / "all_data_0.json"
+        path.write_text(json.dumps(leaf_content(pixels, Y))[:-100])
+        with pytest.raises(BrokenFileError, match=r"all_data_0\.json is no whole JSON"):
+            load_leaf(path)
+
+    def test_leaf_folder_without_files(self, tmp_path):
+        with pytest.raises(BrokenFileError, match="holds no JSON files"):
+            load_leaf(tmp_path)
+
+    def test_files_that_repeat_each_other(self, tmp_path, pixels):
+        for name in ("all_data_0.json", "all_data_0_niid_0_keep_0.json"):
+            (tmp_path / name).write_text(json.dumps(leaf_content(pixels, Y)))
+        with pytest.raises(BrokenFileError, match="same images of writer f0000_14 are in two files"):
+            load_leaf(tmp_path)
+
+    def test_tff(self, tmp_path, pixels):
+        path = tmp_path / "fed_emnist_train.h5"
+        path.write_bytes(b"no HDF5")
+        with pytest.raises(BrokenFileError, match=r"fed_emnist_train\.h5 is no whole HDF5"):
+            load_tff(path)
+        with h5py.File(path, "w") as file:
+            file["pixels"] = pixels
+        with pytest.raises(BrokenFileError, match="lacks the group `examples`"):
+            load_tff(path)
+        with h5py.File(path, "w") as file:
+            file["examples/f0000_14/pixels"] = pixels / 255
+        with pytest.raises(BrokenFileError, match=r"writer f0000_14.*`label` is missing"):
+            load_tff(path)
+        write_tff(path, {"f0000_14": (pixels, [62] * 6)})
+        with pytest.raises(BrokenFileError, match="from 0 to 61"):
+            load_tff(path)
+        write_tff(path, {"f0000_14": (pixels[:, :14], Y)})
+        with pytest.raises(BrokenFileError, match=r"shape \(6, 14, 28\)"):
+            load_tff(path)
+
+    def test_no_images(self, tmp_path):
+        path = tmp_path / "all_data_0.json"
+        path.write_text(json.dumps({"users": [], "num_samples": [], "user_data": {}}))
+        with pytest.raises(BrokenFileError, match="no images"):
+            load_leaf(path)
+
+    @pytest.mark.parametrize(
+        ("arrays", "message"),
+        [
+            ({"writer": None}, "lacks an array"),
+            ({"x": np.zeros((6, 28, 28))}, "float64; expected uint8"),
+            ({"x": np.zeros((6, 784), np.uint8)}, r"shape \(6, 784\)"),
+            ({"y": np.arange(5)}, "expected one per image"),
+            ({"y": np.arange(6) - 1}, "from 0 to 61"),
+            ({"writer": np.arange(5)}, r"shape \(5,\) for 6 images"),
+        ],
+    )
+    def test_npz(self, tmp_path, pixels, arrays, message):
+        good = {"x": pixels, "y": np.array(Y), "writer": np.arange(6)}
+        path = tmp_path / "femnist.npz"
+        np.savez(path, **{name: array for name, array in (good | arrays).items() if array is not None})
+        with pytest.raises(BrokenFileError, match=message) as caught:
+            load_npz(path)
+        assert path.name in str(caught.value)
+
+    def test_npz_that_was_cut(self, tmp_path):
+        path = tmp_path / "femnist.npz"
+        path.write_bytes(b"PK\x03\x04 and no more")
+        with pytest.raises(BrokenFileError, match="cannot be read as npz"):
+            load_npz(path)
+
+
+class TestNetwork:
+    def test_is_the_papers(self):
+        network = build_network(0)
+        weights = 5 * 5 * 32 + 32, 5 * 5 * 32 * 64 + 64, 7 * 7 * 64 * 512 + 512, 512 * 62 + 62
+        assert sum(parameter.numel() for parameter in network.parameters()) == sum(weights) == 1_690_046
+        sizes = []
+        x = as_input(np.zeros((3, 28, 28), np.uint8))
+        for name, layer in network.named_children():
+            x = layer(x)
+            if name in ("conv1", "pool1", "conv2", "pool2", "hidden", "logits"):
+                sizes.append(tuple(x.shape[1:]))
+        assert sizes == [(32, 28, 28), (32, 14, 14), (64, 14, 14), (64, 7, 7), (512,), (62,)]
+
+    def test_output_is_a_distribution_and_the_seed_decides(self, pixels):
+        one, same, other = (class_log_probabilities(build_network(seed), pixels) for seed in (1, 1, 2))
+        assert one.shape == (6, 62)
+        np.testing.assert_allclose(np.exp(one).sum(axis=1), 1.0)
+        np.testing.assert_array_equal(one, same)
+        assert not np.allclose(one, other)
+
+    def test_building_leaves_the_global_generator_alone(self):
+        before = torch.random.get_rng_state()
+        build_network(3)
+        assert torch.equal(torch.random.get_rng_state(), before)
+
+    def test_paper_is_silent(self):
+        assert torch.all(as_input(np.full((2, 28, 28), WHITE, np.uint8)) == 0)
+        assert torch.all(as_input(np.zeros((2, 28, 28), np.uint8)) == 1)
+
+
+def tiny_model():
+    model = nn.Linear(3, 2)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.fill_(0.1)
+    return model
+
+
+def tiny_shard(rng, n):
+    return Shard(torch.from_numpy(rng.normal(size=(n, 3))).float(), torch.from_numpy(rng.integers(0, 2, n)))
+
+
+def gradient_step(model, shard, learning_rate):
+    """Weights after one step on all of a writer's rows, by hand."""
+    loss = functional.cross_entropy(model(shard.x), shard.y)
+    gradients = torch.autograd.grad(loss, list(model.parameters()))
+    return [(p - learning_rate * g).detach() for p, g in zip(model.parameters(), gradients, strict=True)]
+
+
+class TestFedAvg:
+    def test_mean_is_weighted_by_images(self, rng):
+        model, shards = tiny_model(), [tiny_shard(rng, n) for n in (2, 6, 12)]
+        each = [gradient_step(model, shard, 0.3) for shard in shards]
+        expected = [0.1 * a + 0.3 * b + 0.6 * c for a, b, c in zip(*each, strict=True)]
+        federated_averaging(model, shards, FedAvgPlan(1, 3, 1, 100, 0.3), rng)
+        for parameter, mean in zip(model.parameters(), expected, strict=True):
+            torch.testing.assert_close(parameter.detach(), mean)
+
+    def test_one_writer_is_plain_gradient_descent(self, rng):
+        shard, plan = tiny_shard(rng, 23), FedAvgPlan(4, 5, 5, 7, 0.1)
+        federated, alone = tiny_model(), tiny_model()
+        federated_averaging(federated, [shard], plan, np.random.default_rng(5))
+        same = np.random.default_rng(5)
+        for _ in range(plan.n_rounds):
+            same.permutation(1)
+            train_locally(alone, shard, plan, same)
+        for one, other in zip(federated.parameters(), alone.parameters(), strict=True):
+            torch.testing.assert_close(one, other)
+
+    def test_local_training_sees_every_row_in_every_epoch(self, rng):
+        seen = []
+
+        class Watched(nn.Linear):
+            def forward(self, x):
+                seen.extend(x[:, 0].tolist())
+                return super().forward(x)
+
+        shard = Shard(torch.arange(10.0).repeat(3, 1).T.contiguous(), torch.zeros(10, dtype=torch.int64))
+        train_locally(Watched(3, 2), shard, FedAvgPlan(1, 1, 5, 4, 0.1), rng)
+        assert np.bincount(np.array(seen, int)).tolist() == [5] * 10
+
+    def test_asks_some_writers_per_round(self, rng):
+        model = tiny_model()
+        shards = [tiny_shard(rng, 4) for _ in range(5)]
+        moves = []
+        for seed in range(8):
+            trained = tiny_model()
+            federated_averaging(trained, shards, FedAvgPlan(1, 1, 1, 10, 0.5), np.random.default_rng(seed))
+            moves.append(next(trained.parameters()).detach())
+        alone = [gradient_step(model, shard, 0.5)[0] for shard in shards]
+        matched = {next(i for i, step in enumerate(alone) if torch.allclose(move, step)) for move in moves}
+        assert len(matched) > 1
