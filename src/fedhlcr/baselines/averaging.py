@@ -1,73 +1,85 @@
 """FedAvg and FedProx for one linear regression: local gradient steps, and the mean of where they lead.
 
 A round: the server sends its regression; every agent that is asked takes some gradient steps on its own events; the
-server takes the mean, weighted by events. From Gram matrices the steps are exact, without passes over events.
+server takes the mean, weighted by events. From Gram matrices the steps are exact, without passes over events, and all
+steps of a round are one affine map, the same in each round.
 """
 
 from __future__ import annotations
 
+from typing import Any, ClassVar
+
 import numpy as np
 
 from fedhlcr.arrays import FloatArray
-from fedhlcr.baselines.linear import Coefficients, LinearRival, Standardized
+from fedhlcr.baselines.federated import BYTES_PER_NUMBER, Attendance, FederatedRival, Round, Settings
+from fedhlcr.baselines.rival import Coefficients, Standardized
+from fedhlcr.gram import NormalEquations
 
 
-class FedAvgRegressor(LinearRival):
+class FedAvgRegressor(FederatedRival[Coefficients]):
     """One regression for all, by federated averaging.
 
     With many local steps and agents that differ it does not end at the regression of all events pooled: that is what
-    averaging costs, and what the proximal term (FedProx) limits.
+    averaging costs, and what the proximal term (FedProx) limits. The step size is the largest at which no agent's own
+    descent diverges: one over the largest curvature of any agent.
+
+    In a round every agent asked gets the regression, and sends its own and its number of events.
 
     Parameters
     ----------
     n_rounds : int, default=100
-    local_steps : int, default=5
-        Gradient steps of an agent in a round, over all its events each.
-    proximal : float, default=0.0
-        Weight of the squared distance to the server's regression in an agent's objective: 0 is FedAvg, more FedProx.
+    local_steps : int or "auto", default="auto"
+        Gradient steps of an agent in a round, over all its events each; "auto" tries 1, 5 and 20.
+    proximal : float or "auto", default=0.0
+        Weight of the squared distance to the server's regression in an agent's objective: 0 is FedAvg, more FedProx;
+        "auto" tries 0.001, 0.01, 0.1 and 1.
     participation : float, default=1.0
         Share of the agents asked in each round.
     random_state : int or None, default=0
 
     Attributes
     ----------
-    path_ : (n_rounds, n_features + 1), the server's regression after each round, in standardised units
+    local_steps_, proximal_ : as given or chosen
+    rounds_, n_rounds_, bytes_per_round_ : as of every federated rival
     """
 
-    def __init__(self, n_rounds=100, local_steps=5, proximal=0.0, participation=1.0, random_state=0):
+    _grid: ClassVar[dict[str, tuple[Any, ...]]] = {"local_steps": (1, 5, 20), "proximal": (0.001, 0.01, 0.1, 1.0)}
+    _least: ClassVar[dict[str, float]] = {"n_rounds": 1, "local_steps": 1, "proximal": 0.0}
+
+    def __init__(self, n_rounds=100, local_steps="auto", proximal=0.0, participation=1.0, random_state=0):
         self.n_rounds = n_rounds
         self.local_steps = local_steps
         self.proximal = proximal
         self.participation = participation
         self.random_state = random_state
 
-    def _solve(self, data: Standardized) -> Coefficients:
-        for name, least in (("n_rounds", 1), ("local_steps", 1), ("proximal", 0.0)):
-            if not getattr(self, name) >= least:
-                raise ValueError(f"`{name}` must be at least {least}, but is {getattr(self, name)!r}.")
-        if not 0.0 < self.participation <= 1.0:
-            raise ValueError(f"`participation` must be above 0 and at most 1, but is {self.participation!r}.")
+    def _train(self, data: Standardized, settings: Settings) -> list[Round[Coefficients]]:
         agents = data.layout.normal_equations(data.by_agent(data.grams))
-        curvature, slope = agents.xx / agents.n[:, None, None], agents.xy / agents.n[:, None]
-        # one for all, and the largest at which no agent's own descent diverges
-        step = 1.0 / (np.linalg.eigvalsh(curvature)[:, -1].max() + self.proximal)
+        factor, offset = _local_steps(agents, settings["local_steps"], settings["proximal"])
         rng = np.random.default_rng(self.random_state)
-        n_agents = len(slope)
-        n_asked = max(1, round(self.participation * n_agents))
+        attendance = Attendance(len(offset), self.participation)
         server = np.zeros(data.layout.n_coef)
-        path = []
+        rounds = []
         for _ in range(self.n_rounds):
-            asked = np.sort(rng.permutation(n_agents)[:n_asked])
-            local = self._descend(server, curvature[asked], slope[asked], step)
+            asked = attendance.ask(rng)
+            local = factor[asked] @ server + offset[asked]
             server = agents.n[asked] @ local / agents.n[asked].sum()
-            path.append(server)
-        self.path_ = np.array(path)
-        return Coefficients(server)
+            rounds.append(Round(Coefficients(server), BYTES_PER_NUMBER * len(asked) * (2 * len(server) + 1)))
+        return rounds
 
-    def _descend(self, server: FloatArray, curvature: FloatArray, slope: FloatArray, step: float) -> FloatArray:
-        """(agents, n_coef) where agents are after their local steps."""
-        local = np.tile(server, (len(slope), 1))
-        for _ in range(self.local_steps):
-            gradient = np.einsum("aij,aj->ai", curvature, local) - slope + self.proximal * (local - server)
-            local -= step * gradient
-        return local
+
+def _local_steps(agents: NormalEquations, n_steps: int, proximal: float) -> tuple[FloatArray, FloatArray]:
+    """Matrices P (agents, n_coef, n_coef) and vectors q (agents, n_coef): steps from w lead an agent to P w + q.
+
+    A step is w ← w − s (C w − b + ρ (w − w₀)), with C and b of an agent's mean squared error, w₀ of the server.
+    """
+    curvature, slope = agents.xx / agents.n[:, None, None], agents.xy / agents.n[:, None]
+    size = 1.0 / (np.linalg.eigvalsh(curvature)[:, -1].max() + proximal)
+    identity = np.eye(slope.shape[1])
+    shrink = (1.0 - size * proximal) * identity - size * curvature
+    factor, offset = np.broadcast_to(identity, curvature.shape), np.zeros_like(slope)
+    for _ in range(n_steps):
+        factor = shrink @ factor + size * proximal * identity
+        offset = (shrink @ offset[..., None])[..., 0] + size * slope
+    return factor, offset

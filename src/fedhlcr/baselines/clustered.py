@@ -7,105 +7,172 @@ epochs, the end point of the gradient steps of Ghosh et al. (2020).
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from fedhlcr.arrays import FloatArray, IndexArray
-from fedhlcr.baselines.linear import Coefficients, LinearRival, Standardized
+from fedhlcr.baselines.federated import BYTES_PER_NUMBER, Attendance, FederatedRival, Round, Settings
 from fedhlcr.baselines.ridge import solve_ridge
-from fedhlcr.gram import GramLayout, entity_grams
+from fedhlcr.baselines.rival import Coefficients, Rows, Standardized
+from fedhlcr.gram import GramLayout
+from fedhlcr.hierarchy import UNKNOWN
 
 LEVELS = ("agent", "entity")
-NUMBERS_TRIED = (1, 2, 4, 8, 16, 32)
 # In standardised units; what keeps the equations of a small cluster regular.
 PENALTY = 1e-2
-N_FOLDS = 5
 
 
-class Clustering(NamedTuple):
-    """Regressions of the clusters (clusters, n_coef), who is in which, and what is left unexplained."""
+class Clusters(NamedTuple):
+    """Hard clusters of agents or of entities, with a regression each.
+
+    Attributes
+    ----------
+    coef : (clusters, n_coef)
+    labels : (groups,) cluster that fits each agent or entity best
+    sizes : (groups,) number of events
+    level : what is clustered
+    """
 
     coef: FloatArray
     labels: IndexArray
-    rss: float
-    n_rounds: int
+    sizes: FloatArray
+    level: str
+
+    def predict(self, rows: Rows) -> FloatArray:
+        own = self.coef[self.labels]
+        of_all = self.sizes @ own / self.sizes.sum()
+        regressions = Coefficients(of_all, own) if self.level == "agent" else Coefficients(of_all, None, own)
+        return regressions.predict(rows)
 
 
-class IFCARegressor(LinearRival):
+class IFCARegressor(FederatedRival[Clusters]):
     """Iterative federated clustering: every agent, or every entity, takes the regression that fits it best.
 
     A group not seen in `fit` is predicted by the mean of the clusters, weighted by their events.
 
+    In the first round all agents are asked for a start. In each later one, every agent asked gets the regressions of
+    all clusters, and sends for each cluster among its own the number of the cluster and one packed Gram matrix. The
+    server keeps what each agent sent last, so a cluster that nobody asked belongs to stays as it is. A start ends when
+    no one has moved to another cluster since everyone was asked.
+
     Parameters
     ----------
     n_clusters : int or "auto", default="auto"
-        Number of clusters; "auto" takes the best of 1, 2, 4, 8, 16 and 32 on every fifth event.
+        Number of clusters; "auto" tries 1, 2, 4, 8, 16, 32 and 64.
     level : {"agent", "entity"}, default="agent"
         What has a cluster; the method as published knows agents only.
-    n_init : int, default=5
-        Starts from random clusters, of which the best fit is kept.
+    n_init : int, default=10
+        Starts, of which the best fit is kept: the first from random clusters of all groups, the second from groups
+        drawn at random that are clusters by themselves, and so on in turn.
     max_iter : int, default=100
         The most rounds from each start.
+    participation : float, default=1.0
+        Share of the agents asked in each round but the first.
     random_state : int or None, default=0
 
     Attributes
     ----------
     labels_ : (groups,) cluster of each agent or entity
     n_clusters_ : int
-    n_rounds_ : int, of the start that was kept
+    rounds_, n_rounds_, bytes_per_round_ : as of every federated rival, of the start that was kept
     """
 
-    def __init__(self, n_clusters="auto", level="agent", n_init=5, max_iter=100, random_state=0):
+    _grid: ClassVar[dict[str, tuple[Any, ...]]] = {"n_clusters": (1, 2, 4, 8, 16, 32, 64)}
+    _least: ClassVar[dict[str, float]] = {"n_clusters": 1, "n_init": 1, "max_iter": 1}
+
+    def __init__(self, n_clusters="auto", level="agent", n_init=10, max_iter=100, participation=1.0, random_state=0):
         self.n_clusters = n_clusters
         self.level = level
         self.n_init = n_init
         self.max_iter = max_iter
+        self.participation = participation
         self.random_state = random_state
 
-    def _solve(self, data: Standardized) -> Coefficients:
+    def _solve(self, data: Standardized) -> Clusters:
         if self.level not in LEVELS:
             raise ValueError(f"`level` must be 'agent' or 'entity', but is {self.level!r}.")
-        self.n_clusters_ = self._choose(data) if self.n_clusters == "auto" else self.n_clusters
-        grams = self._groups(data, data.grams)
-        found = self._best_start(data.layout, grams, self.n_clusters_)
-        self.labels_, self.n_rounds_ = found.labels, found.n_rounds
-        own = found.coef[found.labels]
-        sizes = data.layout.n_events(grams)
-        of_all = sizes @ own / sizes.sum()
-        return Coefficients(of_all, own) if self.level == "agent" else Coefficients(of_all, None, own)
+        model = super()._solve(data)
+        self.labels_ = model.labels
+        return model
 
-    def _groups(self, data: Standardized, grams: FloatArray) -> FloatArray:
-        return data.by_agent(grams) if self.level == "agent" else grams
-
-    def _choose(self, data: Standardized) -> int:
-        """The number of clusters whose regressions predict every fifth event best."""
-        held_out = (np.arange(data.events.n_events) % N_FOLDS == N_FOLDS - 1).astype(float)
-        grams = entity_grams(replace(data.events, weight=held_out), data.layout, data.units.shift)
-        test = data.units.rescale(data.layout, grams)
-        train, test = self._groups(data, data.grams - test), self._groups(data, test)
-        errors = {}
-        for number in [number for number in NUMBERS_TRIED if number <= len(train)]:
-            found = self._best_start(data.layout, train, number)
-            errors[number] = float(data.layout.rss(test, found.coef[found.labels]).sum())
-        return min(errors, key=errors.__getitem__)
-
-    def _best_start(self, layout: GramLayout, grams: FloatArray, n_clusters: int) -> Clustering:
+    def _train(self, data: Standardized, settings: Settings) -> list[Round[Clusters]]:
+        n_clusters = settings["n_clusters"]
+        groups = _Groups.of(data, self.level)
         rng = np.random.default_rng(self.random_state)
-        starts = self.n_init if n_clusters > 1 else 1
-        return min((self._run(layout, grams, n_clusters, rng) for _ in range(starts)), key=lambda found: found.rss)
+        n_starts = self.n_init if n_clusters > 1 else 1
+        runs = [self._run(groups, n_clusters, rng, seeded=start % 2 == 1) for start in range(n_starts)]
+        return min(runs, key=lambda rounds: groups.left_by(rounds[-1].model))
 
-    def _run(self, layout: GramLayout, grams: FloatArray, n_clusters: int, rng: np.random.Generator) -> Clustering:
-        labels = rng.integers(n_clusters, size=len(grams))
-        everyone = np.arange(len(grams))
-        n_rounds, moved = 0, True
-        while moved and n_rounds < self.max_iter:
-            n_rounds += 1
-            sums = np.zeros((n_clusters, grams.shape[1]))
-            np.add.at(sums, labels, grams)
-            coef = solve_ridge(layout, sums, PENALTY)
-            rss = np.maximum(grams @ layout.rss_vectors(coef).T, 0.0)
-            before, labels = labels, rss.argmin(axis=1)
-            moved = not np.array_equal(before, labels)
-        return Clustering(coef, labels, float(rss[everyone, labels].sum()), n_rounds)
+    def _run(
+        self, groups: _Groups, n_clusters: int, rng: np.random.Generator, *, seeded: bool
+    ) -> list[Round[Clusters]]:
+        labels = groups.first_labels(n_clusters, rng, seeded=seeded)
+        attendance = Attendance(groups.n_agents, self.participation)
+        coef = np.zeros((n_clusters, groups.layout.n_coef))
+        n_numbers = groups.numbers_sent(labels)
+        rounds: list[Round[Clusters]] = []
+        while True:
+            coef = groups.regressions(labels, coef)
+            best = groups.rss(coef).argmin(axis=1)
+            rounds.append(Round(Clusters(coef, best, groups.sizes, self.level), BYTES_PER_NUMBER * n_numbers))
+            if attendance.complete or len(rounds) == self.max_iter:
+                return rounds
+            asked = attendance.ask(rng)
+            theirs = np.isin(groups.agent_of, asked)
+            if np.any(best[theirs] != labels[theirs]):
+                attendance.restart()
+            labels = np.where(theirs, best, labels)
+            n_numbers = len(asked) * coef.size + groups.numbers_sent(np.where(theirs, labels, UNKNOWN))
+
+
+@dataclass(frozen=True)
+class _Groups:
+    """What is clustered: agents or entities, through their Gram matrices."""
+
+    layout: GramLayout
+    grams: FloatArray  # (groups, packed)
+    agent_of: IndexArray  # (groups,)
+    n_agents: int
+
+    @classmethod
+    def of(cls, data: Standardized, level: str) -> _Groups:
+        n_agents = data.index.n_agents
+        if level == "agent":
+            return cls(data.layout, data.by_agent(data.grams), np.arange(n_agents), n_agents)
+        return cls(data.layout, data.grams, data.index.agent_of, n_agents)
+
+    @property
+    def sizes(self) -> FloatArray:
+        return self.layout.n_events(self.grams)
+
+    def first_labels(self, n_clusters: int, rng: np.random.Generator, *, seeded: bool) -> IndexArray:
+        """A random cluster for each group; or, if seeded, a cluster of its own for some, and UNKNOWN for the others."""
+        if not seeded:
+            return rng.integers(n_clusters, size=len(self.grams))
+        seeds = rng.permutation(len(self.grams))[:n_clusters]
+        labels = np.full(len(self.grams), UNKNOWN)
+        labels[seeds] = np.arange(len(seeds))
+        return labels
+
+    def regressions(self, labels: IndexArray, before: FloatArray) -> FloatArray:
+        """(clusters, n_coef) of the groups in each cluster; of an empty cluster, the one before."""
+        known = labels != UNKNOWN
+        sums = np.zeros((len(before), self.layout.packed_size))
+        np.add.at(sums, labels[known], self.grams[known])
+        occupied = self.layout.n_events(sums) > 0.0
+        return np.where(occupied[:, None], solve_ridge(self.layout, sums, PENALTY), before)
+
+    def rss(self, coef: FloatArray) -> FloatArray:
+        """(groups, clusters) what each regression leaves of each group."""
+        return np.maximum(self.grams @ self.layout.rss_vectors(coef).T, 0.0)
+
+    def left_by(self, clusters: Clusters) -> float:
+        return float(self.rss(clusters.coef).min(axis=1).sum())
+
+    def numbers_sent(self, labels: IndexArray) -> int:
+        """By agents whose groups have these labels: for each of their clusters its number and a Gram matrix."""
+        known = labels != UNKNOWN
+        pairs = np.unique(np.stack([self.agent_of[known], labels[known]]), axis=1)
+        return pairs.shape[1] * (1 + self.layout.packed_size)

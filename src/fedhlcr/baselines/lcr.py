@@ -6,15 +6,13 @@ classes per entity an entity acts through its Gram matrix alone.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
-from scipy.special import logsumexp
 
 from fedhlcr.arrays import FloatArray
-from fedhlcr.baselines.linear import Coefficients, LinearRival, Standardized
-from fedhlcr.baselines.ridge import solve_ridge
-from fedhlcr.baselines.soft import LEAST_VARIANCE, PENALTY, log_densities, weighted_regressions
+from fedhlcr.baselines.mixtures import Units, normalize
+from fedhlcr.baselines.rival import Coefficients, Rival, Standardized
 
 LABELS, CRITERIA = ("event", "entity"), ("bic", "icl")
 
@@ -38,26 +36,32 @@ class Mixture(NamedTuple):
     log_likelihood: float
 
 
-class LCRRegressor(LinearRival):
+class LCRRegressor(Rival):
     """Latent class regression, fitted by EM from several starts.
 
     With `label="event"` nothing tells the class of a new event, so it is predicted by the mean of the classes'
     regressions. With `label="entity"` a known entity is predicted by the classes it is likely to be of.
 
+    Starts are "em-EM" (Biernacki, Celeux and Govaert, 2003): several short runs from random classes, of which the
+    likeliest goes on to its end.
+
     Parameters
     ----------
     n_classes : int or "auto", default="auto"
-        Number of classes; "auto" takes the best of 1, 2, 3, 4, 6, 8, 12, … up to `max_classes` by `criterion`.
+        Number of classes; "auto" takes the best of 1, 2, 3, 4, 6, 8, 12, … by `criterion`, up to `max_classes` or until
+        two in a row are worse than the best.
     label : {"event", "entity"}, default="event"
         What has a class.
     criterion : {"bic", "icl"}, default="bic"
-    max_classes : int, default=16
-    n_init : int, default=5
-        Starts from random classes, of which the likeliest end is kept.
+    max_classes : int, default=32
+    n_init : int, default=10
+        Short runs, for each number of classes.
+    short_iter : int, default=10
+        Steps of a short run.
     max_iter : int, default=200
-        The most steps from each start.
-    tol : float, default=1e-6
-        A start has ended when the mean log likelihood of an event grows by less.
+        The most steps that the likeliest of them then takes.
+    tol : float, default=1e-5
+        A run has ended when the mean log likelihood of an event grows by less.
     random_state : int, RandomState instance or None, default=0
 
     Attributes
@@ -72,10 +76,11 @@ class LCRRegressor(LinearRival):
         n_classes="auto",
         label="event",
         criterion="bic",
-        max_classes=16,
-        n_init=5,
+        max_classes=32,
+        n_init=10,
+        short_iter=10,
         max_iter=200,
-        tol=1e-6,
+        tol=1e-5,
         random_state=0,
     ):
         self.n_classes = n_classes
@@ -83,6 +88,7 @@ class LCRRegressor(LinearRival):
         self.criterion = criterion
         self.max_classes = max_classes
         self.n_init = n_init
+        self.short_iter = short_iter
         self.max_iter = max_iter
         self.tol = tol
         self.random_state = random_state
@@ -91,34 +97,38 @@ class LCRRegressor(LinearRival):
         for name, words in (("label", LABELS), ("criterion", CRITERIA)):
             if getattr(self, name) not in words:
                 raise ValueError(f"`{name}` must be {' or '.join(map(repr, words))}, but is {getattr(self, name)!r}.")
-        units = _Events(data) if self.label == "event" else _Entities(data)
-        rng = np.random.default_rng(self.random_state)
-        sizes = _sizes(self.max_classes) if self.n_classes == "auto" else [self.n_classes]
-        fits = {size: self._best_start(units, size, rng) for size in sizes}
-        self.criteria_ = {size: self._judge(fit) for size, fit in fits.items()}
-        self.n_classes_ = min(self.criteria_, key=self.criteria_.__getitem__)
-        self.mixture_ = mixture = fits[self.n_classes_]
+        units = Units.events(data) if self.label == "event" else Units.entities(data)
+        self.mixture_ = mixture = self._best_number(units, np.random.default_rng(self.random_state))
+        self.n_classes_ = len(mixture.coef)
         of_all = mixture.weights @ mixture.coef
         if self.label == "event":
             return Coefficients(of_all)
         return Coefficients(of_all, of_entities=mixture.responsibilities @ mixture.coef)
 
-    def _best_start(self, units: _Units, n_classes: int, rng: np.random.Generator) -> Mixture:
-        starts = self.n_init if n_classes > 1 else 1
-        return max((self._run(units, n_classes, rng) for _ in range(starts)), key=lambda fit: fit.log_likelihood)
-
-    def _run(self, units: _Units, n_classes: int, rng: np.random.Generator) -> Mixture:
-        responsibilities = np.eye(n_classes)[rng.integers(n_classes, size=units.n_units)]
-        before = -np.inf
-        for _ in range(self.max_iter):
-            weights, (coef, variance) = _weights(responsibilities), units.maximize(responsibilities)
-            log_joint = np.log(weights) + units.log_density(coef, variance)
-            each = logsumexp(log_joint, axis=1)
-            responsibilities, now = np.exp(log_joint - each[:, None]), float(each.sum())
-            if now - before < self.tol * units.n_events:
+    def _best_number(self, units: Units, rng: np.random.Generator) -> Mixture:
+        """The mixture with the best number of classes; fills `criteria_`."""
+        sizes = _sizes(self.max_classes) if self.n_classes == "auto" else [self.n_classes]
+        best = self._best_start(units, sizes[0], rng)
+        self.criteria_ = {sizes[0]: self._judge(best)}
+        n_worse = 0
+        for size in sizes[1:]:
+            mixture = self._best_start(units, size, rng)
+            criterion = self._judge(mixture)
+            if criterion < min(self.criteria_.values()):
+                best, n_worse = mixture, 0
+            else:
+                n_worse += 1
+            self.criteria_[size] = criterion
+            if n_worse == 2:
                 break
-            before = now
-        return Mixture(weights, coef, variance, responsibilities, now)
+        return best
+
+    def _best_start(self, units: Units, n_classes: int, rng: np.random.Generator) -> Mixture:
+        n_starts = self.n_init if n_classes > 1 else 1
+        starts = (units.random_classes(n_classes, rng) for _ in range(n_starts))
+        short = (_climb(units, start, self.short_iter, self.tol) for start in starts)
+        best = max(short, key=lambda mixture: mixture.log_likelihood)
+        return _climb(units, best.responsibilities.T, self.max_iter, self.tol)
 
     def _judge(self, fit: Mixture) -> float:
         """BIC, or ICL, which also counts how uncertain the classes are."""
@@ -131,61 +141,31 @@ class LCRRegressor(LinearRival):
         return float(judged)
 
 
+def _climb(units: Units, responsibilities: FloatArray, n_steps: int, tol: float) -> Mixture:
+    """At most so many steps of EM from responsibilities (classes, units)."""
+    before = -np.inf
+    for _ in range(n_steps):
+        coef, variance = units.regressions(responsibilities)
+        weights = _weights(responsibilities)
+        log_joint = units.log_densities(coef, variance)
+        log_joint += np.log(weights)[:, None]
+        responsibilities, evidence = normalize(log_joint)
+        now = float(evidence.sum())
+        if now - before < tol * units.n_events:
+            break
+        before = now
+    return Mixture(weights, coef, variance, responsibilities.T, now)
+
+
+def _weights(responsibilities: FloatArray) -> FloatArray:
+    """Shares of the classes, none of them nothing."""
+    sums = responsibilities.sum(axis=1) + 1e-9
+    return sums / sums.sum()
+
+
 def _sizes(most: int) -> list[int]:
     """1, 2, 3, 4, 6, 8, 12, 16, …"""
     sizes = [1, 2, 3]
     while sizes[-1] < most:
         sizes.append(2 * sizes[-2])
     return [size for size in sizes if size <= most]
-
-
-class _Units(Protocol):
-    """What has a class, and how classes are fitted to it."""
-
-    n_units: int
-    n_events: int
-
-    def maximize(self, responsibilities: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Coefficients and variances of the classes."""
-
-    def log_density(self, coef: FloatArray, variance: FloatArray) -> FloatArray:
-        """(units, classes)"""
-
-
-class _Entities:
-    """Entities, through their Gram matrices."""
-
-    def __init__(self, data: Standardized) -> None:
-        self._layout, self._grams = data.layout, data.grams
-        self._sizes = data.layout.n_events(data.grams)
-        self.n_units, self.n_events = len(data.grams), data.events.n_events
-
-    def maximize(self, responsibilities: FloatArray) -> tuple[FloatArray, FloatArray]:
-        sums = responsibilities.T @ self._grams
-        coef = solve_ridge(self._layout, sums, PENALTY)
-        variance = (self._layout.rss(sums, coef) + LEAST_VARIANCE) / (self._layout.n_events(sums) + 1.0)
-        return coef, np.maximum(variance, LEAST_VARIANCE)
-
-    def log_density(self, coef: FloatArray, variance: FloatArray) -> FloatArray:
-        rss = np.maximum(self._grams @ self._layout.rss_vectors(coef).T, 0.0)
-        return -0.5 * (self._sizes[:, None] * np.log(2.0 * np.pi * variance) + rss / variance)
-
-
-class _Events:
-    """Events, one by one."""
-
-    def __init__(self, data: Standardized) -> None:
-        self._X, self._y = data.design(), data.target()
-        self.n_units = self.n_events = len(self._y)
-
-    def maximize(self, responsibilities: FloatArray) -> tuple[FloatArray, FloatArray]:
-        return weighted_regressions(self._X, self._y, responsibilities)
-
-    def log_density(self, coef: FloatArray, variance: FloatArray) -> FloatArray:
-        return log_densities(self._X, self._y, coef, variance)
-
-
-def _weights(responsibilities: FloatArray) -> FloatArray:
-    """Shares of the classes, none of them nothing."""
-    sums = responsibilities.sum(axis=0) + 1e-9
-    return sums / sums.sum()

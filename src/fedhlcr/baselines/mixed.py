@@ -15,11 +15,11 @@ import numpy as np
 from scipy.optimize import minimize
 
 from fedhlcr.arrays import FloatArray
-from fedhlcr.baselines.linear import Coefficients, LinearRival, Standardized
+from fedhlcr.baselines.rival import Coefficients, Rival, Standardized
 from fedhlcr.gram import NormalEquations
 
 
-class MixedModelRegressor(LinearRival):
+class MixedModelRegressor(Rival):
     """Linear mixed model: a common regression, and random deviations of intercept and slopes for each entity.
 
     Known entities are predicted by their best linear unbiased predictors, new ones by the common regression.

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from fedhlcr.arrays import FloatArray
-from fedhlcr.baselines.linear import Coefficients, LinearRival, Standardized
+from fedhlcr.baselines.rival import Coefficients, Rival, Standardized
 from fedhlcr.gram import GramLayout, entity_grams
 
 LEVELS = ("all", "agent", "entity")
@@ -16,7 +16,7 @@ PENALTIES = np.logspace(-3, 4, 22)
 N_FOLDS = 5
 
 
-class GroupedRidge(LinearRival):
+class GroupedRidge(Rival):
     """A ridge regression of its own for each group of events.
 
     The penalty of the slopes is the same for all groups, chosen by five-fold cross-validation over the

@@ -6,85 +6,177 @@ mean weights for its own proportions, and sends K weighted Gram matrices, which 
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any, ClassVar, NamedTuple
+
 import numpy as np
-from scipy.special import logsumexp
 
-from fedhlcr.arrays import FloatArray
-from fedhlcr.baselines.linear import Coefficients, LinearRival, Standardized
-
-# In standardised units: what keeps the equations of a small class regular, and its noise from vanishing.
-PENALTY, LEAST_VARIANCE = 1e-3, 1e-4
+from fedhlcr.arrays import FloatArray, IndexArray
+from fedhlcr.baselines.federated import BYTES_PER_NUMBER, Attendance, FederatedRival, Round, Settings
+from fedhlcr.baselines.mixtures import Units, normalize
+from fedhlcr.baselines.rival import Coefficients, Rows, Standardized
 
 
-class FedEMRegressor(LinearRival):
+class AgentMixtures(NamedTuple):
+    """Shared regressions, and each agent's mixture of them.
+
+    Attributes
+    ----------
+    coef : (classes, n_coef)
+    agent_weights : (agents, classes)
+    sizes : (agents,) number of events
+    """
+
+    coef: FloatArray
+    agent_weights: FloatArray
+    sizes: IndexArray
+
+    def predict(self, rows: Rows) -> FloatArray:
+        weights = self.sizes @ self.agent_weights / self.sizes.sum()
+        return Coefficients(weights @ self.coef, self.agent_weights @ self.coef).predict(rows)
+
+
+class FedEMRegressor(FederatedRival[AgentMixtures]):
     """Mixture of shared regressions with proportions per agent, and a class per event.
 
     A known agent is predicted by its own mixture, a new one by the mean mixture; entities play no part.
 
+    In the first round all agents are asked, and weigh their events at random. In each later one, every agent asked gets
+    coefficients and variance of all classes, and sends a packed Gram matrix for each. The server keeps what each agent
+    sent last.
+
     Parameters
     ----------
-    n_classes : int, default=4
-    n_init : int, default=3
-        Starts from random classes, of which the likeliest end is kept.
+    n_classes : int or "auto", default="auto"
+        Number of classes; "auto" tries 1, 2, 4, 8 and 16.
+    n_init : int, default=5
+        Starts from random classes. Each takes `short_iter` rounds; only the likeliest then goes on to its end.
+    short_iter : int, default=10
     max_iter : int, default=100
-        The most rounds from each start.
-    tol : float, default=1e-6
-        A start has ended when the mean log likelihood of an event grows by less.
+        The most rounds, with those of the start.
+    tol : float, default=1e-5
+        Rounds end when the mean log likelihood of an event has grown by less since everyone was asked last.
+    participation : float, default=1.0
+        Share of the agents asked in each round but the first.
     random_state : int or None, default=0
 
     Attributes
     ----------
     agent_weights_ : (agents, classes)
     coef_ : (classes, n_features + 1), the intercept first, in standardised units
-    n_rounds_ : int, of the start that was kept
-    log_likelihood_ : float, of the standardised table
+    n_classes_ : int
+    rounds_, n_rounds_, bytes_per_round_ : as of every federated rival, of the start that was kept
     """
 
-    def __init__(self, n_classes=4, n_init=3, max_iter=100, tol=1e-6, random_state=0):
+    _grid: ClassVar[dict[str, tuple[Any, ...]]] = {"n_classes": (1, 2, 4, 8, 16)}
+    _least: ClassVar[dict[str, float]] = {"n_classes": 1, "n_init": 1, "short_iter": 1, "max_iter": 1}
+
+    def __init__(
+        self,
+        n_classes="auto",
+        n_init=5,
+        short_iter=10,
+        max_iter=100,
+        tol=1e-5,
+        participation=1.0,
+        random_state=0,
+    ):
         self.n_classes = n_classes
         self.n_init = n_init
+        self.short_iter = short_iter
         self.max_iter = max_iter
         self.tol = tol
+        self.participation = participation
         self.random_state = random_state
 
-    def _solve(self, data: Standardized) -> Coefficients:
+    def _solve(self, data: Standardized) -> AgentMixtures:
+        model = super()._solve(data)
+        self.agent_weights_, self.coef_ = model.agent_weights, model.coef
+        return model
+
+    def _train(self, data: Standardized, settings: Settings) -> list[Round[AgentMixtures]]:
+        n_classes = settings["n_classes"]
+        table = _Table.of(data)
         rng = np.random.default_rng(self.random_state)
-        fits = [self._run(data, rng) for _ in range(self.n_init)]
-        self.log_likelihood_, self.n_rounds_, self.agent_weights_, self.coef_ = max(fits, key=lambda fit: fit[0])
-        n_events = np.diff(data.events.event_start[data.index.agent_start])
-        of_all = n_events @ self.agent_weights_ / n_events.sum() @ self.coef_
-        return Coefficients(of_all, self.agent_weights_ @ self.coef_)
-
-    def _run(self, data: Standardized, rng: np.random.Generator) -> tuple[float, int, FloatArray, FloatArray]:
-        X, y = data.design(), data.target()
-        first = data.events.event_start[data.index.agent_start]
-        sizes = np.diff(first)
-        owner = np.repeat(np.arange(len(sizes)), sizes)
-        responsibilities = rng.dirichlet(np.ones(self.n_classes), size=len(y))
-        now, grown, n_rounds = -np.inf, np.inf, 0
-        while grown >= self.tol * len(y) and n_rounds < self.max_iter:
-            n_rounds += 1
-            agent_weights = np.add.reduceat(responsibilities, first[:-1], axis=0) / sizes[:, None]
-            coef, variance = weighted_regressions(X, y, responsibilities)
-            log_joint = np.log(agent_weights + 1e-12)[owner] + log_densities(X, y, coef, variance)
-            each = logsumexp(log_joint, axis=1)
-            responsibilities = np.exp(log_joint - each[:, None])
-            grown, now = float(each.sum()) - now, float(each.sum())
-        return now, n_rounds, agent_weights, coef
+        n_starts = self.n_init if n_classes > 1 else 1
+        runs = [_Run(table, n_classes, self.participation, rng) for _ in range(n_starts)]
+        for run in runs:
+            run.advance(min(self.short_iter, self.max_iter), self.tol)
+        best = max(runs, key=_Run.log_likelihood) if n_starts > 1 else runs[0]
+        best.advance(self.max_iter, self.tol)
+        return best.rounds
 
 
-def weighted_regressions(X: FloatArray, y: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Coefficients (classes, n_coef) and variances of regressions whose events have weights (events, classes)."""
-    penalties = np.diag([1e-9, *np.full(X.shape[1] - 1, PENALTY)])
-    coef = np.empty((weights.shape[1], X.shape[1]))
-    for k, own in enumerate(weights.T):
-        weighted = own[:, None] * X
-        coef[k] = np.linalg.solve(weighted.T @ X + penalties, weighted.T @ y)
-    rss = (weights * (y[:, None] - X @ coef.T) ** 2).sum(axis=0)
-    return coef, np.maximum((rss + LEAST_VARIANCE) / (weights.sum(axis=0) + 1.0), LEAST_VARIANCE)
+class _Table(NamedTuple):
+    """Events sorted by agent; those of agent i are [first[i], first[i + 1])."""
+
+    events: Units
+    first: IndexArray
+    owner: IndexArray  # (events,) agent of each
+
+    @classmethod
+    def of(cls, data: Standardized) -> _Table:
+        first = data.first_event
+        return cls(Units.events(data), first, np.repeat(np.arange(len(first) - 1), np.diff(first)))
+
+    @property
+    def sizes(self) -> IndexArray:
+        return np.diff(self.first)
+
+    def by_agent(self, of_event: FloatArray) -> FloatArray:
+        """Sums over the events of each agent, along the last axis."""
+        return np.add.reduceat(of_event, self.first[:-1], axis=-1)
 
 
-def log_densities(X: FloatArray, y: FloatArray, coef: FloatArray, variance: FloatArray) -> FloatArray:
-    """(events, classes) of each event under each regression."""
-    residual = y[:, None] - X @ coef.T
-    return -0.5 * (np.log(2.0 * np.pi * variance) + residual**2 / variance)
+class _Run:
+    """The rounds of one start."""
+
+    def __init__(self, table: _Table, n_classes: int, participation: float, rng: np.random.Generator) -> None:
+        self._table, self._rng = table, rng
+        self._attendance = Attendance(len(table.sizes), participation)
+        self._responsibilities = table.events.random_classes(n_classes, rng)
+        # log evidence of each agent when it was asked last, and of all when everyone had been
+        self._evidence = np.full(len(table.sizes), -np.inf)
+        self._evidence_before = -np.inf
+        self._ended = False
+        self.rounds: list[Round[AgentMixtures]] = []
+        self._maximize(n_bytes=self._bytes_up(len(table.sizes)))
+
+    def advance(self, n_rounds: int, tol: float) -> None:
+        """Go on until there are so many rounds, or the likelihood grows no more."""
+        while len(self.rounds) < n_rounds and not self._ended:
+            asked = self._attendance.ask(self._rng)
+            self._weigh(asked)
+            n_down = self._coef.size + self._variance.size
+            self._maximize(n_bytes=self._bytes_up(len(asked)) + BYTES_PER_NUMBER * len(asked) * n_down)
+            if self._attendance.complete:
+                evidence = float(self._evidence.sum())
+                self._ended = evidence - self._evidence_before < tol * len(self._table.events)
+                self._evidence_before = evidence
+                self._attendance.restart()
+
+    def log_likelihood(self) -> float:
+        return float(normalize(self._log_joint(slice(None)))[1].sum())
+
+    def _weigh(self, asked: IndexArray) -> None:
+        """The agents' half of a round: responsibilities of their events."""
+        everyone = len(asked) == len(self._table.sizes)
+        rows = slice(None) if everyone else np.flatnonzero(np.isin(self._table.owner, asked))
+        evidence = np.zeros(len(self._table.events))
+        self._responsibilities[:, rows], evidence[rows] = normalize(self._log_joint(rows))
+        self._evidence[asked] = self._table.by_agent(evidence)[asked]
+
+    def _maximize(self, n_bytes: int) -> None:
+        """The server's half of a round, from what each agent sent last."""
+        self._coef, self._variance = self._table.events.regressions(self._responsibilities)
+        self._agent_weights = (self._table.by_agent(self._responsibilities) / self._table.sizes).T
+        self.rounds.append(Round(AgentMixtures(self._coef, self._agent_weights, self._table.sizes), n_bytes))
+
+    def _log_joint(self, rows: IndexArray | slice) -> FloatArray:
+        events = replace(self._table.events, grams=self._table.events.grams[rows])
+        log_joint = events.log_densities(self._coef, self._variance)
+        log_joint += np.log(self._agent_weights + 1e-12).T[:, self._table.owner[rows]]
+        return log_joint
+
+    def _bytes_up(self, n_agents: int) -> int:
+        return BYTES_PER_NUMBER * n_agents * len(self._responsibilities) * self._table.events.layout.packed_size

@@ -1,0 +1,153 @@
+"""What all rivals share: from a table to events and Gram matrices in standardised units, and back to predictions.
+
+A rival only says what model it makes of them; a model turns rows into predictions.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.metrics import r2_score
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from fedhlcr import tables
+from fedhlcr.arrays import FloatArray, IndexArray
+from fedhlcr.gram import GramLayout, Standardization, column_means, entity_grams
+from fedhlcr.hierarchy import UNKNOWN, EntityIndex, Hierarchy, build_hierarchy, row_agents, row_entities
+
+# One event of so many is held out where a rival has to choose.
+N_FOLDS = 5
+
+
+class Rows(NamedTuple):
+    """Events to predict: standardised features after a constant, and whose they are, if of anyone known."""
+
+    design: FloatArray  # (rows, n_features + 1)
+    agents: IndexArray  # (rows,) positions in the index, or UNKNOWN
+    entities: IndexArray
+
+
+class Model(Protocol):
+    """What a rival has learned."""
+
+    def predict(self, rows: Rows) -> FloatArray:
+        """(rows,) in standardised units."""
+
+
+class Coefficients(NamedTuple):
+    """Linear regressions of all events (n_coef,), of each agent and of each entity (…, n_coef), where there are any.
+
+    An event is predicted by that of its entity, or else of its agent, or else of all.
+    """
+
+    of_all: FloatArray
+    of_agents: FloatArray | None = None
+    of_entities: FloatArray | None = None
+
+    def predict(self, rows: Rows) -> FloatArray:
+        coef = np.repeat(self.of_all[None], len(rows.design), axis=0)
+        for own, positions in ((self.of_agents, rows.agents), (self.of_entities, rows.entities)):
+            if own is not None:
+                known = positions != UNKNOWN
+                coef[known] = own[positions[known]]
+        return np.asarray((coef * rows.design).sum(axis=1))
+
+
+@dataclass(frozen=True)
+class Standardized:
+    """A table in standardised units: the events, and the Gram matrices of its entities."""
+
+    layout: GramLayout
+    index: EntityIndex
+    grams: FloatArray  # (entities, packed)
+    events: Hierarchy
+    units: Standardization
+
+    @classmethod
+    def of(cls, events: Hierarchy, layout: GramLayout, units: Standardization) -> Standardized:
+        grams = units.rescale(layout, entity_grams(events, layout, units.shift))
+        return cls(layout, events.index, grams, events, units)
+
+    @property
+    def first_event(self) -> IndexArray:
+        """Events of agent i are [first_event[i], first_event[i + 1])."""
+        return self.events.event_start[self.index.agent_start]
+
+    def design(self) -> FloatArray:
+        """(events, n_coef) with the constant first, sorted by agent and entity."""
+        return with_constant(self.units.apply(self.events.X))
+
+    def target(self) -> FloatArray:
+        """(events,)"""
+        return (self.events.y - self.units.shift[-1]) / self.units.scale[-1]
+
+    def by_agent(self, of_entity: FloatArray) -> FloatArray:
+        """Sums over the entities of each agent."""
+        return np.add.reduceat(of_entity, self.index.agent_start[:-1], axis=0)
+
+    def hold_out(self) -> tuple[Standardized, Rows, FloatArray]:
+        """The table without a fifth of every agent's events; that fifth as rows to predict, and their targets.
+
+        An agent's every fifth event is held out, in order of its entities, so entities are held out evenly. An entity
+        all of whose events are held out is then unknown, as it would be to a federation.
+        """
+        events, sizes = self.events, np.diff(self.first_event)
+        held_out = (np.arange(events.n_events) - np.repeat(self.first_event[:-1], sizes)) % N_FOLDS == N_FOLDS - 1
+        entity = np.repeat(np.arange(events.n_entities), np.diff(events.event_start))
+        left, start = np.unique(entity[~held_out], return_index=True)
+        position = np.full(events.n_entities, UNKNOWN)
+        position[left] = np.arange(len(left))
+        index = self.index.subset(left)
+        X, y, weight = (column[~held_out] for column in (events.X, events.y, events.weight))
+        train = Hierarchy(X, y, weight, np.append(start, len(y)), index)
+        entity = entity[held_out]
+        rows = Rows(self.design()[held_out], self.index.agent_of[entity], position[entity])
+        return Standardized.of(train, self.layout, self.units), rows, self.target()[held_out]
+
+
+class Rival(RegressorMixin, BaseEstimator):
+    """A regressor on tables of agents, entities and events."""
+
+    @abstractmethod
+    def _solve(self, data: Standardized) -> Model:
+        """What the rival learns from a table."""
+
+    def fit(self, X, y, agent=None, entity=None):
+        matrix = tables.feature_matrix(X)
+        validate_data(self, matrix, skip_check_array=True)
+        target = tables.target_vector(y, len(matrix))
+        events = build_hierarchy(matrix, target, np.ones(len(matrix)), agent, entity)
+        layout, shift = GramLayout(matrix.shape[1]), column_means(events)
+        pooled = entity_grams(events, layout, shift).sum(axis=0)
+        self.index_ = events.index
+        self.standardization_ = Standardization.from_gram(layout, pooled, shift, scale=True)
+        self.model_ = self._solve(Standardized.of(events, layout, self.standardization_))
+        return self
+
+    def predict(self, X, agent=None, entity=None):
+        check_is_fitted(self)
+        return self._predict_by(self.model_, self._rows(X, agent, entity))
+
+    def score(self, X, y, agent=None, entity=None, sample_weight=None):
+        return r2_score(y, self.predict(X, agent, entity), sample_weight=sample_weight)
+
+    def _predict_by(self, model: Model, rows: Rows) -> FloatArray:
+        return self.standardization_.restore_target(model.predict(rows))
+
+    def _rows(self, X, agent, entity) -> Rows:
+        matrix = tables.feature_matrix(X)
+        validate_data(self, matrix, reset=False, skip_check_array=True)
+        n_rows = len(matrix)
+        agents = self.index_.find_agents(row_agents(agent, n_rows))
+        entities = np.full(n_rows, UNKNOWN)
+        if entity is not None:
+            entities = self.index_.find_entities(agents, row_entities(entity, n_rows))
+        return Rows(with_constant(self.standardization_.apply(matrix)), agents, entities)
+
+
+def with_constant(features: FloatArray) -> FloatArray:
+    return np.column_stack([np.ones(len(features)), features])
