@@ -53,6 +53,7 @@ def make_hlcr(
     coef_scale: float = 1.0,
     global_concentration: float | None = None,
     agent_concentration: float = 1.0,
+    balanced: bool = False,
     random_state: Any = 0,
 ) -> tuple[HierarchicalData, HLCRTruth]:
     """Draw a hierarchical table from the HLCR model.
@@ -60,13 +61,14 @@ def make_hlcr(
     Parameters
     ----------
     n_agents : number of agents
-    entities_per_agent, events_per_entity : means; the numbers are 1 + Poisson(mean − 1)
+    entities_per_agent, events_per_entity : means; the numbers are 1 + Poisson(mean − 1), unless `balanced`
     n_features : number of features, the constant not counted; x ~ N(0, I)
     n_clusters : K; not all need to occur
     noise_scale : σ
     coef_scale : δ, of slopes and intercepts
     global_concentration : α; None is n_clusters
     agent_concentration : β
+    balanced : whether every agent has as many entities, and every entity as many events, as the means say
     random_state : seed
 
     Returns
@@ -92,6 +94,8 @@ def make_hlcr(
     for name, value in at_least_one.items():
         if value < 1:
             raise ValueError(f"`{name}` must be at least 1, but is {value}.")
+        if balanced and value != round(value):
+            raise ValueError(f"`{name}` must be a whole number where `balanced` is True, but is {value}.")
     alpha = float(n_clusters if global_concentration is None else global_concentration)
     for name, value in (("global_concentration", alpha), ("agent_concentration", agent_concentration)):
         if value <= 0:
@@ -107,13 +111,13 @@ def make_hlcr(
     # a weight that underflowed to zero must stay a valid Dirichlet parameter
     agent_weights = rng.dirichlet(np.maximum(agent_concentration * cluster_weights, 1e-12), size=n_agents)
 
-    n_entities = 1 + rng.poisson(entities_per_agent - 1, n_agents)
+    n_entities = _numbers(rng, entities_per_agent, n_agents, balanced)
     entity_agent = np.repeat(np.arange(n_agents), n_entities)
     entity = np.concatenate([np.arange(n) for n in n_entities])
     cumulative = agent_weights.cumsum(axis=1)[entity_agent]
     labels = np.minimum((rng.random((len(entity), 1)) > cumulative).sum(axis=1), n_clusters - 1)
 
-    n_events = 1 + rng.poisson(events_per_entity - 1, len(entity))
+    n_events = _numbers(rng, events_per_entity, len(entity), balanced)
     pair = np.repeat(np.arange(len(entity)), n_events)
     event_labels = labels[pair]
     X = rng.standard_normal((len(pair), n_features))
@@ -121,3 +125,7 @@ def make_hlcr(
     y = truth.predict(X, event_labels) + noise_scale * rng.standard_normal(len(pair))
     names = tuple(f"x{f}" for f in range(n_features))
     return HierarchicalData(X, y, entity_agent[pair], entity[pair], names), truth
+
+
+def _numbers(rng: np.random.Generator, mean: float, size: int, balanced: bool) -> NDArray[np.int64]:
+    return np.full(size, round(mean)) if balanced else 1 + rng.poisson(mean - 1, size)

@@ -1,0 +1,108 @@
+"""Figure (c): error after a fixed number of rounds, against the learning rate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments import markdown
+from experiments.figures import BLACK, BLUE, GREY, band, legend_below, picture, standard_error
+from experiments.study import FAILS, HOLDS, PARTLY, Finding, Record, Report, Settings, Study
+from experiments.synthetic.data import LAW
+from experiments.synthetic.federations import RULE_NAMES
+from experiments.synthetic.figure_a import STYLES
+from experiments.synthetic.figure_b import NOISE_SCALE, SIZE
+from experiments.synthetic.measuring import LIMIT, cell, ends, measure
+
+LEARNING_RATES = (0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
+PARTICIPATIONS = (0.05, 0.15, 0.5, 1.0)
+BLENDS = ("published", "corrected")
+
+
+def settings(full: bool) -> list[Settings]:
+    rates, shares = (LEARNING_RATES, PARTICIPATIONS) if full else ((0.1, 0.35, 1.0), (0.15, 1.0))
+    cells = []
+    for seed in range(6 if full else 2):
+        cells.append(cell(SIZE, NOISE_SCALE, LIMIT, seed))
+        for share in shares:
+            federation = {"participation": share, "n_rounds": 100 if full else 40}
+            cells.append(cell(SIZE, NOISE_SCALE, "delta", seed, **federation))
+            for rule in BLENDS:
+                cells += [cell(SIZE, NOISE_SCALE, rule, seed, learning_rate=rate, **federation) for rate in rates]
+    return cells
+
+
+def report(records: Sequence[Record], gallery: markdown.Gallery) -> Report:
+    blends = [record.settings for record in records if record.settings["rule"] in BLENDS]
+    rates = sorted({each["learning_rate"] for each in blends})
+    shares = sorted({each["participation"] for each in blends})
+    n_rounds = blends[0]["n_rounds"]
+    draw(records, gallery, rates, shares)
+    seeds = sorted({record.settings["seed"] for record in records})
+    text = (
+        f"{LAW}. {SIZE}, σ = {NOISE_SCALE}; data and algorithm seeds {seeds[0]}–{seeds[-1]}. Predictions are averaged "
+        f"over the second half of {n_rounds} rounds."
+    )
+    caption = f"Held-out mean squared error after {n_rounds} rounds, by learning rate and share of the agents per round"
+    parts = [text, gallery.show("figure-c", caption), table(records, rates, shares)]
+    return Report("\n\n".join(parts), (optimum(records, rates, shares),))
+
+
+def draw(records: Sequence[Record], gallery: markdown.Gallery, rates: Sequence[float], shares: Sequence[float]) -> None:
+    limit = ends(records, rule=LIMIT)
+    with picture(gallery.path("figure-c"), 1, len(shares), figsize=(7.2, 2.6), sharey=True) as (figure, axes):
+        for share, panel in zip(shares, axes[0], strict=True):
+            panel.axhline(NOISE_SCALE**2, color=GREY, linestyle=":", label="σ²")
+            panel.axhline(limit.mean(), color=BLACK, label="limit")
+            for rule in BLENDS:
+                band(panel, rates, runs_of(records, rule, share, rates), label=RULE_NAMES[rule], **STYLES[rule])
+            delta = ends(records, rule="delta", participation=share)
+            band(panel, rates, np.tile(delta, (len(rates), 1)).T, color=BLUE, label=RULE_NAMES["delta"])
+            panel.set(title=f"{share:.0%} of the agents", xlabel="learning rate γ", xscale="log")
+            ticks = [rate for rate in (0.05, 0.1, 0.2, 0.5, 1.0) if rates[0] <= rate <= rates[-1]]
+            panel.set_xticks(ticks, [f"{rate:g}" for rate in ticks])
+            panel.minorticks_off()
+        axes[0, 0].set_ylabel("MSE")
+        legend_below(figure, axes[0, 0], 5)
+
+
+def runs_of(records: Sequence[Record], rule: str, share: float, rates: Sequence[float]) -> NDArray[np.float64]:
+    """(seeds, rates)"""
+    return np.array([ends(records, rule=rule, participation=share, learning_rate=rate) for rate in rates]).T
+
+
+def table(records: Sequence[Record], rates: Sequence[float], shares: Sequence[float]) -> str:
+    limit = ends(records, rule=LIMIT)
+    rows = []
+    for share in shares:
+        for rule in BLENDS:
+            ratios = runs_of(records, rule, share, rates) / limit[:, None]
+            figures = (markdown.mean_and_error(each) for each in ratios.T)
+            rows.append((f"{share:.0%}", RULE_NAMES[rule], *figures, ""))
+        delta = markdown.mean_and_error(ends(records, rule="delta", participation=share) / limit)
+        rows.append((f"{share:.0%}", RULE_NAMES["delta"], *[""] * len(rates), delta))
+    header = ("agents", "MSE / limit", *(f"γ = {rate:g}" for rate in rates), "no γ")
+    return markdown.table(header, rows)
+
+
+def optimum(records: Sequence[Record], rates: Sequence[float], shares: Sequence[float]) -> Finding:
+    """Whether the best learning rate lies inside the range, with both ends worse by more than their error."""
+    inside, told = 0, []
+    for share in shares:
+        runs = runs_of(records, "published", share, rates)
+        best = int(runs.mean(axis=0).argmin())
+        worse = [
+            end
+            for end in (0, -1)
+            if (runs[:, end] - runs[:, best]).mean() > standard_error(runs[:, end] - runs[:, best])
+        ]
+        inside += 0 < best < len(rates) - 1 and len(worse) == 2
+        told.append(f"{rates[best]:g} at {share:.0%}")
+    verdict = HOLDS if inside == len(shares) else PARTLY if inside else FAILS
+    why = f"best γ: {', '.join(told)}; clearly better than both γ = {rates[0]:g} and γ = {rates[-1]:g} at {inside} of {len(shares)} shares"
+    return Finding("each fraction of agents has an optimal γ", verdict, why)
+
+
+FIGURE_C = Study("figure-c", "Figure (c): error against the learning rate", settings, measure, report)
