@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from experiments.study import DataMissing
+from experiments.study import MissingDataError
 
 FOLDER_VARIABLE = "FEDHLCR_DATA"
 PROJECT = Path(__file__).resolve().parents[1]
@@ -19,4 +19,4 @@ def find_data(name: str) -> Path:
     for folder in folders:
         if (folder / name).exists():
             return folder / name
-    raise DataMissing(f"{name} is not here; put it into the folder `data`, or tell its folder with --data.")
+    raise MissingDataError(f"{name} is not here; put it into the folder `data`, or tell its folder with --data.")

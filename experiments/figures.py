@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from numpy.typing import ArrayLike
 
 # Okabe and Ito's palette, without its yellow, which is too light for lines
@@ -27,7 +30,7 @@ GREY = "#777777"
 # inches
 COLUMN_WIDTH, PAGE_WIDTH = 3.5, 7.2
 
-STYLE = {
+STYLE: dict[Any, Any] = {
     "font.size": 8,
     "axes.titlesize": 8,
     "axes.labelsize": 8,
@@ -52,7 +55,7 @@ STYLE = {
 
 
 @contextmanager
-def picture(path: Path, n_rows: int = 1, n_columns: int = 1, **kwargs) -> Iterator[tuple[Figure, np.ndarray]]:
+def picture(path: Path, n_rows: int = 1, n_columns: int = 1, **kwargs: Any) -> Iterator[tuple[Figure, np.ndarray]]:
     """A figure and its axes (n_rows, n_columns), saved as SVG and PNG when all is drawn."""
     with mpl.rc_context(STYLE):
         kwargs.setdefault("figsize", (COLUMN_WIDTH if n_columns == 1 else PAGE_WIDTH, 2.5 * n_rows))
@@ -66,7 +69,7 @@ def picture(path: Path, n_rows: int = 1, n_columns: int = 1, **kwargs) -> Iterat
             plt.close(figure)
 
 
-def band(axes: Axes, x: ArrayLike, runs: ArrayLike, *, color: str, label: str | None = None, **kwargs) -> None:
+def band(axes: Axes, x: ArrayLike, runs: ArrayLike, *, color: str, label: str | None = None, **kwargs: Any) -> None:
     """The mean of runs (runs, points), and the mean ± one standard error as a band."""
     runs = np.asarray(runs, float)
     mean, error = runs.mean(axis=0), standard_error(runs)
@@ -78,6 +81,13 @@ def standard_error(runs: ArrayLike) -> np.ndarray:
     """Of the mean over the first axis; 0 for one run."""
     runs = np.asarray(runs, float)
     return runs.std(axis=0, ddof=1) / np.sqrt(len(runs)) if len(runs) > 1 else np.zeros(runs.shape[1:])
+
+
+def plain_ticks(axis: Axis) -> None:
+    """Ticks at 1, 2 and 5 of a logarithmic axis, as plain numbers."""
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def legend_below(figure: Figure, axes: Axes, n_columns: int) -> None:

@@ -29,8 +29,11 @@ def write_page(
     flag = " --full" if full else ""
     parts = [HEAD.format(command=f"python -m experiments{flag}", version=fedhlcr.__version__, records=records)]
     if not full:
-        parts.append("*This is the quick form: fewer seeds, settings and rounds. RESULTS.md of the project is the full one.*")
-    findings = [finding for study in studies if isinstance(reports[study.name], Report) for finding in reports[study.name].findings]
+        parts.append(
+            "*This is the quick form: fewer seeds, settings and rounds. RESULTS.md of the project is the full one.*"
+        )
+    shown = [reports[study.name] for study in studies]
+    findings = [finding for report in shown if isinstance(report, Report) for finding in report.findings]
     if findings:
         rows = [(f"“{finding.claim}”", f"**{finding.verdict}**", finding.why) for finding in findings]
         parts += ["## What the paper says, and what we find", markdown.table(("the paper", "", "we find"), rows)]

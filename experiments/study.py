@@ -12,7 +12,7 @@ Settings = dict[str, Any]
 Figures = dict[str, Any]
 
 
-class DataMissing(Exception):
+class MissingDataError(Exception):
     """A study needs data that are not here; the message tells where to get them."""
 
 

@@ -1,7 +1,8 @@
 """The paper's figures on data drawn from the model."""
 
+from experiments.synthetic.convergence import CONVERGENCE
 from experiments.synthetic.figure_a import FIGURE_A
 from experiments.synthetic.figure_b import FIGURE_B
 from experiments.synthetic.figure_c import FIGURE_C
 
-STUDIES = (FIGURE_A, FIGURE_B, FIGURE_C)
+STUDIES = (FIGURE_A, FIGURE_B, FIGURE_C, CONVERGENCE)

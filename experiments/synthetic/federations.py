@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +22,14 @@ RULES = ("published", "corrected", "delta")
 RULE_NAMES = {"published": "blend, as published", "corrected": "blend, corrected", "delta": "delta"}
 
 
+class Look(IntEnum):
+    """What is looked at after each round; at the end it is always what `predict` would give."""
+
+    END = 0
+    STATES = 1
+    AVERAGES = 2
+
+
 class Watched(NamedTuple):
     """Held-out errors and traffic of a run.
 
@@ -37,9 +46,15 @@ class Watched(NamedTuple):
 
 
 def watch(
-    fold: Fold, settings: dict[str, Any], *, participation: float, n_rounds: int, seed: int, averaged: bool = True
+    fold: Fold,
+    settings: dict[str, Any],
+    *,
+    participation: float,
+    n_rounds: int,
+    seed: int,
+    look: Look = Look.AVERAGES,
 ) -> Watched:
-    """Run a federation for so many rounds; `averaged` tells whether `running` is wanted, which takes longer."""
+    """Run a federation for so many rounds."""
     train, test = fold
     hierarchy = build_hierarchy(train.X, train.y, np.ones(len(train)), train.agent, train.entity)
     index, engine = hierarchy.index, InProcessEngine(AgentShard.from_hierarchy(hierarchy), seed=seed)
@@ -60,9 +75,10 @@ def watch(
     while not server.finished:
         run_round(server, engine)
         if server.has_draws:
-            draw = validation.predict(server, server.kept_draws[-1])
-            watched.each.append(float(np.mean((draw - test.y) ** 2)))
-            if averaged or server.finished:
+            if look >= Look.STATES:
+                draw = validation.predict(server, server.kept_draws[-1])
+                watched.each.append(float(np.mean((draw - test.y) ** 2)))
+            if look >= Look.AVERAGES or server.finished:
                 watched.running.append(validation(server))
             watched.traffic.append(sum(record.bytes_down + record.bytes_up for record in server.history.records))
     return watched

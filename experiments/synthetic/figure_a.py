@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from experiments import markdown
-from experiments.figures import BLACK, BLUE, GREEN, GREY, ORANGE, band, legend_below, picture
+from experiments.figures import BLACK, BLUE, GREEN, GREY, ORANGE, band, legend_below, picture, plain_ticks
 from experiments.study import FAILS, HOLDS, PARTLY, Finding, Record, Report, Settings, Study
 from experiments.synthetic.data import LAW, Size
 from experiments.synthetic.federations import RULE_NAMES, RULES
-from experiments.synthetic.measuring import LIMIT, cell, ends, measure
+from experiments.synthetic.measuring import LIMIT, cell, ends, measure, tell_excess
 
 SIZES = (Size(4, 5, 4), Size(4, 5, 8), Size(4, 5, 16), Size(8, 10, 16))
 NOISE_SCALES = (0.1, 0.2, 0.5, 1.0, 2.0)
 LEARNING_RATE, N_ROUNDS = 0.2, 100
 # one style for a rule in every picture; the dashes show where one line covers another
-STYLES = {
+STYLES: dict[str, dict[str, Any]] = {
     "published": {"color": ORANGE, "marker": "o"},
     "corrected": {"color": GREEN, "marker": "s", "linestyle": (0, (3, 2))},
     "delta": {"color": BLUE, "marker": "^"},
@@ -30,7 +31,7 @@ def settings(full: bool) -> list[Settings]:
     cells = []
     for size in sizes:
         for scale in scales:
-            for seed in range(6 if full else 2):
+            for seed in range(5 if full else 2):
                 cells.append(cell(size, scale, LIMIT, seed))
                 cells += [cell(size, scale, rule, seed, **federation) for rule in RULES]
     return cells
@@ -50,7 +51,8 @@ def report(records: Sequence[Record], gallery: markdown.Gallery) -> Report:
         "chain that starts at the true labels and is given the true hyperparameters. An error is that of the mean over "
         "draws of the second half of the rounds, and over labels."
     )
-    parts = [text, gallery.show("figure-a", caption), table(records, sizes, scales)]
+    beside = delta_beside_blend(records, sizes, scales)
+    parts = [text, gallery.show("figure-a", caption), table(records, sizes, scales), beside]
     return Report("\n\n".join(parts), (near_optimal(records, scales), misclustering(records, scales)))
 
 
@@ -70,7 +72,9 @@ def draw(records: Sequence[Record], gallery: markdown.Gallery, sizes: Sequence[S
                 band(bottom, scales, runs / limit, **STYLES[rule])
             top.set(title=str(size).replace("_", ""), xscale="log", yscale="log")
             bottom.set(xlabel="noise σ", xticks=scales, xticklabels=[f"{scale:g}" for scale in scales])
+            bottom.set_yscale("log")
             bottom.minorticks_off()
+        plain_ticks(axes[1, 0].yaxis)
         axes[0, 0].set_ylabel("MSE")
         axes[1, 0].set_ylabel("MSE / limit")
         legend_below(figure, axes[0, 0], 5)
@@ -95,29 +99,44 @@ def table(records: Sequence[Record], sizes: Sequence[Size], scales: Sequence[flo
 
 
 def near_optimal(records: Sequence[Record], scales: Sequence[float]) -> Finding:
-    """Over σ² and over the limit, with 4 × 5 events per agent and 8 clusters, at the highest noise."""
-    size, scale = Size(4, 5, 8), scales[-1]
-    runs, limit = (runs_of(records, size, [scale], rule) for rule in ("published", LIMIT))
-    over_noise, over_limit = runs.mean() / scale**2, runs.mean() / limit.mean()
-    verdict = HOLDS if over_noise < 1.1 else PARTLY if over_limit < 1.1 else FAILS
+    """With 4 × 5 events per agent, at the highest noise."""
+    scale = scales[-1]
+    sizes = [size for size in SIZES if size.entities * size.events == 20]
+    measured = [size for size in sizes if len(ends(records, **size._asdict(), rule=LIMIT))]
+    over_noise, over_limit = {}, {}
+    for size in measured:
+        runs, limit = (runs_of(records, size, [scale], rule).mean() for rule in ("published", LIMIT))
+        over_noise[size.clusters], over_limit[size.clusters] = runs / scale**2, runs / limit
+    verdict = HOLDS if max(over_noise.values()) < 1.1 else PARTLY if max(over_limit.values()) < 1.1 else FAILS
     why = (
-        f"at σ = {scale:g} with {size.clusters} clusters its error is {over_noise:.2f} σ² and {over_limit:.2f} times the "
-        "limit: what is above σ² is what nobody can know from so few events"
+        f"at σ = {scale:g} its error is {by_clusters(over_noise)} times σ², and {by_clusters(over_limit)} times the "
+        "limit: most of what is above σ² cannot be known from so few events"
     )
     return Finding("near the optimal σ² at high noise, with 20 events per agent", verdict, why)
 
 
+def by_clusters(figures: dict[int, float]) -> str:
+    return ", ".join(f"{figure:.2f} (K = {clusters})" for clusters, figure in figures.items())
+
+
 def misclustering(records: Sequence[Record], scales: Sequence[float]) -> Finding:
     size, scale = Size(4, 5, 16), scales[-1]
-    runs, limit, delta = (runs_of(records, size, [scale], rule) for rule in ("published", LIMIT, "delta"))
-    over_noise, over_limit = runs.mean() / scale**2, runs.mean() / limit.mean()
-    verdict = HOLDS if over_noise > 1.1 else FAILS
+    runs, limit, delta = (runs_of(records, size, [scale], rule).mean() for rule in ("published", LIMIT, "delta"))
     why = (
-        f"at σ = {scale:g} its error is {over_noise:.2f} σ²; but the limit is {limit.mean() / scale**2:.2f} σ² already, "
-        f"so most of it is no fault of the algorithm ({over_limit:.2f} times the limit; delta "
-        f"{delta.mean() / limit.mean():.2f})"
+        f"at σ = {scale:g} its error is {runs / scale**2:.2f} σ²; but the limit is {limit / scale**2:.2f} σ² already, "
+        f"so most of it is no fault of the algorithm ({runs / limit:.2f} times the limit; delta {delta / limit:.2f})"
     )
+    verdict = HOLDS if runs / scale**2 > 1.1 else FAILS
     return Finding("entities are put into wrong clusters at N_* = 4, N_** = 5, K = 16 and high σ", verdict, why)
+
+
+def delta_beside_blend(records: Sequence[Record], sizes: Sequence[Size], scales: Sequence[float]) -> str:
+    points = [(size, scale) for size in sizes for scale in scales]
+    pairs = {
+        f"{size}, σ = {scale:g}": tuple(runs_of(records, size, [scale], rule).mean() for rule in ("delta", "corrected"))
+        for size, scale in points
+    }
+    return tell_excess("corrected blend", pairs)
 
 
 FIGURE_A = Study("figure-a", "Figure (a): error against noise", settings, measure, report)

@@ -33,7 +33,7 @@ def limit_mse(
     layout, raw = GramLayout(train.X.shape[1]), np.zeros(train.X.shape[1] + 1)
     entities = Entities(layout, hierarchy.index, entity_grams(hierarchy, layout, raw), n_threads)
     stream = Stream(77)
-    state = blocked.state_from_labels(entities, spec, truth.labels, n_clusters, stream)
+    state = blocked.state_from_labels(entities, spec, truth.labels.astype(np.int32), n_clusters, stream)
     kept = []
     for sweep in range(n_sweeps):
         state = collapsed.step(entities, spec, state, stream)
