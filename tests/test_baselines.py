@@ -8,9 +8,12 @@ import warnings
 import numpy as np
 import pytest
 from scipy.optimize import check_grad
+from scipy.special import logsumexp
+from scipy.stats import norm
 from sklearn.base import clone
 
 from fedhlcr.baselines import (
+    FedAvgNetworkRegressor,
     FedAvgRegressor,
     FedEMRegressor,
     GroupedRidge,
@@ -19,7 +22,9 @@ from fedhlcr.baselines import (
     MixedModelRegressor,
 )
 from fedhlcr.baselines.mixed import _Likelihood
-from fedhlcr.gram import GramLayout, entity_grams
+from fedhlcr.baselines.mixtures import LEAST_VARIANCE, PENALTY, Units, normalize
+from fedhlcr.baselines.rival import Standardized
+from fedhlcr.gram import GramLayout, Standardization, entity_grams
 from fedhlcr.hierarchy import build_hierarchy
 
 RIVALS = [
@@ -31,6 +36,7 @@ RIVALS = [
     IFCARegressor(2, level="entity"),
     FedEMRegressor(2),
     FedAvgRegressor(),
+    FedAvgNetworkRegressor(n_rounds=5, learning_rate=0.1),
 ]
 
 
@@ -218,6 +224,33 @@ def test_each_step_of_em_is_likelier_than_the_one_before(label):
     # the penalty that keeps equations regular costs a little
     assert grown.min() > -1e-3 * len(y)
     assert grown.max() > 1.0
+
+
+def test_an_event_is_an_entity_of_its_own():
+    X, y, agent, _, _ = classes(np.random.default_rng(20), n_agents=5)
+    by_event, by_entity = (LCRRegressor(2, label=label).fit(X, y, agent=agent) for label in ("event", "entity"))
+    assert by_event.mixture_.log_likelihood == pytest.approx(by_entity.mixture_.log_likelihood)
+    np.testing.assert_allclose(by_event.mixture_.coef, by_entity.mixture_.coef)
+
+
+def test_both_steps_of_em_are_what_they_are_event_by_event():
+    """A readable twin: weighted least squares class by class, and normal densities."""
+    rng = np.random.default_rng(21)
+    X, y = rng.normal(size=(50, 2)), rng.normal(size=50)
+    events = build_hierarchy(X, y, np.ones(50), None, None)
+    data = Standardized.of(events, GramLayout(2), Standardization(np.zeros(3), np.ones(3)))
+    units = Units.events(data)
+    shares = rng.dirichlet(np.ones(3), size=50).T
+    coef, variance = units.regressions(shares)
+    Z, t = data.design(), data.target()
+    for own, w, v in zip(shares, coef, variance, strict=True):
+        penalty = np.diag([1e-9, PENALTY, PENALTY])
+        np.testing.assert_allclose(w, np.linalg.solve(Z.T @ (own[:, None] * Z) + penalty, Z.T @ (own * t)))
+        assert v == pytest.approx((own @ (t - Z @ w) ** 2 + LEAST_VARIANCE) / (own.sum() + 1.0))
+    log_joint = np.log([0.2, 0.3, 0.5])[:, None] + norm.logpdf(t, coef @ Z.T, np.sqrt(variance)[:, None])
+    found, evidence = normalize(units.log_densities(coef, variance) + np.log([0.2, 0.3, 0.5])[:, None])
+    np.testing.assert_allclose(evidence, logsumexp(log_joint, axis=0))
+    np.testing.assert_allclose(found, np.exp(log_joint - evidence))
 
 
 def test_one_class_is_one_regression_whatever_has_it():

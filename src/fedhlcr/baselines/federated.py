@@ -77,8 +77,9 @@ class FederatedRival(Rival, Generic[ModelT]):
                 f"No agent has the five events it takes to choose {names}; give a number instead of 'auto'."
             )
         models = (self._train(train, settings)[-1].model for settings in candidates)
-        errors = [np.square(model.predict(rows) - target).mean() for model in models]
-        return candidates[int(np.argmin(errors))]
+        errors = np.array([np.square(model.predict(rows) - target).mean() for model in models])
+        # what diverged is no candidate
+        return candidates[int(np.argmin(np.where(np.isnan(errors), np.inf, errors)))]
 
     def _check_parameters(self) -> None:
         for name, least in self._least.items():

@@ -53,7 +53,7 @@ class LCRRegressor(Rival):
     label : {"event", "entity"}, default="event"
         What has a class.
     criterion : {"bic", "icl"}, default="bic"
-    max_classes : int, default=32
+    max_classes : int, default=64
     n_init : int, default=10
         Short runs, for each number of classes.
     short_iter : int, default=10
@@ -76,7 +76,7 @@ class LCRRegressor(Rival):
         n_classes="auto",
         label="event",
         criterion="bic",
-        max_classes=32,
+        max_classes=64,
         n_init=10,
         short_iter=10,
         max_iter=200,
