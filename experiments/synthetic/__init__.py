@@ -4,5 +4,6 @@ from experiments.synthetic.convergence import CONVERGENCE
 from experiments.synthetic.figure_a import FIGURE_A
 from experiments.synthetic.figure_b import FIGURE_B
 from experiments.synthetic.figure_c import FIGURE_C
+from experiments.synthetic.misspecified import MISSPECIFIED
 
-STUDIES = (FIGURE_A, FIGURE_B, FIGURE_C, CONVERGENCE)
+STUDIES = (FIGURE_A, FIGURE_B, FIGURE_C, CONVERGENCE, MISSPECIFIED)

@@ -113,8 +113,8 @@ def report(records: Sequence[Record], gallery: markdown.Gallery) -> Report:  # n
     n_rounds = records[0].settings["n_rounds"]
     text = (
         f"{LAW}. {SIZE}, σ = {NOISE_SCALE}; at most {n_rounds} rounds, data and algorithm seeds {seeds[0]}–{seeds[-1]}."
-        " *Rounds* is the first round from which the held-out error of what would be predicted then stays within 5 % of "
-        "where it ends; *MB* what has travelled by then, up and down, for all agents together, a number taking eight "
+        " *Rounds* is the first round from which the held-out error of what would be predicted then stays within 5 % "
+        "of where it ends; *MB* what has travelled by then, up and down, for all agents together; a number takes eight "
         "bytes (four in a network). Blend is given the true K and hyperparameters, clustered rivals the true K; delta "
         "learns all of it. Of rivals with several starts only the best is counted, and no search for settings."
     )

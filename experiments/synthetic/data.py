@@ -60,9 +60,8 @@ def synth_hlcr(size: Size, noise_scale: float, seed: int) -> tuple[HierarchicalD
     return replace(table, entity=ids[table.agent, table.entity]), truth
 
 
-def own_slopes(entities: int, events: int, noise_scale: float, spread: float, seed: int) -> HierarchicalData:
-    """No classes: every entity has slopes of its own, N(μ, spread² I) around common ones μ ~ N(0, I)."""
-    size = Size(entities, events, 1)
+def own_slopes(size: Size, noise_scale: float, spread: float, seed: int) -> HierarchicalData:
+    """Every entity has slopes of its own, N(w_k, spread² I) around its class; with K = 1 there are no classes."""
     table, _ = synth_hlcr(size, noise_scale, seed)
     pair = np.unique(np.column_stack([table.agent, table.entity]), axis=0, return_inverse=True)[1].ravel()
     design = np.column_stack([np.ones(len(table)), table.X])

@@ -1,0 +1,95 @@
+"""Where the model is wrong: entities that have slopes of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments import markdown
+from experiments.real.measuring import fit_and_score
+from experiments.real.methods import METHODS
+from experiments.study import Figures, Record, Report, Settings, Study
+from experiments.synthetic.data import LAW, N_FOLDS, Size, folds, own_slopes
+from experiments.synthetic.measuring import select
+
+NOISE_SCALE, N_ENTITIES, EVENTS = 0.5, 8, (5, 20)
+COMPARED = ("ridge", "ridge-entity", "ifca-entity", "lcr-entity", "mixed", "hlcr", "fedhlcr")
+
+
+class Law(NamedTuple):
+    """How entities get their slopes: so many classes, and how far entities are from their class."""
+
+    title: str
+    clusters: int
+    spread: float
+
+
+LAWS = {
+    "classes": Law("8 classes", 8, 0.0),
+    "alike": Law("8 classes, entities .3 apart", 8, 0.3),
+    "own": Law("no classes, entities 1 apart", 1, 1.0),
+}
+
+
+def settings(full: bool) -> list[Settings]:
+    return [
+        {"law": law, "events": events, "method": method, "seed": seed}
+        for law in LAWS
+        for events in (EVENTS if full else EVENTS[:1])
+        for method in COMPARED
+        for seed in range(5 if full else 1)
+    ]
+
+
+def measure(*, law: str, events: int, method: str, seed: int) -> Figures:
+    """The mean squared error over five folds."""
+    table = own_slopes(Size(N_ENTITIES, events, LAWS[law].clusters), NOISE_SCALE, LAWS[law].spread, seed)
+    errors = [fit_and_score(method, *fold, seed=seed)["mse"] for fold in folds(table, seed)]
+    return {"mse": sum(errors) / N_FOLDS}
+
+
+def report(records: Sequence[Record], gallery: markdown.Gallery) -> Report:  # noqa: ARG001
+    seeds = sorted({record.settings["seed"] for record in records})
+    numbers = sorted({record.settings["events"] for record in records})
+    text = (
+        f"{LAW}. N_* = {N_ENTITIES}, σ = {NOISE_SCALE}. An entity's coefficients are those of its class plus N(0, s² I), "
+        f"s as told; data and algorithm seeds {seeds[0]}–{seeds[-1]}. Mean squared error over σ², the best of a "
+        "column in bold. Every method is at its defaults and finds the number of classes by itself."
+    )
+    columns = [(law, events) for law in LAWS for events in numbers]
+    rows = [
+        (METHODS[method].title, *(show(records, method, law, events) for law, events in columns)) for method in COMPARED
+    ]
+    header = ("method", *(f"{LAWS[law].title}; N_** = {events}" for law, events in columns))
+    return Report("\n\n".join([text, markdown.table(header, rows), conclude(records, columns)]))
+
+
+def errors_of(records: Sequence[Record], method: str, law: str, events: int) -> NDArray[np.float64]:
+    """(seeds,) over σ²"""
+    chosen = select(records, method=method, law=law, events=events)
+    return np.array([record.figures["mse"] for record in chosen]) / NOISE_SCALE**2
+
+
+def show(records: Sequence[Record], method: str, law: str, events: int) -> str:
+    told = markdown.mean_and_error(errors_of(records, method, law, events), digits=2)
+    return f"**{told}**" if method == best(records, law, events) else told
+
+
+def best(records: Sequence[Record], law: str, events: int) -> str:
+    return min(COMPARED, key=lambda method: errors_of(records, method, law, events).mean())
+
+
+def conclude(records: Sequence[Record], columns: Sequence[tuple[str, int]]) -> str:
+    """Which of HLCR and the mixed model wins, and by how much."""
+    told = []
+    for law, events in columns:
+        hlcr, mixed = (errors_of(records, method, law, events).mean() for method in ("hlcr", "mixed"))
+        winner, ratio = ("HLCR", mixed / hlcr) if hlcr < mixed else ("the mixed model", hlcr / mixed)
+        told.append(f"{LAWS[law].title}, N_** = {events}: {winner}, whose rival's error is {ratio:.2f} times as high")
+    return "Of HLCR and the mixed model the better is, with " + "; ".join(told) + "."
+
+
+MISSPECIFIED = Study("misspecified", "Where the model is wrong: slopes of their own", settings, measure, report)
