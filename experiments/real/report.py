@@ -1,0 +1,172 @@
+"""What the real tables say: two tables of R², a picture, times, and the findings in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments import markdown
+from experiments.figures import BLUE, GREY, ORANGE, PAGE_WIDTH, legend_below, picture, standard_error
+from experiments.real.methods import LEVELS, METHODS, MOST_EVENT_CLASSES
+from experiments.real.scores import Events, Scores, leaders, mean_ranks
+from experiments.real.tables import ALL, FEW, TABLES
+from experiments.study import Record, Report
+
+if TYPE_CHECKING:
+    from fedhlcr.baselines.federated import FederatedRival
+
+STYLES: dict[Events, dict[str, Any]] = {
+    ALL: {"color": BLUE, "marker": "o", "markersize": 3.2, "label": "all training events"},
+    FEW: {"color": ORANGE, "marker": "D", "markersize": 2.8, "label": f"at most {FEW} training events per entity"},
+}
+OURS = ("hlcr", "fedhlcr")
+RIVALS = tuple(method for method in METHODS if method not in OURS)
+FEDERATED_RIVALS = tuple(method for method in RIVALS if METHODS[method].federated)
+
+
+def report(records: Sequence[Record], gallery: markdown.Gallery) -> Report:
+    scores = Scores.of(records, "r2")
+    draw(scores, gallery)
+    caption = (
+        "Held-out R² by method and table, mean ± standard error over splits; methods are grouped by what a prediction "
+        "depends on beside x"
+    )
+    parts = [tell_settings(scores)]
+    for events in scores.runs:
+        parts += [f"### With {STYLES[events]['label']}", score_table(scores, events), tell_findings(scores, events)]
+    parts += ["### By table", gallery.show("real", caption), tell_limits(scores)]
+    parts += [
+        "### Seconds",
+        "Median seconds of a fit with all training events, on one core, with all that it chooses by itself:",
+        time_table(records),
+    ]
+    return Report("\n\n".join(part for part in parts if part))
+
+
+def tell_settings(scores: Scores) -> str:
+    from fedhlcr.baselines import FedAvgNetworkRegressor, FedAvgRegressor, FedEMRegressor, IFCARegressor
+
+    tables = "; ".join(f"*{TABLES[name].title}*: {TABLES[name].about}" for name in scores.tables)
+    return (
+        f"{tables}. A fifth of each entity's events is held out, in {scores.n_splits} random splits (their seeds, 0 to "
+        f"{scores.n_splits - 1}, are the methods' too); the test events are the same whether a method trains with all "
+        f"others or with at most {FEW} of each entity. All methods see standardised x and y. What they have to choose "
+        "they choose without the test events.\n\n"
+        "- By five-fold cross-validation: the penalty of ridge, of 22 from 0.001 to 10,000, one for all groups.\n"
+        "- By restricted likelihood: the mixed model, with random intercept and slopes per entity.\n"
+        "- By BIC: the classes of latent class regression (LCR), 1, 2, 3, 4, 6, 8, … up to 64 per entity and "
+        f"{MOST_EVENT_CLASSES} per event, from ten short runs each.\n"
+        "- On a fifth of every agent's training events: the clusters of IFCA "
+        f"({tried(IFCARegressor, 'n_clusters')}; ten starts), the classes of soft federated EM "
+        f"({tried(FedEMRegressor, 'n_classes')}; five starts), the local steps of FedAvg and FedProx "
+        f"({tried(FedAvgRegressor, 'local_steps')}) and FedProx's weight ({tried(FedAvgRegressor, 'proximal')}); for "
+        "the network of two hidden layers of 32 units, the learning rate "
+        f"({tried(FedAvgNetworkRegressor, 'learning_rate')}) and FedProx's weight "
+        f"({tried(FedAvgNetworkRegressor, 'proximal')}). Averaging takes 100 rounds with all agents.\n"
+        "- HLCR and FedHLCR are at their defaults."
+    )
+
+
+def tried(rival: type[FederatedRival], parameter: str) -> str:
+    return ", ".join(f"{value:g}" for value in rival._grid[parameter])
+
+
+def score_table(scores: Scores, events: Events) -> str:
+    runs, ranks = scores.runs[events], mean_ranks(scores.means(events))
+    best = [leaders(of_table) for of_table in runs]
+    rows = []
+    for m, method in enumerate(METHODS.values()):
+        cells = [markdown.mean_and_error(of_table[m]) for of_table in runs]
+        marked = (f"**{cell}**" if leads[m] else cell for cell, leads in zip(cells, best, strict=True))
+        rows.append((method.title, "yes" if method.federated else "", *marked, f"{ranks[m]:.1f}"))
+    header = ("R²", "events stay with agents", *(TABLES[name].title for name in scores.tables), "mean rank")
+    return markdown.table(header, rows) + "\n\nBold: within a standard error of the best, split by split."
+
+
+def tell_findings(scores: Scores, events: Events) -> str:
+    ranks = dict(zip(METHODS, mean_ranks(scores.means(events)), strict=True))
+    first = sorted(METHODS, key=ranks.__getitem__)[:5]
+    told = "; ".join(f"{METHODS[method].title} {ranks[method]:.1f}" for method in first)
+    sentences = [
+        f"The five best by mean rank over the tables: {told}.",
+        tell_lead(scores, events, "hlcr", ("mixed",), "HLCR against the mixed model"),
+        tell_lead(scores, events, "hlcr", RIVALS, "HLCR against the best rival on each table"),
+        tell_lead(scores, events, "hlcr", ("ridge-entity",), "HLCR against a ridge per entity"),
+        tell_lead(
+            scores, events, "fedhlcr", FEDERATED_RIVALS, "FedHLCR against the best that leaves events with agents"
+        ),
+        tell_lead(scores, events, "fedhlcr", ("hlcr",), "FedHLCR against HLCR"),
+    ]
+    return "\n".join(f"- {sentence}" for sentence in sentences)
+
+
+def tell_lead(scores: Scores, events: Events, method: str, others: Sequence[str], words: str) -> str:
+    """Differences by table; with the name of the other where there are several."""
+    leads = scores.lead(events, method, others)
+    told = []
+    for table, (lead, other) in leads.items():
+        name = f" ({METHODS[other].title})" if len(others) > 1 else ""
+        told.append(f"{TABLES[table].title} {lead:+.3f}{name}")
+    ahead = sum(lead > 0.0 for lead, _ in leads.values())
+    return f"{words}: ahead on {ahead} of {len(leads)} tables; difference of R² {', '.join(told)}."
+
+
+def tell_limits(scores: Scores) -> str:
+    """What a table may do to a class per event, if it did it here."""
+    behind = {
+        table: -lead
+        for events in scores.runs
+        for table, (lead, _) in scores.lead(events, "lcr-event", ("ridge",)).items()
+        if lead < -0.1
+    }
+    if not behind:
+        return ""
+    names = " and ".join(TABLES[table].title for table in behind)
+    return (
+        f"A class per event falls far behind one ridge on {names}: where the target takes few distinct values, the "
+        "likeliest classes are these values, and say nothing of x. Also, nothing tells the class of a new event, so it "
+        "is predicted by the mean of all classes: this is what a class per entity mends."
+    )
+
+
+def time_table(records: Sequence[Record]) -> str:
+    seconds = Scores.of(records, "seconds")
+    medians = np.median(seconds.runs[ALL], axis=2)
+    rows = (
+        (method.title, *(f"{median:.1f}" for median in of_method))
+        for method, of_method in zip(METHODS.values(), medians.T, strict=True)
+    )
+    return markdown.table(("seconds", *(TABLES[name].title for name in seconds.tables)), rows)
+
+
+def draw(scores: Scores, gallery: markdown.Gallery) -> None:
+    place = np.arange(len(METHODS))
+    size = (PAGE_WIDTH, 3.6)
+    with picture(gallery.path("real"), 1, len(scores.tables), figsize=size, sharey=True) as (figure, axes):
+        for t, (name, panel) in enumerate(zip(scores.tables, axes[0], strict=True)):
+            for events, shift in zip(scores.runs, (-0.16, 0.16), strict=True):
+                runs = scores.runs[events][t]
+                means, errors = runs.mean(axis=1), standard_error(runs.T)
+                panel.errorbar(means, place + shift, xerr=errors, linestyle="none", **STYLES[events])
+            panel.set(title=TABLES[name].title, xlabel="R²")
+            panel.tick_params(axis="y", length=0)
+        axes[0, 0].set_yticks(place, [method.title for method in METHODS.values()])
+        axes[0, 0].set_ylim(len(METHODS) - 0.5, -0.5)
+        mark_levels(axes[0])
+        legend_below(figure, axes[0, 0], len(scores.runs))
+
+
+def mark_levels(panels: NDArray[np.object_]) -> None:
+    """Lines between methods of different levels, whose names stand at the right."""
+    levels = [method.level for method in METHODS.values()]
+    for level in LEVELS:
+        last = len(levels) - levels[::-1].index(level)
+        for panel in panels if last < len(levels) else ():
+            panel.axhline(last - 0.5, color=GREY, linewidth=0.7)
+        middle = (levels.index(level) + last - 1) / 2
+        words = "x alone" if level == "all" else f"x and {level}"
+        right = panels[-1].get_yaxis_transform()
+        panels[-1].text(1.06, middle, words, transform=right, rotation=270, va="center", fontsize=6, color=GREY)
