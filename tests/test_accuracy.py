@@ -5,19 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from problems import entities_from
 
+from experiments.synthetic.limit import limit_mse
 from fedhlcr import HLCRRegressor, hold_out_events
 from fedhlcr.baselines import GroupedRidge
 from fedhlcr.datasets import load_flights, make_hlcr
 from fedhlcr.datasets.hierarchical import HierarchicalData
-from fedhlcr.gram import Standardization
-from fedhlcr.hierarchy import row_agents, row_entities
-from fedhlcr.posterior import AgentMemory, Draws, Posterior, Profiles
-from fedhlcr.priors import ModelSpec
-from fedhlcr.samplers import blocked, collapsed
-from fedhlcr.samplers.state import Draw
-from fedhlcr.streams import Stream
 
 # agents, entities per agent, events per entity, features, clusters, noise scale
 SETS = {"S": (128, 8, 5, 7, 8, 0.5), "M": (1000, 16, 10, 15, 16, 0.5), "H": (500, 16, 3, 7, 8, 1.5)}
@@ -33,25 +26,6 @@ def fit(train, **params):
     return HLCRRegressor(**params).fit(train.X, train.y, agent=train.agent, entity=train.entity)
 
 
-def limit_mse(train, test, truth, n_clusters, n_sweeps=400, burn_in=50):
-    """Held-out MSE of a collapsed run started at the true labels, the true hyperparameters fixed."""
-    spec = ModelSpec(truth.noise_scale, 1.0, float(n_clusters), 1.0)
-    entities = entities_from(train.X, train.y, train.agent, train.entity, n_threads=2)
-    stream = Stream(77)
-    state = blocked.state_from_labels(entities, spec, truth.labels, n_clusters, stream)
-    kept = []
-    for sweep in range(n_sweeps):
-        state = collapsed.step(entities, spec, state, stream)
-        if sweep >= burn_in:
-            kept.append(Draw.of(state))
-    n_columns = train.X.shape[1] + 1
-    raw = Standardization(np.zeros(n_columns), np.ones(n_columns))
-    posterior = Posterior(entities.layout, raw, Draws.from_chains([kept]), AgentMemory.from_chains(entities, [kept]))
-    agents = entities.index.find_agents(row_agents(test.agent, len(test)))
-    pairs = entities.index.find_entities(agents, row_entities(test.entity, len(test)))
-    return ((posterior.predict(test.X, Profiles.of(agents, pairs)).mean - test.y) ** 2).mean()
-
-
 def held_out_mse(model, test):
     return ((model.predict(test.X, agent=test.agent, entity=test.entity) - test.y) ** 2).mean()
 
@@ -59,7 +33,7 @@ def held_out_mse(model, test):
 @pytest.mark.parametrize("seed", [201, 202])
 def test_defaults_reach_the_limit(seed):
     train, test, truth = synthetic("S", seed)
-    limit = limit_mse(train, test, truth, 8)
+    limit = limit_mse(train, test, truth)
     model = fit(train, random_state=seed + 1)
     assert held_out_mse(model, test) < 1.03 * limit
     assert abs(model.n_clusters_ - len(np.unique(truth.labels))) <= 1
@@ -74,7 +48,7 @@ def test_defaults_reach_the_limit_nearly_always(name):
     ratios, fixed, off = [], [], []
     for seed in range(300, 310):
         train, test, truth = synthetic(name, seed)
-        limit = limit_mse(train, test, truth, n_clusters)
+        limit = limit_mse(train, test, truth)
         model = fit(train, random_state=3 * seed)
         ratios.append(held_out_mse(model, test) / limit)
         fixed.append(held_out_mse(fit(train, n_clusters=n_clusters, random_state=3 * seed), test) / limit)
@@ -89,7 +63,7 @@ def test_defaults_reach_the_limit_nearly_always(name):
 def test_many_entities_reach_the_limit():
     train, test, truth = synthetic("M", 400)
     model = fit(train)
-    assert held_out_mse(model, test) < 1.03 * limit_mse(train, test, truth, 16, n_sweeps=80, burn_in=20)
+    assert held_out_mse(model, test) < 1.03 * limit_mse(train, test, truth, n_sweeps=80, burn_in=20)
     assert model.n_clusters_ == len(np.unique(truth.labels))
 
 
