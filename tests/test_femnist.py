@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import h5py
 import numpy as np
@@ -9,9 +11,18 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from experiments.data import FOLDER_VARIABLE
+from experiments.femnist import STUDIES, stages
+from experiments.femnist.cell import measure_cell, training_writers
 from experiments.femnist.fedavg import FedAvgPlan, Shard, federated_averaging, train_locally
-from experiments.femnist.loaders import BrokenFileError, load_leaf, load_npz, load_tff
-from experiments.femnist.network import as_input, build_network, class_log_probabilities
+from experiments.femnist.findings import findings
+from experiments.femnist.loaders import BrokenFileError, Images, load_leaf, load_npz, load_tff
+from experiments.femnist.network import as_input, build_network, outputs
+from experiments.femnist.report import report
+from experiments.femnist.results import Results, difference
+from experiments.femnist.sources import LEAF, PART, TFF_TEST, TFF_TRAIN, find_images
+from experiments.markdown import Gallery
+from experiments.study import FAILS, HOLDS, PARTLY, MissingDataError, Record
 
 WHITE = 255
 
@@ -210,9 +221,9 @@ class TestNetwork:
         assert sizes == [(32, 28, 28), (32, 14, 14), (64, 14, 14), (64, 7, 7), (512,), (62,)]
 
     def test_output_is_a_distribution_and_the_seed_decides(self, pixels):
-        one, same, other = (class_log_probabilities(build_network(seed), pixels) for seed in (1, 1, 2))
+        one, same, other = (outputs(build_network(seed), pixels).probabilities for seed in (1, 1, 2))
         assert one.shape == (6, 62)
-        np.testing.assert_allclose(np.exp(one).sum(axis=1), 1.0)
+        np.testing.assert_allclose(one.sum(axis=1), 1.0)
         np.testing.assert_array_equal(one, same)
         assert not np.allclose(one, other)
 
@@ -259,9 +270,9 @@ class TestFedAvg:
         federated, alone = tiny_model(), tiny_model()
         federated_averaging(federated, [shard], plan, np.random.default_rng(5))
         same = np.random.default_rng(5)
-        for _ in range(plan.n_rounds):
+        for learning_rate in (0.1, 0.075, 0.05, 0.025):
             same.permutation(1)
-            train_locally(alone, shard, plan, same)
+            train_locally(alone, shard, plan, learning_rate, same)
         for one, other in zip(federated.parameters(), alone.parameters(), strict=True):
             torch.testing.assert_close(one, other)
 
@@ -274,7 +285,7 @@ class TestFedAvg:
                 return super().forward(x)
 
         shard = Shard(torch.arange(10.0).repeat(3, 1).T.contiguous(), torch.zeros(10, dtype=torch.int64))
-        train_locally(Watched(3, 2), shard, FedAvgPlan(1, 1, 5, 4, 0.1), rng)
+        train_locally(Watched(3, 2), shard, FedAvgPlan(1, 1, 5, 4, 0.1), 0.1, rng)
         assert np.bincount(np.array(seen, int)).tolist() == [5] * 10
 
     def test_asks_some_writers_per_round(self, rng):
@@ -288,3 +299,194 @@ class TestFedAvg:
         alone = [gradient_step(model, shard, 0.5)[0] for shard in shards]
         matched = {next(i for i, step in enumerate(alone) if torch.allclose(move, step)) for move in moves}
         assert len(matched) > 1
+
+
+def drawn_images(rng, n_writers=6, n_images=20):
+    """Letters have a dark upper half, digits a dark lower half; writers differ in how many letters they write."""
+    writer = np.repeat([f"f{number:04d}" for number in range(n_writers)], n_images)
+    is_letter = rng.uniform(size=len(writer)) < np.repeat(np.linspace(0.3, 0.7, n_writers), n_images)
+    y = np.where(is_letter, rng.integers(10, 62, len(writer)), rng.integers(0, 10, len(writer)))
+    ink = rng.uniform(size=(len(writer), 28, 28)) < 0.2
+    ink[is_letter, :14] |= rng.uniform(size=(is_letter.sum(), 14, 28)) < 0.5
+    ink[~is_letter, 14:] |= rng.uniform(size=((~is_letter).sum(), 14, 28)) < 0.5
+    return Images(np.where(ink, 0, 255).astype(np.uint8), y, writer)
+
+
+class TestStages:
+    def test_held_out_images_are_of_every_writer_and_of_no_training_row(self, rng):
+        images = drawn_images(rng)
+        task = stages.make_task(images, seed=3)
+        assert sorted([*task.train, *task.test]) == list(range(len(images.y)))
+        assert set(task.writer[task.test]) == set(images.writers)
+        assert len(task.test) == len(images.y) // 5
+
+    @pytest.mark.parametrize("stage", [stages.logistic_scores, stages.linear_scores, stages.hlcr_scores])
+    def test_no_stage_looks_at_the_held_out_answers(self, rng, stage):
+        images = drawn_images(rng)
+        task = stages.make_task(images, seed=3)
+        features = rng.normal(size=(len(images.y), 3)) + images.is_letter[:, None]
+        turned = task.is_letter.copy()
+        turned[task.test] = ~turned[task.test]
+        other = stages.Task(turned, task.writer, task.train, task.test)
+        more = {"n_clusters": 2, "seed": 0} if stage is stages.hlcr_scores else {}
+        np.testing.assert_array_equal(stage(task, features, **more), stage(other, features, **more))
+
+    def test_components_do_not_depend_on_held_out_images(self, rng):
+        images = drawn_images(rng)
+        task = stages.make_task(images, seed=3)
+        hidden = rng.normal(size=(len(images.y), 8)).astype(np.float32)
+        changed = hidden.copy()
+        changed[task.test] *= 100
+        one, other = (stages.principal_components(task, layer, 4)[task.train] for layer in (hidden, changed))
+        np.testing.assert_array_equal(one, other)
+
+    def test_scores_of_the_network_alone(self):
+        probabilities = np.zeros((3, 62))
+        probabilities[0, [2, 11, 40]] = 0.4, 0.3, 0.3
+        probabilities[1, [5, 61]] = 0.2, 0.8
+        probabilities[2, 9] = 1
+        task = stages.Task(np.ones(3, bool), np.array(["a"] * 3), np.arange(0), np.arange(3))
+        assert stages.argmax_scores(task, probabilities).tolist() == [0, 1, 0]
+        np.testing.assert_allclose(stages.letter_scores(task, probabilities), [0.6, 0.8, 0])
+
+    def test_auc_by_writer_leaves_out_writers_of_one_kind(self):
+        is_letter = np.array([0, 1, 0, 1, 1, 1, 0, 1], bool)
+        writer = np.array(["b", "b", "a", "a", "c", "c", "b", "b"])
+        scores = np.array([0.1, 0.9, 0.8, 0.2, 0.0, 0.0, 0.3, 0.2])
+        task = stages.Task(is_letter, writer, np.arange(0), np.arange(8))
+        assert stages.mean_auc_by_writer(task, scores) == pytest.approx((0.75 + 0.0) / 2)
+
+    def test_training_writers_are_a_share_of_all(self, rng):
+        images = drawn_images(rng)
+        assert len(training_writers(images, 0.5, 1)) == 3
+        assert len(training_writers(images, 0.01, 1)) == 1
+        assert len({tuple(training_writers(images, 0.5, seed)) for seed in range(5)}) > 1
+
+
+PLAN = {"n_rounds": 2, "writers_per_round": 2, "local_epochs": 5, "batch_size": 10, "learning_rate": 0.1}
+
+
+def write_source(folder, source, images):
+    if source == "npz":
+        np.savez(folder / PART, x=images.x, y=images.y, writer=images.writer)
+        return
+    lots = {writer: images.writer == writer for writer in images.writers}
+    if source == "tff":
+        for name, part in ((TFF_TRAIN, slice(0, 15)), (TFF_TEST, slice(15, None))):
+            write_tff(folder / name, {w: (images.x[rows][part], images.y[rows][part]) for w, rows in lots.items()})
+        return
+    (folder / LEAF).mkdir()
+    flat = images.x.reshape(len(images.x), -1) / 255
+    data = {w: {"x": flat[rows].tolist(), "y": images.y[rows].tolist()} for w, rows in lots.items()}
+    content = {"users": list(data), "num_samples": [len(lot["y"]) for lot in data.values()], "user_data": data}
+    (folder / LEAF / "all_data_0.json").write_text(json.dumps(content))
+
+
+class TestCell:
+    @pytest.mark.parametrize("source", ["npz", "tff", "leaf"])
+    def test_every_source_gives_the_same_images(self, rng, tmp_path, monkeypatch, source):
+        images = drawn_images(rng)
+        write_source(tmp_path, source, images)
+        monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
+        found = find_images("part" if source == "npz" else "full")
+        order = np.argsort(found.writer, kind="stable")
+        np.testing.assert_array_equal(found.x[order], images.x)
+        np.testing.assert_array_equal(found.y[order], images.y)
+        np.testing.assert_array_equal(found.writer[order], images.writer)
+
+    def test_from_images_to_figures(self, rng, tmp_path, monkeypatch):
+        write_source(tmp_path, "npz", drawn_images(rng))
+        monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
+        figures = measure_cell("part", fraction=0.5, seed=1, **PLAN)
+        assert figures["n_images"] == 120
+        assert figures["n_training_writers"] == 3
+        assert set(figures["auc"]) == set(figures["auc_by_writer"]) == set(AUC)
+        assert set(figures["seconds"]) == {*STAGES, "cnn", "outputs", "pca"}
+        assert figures["auc"]["lr_hidden"] > 0.9
+        assert json.loads(json.dumps(figures)) == figures
+
+    def test_missing_files_are_told(self, tmp_path, monkeypatch):
+        monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
+        with pytest.raises(MissingDataError, match=PART):
+            find_images("part")
+        with pytest.raises(MissingDataError, match=f"neither {TFF_TRAIN} nor {LEAF}"):
+            find_images("full")
+
+    def test_digits_only_are_refused(self, rng, tmp_path, monkeypatch):
+        images = drawn_images(rng)
+        digits = Images(images.x, images.y % 10, images.writer)
+        write_source(tmp_path, "tff", digits)
+        monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
+        with pytest.raises(MissingDataError, match="no letters"):
+            find_images("full")
+
+    def test_settings_need_neither_data_nor_torch(self):
+        look = "import sys, experiments.femnist as f; [s.settings(b) for s in f.STUDIES for b in (0, 1)]"
+        subprocess.run([sys.executable, "-c", f"{look}; assert 'torch' not in sys.modules"], check=True, timeout=60)
+        names = [study.name for study in STUDIES]
+        assert names == ["femnist", "femnist-full"]
+
+
+AUC = {"argmax": 0.7, "soft": 0.75, "linear": 0.8, "lr": 0.8, "hlcr_4": 0.82, "hlcr_8": 0.84} | {
+    "linear_hidden": 0.81,
+    "lr_hidden": 0.82,
+    "hlcr_4_hidden": 0.85,
+    "hlcr_8_hidden": 0.86,
+}
+STAGES = [name for name in AUC if name not in ("argmax", "soft")]
+
+
+def made_up(change=lambda fraction, seed: {}, hlcr_seconds=1.0):
+    """Records of two fractions and three seeds; `change` gives AUCs that differ."""
+    seconds = dict.fromkeys(STAGES, 0.1) | {"hlcr_4": hlcr_seconds, "hlcr_8": hlcr_seconds}
+    rest = {"seconds": seconds | {"cnn": 50.0, "outputs": 4.0, "pca": 0.1}, "accuracy": 0.6}
+    rest |= {"n_writers": 107, "n_training_writers": 5, "n_images": 16082, "n_held_out": 3215}
+    records = []
+    for fraction in (0.05, 0.5):
+        for seed in range(3):
+            auc = {name: value + 0.01 * seed for name, value in (AUC | change(fraction, seed)).items()}
+            figures = {"auc": auc, "auc_by_writer": auc} | rest
+            records.append(Record({"source": "part", "fraction": fraction, "seed": seed} | PLAN, figures))
+    return records
+
+
+class TestReport:
+    def verdicts(self, records):
+        return [found.verdict for found in findings(Results(records))]
+
+    def test_text_tables_and_pictures(self, tmp_path):
+        made = report(made_up(), Gallery(tmp_path / "full", tmp_path / "RESULTS.md"))
+        assert "| 5% (5) | 0.710 ± 0.006 |" in made.text
+        assert "+0.040 ± 0.000" in made.text
+        assert "not reproduced in this repository" in made.text
+        assert made.findings == findings(Results(made_up()))
+        assert (tmp_path / "full" / "femnist.png").exists()
+        assert (tmp_path / "full" / "femnist.svg").exists()
+
+    def test_all_holds(self):
+        few = {"hlcr_4": 0.85, "hlcr_8": 0.87}
+        records = made_up(lambda fraction, seed: few if fraction < 0.1 else {})
+        assert self.verdicts(records) == [HOLDS] * 4
+
+    def test_a_row_below_lr_is_told(self):
+        records = made_up(lambda fraction, seed: {"hlcr_4": 0.79} if fraction > 0.1 else {})
+        assert self.verdicts(records)[1] == PARTLY
+
+    def test_below_lr_by_less_than_a_standard_error_is_no_worse(self):
+        wobble = {0: -0.03, 1: 0.0, 2: 0.02}
+        records = made_up(lambda fraction, seed: {"hlcr_4": 0.8 + wobble[seed]})
+        assert self.verdicts(records)[1] == HOLDS
+
+    def test_nothing_holds(self):
+        low = {"hlcr_4": 0.6, "hlcr_8": 0.6}
+        assert self.verdicts(made_up(lambda fraction, seed: low, hlcr_seconds=60.0)) == [FAILS] * 4
+
+    def test_time_that_is_not_little(self):
+        assert self.verdicts(made_up(hlcr_seconds=20.0))[3] == PARTLY
+
+    def test_seeds_are_compared_in_pairs_whatever_their_order(self):
+        shuffled = Results(made_up()[::-1])
+        gap = shuffled.difference(0.05, "hlcr_8", "lr")
+        assert (gap.mean, gap.error) == (pytest.approx(0.04), pytest.approx(0, abs=1e-12))
+        assert not difference(np.array([-0.02, 0.02])).better
+        assert difference(np.array([-0.02, 0.02])).at_least

@@ -1,7 +1,8 @@
 """Handwritten characters by writer, from each of the files in which FEMNIST is passed around.
 
 All hold the same: images of 28 × 28 pixels on white paper, classes 0–9 for digits, 10–35 for A–Z, 36–61 for a–z, and
-who wrote them. LEAF and TensorFlow Federated (TFF) store pixels as 255ths from 0, ink, to 1, paper; here they are bytes.
+who wrote them. LEAF and TensorFlow Federated (TFF) store pixels as 255ths, from 0, ink, to 1, paper; here they are
+bytes.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -19,8 +20,7 @@ FORWARD_BATCH = 500
 def build_network(seed: int) -> nn.Sequential:
     """Two 5 × 5 convolutions of 32 and 64 channels, each with 2 × 2 max-pooling; 512 ReLU; 62 logits.
 
-    The softmax of the paper is left to the loss and to `class_log_probabilities`. Its initial weights are a
-    function of `seed` alone.
+    The paper's softmax is left to the loss and to `outputs`. The initial weights are a function of `seed` alone.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -49,9 +49,18 @@ def as_input(x: NDArray[np.uint8]) -> Tensor:
     return ink.unsqueeze(1).contiguous(memory_format=torch.channels_last)
 
 
-def class_log_probabilities(network: nn.Module, x: NDArray[np.uint8]) -> NDArray[np.float64]:
-    """Logarithms of the softmax output (n, 62)."""
+@dataclass(frozen=True)
+class Outputs:
+    """What the network says of images: softmax output (n, 62), and its last hidden layer after ReLU (n, 512)."""
+
+    probabilities: NDArray[np.float64]
+    hidden: NDArray[np.float32]
+
+
+def outputs(network: nn.Sequential, x: NDArray[np.uint8]) -> Outputs:
     network.eval()
+    body, head = network[:-1], network[-1]
     with torch.inference_mode():
-        logits = [network(as_input(x[start : start + FORWARD_BATCH])) for start in range(0, len(x), FORWARD_BATCH)]
-        return torch.log_softmax(torch.cat(logits).double(), dim=1).numpy()
+        starts = range(0, len(x), FORWARD_BATCH)
+        hidden = torch.cat([body(as_input(x[start : start + FORWARD_BATCH])) for start in starts])
+        return Outputs(torch.softmax(head(hidden).double(), dim=1).numpy(), hidden.numpy())

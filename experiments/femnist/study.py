@@ -1,0 +1,48 @@
+"""The paper's table on FEMNIST as a study: its cells and their settings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from experiments.femnist.report import report
+from experiments.study import Figures, Settings, Study
+
+PLAN = {"n_rounds": 25, "writers_per_round": 4, "local_epochs": 5, "batch_size": 20, "learning_rate": 0.2}
+
+
+def settings_of_part(full: bool) -> Sequence[Settings]:
+    fractions, seeds = ((0.05, 0.1, 0.25, 0.5), range(5)) if full else ((0.05, 0.25), range(2))
+    plan = PLAN if full else PLAN | {"n_rounds": 8}
+    return [{"source": "part", "fraction": f, "seed": s} | plan for f in fractions for s in seeds]
+
+
+def settings_of_full(full: bool) -> Sequence[Settings]:
+    fractions, seeds = ((0.01, 0.05, 0.25), range(3)) if full else ((0.01, 0.05), range(1))
+    plan = PLAN | ({"n_rounds": 100, "writers_per_round": 10} if full else {"n_rounds": 8})
+    return [{"source": "full", "fraction": f, "seed": s} | plan for f in fractions for s in seeds]
+
+
+def measure(**settings: Any) -> Figures:
+    # torch is needed, and loaded, only by those who measure
+    from experiments.femnist.cell import measure_cell
+
+    return measure_cell(**settings)
+
+
+FEMNIST_TABLE = Study(
+    name="femnist",
+    title="Letters against digits after a CNN: FEMNIST, 107 writers",
+    settings=settings_of_part,
+    measure=measure,
+    report=report,
+)
+# one cell at once: the images of all writers, and what the network says of them, take some gigabytes
+FEMNIST_FULL = Study(
+    name="femnist-full",
+    title="Letters against digits after a CNN: FEMNIST, all writers",
+    settings=settings_of_full,
+    measure=measure,
+    report=report,
+    n_jobs=1,
+)
