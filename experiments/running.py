@@ -12,6 +12,8 @@ from tqdm.auto import tqdm
 from experiments.records import RecordFile
 from experiments.study import Figures, Record, Settings, Study
 
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
 
 def run_study(study: Study, settings: Sequence[Settings], records: RecordFile) -> list[Record]:
     """Measure what is missing; whatever ends the run, what was measured stays on disk."""
@@ -30,6 +32,9 @@ def run_study(study: Study, settings: Sequence[Settings], records: RecordFile) -
 
 
 def _in_processes(study: Study, missing: Sequence[Settings], n_jobs: int, records: RecordFile, bar: tqdm) -> None:
+    # cells share the cores, so none may spread over all of them
+    for variable in THREAD_VARIABLES:
+        os.environ.setdefault(variable, "1")
     # forked processes would inherit locks of numba's and torch's threads
     pool = ProcessPoolExecutor(n_jobs, mp_context=multiprocessing.get_context("spawn"))
     try:
