@@ -7,12 +7,11 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 
+from threadpoolctl import threadpool_limits
 from tqdm.auto import tqdm
 
 from experiments.records import RecordFile
 from experiments.study import Figures, Record, Settings, Study
-
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def run_study(study: Study, settings: Sequence[Settings], records: RecordFile) -> list[Record]:
@@ -32,11 +31,9 @@ def run_study(study: Study, settings: Sequence[Settings], records: RecordFile) -
 
 
 def _in_processes(study: Study, missing: Sequence[Settings], n_jobs: int, records: RecordFile, bar: tqdm) -> None:
-    # cells share the cores, so none may spread over all of them
-    for variable in THREAD_VARIABLES:
-        os.environ.setdefault(variable, "1")
     # forked processes would inherit locks of numba's and torch's threads
-    pool = ProcessPoolExecutor(n_jobs, mp_context=multiprocessing.get_context("spawn"))
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(n_jobs, mp_context=context, initializer=_take_one_thread)
     try:
         cells: dict[Future[Figures], Settings] = {pool.submit(study.measure, **cell): cell for cell in missing}
         for done in as_completed(cells):
@@ -44,3 +41,9 @@ def _in_processes(study: Study, missing: Sequence[Settings], n_jobs: int, record
             bar.update()
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _take_one_thread() -> None:
+    """Cells share the cores, so none may spread over all of them: neither libraries that are here nor those to come."""
+    threadpool_limits(1)
+    os.environ["OMP_NUM_THREADS"] = "1"
