@@ -39,7 +39,7 @@ class Convergence(NamedTuple):
 def settings(full: bool) -> list[Settings]:
     shared = {"n_rounds": 150 if full else 60}
     cells = []
-    for seed in range(5 if full else 1):
+    for seed in range(3 if full else 1):
         cells.append({"method": LIMIT, "learning_rate": 0.0, "participation": 1.0, "seed": seed, **shared})
         for share in PARTICIPATIONS:
             methods = [("delta", 0.0), *((name, 0.0) for name in RIVALS)]

@@ -40,7 +40,7 @@ def settings(full: bool) -> list[Settings]:
         for law in LAWS
         for events in (EVENTS if full else EVENTS[:1])
         for method in COMPARED
-        for seed in range(5 if full else 1)
+        for seed in range(3 if full else 1)
     ]
 
 
