@@ -3,11 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo demo-flower test test-all lint format bench clean
+.PHONY: help demo demo-flower reproduce-quick reproduce test test-all lint format bench clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
 $(VENV)/.created:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "fedhlcr needs Python 3.11 or newer: make PYTHON=/path/to/python3"; exit 1; }
@@ -23,7 +23,12 @@ $(VENV)/.dev: $(VENV)/.created pyproject.toml
 	@echo "Installing fedhlcr and its development tools into $(VENV) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
 	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null || true
-	@touch $@ $(VENV)/.core $(VENV)/.flower
+	@touch $@ $(VENV)/.core $(VENV)/.flower $(VENV)/.experiments
+
+$(VENV)/.experiments: $(VENV)/.created pyproject.toml
+	@echo "Installing fedhlcr and what the experiments need into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[experiments]"
+	@touch $@ $(VENV)/.core
 
 $(VENV)/.flower: $(VENV)/.created pyproject.toml
 	@echo "Installing fedhlcr and Flower into $(VENV) ..."
@@ -37,6 +42,12 @@ demo: $(VENV)/.core ## Train the bundled flights as a federation of the airlines
 
 demo-flower: $(VENV)/.flower ## The same over a network: a Flower SuperLink and three SuperNodes on this machine, with TLS
 	@$(BIN)/python -m fedhlcr.engines.flower.demo
+
+reproduce-quick: $(VENV)/.experiments ## The paper's experiments and the rivals, in minutes: experiments/results/quick/RESULTS.md
+	@$(BIN)/python -m experiments
+
+reproduce: $(VENV)/.experiments ## The same in full, as in RESULTS.md: some two hours, resumable
+	@$(BIN)/python -m experiments --full
 
 test: $(VENV)/.dev ## Run the tests
 	$(BIN)/python -m pytest -n auto

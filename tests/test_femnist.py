@@ -456,7 +456,7 @@ class TestReport:
 
     def test_text_tables_and_pictures(self, tmp_path):
         made = report(made_up(), Gallery(tmp_path / "full", tmp_path / "RESULTS.md"))
-        assert "| 5% (5) | 0.710 ± 0.006 |" in made.text
+        assert "| 5 % (5) | 0.710 ± 0.006 |" in made.text
         assert "+0.040 ± 0.000" in made.text
         assert "not reproduced in this repository" in made.text
         assert made.findings == findings(Results(made_up()))

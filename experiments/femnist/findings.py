@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import product
 
-from experiments.femnist.results import HIDDEN, HLCR, Difference, Results, difference
+from experiments.femnist.results import HIDDEN, HLCR, Difference, Results, difference, percent
 from experiments.study import FAILS, HOLDS, PARTLY, Finding
 
 # of the seconds that training the network takes; more is not "little"
@@ -48,8 +48,8 @@ def most_for_few_writers(results: Results) -> Finding:
     rivals = ("argmax", "lr")
     shrink = [difference(results.gains(few, "hlcr_8", r) - results.gains(many, "hlcr_8", r)) for r in rivals]
     told = [
-        f"over {name} {results.difference(few, 'hlcr_8', rival)} at {few:.0%} of the writers and "
-        f"{results.difference(many, 'hlcr_8', rival)} at {many:.0%}"
+        f"over {name} {results.difference(few, 'hlcr_8', rival)} at {percent(few)} of the writers and "
+        f"{results.difference(many, 'hlcr_8', rival)} at {percent(many)}"
         for name, rival in (("the argmax", "argmax"), ("LR", "lr"))
     ]
     verdict = _verdict([gain.better for gain in shrink])

@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from statistics import fmean
 
 from experiments.femnist.findings import findings
 from experiments.femnist.picture import draw
-from experiments.femnist.results import HIDDEN, HLCR, LABELS, Results
+from experiments.femnist.results import HIDDEN, HLCR, LABELS, STAGES, Results, label, percent
 from experiments.markdown import Gallery, mean_and_error, table
 from experiments.study import Record, Report
 
 AFTER_HIDDEN = ("linear", "lr", *HLCR)
-STAGES = {
-    "cnn": "training the CNN",
-    "outputs": "CNN on all images",
-    "lr": "LR",
-    "hlcr_4": "HLCR₄",
-    "hlcr_8": "HLCR₈",
-    "pca": "components",
-    "lr_hidden": "LR, hidden",
-    "hlcr_4_hidden": "HLCR₄, hidden",
-    "hlcr_8_hidden": "HLCR₈, hidden",
-}
-
+TIMED = (*STAGES, "lr", *HLCR, *(method + HIDDEN for method in ("lr", *HLCR)))
 TEXT = """\
 The network of the paper's footnote (two 5 × 5 convolutions of 32 and 64 channels, each with 2 × 2 max-pooling, 512
 ReLU, softmax over 62 classes) is trained by FedAvg on a share of {n_writers:,} writers with {n_images:,} images; then
@@ -81,10 +71,8 @@ def report(records: Sequence[Record], gallery: Gallery) -> Report:
 
 def introduction(results: Results) -> str:
     first = results.records[0]
-    accuracy = [
-        f"{100 * sum(record.figures['accuracy'] for record in found) / len(found):.0f} %"
-        for found in map(results.at, results.fractions)
-    ]
+    found = map(results.at, results.fractions)
+    accuracy = [percent(fmean(record.figures["accuracy"] for record in records)) for records in found]
     told = {"n_seeds": len(results.at(results.fractions[0])), "accuracy": f"{', '.join(accuracy)} (by share)"}
     return TEXT.format(**(first.settings | first.figures | told))
 
@@ -97,16 +85,11 @@ def by_fraction(results: Results, methods: Sequence[str], entry: Callable[[float
 
 def seconds_table(results: Results) -> str:
     rows = [
-        [writers(results, f), *(mean_and_error(results.figures(f, stage, "seconds"), 2) for stage in STAGES)]
+        [writers(results, f), *(mean_and_error(results.figures(f, stage, "seconds"), 2) for stage in TIMED)]
         for f in results.fractions
     ]
-    return table(["writers who trained the CNN", *STAGES.values()], rows)
+    return table(["writers who trained the CNN", *map(label, TIMED)], rows)
 
 
 def writers(results: Results, fraction: float) -> str:
-    return f"{fraction:.0%} ({results.at(fraction)[0].figures['n_training_writers']})"
-
-
-def label(method: str) -> str:
-    plain = LABELS[method.removesuffix(HIDDEN)]
-    return f"{plain}, hidden" if method.endswith(HIDDEN) else plain
+    return f"{percent(fraction)} ({results.at(fraction)[0].figures['n_training_writers']})"

@@ -19,6 +19,7 @@ LABELS = {
     "hlcr_4": "HLCR₄",
     "hlcr_8": "HLCR₈",
 }
+STAGES = {"cnn": "training the CNN", "outputs": "CNN on all images", "pca": "components"}
 HIDDEN = "_hidden"
 HLCR = ("hlcr_4", "hlcr_8")
 
@@ -70,6 +71,16 @@ class Results:
 
     def difference(self, fraction: float, one: str, other: str, kind: str = "auc") -> Difference:
         return difference(self.gains(fraction, one, other, kind))
+
+
+def label(name: str) -> str:
+    """Of a method or stage, as tables and pictures show it."""
+    plain = (LABELS | STAGES)[name.removesuffix(HIDDEN)]
+    return f"{plain}, hidden" if name.endswith(HIDDEN) else plain
+
+
+def percent(fraction: float) -> str:
+    return f"{100 * fraction:.0f} %"
 
 
 def difference(gains: NDArray[np.float64]) -> Difference:

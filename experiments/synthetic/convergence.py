@@ -118,8 +118,8 @@ def report(records: Sequence[Record], gallery: markdown.Gallery) -> Report:  # n
         " *Rounds* is the first round from which the held-out error of what would be predicted then stays within 5 % "
         "of where it ends; *MB* what has travelled by then, up and down, for all agents together; a number takes eight "
         "bytes (four in a network). Blend is given the true K and hyperparameters, clustered rivals the true K; delta "
-        "learns all of it. Of rivals with several starts only the best is counted, and no search for settings. Networks "
-        f"take {MOST_NETWORK_ROUNDS} rounds at most."
+        "learns all of it. Of rivals with several starts only the best is counted, and no search for settings. "
+        f"Networks take {MOST_NETWORK_ROUNDS} rounds at most."
     )
     parts = [text]
     for share in PARTICIPATIONS:
