@@ -56,8 +56,8 @@ def report(records: Sequence[Record], gallery: markdown.Gallery) -> Report:  # n
     numbers = sorted({record.settings["events"] for record in records})
     text = (
         f"{LAW}. N_* = {N_ENTITIES}, σ = {NOISE_SCALE}. An entity's coefficients are those of its class plus "
-        f"N(0, s² I), s as told; data and algorithm seeds {seeds[0]}–{seeds[-1]}. Mean squared error over σ², the best of "
-        "a column in bold. Every method is at its defaults and finds the number of classes by itself."
+        f"N(0, s² I), s as told; data and algorithm seeds {seeds[0]}–{seeds[-1]}. Mean squared error over σ², the "
+        "best of a column in bold. Every method is at its defaults and finds the number of classes by itself."
     )
     columns = [(law, events) for law in LAWS for events in numbers]
     rows = [
