@@ -50,6 +50,7 @@ def report(records: Sequence[Record], gallery: Gallery) -> Report:
         by_fraction(results, tuple(LABELS), lambda f, m: mean_and_error(results.figures(f, m))),
         "The same after 62 components of the hidden layer:",
         by_fraction(results, after_hidden, lambda f, m: mean_and_error(results.figures(f, m))),
+        variation(results),
         "HLCR less LR (logistic), seed by seed, on the same features:",
         by_fraction(
             results,
@@ -75,6 +76,16 @@ def introduction(results: Results) -> str:
     accuracy = [percent(fmean(record.figures["accuracy"] for record in records)) for records in found]
     told = {"n_seeds": len(results.at(results.fractions[0])), "accuracy": f"{', '.join(accuracy)} (by share)"}
     return TEXT.format(**(first.settings | first.figures | told))
+
+
+def variation(results: Results) -> str:
+    """What the hidden layer's components change, method by method."""
+    changes = [
+        f"{label(method)}'s by "
+        + ", ".join(f"{results.difference(f, method + HIDDEN, method)} ({percent(f)})" for f in results.fractions)
+        for method in ("lr", *HLCR)
+    ]
+    return f"Against the output vector, they change {'; '.join(changes)}."
 
 
 def by_fraction(results: Results, methods: Sequence[str], entry: Callable[[float, str], str]) -> str:
