@@ -5,6 +5,7 @@ import pytest
 from sklearn.metrics import mean_squared_error
 
 from fedhlcr.baselines import FedAvgRegressor, FedEMRegressor, GroupedRidge, IFCARegressor
+from fedhlcr.baselines.clustered import _Groups
 from fedhlcr.baselines.federated import Attendance
 from fedhlcr.baselines.rival import Standardized
 from fedhlcr.gram import GramLayout, Standardization
@@ -75,6 +76,55 @@ def test_ifca_with_some_agents_ends_at_a_fixed_point_of_all(level):
     settled = model.rounds_[-1].model
     np.testing.assert_array_equal(model.rounds_[-2].model.labels, settled.labels)
     np.testing.assert_array_equal(model.rounds_[-10].model.coef, settled.coef)
+
+
+def test_only_agents_that_are_asked_change_clusters():
+    """One agent per round leaves one cluster for another: all others stay to the digit."""
+    rng = np.random.default_rng(11)
+    X, _, agent, entity = two_classes(rng, n_agents=30)
+    y = (X * rng.normal(size=(30, 2))[agent]).sum(axis=1) + rng.normal(size=len(X))
+    model = IFCARegressor(6, n_init=1, participation=1 / 30).fit(X, y, agent=agent, entity=entity)
+    coef = np.array([step.model.coef for step in model.rounds_])
+    n_changed = np.any(np.diff(coef, axis=0) != 0.0, axis=2).sum(axis=1)
+    assert set(n_changed) == {0, 2}
+
+
+def test_an_empty_cluster_keeps_its_regression():
+    X, y, agent, entity = two_classes(np.random.default_rng(12), n_agents=3)
+    events = build_hierarchy(X, y, np.ones(len(y)), agent, entity)
+    groups = _Groups.of(Standardized.of(events, GramLayout(2), Standardization(np.zeros(3), np.ones(3))), "agent")
+    before = np.full((3, 3), 7.0)
+    after = groups.regressions(np.array([0, UNKNOWN, 2]), before)
+    np.testing.assert_array_equal(after[1], before[1])
+    assert np.all(after[[0, 2]] != 7.0)
+
+
+def test_averaging_weighs_agents_by_their_events():
+    """From nothing, one step of each agent is the step of all events together."""
+    rng = np.random.default_rng(13)
+    agent = np.repeat([0, 1], [10, 90])
+    X = rng.normal(size=(100, 2)) + agent[:, None]
+    y = rng.normal(size=100) + agent
+    model = FedAvgRegressor(1, local_steps=1).fit(X, y, agent=agent)
+    units = model.standardization_
+    Z, t = np.column_stack([np.ones(100), units.apply(X)]), (y - units.shift[-1]) / units.scale[-1]
+    curvatures = [Z[agent == a].T @ Z[agent == a] / np.sum(agent == a) for a in (0, 1)]
+    size = 1.0 / max(np.linalg.eigvalsh(curvature)[-1] for curvature in curvatures)
+    np.testing.assert_allclose(model.model_.of_all, size * Z.T @ t / 100, atol=1e-12)
+
+
+def test_soft_em_judges_its_growth_when_everyone_has_been_asked():
+    X, y, agent, entity = two_classes(np.random.default_rng(14))
+    model = FedEMRegressor(2, n_init=1, participation=0.25, tol=1e9).fit(X, y, agent=agent, entity=entity)
+    rng = np.random.default_rng(0)
+    rng.integers(2, size=len(y))  # the classes it starts from
+    attendance, n_rounds = Attendance(12, 0.25), 1
+    for _ in range(2):
+        attendance.restart()
+        while not attendance.complete:
+            attendance.ask(rng)
+            n_rounds += 1
+    assert model.n_rounds_ == n_rounds
 
 
 def test_soft_em_with_some_agents_ends_where_all_agents_end():
