@@ -363,7 +363,14 @@ class TestStages:
         assert len({tuple(training_writers(images, 0.5, seed)) for seed in range(5)}) > 1
 
 
-PLAN = {"n_rounds": 2, "writers_per_round": 2, "local_epochs": 5, "batch_size": 10, "learning_rate": 0.1}
+PLAN = {
+    "n_components": 62,
+    "n_rounds": 2,
+    "writers_per_round": 2,
+    "local_epochs": 5,
+    "batch_size": 10,
+    "learning_rate": 0.1,
+}
 
 
 def write_source(folder, source, images):

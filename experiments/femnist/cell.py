@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 
 from experiments.femnist import stages
 from experiments.femnist.fedavg import FedAvgPlan, Shard, federated_averaging
-from experiments.femnist.loaders import N_CLASSES, Images
+from experiments.femnist.loaders import Images
 from experiments.femnist.network import Outputs, as_input, build_network, outputs
 from experiments.femnist.sources import find_images
 from experiments.femnist.stages import Scores, Task
@@ -23,7 +23,7 @@ from experiments.study import Figures
 N_CLUSTERS = (4, 8)
 
 
-def measure_cell(source: str, fraction: float, seed: int, **plan: Any) -> Figures:
+def measure_cell(source: str, fraction: float, seed: int, n_components: int, **plan: Any) -> Figures:
     """AUC of every method and seconds of every stage; `plan` are the fields of FedAvgPlan."""
     images = find_images(source)
     task = stages.make_task(images, seed)
@@ -31,7 +31,7 @@ def measure_cell(source: str, fraction: float, seed: int, **plan: Any) -> Figure
     with one_thread():
         chosen = training_writers(images, fraction, seed)
         said = train_and_look(images, task, chosen, FedAvgPlan(**plan), seed, clock)
-        scores = all_scores(task, said, seed, clock)
+        scores = all_scores(task, said, n_components, seed, clock)
     likeliest = said.probabilities[task.test].argmax(axis=1)
     return {
         "auc": {name: stages.pooled_auc(task, score) for name, score in scores.items()},
@@ -90,7 +90,7 @@ def train_and_look(
         return outputs(network, images.x)
 
 
-def all_scores(task: Task, said: Outputs, seed: int, clock: Clock) -> dict[str, Scores]:
+def all_scores(task: Task, said: Outputs, n_components: int, seed: int, clock: Clock) -> dict[str, Scores]:
     """Scores of the held-out images by method; `…_hidden` are methods after the hidden layer's components."""
     compile_kernels()
     scores = {
@@ -98,7 +98,7 @@ def all_scores(task: Task, said: Outputs, seed: int, clock: Clock) -> dict[str, 
         "soft": stages.letter_scores(task, said.probabilities),
     }
     with clock.stage("pca"):
-        hidden = stages.principal_components(task, said.hidden, N_CLASSES)
+        hidden = stages.principal_components(task, said.hidden, n_components)
     for suffix, features in (("", said.probabilities), ("_hidden", hidden)):
         with clock.stage(f"lr{suffix}"):
             scores[f"lr{suffix}"] = stages.logistic_scores(task, features)

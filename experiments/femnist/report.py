@@ -27,8 +27,8 @@ held against what it says in words.
 - *HLCR₄, HLCR₈*: `HLCRRegressor(n_clusters=4)` and `8` on 0 and 1, all else at its default; a writer is an agent with
   one entity.
 - These four are trained with the training images of all writers, on the CNN's *output vector*, the 62 probabilities of
-  its softmax, as in the paper; and, as a variation, on the first 62 principal components of its *hidden layer* (512
-  ReLU): as many numbers as the output vector has, but of what the image looks like, not of what the CNN takes it for.
+  its softmax, as in the paper; and, as a variation, on the first {n_components} principal components of its *hidden
+  layer* (512 ReLU), which tell what an image looks like, not only what the CNN takes it for.
 
 FedAvg: {n_rounds} rounds, each with {writers_per_round} of the training writers drawn at random, {local_epochs} local
 epochs of plain SGD in batches of {batch_size}, learning rate {learning_rate} falling linearly to 0, means weighted by
@@ -48,7 +48,7 @@ def report(records: Sequence[Record], gallery: Gallery) -> Report:
         gallery.show(name, "FEMNIST: AUC by share of writers who trained the CNN, HLCR's gain over LR, and seconds"),
         "AUC of all held-out images together, after the output vector:",
         by_fraction(results, tuple(LABELS), lambda f, m: mean_and_error(results.figures(f, m))),
-        "The same after 62 components of the hidden layer:",
+        "The same after the components of the hidden layer:",
         by_fraction(results, after_hidden, lambda f, m: mean_and_error(results.figures(f, m))),
         variation(results),
         "HLCR less LR (logistic), seed by seed, on the same features:",

@@ -9,18 +9,24 @@ from experiments.femnist.report import report
 from experiments.study import Figures, Settings, Study
 
 PLAN = {"n_rounds": 25, "writers_per_round": 4, "local_epochs": 5, "batch_size": 20, "learning_rate": 0.2}
+# of the hidden layer: twice as many as there are classes
+N_COMPONENTS = 124
 
 
 def settings_of_part(full: bool) -> Sequence[Settings]:
     fractions, seeds = ((0.05, 0.1, 0.25, 0.5), range(5)) if full else ((0.05, 0.25), range(2))
-    plan = PLAN if full else PLAN | {"n_rounds": 8}
-    return [{"source": "part", "fraction": f, "seed": s} | plan for f in fractions for s in seeds]
+    return cells("part", fractions, seeds, PLAN if full else PLAN | {"n_rounds": 8})
 
 
 def settings_of_full(full: bool) -> Sequence[Settings]:
     fractions, seeds = ((0.01, 0.05, 0.25), range(3)) if full else ((0.01, 0.05), range(1))
-    plan = PLAN | ({"n_rounds": 100, "writers_per_round": 10} if full else {"n_rounds": 8})
-    return [{"source": "full", "fraction": f, "seed": s} | plan for f in fractions for s in seeds]
+    more = {"n_rounds": 100, "writers_per_round": 10} if full else {"n_rounds": 8}
+    return cells("full", fractions, seeds, PLAN | more)
+
+
+def cells(source: str, fractions: Sequence[float], seeds: Sequence[int], plan: Settings) -> Sequence[Settings]:
+    fixed = {"source": source, "n_components": N_COMPONENTS} | plan
+    return [fixed | {"fraction": fraction, "seed": seed} for seed in seeds for fraction in fractions]
 
 
 def measure(**settings: Any) -> Figures:
