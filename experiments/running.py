@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import threading
 from collections.abc import Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 
@@ -33,7 +34,7 @@ def run_study(study: Study, settings: Sequence[Settings], records: RecordFile) -
 def _in_processes(study: Study, missing: Sequence[Settings], n_jobs: int, records: RecordFile, bar: tqdm) -> None:
     # forked processes would inherit locks of numba's and torch's threads
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(n_jobs, mp_context=context, initializer=_take_one_thread)
+    pool = ProcessPoolExecutor(n_jobs, mp_context=context, initializer=_settle_in)
     try:
         cells: dict[Future[Figures], Settings] = {pool.submit(study.measure, **cell): cell for cell in missing}
         for done in as_completed(cells):
@@ -43,7 +44,17 @@ def _in_processes(study: Study, missing: Sequence[Settings], n_jobs: int, record
         pool.shutdown(cancel_futures=True)
 
 
-def _take_one_thread() -> None:
-    """Cells share the cores, so none may spread over all of them: neither libraries that are here nor those to come."""
+def _settle_in() -> None:
+    """What a cell's process does first: it takes one thread, and sees to it that it ends when its parent does."""
+    # neither libraries that are here nor those to come may spread over all cores
     threadpool_limits(1)
     os.environ["OMP_NUM_THREADS"] = "1"
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A parent that was killed cannot tell its children, which would wait for work for ever."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 pytest.importorskip("matplotlib")
@@ -23,6 +28,7 @@ from experiments.synthetic.limit import limit_mse
 from experiments.synthetic.measuring import LIMIT, cell, measure
 
 SMALL = Size(2, 5, 2)
+ROOT = Path(__file__).parents[1]
 
 
 def square(*, number, log):
@@ -42,6 +48,32 @@ def study_of(numbers, log, n_jobs=1):
         return Report(", ".join(str(record.figures["square"]) for record in records), (Finding("4", HOLDS, "2²"),))
 
     return Study("squares", "Squares", settings, square, report, n_jobs)
+
+
+KILLED_RUN = """
+import os, sys, time
+sys.path.insert(0, os.getcwd())
+from pathlib import Path
+from experiments.records import RecordFile
+from experiments.running import run_study
+from experiments.study import Study
+
+def measure(*, number):
+    (Path(sys.argv[1]) / "child").write_text(str(os.getpid()))
+    time.sleep(60)
+    return {}
+
+if __name__ == "__main__":
+    study = Study("sleep", "Sleep", None, measure, None, 2)
+    run_study(study, [{"number": 1}, {"number": 2}], RecordFile(Path(sys.argv[1]) / "records.jsonl"))
+"""
+
+
+def wait_until(true, seconds=60):
+    until = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < until
+        time.sleep(0.1)
 
 
 class TestRecords:
@@ -65,6 +97,16 @@ class TestRecords:
         study = study_of(range(4), tmp_path / "log", n_jobs=2)
         records = run_study(study, study.settings(True), RecordFile(tmp_path / "records.jsonl"))
         assert [record.figures["square"] for record in records] == [0, 1, 4, 9]
+
+    def test_processes_end_with_a_run_that_is_killed(self, tmp_path):
+        script = tmp_path / "script.py"
+        script.write_text(KILLED_RUN)
+        run = subprocess.Popen([sys.executable, script, tmp_path], cwd=ROOT)
+        wait_until(lambda: (tmp_path / "child").exists() and (tmp_path / "child").read_text())
+        child = psutil.Process(int((tmp_path / "child").read_text()))
+        run.kill()
+        run.wait()
+        wait_until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
 
     def test_a_torn_line_is_measured_again(self, tmp_path):
         path, settings = tmp_path / "records.jsonl", {"number": 1}
