@@ -11,7 +11,8 @@ from experiments.data import FOLDER_VARIABLE
 from experiments.markdown import Gallery
 from experiments.real import STUDIES
 from experiments.real.methods import LEVELS, METHODS
-from experiments.real.scores import Scores, leaders, mean_ranks
+from experiments.real.report import left_edge
+from experiments.real.scores import Lead, Scores, leaders, mean_ranks
 from experiments.real.tables import ALL, FEW, TABLES, load, split_events
 from experiments.study import MissingDataError, Record
 from fedhlcr.datasets import make_hlcr
@@ -100,13 +101,23 @@ def test_the_best_are_told_by_differences_split_by_split():
 
 def test_mean_ranks():
     np.testing.assert_allclose(mean_ranks(np.array([[0.9, 0.1, 0.5], [0.2, 0.1, 0.5]])), [1.5, 3.0, 1.5])
+    # to three digits
+    np.testing.assert_allclose(mean_ranks(np.array([[0.3, 0.5001, 0.5002, 0.7]])), [4.0, 2.5, 2.5, 1.0])
+
+
+def test_a_panel_begins_where_most_values_are():
+    assert left_edge(np.array([0.0, 0.44, 0.45, 0.47, 0.5])) == pytest.approx(0.44 - 0.006)
+    assert left_edge(np.array([0.0, 0.2, 0.3, 0.4, 0.5])) == 0.0
+    # two halves far from each other are no outliers
+    assert left_edge(np.array([0.1, 0.11, 0.12, 0.8, 0.81, 0.82])) == 0.1
 
 
 def test_leads_are_against_the_best_of_others():
     best = {"flights": "mixed", "cheese": "ridge"}
     scores = Scores.of(records(lambda table, events, split, method: 0.5 * (method == best[table])), "r2")
     leads = scores.lead(ALL, "hlcr", ("ridge", "mixed"))
-    assert leads == {"flights": (-0.5, "mixed"), "cheese": (-0.5, "ridge")}
+    assert leads == {"flights": (-0.5, 0.0, "mixed"), "cheese": (-0.5, 0.0, "ridge")}
+    assert [Lead(mean, 0.2, "").side for mean in (0.3, 0.1, -0.1, -0.3)] == [1, 0, 0, -1]
 
 
 def test_the_report_tells_the_figures(tmp_path):
@@ -125,10 +136,8 @@ def test_the_report_tells_the_figures(tmp_path):
     assert second.startswith("| FedHLCR | yes | **0.621")
     assert "| one ridge |  | 0.301 ± 0.001 | 0.301 ± 0.001 | 14.5 |" in lines
     assert report.text.count("**") == 8
-    assert (
-        "HLCR against the mixed model: ahead on 2 of 2 tables; difference of R² flights +0.030, cheese +0.030."
-        in report.text
-    )
+    words = "HLCR against the mixed model: ahead on 2 of 2 tables, level on 0, behind on 0; flights +0.030, cheese"
+    assert words in report.text
     assert "A class per event falls far behind one ridge on cheese" in report.text
     assert "orange juice" not in report.text
 

@@ -92,7 +92,7 @@ def test_only_agents_that_are_asked_change_clusters():
 def test_an_empty_cluster_keeps_its_regression():
     X, y, agent, entity = two_classes(np.random.default_rng(12), n_agents=3)
     events = build_hierarchy(X, y, np.ones(len(y)), agent, entity)
-    groups = _Groups.of(Standardized.of(events, GramLayout(2), Standardization(np.zeros(3), np.ones(3))), "agent")
+    groups = _Groups.of(Standardized.of(events, GramLayout(2), Standardization(np.zeros(3), np.ones(3))), "agent", 0.01)
     before = np.full((3, 3), 7.0)
     after = groups.regressions(np.array([0, UNKNOWN, 2]), before)
     np.testing.assert_array_equal(after[1], before[1])
@@ -207,5 +207,5 @@ def test_a_wrong_parameter_is_named(rival, words):
 def test_too_few_events_to_choose_on_are_told():
     X, y, agent, entity = two_classes(np.random.default_rng(10), n_agents=2, n_entities=1, n_events=4)
     with pytest.raises(ValueError, match="No agent has the five events it takes to choose `n_clusters`; give a number"):
-        IFCARegressor().fit(X, y, agent=agent, entity=entity)
-    assert IFCARegressor(2).fit(X, y, agent=agent, entity=entity).labels_.shape == (2,)
+        IFCARegressor(penalty=1.0).fit(X, y, agent=agent, entity=entity)
+    assert IFCARegressor(2, penalty=1.0).fit(X, y, agent=agent, entity=entity).labels_.shape == (2,)

@@ -32,7 +32,7 @@ def report(records: Sequence[Record], gallery: markdown.Gallery) -> Report:
     draw(scores, gallery)
     caption = (
         "Held-out R² by method and table, mean ± standard error over splits; methods are grouped by what a prediction "
-        "depends on beside x"
+        "depends on beside x; an arrow stands for a value beyond the edge"
     )
     parts = [tell_settings(scores)]
     for events in scores.runs:
@@ -60,7 +60,8 @@ def tell_settings(scores: Scores) -> str:
         "- By BIC: the classes of latent class regression (LCR), 1, 2, 3, 4, 6, 8, … up to 64 per entity and "
         f"{MOST_EVENT_CLASSES} per event, from ten short runs each.\n"
         "- On a fifth of every agent's training events: the clusters of IFCA "
-        f"({tried(IFCARegressor, 'n_clusters')}; ten starts), the classes of soft federated EM "
+        f"({tried(IFCARegressor, 'n_clusters')}; ten starts) and their penalty "
+        f"({tried(IFCARegressor, 'penalty')}), the classes of soft federated EM "
         f"({tried(FedEMRegressor, 'n_classes')}; five starts), the local steps of FedAvg and FedProx "
         f"({tried(FedAvgRegressor, 'local_steps')}) and FedProx's weight ({tried(FedAvgRegressor, 'proximal')}); for "
         "the network of two hidden layers of 32 units, the learning rate "
@@ -83,7 +84,10 @@ def score_table(scores: Scores, events: Events) -> str:
         marked = (f"**{cell}**" if leads[m] else cell for cell, leads in zip(cells, best, strict=True))
         rows.append((method.title, "yes" if method.federated else "", *marked, f"{ranks[m]:.1f}"))
     header = ("R²", "events stay with agents", *(TABLES[name].title for name in scores.tables), "mean rank")
-    return markdown.table(header, rows) + "\n\nBold: within a standard error of the best, split by split."
+    return markdown.table(header, rows) + (
+        "\n\nBold: within a standard error of the best, of the difference split by split; by the same measure methods "
+        "are level below."
+    )
 
 
 def tell_findings(scores: Scores, events: Events) -> str:
@@ -107,24 +111,24 @@ def tell_lead(scores: Scores, events: Events, method: str, others: Sequence[str]
     """Differences by table; with the name of the other where there are several."""
     leads = scores.lead(events, method, others)
     told = []
-    for table, (lead, other) in leads.items():
-        name = f" ({METHODS[other].title})" if len(others) > 1 else ""
-        told.append(f"{TABLES[table].title} {lead:+.3f}{name}")
-    ahead = sum(lead > 0.0 for lead, _ in leads.values())
-    return f"{words}: ahead on {ahead} of {len(leads)} tables; difference of R² {', '.join(told)}."
+    for table, lead in leads.items():
+        name = f" ({METHODS[lead.other].title})" if len(others) > 1 else ""
+        told.append(f"{TABLES[table].title} {lead.mean:+.3f}{name}".replace("-", "−"))
+    ahead, level, behind = (sum(lead.side == side for lead in leads.values()) for side in (1, 0, -1))
+    return f"{words}: ahead on {ahead} of {len(leads)} tables, level on {level}, behind on {behind}; {', '.join(told)}."
 
 
 def tell_limits(scores: Scores) -> str:
     """What a table may do to a class per event, if it did it here."""
     behind = {
-        table: -lead
+        table
         for events in scores.runs
-        for table, (lead, _) in scores.lead(events, "lcr-event", ("ridge",)).items()
-        if lead < -0.1
+        for table, lead in scores.lead(events, "lcr-event", ("ridge",)).items()
+        if lead.mean < -0.1
     }
     if not behind:
         return ""
-    names = " and ".join(TABLES[table].title for table in behind)
+    names = " and ".join(TABLES[table].title for table in scores.tables if table in behind)
     return (
         f"A class per event falls far behind one ridge on {names}: where the target takes few distinct values, the "
         "likeliest classes are these values, and say nothing of x. Also, nothing tells the class of a new event, so it "
@@ -147,16 +151,34 @@ def draw(scores: Scores, gallery: markdown.Gallery) -> None:
     size = (PAGE_WIDTH, 3.6)
     with picture(gallery.path("real"), 1, len(scores.tables), figsize=size, sharey=True) as (figure, axes):
         for t, (name, panel) in enumerate(zip(scores.tables, axes[0], strict=True)):
+            edge = left_edge(np.concatenate([runs[t].mean(axis=1) for runs in scores.runs.values()]))
             for events, shift in zip(scores.runs, (-0.16, 0.16), strict=True):
                 runs = scores.runs[events][t]
                 means, errors = runs.mean(axis=1), standard_error(runs.T)
-                panel.errorbar(means, place + shift, xerr=errors, linestyle="none", **STYLES[events])
+                inside = means >= edge
+                panel.errorbar(
+                    means[inside], (place + shift)[inside], xerr=errors[inside], linestyle="none", **STYLES[events]
+                )
+                outside = (place + shift)[~inside]
+                panel.plot(np.full(len(outside), edge), outside, "<", color=STYLES[events]["color"], markersize=3.5)
             panel.set(title=TABLES[name].title, xlabel="R²")
             panel.tick_params(axis="y", length=0)
         axes[0, 0].set_yticks(place, [method.title for method in METHODS.values()])
         axes[0, 0].set_ylim(len(METHODS) - 0.5, -0.5)
         mark_levels(axes[0])
         legend_below(figure, axes[0, 0], len(scores.runs))
+
+
+def left_edge(values: NDArray[np.float64]) -> float:
+    """Where a panel begins: values farther below all others than these are apart would squeeze them."""
+    ascending = np.sort(values)
+    gaps = np.diff(ascending)
+    apart = ascending[-1] - ascending[1:]
+    outliers = np.flatnonzero(gaps[: len(gaps) // 4] > apart[: len(gaps) // 4])
+    if not len(outliers):
+        return float(ascending[0])
+    first = ascending[outliers[-1] + 1]
+    return float(first - 0.1 * (ascending[-1] - first))
 
 
 def mark_levels(panels: NDArray[np.object_]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,19 @@ from experiments.real.tables import TABLES
 from experiments.study import Record
 
 Events = str | int
+
+
+class Lead(NamedTuple):
+    """How far a method is ahead of another: mean and standard error of the difference, split by split."""
+
+    mean: float
+    error: float
+    other: str
+
+    @property
+    def side(self) -> int:
+        """1 if it is ahead, −1 if behind, 0 if both are within a standard error."""
+        return int(np.sign(self.mean)) if abs(self.mean) > self.error else 0
 
 
 @dataclass(frozen=True)
@@ -51,13 +65,14 @@ class Scores:
         """(tables, methods)"""
         return self.runs[events].mean(axis=2)
 
-    def lead(self, events: Events, method: str, others: Sequence[str]) -> dict[str, tuple[float, str]]:
-        """By table, how far the method is ahead of the best of others, and which that is."""
-        means = dict(zip(METHODS, self.means(events).T, strict=True))
+    def lead(self, events: Events, method: str, others: Sequence[str]) -> dict[str, Lead]:
+        """By table, against the best of others."""
+        names = list(METHODS)
         leads = {}
-        for t, table in enumerate(self.tables):
-            best = max(others, key=lambda other: means[other][t])
-            leads[table] = (float(means[method][t] - means[best][t]), best)
+        for table, runs in zip(self.tables, self.runs[events], strict=True):
+            best = max(others, key=lambda other: runs[names.index(other)].mean())
+            ahead = runs[names.index(method)] - runs[names.index(best)]
+            leads[table] = Lead(float(ahead.mean()), float(standard_error(ahead)), best)
         return leads
 
 
@@ -68,6 +83,11 @@ def leaders(runs: NDArray[np.float64]) -> NDArray[np.bool_]:
 
 
 def mean_ranks(means: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(methods,) the mean over tables of a method's rank, 1 being best, from (tables, methods)."""
-    ranks = 1 + np.argsort(np.argsort(-means, axis=1), axis=1)
-    return ranks.mean(axis=0)
+    """(methods,) the mean over tables of a method's rank, 1 being best, from (tables, methods).
+
+    Methods that are equal to three digits share their ranks.
+    """
+    rounded = means.round(3)[:, :, None]
+    better = (rounded < rounded.transpose(0, 2, 1)).sum(axis=2)
+    equal = (rounded == rounded.transpose(0, 2, 1)).sum(axis=2)
+    return np.asarray((better + (equal + 1) / 2).mean(axis=0))

@@ -20,8 +20,6 @@ from fedhlcr.gram import GramLayout
 from fedhlcr.hierarchy import UNKNOWN
 
 LEVELS = ("agent", "entity")
-# In standardised units; what keeps the equations of a small cluster regular.
-PENALTY = 1e-2
 
 
 class Clusters(NamedTuple):
@@ -63,6 +61,9 @@ class IFCARegressor(FederatedRival[Clusters]):
         Number of clusters; "auto" tries 1, 2, 4, 8, 16, 32 and 64.
     level : {"agent", "entity"}, default="agent"
         What has a cluster; the method as published knows agents only.
+    penalty : float or "auto", default="auto"
+        Of the squared slopes of each cluster, in standardised units: as many events as it is worth. "auto" tries 0.01
+        and 1.
     n_init : int, default=10
         Starts, of which the best fit is kept: the first from random clusters of all groups, the second from groups
         drawn at random that are clusters by themselves, and so on in turn.
@@ -75,16 +76,26 @@ class IFCARegressor(FederatedRival[Clusters]):
     Attributes
     ----------
     labels_ : (groups,) cluster of each agent or entity
-    n_clusters_ : int
+    n_clusters_, penalty_ : as given or chosen
     rounds_, n_rounds_, bytes_per_round_ : as of every federated rival, of the start that was kept
     """
 
-    _grid: ClassVar[dict[str, tuple[Any, ...]]] = {"n_clusters": (1, 2, 4, 8, 16, 32, 64)}
-    _least: ClassVar[dict[str, float]] = {"n_clusters": 1, "n_init": 1, "max_iter": 1}
+    _grid: ClassVar[dict[str, tuple[Any, ...]]] = {"n_clusters": (1, 2, 4, 8, 16, 32, 64), "penalty": (0.01, 1.0)}
+    _least: ClassVar[dict[str, float]] = {"n_clusters": 1, "penalty": 1e-6, "n_init": 1, "max_iter": 1}
 
-    def __init__(self, n_clusters="auto", level="agent", n_init=10, max_iter=100, participation=1.0, random_state=0):
+    def __init__(
+        self,
+        n_clusters="auto",
+        level="agent",
+        penalty="auto",
+        n_init=10,
+        max_iter=100,
+        participation=1.0,
+        random_state=0,
+    ):
         self.n_clusters = n_clusters
         self.level = level
+        self.penalty = penalty
         self.n_init = n_init
         self.max_iter = max_iter
         self.participation = participation
@@ -99,7 +110,7 @@ class IFCARegressor(FederatedRival[Clusters]):
 
     def _train(self, data: Standardized, settings: Settings) -> list[Round[Clusters]]:
         n_clusters = settings["n_clusters"]
-        groups = _Groups.of(data, self.level)
+        groups = _Groups.of(data, self.level, settings["penalty"])
         rng = np.random.default_rng(self.random_state)
         n_starts = self.n_init if n_clusters > 1 else 1
         runs = [self._run(groups, n_clusters, rng, seeded=start % 2 == 1) for start in range(n_starts)]
@@ -135,13 +146,14 @@ class _Groups:
     grams: FloatArray  # (groups, packed)
     agent_of: IndexArray  # (groups,)
     n_agents: int
+    penalty: float
 
     @classmethod
-    def of(cls, data: Standardized, level: str) -> _Groups:
+    def of(cls, data: Standardized, level: str, penalty: float) -> _Groups:
         n_agents = data.index.n_agents
         if level == "agent":
-            return cls(data.layout, data.by_agent(data.grams), np.arange(n_agents), n_agents)
-        return cls(data.layout, data.grams, data.index.agent_of, n_agents)
+            return cls(data.layout, data.by_agent(data.grams), np.arange(n_agents), n_agents, penalty)
+        return cls(data.layout, data.grams, data.index.agent_of, n_agents, penalty)
 
     @property
     def sizes(self) -> FloatArray:
@@ -162,7 +174,7 @@ class _Groups:
         sums = np.zeros((len(before), self.layout.packed_size))
         np.add.at(sums, labels[known], self.grams[known])
         occupied = self.layout.n_events(sums) > 0.0
-        return np.where(occupied[:, None], solve_ridge(self.layout, sums, PENALTY), before)
+        return np.where(occupied[:, None], solve_ridge(self.layout, sums, self.penalty), before)
 
     def rss(self, coef: FloatArray) -> FloatArray:
         """(groups, clusters) what each regression leaves of each group."""
