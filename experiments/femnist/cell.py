@@ -91,15 +91,16 @@ def train_and_look(
 
 
 def all_scores(task: Task, said: Outputs, n_components: int, seed: int, clock: Clock) -> dict[str, Scores]:
-    """Scores of the held-out images by method; `…_hidden` are methods after the hidden layer's components."""
+    """Scores of the held-out images by method; `…_hidden` know the hidden layer beside the output vector."""
     compile_kernels()
     scores = {
         "argmax": stages.argmax_scores(task, said.probabilities),
         "soft": stages.letter_scores(task, said.probabilities),
     }
     with clock.stage("pca"):
-        hidden = stages.principal_components(task, said.hidden, n_components)
-    for suffix, features in (("", said.probabilities), ("_hidden", hidden)):
+        components = stages.principal_components(task, said.hidden, n_components)
+    both = np.hstack([said.probabilities, components])
+    for suffix, features in (("", said.probabilities), ("_hidden", both)):
         with clock.stage(f"lr{suffix}"):
             scores[f"lr{suffix}"] = stages.logistic_scores(task, features)
         with clock.stage(f"linear{suffix}"):

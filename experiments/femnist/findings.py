@@ -29,13 +29,13 @@ def beats_the_network(results: Results) -> Finding:
 def no_worse_than_lr(results: Results) -> Finding:
     rivals = ("lr", "linear")
     pooled = _over_all_rows(results, HLCR, rivals)
-    after_hidden = _over_all_rows(results, [name + HIDDEN for name in HLCR], [name + HIDDEN for name in rivals])
+    with_hidden = _over_all_rows(results, [name + HIDDEN for name in HLCR], [name + HIDDEN for name in rivals])
     within = _over_all_rows(results, HLCR, rivals, "auc_by_writer")
-    n_fine, n_hidden, n_within = (sum(gain.at_least for gain in gains) for gains in (pooled, after_hidden, within))
+    n_fine, n_hidden, n_within = (sum(gain.at_least for gain in gains) for gains in (pooled, with_hidden, within))
     why = (
         f"At least as high within one standard error in {n_fine} of {len(pooled)} comparisons (row × HLCR₄, HLCR₈ × "
-        f"logistic, linear regression), by {_range(pooled)}; after the hidden layer in "
-        f"{n_hidden} of {len(after_hidden)}, by {_range(after_hidden)}. Within single writers' images, where it is no "
+        f"logistic, linear regression), by {_range(pooled)}; with the hidden layer in "
+        f"{n_hidden} of {len(with_hidden)}, by {_range(with_hidden)}. Within single writers' images, where it is no "
         f"help to know how many letters a writer writes, in {n_within} of {len(within)}, by {_range(within)}."
     )
     verdict = _verdict([gain.at_least for gain in pooled])

@@ -11,7 +11,7 @@ from experiments.femnist.results import HIDDEN, HLCR, LABELS, STAGES, Results, l
 from experiments.markdown import Gallery, mean_and_error, table
 from experiments.study import Record, Report
 
-AFTER_HIDDEN = ("linear", "lr", *HLCR)
+REGRESSIONS = ("linear", "lr", *HLCR)
 TIMED = (*STAGES, "lr", *HLCR, *(method + HIDDEN for method in ("lr", *HLCR)))
 TEXT = """\
 The network of the paper's footnote (two 5 × 5 convolutions of 32 and 64 channels, each with 2 × 2 max-pooling, 512
@@ -27,8 +27,8 @@ held against what it says in words.
 - *HLCR₄, HLCR₈*: `HLCRRegressor(n_clusters=4)` and `8` on 0 and 1, all else at its default; a writer is an agent with
   one entity.
 - These four are trained with the training images of all writers, on the CNN's *output vector*, the 62 probabilities of
-  its softmax, as in the paper; and, as a variation, on the first {n_components} principal components of its *hidden
-  layer* (512 ReLU), which tell what an image looks like, not only what the CNN takes it for.
+  its softmax, as in the paper; and, as a variation (*+ hidden*), on these and the first {n_components} principal
+  components of its hidden layer (512 ReLU), which tell what an image looks like, not only what the CNN takes it for.
 
 FedAvg: {n_rounds} rounds, each with {writers_per_round} of the training writers drawn at random, {local_epochs} local
 epochs of plain SGD in batches of {batch_size}, learning rate {learning_rate} falling linearly to 0, means weighted by
@@ -42,14 +42,14 @@ def report(records: Sequence[Record], gallery: Gallery) -> Report:
     results = Results(records)
     name = "femnist" if records[0].settings["source"] == "part" else "femnist-full"
     draw(results, gallery.path(name))
-    after_hidden = [method + HIDDEN for method in AFTER_HIDDEN]
+    with_hidden = [method + HIDDEN for method in REGRESSIONS]
     parts = [
         introduction(results),
         gallery.show(name, "FEMNIST: AUC by share of writers who trained the CNN, HLCR's gain over LR, and seconds"),
-        "AUC of all held-out images together, after the output vector:",
+        "AUC of all held-out images together, on the output vector:",
         by_fraction(results, tuple(LABELS), lambda f, m: mean_and_error(results.figures(f, m))),
-        "The same after the components of the hidden layer:",
-        by_fraction(results, after_hidden, lambda f, m: mean_and_error(results.figures(f, m))),
+        "The same with components of the hidden layer beside it:",
+        by_fraction(results, with_hidden, lambda f, m: mean_and_error(results.figures(f, m))),
         variation(results),
         "HLCR less LR (logistic), seed by seed, on the same features:",
         by_fraction(
@@ -85,7 +85,7 @@ def variation(results: Results) -> str:
         + ", ".join(f"{results.difference(f, method + HIDDEN, method)} ({percent(f)})" for f in results.fractions)
         for method in ("lr", *HLCR)
     ]
-    return f"Against the output vector, they change {'; '.join(changes)}."
+    return f"Against the output vector alone, they change {'; '.join(changes)}."
 
 
 def by_fraction(results: Results, methods: Sequence[str], entry: Callable[[float, str], str]) -> str:

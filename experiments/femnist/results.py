@@ -76,7 +76,7 @@ class Results:
 def label(name: str) -> str:
     """Of a method or stage, as tables and pictures show it."""
     plain = (LABELS | STAGES)[name.removesuffix(HIDDEN)]
-    return f"{plain}, hidden" if name.endswith(HIDDEN) else plain
+    return f"{plain} + hidden" if name.endswith(HIDDEN) else plain
 
 
 def percent(fraction: float) -> str:
