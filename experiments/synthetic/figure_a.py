@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from experiments import markdown
-from experiments.figures import BLACK, BLUE, GREEN, GREY, ORANGE, band, legend_below, picture, plain_ticks
+from experiments.figures import BLACK, BLUE, GREEN, GREY, ORANGE, band, legend_below, picture
 from experiments.study import FAILS, HOLDS, PARTLY, Finding, Record, Report, Settings, Study
 from experiments.synthetic.data import LAW, Size
 from experiments.synthetic.federations import RULE_NAMES, RULES
@@ -72,9 +72,7 @@ def draw(records: Sequence[Record], gallery: markdown.Gallery, sizes: Sequence[S
                 band(bottom, scales, runs / limit, **STYLES[rule])
             top.set(title=str(size).replace("_", ""), xscale="log", yscale="log")
             bottom.set(xlabel="noise σ", xticks=scales, xticklabels=[f"{scale:g}" for scale in scales])
-            bottom.set_yscale("log")
             bottom.minorticks_off()
-        plain_ticks(axes[1, 0].yaxis)
         axes[0, 0].set_ylabel("MSE")
         axes[1, 0].set_ylabel("MSE / limit")
         legend_below(figure, axes[0, 0], 5)
