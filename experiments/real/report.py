@@ -34,13 +34,14 @@ def report(records: Sequence[Record], gallery: markdown.Gallery) -> Report:
         "Held-out R² by method and table, mean ± standard error over splits; methods are grouped by what a prediction "
         "depends on beside x; an arrow stands for a value beyond the edge"
     )
-    parts = [tell_settings(scores)]
+    parts = [tell_settings(scores), tell_same(scores)]
     for events in scores.runs:
         parts += [f"### With {STYLES[events]['label']}", score_table(scores, events), tell_findings(scores, events)]
     parts += ["### By table", gallery.show("real", caption), tell_limits(scores)]
     parts += [
         "### Seconds",
-        "Median seconds of a fit with all training events, on one core, with all that it chooses by itself:",
+        "Median seconds of a fit with all training events, on one core, with all that it chooses by itself, and "
+        "other fits beside it:",
         time_table(records),
     ]
     return Report("\n\n".join(part for part in parts if part))
@@ -69,6 +70,16 @@ def tell_settings(scores: Scores) -> str:
         f"({tried(FedAvgNetworkRegressor, 'proximal')}). Averaging takes 100 rounds with all agents.\n"
         "- HLCR and FedHLCR are at their defaults."
     )
+
+
+def tell_same(scores: Scores) -> str:
+    """Tables where a smaller number of training events changes nothing."""
+    same = [
+        TABLES[name].title
+        for t, name in enumerate(scores.tables)
+        if np.array_equal(scores.runs[ALL][t], scores.runs[FEW][t])
+    ]
+    return f"No entity of {' and '.join(same)} has more than {FEW} training events." if same else ""
 
 
 def tried(rival: type[FederatedRival], parameter: str) -> str:
