@@ -55,7 +55,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 def report_of(study: Study, folder: Path, page: Path, *, full: bool, measure: bool) -> Report | str:
     """The study's report, measured first if wanted; or why there is none."""
-    settings, records = study.settings(full), RecordFile(folder / f"{study.name}.jsonl")
+    settings, records = study.settings(full), RecordFile(folder / f"{study.name}.jsonl", study.revision)
     if not measure and not all(records.find(cell) for cell in settings):
         return "not run yet."
     try:

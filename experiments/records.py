@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,14 +12,20 @@ from experiments.study import Figures, Record, Settings
 
 
 class RecordFile:
-    """The records of one study, in JSON lines after a line that names the version they were measured with.
+    """The records of one study, in JSON lines after a line that says what they are.
 
-    Records of another version are set aside, not mixed in.
+    Records of another revision of the study are set aside, not mixed in. The file is only added to, unless a line is
+    torn or records are to go: runs of other studies, which look at it, are not in the way.
+
+    Parameters
+    ----------
+    path : of the file
+    revision : of the study
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, revision: int) -> None:
         self._path = path
-        self._header = {"fedhlcr": fedhlcr.__version__}
+        self._header = {"revision": revision, "fedhlcr": fedhlcr.__version__}
         self._known: dict[str, Record] = {}
         if path.exists():
             self._read()
@@ -37,24 +44,28 @@ class RecordFile:
     def tidy(self, wanted: Sequence[Settings]) -> list[Record]:
         """The records of these settings, which the file then holds in this order and no others."""
         records = [self._known[_key(settings)] for settings in wanted]
-        self._rewrite(records)
+        if records != list(self._known.values()):
+            self._known = {_key(record.settings): record for record in records}
+            self._rewrite(records)
         return records
 
     def _read(self) -> None:
-        first, *lines = self._path.read_text().splitlines(keepends=True) or [""]
-        version = _parse(first).get("fedhlcr", "unknown")
-        if version != self._header["fedhlcr"]:
-            self._path.rename(self._path.with_suffix(f".{version}.jsonl"))
+        first, *lines = [_parse(line) for line in self._path.read_text().splitlines()] or [{}]
+        revision = first.get("revision", "unknown")
+        if revision != self._header["revision"]:
+            self._path.rename(self._path.with_suffix(f".revision-{revision}.jsonl"))
             return
-        # a line that was being written when the run was killed is measured again
-        parsed = [_parse(line) for line in lines]
-        for record in (Record(line["settings"], line["figures"]) for line in parsed if "figures" in line):
-            self._known[_key(record.settings)] = record
-        self._rewrite(list(self._known.values()))
+        self._header = first
+        for line in lines:
+            if "figures" in line:
+                self._known[_key(line["settings"])] = Record(line["settings"], line["figures"])
+        if len(self._known) < len(lines):
+            # a line that was being written when the run was killed is measured again
+            self._rewrite(list(self._known.values()))
 
     def _rewrite(self, records: Sequence[Record]) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        draft = self._path.with_suffix(".draft")
+        draft = self._path.with_suffix(f".draft-{os.getpid()}")
         draft.write_text(json.dumps(self._header) + "\n" + "".join(map(_line, records)))
         draft.replace(self._path)
 

@@ -56,6 +56,7 @@ class Study:
     measure : settings of one cell → its figures; importable by name, for it runs in other processes
     report : records, gallery for pictures → the report
     n_jobs : cells at once at most; None is as many as there are cores
+    revision : raised when `measure` comes to give other figures for the same settings: old records are then set aside
     """
 
     name: str
@@ -64,3 +65,4 @@ class Study:
     measure: Callable[..., Figures]
     report: Callable[[Sequence[Record], Gallery], Report]
     n_jobs: int | None = None
+    revision: int = 1

@@ -116,8 +116,9 @@ def report(records: Sequence[Record], gallery: markdown.Gallery) -> Report:  # n
     text = (
         f"{LAW}. {SIZE}, σ = {NOISE_SCALE}; at most {n_rounds} rounds, data and algorithm seeds {seeds[0]}–{seeds[-1]}."
         " *Rounds* is the first round from which the held-out error of what would be predicted then stays within 5 % "
-        "of where it ends; *MB* what has travelled by then, up and down, for all agents together; a number takes eight "
-        "bytes (four in a network). Blend is given the true K and hyperparameters, clustered rivals the true K; delta "
+        "of where it ends; *MB* what has travelled by then, up and down, for all agents together: of FedHLCR whole "
+        "messages, and the survey before the first round; of rivals their numbers alone, eight bytes each (four in a "
+        "network), and no survey. Blend is given the true K and hyperparameters, clustered rivals the true K; delta "
         "learns all of it. Of rivals with several starts only the best is counted, and no search for settings. "
         f"Networks take {MOST_NETWORK_ROUNDS} rounds at most."
     )
@@ -152,14 +153,15 @@ def table(records: Sequence[Record], share: float) -> str:
 
 def ten_rounds(records: Sequence[Record]) -> Finding:
     limit = ends(records, method=LIMIT)
-    rounds, told = {}, []
+    n_good, told = 0, []
     for rate in LEARNING_RATES:
         runs = select(records, method="published", learning_rate=rate, participation=1.0)
-        rounds[rate] = float(np.mean([run.figures["state"] for run in runs]))
+        rounds = float(np.mean([run.figures["state"] for run in runs]))
         end = float(np.mean([run.figures["end"] for run in runs] / limit))
-        told.append(f"{rounds[rate]:.0f} with γ = {rate:g} (and the end is {end:.2f} times the limit)")
-    n_quick = sum(each < 10 for each in rounds.values())
-    verdict = HOLDS if n_quick == len(rounds) else PARTLY if n_quick else FAILS
+        told.append(f"{rounds:.0f} with γ = {rate:g} (and the end is {end:.2f} times the limit)")
+        # to be quick is not enough: a run may be stuck at once
+        n_good += rounds < 10 and end < 1.1
+    verdict = HOLDS if n_good == len(LEARNING_RATES) else PARTLY if n_good else FAILS
     why = f"rounds to a state within 10 % of the end: {', '.join(told)}"
     return Finding("fewer than 10 rounds are enough with all agents", verdict, why)
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from experiments import markdown
 from experiments.figures import BLACK, BLUE, GREEN, GREY, ORANGE, band, legend_below, picture
@@ -53,7 +54,7 @@ def report(records: Sequence[Record], gallery: markdown.Gallery) -> Report:
     )
     beside = delta_beside_blend(records, sizes, scales)
     parts = [text, gallery.show("figure-a", caption), table(records, sizes, scales), beside]
-    return Report("\n\n".join(parts), (near_optimal(records, scales), misclustering(records, scales)))
+    return Report("\n\n".join(parts), (near_optimal(records, scales),))
 
 
 def draw(records: Sequence[Record], gallery: markdown.Gallery, sizes: Sequence[Size], scales: Sequence[float]) -> None:
@@ -78,9 +79,14 @@ def draw(records: Sequence[Record], gallery: markdown.Gallery, sizes: Sequence[S
         legend_below(figure, axes[0, 0], 5)
 
 
-def runs_of(records: Sequence[Record], size: Size, scales: Sequence[float], rule: str) -> np.ndarray:
+def runs_of(records: Sequence[Record], size: Size, scales: Sequence[float], rule: str) -> NDArray[np.float64]:
     """(seeds, scales)"""
-    return np.array([ends(records, **size._asdict(), noise_scale=scale, rule=rule) for scale in scales]).T
+    return np.array([errors_at(records, size, scale, rule) for scale in scales]).T
+
+
+def errors_at(records: Sequence[Record], size: Size, scale: float, rule: str) -> NDArray[np.float64]:
+    """(seeds,)"""
+    return ends(records, **size._asdict(), noise_scale=scale, rule=rule)
 
 
 def table(records: Sequence[Record], sizes: Sequence[Size], scales: Sequence[float]) -> str:
@@ -97,13 +103,13 @@ def table(records: Sequence[Record], sizes: Sequence[Size], scales: Sequence[flo
 
 
 def near_optimal(records: Sequence[Record], scales: Sequence[float]) -> Finding:
-    """With 4 × 5 events per agent, at the highest noise."""
+    """With 4 × 5 events per agent, at the highest noise; but for K = 16, which the paper excepts."""
     scale = scales[-1]
-    sizes = [size for size in SIZES if size.entities * size.events == 20]
+    sizes = [size for size in SIZES if size.entities * size.events == 20 and size.clusters < 16]
     measured = [size for size in sizes if len(ends(records, **size._asdict(), rule=LIMIT))]
     over_noise, over_limit = {}, {}
     for size in measured:
-        runs, limit = (runs_of(records, size, [scale], rule).mean() for rule in ("published", LIMIT))
+        runs, limit = (errors_at(records, size, scale, rule).mean() for rule in ("published", LIMIT))
         over_noise[size.clusters], over_limit[size.clusters] = runs / scale**2, runs / limit
     verdict = HOLDS if max(over_noise.values()) < 1.1 else PARTLY if max(over_limit.values()) < 1.1 else FAILS
     why = (
@@ -117,21 +123,13 @@ def by_clusters(figures: dict[int, float]) -> str:
     return ", ".join(f"{figure:.2f} (K = {clusters})" for clusters, figure in figures.items())
 
 
-def misclustering(records: Sequence[Record], scales: Sequence[float]) -> Finding:
-    size, scale = Size(4, 5, 16), scales[-1]
-    runs, limit, delta = (runs_of(records, size, [scale], rule).mean() for rule in ("published", LIMIT, "delta"))
-    why = (
-        f"at σ = {scale:g} its error is {runs / scale**2:.2f} σ²; but the limit is {limit / scale**2:.2f} σ² already, "
-        f"so most of it is no fault of the algorithm ({runs / limit:.2f} times the limit; delta {delta / limit:.2f})"
-    )
-    verdict = HOLDS if runs / scale**2 > 1.1 else FAILS
-    return Finding("entities are put into wrong clusters at N_* = 4, N_** = 5, K = 16 and high σ", verdict, why)
-
-
 def delta_beside_blend(records: Sequence[Record], sizes: Sequence[Size], scales: Sequence[float]) -> str:
     points = [(size, scale) for size in sizes for scale in scales]
     pairs = {
-        f"{size}, σ = {scale:g}": tuple(runs_of(records, size, [scale], rule).mean() for rule in ("delta", "corrected"))
+        f"{size}, σ = {scale:g}": (
+            errors_at(records, size, scale, "delta"),
+            errors_at(records, size, scale, "corrected"),
+        )
         for size, scale in points
     }
     return tell_excess("corrected blend", pairs)

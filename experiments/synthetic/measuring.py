@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from experiments.figures import standard_error
 from experiments.study import Figures, Record, Settings
 from experiments.synthetic.data import Size, folds, synth_hlcr
 from experiments.synthetic.federations import Look, settings_of, watch
@@ -58,15 +59,22 @@ def select(records: Iterable[Record], **settings: Any) -> list[Record]:
     return sorted(chosen, key=lambda record: record.settings["seed"])
 
 
-def tell_excess(blend_is: str, pairs: dict[str, tuple[float, float]]) -> str:
-    """How much the error of delta is above that of blend, from the errors of both at each point."""
-    excess = {point: delta / blend - 1.0 for point, (delta, blend) in pairs.items()}
+def clearly_above(these: ArrayLike, others: ArrayLike) -> bool:
+    """Whether these are higher, seed by seed, by more than twice the standard error of the mean difference."""
+    difference = np.asarray(these, float) - np.asarray(others, float)
+    return bool(difference.mean() > 2.0 * standard_error(difference) and difference.mean() > 0.0)
+
+
+def tell_excess(blend_is: str, pairs: dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]) -> str:
+    """How much the error of delta is above that of blend, from the errors of both by seed at each point."""
+    excess = {point: float(delta.mean() / blend.mean()) - 1.0 for point, (delta, blend) in pairs.items()}
     worst = max(excess, key=excess.__getitem__)
     above = sum(each > 0.01 for each in excess.values())
+    error = float(standard_error(np.divide(*pairs[worst])))
     return (
         f"Delta, which learns everything, beside {blend_is}, given the true hyperparameters: its error is more than "
-        f"1 % higher at {above} of {len(excess)} points, at most {excess[worst]:+.1%} ({worst}), in the median "
-        f"{np.median(list(excess.values())):+.1%}."
+        f"1 % higher at {above} of {len(excess)} points, at most {excess[worst]:+.1%} ± {error:.1%} ({worst}), in the "
+        f"median {np.median(list(excess.values())):+.1%}."
     )
 
 
