@@ -76,9 +76,9 @@ def report(records: Sequence[Record], gallery: markdown.Gallery) -> Report:
     n_rounds = records[0].settings["n_rounds"]
     text = (
         f"{LAW.split(';')[0]}; all events, all agents in each of {n_rounds} rounds, γ = {LEARNING_RATE}, data and "
-        f"algorithm seeds {seeds[0]}–{seeds[-1]}. Agreement is the adjusted Rand index of the labels found and the true "
-        "ones: 1 if they are the same, 0 if they are as good as chance. *Knows all but the labels* takes for each entity "
-        "the likeliest label, given the true regressions, σ and θ_i: nobody can do better."
+        f"algorithm seeds {seeds[0]}–{seeds[-1]}. Agreement is the adjusted Rand index of the labels found and the "
+        "true ones: 1 if they are the same, 0 if they are as good as chance. *Knows all but the labels* takes for each "
+        "entity the likeliest label, given the true regressions, σ and θ_i: nobody can do better."
     )
     rows = [
         (size, NAMES[rule], *(markdown.mean_and_error(agreement(records, size, rule, scale)) for scale in scales))
@@ -120,7 +120,7 @@ def misclustering(records: Sequence[Record], scales: Sequence[float]) -> Finding
         float(agreement(records, size, rule, scale).mean()) for rule in ("published", KNOWING, "delta")
     )
     why = (
-        f"at σ = {scale:g} its labels agree to {found:.2f} with the true ones (adjusted Rand index), those of the delta rule "
+        f"at σ = {scale:g} its labels agree to {found:.2f} with the true ones (adjusted Rand index), those of delta "
         f"to {delta:.2f}; but who knows all regressions and has only the labels to find gets no further than {best:.2f}"
     )
     claim = f"entities are put into wrong clusters at {size} and high σ"
