@@ -14,7 +14,7 @@ from experiments.page import write_page
 from experiments.real import STUDIES as REAL
 from experiments.records import RecordFile
 from experiments.running import run_study
-from experiments.study import MissingDataError, Report, Study
+from experiments.study import DataError, Report, Study
 from experiments.synthetic import STUDIES as SYNTHETIC
 
 STUDIES: tuple[Study, ...] = (*SYNTHETIC, *FEMNIST, *REAL)
@@ -60,8 +60,8 @@ def report_of(study: Study, folder: Path, page: Path, *, full: bool, measure: bo
         return "not run yet."
     try:
         measured = run_study(study, settings, records)
-    except MissingDataError as missing:
-        return str(missing)
+    except DataError as error:
+        return str(error)
     return study.report(measured, Gallery(folder, page))
 
 

@@ -22,6 +22,11 @@ and seed, which stand beside it in `{records}`; but for times, running it again 
 """
 
 
+CLAIMS = """The paper's claims in a few words of ours, each put to the test with its algorithm as published. Where
+rates or methods are compared, it is seed by seed; *more* and *better* mean by more than two standard errors, unless
+figures are given."""
+
+
 def write_page(
     page: Path, studies: Sequence[Study], reports: dict[str, Report | str], *, full: bool, records: Path
 ) -> None:
@@ -35,8 +40,8 @@ def write_page(
     shown = [reports[study.name] for study in studies]
     findings = [finding for report in shown if isinstance(report, Report) for finding in report.findings]
     if findings:
-        rows = [(f"“{finding.claim}”", f"**{finding.verdict}**", finding.why) for finding in findings]
-        parts += ["## What the paper says, and what we find", markdown.table(("the paper", "", "we find"), rows)]
+        rows = [(finding.claim, f"**{finding.verdict}**", finding.why) for finding in findings]
+        parts += ["## What the paper says, and what we find", CLAIMS, markdown.table(("claim", "", "we find"), rows)]
     for study in studies:
         report = reports[study.name]
         text = report.text if isinstance(report, Report) else f"Not shown here: {report}"

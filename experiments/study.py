@@ -12,8 +12,12 @@ Settings = dict[str, Any]
 Figures = dict[str, Any]
 
 
-class MissingDataError(Exception):
-    """A study needs data that are not here; the message tells where to get them."""
+class DataError(Exception):
+    """A study cannot read its data; the message tells the cure."""
+
+
+class MissingDataError(DataError):
+    """Data are not here; the message tells where to get them."""
 
 
 @dataclass(frozen=True)

@@ -156,7 +156,7 @@ class TestPage:
         assert "## Squares" in page
         assert "1, 4" in page
         assert "python -m experiments squares --full" in page
-        assert "| “4” | **holds** | 2² |" in page
+        assert "| 4 | **holds** | 2² |" in page
 
     def test_a_study_that_is_not_asked_for_is_shown_once_it_was_run(self, tmp_path, monkeypatch):
         first = study_of([1, 2], tmp_path / "log")
