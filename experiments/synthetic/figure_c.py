@@ -18,6 +18,7 @@ from experiments.synthetic.measuring import LIMIT, cell, clearly_above, ends, me
 
 LEARNING_RATES = (0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
 PARTICIPATIONS = (0.05, 0.15, 0.5, 1.0)
+ERROR_TICKS = (0.25, 0.3, 0.4, 0.5, 0.6)
 BLENDS = ("published", "corrected")
 
 
@@ -65,9 +66,10 @@ def draw(records: Sequence[Record], gallery: markdown.Gallery, rates: Sequence[f
                 band(panel, rates, runs_of(records, rule, share, rates), label=RULE_NAMES[rule], **STYLES[rule])
             delta = ends(records, rule="delta", participation=share)
             band(panel, rates, np.tile(delta, (len(rates), 1)).T, color=BLUE, label=RULE_NAMES["delta"])
-            panel.set(title=f"{share:.0%} of the agents", xlabel="learning rate γ", xscale="log")
+            panel.set(title=f"{share:.0%} of the agents", xlabel="learning rate γ", xscale="log", yscale="log")
             ticks = [rate for rate in (0.05, 0.1, 0.2, 0.5, 1.0) if rates[0] <= rate <= rates[-1]]
             panel.set_xticks(ticks, [f"{rate:g}" for rate in ticks])
+            panel.set_yticks(ERROR_TICKS, [f"{tick:g}" for tick in ERROR_TICKS])
             panel.minorticks_off()
         axes[0, 0].set_ylabel("MSE")
         legend_below(figure, axes[0, 0], 5)
