@@ -189,6 +189,41 @@ def test_the_mixed_model_agrees_with_lme4():
     np.testing.assert_allclose(model.predict(X, entity=entity), other["fitted"], atol=2e-3)
 
 
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize(
+    "extra",
+    [lambda X: np.full(len(X), 2.0), lambda X: X[:, 0], lambda X: 3.0 * X[:, 0] - X[:, 1] + 5.0],
+    ids=["constant", "duplicate", "sum"],
+)
+def test_a_column_that_says_nothing_new_changes_nothing_in_the_mixed_model(extra, place):
+    X, y, entity = slopes_of_their_own(np.random.default_rng(22))
+    wide = np.insert(X, place, extra(X), axis=1)
+    plain, model = (MixedModelRegressor().fit(features, y, entity=entity) for features in (X, wide))
+    assert np.count_nonzero(model.fixed_) == 3
+    np.testing.assert_allclose(model.predict(wide), plain.predict(X), atol=1e-3)
+    np.testing.assert_allclose(model.predict(wide, entity=entity), plain.predict(X, entity=entity), atol=1e-3)
+
+
+def test_a_column_that_says_little_new_is_kept_by_the_mixed_model():
+    rng = np.random.default_rng(23)
+    X, y, entity = slopes_of_their_own(rng)
+    news = rng.normal(size=len(X))
+    wide, y = np.column_stack([X, X[:, 0] + 1e-4 * news]), y + 10.0 * news
+    plain, model = (MixedModelRegressor().fit(features, y, entity=entity) for features in (X, wide))
+    assert model.score(wide, y) > 0.9 > 0.5 > plain.score(X, y)
+
+
+@pytest.mark.parametrize("reml", [True, False])
+def test_the_mixed_model_bears_targets_that_a_line_fits(reml):
+    X, _, entity = slopes_of_their_own(np.random.default_rng(24))
+    for y in (np.full(len(X), 3.0), X @ [1.0, -2.0]):
+        model = MixedModelRegressor(reml=reml).fit(X, y, entity=entity)
+        np.testing.assert_allclose(model.predict(X, entity=entity), y, atol=1e-3)
+    for n_events in (1, 2, 3):
+        few = MixedModelRegressor(reml=reml).fit(X[:n_events], y[:n_events], entity=entity[:n_events])
+        assert np.isfinite(few.predict(X, entity=entity)).all()
+
+
 def test_the_mixed_model_wins_where_slopes_are_their_own():
     X, y, entity = slopes_of_their_own(np.random.default_rng(7), n_entities=200)
     test = np.arange(len(y)) % 4 == 0

@@ -159,9 +159,9 @@ def is_not_guaranteed(runs: dict[float, Course]) -> Finding:
     half, small = runs[0.5], runs[0.2]
     worse = clearly_above(half.late, small.late) or half.n_missed > small.n_missed
     why = (
-        f"its later states are {half.late.mean():.3f} times the limit, those with γ = .2 {small.late.mean():.3f}; averaged "
-        f"predictions end more than 10 % above the limit in {half.n_missed} of {len(half.end)} runs, with γ = .2 in "
-        f"{small.n_missed}"
+        f"its later states are {half.late.mean():.3f} times the limit, those with γ = .2 {small.late.mean():.3f}; "
+        f"averaged predictions end more than 10 % above the limit in {half.n_missed} of {len(half.end)} runs, with "
+        f"γ = .2 in {small.n_missed}"
     )
     return Finding("γ = .5 does not guarantee convergence", HOLDS if worse else FAILS, why)
 

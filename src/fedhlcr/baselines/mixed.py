@@ -19,10 +19,17 @@ from fedhlcr.baselines.rival import Coefficients, Rival, Standardized
 from fedhlcr.gram import NormalEquations
 
 
+# A column is left out if others explain it but for this share of its variance.
+LEAST_OWN_VARIANCE = 1e-10
+# In standardised units: where a regression fits exactly, the likelihood has no bound but this.
+LEAST_NOISE_VARIANCE = 1e-12
+
+
 class MixedModelRegressor(Rival):
     """Linear mixed model: a common regression, and random deviations of intercept and slopes for each entity.
 
-    Known entities are predicted by their best linear unbiased predictors, new ones by the common regression.
+    Known entities are predicted by their best linear unbiased predictors, new ones by the common regression. A feature
+    that is constant, or follows from those before it, is left out, as lme4 does: its coefficients are zero.
 
     Parameters
     ----------
@@ -44,16 +51,34 @@ class MixedModelRegressor(Rival):
         self.max_iter = max_iter
 
     def _solve(self, data: Standardized) -> Coefficients:
-        likelihood = _Likelihood(data.layout.normal_equations(data.grams), reml=self.reml)
-        start = likelihood.pack(np.eye(data.layout.n_coef))
+        entities = data.layout.normal_equations(data.grams)
+        kept = _independent_columns(entities.xx.sum(axis=0))
+        likelihood = _Likelihood(
+            entities._replace(xx=entities.xx[:, kept][:, :, kept], xy=entities.xy[:, kept]), reml=self.reml
+        )
+        start = likelihood.pack(np.eye(len(kept)))
         found = minimize(
             likelihood, start, jac=True, method="L-BFGS-B", options={"maxiter": self.max_iter, "ftol": 1e-12}
         )
         fitted = likelihood.at(likelihood.unpack(found.x))
-        self.fixed_, self.noise_scale_ = fitted.fixed, float(np.sqrt(fitted.noise_variance))
-        self.covariance_ = fitted.noise_variance * fitted.factor @ fitted.factor.T
+        # (kept, n_coef): nothing for columns that are not kept
+        widen = np.eye(data.layout.n_coef)[kept]
+        self.fixed_, self.noise_scale_ = fitted.fixed @ widen, float(np.sqrt(fitted.noise_variance))
+        self.covariance_ = fitted.noise_variance * widen.T @ fitted.factor @ fitted.factor.T @ widen
         self.log_likelihood_ = -0.5 * fitted.deviance
-        return Coefficients(fitted.fixed, of_entities=fitted.fixed + likelihood.deviations(fitted))
+        return Coefficients(self.fixed_, of_entities=self.fixed_ + likelihood.deviations(fitted) @ widen)
+
+
+def _independent_columns(gram: FloatArray) -> list[int]:
+    """Columns that those before them do not explain, from the Gram matrix (n_coef, n_coef) of all events."""
+    kept = [0]
+    for column in range(1, len(gram)):
+        shared = gram[kept, column]
+        own = gram[column, column] - shared @ np.linalg.solve(gram[np.ix_(kept, kept)], shared)
+        # a standardised column has the sum of squares of the constant, or none at all
+        if own > LEAST_OWN_VARIANCE * gram[0, 0]:
+            kept.append(column)
+    return kept
 
 
 class _Fitted(NamedTuple):
@@ -98,7 +123,8 @@ class _Likelihood:
         sum_Q, sum_r = Q.sum(axis=0), r.sum(axis=0)
         fixed = np.linalg.solve(sum_Q, sum_r)
         left = float(self._entities.yy.sum() - np.einsum("ec,ec->", Lg, solved[..., -1]) - fixed @ sum_r)
-        n = self._n_events - (self._n_coef if self._reml else 0)
+        n = max(self._n_events - (self._n_coef if self._reml else 0), 1.0)
+        left = max(left, LEAST_NOISE_VARIANCE * n)
         deviance = float(np.linalg.slogdet(B)[1].sum()) + n * (1.0 + np.log(2.0 * np.pi * left / n))
         residual = r - Q @ fixed
         # with respect to ΛΛᵀ
