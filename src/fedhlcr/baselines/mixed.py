@@ -18,7 +18,6 @@ from fedhlcr.arrays import FloatArray
 from fedhlcr.baselines.rival import Coefficients, Rival, Standardized
 from fedhlcr.gram import NormalEquations
 
-
 # A column is left out if others explain it but for this share of its variance.
 LEAST_OWN_VARIANCE = 1e-10
 # In standardised units: where a regression fits exactly, the likelihood has no bound but this.
