@@ -1,6 +1,7 @@
 """The rivals are what they claim to be: against other implementations, exact formulas, and data of their own making."""
 
 import json
+import re
 import shutil
 import subprocess
 import warnings
@@ -38,6 +39,12 @@ RIVALS = [
     FedAvgRegressor(),
     FedAvgNetworkRegressor(n_rounds=5, learning_rate=0.1),
 ]
+
+# in errors
+A_COUNT, A_WEIGHT, A_SHARE = (
+    f"{what} in the range {re.escape(span)}"
+    for what, span in (("an int", "[1, inf)"), ("a float", "[0.0, inf)"), ("a float", "(0.0, 1.0]"))
+)
 
 
 def slopes_of_their_own(rng, n_entities=60, n_events=9, n_features=2):
@@ -83,20 +90,54 @@ def test_they_have_one_face(rival):
 
 
 @pytest.mark.parametrize(
-    ("rival", "words"),
+    ("rival", "name", "wrong", "expected"),
     [
-        (LCRRegressor(label="agent"), "`label` must be 'event' or 'entity'"),
-        (LCRRegressor(criterion="aic"), "`criterion` must be 'bic' or 'icl'"),
-        (IFCARegressor(level="school"), "`level` must be 'agent' or 'entity'"),
-        (GroupedRidge("school"), "`level` must be 'all', 'agent' or 'entity'"),
-        (FedAvgRegressor(participation=0.0), "`participation` must be above 0"),
-        (FedAvgRegressor(proximal=-1.0), "`proximal` must be 'auto' or a number of at least 0"),
+        (GroupedRidge, "level", "school", "a str among"),
+        (MixedModelRegressor, "max_iter", 0, A_COUNT),
+        (MixedModelRegressor, "reml", "yes", "an instance of 'bool'"),
+        (LCRRegressor, "label", "agent", "a str among"),
+        (LCRRegressor, "criterion", "aic", "a str among"),
+        (LCRRegressor, "n_classes", "many", A_COUNT),
+        (LCRRegressor, "n_classes", 2.0, A_COUNT),
+        (LCRRegressor, "max_classes", 0, A_COUNT),
+        (LCRRegressor, "n_init", 0, A_COUNT),
+        (LCRRegressor, "short_iter", 0, A_COUNT),
+        (LCRRegressor, "max_iter", 0, A_COUNT),
+        (LCRRegressor, "tol", None, "a float in the range"),
+        (LCRRegressor, "random_state", np.random.RandomState(0), r"an int in the range \[0, inf\) or None"),
+        (IFCARegressor, "level", "school", "a str among"),
+        (IFCARegressor, "n_clusters", 0, A_COUNT),
+        (IFCARegressor, "n_clusters", "many", A_COUNT),
+        (IFCARegressor, "penalty", 0.0, r"a float in the range \[1e-06, inf\)"),
+        (IFCARegressor, "n_init", 0, A_COUNT),
+        (IFCARegressor, "max_iter", 1.5, A_COUNT),
+        (FedEMRegressor, "n_classes", 2.5, A_COUNT),
+        (FedEMRegressor, "short_iter", 0, A_COUNT),
+        (FedEMRegressor, "participation", 0.0, A_SHARE),
+        (FedAvgRegressor, "n_rounds", None, A_COUNT),
+        (FedAvgRegressor, "n_rounds", "auto", A_COUNT),
+        (FedAvgRegressor, "local_steps", 0.5, A_COUNT),
+        (FedAvgRegressor, "proximal", -1.0, A_WEIGHT),
+        (FedAvgRegressor, "proximal", float("nan"), A_WEIGHT),
+        (FedAvgRegressor, "participation", 1.5, A_SHARE),
+        (FedAvgRegressor, "random_state", -1, r"an int in the range \[0, inf\) or None"),
+        (FedAvgNetworkRegressor, "hidden", 32, "an instance of 'tuple' or an instance of 'list'"),
+        (FedAvgNetworkRegressor, "n_rounds", 0, A_COUNT),
+        (FedAvgNetworkRegressor, "batch_size", 0, A_COUNT),
+        (FedAvgNetworkRegressor, "learning_rate", -0.1, A_WEIGHT),
     ],
 )
-def test_a_wrong_parameter_is_named(rival, words):
+def test_a_wrong_parameter_is_named(rival, name, wrong, expected):
+    """What it is called, what it may be, and what came."""
     X, y, agent, entity, _ = classes(np.random.default_rng(0), n_agents=3)
+    words = rf"'{name}' parameter of {rival.__name__} must be {expected}.* Got {re.escape(repr(wrong))} instead"
     with pytest.raises(ValueError, match=words):
-        rival.fit(X, y, agent=agent, entity=entity)
+        rival(**{name: wrong}).fit(X, y, agent=agent, entity=entity)
+
+
+@pytest.mark.parametrize("rival", RIVALS, ids=str)
+def test_every_parameter_is_checked(rival):
+    assert set(rival._parameter_constraints) == set(rival.get_params())
 
 
 # The mixed model

@@ -188,22 +188,6 @@ def test_settings_are_chosen_by_events_held_out():
     assert model.score(X, y) == pytest.approx(GroupedRidge("all").fit(X, y).score(X, y), abs=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("rival", "words"),
-    [
-        (FedAvgRegressor(n_rounds="auto"), "`n_rounds` must be a number of at least 1, but is 'auto'"),
-        (FedEMRegressor(n_classes=0), "`n_classes` must be 'auto' or a number of at least 1"),
-        (IFCARegressor(n_clusters="many"), "`n_clusters` must be 'auto' or a number of at least 1, but is 'many'"),
-        (IFCARegressor(participation=1.5), "`participation` must be above 0 and at most 1"),
-        (FedEMRegressor(participation=0.0), "`participation` must be above 0 and at most 1"),
-    ],
-)
-def test_a_wrong_parameter_is_named(rival, words):
-    X, y, agent, entity = two_classes(np.random.default_rng(9), n_agents=2)
-    with pytest.raises(ValueError, match=words):
-        rival.fit(X, y, agent=agent, entity=entity)
-
-
 def test_too_few_events_to_choose_on_are_told():
     X, y, agent, entity = two_classes(np.random.default_rng(10), n_agents=2, n_entities=1, n_events=4)
     with pytest.raises(ValueError, match="No agent has the five events it takes to choose `n_clusters`; give a number"):

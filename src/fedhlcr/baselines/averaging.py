@@ -13,7 +13,7 @@ import numpy as np
 
 from fedhlcr.arrays import FloatArray
 from fedhlcr.baselines.federated import BYTES_PER_NUMBER, Attendance, FederatedRival, Round, Settings
-from fedhlcr.baselines.rival import Coefficients, Standardized
+from fedhlcr.baselines.rival import AUTO, COUNT, WEIGHT, Coefficients, Constraints, Standardized
 from fedhlcr.gram import NormalEquations
 
 
@@ -45,7 +45,12 @@ class FedAvgRegressor(FederatedRival[Coefficients]):
     """
 
     _grid: ClassVar[dict[str, tuple[Any, ...]]] = {"local_steps": (1, 5, 20), "proximal": (0.001, 0.01, 0.1, 1.0)}
-    _least: ClassVar[dict[str, float]] = {"n_rounds": 1, "local_steps": 1, "proximal": 0.0}
+    _parameter_constraints: ClassVar[Constraints] = {
+        **FederatedRival._parameter_constraints,
+        "n_rounds": [COUNT],
+        "local_steps": [COUNT, AUTO],
+        "proximal": [WEIGHT, AUTO],
+    }
 
     def __init__(self, n_rounds=100, local_steps="auto", proximal=0.0, participation=1.0, random_state=0):
         self.n_rounds = n_rounds

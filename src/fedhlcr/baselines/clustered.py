@@ -8,18 +8,18 @@ epochs, the end point of the gradient steps of Ghosh et al. (2020).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from sklearn.utils._param_validation import Interval, StrOptions
 
 from fedhlcr.arrays import FloatArray, IndexArray
 from fedhlcr.baselines.federated import BYTES_PER_NUMBER, Attendance, FederatedRival, Round, Settings
 from fedhlcr.baselines.ridge import solve_ridge
-from fedhlcr.baselines.rival import Coefficients, Rows, Standardized
+from fedhlcr.baselines.rival import AUTO, COUNT, Coefficients, Constraints, Rows, Standardized
 from fedhlcr.gram import GramLayout
 from fedhlcr.hierarchy import UNKNOWN
-
-LEVELS = ("agent", "entity")
 
 
 class Clusters(NamedTuple):
@@ -81,7 +81,14 @@ class IFCARegressor(FederatedRival[Clusters]):
     """
 
     _grid: ClassVar[dict[str, tuple[Any, ...]]] = {"n_clusters": (1, 2, 4, 8, 16, 32, 64), "penalty": (0.01, 1.0)}
-    _least: ClassVar[dict[str, float]] = {"n_clusters": 1, "penalty": 1e-6, "n_init": 1, "max_iter": 1}
+    _parameter_constraints: ClassVar[Constraints] = {
+        **FederatedRival._parameter_constraints,
+        "n_clusters": [COUNT, AUTO],
+        "level": [StrOptions({"agent", "entity"})],
+        "penalty": [Interval(Real, 1e-6, None, closed="left"), AUTO],
+        "n_init": [COUNT],
+        "max_iter": [COUNT],
+    }
 
     def __init__(
         self,
@@ -102,8 +109,6 @@ class IFCARegressor(FederatedRival[Clusters]):
         self.random_state = random_state
 
     def _solve(self, data: Standardized) -> Clusters:
-        if self.level not in LEVELS:
-            raise ValueError(f"`level` must be 'agent' or 'entity', but is {self.level!r}.")
         model = super()._solve(data)
         self.labels_ = model.labels
         return model

@@ -5,13 +5,15 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from itertools import product
+from numbers import Real
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
+from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
 from fedhlcr.arrays import FloatArray, IndexArray
-from fedhlcr.baselines.rival import Model, Rival, Standardized
+from fedhlcr.baselines.rival import SEED, Constraints, Model, Rival, Standardized
 
 # Of a float64 number, and of an index that travels beside numbers.
 BYTES_PER_NUMBER = 8
@@ -42,8 +44,10 @@ class FederatedRival(Rival, Generic[ModelT]):
 
     # parameters that may be "auto", with the values tried
     _grid: ClassVar[dict[str, tuple[Any, ...]]] = {}
-    # parameters that are numbers, with the least each may be
-    _least: ClassVar[dict[str, float]] = {}
+    _parameter_constraints: ClassVar[Constraints] = {
+        "participation": [Interval(Real, 0, 1, closed="right")],
+        "random_state": SEED,
+    }
 
     @abstractmethod
     def _train(self, data: Standardized, settings: Settings) -> list[Round[ModelT]]:
@@ -56,7 +60,6 @@ class FederatedRival(Rival, Generic[ModelT]):
         return (self._predict_by(step.model, rows) for step in self.rounds_)
 
     def _solve(self, data: Standardized) -> ModelT:
-        self._check_parameters()
         given = {name: getattr(self, name) for name in self._grid}
         tried = (values if given[name] == "auto" else (given[name],) for name, values in self._grid.items())
         candidates = [dict(zip(self._grid, values, strict=True)) for values in product(*tried)]
@@ -80,17 +83,6 @@ class FederatedRival(Rival, Generic[ModelT]):
         errors = np.array([np.square(model.predict(rows) - target).mean() for model in models])
         # what diverged is no candidate
         return candidates[int(np.argmin(np.where(np.isnan(errors), np.inf, errors)))]
-
-    def _check_parameters(self) -> None:
-        for name, least in self._least.items():
-            value, may_be_auto = getattr(self, name), name in self._grid
-            if may_be_auto and value == "auto":
-                continue
-            if isinstance(value, str) or not value >= least:
-                kind = "'auto' or a number" if may_be_auto else "a number"
-                raise ValueError(f"`{name}` must be {kind} of at least {least}, but is {value!r}.")
-        if not 0.0 < self.participation <= 1.0:
-            raise ValueError(f"`participation` must be above 0 and at most 1, but is {self.participation!r}.")
 
 
 class Attendance:

@@ -6,15 +6,14 @@ classes per entity an entity acts through its Gram matrix alone.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
+from sklearn.utils._param_validation import StrOptions
 
 from fedhlcr.arrays import FloatArray
 from fedhlcr.baselines.mixtures import Units, normalize
-from fedhlcr.baselines.rival import Coefficients, Rival, Standardized
-
-LABELS, CRITERIA = ("event", "entity"), ("bic", "icl")
+from fedhlcr.baselines.rival import AUTO, COUNT, SEED, TOLERANCE, Coefficients, Constraints, Rival, Standardized
 
 
 class Mixture(NamedTuple):
@@ -62,7 +61,7 @@ class LCRRegressor(Rival):
         The most steps that the likeliest of them then takes.
     tol : float, default=1e-5
         A run has ended when the mean log likelihood of an event grows by less.
-    random_state : int, RandomState instance or None, default=0
+    random_state : int or None, default=0
 
     Attributes
     ----------
@@ -70,6 +69,18 @@ class LCRRegressor(Rival):
     n_classes_ : int
     criteria_ : dict, the criterion of each number of classes tried; the least is best
     """
+
+    _parameter_constraints: ClassVar[Constraints] = {
+        "n_classes": [COUNT, AUTO],
+        "label": [StrOptions({"event", "entity"})],
+        "criterion": [StrOptions({"bic", "icl"})],
+        "max_classes": [COUNT],
+        "n_init": [COUNT],
+        "short_iter": [COUNT],
+        "max_iter": [COUNT],
+        "tol": [TOLERANCE],
+        "random_state": SEED,
+    }
 
     def __init__(
         self,
@@ -94,9 +105,6 @@ class LCRRegressor(Rival):
         self.random_state = random_state
 
     def _solve(self, data: Standardized) -> Coefficients:
-        for name, words in (("label", LABELS), ("criterion", CRITERIA)):
-            if getattr(self, name) not in words:
-                raise ValueError(f"`{name}` must be {' or '.join(map(repr, words))}, but is {getattr(self, name)!r}.")
         units = Units.events(data) if self.label == "event" else Units.entities(data)
         self.mixture_ = mixture = self._best_number(units, np.random.default_rng(self.random_state))
         self.n_classes_ = len(mixture.coef)

@@ -9,13 +9,13 @@ in closed form, and each step costs a factorisation per entity, however many eve
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize
 
 from fedhlcr.arrays import FloatArray
-from fedhlcr.baselines.rival import Coefficients, Rival, Standardized
+from fedhlcr.baselines.rival import COUNT, Coefficients, Constraints, Rival, Standardized
 from fedhlcr.gram import NormalEquations
 
 # A column is left out if others explain it but for this share of its variance.
@@ -44,6 +44,8 @@ class MixedModelRegressor(Rival):
     noise_scale_ : σ, in standardised units
     log_likelihood_ : of the standardised table, restricted if `reml`
     """
+
+    _parameter_constraints: ClassVar[Constraints] = {"reml": ["boolean"], "max_iter": [COUNT]}
 
     def __init__(self, reml=True, max_iter=500):
         self.reml = reml

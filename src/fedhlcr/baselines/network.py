@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fedhlcr.arrays import FloatArray, IndexArray
 from fedhlcr.baselines.federated import Attendance, FederatedRival, Round, Settings
-from fedhlcr.baselines.rival import Rows, Standardized
+from fedhlcr.baselines.rival import AUTO, COUNT, WEIGHT, Constraints, Rows, Standardized
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -81,7 +81,15 @@ class FedAvgNetworkRegressor(FederatedRival[Network]):
     """
 
     _grid: ClassVar[dict[str, tuple[Any, ...]]] = {"learning_rate": (0.03, 0.1, 0.3), "proximal": (0.01, 0.1, 1.0)}
-    _least: ClassVar[dict[str, float]] = {"n_rounds": 1, "local_steps": 1, "learning_rate": 0.0, "proximal": 0.0}
+    _parameter_constraints: ClassVar[Constraints] = {
+        **FederatedRival._parameter_constraints,
+        "hidden": [tuple, list],
+        "n_rounds": [COUNT],
+        "local_steps": [COUNT],
+        "batch_size": [COUNT, None],
+        "learning_rate": [WEIGHT, AUTO],
+        "proximal": [WEIGHT, AUTO],
+    }
 
     def __init__(
         self,
@@ -104,6 +112,8 @@ class FedAvgNetworkRegressor(FederatedRival[Network]):
         self.random_state = random_state
 
     def _solve(self, data: Standardized) -> Network:
+        if not all(COUNT.is_satisfied_by(n_units) for n_units in self.hidden):
+            raise ValueError(f"`hidden` must hold whole numbers of at least 1, but is {self.hidden!r}.")
         _import_torch()
         network = super()._solve(data)
         if not all(np.isfinite(layer).all() for layer in network.layers):

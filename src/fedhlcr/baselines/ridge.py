@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
+from sklearn.utils._param_validation import StrOptions
 
 from fedhlcr.arrays import FloatArray
-from fedhlcr.baselines.rival import Coefficients, Rival, Standardized
+from fedhlcr.baselines.rival import Coefficients, Constraints, Rival, Standardized
 from fedhlcr.gram import GramLayout, entity_grams
 
 LEVELS = ("all", "agent", "entity")
@@ -28,12 +30,12 @@ class GroupedRidge(Rival):
     level : {"all", "agent", "entity"}, default="all"
     """
 
+    _parameter_constraints: ClassVar[Constraints] = {"level": [StrOptions(set(LEVELS))]}
+
     def __init__(self, level="all"):
         self.level = level
 
     def _solve(self, data: Standardized) -> Coefficients:
-        if self.level not in LEVELS:
-            raise ValueError(f"`level` must be 'all', 'agent' or 'entity', but is {self.level!r}.")
         folds = []
         for fold in range(N_FOLDS):
             # every fifth event of the sorted table: an entity's events are spread over the folds

@@ -6,12 +6,15 @@ A rival only says what model it makes of them; a model turns rows into predictio
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from numbers import Integral, Real
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
-from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.base import BaseEstimator, RegressorMixin, _fit_context
 from sklearn.metrics import r2_score
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedhlcr import tables
@@ -21,6 +24,14 @@ from fedhlcr.hierarchy import UNKNOWN, EntityIndex, Hierarchy, build_hierarchy, 
 
 # One event of so many is held out where a rival has to choose.
 N_FOLDS = 5
+
+# What a parameter may be: scikit-learn checks it when a rival is fitted, and names what is wrong.
+COUNT = Interval(Integral, 1, None, closed="left")
+WEIGHT = Interval(Real, 0, None, closed="left")
+TOLERANCE = Interval(Real, None, None, closed="both")
+AUTO = StrOptions({"auto"})
+SEED = (Interval(Integral, 0, None, closed="left"), None)
+Constraints = dict[str, Sequence[Any]]
 
 
 class Rows(NamedTuple):
@@ -112,10 +123,14 @@ class Standardized:
 class Rival(RegressorMixin, BaseEstimator):
     """A regressor on tables of agents, entities and events."""
 
+    # by parameter, all that it may be
+    _parameter_constraints: ClassVar[Constraints] = {}
+
     @abstractmethod
     def _solve(self, data: Standardized) -> Model:
         """What the rival learns from a table."""
 
+    @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y, agent=None, entity=None):
         matrix = tables.feature_matrix(X)
         validate_data(self, matrix, skip_check_array=True)

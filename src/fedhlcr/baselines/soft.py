@@ -14,7 +14,7 @@ import numpy as np
 from fedhlcr.arrays import FloatArray, IndexArray
 from fedhlcr.baselines.federated import BYTES_PER_NUMBER, Attendance, FederatedRival, Round, Settings
 from fedhlcr.baselines.mixtures import Units, normalize
-from fedhlcr.baselines.rival import Coefficients, Rows, Standardized
+from fedhlcr.baselines.rival import AUTO, COUNT, TOLERANCE, Coefficients, Constraints, Rows, Standardized
 
 
 class AgentMixtures(NamedTuple):
@@ -69,7 +69,14 @@ class FedEMRegressor(FederatedRival[AgentMixtures]):
     """
 
     _grid: ClassVar[dict[str, tuple[Any, ...]]] = {"n_classes": (1, 2, 4, 8, 16)}
-    _least: ClassVar[dict[str, float]] = {"n_classes": 1, "n_init": 1, "short_iter": 1, "max_iter": 1}
+    _parameter_constraints: ClassVar[Constraints] = {
+        **FederatedRival._parameter_constraints,
+        "n_classes": [COUNT, AUTO],
+        "n_init": [COUNT],
+        "short_iter": [COUNT],
+        "max_iter": [COUNT],
+        "tol": [TOLERANCE],
+    }
 
     def __init__(
         self,
