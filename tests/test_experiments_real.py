@@ -9,8 +9,8 @@ import pytest
 
 from experiments.data import FOLDER_VARIABLE
 from experiments.markdown import Gallery
+from experiments.methods import LEVELS, METHODS
 from experiments.real import STUDIES
-from experiments.real.methods import LEVELS, METHODS
 from experiments.real.report import left_edge
 from experiments.real.scores import Lead, Scores, leaders, mean_ranks
 from experiments.real.tables import ALL, FEW, TABLES, load, split_events

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from experiments.real.methods import METHODS
+from experiments.methods import METHODS
 from experiments.real.tables import ALL, FEW, SMALL, TABLES, load, split_events
 from experiments.study import Figures, Settings
 

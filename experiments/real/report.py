@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from experiments import markdown
 from experiments.figures import BLUE, GREY, ORANGE, PAGE_WIDTH, legend_below, picture, standard_error
-from experiments.real.methods import LEVELS, METHODS, MOST_EVENT_CLASSES
+from experiments.methods import LEVELS, METHODS, MOST_EVENT_CLASSES
 from experiments.real.scores import Events, Scores, leaders, mean_ranks
 from experiments.real.tables import ALL, FEW, TABLES
 from experiments.study import Record, Report

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.figures import standard_error
-from experiments.real.methods import METHODS
+from experiments.methods import METHODS
 from experiments.real.tables import TABLES
 from experiments.study import Record
 
