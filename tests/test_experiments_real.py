@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from experiments import methods
 from experiments.data import FOLDER_VARIABLE
 from experiments.markdown import Gallery
 from experiments.methods import LEVELS, METHODS
@@ -68,6 +69,15 @@ def test_a_cell_measures_what_it_says(made_up, method):
     assert figures["r2"] > 0.8 if METHODS[method].level == "entity" else figures["r2"] < 0.7
     again = REAL.measure(table="cheese", events=8, split=1, method=method)
     assert {**figures, "seconds": 0} == {**again, "seconds": 0}
+
+
+def test_seconds_are_of_the_core_and_without_the_compiler(made_up, monkeypatch):
+    log = []
+    monkeypatch.setattr(methods, "compile_kernels", lambda: log.append("compiler"))
+    monkeypatch.setattr(methods.time, "process_time", lambda: log.append("clock") or 2.5 * len(log))
+    figures = REAL.measure(table="cheese", events=8, split=1, method="ridge")
+    assert log == ["compiler", "clock", "clock"]
+    assert figures["seconds"] == 2.5
 
 
 def test_every_method_can_be_made_and_is_seeded():

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments import markdown
-from experiments.methods import METHODS
-from experiments.real.measuring import fit_and_score
+from experiments.methods import METHODS, fit_and_score
 from experiments.study import Figures, Record, Report, Settings, Study
 from experiments.synthetic.data import LAW, N_FOLDS, Size, folds, own_slopes
 from experiments.synthetic.measuring import select
