@@ -145,13 +145,51 @@ def test_the_report_tells_the_figures(tmp_path):
     first, second = (line for line in lines if line.startswith("| FedHLCR") and "±" in line)
     assert first == "| FedHLCR | yes | **0.721 ± 0.001** | **0.721 ± 0.001** | 1.0 |"
     assert second.startswith("| FedHLCR | yes | **0.621")
-    assert "No entity of cheese has more than 8 training events." in report.text
+    assert "No entity of cheese has more than 8 training events, so both settings are the same data" in report.text
     assert "| one ridge |  | 0.301 ± 0.001 | 0.301 ± 0.001 | 14.5 |" in lines
     assert report.text.count("**") == 8
-    words = "HLCR against the mixed model: ahead on 2 of 2 tables, level on 0, behind on 0; flights +0.030, cheese"
+    words = (
+        "HLCR against the mixed model: ahead on 2 of 2 tables, level on 0, behind on 0; flights +0.030, cheese +0.030."
+    )
     assert words in report.text
+    assert "HLCR is nowhere more than 0.02 behind" in report.text
     assert "A class per event falls far behind one ridge on cheese" in report.text
     assert "orange juice" not in report.text
+
+
+def test_a_table_that_few_events_do_not_change_counts_once(tmp_path):
+    """The cheese, where HLCR is last, is the same with few events: only the flights, where it is first, count then."""
+
+    def r2(table, events, split, method):
+        place = 1.0 if table == "flights" else -1.0
+        return 0.5 + 0.1 * place * (method == "hlcr") - 0.2 * (events == FEW and table == "flights")
+
+    scores = Scores.of(records(r2), "r2")
+    hlcr = list(METHODS).index("hlcr")
+    assert [list(scores.counted(events)) for events in (ALL, FEW)] == [[True, True], [True, False]]
+    assert [scores.mean_ranks(events)[hlcr] for events in (ALL, FEW)] == [(1 + len(METHODS)) / 2, 1]
+    assert [list(scores.lead(events, "hlcr", ("ridge",))) for events in (ALL, FEW)] == [
+        ["flights", "cheese"],
+        ["flights"],
+    ]
+    text = REAL.report(records(r2), Gallery(tmp_path, tmp_path / "RESULTS.md")).text
+    words = "HLCR against a ridge per entity: ahead on 1 of {} tables, level on 0, behind on {}; flights +0.100"
+    assert [words.format(n, n - 1) in text for n in (1, 2)] == [True, True]
+
+
+def test_weak_spots_are_told(tmp_path):
+    def r2(table, events, split, method):
+        if method == "hlcr" and table == "flights" and events == FEW:
+            return 0.4 - 0.01 * split
+        return {"mixed": 0.9, "lcr-entity": 0.43, "hlcr": 0.42}.get(method, 0.3)
+
+    text = REAL.report(records(r2), Gallery(tmp_path, tmp_path / "RESULTS.md")).text
+    told = (
+        "HLCR is 0.040 behind on flights (LCR, class per entity): its R² is 0.380 to 0.400 by split, the rival's 0.430"
+    )
+    assert text.count(told) == 1
+    # the mixed model has no classes, and 0.01 is not far
+    assert text.count("Weak spots: none") == 1
 
 
 def test_importing_the_study_is_light():

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from experiments.figures import standard_error
 from experiments.methods import METHODS
-from experiments.real.tables import TABLES
+from experiments.real.tables import ALL, TABLES
 from experiments.study import Record
 
 Events = str | int
@@ -65,14 +65,29 @@ class Scores:
         """(tables, methods)"""
         return self.runs[events].mean(axis=2)
 
+    def by_split(self, events: Events, table: str, method: str) -> NDArray[np.float64]:
+        """(splits,)"""
+        return np.asarray(self.runs[events][self.tables.index(table), list(METHODS).index(method)])
+
+    def counted(self, events: Events) -> NDArray[np.bool_]:
+        """(tables,) whether a table is other data with so many training events than with all."""
+        if events == ALL:
+            return np.ones(len(self.tables), dtype=bool)
+        return np.any(self.runs[events] != self.runs[ALL], axis=(1, 2))
+
+    def mean_ranks(self, events: Events) -> NDArray[np.float64]:
+        """(methods,) over the tables that are counted."""
+        return mean_ranks(self.means(events)[self.counted(events)])
+
     def lead(self, events: Events, method: str, others: Sequence[str]) -> dict[str, Lead]:
-        """By table, against the best of others."""
-        names = list(METHODS)
+        """By table that is counted, against the best of others."""
         leads = {}
-        for table, runs in zip(self.tables, self.runs[events], strict=True):
-            best = max(others, key=lambda other: runs[names.index(other)].mean())
-            ahead = runs[names.index(method)] - runs[names.index(best)]
-            leads[table] = Lead(float(ahead.mean()), float(standard_error(ahead)), best)
+        for table, counted in zip(self.tables, self.counted(events), strict=True):
+            if counted:
+                runs = {name: self.by_split(events, table, name) for name in (method, *others)}
+                best = max(others, key=lambda other: runs[other].mean())
+                ahead = runs[method] - runs[best]
+                leads[table] = Lead(float(ahead.mean()), float(standard_error(ahead)), best)
         return leads
 
 
