@@ -16,7 +16,7 @@ TIMED = (*STAGES, "lr", *HLCR, *(method + HIDDEN for method in ("lr", *HLCR)))
 TEXT = """\
 The network of the paper's footnote (two 5 × 5 convolutions of 32 and 64 channels, each with 2 × 2 max-pooling, 512
 ReLU, softmax over 62 classes) is trained by FedAvg on a share of {n_writers:,} writers with {n_images:,} images; then
-every image of *all* writers is called a letter or a digit. A fifth of each writer's images ({n_held_out:,} in all) are
+every image of *all* writers is called a letter or a digit. A fifth of each writer's images (some {n_held_out:,}) are
 held out: nothing but the AUC sees them. The paper's printed table is not reproduced in this repository; our figures are
 held against what it says in words.
 
