@@ -42,8 +42,13 @@ def write_page(
     if findings:
         rows = [(finding.claim, f"**{finding.verdict}**", finding.why) for finding in findings]
         parts += ["## What the paper says, and what we find", CLAIMS, markdown.table(("claim", "", "we find"), rows)]
+    lacking = []
     for study in studies:
         report = reports[study.name]
-        text = report.text if isinstance(report, Report) else f"Not shown here: {report}"
-        parts += [f"## {study.title}", f"`python -m experiments {study.name}{flag}`", text]
+        if isinstance(report, Report):
+            parts += [f"## {study.title}", f"`python -m experiments {study.name}{flag}`", report.text]
+        else:
+            lacking.append(f"- `{study.name}`, {study.title}: {report}")
+    if lacking:
+        parts += ["## Not shown here", "\n".join(lacking)]
     page.write_text("\n\n".join(part.strip("\n") for part in parts) + "\n")

@@ -164,7 +164,7 @@ class TestPage:
         monkeypatch.setattr(command, "STUDIES", (first, other))
         command.main(["--out", str(tmp_path), "squares"])
         page = tmp_path / "quick" / "RESULTS.md"
-        assert "Not shown here: not run yet" in page.read_text()
+        assert "- `other`, Other: not run yet." in page.read_text()
         command.main(["--out", str(tmp_path), "other"])
         assert "Not shown here" not in page.read_text()
 

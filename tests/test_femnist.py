@@ -473,7 +473,7 @@ class TestReport:
     def test_all_holds(self):
         few = {"hlcr_4": 0.85, "hlcr_8": 0.87}
         records = made_up(lambda fraction, seed: few if fraction < 0.1 else {})
-        assert self.verdicts(records) == [HOLDS] * 4
+        assert self.verdicts(records) == [HOLDS] * 3
 
     def test_a_row_below_lr_is_told(self):
         records = made_up(lambda fraction, seed: {"hlcr_4": 0.79} if fraction > 0.1 else {})
@@ -486,10 +486,10 @@ class TestReport:
 
     def test_nothing_holds(self):
         low = {"hlcr_4": 0.6, "hlcr_8": 0.6}
-        assert self.verdicts(made_up(lambda fraction, seed: low, hlcr_seconds=60.0)) == [FAILS] * 4
+        assert self.verdicts(made_up(lambda fraction, seed: low, hlcr_seconds=60.0)) == [FAILS] * 3
 
     def test_time_that_is_not_little(self):
-        assert self.verdicts(made_up(hlcr_seconds=20.0))[3] == PARTLY
+        assert self.verdicts(made_up(hlcr_seconds=20.0))[2] == PARTLY
 
     def test_seeds_are_compared_in_pairs_whatever_their_order(self):
         shuffled = Results(made_up()[::-1])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import product
 
-from experiments.femnist.results import HIDDEN, HLCR, Difference, Results, difference, percent
+from experiments.femnist.results import HIDDEN, HLCR, Difference, Results
 from experiments.study import FAILS, HOLDS, PARTLY, Finding
 
 # of the seconds that training the network takes; more is not "little"
@@ -13,7 +13,7 @@ LITTLE = 0.1
 
 
 def findings(results: Results) -> tuple[Finding, ...]:
-    return beats_the_network(results), no_worse_than_lr(results), most_for_few_writers(results), little_time(results)
+    return beats_the_network(results), no_worse_than_lr(results), little_time(results)
 
 
 def beats_the_network(results: Results) -> Finding:
@@ -40,21 +40,6 @@ def no_worse_than_lr(results: Results) -> Finding:
     )
     verdict = _verdict([gain.at_least for gain in pooled])
     return Finding("After the CNN, HLCR's AUC is at least that of LR", verdict, why)
-
-
-def most_for_few_writers(results: Results) -> Finding:
-    """Whether the gain shrinks from the smallest to the largest fraction, seed by seed."""
-    few, many = results.fractions[0], results.fractions[-1]
-    rivals = ("argmax", "lr")
-    shrink = [difference(results.gains(few, "hlcr_8", r) - results.gains(many, "hlcr_8", r)) for r in rivals]
-    told = [
-        f"over {name} {results.difference(few, 'hlcr_8', rival)} at {percent(few)} of the writers and "
-        f"{results.difference(many, 'hlcr_8', rival)} at {percent(many)}"
-        for name, rival in (("the argmax", "argmax"), ("LR", "lr"))
-    ]
-    verdict = _verdict([gain.better for gain in shrink])
-    claim = "HLCR gains most where few writers trained the CNN"
-    return Finding(claim, verdict, f"HLCR₈ gains {'; '.join(told)}.")
 
 
 def little_time(results: Results) -> Finding:

@@ -33,8 +33,8 @@ held against what it says in words.
 FedAvg: {n_rounds} rounds, each with {writers_per_round} of the training writers drawn at random, {local_epochs} local
 epochs of plain SGD in batches of {batch_size}, learning rate {learning_rate} falling linearly to 0, means weighted by
 images. A seed draws the held-out images, the training writers, the initial weights and the sampler; figures are means ±
-standard errors over {n_seeds} seeds. All settings were chosen on other seeds. The CNN gives {accuracy} of the held-out
-images their right class of 62.
+standard errors over {n_seeds} seeds. All settings were chosen on other seeds: other splits of the same images. The CNN
+gives {accuracy} of the held-out images their right class of 62.
 """
 
 
