@@ -383,7 +383,7 @@ class TestReports:
             if settings["method"] == LIMIT:
                 return {"end": 1.0}
             rounds = slowest if settings["learning_rate"] == 0.1 else 5
-            return {"end": end, "rounds": rounds, "bytes": 2_500_000, "state": rounds}
+            return {"end": end, "rounds": rounds, "bytes": 2_500_000, "states": [rounds] * 5}
 
         report = convergence.report(made_up(convergence.CONVERGENCE, figures), gallery)
         assert verdicts(report) == {"fewer than 10 rounds are enough with all agents": verdict}

@@ -65,7 +65,7 @@ def measure(*, method: str, learning_rate: float, participation: float, seed: in
         ]
         figures = means([converged(run.running, run.traffic) for run in runs])
         # the paper looks at a round's own state, not at the mean over rounds
-        return {**figures, "state": float(np.mean([first_close_state(run) for run in runs]))}
+        return {**figures, "states": [first_close_state(run) for run in runs]}
     rivals = (make_rival(method, participation, n_rounds, seed) for _ in range(N_FOLDS))
     return means([converged(*watch_rival(rival, fold)) for rival, fold in zip(rivals, folds(table, seed), strict=True)])
 
@@ -156,13 +156,16 @@ def ten_rounds(records: Sequence[Record]) -> Finding:
     n_good, told = 0, []
     for rate in LEARNING_RATES:
         runs = select(records, method="published", learning_rate=rate, participation=1.0)
-        rounds = float(np.mean([run.figures["state"] for run in runs]))
+        rounds = np.concatenate([run.figures["states"] for run in runs])
         end = float(np.mean([run.figures["end"] for run in runs] / limit))
-        told.append(f"{rounds:.0f} with γ = {rate:g} (and the end is {end:.2f} times the limit)")
+        quick = f"{(rounds < 10).sum()} of {len(rounds)}"
+        told.append(
+            f"with γ = {rate:g} {quick} (median {np.median(rounds):.0f} rounds; the end is {end:.2f} times the limit)"
+        )
         # to be quick is not enough: a run may be stuck at once
-        n_good += rounds < 10 and end < 1.1
+        n_good += np.median(rounds) < 10 and end < 1.1
     verdict = HOLDS if n_good == len(LEARNING_RATES) else PARTLY if n_good else FAILS
-    why = f"rounds to a state within 10 % of the end: {', '.join(told)}"
+    why = f"runs that have a state within 10 % of their end in fewer than 10 rounds: {', '.join(told)}"
     return Finding("fewer than 10 rounds are enough with all agents", verdict, why)
 
 
