@@ -16,11 +16,13 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from experiments.study import DataError
+
 SIDE = 28
 N_DIGITS, N_CLASSES = 10, 62
 
 
-class BrokenFileError(ValueError):
+class BrokenFileError(DataError):
     """A file is not what it should be; the message names it and the cure, and shows no pixels."""
 
 
@@ -119,7 +121,7 @@ def _leaf_lots(path: Path) -> Iterator[_Lot]:
     for user, count in zip(users, counts, strict=True):
         where = f"{path.name}, writer {user}"
         lot = data.get(user, {})
-        if "x" not in lot or "y" not in lot:
+        if not isinstance(lot, dict) or "x" not in lot or "y" not in lot:
             raise BrokenFileError(f"{where}: `user_data` lacks `x` or `y`; pass files of LEAF's femnist.")
         if count is not None and count != len(lot["y"]):
             raise BrokenFileError(
