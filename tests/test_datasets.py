@@ -106,5 +106,5 @@ def test_grouped_ridge_by_level():
     np.testing.assert_array_equal(
         model.predict(X, np.full(120, 9), entity), GroupedRidge("all").fit(X, y, agent, entity).predict(X)
     )
-    with pytest.raises(ValueError, match="`level` must be"):
+    with pytest.raises(ValueError, match="'level' parameter of GroupedRidge must be"):
         GroupedRidge("school").fit(X, y)

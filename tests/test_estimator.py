@@ -309,6 +309,8 @@ def test_ctrl_c_keeps_what_has_been_sampled(seconds):
     table, _ = make_hlcr(100, 6, 5, 3, 4, 0.5, random_state=2)
     HLCRRegressor(n_sweeps=20).fit(table.X, table.y, **ids(table))
     model = HLCRRegressor(n_sweeps=100_000)
+    # a shell that starts the tests in the background has them ignore Ctrl-C
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     timer = threading.Timer(seconds, lambda: os.kill(os.getpid(), signal.SIGINT))
     timer.start()
     try:
@@ -316,6 +318,7 @@ def test_ctrl_c_keeps_what_has_been_sampled(seconds):
             model.fit(table.X, table.y, **ids(table))
     finally:
         timer.cancel()
+        signal.signal(signal.SIGINT, before)
     assert 0 < len(model.trace_) < 100_000
     assert model.score(table.X, table.y, **ids(table)) > 0.5
     assert np.isfinite(model.predict_interval(table.X, **ids(table))).all()
