@@ -139,7 +139,7 @@ def test_coefficients_are_compared_by_the_spread_of_the_features(model, split):
     (points,) = (line for line in ax.lines if line.get_marker() == "o")
     np.testing.assert_allclose(points.get_xdata(), (model.coef_[2] * spread)[[1, 0]])
     assert not segments(ax)
-    assert ax.get_xlabel() == "change of pain per standard deviation of the feature"
+    assert ax.get_xlabel() == "change of pain\nper standard deviation of the feature"
     assert ax.get_legend().get_title().get_text() == "cluster\n(1 of 3)"
 
 
@@ -263,7 +263,7 @@ def test_what_is_no_fitted_model_or_no_axes_is_refused(model, split, draw):
     arguments = events(split[1]) if draw in OF_EVENTS else {}
     with pytest.raises(NotFittedError):
         draw(HLCRRegressor(), **arguments)
-    with pytest.raises(TypeError, match="`model` must be an HLCRRegressor or .*, but is of type LinearRegression"):
+    with pytest.raises(TypeError, match=r"`model` must be an HLCRRegressor or .*, but is of type LinearRegression"):
         draw(LinearRegression(), **arguments)
     with pytest.raises(TypeError, match="`ax` must be one matplotlib Axes, but is of type ndarray"):
         draw(model, **arguments, ax=plt.subplots(1, 2)[1])

@@ -79,7 +79,7 @@ def coefficients(
     ax.set_yticks(np.arange(len(rows)), [shorten(names[f]) for f in rows])
     ax.set_ylim(len(rows) - 0.5, -0.5)
     ax.grid(visible=False, axis="y")
-    ax.set_xlabel(f"change of {target} per {PER[per]} of the feature")
+    ax.set_xlabel(f"change of {target}\nper {PER[per]} of the feature")
     title = "cluster" if len(shown) == model.n_clusters_ else f"cluster\n({len(shown)} of {model.n_clusters_})"
     legend(ax, title=title, loc="center left", bbox_to_anchor=(1.0, 0.5), borderaxespad=0.3)
     return ax

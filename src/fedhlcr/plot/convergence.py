@@ -19,7 +19,7 @@ LABELS = {
     "agent_concentration": "agent concentration",
     "n_clusters": "clusters in use",
     "labels_changed": "labels changed",
-    "validation_mse": "mean squared error on validation (units of {target}, squared)",
+    "validation_mse": "validation error (units of {target}, squared)",
 }
 # Share of a run, its start, that need not be in view: the first log joints lie far below all others.
 START = 0.05
