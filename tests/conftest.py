@@ -10,6 +10,8 @@ from fedhlcr.datasets import make_hlcr
 
 # threads of BLAS beside pytest's workers only get in each other's way
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# pictures are drawn, not shown
+os.environ.setdefault("MPLBACKEND", "Agg")
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 

@@ -7,6 +7,7 @@ alike they predict, and averaged.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,6 +35,10 @@ class Alignment:
         for draw, row in enumerate(values):
             out += row @ self.membership(draw)
         return out / len(values)
+
+    def by_draw(self, values: FloatArray) -> FloatArray:
+        """What `gather` averages: (draws, ..., reported clusters)."""
+        return np.stack([row @ self.membership(draw) for draw, row in enumerate(values)])
 
 
 def align(draws: Draws, second_moment: FloatArray, *, drop_empty: bool) -> Alignment:
@@ -79,13 +84,31 @@ def mean_coef(draws: Draws, alignment: Alignment) -> FloatArray:
     """
     out = np.zeros((alignment.n_clusters, draws.coef.shape[2]))
     mass = np.zeros((alignment.n_clusters, 1))
-    # a little for empty clusters: it counts only where nothing else does
-    weights = draws.entity_counts + 1e-9 * np.isfinite(draws.log_weights)
-    for draw, (coef, weight) in enumerate(zip(draws.coef, weights, strict=True)):
-        shares = alignment.membership(draw).T * weight
+    for coef, shares in zip(draws.coef, _shares(draws, alignment), strict=True):
         out += shares @ coef
         mass += shares.sum(axis=1, keepdims=True)
     return out / np.maximum(mass, 1e-300)
+
+
+def coef_by_draw(draws: Draws, alignment: Alignment) -> tuple[FloatArray, FloatArray]:
+    """What `mean_coef` averages: the reported clusters' coefficients in each draw, and how much each draw counts.
+
+    Returns
+    -------
+    coef : (draws, reported clusters, n_coef); 0 where no cluster of the draw stands for the reported one
+    mass : (draws, reported clusters) entities behind it; there 0
+    """
+    shares = np.stack(list(_shares(draws, alignment)))
+    mass = shares.sum(axis=2)
+    return shares @ draws.coef / np.maximum(mass, 1e-300)[..., None], mass
+
+
+def _shares(draws: Draws, alignment: Alignment) -> Iterator[FloatArray]:
+    """For each draw, (reported clusters, clusters): entities of the clusters that stand for a reported one."""
+    # a little for empty clusters: it counts only where nothing else does
+    weights = draws.entity_counts + 1e-9 * np.isfinite(draws.log_weights)
+    for draw, weight in enumerate(weights):
+        yield alignment.membership(draw).T * weight
 
 
 def voted_labels(memory: AgentMemory, alignment: Alignment) -> NDArray[np.int64]:

@@ -1,0 +1,25 @@
+"""Pictures of fitted models. Every function takes an Axes, or makes one, draws on it alone, and returns it.
+
+Takes matplotlib: `pip install "fedhlcr[plot]"`. Colours are Okabe and Ito's, which colour-blind readers can tell apart;
+no setting of matplotlib is changed.
+"""
+
+try:
+    import matplotlib as _matplotlib  # noqa: F401
+except ModuleNotFoundError as missing:
+    raise ImportError('fedhlcr.plot takes matplotlib: pip install "fedhlcr[plot]".') from missing
+
+from fedhlcr.plot.agents import agent_map, label_certainty
+from fedhlcr.plot.clusters import cluster_weights, coefficients
+from fedhlcr.plot.convergence import traces
+from fedhlcr.plot.events import calibration, predicted_against_observed
+
+__all__ = [
+    "agent_map",
+    "calibration",
+    "cluster_weights",
+    "coefficients",
+    "label_certainty",
+    "predicted_against_observed",
+    "traces",
+]

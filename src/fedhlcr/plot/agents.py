@@ -1,0 +1,118 @@
+"""Who is in which cluster, and how surely."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
+
+from fedhlcr.arrays import FloatArray
+from fedhlcr.plot.canvas import BLUE, GREY, NONE_TO_ALL, axes_or_new, check_model, color_bar, evenly, legend, log_axis
+from fedhlcr.predictor import HierarchicalPredictor
+from fedhlcr.summary import shorten
+
+# Up to so many agents are named.
+MAX_NAMED = 25
+# Entities of which certainty is worked out; of more, so many are drawn.
+MAX_ENTITIES = 20_000
+# Entities shown as points.
+MAX_DOTS = 1_500
+# Groups of entities by their number of events.
+MAX_GROUPS = 10
+
+
+def agent_map(model: HierarchicalPredictor, ax: Axes | None = None) -> Axes:
+    """Weights of the clusters for each agent, `agent_weights_`: an image with a row for each agent.
+
+    Agents are sorted by the cluster they have most of, then by how much; lines part those of different clusters. Up to
+    25 agents are named.
+
+    Parameters
+    ----------
+    model : HLCRRegressor or FedHLCRRegressor, fitted
+    ax : Axes to draw on; None makes a new figure
+
+    Returns
+    -------
+    ax : Axes
+    """
+    check_model(model)
+    order, dominant = _by_dominant_cluster(model.agent_weights_)
+    ax = axes_or_new(ax)
+    ax.grid(visible=False)
+    # nearest: smoothing a thousand rows into a few hundred pixels would smear the columns too
+    image = ax.imshow(model.agent_weights_[order], cmap=NONE_TO_ALL, vmin=0.0, aspect="auto", interpolation="nearest")
+    borders = np.flatnonzero(np.diff(dominant)) + 0.5
+    ax.hlines(borders, -0.5, model.n_clusters_ - 0.5, color=GREY, linewidth=0.5)
+    if len(order) <= MAX_NAMED:
+        ax.set_yticks(np.arange(len(order)), [shorten(str(model.agent_ids_[agent])) for agent in order])
+        ax.set_ylabel("agent")
+    else:
+        ax.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+        ax.set_ylabel(f"{len(order):,} agents, by main cluster")
+    ax.xaxis.set_major_locator(MaxNLocator(12, integer=True, min_n_ticks=1))
+    ax.set_xlabel("cluster")
+    color_bar(ax, image, "share of the agent's entities")
+    return ax
+
+
+def label_certainty(model: HierarchicalPredictor, ax: Axes | None = None) -> Axes:
+    """How surely entities are in their most probable cluster, by the number of their events.
+
+    The line is the median of entities with about as many events, the band holds 80 % of them, and points are entities.
+    With several chains that found different clusters, certainty is low however many the events.
+
+    Parameters
+    ----------
+    model : HLCRRegressor or FedHLCRRegressor, fitted
+    ax : Axes to draw on; None makes a new figure
+
+    Returns
+    -------
+    ax : Axes
+    """
+    check_model(model)
+    posterior = model.posterior_
+    every = posterior.layout.n_events(posterior.memory.entities.grams)
+    # entities may have no events that count, where weights are zero
+    seen = np.flatnonzero(every > 0.0)
+    chosen = seen[evenly(len(seen), MAX_ENTITIES)]
+    certainty, n_events = _certainty(model, chosen), every[chosen]
+    groups = _groups(n_events)
+    middle = np.array([np.exp(np.log(n_events[group]).mean()) for group in groups])
+    low, median, high = np.array([np.quantile(certainty[group], (0.1, 0.5, 0.9)) for group in groups]).T
+    ax = axes_or_new(ax)
+    dots = evenly(len(chosen), MAX_DOTS)
+    ax.plot(n_events[dots], certainty[dots], ".", color=GREY, markersize=2, alpha=0.4, label="entity", zorder=1)
+    ax.fill_between(middle, low, high, color=BLUE, alpha=0.2, linewidth=0, label="80 % of them")
+    ax.plot(middle, median, "o-", color=BLUE, linewidth=1.3, markersize=3.5, label="median")
+    if n_events.max() >= 10 * n_events.min():
+        log_axis(ax)
+    ax.set_ylim(0.0, 1.03)
+    ax.set_xlabel("events of the entity")
+    ax.set_ylabel("probability of its cluster")
+    legend(ax, loc="lower right")
+    return ax
+
+
+def _by_dominant_cluster(weights: FloatArray) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Order of the agents, and the cluster each has most of, in that order."""
+    dominant = weights.argmax(axis=1)
+    order = np.lexsort((-weights.max(axis=1), dominant))
+    return order, dominant[order]
+
+
+def _certainty(model: HierarchicalPredictor, entities: NDArray[np.int64]) -> FloatArray:
+    agents, ids = np.empty((2, len(entities)), dtype=object)
+    agents[:], ids[:] = [model.pair_ids_[e][0] for e in entities], [model.pair_ids_[e][1] for e in entities]
+    return model.responsibilities(agents, ids).max(axis=1)
+
+
+def _groups(n_events: FloatArray) -> list[NDArray[np.int64]]:
+    """Entities with about as many events: of each number by itself, or within a factor where numbers are many."""
+    edges = np.unique(n_events)
+    if len(edges) > MAX_GROUPS:
+        edges = np.geomspace(edges[0], edges[-1], MAX_GROUPS + 1)[:-1]
+    group = np.searchsorted(edges, n_events, side="right")
+    return [np.flatnonzero(group == g) for g in np.unique(group)]

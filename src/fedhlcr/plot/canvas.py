@@ -1,0 +1,116 @@
+"""What all pictures share: their Axes, their colours, and what they refuse."""
+
+from __future__ import annotations
+
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from fedhlcr.arrays import FloatArray
+from fedhlcr.predictor import HierarchicalPredictor
+
+# Okabe and Ito's palette, without its yellow, which is too light for lines
+PALETTE = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#000000")
+BLUE, ORANGE = PALETTE[:2]
+GREY, PALE = "#777777", "#dddddd"
+# from few to many, and from nothing to all: one hue, so that only lightness tells
+FEW_TO_MANY = LinearSegmentedColormap.from_list("few_to_many", ["#bcd9eb", BLUE, "#00263b"])
+NONE_TO_ALL = LinearSegmentedColormap.from_list("none_to_all", ["#ffffff", BLUE, "#00263b"])
+# inches: a journal's column
+FIGURE_SIZE = (3.5, 2.6)
+# More points than these are told by counts in cells, not one by one.
+MAX_POINTS = 5_000
+
+
+def axes_or_new(ax: Axes | None) -> Axes:
+    """The Axes given, as it is, or that of a new figure, one column wide."""
+    if ax is None:
+        from matplotlib import pyplot
+
+        ax = pyplot.subplots(figsize=FIGURE_SIZE, layout="constrained")[1]
+        ax.tick_params(labelsize=7)
+        for text in (ax.xaxis.label, ax.yaxis.label):
+            text.set_fontsize(8)
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.grid(color=PALE, linewidth=0.5)
+        ax.set_axisbelow(True)
+        return ax
+    if not isinstance(ax, Axes):
+        raise TypeError(
+            f"`ax` must be one matplotlib Axes, but is of type {type(ax).__name__}; pass one of those that "
+            "`plt.subplots()` returns, or leave it out for a new figure."
+        )
+    return ax
+
+
+def check_model(model: Any) -> None:
+    """Refuse what is no fitted model of this package."""
+    if not isinstance(model, HierarchicalPredictor):
+        raise TypeError(
+            f"`model` must be an HLCRRegressor or a FedHLCRRegressor, but is of type {type(model).__name__}; "
+            "of a pipeline pass the last step, `pipeline[-1]`."
+        )
+    check_is_fitted(model)
+
+
+def check_level(level: float | None, model: HierarchicalPredictor) -> None:
+    """Refuse a level that is none, and intervals of draws that are too few for any."""
+    if level is None:
+        return
+    if not isinstance(level, Real) or not 0.0 < level < 1.0:
+        raise ValueError(f"`level` must lie between 0 and 1, but is {level!r}; 0.9 is a usual choice.")
+    n_draws = len(model.posterior_.draws)
+    if n_draws < 2:
+        raise ValueError(
+            f"intervals need at least 2 kept draws, but the model has {n_draws}; fit with a larger n_draws and for "
+            "longer, or pass level=None to leave the intervals out."
+        )
+
+
+def central_interval(values: FloatArray, mass: FloatArray, level: float) -> tuple[FloatArray, FloatArray]:
+    """Ends of the central interval of values (draws, ...), each counting by its mass (draws, ...); NaN without any."""
+    order = np.argsort(values, axis=0, kind="stable")
+    ordered, share = (np.take_along_axis(array, order, axis=0) for array in (values, mass))
+    with np.errstate(invalid="ignore"):
+        below = np.cumsum(share, axis=0) / share.sum(axis=0)
+    known = np.isfinite(below[-1])
+    lower, upper = (
+        # rounding may leave the last sum a little under 1, and the level above it
+        np.take_along_axis(ordered, np.argmax(below >= min(q, 1 - 1e-12), axis=0)[None], axis=0)[0]
+        for q in (0.5 - level / 2, 0.5 + level / 2)
+    )
+    return np.where(known, lower, np.nan), np.where(known, upper, np.nan)
+
+
+def evenly(n: int, most: int) -> NDArray[np.int64]:
+    """All of range(n), or so many of it as may be, drawn without regard to anything but n."""
+    return np.arange(n) if n <= most else np.sort(np.random.default_rng(n).choice(n, most, replace=False))
+
+
+def legend(ax: Axes, **kwargs: Any) -> None:
+    """A legend without a frame, in letters a little smaller than the labels'."""
+    size = 0.9 * float(ax.xaxis.label.get_fontsize())
+    ax.legend(**{"frameon": False, "fontsize": size, "title_fontsize": size, "handlelength": 1.2, **kwargs})
+
+
+def color_bar(ax: Axes, image: ScalarMappable, label: str) -> None:
+    """A colour bar beside the Axes, in its letters."""
+    size = float(ax.yaxis.label.get_fontsize())
+    bar = ax.figure.colorbar(image, ax=ax)
+    bar.set_label(label, fontsize=size)
+    bar.ax.tick_params(labelsize=0.9 * size)
+
+
+def log_axis(ax: Axes) -> None:
+    """The x axis is logarithmic, its ticks plain numbers."""
+    ax.set_xscale("log")
+    ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    ax.xaxis.set_minor_formatter(NullFormatter())

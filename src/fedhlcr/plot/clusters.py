@@ -1,0 +1,165 @@
+"""What the clusters are, and how common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+
+from fedhlcr import alignment
+from fedhlcr.arrays import FloatArray
+from fedhlcr.plot.canvas import (
+    BLUE,
+    GREY,
+    PALETTE,
+    axes_or_new,
+    central_interval,
+    check_level,
+    check_model,
+    legend,
+)
+from fedhlcr.predictor import HierarchicalPredictor
+from fedhlcr.summary import MAX_FEATURES, feature_names, shorten
+
+PER = {"spread": "standard deviation", "unit": "unit"}
+
+
+def coefficients(
+    model: HierarchicalPredictor,
+    ax: Axes | None = None,
+    *,
+    level: float | None = 0.9,
+    features: Sequence[str | int] | None = None,
+    clusters: Sequence[int] | None = None,
+    per: Literal["spread", "unit"] = "spread",
+    target: str = "y",
+) -> Axes:
+    """Coefficients of the clusters, one row for each feature, with posterior intervals.
+
+    A point is the posterior mean, as in `coef_`; the line through it holds the coefficient with probability `level`.
+
+    Parameters
+    ----------
+    model : HLCRRegressor or FedHLCRRegressor, fitted
+    ax : Axes to draw on; None makes a new figure
+    level : probability of the intervals; None leaves them out
+    features : names or positions; None is the six that matter most
+    clusters : numbers of clusters, at most seven; None is the seven of most weight
+    per : {"spread", "unit"}, default="spread"
+        Change of y per standard deviation of the feature, which compares features, or per unit, as in `coef_`.
+    target : what y is called in labels, best with its unit
+
+    Returns
+    -------
+    ax : Axes
+    """
+    check_model(model)
+    check_level(level, model)
+    if per not in PER:
+        raise ValueError(f"`per` must be 'spread' or 'unit', but is {per!r}.")
+    spreads = _feature_spreads(model)
+    shown, rows = _chosen_clusters(model, clusters), _chosen_features(model, features, spreads)
+    factor = spreads if per == "spread" else np.ones(len(spreads))
+    intervals = None if level is None else _coef_intervals(model, level)
+    ax = axes_or_new(ax)
+    ax.axvline(0.0, color=GREY, linewidth=0.7, zorder=1)
+    # clusters of one feature lie under each other within 0.8 of a row
+    shifts = 0.8 * ((np.arange(len(shown)) + 0.5) / len(shown) - 0.5)
+    for number, (cluster, shift) in enumerate(zip(shown, shifts, strict=True)):
+        height, color = np.arange(len(rows)) + shift, PALETTE[number]
+        if intervals is not None:
+            lower, upper = ((end[cluster] * factor)[rows] for end in intervals)
+            ax.hlines(height, lower, upper, color=color, linewidth=1.2)
+        means = (model.coef_[cluster] * factor)[rows]
+        ax.plot(means, height, "o", color=color, markersize=3.2, label=str(cluster))
+    names = feature_names(model)
+    ax.set_yticks(np.arange(len(rows)), [shorten(names[f]) for f in rows])
+    ax.set_ylim(len(rows) - 0.5, -0.5)
+    ax.grid(visible=False, axis="y")
+    ax.set_xlabel(f"change of {target}\nper {PER[per]} of the feature")
+    title = "cluster" if len(shown) == model.n_clusters_ else f"cluster\n({len(shown)} of {model.n_clusters_})"
+    legend(ax, title=title, loc="center left", bbox_to_anchor=(1.0, 0.5), borderaxespad=0.3)
+    return ax
+
+
+def cluster_weights(model: HierarchicalPredictor, ax: Axes | None = None, *, level: float | None = 0.9) -> Axes:
+    """How common the clusters are overall, with posterior intervals.
+
+    A bar is the posterior mean, `cluster_weights_`; the line on it holds the weight with probability `level`.
+
+    Parameters
+    ----------
+    model : HLCRRegressor or FedHLCRRegressor, fitted
+    ax : Axes to draw on; None makes a new figure
+    level : probability of the intervals; None leaves them out
+
+    Returns
+    -------
+    ax : Axes
+    """
+    check_model(model)
+    check_level(level, model)
+    number = np.arange(model.n_clusters_)
+    intervals = None
+    if level is not None:
+        weights = model._alignment.by_draw(np.exp(model.posterior_.draws.log_weights))
+        intervals = central_interval(weights, np.ones_like(weights), level)
+    ax = axes_or_new(ax)
+    ax.bar(number, model.cluster_weights_, width=0.8, color=BLUE, alpha=0.6)
+    if intervals is not None:
+        ax.vlines(number, *intervals, color="black", linewidth=1.2)
+    ax.set_ylim(bottom=0.0)
+    ax.set_xlim(-0.6, model.n_clusters_ - 0.4)
+    ax.xaxis.set_major_locator(MaxNLocator(12, integer=True, min_n_ticks=1))
+    ax.grid(visible=False, axis="x")
+    ax.set_xlabel("cluster")
+    ax.set_ylabel("share of all entities")
+    return ax
+
+
+def _coef_intervals(model: HierarchicalPredictor, level: float) -> tuple[FloatArray, FloatArray]:
+    """Ends of the slopes' intervals, (clusters, features), in the user's units."""
+    posterior = model.posterior_
+    coef, mass = alignment.coef_by_draw(posterior.draws, model._alignment)
+    slopes, _ = posterior.standardization.to_user_units(posterior.layout, coef)
+    return central_interval(slopes, np.broadcast_to(mass[..., None], slopes.shape), level)
+
+
+def _feature_spreads(model: HierarchicalPredictor) -> FloatArray:
+    """Standard deviations of the features over all events, in the user's units, also where the fit scaled nothing."""
+    posterior = model.posterior_
+    pooled = posterior.layout.unpack(posterior.memory.entities.grams.sum(axis=0))
+    mean = pooled[0, 1:-1] / pooled[0, 0]
+    variance = np.diagonal(pooled)[1:-1] / pooled[0, 0] - mean**2
+    scale = posterior.standardization.scale[:-1]
+    # a feature that never changes has an infinite scale
+    return np.sqrt(np.maximum(variance, 0.0)) * np.where(np.isfinite(scale), scale, 0.0)
+
+
+def _chosen_clusters(model: HierarchicalPredictor, clusters: Sequence[int] | None) -> list[int]:
+    if clusters is None:
+        return list(range(min(model.n_clusters_, len(PALETTE))))
+    chosen = list(clusters)
+    if not chosen or len(chosen) > len(PALETTE) or any(k not in range(model.n_clusters_) for k in chosen):
+        raise ValueError(
+            f"`clusters` must be 1 to {len(PALETTE)} numbers from 0 to {model.n_clusters_ - 1}, but is {clusters!r}."
+        )
+    return chosen
+
+
+def _chosen_features(model: Any, features: Sequence[str | int] | None, spreads: FloatArray) -> list[int]:
+    if features is None:
+        effects = model.coef_ * spreads
+        return sorted(np.argsort(-(effects**2).sum(axis=0), kind="stable")[:MAX_FEATURES].tolist())
+    names = feature_names(model)
+    position = {name: f for f, name in enumerate(names)} | {f: f for f in range(len(names))}
+    unknown = [feature for feature in features if feature not in position]
+    if unknown or isinstance(features, str) or not len(features):
+        raise ValueError(
+            f"`features` must be a list of names or positions of the {len(names)} features, but "
+            f"{f'{unknown[0]!r} is none' if unknown and not isinstance(features, str) else f'is {features!r}'}."
+        )
+    return [position[feature] for feature in features]

@@ -1,0 +1,91 @@
+"""Has the sampler, or the federation, settled?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
+
+from fedhlcr.plot.canvas import GREY, PALETTE, axes_or_new, check_model, legend
+from fedhlcr.predictor import HierarchicalPredictor
+
+LABELS = {
+    "log_joint": "log joint density",
+    "noise_scale": "noise scale (units of {target})",
+    "global_concentration": "global concentration",
+    "agent_concentration": "agent concentration",
+    "n_clusters": "clusters in use",
+    "labels_changed": "labels changed",
+    "validation_mse": "validation error (units of {target}, squared)",
+}
+# Share of a run, its start, that need not be in view: the first log joints lie far below all others.
+START = 0.05
+
+
+def traces(
+    model: HierarchicalPredictor, ax: Axes | None = None, *, quantity: str = "log_joint", target: str = "y"
+) -> Axes:
+    """One quantity over sweeps, a line for each chain, or over the rounds of a federation.
+
+    Draws are kept where the ground is grey; lines should be level there, and those of several chains lie on each other.
+
+    Parameters
+    ----------
+    model : HLCRRegressor or FedHLCRRegressor, fitted
+    ax : Axes to draw on; None makes a new figure
+    quantity : str, default="log_joint"
+        A column of `trace_` or `history_`: log_joint, noise_scale, global_concentration, agent_concentration,
+        n_clusters, labels_changed; of a federation also validation_mse. The first log joints may be out of view.
+    target : what y is called in labels, best with its unit
+
+    Returns
+    -------
+    ax : Axes
+    """
+    check_model(model)
+    chains, step, first_kept = _records(model)
+    known = [name for name in LABELS if name in (chains[0].dtype.names or ())]
+    if quantity not in known:
+        raise ValueError(f"`quantity` must be one of {', '.join(known)}, but is {quantity!r}.")
+    lines = [(chain[step], chain[quantity].astype(float)) for chain in chains]
+    if not any(np.isfinite(values).any() for _, values in lines):
+        raise ValueError(f"there is no {quantity} to show; for validation_mse pass `validation` to fit.")
+    ax = axes_or_new(ax)
+    for number, (steps, values) in enumerate(lines):
+        shown = np.isfinite(values)
+        color = PALETTE[number % len(PALETTE)]
+        label = f"chain {number + 1}" if len(lines) > 1 else None
+        ax.plot(steps[shown], values[shown], color=color, linewidth=1.0, label=label)
+    last = max(int(steps[-1]) for steps, _ in lines)
+    if first_kept < last:
+        ax.axvspan(first_kept, last, color=GREY, alpha=0.12, linewidth=0, label="kept", zorder=0)
+    if quantity == "log_joint":
+        _leave_out_the_start(ax, [values for _, values in lines])
+    ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    ax.set_xlabel(step)
+    ax.set_ylabel(LABELS[quantity].format(target=target))
+    if len(lines) <= len(PALETTE) and ax.get_legend_handles_labels()[0]:
+        legend(ax)
+    return ax
+
+
+def _records(model: Any) -> tuple[list[NDArray[np.void]], str, int]:
+    """Records of each chain, what they are counted in, and from where on draws are kept."""
+    if hasattr(model, "history_"):
+        # the survey, round 0, samples nothing
+        rounds = model.history_[model.history_["round"] > 0]
+        return [rounds], "round", min(draw.round for draw in model.server_.kept_draws)
+    trace = model.trace_
+    kept = trace["sweep"][trace["kept"]]
+    chains = [trace[trace["chain"] == chain] for chain in np.unique(trace["chain"])]
+    return chains, "sweep", int(kept.min()) if len(kept) else int(trace["sweep"].max())
+
+
+def _leave_out_the_start(ax: Axes, lines: list[np.ndarray]) -> None:
+    later = np.concatenate([values[int(START * len(values)) :] for values in lines])
+    low, high = np.nanmin(later), max(np.nanmax(values) for values in lines)
+    if high > low:
+        ax.set_ylim(low - 0.05 * (high - low), high + 0.05 * (high - low))

@@ -1,0 +1,133 @@
+"""How good predictions are, on events that should not have been fitted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from sklearn.metrics import r2_score
+
+from fedhlcr import tables
+from fedhlcr.arrays import FloatArray
+from fedhlcr.plot.canvas import BLUE, FEW_TO_MANY, GREY, MAX_POINTS, axes_or_new, check_model, color_bar, evenly, legend
+from fedhlcr.posterior import Profiles
+from fedhlcr.predictor import HierarchicalPredictor
+from fedhlcr.threads import single_threaded_blas
+
+# Probabilities of the intervals that are counted.
+LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
+# Events whose intervals are counted; of more, so many are drawn: shares are then known to 0.5 %.
+MAX_EVENTS = 10_000
+CELLS = 60
+
+
+def predicted_against_observed(
+    model: HierarchicalPredictor,
+    X: Any,
+    y: Any,
+    agent: Any = None,
+    entity: Any = None,
+    ax: Axes | None = None,
+    *,
+    target: str = "y",
+) -> Axes:
+    """Observed targets over their predictions; events of a good model lie evenly around the diagonal.
+
+    Predictions are on the horizontal axis, for at each of them the mean of what is observed is to be the prediction;
+    the other way round, the best of predictions looks flat. More than 5,000 events are told by counts in cells.
+
+    Parameters
+    ----------
+    model : HLCRRegressor or FedHLCRRegressor, fitted
+    X, y, agent, entity : events, as in `score`; best those that were not fitted
+    ax : Axes to draw on; None makes a new figure
+    target : what y is called in labels, best with its unit
+
+    Returns
+    -------
+    ax : Axes
+    """
+    check_model(model)
+    predicted = model.predict(X, agent=agent, entity=entity)
+    observed = tables.target_vector(y, len(predicted))
+    ax = axes_or_new(ax)
+    if len(observed) <= MAX_POINTS:
+        ax.plot(predicted, observed, "o", color=BLUE, markersize=2.5, alpha=0.5, markeredgewidth=0, zorder=2)
+    else:
+        cells = ax.hexbin(
+            predicted, observed, gridsize=CELLS, bins="log", mincnt=1, cmap=FEW_TO_MANY, linewidths=0.1, zorder=2
+        )
+        color_bar(ax, cells, "events")
+    low, high = predicted.min(), predicted.max()
+    ax.plot([low, high], [low, high], color="black", linewidth=0.8, zorder=3)
+    ax.set_xlabel(f"predicted {target}")
+    ax.set_ylabel(f"observed {target}")
+    if len(observed) > 1:
+        r2 = r2_score(observed, predicted)
+        ax.set_title(f"{len(observed):,} events, R² = {r2:.3f}", fontsize=ax.xaxis.label.get_fontsize())
+    return ax
+
+
+def calibration(
+    model: HierarchicalPredictor,
+    X: Any,
+    y: Any,
+    agent: Any = None,
+    entity: Any = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Share of the targets inside the central intervals, against the probability these are to hold.
+
+    On the diagonal the intervals are right, below it too narrow, above it too wide. The band is what chance allows, two
+    standard errors, if events were independent. Of more than 10,000 events so many are drawn.
+
+    Parameters
+    ----------
+    model : HLCRRegressor or FedHLCRRegressor, fitted
+    X, y, agent, entity : events, as in `score`; best those that were not fitted
+    ax : Axes to draw on; None makes a new figure
+
+    Returns
+    -------
+    ax : Axes
+    """
+    check_model(model)
+    inside, n_events = _inside(model, X, y, agent, entity)
+    ax = axes_or_new(ax)
+    levels = np.linspace(0.0, 1.0, 101)
+    allowed = 2.0 * np.sqrt(levels * (1.0 - levels) / n_events)
+    ax.fill_between(
+        levels,
+        np.maximum(levels - allowed, 0.0),
+        np.minimum(levels + allowed, 1.0),
+        color=GREY,
+        alpha=0.2,
+        linewidth=0,
+        label="chance",
+    )
+    ax.plot([0.0, 1.0], [0.0, 1.0], color="black", linewidth=0.8)
+    ax.plot(LEVELS, inside, "o-", color=BLUE, linewidth=1.2, markersize=3.5, label="intervals")
+    ax.set_xlim(0.0, 1.0)
+    ax.set_ylim(0.0, 1.0)
+    ax.set_aspect("equal")
+    ax.set_xlabel("probability of the interval")
+    ax.set_ylabel("share of events inside")
+    legend(ax, loc="upper left")
+    return ax
+
+
+@single_threaded_blas
+def _inside(model: HierarchicalPredictor, X: Any, y: Any, agent: Any, entity: Any) -> tuple[FloatArray, int]:
+    """Share of the targets inside the interval of each level, and the number of events it was found by."""
+    table, matrix = model._read(X, agent, entity)
+    target = tables.target_vector(y, len(matrix))
+    profiles = model._profiles(table.agent, table.entity, len(matrix))
+    rows = evenly(len(matrix), MAX_EVENTS)
+    of_row = profiles.of_row[rows]
+    profiles = Profiles.of(profiles.agents[of_row], profiles.entities[of_row])
+    levels = np.array(LEVELS)
+    ends = (*(0.5 - levels / 2).tolist(), *(0.5 + levels / 2).tolist())
+    lower, upper = np.split(model.posterior_.predict(matrix[rows], profiles, ends).quantiles, 2, axis=1)
+    observed = target[rows, None]
+    return ((lower <= observed) & (observed <= upper)).mean(axis=0), len(rows)
