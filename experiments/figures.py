@@ -16,16 +16,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from numpy.typing import ArrayLike
 
-# Okabe and Ito's palette, without its yellow, which is too light for lines
-BLUE, ORANGE, GREEN, RED, SKY, PURPLE, BLACK = (
-    "#0072B2",
-    "#E69F00",
-    "#009E73",
-    "#D55E00",
-    "#56B4E9",
-    "#CC79A7",
-    "#000000",
-)
+from fedhlcr.plot.canvas import PALETTE
+
+BLUE, ORANGE, GREEN, RED, SKY, PURPLE, BLACK = PALETTE
 GREY = "#777777"
 # inches
 COLUMN_WIDTH, PAGE_WIDTH = 3.5, 7.2
