@@ -11,9 +11,7 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from numpy.typing import ArrayLike
 
 from fedhlcr.plot.canvas import PALETTE
@@ -74,13 +72,6 @@ def standard_error(runs: ArrayLike) -> np.ndarray:
     """Of the mean over the first axis; 0 for one run."""
     runs = np.asarray(runs, float)
     return runs.std(axis=0, ddof=1) / np.sqrt(len(runs)) if len(runs) > 1 else np.zeros(runs.shape[1:])
-
-
-def plain_ticks(axis: Axis) -> None:
-    """Ticks at 1, 2 and 5 of a logarithmic axis, as plain numbers."""
-    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.set_minor_formatter(NullFormatter())
 
 
 def legend_below(figure: Figure, axes: Axes, n_columns: int) -> None:

@@ -68,11 +68,11 @@ if __name__ == "__main__":
 """
 
 
-def wait_until(true, seconds=60):
+def eventually(true, seconds=60):
     until = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < until
+    while not true() and time.monotonic() < until:
         time.sleep(0.1)
+    return true()
 
 
 class TestRecords:
@@ -101,11 +101,11 @@ class TestRecords:
         script = tmp_path / "script.py"
         script.write_text(KILLED_RUN)
         run = subprocess.Popen([sys.executable, script, tmp_path], cwd=ROOT)
-        wait_until(lambda: (tmp_path / "child").exists() and (tmp_path / "child").read_text())
+        assert eventually(lambda: (tmp_path / "child").exists() and (tmp_path / "child").read_text())
         child = psutil.Process(int((tmp_path / "child").read_text()))
         run.kill()
         run.wait()
-        wait_until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
+        assert eventually(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
 
     def test_a_torn_line_is_measured_again(self, tmp_path):
         path, settings = tmp_path / "records.jsonl", {"number": 1}

@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments import markdown
-from experiments.figures import BLACK, GREY, band, legend_below, picture, plain_ticks
+from experiments.figures import BLACK, GREY, band, legend_below, picture
 from experiments.study import FAILS, HOLDS, PARTLY, Finding, Record, Report, Settings, Study
 from experiments.synthetic.data import LAW, Size
 from experiments.synthetic.federations import RULE_NAMES, RULES
 from experiments.synthetic.figure_a import STYLES
 from experiments.synthetic.measuring import LIMIT, cell, clearly_above, ends, measure, select, tell_excess
+from fedhlcr.plot.canvas import plain_ticks
 
 SIZE, NOISE_SCALE, PARTICIPATION = Size(8, 5, 8), 0.5, 0.15
 LEARNING_RATES = (0.1, 0.2, 0.5, 0.75)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
@@ -111,6 +112,11 @@ def color_bar(ax: Axes, image: ScalarMappable, label: str) -> None:
 def log_axis(ax: Axes) -> None:
     """The x axis is logarithmic, its ticks plain numbers."""
     ax.set_xscale("log")
-    ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
-    ax.xaxis.set_minor_formatter(NullFormatter())
+    plain_ticks(ax.xaxis)
+
+
+def plain_ticks(axis: Axis) -> None:
+    """Ticks at 1, 2 and 5 of a logarithmic axis, as plain numbers."""
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    axis.set_minor_formatter(NullFormatter())
