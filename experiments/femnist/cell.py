@@ -18,6 +18,7 @@ from experiments.femnist.loaders import Images
 from experiments.femnist.network import Outputs, as_input, build_network, outputs
 from experiments.femnist.sources import find_images
 from experiments.femnist.stages import Scores, Task
+from experiments.methods import compile_kernels
 from experiments.study import Figures
 
 N_CLUSTERS = (4, 8)
@@ -109,10 +110,3 @@ def all_scores(task: Task, said: Outputs, n_components: int, seed: int, clock: C
             with clock.stage(f"hlcr_{n_clusters}{suffix}"):
                 scores[f"hlcr_{n_clusters}{suffix}"] = stages.hlcr_scores(task, features, n_clusters, seed)
     return scores
-
-
-def compile_kernels() -> None:
-    """Fit a toy, so that the clock tells how long HLCR takes and not how long its compiler."""
-    rows = np.arange(24)
-    toy = Task(rows % 3 == 0, (rows // 6).astype(str), rows, rows)
-    stages.hlcr_scores(toy, np.random.default_rng(0).normal(size=(24, 2)), 2, 0)

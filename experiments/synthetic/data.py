@@ -63,10 +63,15 @@ def synth_hlcr(size: Size, noise_scale: float, seed: int) -> tuple[HierarchicalD
 def own_slopes(size: Size, noise_scale: float, spread: float, seed: int) -> HierarchicalData:
     """Every entity has slopes of its own, N(w_k, spread² I) around its class; with K = 1 there are no classes."""
     table, _ = synth_hlcr(size, noise_scale, seed)
-    pair = np.unique(np.column_stack([table.agent, table.entity]), axis=0, return_inverse=True)[1].ravel()
+    pair = pair_of_events(table)
     design = np.column_stack([np.ones(len(table)), table.X])
     own = spread * np.random.default_rng([seed, 2]).standard_normal((pair.max() + 1, N_FEATURES + 1))
     return replace(table, y=table.y + (design * own[pair]).sum(axis=1))
+
+
+def pair_of_events(table: HierarchicalData) -> NDArray[np.intp]:
+    """(events,) the position of each event's agent–entity pair among all, sorted by agent and entity."""
+    return np.unique(np.column_stack([table.agent, table.entity]), axis=0, return_inverse=True)[1].ravel()
 
 
 def folds(table: HierarchicalData, seed: int) -> Iterator[Fold]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from experiments import markdown
 from experiments.figures import BLACK, COLUMN_WIDTH, band, legend_below, picture
 from experiments.study import FAILS, HOLDS, Figures, Finding, Record, Report, Settings, Study
-from experiments.synthetic.data import LAW, Size, synth_hlcr
+from experiments.synthetic.data import LAW, Size, pair_of_events, synth_hlcr
 from experiments.synthetic.federations import RULE_NAMES, settings_of
 from experiments.synthetic.figure_a import LEARNING_RATE, NOISE_SCALES, STYLES
 from experiments.synthetic.measuring import select
@@ -61,7 +61,7 @@ def found_labels(
 
 def likeliest_labels(table: HierarchicalData, truth: HLCRTruth) -> NDArray[np.integer]:
     """Given all regressions, the noise and how common the clusters are with each agent: nobody can do better."""
-    pair = np.unique(np.column_stack([table.agent, table.entity]), axis=0, return_inverse=True)[1].ravel()
+    pair = pair_of_events(table)
     squares = (table.y[:, None] - truth.intercept - table.X @ truth.coef.T) ** 2
     rss = np.array([np.bincount(pair, weights=column) for column in squares.T]).T
     agent_of = table.agent[np.unique(pair, return_index=True)[1]]
