@@ -22,8 +22,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
-import pyarrow.dataset
-import pyarrow.feather
 import pyarrow.parquet
 
 STDIN = "-"
@@ -202,9 +200,12 @@ def _table_of(name: str, source: Path | io.BytesIO, start: bytes) -> TableFile:
 def _folder(path: Path) -> TableFile:
     if not any(file.suffix.lower() in (".parquet", ".pq") for file in path.rglob("*")):
         raise FileError(f"{path.name!r} is a folder without Parquet files; name a file in it.")
+    # takes half a second to import
+    from pyarrow.dataset import dataset
+
     with _reading(path.name):
         # folders such as store=north/ are a column
-        data = pa.dataset.dataset(path, format="parquet", partitioning="hive", exclude_invalid_files=False)
+        data = dataset(path, format="parquet", partitioning="hive", exclude_invalid_files=False)
     return TableFile(path.name, tuple(data.schema.names), lambda columns, _: data.to_table(columns=list(columns)))
 
 
@@ -215,13 +216,15 @@ def _parquet(name: str, source: Path | io.BytesIO) -> TableFile:
 
 
 def _arrow(name: str, source: Path | io.BytesIO, start: bytes) -> TableFile:
+    from pyarrow.feather import read_table
+
     file = str(source) if isinstance(source, Path) else source
     with _reading(name):
         if start.startswith(b"\xff\xff\xff\xff"):
             with pa.input_stream(file) as stream:
                 table = pa.ipc.open_stream(stream).read_all()
         else:
-            table = pa.feather.read_table(file)
+            table = read_table(file)
     return TableFile.of_arrow(name, table)
 
 

@@ -16,7 +16,6 @@ import typer
 
 import fedhlcr
 from fedhlcr.cli import fitting, flower, making, using
-from fedhlcr.cli.output import OutputError
 from fedhlcr.cli.shell import error_line
 
 FAILED, WRONG_USAGE, BAD_DATA, BAD_MODEL, NO_OUTPUT, INTERRUPTED = 1, 2, 3, 4, 5, 130
@@ -79,10 +78,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run a command. Whatever goes wrong is told in one line, and never by a traceback."""
-    from fedhlcr.files import FileError
-    from fedhlcr.modelfile import ModelFileError
-    from fedhlcr.recipe import DataError
-
     try:
         code = app(args=arguments, prog_name="fedhlcr", standalone_mode=False)
         sys.stdout.flush()
@@ -97,12 +92,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         error_line("interrupted.")
         return INTERRUPTED
-    except ModelFileError as error:
-        return _failed(error, BAD_MODEL)
-    except (FileError, DataError) as error:
-        return _failed(error, BAD_DATA)
-    except OutputError as error:
-        return _failed(error, NO_OUTPUT)
     except BrokenPipeError:
         # whoever read the output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -110,11 +99,22 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except MemoryError:
         return _failed("there is not enough memory for this table; take fewer columns or levels.", FAILED)
     except (ValueError, ImportError, OSError) as error:
-        return _failed(error, FAILED)
+        return _failed(error, _code_of(error))
     except Exception as error:
         if os.environ.get("FEDHLCR_DEBUG"):
             raise
         return _failed(f"this should not happen ({type(error).__name__}); FEDHLCR_DEBUG=1 shows where.", FAILED)
+
+
+def _code_of(error: Exception) -> int:
+    # imported only now: help and errors of usage come at once
+    from fedhlcr.cli.output import OutputError
+    from fedhlcr.files import FileError
+    from fedhlcr.modelfile import ModelFileError
+    from fedhlcr.recipe import DataError
+
+    codes = {FileError: BAD_DATA, DataError: BAD_DATA, ModelFileError: BAD_MODEL, OutputError: NO_OUTPUT}
+    return codes.get(type(error), FAILED)
 
 
 def _failed(reason: object, code: int) -> int:

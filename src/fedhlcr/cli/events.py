@@ -137,8 +137,8 @@ def tell_unknown(model: Any, events: Events, *, new_agents: bool, shell: Shell) 
         if n_new and not new_agents:
             rows = plural(int((agents == UNKNOWN).sum()), "row")
             raise DataError(
-                f"{rows} of {plural(n_new, 'agent')} the model does not know; predict them as new ones (--new-agents), or "
-                "adapt the model to their events first."
+                f"{rows} of {plural(n_new, 'agent')} the model does not know; predict them as new ones (--new-agents), "
+                "or adapt the model to their events first."
             )
     entities = index.find_entities(agents, events.ids(events.recipe.entity))
     n_rows = int(((entities == UNKNOWN) & (agents != UNKNOWN)).sum())

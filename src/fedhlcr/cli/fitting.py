@@ -1,22 +1,22 @@
-"""`fedhlcr fit`, `fedhlcr simulate` and `fedhlcr select`: from a table to a model."""
+"""`fedhlcr fit`, `fedhlcr simulate` and `fedhlcr select`: from a table to a model.
+
+What takes long to import is imported by the command that needs it: help and errors of usage come at once.
+"""
 
 from __future__ import annotations
 
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
-import pyarrow as pa
 import typer
 
 from fedhlcr.cli import options
-from fedhlcr.cli.events import Events, Roles, training_events
-from fedhlcr.cli.output import check_output, check_table_output, write_output, write_table
-from fedhlcr.cli.scoring import score, tell_scores
 from fedhlcr.cli.shell import Shell, figure, percent, plural
-from fedhlcr.cli.telling import model_facts, tell_model
+
+if TYPE_CHECKING:
+    from fedhlcr.cli.events import Events
 
 ModelOut = Annotated[Path, typer.Option("--out", "-o", metavar="MODEL", help="Where to write the model.")]
 
@@ -60,6 +60,10 @@ def fit(
         --categorical promotion --missing impute --hold-out 0.2 --out sales.fedhlcr
     """
     from fedhlcr import HLCRRegressor
+    from fedhlcr.cli.events import Roles, training_events
+    from fedhlcr.cli.output import check_output
+    from fedhlcr.cli.scoring import score, tell_scores
+    from fedhlcr.cli.telling import model_facts, tell_model
 
     shell = Shell(as_json, quiet, progress)
     check_output(out)
@@ -137,6 +141,10 @@ def simulate(
         --participation .15 --rounds 60 --failure-rate .1
     """
     from fedhlcr import FedHLCRRegressor, HLCRRegressor
+    from fedhlcr.cli.events import Roles, training_events
+    from fedhlcr.cli.output import check_output, check_table_output, write_table
+    from fedhlcr.cli.scoring import score
+    from fedhlcr.cli.telling import history_table, model_facts
 
     _require_share("--participation", participation, at_most_one=True)
     _require_share("--failure-rate", failure_rate, at_most_one=False)
@@ -160,7 +168,7 @@ def simulate(
         if out is not None:
             _write_model(model, out, public=public)
         if history is not None:
-            write_table(history, _history_table(model.history_))
+            write_table(history, history_table(model.history_))
         _tell_rounds(shell, model, None if test is None else test.y)
         facts = model_facts(model)
         if test is not None:
@@ -179,7 +187,7 @@ def simulate(
 
 def _tell_rounds(shell: Shell, model: Any, y: Any) -> None:
     rounds = model.history_[model.history_["round"] > 0]
-    shown = np.unique(np.linspace(0, len(rounds) - 1, 12).astype(int))
+    shown = sorted({round(place * (len(rounds) - 1) / 11) for place in range(12)})
     rows = [
         (
             str(row["round"]),
@@ -198,11 +206,6 @@ def _tell_rounds(shell: Shell, model: Any, y: Any) -> None:
     shell.say(f"Ended after {plural(model.n_rounds_, 'round')}: {model.stop_reason_}.")
     shell.say(f"Travelled: {up:,.1f} MB of sums up, {down:,.1f} MB of coefficients down.")
     shell.say()
-
-
-def _history_table(history: Any) -> pa.Table:
-    columns = [name for name in history.dtype.names if name != "participants"]
-    return pa.table({name: np.ascontiguousarray(history[name]) for name in columns})
 
 
 def _split(events: Events, share: float, seed: int) -> tuple[Events, Events | None]:
@@ -228,6 +231,7 @@ def _fit(model: Any, events: Events, source: str, **more: Any) -> Any:
 
 def _write_model(model: Any, out: Path, *, public: bool) -> None:
     from fedhlcr import modelfile
+    from fedhlcr.cli.output import write_output
 
     write_output(out, modelfile.to_bytes(model, public=public), private=not public)
 

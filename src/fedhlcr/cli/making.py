@@ -5,12 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
-import pyarrow as pa
 import typer
 
 from fedhlcr.cli import options
-from fedhlcr.cli.output import check_table_output, write_table
 from fedhlcr.cli.shell import Shell, plural
 
 TableOut = Annotated[
@@ -34,6 +31,10 @@ def synth(
     quiet: options.QuietOption = False,
 ) -> None:
     """Write a table drawn from the model: columns agent, entity, x0, x1, …, target."""
+    import numpy as np
+    import pyarrow as pa
+
+    from fedhlcr.cli.output import check_table_output, write_table
     from fedhlcr.datasets import make_hlcr
 
     shell = Shell(as_json, quiet)
@@ -65,7 +66,10 @@ def split(
     quiet: options.QuietOption = False,
 ) -> None:
     """Part a table into events to fit and events to judge by: some of every entity's, and never all of them."""
+    import pyarrow as pa
+
     from fedhlcr import hold_out_events
+    from fedhlcr.cli.output import check_table_output, write_table
     from fedhlcr.files import open_table
 
     shell = Shell(as_json, quiet)

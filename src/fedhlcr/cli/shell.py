@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -61,15 +60,16 @@ class Shell:
         """A table; its first `left` columns are texts, the others figures."""
         if self.json or self.quiet:
             return
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
         for place, name in enumerate(header):
             table.add_column(Text(printable(name)), justify="left" if place < left else "right")
         for row in rows:
             table.add_row(*(Text(printable(cell)) for cell in row))
         console = Console(highlight=False)
-        # a pipe has no width: nothing is to be cut off
-        width = None if console.is_terminal else max(console.measure(table).maximum, 1)
-        Console(highlight=False, width=width).print(table)
+        if not console.is_terminal:
+            # a pipe has no width: nothing is to be cut off
+            console = Console(highlight=False, width=10_000)
+        console.print(table)
 
     def result(self, value: Mapping[str, Any]) -> None:
         """The machine's result; nothing without `--json`."""
@@ -132,14 +132,11 @@ def _plain(value: Any) -> Any:
     match value:
         case Mapping():
             return {str(name): _plain(item) for name, item in value.items()}
-        case np.ndarray():
-            return _plain(value.tolist())
         case list() | tuple():
             return [_plain(item) for item in value]
-        case np.generic():
-            return _plain(value.item())
         case float() if not math.isfinite(value):
             return None
         case None | bool() | int() | float() | str():
             return value
-    return str(value)
+    # numpy's, or anything else
+    return _plain(value.tolist()) if hasattr(value, "tolist") else str(value)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
 from fedhlcr.cli.shell import Shell
 from fedhlcr.modelfile import provenance_of
@@ -63,6 +65,12 @@ def model_facts(model: Any) -> dict[str, Any]:
             "bytes_down": history["bytes_down"].sum(),
         }
     return facts
+
+
+def history_table(history: NDArray[np.void]) -> pa.Table:
+    """What happened in a federation, round by round, without who took part."""
+    columns = [name for name in history.dtype.names or () if name != "participants"]
+    return pa.table({name: np.ascontiguousarray(history[name]) for name in columns})
 
 
 def tell_model(shell: Shell, model: Any) -> None:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import pyarrow as pa
 import typer
 
 from fedhlcr.cli import options
-from fedhlcr.cli.events import Roles, events_for, seen, tell_unknown
-from fedhlcr.cli.output import check_output, check_table_output, write_output, write_table
-from fedhlcr.cli.scoring import predict_events, tell_scores
 from fedhlcr.cli.shell import Shell, figure, percent, plural
-from fedhlcr.cli.telling import model_facts, tell_model
-from fedhlcr.evaluation import Scores, interval_ends, scores_by_agent
+
+if TYPE_CHECKING:
+    from fedhlcr.evaluation import Scores
 
 
 def predict(
@@ -46,7 +43,13 @@ def predict(
     of an interval, if you ask for one. A known entity is predicted by its own events, a new one by what its agent's
     are, an agent the model does not know (with --new-agents) by how common the clusters are overall.
     """
+    import pyarrow as pa
+
     import fedhlcr
+    from fedhlcr.cli.events import Roles, events_for, tell_unknown
+    from fedhlcr.cli.output import check_table_output, write_table
+    from fedhlcr.cli.scoring import predict_events
+    from fedhlcr.evaluation import interval_ends
 
     shell = Shell(quiet=quiet, progress=progress)
     check_table_output(out)
@@ -87,7 +90,13 @@ def evaluate(
     progress: options.ProgressOption = None,
 ) -> None:
     """Judge a model by events it was not fitted to: R², errors, and how many targets lie in their intervals."""
+    import pyarrow as pa
+
     import fedhlcr
+    from fedhlcr.cli.events import Roles, events_for, seen, tell_unknown
+    from fedhlcr.cli.output import check_table_output, write_table
+    from fedhlcr.cli.scoring import predict_events, tell_scores
+    from fedhlcr.evaluation import Scores, interval_ends, scores_by_agent
 
     shell = Shell(as_json, quiet, progress)
     check_table_output(out)
@@ -146,6 +155,8 @@ def adapt(
     """
     import fedhlcr
     from fedhlcr import modelfile
+    from fedhlcr.cli.events import Roles, events_for, seen
+    from fedhlcr.cli.output import check_output, write_output
 
     shell = Shell(as_json, quiet, progress)
     check_output(out)
@@ -178,6 +189,7 @@ def inspect(
 ) -> None:
     """Tell what is in a model file: what was fitted, the clusters, settings, and where it comes from."""
     import fedhlcr
+    from fedhlcr.cli.telling import model_facts, tell_model
 
     shell = Shell(as_json)
     with shell.warnings_as_notes():
@@ -206,6 +218,8 @@ def report(
 ) -> None:
     """Write a page about a model that a person would rather read than the numbers: one HTML file, for any browser."""
     import fedhlcr
+    from fedhlcr.cli.events import Roles, events_for, tell_unknown
+    from fedhlcr.cli.output import check_output, write_output
     from fedhlcr.report import HeldOut, render_report
 
     shell = Shell(quiet=quiet, progress=progress)
