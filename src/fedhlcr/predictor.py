@@ -18,7 +18,8 @@ from fedhlcr.arrays import FloatArray
 from fedhlcr.diagnostics import Diagnostic, diagnose
 from fedhlcr.gram import entity_grams
 from fedhlcr.hierarchy import UNKNOWN, EntityIndex, Hierarchy, build_hierarchy, row_agents, row_entities
-from fedhlcr.posterior import Moments, Posterior, Profiles
+from fedhlcr.posterior import Posterior, Profiles
+from fedhlcr.predictive import Moments
 from fedhlcr.samplers.state import Entities
 from fedhlcr.streams import Stream
 from fedhlcr.summary import Summary, summarize
@@ -97,6 +98,27 @@ class HierarchicalPredictor(RegressorMixin, BaseEstimator):
             raise ValueError(f"`level` must lie between 0 and 1, but is {level!r}; 0.9 is a usual choice.")
         quantiles = self._moments(X, agent, entity, (0.5 - level / 2, 0.5 + level / 2)).quantiles
         return quantiles[:, 0], quantiles[:, 1]
+
+    @single_threaded_blas
+    def log_density(self, X, y, agent=None, entity=None):
+        """Log of the predictive density of each event's target, in the user's units: nats, for y in units of y.
+
+        The density is that of the mixture of normals over labels and draws whose quantiles `predict_interval` tells.
+        Its mean over held-out events tells how good a model is, spread and shape of its predictions included.
+
+        Parameters
+        ----------
+        X, agent, entity : as in `predict`
+        y : array (n_events,)
+
+        Returns
+        -------
+        ndarray (n_events,)
+        """
+        check_is_fitted(self)
+        table, matrix = self._read(X, agent, entity)
+        target = tables.target_vector(y, len(matrix))
+        return self.posterior_.log_density(matrix, target, self._profiles(table.agent, table.entity, len(matrix)))
 
     @single_threaded_blas
     def responsibilities(self, agent=None, entity=None):

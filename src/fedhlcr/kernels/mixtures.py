@@ -1,4 +1,4 @@
-"""Mean, spread and quantiles of mixtures of normals."""
+"""Mean, spread, quantiles and density of mixtures of normals."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ class Mixture(NamedTuple):
 
 # Components of less weight than this are passed over: their share of any figure is below its last digit.
 NEGLIGIBLE = 1e-12
+# Where the square of a distance overflows, this stands for it: a density told as −1e300 can still be averaged.
+FARTHEST = 1e300
 
 
 @kernel
@@ -46,6 +48,34 @@ def mixture_rows(mixture, design, profile, levels, normal_levels, mean_out, std_
         for q in range(levels.shape[0]):
             start = mean + normal_levels[q] * std_out[r]
             quantiles_out[r, q] = mixture_quantile(means[:n_kept], weights[:n_kept], scales[:n_kept], levels[q], start)
+
+
+@kernel
+def log_density_rows(log_weights, coef, scales, design, profile, target, out, first, last):
+    """Log density of rows [first, last) at their targets, row r under profile[r].
+
+    `log_weights` (profiles, components) holds log(weight / scale) − ½ log 2π. None is passed over for being small:
+    far from the others a component of any weight may be all there is.
+    """
+    n_components, n_coef = coef.shape
+    terms = np.empty(n_components)
+    for r in range(first, last):
+        best = -np.inf
+        for c in range(n_components):
+            terms[c] = log_weights[profile[r], c]
+            if terms[c] > -np.inf:
+                z = target[r]
+                for f in range(n_coef):
+                    z -= coef[c, f] * design[r, f]
+                z /= scales[c]
+                terms[c] -= min(0.5 * z * z, FARTHEST)
+                best = max(best, terms[c])
+        total = 0.0
+        for c in range(n_components):
+            # e^−40 of the largest is below the last digit
+            if terms[c] > best - 40.0:
+                total += math.exp(terms[c] - best)
+        out[r] = best + math.log(total)
 
 
 @kernel
