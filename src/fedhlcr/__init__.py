@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from fedhlcr.estimators import HLCRRegressor
     from fedhlcr.exceptions import ConvergenceWarning, FitInterruptedWarning
     from fedhlcr.federated import FedHLCRRegressor
+    from fedhlcr.selection import compare_cluster_counts
     from fedhlcr.splitting import hold_out_events
     from fedhlcr.summary import describe_clusters
 
@@ -21,6 +22,7 @@ __all__ = [
     "FedHLCRRegressor",
     "FitInterruptedWarning",
     "HLCRRegressor",
+    "compare_cluster_counts",
     "describe_clusters",
     "hold_out_events",
 ]
@@ -31,6 +33,7 @@ _HOMES = {
     "FedHLCRRegressor": "federated",
     "FitInterruptedWarning": "exceptions",
     "HLCRRegressor": "estimators",
+    "compare_cluster_counts": "selection",
     "describe_clusters": "summary",
     "hold_out_events": "splitting",
 }

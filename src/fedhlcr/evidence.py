@@ -5,10 +5,10 @@ By Bayes' theorem, read at one point (Chib 1995), a sum over all there is become
     log p(y | z) = log p(y | w) + log p(w) − log p(w | y, z)
     log p(z | K) = log p(z | ψ) + log p(ψ | K) − log p(ψ | z)
 
-They hold at any w and ψ. The first two terms of each are known in closed form, but for one-dimensional integrals over the
-concentrations: σ, μ and δ are conjugate. The last is a mean of normal, or Dirichlet, densities over draws of the other
-unknowns given z, which the blocked sampler makes with its labels held fixed. Summed over the numberings of the
-clusters, p(z | K) is the probability of the partition: K!/(K − K₊)! times as much for K₊ clusters in use.
+They hold at any w and ψ. The first two terms of each are known in closed form, σ, μ and δ being conjugate, but for
+one-dimensional integrals over the concentrations. The last is a mean of normal, or Dirichlet, densities over draws of
+the other unknowns given z, which the blocked sampler makes with its labels held fixed. Summed over the ways to number
+the clusters, p(z | K) is the probability of the partition: K!/(K − K₊)! times as much, with K₊ clusters in use.
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ def partition_evidence(
     numberings = gammaln(n_clusters + 1) - gammaln(n_clusters - len(used) + 1)
     grams = cluster_grams(entities, len(used), compact)
     return float(
-        _log_likelihood(entities.layout, spec, grams, draws) + _log_label_prior(entities, spec, compact, draws) + numberings
+        _log_likelihood(entities.layout, spec, grams, draws)
+        + _log_label_prior(entities, spec, compact, draws)
+        + numberings
     )
 
 
@@ -88,7 +90,7 @@ def _log_likelihood(layout: GramLayout, spec: ModelSpec, grams: FloatArray, draw
     coef = np.mean([draw.coef_mean for draw in draws], axis=0)
     n_events, squares = float(data.n.sum()), layout.rss(grams, coef).sum()
     if spec.noise_scale is None:
-        given_coef = hyper.log_scale_marginal(n_events, squares, priors.noise_variance)
+        given_coef = float(hyper.log_scale_marginal(n_events, squares, priors.noise_variance))
     else:
         given_coef = _log_normal(n_events, squares, spec.noise_scale)
     if spec.coef_scale is None:
@@ -131,9 +133,7 @@ def _log_label_prior(entities: Entities, spec: ModelSpec, labels: LabelArray, dr
     )
 
 
-def _log_labels_given_weights(
-    entities: Entities, labels: LabelArray, weights: FloatArray
-) -> Callable[[float], float]:
+def _log_labels_given_weights(entities: Entities, labels: LabelArray, weights: FloatArray) -> Callable[[float], float]:
     """log p(z | ψ, β) as a function of β, agents' weights integrated out."""
     agents = entities.index.agent_of
     n_entities = np.bincount(agents)

@@ -21,6 +21,8 @@ class Mixture(NamedTuple):
 
 # Components of less weight than this are passed over: their share of any figure is below its last digit.
 NEGLIGIBLE = 1e-12
+# A term smaller than another by this much, in logs, is nothing beside it: e^−45 is 3e−20.
+NOTHING = 45.0
 # Where the square of a distance overflows, this stands for it: a density told as −1e300 can still be averaged.
 FARTHEST = 1e300
 
@@ -54,27 +56,29 @@ def mixture_rows(mixture, design, profile, levels, normal_levels, mean_out, std_
 def log_density_rows(log_weights, coef, scales, design, profile, target, out, first, last):
     """Log density of rows [first, last) at their targets, row r under profile[r].
 
-    `log_weights` (profiles, components) holds log(weight / scale) − ½ log 2π. None is passed over for being small:
-    far from the others a component of any weight may be all there is.
+    `log_weights` (profiles, components) holds log(weight / scale) − ½ log 2π: the most a component can add. It is
+    passed over where that is nothing beside the largest term so far, never for its weight alone: far from all
+    others a component of any weight may be all there is.
     """
     n_components, n_coef = coef.shape
     terms = np.empty(n_components)
     for r in range(first, last):
-        best = -np.inf
+        best, n_terms = -np.inf, 0
         for c in range(n_components):
-            terms[c] = log_weights[profile[r], c]
-            if terms[c] > -np.inf:
+            term = log_weights[profile[r], c]
+            if term > best - NOTHING:
                 z = target[r]
                 for f in range(n_coef):
                     z -= coef[c, f] * design[r, f]
                 z /= scales[c]
-                terms[c] -= min(0.5 * z * z, FARTHEST)
-                best = max(best, terms[c])
+                term -= min(0.5 * z * z, FARTHEST)
+                best = max(best, term)
+                terms[n_terms] = term
+                n_terms += 1
         total = 0.0
-        for c in range(n_components):
-            # e^−40 of the largest is below the last digit
-            if terms[c] > best - 40.0:
-                total += math.exp(terms[c] - best)
+        for t in range(n_terms):
+            if terms[t] > best - NOTHING:
+                total += math.exp(terms[t] - best)
         out[r] = best + math.log(total)
 
 

@@ -63,8 +63,8 @@ def log_zero_mean_marginal(coef: FloatArray, priors: Hyperpriors) -> float:
 def log_coef_marginal(coef: FloatArray, kind: CoefPriorKind, priors: Hyperpriors) -> float:
     """log p(w) of the coefficients of the clusters in use, μ and δ integrated out, under the prior of that kind."""
     if kind == "adaptive":
-        parts = [log_coef_marginal(coef, part, priors) for part in ("common_mean", "zero_mean")]
-        return float(np.logaddexp(*parts) - np.log(2.0))
+        parts = (log_coef_marginal(coef, "common_mean", priors), log_coef_marginal(coef, "zero_mean", priors))
+        return float(np.logaddexp(parts[0], parts[1]) - np.log(2.0))
     if kind == "common_mean":
         return float(log_common_mean_marginal(coef, priors).sum())
     return log_zero_mean_marginal(coef, priors)
