@@ -23,8 +23,8 @@ class Mixture(NamedTuple):
 NEGLIGIBLE = 1e-12
 # A term smaller than another by this much, in logs, is nothing beside it: e^−45 is 3e−20.
 NOTHING = 45.0
-# Where the square of a distance overflows, this stands for it: a density told as −1e300 can still be averaged.
-FARTHEST = 1e300
+# Scales between a target and a component, at most: the square of more would overflow, and a log density be infinite.
+FARTHEST = 1e150
 
 
 @kernel
@@ -70,14 +70,15 @@ def log_density_rows(log_weights, coef, scales, design, profile, target, out, fi
                 z = target[r]
                 for f in range(n_coef):
                     z -= coef[c, f] * design[r, f]
-                z /= scales[c]
-                term -= min(0.5 * z * z, FARTHEST)
+                z = min(abs(z) / scales[c], FARTHEST)
+                term -= 0.5 * z * z
                 best = max(best, term)
                 terms[n_terms] = term
                 n_terms += 1
         total = 0.0
         for t in range(n_terms):
-            if terms[t] > best - NOTHING:
+            # the best itself counts even where it is so far down that the difference is lost to rounding
+            if terms[t] >= best - NOTHING:
                 total += math.exp(terms[t] - best)
         out[r] = best + math.log(total)
 

@@ -24,9 +24,9 @@ def cluster_counts(
     """Held-out log density, or evidence, against the number of clusters.
 
     A bar reaches one standard error of the difference to the best to either side: noise that is common to all numbers
-    is not in it, and the best has none. The suggested number is the smallest whose bar reaches the best, the dashed line.
-    The diamond is what the estimator achieved where it found the number by itself, at the mean over splits; a line
-    through it goes from the least to the most it found.
+    is not in it, and the best has none. The suggested number is the smallest whose bar reaches the best, the dashed
+    line. The diamond is what the estimator achieved where it found the number by itself, at the mean over splits; a
+    line through it goes from the least to the most it found.
 
     Parameters
     ----------
