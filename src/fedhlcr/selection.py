@@ -60,8 +60,8 @@ def compare_cluster_counts(
     K₊ clusters in use are summed, so that numbers of clusters are comparable: with more of them the targets become more
     probable, and the partition less. The partition is the better of two, `labels_` and the labels of the most probable
     draw. It is known as the (exact) integrated classification likelihood, a lower bound of log p(y | K), below it by
-    −log p(partition | y, K): where clusters overlap it prefers fewer. Clusters that stay empty hardly change it. It is
-    estimated, to about one nat.
+    −log p(partition | y, K): where clusters overlap it prefers fewer. Clusters that stay empty hardly change it. For
+    "auto", K is the number found. It is estimated, to about one nat where the clusters differ clearly.
 
     Parameters
     ----------
