@@ -347,7 +347,7 @@ def test_evidence_of_cluster_counts_has_no_errors():
     ax = plot.cluster_counts(result, quantity="evidence")
     lines = {line.get_label(): line for line in ax.lines}
     assert not segments(ax)
-    assert lines["most evidence: 2"].get_xdata()[0] == 2
+    assert lines["evident: 2"].get_xdata()[0] == 2
     assert lines["auto: 4"].get_ydata()[0] == -705.0
     assert not any(label.startswith("suggested") for label in lines)
 

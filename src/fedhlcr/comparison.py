@@ -9,6 +9,9 @@ import numpy as np
 
 from fedhlcr.summary import text_table
 
+# Nats between two numbers of clusters of which neither is more evident: odds of 20 to 1.
+SAME_EVIDENCE = 3.0
+
 
 @dataclass(frozen=True)
 class CountResult:
@@ -68,8 +71,12 @@ class Comparison:
 
     @property
     def most_evident(self) -> int:
-        """The number of clusters of the highest evidence."""
-        return int(max(self.rows, key=lambda row: row.evidence).n_clusters)
+        """The smallest number whose evidence is the highest, or so near that the odds are less than 20 to 1.
+
+        Clusters that stay empty hardly change the evidence, which is flat above what the data need.
+        """
+        enough = max(row.evidence for row in self.rows) - SAME_EVIDENCE
+        return next(int(row.n_clusters) for row in self.rows if row.evidence >= enough)
 
     def to_dict(self) -> dict[str, Any]:
         """All of it in numbers, texts, lists and None (for what is not known), as JSON has them."""
@@ -97,7 +104,7 @@ class Comparison:
                 table,
                 f"Log density: mean of {self.n_held_out:,} held-out events of {splits}.",
                 f"Best number of clusters: {self.best}. Suggested: {self.suggested}, the smallest within one standard "
-                f"error of the best. Most evidence: {self.most_evident}.",
+                f"error of the best. By evidence: {self.most_evident}.",
             ]
         )
 

@@ -56,7 +56,7 @@ def cluster_counts(
         ax.errorbar(counts, values, bars, fmt="none", ecolor=BLUE, elinewidth=1.0, capsize=2.0, zorder=2)
     ax.plot(counts, values, "o-", color=BLUE, linewidth=1.2, markersize=3.5, zorder=3)
     _mark_auto(ax, comparison, quantity)
-    _mark(ax, counts, values, best, "o", "best" if by_density else "most evidence")
+    _mark(ax, counts, values, best, "o", "best" if by_density else "evident")
     if by_density:
         _mark(ax, counts, values, comparison.suggested, "s", "suggested")
     _count_axis(ax, counts)
