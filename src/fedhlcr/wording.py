@@ -41,7 +41,8 @@ def percent(share: float) -> str:
         return "under 1 %"
     if 0.99 < share < 1.0:
         return f"{min(100.0 * share, 99.9):.1f} %"
-    return f"{100.0 * share:.0f} %".replace("-", "−")
+    # halves go up, as in the report's script
+    return f"{math.floor(100.0 * share + 0.5)} %".replace("-", "−")
 
 
 def byte_size(size: float) -> str:
