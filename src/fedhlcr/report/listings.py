@@ -1,4 +1,4 @@
-"""Tables that a reader can sort and search: columns of plain values, for the page's script, and the first rows as text."""
+"""Tables that a reader can sort and search: values for the page's script, and the first rows."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def entity_listing(entities: Entities, names: Names) -> Listing:
 
 
 def mixes(weights: FloatArray) -> list[list[list[float]]]:
-    """For each agent its clusters and their shares in per cent, largest first; those below one per cent are left out."""
+    """For each agent its clusters and their shares in per cent, largest first; those under one are left out."""
     order = np.argsort(-weights, axis=1, kind="stable")[:, :MAX_MIX]
     shares = (100.0 * np.take_along_axis(weights, order, axis=1)).round(1)
     return [

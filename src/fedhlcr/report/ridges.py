@@ -1,4 +1,4 @@
-"""What one would otherwise take, from the Gram matrices a model holds: one ridge for all events, and one for each entity.
+"""What one would otherwise take, from the Gram matrices a model holds: one ridge for all, and one for each entity.
 
 No events are at hand, so the penalty is not cross-validated but chosen by the evidence, with everything else integrated
 or maximised out. Of a group of n events let S be the sums of squares and products around the group's own means. With

@@ -57,7 +57,8 @@ def _largest(findings: Findings) -> str:
         return _sentence(describe_moves(findings.clusters[0], findings.names.target))
     largest = max(findings.clusters, key=lambda cluster: cluster.share)
     moves = describe_moves(largest, findings.names.target)
-    return f"The largest, cluster {largest.number}, has {percent(largest.share)} of the {findings.names.entity.many}: {moves}."
+    of_all = f"{percent(largest.share)} of the {findings.names.entity.many}"
+    return f"The largest, cluster {largest.number}, has {of_all}: {moves}."
 
 
 def describe_moves(cluster: Cluster, target: str) -> str:
