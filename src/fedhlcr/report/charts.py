@@ -47,8 +47,8 @@ def color_class(cluster: int) -> str:
 
 
 def effect_bar(effect: float, largest: float) -> Markup:
-    """A bar to the right of the middle for what raises the target, to the left for what lowers it."""
-    length = 100.0 * abs(effect) / largest if largest > 0.0 else 0.0
+    """A bar to the right of the middle for what raises the target, to the left for what lowers it; cut at `largest`."""
+    length = min(100.0, 100.0 * abs(effect) / largest) if largest > 0.0 else 0.0
     start = 0.0 if effect > 0 else -length
     return Markup(
         '<svg class="effect" viewBox="-100 0 200 10" preserveAspectRatio="none" aria-hidden="true">'

@@ -159,7 +159,9 @@ def _scatter(findings: Findings) -> Iterator[Doubt]:
             f"More than {WIDE:g} times the noise, {number(findings.noise_scale)}, which is one for all: {whose} "
             "intervals are too narrow. Sort the table by scatter to see which."
         )
-        yield Doubt(f"{nouns.count(n)} {verb} widely around the cluster's line", text, serious=wide.mean() > MANY_WIDE)
+        yield Doubt(
+            f"{nouns.count(n)} {verb} widely around the line of the cluster", text, serious=wide.mean() > MANY_WIDE
+        )
 
 
 def _noise(findings: Findings) -> Iterator[Doubt]:
@@ -176,7 +178,7 @@ def _federation(rounds: Rounds | None) -> Iterator[Doubt]:
     if rounds is None:
         return
     if rounds.refused.sum():
-        text = "They were broken, or beyond the limits of what an answer may hold; the server's log tells why."
+        text = "They came too late, were broken, or held more than an answer may; the server’s log tells which."
         yield Doubt(f"{rounds.refused.sum():,.0f} answers were refused", text)
     none = int((rounds.accepted == 0).sum())
     if none:

@@ -90,7 +90,7 @@ class Agents:
     ids: list[str]
     n_entities: IndexArray
     n_events: FloatArray
-    weights: FloatArray  # (agents, clusters)
+    weights: FloatArray  # (agents, clusters) shares of its entities, on average over the draws
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -112,7 +112,8 @@ class Entities:
     ----------
     agents, entities : distinct names; `agent`, `entity` are positions in them
     certainty : probability of the label
-    runner_up, runner_up_probability : the most probable of the other clusters; −1 and 0 if there is only one
+    runner_up, runner_up_probability : the most probable of the other clusters; −1 and 0 if there is only one. It may be
+        more probable than the label, which is told by votes of the draws, where these are close
     scatter : root mean square of the events around the label's regression, in units of the target
     n_all, n_uncertain : how many there are, listed or not
     """
@@ -135,8 +136,9 @@ class Entities:
 
     def name(self, row: int) -> str:
         """The entity, and whose it is where there are several agents."""
-        entity = self.entities[self.entity[row]]
-        return entity if len(self.agents) < 2 else f"{self.agents[self.agent[row]]} – {entity}"
+        entity, agent = self.entities[self.entity[row]], self.agents[self.agent[row]]
+        # some ids say already whose they are
+        return entity if len(self.agents) < 2 or agent in entity else f"{agent} – {entity}"
 
 
 @dataclass(frozen=True)
@@ -223,9 +225,22 @@ def _list_agents(model: HierarchicalPredictor, n_events: FloatArray) -> Agents:
     return Agents(
         ids=_texts(index.agents.texts),
         n_entities=np.diff(index.agent_start),
-        n_events=np.bincount(index.agent_of, weights=n_events, minlength=index.n_agents),
-        weights=model.agent_weights_,
+        n_events=np.bincount(index.agent_of, weights=n_events, minlength=index.n_agents).astype(np.float64),
+        weights=_compositions(model),
     )
+
+
+def _compositions(model: HierarchicalPredictor) -> FloatArray:
+    """(agents, clusters): mean of N_ik / N_i over the draws.
+
+    Not `agent_weights_`, which tells what a further entity would be: of an agent with few entities it is mostly prior.
+    """
+    memory, draws = model.posterior_.memory, model.posterior_.draws
+    every = np.arange(memory.entities.index.n_agents)
+    out = np.zeros((len(every), model.n_clusters_))
+    for draw in range(len(draws)):
+        out += memory.counts(draw, every, draws.n_clusters) @ model._alignment.membership(draw)
+    return out / np.maximum(out.sum(axis=1, keepdims=True), 1.0)
 
 
 def _list_entities(model: HierarchicalPredictor, residual: FloatArray) -> Entities:

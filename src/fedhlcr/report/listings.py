@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,9 +18,11 @@ from fedhlcr.report.scores import AgentErrors
 from fedhlcr.wording import number, percent
 
 # Rows in the page at any time.
-PAGE_ROWS = 50
+PAGE_ROWS = 25
 # Features with a column in the table of clusters; clusters told of an agent's mix, and named beside its bar.
 MAX_FEATURES, MAX_MIX, NAMED_MIX = 24, 12, 3
+# Clusters below this share do not set the scale of effects.
+SMALL_SHARE = 0.02
 # What would end a script's element, or a line of it, within JSON.
 JSON_ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
 
@@ -114,14 +117,14 @@ def cluster_listing(findings: Findings) -> Listing:
         Column("level", "number", _figures([c.level for c in clusters]), hint=f"{names.target} at average features")
     )
     effects = np.array([c.effects for c in clusters])
-    largest = float(np.abs(effects).max(initial=0.0)) or 1.0
+    scale = effect_scale(clusters)
     shown = strongest_features(clusters, MAX_FEATURES)
     columns += [
         Column(
             names.features[f],
             "effect",
             _figures([c.changes[f] for c in clusters]),
-            tints=(effects[:, f] / largest).round(2).tolist(),
+            tints=(effects[:, f] / scale).clip(-1.0, 1.0).round(2).tolist(),
             hint=f"change of {names.target} per unit",
         )
         for f in shown
@@ -144,7 +147,6 @@ def agent_listing(agents: Agents, names: Names, errors: AgentErrors | None) -> L
         Column(names.entity.many, "count", agents.n_entities.tolist()),
         Column("events", "count", _figures(agents.n_events)),
         Column("main cluster", "cluster", main.tolist(), hint="the cluster it has most of"),
-        Column("its share", "share", _shares(agents.weights.max(axis=1))),
         Column("mixes", "number", _figures(agents.effective_clusters()), hint="as many even clusters"),
         Column("mix", "mix", mixes(agents.weights)),
     ]
@@ -160,12 +162,13 @@ def agent_listing(agents: Agents, names: Names, errors: AgentErrors | None) -> L
 
 
 def entity_listing(entities: Entities, names: Names) -> Listing:
+    others = [k if k >= 0 else None for k in entities.runner_up.tolist()]
     columns = [
         Column(names.entity.one, "text", entities.entity.tolist(), words=entities.entities),
         Column("events", "count", _figures(entities.n_events)),
         Column("cluster", "cluster", entities.label.tolist()),
         Column("certainty", "share", _shares(entities.certainty), hint="probability of the cluster"),
-        Column("runner-up", "cluster", [k if k >= 0 else None for k in entities.runner_up.tolist()]),
+        Column("other", "cluster", others, hint="the most probable of the others"),
         Column("its probability", "share", _shares(entities.runner_up_probability)),
         Column("scatter", "number", _figures(entities.scatter), hint="of its events around the cluster’s line"),
     ]
@@ -198,14 +201,25 @@ def mix_text(mix: Sequence[Sequence[float]]) -> str:
     return f"{told}, …" if len(mix) > NAMED_MIX else told
 
 
-def effect_rows(
-    cluster: Cluster, names: Names, features: Sequence[int], largest: float
-) -> list[tuple[str, Markup, str]]:
+def effect_scale(clusters: Sequence[Cluster]) -> float:
+    """The largest effect in any cluster that is not small: a few odd entities must not dwarf all the rest."""
+    telling = [cluster for cluster in clusters if cluster.share >= SMALL_SHARE] or clusters
+    return max((float(np.abs(cluster.effects).max(initial=0.0)) for cluster in telling), default=0.0) or 1.0
+
+
+def effect_rows(cluster: Cluster, names: Names, features: Sequence[int], scale: float) -> list[tuple[str, Markup, str]]:
     """For each feature its name, a bar of its effect, and that effect."""
+    # as many digits as tell a hundredth of the scale
+    digits = max(0, 2 - int(np.floor(np.log10(scale))))
     return [
-        (names.features[f], effect_bar(float(cluster.effects[f]), largest), number(float(cluster.effects[f]), 2))
+        (names.features[f], effect_bar(float(cluster.effects[f]), scale), _fixed(float(cluster.effects[f]), digits))
         for f in features
     ]
+
+
+def _fixed(value: float, digits: int) -> str:
+    rounded = round(value, digits)
+    return number(rounded) if digits > 6 or abs(rounded) >= 1e6 else f"{rounded + 0.0:,.{digits}f}".replace("-", "−")
 
 
 def _shares(values: Any) -> list[float]:
@@ -213,6 +227,12 @@ def _shares(values: Any) -> list[float]:
 
 
 def _figures(values: Any) -> list[float | None]:
-    """Rounded to what is shown: what looks the same sorts as the same."""
-    figures = np.asarray(values, dtype=np.float64).tolist()
-    return [None if not np.isfinite(v) else float(round(v)) if abs(v) >= 1000.0 else float(f"{v:.3g}") for v in figures]
+    """Rounded to what is shown: what looks the same sorts as the same. None is what is not known."""
+
+    def rounded(value: float) -> float | None:
+        if not math.isfinite(value):
+            return None
+        shown = float(f"{value:.3g}") if abs(value) < 1000.0 else round(value)
+        return int(shown) if shown == int(shown) else shown
+
+    return [rounded(value) for value in np.asarray(values, dtype=np.float64).tolist()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -100,7 +101,13 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"number": number, "percent": percent, "code": _code, "swatch": charts.color_class}
+    environment.filters |= {
+        "number": number,
+        "percent": percent,
+        "code": _code,
+        "tied": _tied,
+        "swatch": charts.color_class,
+    }
     return environment
 
 
@@ -112,6 +119,14 @@ def _code(text: str) -> Markup:
     """What stands between backticks as code."""
     parts = text.split("`")
     return Markup("").join(Markup("<code>{}</code>").format(p) if n % 2 else p for n, p in enumerate(parts))
+
+
+def _tied(text: str) -> Markup:
+    """Figures that keep together with what follows them: "18 %" is never broken over two lines."""
+    parts = re.split(r"((?:under )?[0-9.,−]+ (?:%|[kMG]B))", text)
+    return Markup("").join(
+        Markup('<span class="tied">{}</span>').format(p) if n % 2 else p for n, p in enumerate(parts)
+    )
 
 
 def _title(findings: Findings) -> str:
@@ -150,7 +165,11 @@ def _score_section(findings: Findings, scores: HeldOutScores | None) -> dict[str
     return {
         "all": scores,
         "rows": [
-            (score.name.replace("entity", findings.names.entity.one), score, max(0.0, min(1.0, score.r2)) * 100.0)
+            (
+                score.name.replace("entity", findings.names.entity.one),
+                score,
+                100.0 * min(1.0, score.r2) if score.r2 > 0.0 else 0.0,
+            )
             for score in scores.scores
         ],
         "level": percent(LEVEL),
@@ -164,9 +183,9 @@ def _score_section(findings: Findings, scores: HeldOutScores | None) -> dict[str
 def _cluster_section(findings: Findings) -> dict[str, Any]:
     clusters = findings.clusters
     features = listings.strongest_features(clusters, CARD_FEATURES)
-    largest = max((float(np.abs(c.effects).max(initial=0.0)) for c in clusters), default=0.0)
+    scale = listings.effect_scale(clusters)
     cards = [
-        (c, story.describe_moves(c, findings.names.target), listings.effect_rows(c, findings.names, features, largest))
+        (c, story.describe_moves(c, findings.names.target), listings.effect_rows(c, findings.names, features, scale))
         for c in clusters
     ]
     return {

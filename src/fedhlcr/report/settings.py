@@ -94,7 +94,8 @@ def _snippet(model: HierarchicalPredictor, changed: dict[str, Any]) -> str:
         lines.append(f"model.fit(frame, y, agent={agent!r}, entity={entity!r})")
     else:
         lines.append("model.fit(X, y, agent=agent, entity=entity)")
-    if getattr(recipe, "categorical", None):
-        columns = ", ".join(repr(str(column)) for column in recipe.categorical)
+    categorical = getattr(recipe, "categorical", None)
+    if categorical:
+        columns = ", ".join(repr(str(column)) for column in categorical)
         lines.insert(-1, f"# a column of 0 and 1 for each level, named column=level, takes the place of {columns}")
     return "\n".join(lines)

@@ -119,10 +119,11 @@ def agents_in_words(agents: Agents, names: tuple[Noun, Noun]) -> list[str]:
     effective = agents.effective_clusters()
     mixed = int(effective.argmax())
     has = "has" if most == 1 else "have"
+    nearly_all = agent.count(pure) if pure else f"no {agent.one}"
     return [
-        f"{_sentence(agent.count(most))[:-1]} of {len(agents):,} {has} more of cluster {k} than of any other.",
-        f"For {agent.count(pure)} one cluster makes up nine tenths or more.",
-        f"{agents.ids[mixed]} mixes most: its shares are as even as those of {number(effective[mixed], 2)} clusters.",
+        f"{agent.count(most)} of {len(agents):,} {has} more of cluster {k} than of any other. "
+        f"For {nearly_all} one cluster makes up nine tenths or more. {agents.ids[mixed]} mixes most: its shares are as "
+        f"uneven as if it had {number(effective[mixed], 2)} clusters in equal parts."
     ]
 
 
