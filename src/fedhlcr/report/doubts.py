@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedhlcr import alignment
 from fedhlcr.diagnostics import R_HAT_LIMIT
 from fedhlcr.federation.run import INTERRUPTED
 from fedhlcr.predictor import HierarchicalPredictor
@@ -17,6 +18,10 @@ from fedhlcr.wording import listed, number, percent
 
 # A cluster of fewer entities is small.
 FEW = 5
+# Clusters are alike whose predictions differ by less than this share of the noise, on average over all events.
+ALIKE = 0.25
+# Pairs of such clusters that are named.
+PAIRS_NAMED = 5
 # An entity scatters widely from so many times the noise, seen by at least so many events.
 WIDE, ENOUGH_EVENTS = 2.0, 5
 # Shares from which a doubt is about the whole and not about a few.
@@ -48,6 +53,7 @@ def find_doubts(
         *_held_out(findings, scores),
         *_labels(findings),
         *_small_clusters(findings),
+        *_alike(model, findings),
         *_scatter(findings),
         *_noise(findings),
         *_federation(rounds),
@@ -114,12 +120,13 @@ def _held_out(findings: Findings, scores: HeldOutScores | None) -> Iterator[Doub
             f"Take them as {'too small' if narrow else 'cautious'}."
         )
         yield Doubt(f"Intervals are too {'narrow' if narrow else 'wide'}", text, serious=narrow)
-    better = [score.name for score in scores.ridges if score.mse < scores.model.mse]
-    if better:
+    # by more than rounding; on the events that were fitted the most flexible always errs least
+    better = [score.name for score in scores.ridges if score.mse < (1.0 - 1e-9) * scores.model.mse]
+    if better and not scores.was_fitted:
         entity = findings.names.entity.one
         names = listed([f"a {name}" if name.startswith("ridge") else name for name in better]).replace("entity", entity)
         text = "The clusters then tell which are alike, but are not what predicts best."
-        yield Doubt(f"On the held-out events {names} errs less than HLCR", text)
+        yield Doubt(f"On the held-out events {names} {'errs' if len(better) == 1 else 'err'} less than HLCR", text)
 
 
 def _labels(findings: Findings) -> Iterator[Doubt]:
@@ -144,6 +151,28 @@ def _small_clusters(findings: Findings) -> Iterator[Doubt]:
         hold = "holds" if len(few) == 1 else "hold"
         text = f"{which}: what is told of so few may be chance, or a few that are truly unlike all others."
         yield Doubt(f"{CLUSTER.count(len(few))} {hold} fewer than {FEW} {nouns.many}", text)
+
+
+def _alike(model: HierarchicalPredictor, findings: Findings) -> Iterator[Doubt]:
+    if findings.entities is None or len(findings.clusters) < 2:
+        return
+    posterior = model.posterior_
+    coef = alignment.mean_coef(posterior.draws, model._alignment)
+    pooled = posterior.layout.normal_equations(posterior.memory.entities.grams.sum(axis=0))
+    first, second = np.triu_indices(len(coef), 1)
+    apart = coef[first] - coef[second]
+    squares = np.einsum("pc,cd,pd->p", apart, pooled.xx / pooled.n, apart)
+    distance = np.sqrt(np.maximum(squares, 0.0)) * posterior.standardization.scale[-1]
+    pairs = np.flatnonzero(distance < ALIKE * findings.noise_scale)
+    if len(pairs):
+        closest = pairs[np.argsort(distance[pairs], kind="stable")]
+        named = listed([f"{first[p]} with {second[p]}" for p in closest[:PAIRS_NAMED]])
+        more = f" and {len(pairs) - PAIRS_NAMED} more pairs" if len(pairs) > PAIRS_NAMED else ""
+        text = (
+            f"Compare {named}{more}: their predictions differ by less than {percent(ALIKE)} of the noise. Which of "
+            f"them {findings.names.entity.many} are in says little; they may be one."
+        )
+        yield Doubt("Some clusters are nearly alike", text)
 
 
 def _scatter(findings: Findings) -> Iterator[Doubt]:

@@ -118,6 +118,7 @@ class Entities:
     n_all, n_uncertain : how many there are, listed or not
     """
 
+    names: Names
     agents: list[str]
     entities: list[str]
     agent: IndexArray
@@ -137,8 +138,11 @@ class Entities:
     def name(self, row: int) -> str:
         """The entity, and whose it is where there are several agents."""
         entity, agent = self.entities[self.entity[row]], self.agents[self.agent[row]]
-        # some ids say already whose they are
-        return entity if len(self.agents) < 2 or agent in entity else f"{agent} – {entity}"
+        # some ids say already whose they are; a bare number says nothing by itself
+        entity_name = f"{self.names.entity.one} {entity}" if entity.isdigit() else entity
+        agent_name = f"{self.names.agent.one} {agent}" if agent.isdigit() else agent
+        alone = len(self.agents) < 2 or (agent in entity and not agent.isdigit())
+        return entity_name if alone else f"{entity_name} of {agent_name}"
 
 
 @dataclass(frozen=True)
@@ -262,6 +266,7 @@ def _list_entities(model: HierarchicalPredictor, residual: FloatArray) -> Entiti
     alone = probability.shape[1] == 1
     n_events = posterior.layout.n_events(posterior.memory.entities.grams[chosen])
     return Entities(
+        names=Names.of(model),
         agents=_texts(index.agents.texts),
         entities=_texts(index.entities.texts),
         agent=index.agent_of[chosen],

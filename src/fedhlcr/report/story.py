@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from fedhlcr.predictor import HierarchicalPredictor
 from fedhlcr.report.doubts import Doubt
 from fedhlcr.report.findings import EVENT, Agents, Cluster, Findings
@@ -77,13 +79,16 @@ def _goodness(findings: Findings, scores: HeldOutScores | None) -> str:
                 "flatters it. "
             )
         return f"{fitted}No events were held out to judge it by."
+    inside = f"Of these events {100 * scores.coverage:.1f} % lie in their {percent(LEVEL)} intervals."
+    if not math.isfinite(scores.model.r2):
+        return f"The targets of the {EVENT.count(scores.n_events)} to judge it by do not differ. {inside}"
     kind = "the events it was fitted with" if scores.was_fitted else f"{EVENT.count(scores.n_events)} held out"
     rivals = listed([f"{_rival(score.name, findings)} {explained(score.r2)}" for score in scores.ridges])
     against = f", against {rivals}" if rivals else ""
     flattered = ", figures that flatter every method" if scores.was_fitted else ""
     return (
         f"On {kind} it explains {explained(scores.model.r2)} of the variance of {findings.names.target}{against}"
-        f"{flattered}. Of these events {100 * scores.coverage:.1f} % lie in their {percent(LEVEL)} intervals."
+        f"{flattered}. {inside}"
     )
 
 
@@ -93,7 +98,7 @@ def _rival(name: str, findings: Findings) -> str:
 
 def explained(r2: float) -> str:
     """R² as a share of the variance, to a tenth of a per cent."""
-    return f"{100 * r2:.1f} %".replace("-", "−") if r2 == r2 else "an unknown share"
+    return f"{100 * r2:.1f} %".replace("-", "−")
 
 
 def _federation(findings: Findings, rounds: Rounds) -> str:
@@ -122,8 +127,9 @@ def agents_in_words(agents: Agents, names: tuple[Noun, Noun]) -> list[str]:
     nearly_all = agent.count(pure) if pure else f"no {agent.one}"
     return [
         f"{agent.count(most)} of {len(agents):,} {has} more of cluster {k} than of any other. "
-        f"For {nearly_all} one cluster makes up nine tenths or more. {agents.ids[mixed]} mixes most: its shares are as "
-        f"uneven as if it had {number(effective[mixed], 2)} clusters in equal parts."
+        f"For {nearly_all} one cluster makes up nine tenths or more. "
+        f"{_capital(agent.one)} {agents.ids[mixed]} mixes most, about as if it had "
+        f"{number(effective[mixed], 2)} clusters in equal parts."
     ]
 
 
@@ -136,4 +142,8 @@ def _lower_first(text: str) -> str:
 
 
 def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}."
+    return f"{_capital(text)}."
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
