@@ -70,7 +70,7 @@ def summarize(model: HierarchicalPredictor) -> Summary:
         (
             str(k),
             f"{model.cluster_weights_[k]:.3f}",
-            str(counts[k]),
+            str(counts[k]) if len(model.labels_) else "–",
             f"{levels[k]:.4g}",
             *(f"{model.coef_[k, f]:.3g}" for f in shown),
         )
@@ -95,12 +95,9 @@ def _facts(model: HierarchicalPredictor) -> tuple[tuple[str, str], ...]:
     found = "found" if isinstance(model.n_clusters, str) else "given"
     known = [d for d in model.diagnostics_ if np.isfinite(d.r_hat)]
     agreement = ", ".join(f"{d.quantity} {d.r_hat:.2f} ({d.effective_size:.0f})" for d in known)
+    held = f"{store.index.n_agents:,} agents, {len(store):,} entities, {n_events:,.6g} events"
     return (
-        (
-            "data",
-            f"{store.index.n_agents:,} agents, {len(store):,} entities, {n_events:,.6g} events, "
-            f"{posterior.layout.n_features} features",
-        ),
+        ("data", f"{held if len(store) else 'nothing of any agent'}, {posterior.layout.n_features} features"),
         ("clusters", f"{model.n_clusters_} ({found})"),
         ("noise scale", f"{model.noise_scale_:.4g} in units of the target"),
         ("concentrations", f"global {model.global_concentration_:.3g}, agent {model.agent_concentration_:.3g}"),

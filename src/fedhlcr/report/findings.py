@@ -36,6 +36,8 @@ AGENT, ENTITY, EVENT, CLUSTER = (
 SURE = 0.8
 # Of more entities only so many are listed, the most doubtful.
 MAX_LISTED = 50_000
+# What stands for an empty name.
+NO_NAME = "(no name)"
 # Entities named as examples of a cluster, and effects told of it.
 N_EXAMPLES, N_EFFECTS = 3, 3
 
@@ -51,8 +53,8 @@ class Names(NamedTuple):
     @classmethod
     def of(cls, model: HierarchicalPredictor) -> Names:
         recipe = getattr(model, "recipe_", None)
-        agent = noun(getattr(recipe, "agent", None) or model.agent_column_, AGENT)
-        entity = noun(getattr(recipe, "entity", None) or model.entity_column_, ENTITY)
+        agent = noun(getattr(recipe, "agent", None) or getattr(model, "agent_column_", None), AGENT)
+        entity = noun(getattr(recipe, "entity", None) or getattr(model, "entity_column_", None), ENTITY)
         if agent == entity:
             agent, entity = AGENT, ENTITY
         return cls(agent, entity, target_name(model), tuple(printable(name) for name in feature_names(model)))
@@ -300,4 +302,4 @@ def _votes(model: HierarchicalPredictor) -> FloatArray:
 
 def _texts(texts: list[str]) -> list[str]:
     """Names to be shown; rows that are entities of their own have a name no user writes."""
-    return [printable(text.removeprefix("\0")) or "(no name)" for text in texts]
+    return [printable(text.removeprefix("\0")) or NO_NAME for text in texts]

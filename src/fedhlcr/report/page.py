@@ -24,7 +24,7 @@ from fedhlcr.report.settings import Settings
 from fedhlcr.wording import byte_size, number, percent, printable
 
 # Clusters shown at once, features with a bar in each, agents with a row of the map, doubtful entities told.
-OPEN_CARDS, CARD_FEATURES, MATRIX_AGENTS, MATRIX_CLUSTERS, DOUBTFUL_TOLD = 12, 6, 60, 32, 10
+OPEN_CARDS, CARD_FEATURES, MATRIX_AGENTS, DOUBTFUL_TOLD = 12, 6, 60, 10
 
 
 def render_report(model: HierarchicalPredictor, held_out: HeldOut | None = None, *, title: str | None = None) -> str:
@@ -208,7 +208,7 @@ def _agent_section(findings: Findings, scores: HeldOutScores | None) -> dict[str
         if agents.weights.shape[1] > 1:
             if len(agents) <= MATRIX_AGENTS:
                 order = np.lexsort((-agents.weights.max(axis=1), agents.main_cluster))
-                section["matrix"] = [(agents.ids[i], agents.weights[i, :MATRIX_CLUSTERS].tolist()) for i in order]
+                section["matrix"] = [(agents.ids[i], agents.weights[i].tolist()) for i in order]
             else:
                 section["picture"] = charts.agent_picture(agents.weights)
     return section

@@ -85,7 +85,8 @@ def _snippet(model: HierarchicalPredictor, changed: dict[str, Any]) -> str:
     ]
     arguments = ", ".join(f"{key}={value!r}" for key, value in {**changed, "random_state": model.seed_}.items())
     recipe = getattr(model, "recipe_", None)
-    agent, entity = getattr(recipe, "agent", model.agent_column_), getattr(recipe, "entity", model.entity_column_)
+    agent = getattr(recipe, "agent", None) or getattr(model, "agent_column_", None)
+    entity = getattr(recipe, "entity", None) or getattr(model, "entity_column_", None)
     target = getattr(recipe, "target", None)
     lines = [*imports, "", f"model = {name}({arguments})"]
     if agent and entity:

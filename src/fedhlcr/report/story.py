@@ -6,7 +6,7 @@ import math
 
 from fedhlcr.predictor import HierarchicalPredictor
 from fedhlcr.report.doubts import Doubt
-from fedhlcr.report.findings import EVENT, Agents, Cluster, Findings
+from fedhlcr.report.findings import EVENT, NO_NAME, Agents, Cluster, Findings
 from fedhlcr.report.rounds import Rounds
 from fedhlcr.report.scores import LEVEL, HeldOutScores
 from fedhlcr.wording import Noun, byte_size, listed, number, percent
@@ -36,12 +36,13 @@ def in_short(
 
 def _what(model: HierarchicalPredictor, findings: Findings) -> str:
     names, n_clusters = findings.names, len(findings.clusters)
-    line = f"{names.target} follows a line of its own in {FEATURE.count(len(names.features))}"
+    features = f"the {FEATURE.count(len(names.features))}" if len(names.features) > 1 else "the one feature"
+    line = f"{names.target} depends on {features} in a way of its own"
     kinds = f"{_small(n_clusters)} {'kind' if n_clusters == 1 else 'kinds'}"
     found = "found by the model" if isinstance(model.n_clusters, str) else "a number that was given"
     if findings.agents is None or findings.entities is None:
         return (
-            f"This model knows {kinds} of {names.entity.many}, or clusters, {found}; in each {line}. "
+            f"This model knows {kinds} of {names.entity.many}, or clusters, {found}; in each, {line}. "
             f"It holds nothing of any {names.agent.one}: no {names.entity.one} can be looked up here."
         )
     n_agents, n_entities = len(findings.agents), findings.entities.n_all
@@ -49,9 +50,9 @@ def _what(model: HierarchicalPredictor, findings: Findings) -> str:
     if n_clusters == 1:
         all_of = f"All {names.entity.count(n_entities)}" if n_entities > 1 else f"The one {names.entity.one}"
         alike = "are of one kind" if n_entities > 1 else "is a kind of its own"
-        return f"{all_of} of {owners} {alike}: one line in {FEATURE.count(len(names.features))} tells {names.target}."
+        return f"{all_of} of {owners} {alike}: {names.target} depends on {features} in the same way for all."
     entities = names.entity.count(n_entities)
-    return f"The {entities} of {owners} fall into {kinds}, or clusters, {found}; in each {line}."
+    return f"The {entities} of {owners} fall into {kinds}, or clusters, {found}; in each, {line}."
 
 
 def _largest(findings: Findings) -> str:
@@ -115,7 +116,8 @@ def agents_in_words(agents: Agents, names: tuple[Noun, Noun]) -> list[str]:
     agent, entity = names
     n_clusters, main = agents.weights.shape[1], agents.main_cluster
     if len(agents) == 1:
-        return [f"All {entity.many} are of one {agent.one}, {agents.ids[0]}."] if agents.ids[0] != "(no name)" else []
+        name = "" if agents.ids[0] == NO_NAME else f", {agents.ids[0]}"
+        return [f"All {entity.many} are of one {agent.one}{name}: its mix is that of all clusters above."]
     if n_clusters == 1:
         return [f"There is one cluster, which all {agent.many} share."]
     pure = int((agents.weights.max(axis=1) >= ALMOST_ALL).sum())

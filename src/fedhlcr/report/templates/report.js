@@ -208,7 +208,7 @@
     const darkRule = [...document.styleSheets[0].cssRules].find(isScheme);
     let chosen = null;
     const isDark = () => chosen ?? system.matches;
-    const label = () => { button.textContent = isDark() ? "Light" : "Dark"; };
+    const label = () => { button.textContent = isDark() ? "Light theme" : "Dark theme"; };
     button.addEventListener("click", () => {
       chosen = !isDark();
       // the dark colours stand once, in the rule for those whose system is dark: it is made to hold, or not
