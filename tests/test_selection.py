@@ -155,10 +155,10 @@ def row(count, density, behind, error, evidence=0.0):
 def test_the_smallest_within_one_standard_error_is_suggested():
     auto = row("auto", -0.99, 0.01, 0.01)
     rows = (
-        row(1, -2.0, -1.0, 0.9, 5.0),
+        row(1, -2.0, -1.0, 0.9, 3.5),
         row(2, -1.1, -0.1, 0.1, 7.0),
         row(4, -1.0, 0.0, 0.0),
-        row(8, -1.01, -0.01, 0.3),
+        row(8, -1.01, -0.01, 0.3, 8.0),
     )
     result = Comparison(rows, auto, 1, 10)
     assert (result.best, result.suggested, result.most_evident) == (4, 2, 2)
