@@ -68,4 +68,4 @@ bench: $(VENV)/.dev ## Measure speed, as ratios within one run
 	$(BIN)/python -m benchmarks
 
 clean: ## Remove what the other targets made
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist demo-flower
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist demo-flower demo-report.html

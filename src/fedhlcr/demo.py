@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedhlcr import FedHLCRRegressor, HLCRRegressor, hold_out_events
+from fedhlcr import FedHLCRRegressor, HLCRRegressor, hold_out_events, storage
 from fedhlcr.arrays import FloatArray
 from fedhlcr.baselines import GroupedRidge
 from fedhlcr.datasets import load_flights
+from fedhlcr.recipe import Recipe
+from fedhlcr.report import HeldOut, render_report
 from fedhlcr.summary import text_table, typical_levels
 
 PARTICIPATION, FAILURE_RATE = 0.3, 0.2
@@ -30,7 +33,7 @@ MONTHS = ("January", "February", "March", "April", "May", "June", "July", "Augus
           "December")  # fmt: skip
 
 
-def main() -> None:
+def main(page: Path = Path("demo-report.html")) -> None:
     flights = load_flights()
     train_rows, test_rows = hold_out_events(flights.agent, flights.entity, random_state=0)
     train, test = flights[train_rows], flights[test_rows]
@@ -44,7 +47,8 @@ def main() -> None:
         flush=True,
     )
     federated = FedHLCRRegressor(participation=PARTICIPATION, failure_rate=FAILURE_RATE, verbose=True)
-    held_out = {"validation": (test.X, test.y, test.agent, test.entity)}
+    X_train, X_test = (part.to_arrow().select(part.feature_names) for part in (train, test))
+    held_out = {"validation": (X_test, test.y, test.agent, test.entity)}
     models: dict[str, tuple[Any, dict[str, Any]]] = {
         "federated HLCR": (federated, held_out),
         "centralised HLCR": (HLCRRegressor(), {}),
@@ -54,19 +58,22 @@ def main() -> None:
     rows = []
     for name, (model, more) in models.items():
         start = time.perf_counter()
-        model.fit(train.X, train.y, agent=train.agent, entity=train.entity, **more)
-        r2 = model.score(test.X, test.y, agent=test.agent, entity=test.entity)
+        model.fit(X_train, train.y, agent=train.agent, entity=train.entity, **more)
+        r2 = model.score(X_test, test.y, agent=test.agent, entity=test.entity)
         rows.append([name, f"{r2:.3f}", f"{time.perf_counter() - start:.1f}", TRAVELLED[name]])
         if model is federated:
             sys.stderr.flush()
             rows[-1][-1] = _tell_rounds(federated, float(np.var(test.y)))
     print("\nShare of the held-out flights' variance explained:")
     print(text_table(("model", "R²", "seconds", "what left the airlines"), tuple(tuple(row) for row in rows)))
-    lower, upper = federated.predict_interval(test.X, agent=test.agent, entity=test.entity)
+    lower, upper = federated.predict_interval(X_test, agent=test.agent, entity=test.entity)
     inside = np.mean((lower <= test.y) & (test.y <= upper))
     print(f"\nThe federation found {federated.n_clusters_} clusters of routes.")
     print(f"Of the held-out flights {100 * inside:.1f} % lie in its 90 % intervals.\n")
     _tell_clusters(federated)
+    federated.recipe_ = Recipe("minutes per 100 miles", "airline", "route", flights.feature_names)
+    storage.replace_file(page, render_report(federated, HeldOut(X_test, test.y, test.agent, test.entity)).encode())
+    print(f"\nAll of it on a page, to be opened in a browser: {page}")
 
 
 def _tell_rounds(model: FedHLCRRegressor, variance: float) -> str:

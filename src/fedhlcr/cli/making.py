@@ -87,8 +87,14 @@ def split(
     shell.result({"train": len(rows[0]), "test": len(rows[1])})
 
 
-def demo() -> None:
+def demo(
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Where to write the report.")] = Path(
+        "demo-report.html"
+    ),
+) -> None:
     """Show what fedhlcr does, on real flights: a federation of airlines, which keep their flights to themselves."""
+    from fedhlcr.cli.output import check_output
     from fedhlcr.demo import main
 
-    main()
+    check_output(out)
+    main(out)
