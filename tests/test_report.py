@@ -313,4 +313,6 @@ def test_thousands_of_agents_are_drawn_as_an_image():
 
 
 def test_the_example_in_the_docstring_holds():
-    assert doctest.testmod(page_module) == (0, 7)
+    failures, tried = doctest.testmod(page_module)
+    assert tried > 0
+    assert failures == 0
