@@ -25,7 +25,8 @@ def test_words_for_shares_sizes_and_nouns():
     ]
     assert [byte_size(size) for size in (1, 999, 11_500_000)] == ["1 byte", "999 bytes", "11.5 MB"]
     entity = Noun("entity", "entities")
-    assert (entity.count(1), entity.count(1204)) == ("1 entity", "1,204 entities")
+    counted = [entity.count(n) for n in (1, 1204, 1_234_567.0, 2.5)]
+    assert counted == ["1 entity", "1,204 entities", "1,234,567 entities", "2.5 entities"]
     named = [noun(column, entity).many for column in ("store_id", "City", "boxes", "SKU", "id", "号", None)]
     assert named == ["stores", "cities", "boxes", "SKUs", "entities", "entities", "entities"]
     assert listed(["a", "b", "c"]) == "a, b and c"
