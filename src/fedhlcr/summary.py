@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from fedhlcr.arrays import FloatArray
-from fedhlcr.wording import listed, number, percent, printable
+from fedhlcr.wording import amount, listed, number, percent, printable
 
 if TYPE_CHECKING:
     from fedhlcr.predictor import HierarchicalPredictor
@@ -95,7 +95,7 @@ def _facts(model: HierarchicalPredictor) -> tuple[tuple[str, str], ...]:
     found = "found" if isinstance(model.n_clusters, str) else "given"
     known = [d for d in model.diagnostics_ if np.isfinite(d.r_hat)]
     agreement = ", ".join(f"{d.quantity} {d.r_hat:.2f} ({d.effective_size:.0f})" for d in known)
-    held = f"{store.index.n_agents:,} agents, {len(store):,} entities, {n_events:,.6g} events"
+    held = f"{store.index.n_agents:,} agents, {len(store):,} entities, {amount(n_events)} events"
     return (
         ("data", f"{held if len(store) else 'public, nothing of any agent'}, {posterior.layout.n_features} features"),
         ("clusters", f"{model.n_clusters_} ({found})"),

@@ -33,6 +33,11 @@ def number(value: float, digits: int = 3) -> str:
     return text.replace("-", "−")
 
 
+def amount(n: float) -> str:
+    """How many: all digits of a whole number; frequencies of events may add up to others."""
+    return f"{n:,.0f}" if float(n).is_integer() else number(n)
+
+
 def percent(share: float) -> str:
     """A share in per cent; never 0 or 100 for what is not."""
     if not math.isfinite(share):
@@ -71,8 +76,7 @@ class Noun:
 
     def count(self, n: float) -> str:
         """1 store, 1,204 stores"""
-        amount = f"{n:,.0f}" if float(n).is_integer() else number(n)
-        return f"{amount} {self.one if n == 1 else self.many}"
+        return f"{amount(n)} {self.of(n)}"
 
     def of(self, n: float) -> str:
         """The form that goes with n."""

@@ -147,9 +147,10 @@ def agent_listing(agents: Agents, names: Names, errors: AgentErrors | None) -> L
         Column(names.entity.many, "count", agents.n_entities.tolist()),
         Column("events", "count", _figures(agents.n_events)),
         Column("main cluster", "cluster", main.tolist(), hint="the cluster it has most of"),
-        Column("mixes", "number", _figures(agents.effective_clusters()), hint="as many even clusters"),
+        Column("clusters mixed", "number", _figures(agents.effective_clusters())),
         Column("mix", "mix", mixes(agents.weights)),
     ]
+    note = "Clusters mixed: its shares are as uneven as those of so many clusters in equal parts."
     if errors is not None:
         columns += [
             Column("held out", "count", errors.n_events.tolist(), hint="events held out"),
@@ -158,7 +159,10 @@ def agent_listing(agents: Agents, names: Names, errors: AgentErrors | None) -> L
                 "ridge’s error", "number", _figures(errors.ridge_per_entity), hint=f"of a ridge per {names.entity.one}"
             ),
         ]
-    return Listing("agents", f"All {names.agent.many}: {len(agents):,}", tuple(columns), filters=(3,))
+        note += (
+            f" Error: root mean squared error on its events held out; ridge’s error: of a ridge per {names.entity.one}."
+        )
+    return Listing("agents", f"All {names.agent.many}: {len(agents):,}", tuple(columns), filters=(3,), note=note)
 
 
 def entity_listing(entities: Entities, names: Names) -> Listing:
@@ -175,12 +179,12 @@ def entity_listing(entities: Entities, names: Names) -> Listing:
     if len(entities.agents) > 1:
         columns.insert(0, Column(names.agent.one, "text", entities.agent.tolist(), words=entities.agents))
     shift = len(columns) - 7
-    note = ""
+    note = f"Scatter: root mean square of its events around the line of its cluster, in units of {names.target}."
+    listed = "All"
     if len(entities) < entities.n_all:
-        note = (
-            f"Of {names.entity.count(entities.n_all)}, the {len(entities):,} whose cluster is least certain are listed."
-        )
-    listed = "All" if not note else "Least certain"
+        every = names.entity.count(entities.n_all)
+        note = f"Of {every}, the {len(entities):,} whose cluster is least certain are listed. {note}"
+        listed = "Least certain"
     caption = f"{listed} {names.entity.many}: {len(entities):,}"
     return Listing("entities", caption, tuple(columns), filters=(2 + shift,), uncertain=3 + shift, note=note)
 

@@ -21,7 +21,7 @@ from fedhlcr.report.findings import CLUSTER, EVENT, SURE, Entities, Findings, ga
 from fedhlcr.report.rounds import Rounds
 from fedhlcr.report.scores import LEVEL, HeldOut, HeldOutScores, score_held_out
 from fedhlcr.report.settings import Settings
-from fedhlcr.wording import byte_size, number, percent, printable
+from fedhlcr.wording import amount, byte_size, number, percent, printable
 
 # Clusters shown at once, features with a bar in each, agents with a row of the map, doubtful entities told.
 OPEN_CARDS, CARD_FEATURES, MATRIX_AGENTS, DOUBTFUL_TOLD = 12, 6, 60, 10
@@ -142,7 +142,7 @@ def _facts(findings: Findings, scores: HeldOutScores | None) -> list[tuple[str, 
         facts += [
             (names.agent.of(len(agents)), f"{len(agents):,}"),
             (names.entity.of(entities.n_all), f"{entities.n_all:,}"),
-            (EVENT.of(findings.n_events) + " fitted", f"{findings.n_events:,.6g}"),
+            (EVENT.of(findings.n_events) + " fitted", amount(findings.n_events)),
         ]
     facts.append((f"noise, in units of {names.target}", number(findings.noise_scale)))
     if scores is not None:

@@ -1,0 +1,57 @@
+"""What the tests of the report share: models to report on, and a reader of pages."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+
+from fedhlcr import HLCRRegressor, modelfile
+from fedhlcr.report import HeldOut
+
+HOSTILE = "</script><img src=x onerror=alert(1)>"
+
+
+class Page(HTMLParser):
+    """What a page shows as text, the tags it has, and its blocks of data."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.tags, self.data, self._texts, self._inside = [], {}, [], []
+        self.feed(html)
+        self.text = " ".join(" ".join(self._texts).split())
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag in {"script", "style"}:
+            self._inside.append((tag, dict(attrs).get("id", "")))
+
+    def handle_endtag(self, tag):
+        if tag in {"script", "style"}:
+            self._inside.pop()
+
+    def handle_data(self, data):
+        if not self._inside:
+            self._texts.append(data)
+        elif self._inside[-1][1].startswith("data-"):
+            self.data[self._inside[-1][1].removeprefix("data-")] = json.loads(data)
+
+    def columns(self, table):
+        """The values of a table's columns by label, texts as texts."""
+        columns = self.data[table]["columns"]
+        return {
+            c["label"]: [c["words"][v] for v in c["values"]] if c["kind"] == "text" else c["values"] for c in columns
+        }
+
+
+def fitted(table, **parameters):
+    model = HLCRRegressor(**{"n_sweeps": 60, **parameters})
+    return model.fit(table.X, table.y, agent=table.agent, entity=table.entity)
+
+
+def held_out(table):
+    return HeldOut(table.X, table.y, table.agent, table.entity)
+
+
+def public(model):
+    """A model from a file without anything of the agents."""
+    return modelfile.from_bytes(modelfile.to_bytes(model, public=True))

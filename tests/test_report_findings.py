@@ -1,0 +1,182 @@
+"""Figures of the report against other ways of computing them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.linear_model import Ridge as SklearnRidge
+from sklearn.metrics import mean_absolute_error, mean_squared_error, r2_score
+
+from fedhlcr import HLCRRegressor, hold_out_events
+from fedhlcr.baselines.ridge import PENALTIES
+from fedhlcr.report import HeldOut, render_report
+from fedhlcr.report import findings as findings_module
+from fedhlcr.report.findings import SURE, gather
+from fedhlcr.report.ridges import Ridges
+from fedhlcr.report.scores import score_held_out
+from fedhlcr.summary import effect_sizes
+from tests.reports import Page, fitted, held_out
+
+
+@pytest.fixture(scope="module")
+def split(small):
+    table, _ = small
+    train, test = hold_out_events(table.agent, table.entity)
+    return table[train], table[test]
+
+
+@pytest.fixture(scope="module")
+def model(split):
+    return fitted(split[0])
+
+
+def test_scores_are_those_of_scikit_learn(model, split):
+    test = split[1]
+    ids = {"agent": test.agent, "entity": test.entity}
+    scores = score_held_out(model, held_out(test))
+    predicted = model.predict(test.X, **ids)
+    lower, upper = model.predict_interval(test.X, **ids, level=0.9)
+    assert scores.model.r2 == pytest.approx(r2_score(test.y, predicted))
+    assert scores.model.mse == pytest.approx(mean_squared_error(test.y, predicted))
+    assert scores.model.mae == pytest.approx(mean_absolute_error(test.y, predicted))
+    assert scores.coverage == pytest.approx(((lower <= test.y) & (test.y <= upper)).mean())
+    assert (scores.n_events, scores.n_new_agents, scores.n_new_entities) == (len(test), 0, 0)
+    agent = test.agent == model.agent_ids_[3]
+    expected = np.sqrt(mean_squared_error(test.y[agent], predicted[agent]))
+    assert scores.by_agent.model[3] == pytest.approx(expected)
+    assert scores.by_agent.n_events.sum() == len(test)
+
+
+def restricted_likelihood(groups, penalty):
+    """log p(y) of groups of raw events by dense covariances, the intercepts free and σ maximised out."""
+    quadratic = determinants = freedom = 0.0
+    for X, y in groups:
+        covariance = np.eye(len(y)) + X @ X.T / penalty
+        inverse, ones = np.linalg.inv(covariance), np.ones(len(y))
+        intercept = ones @ inverse @ y / (ones @ inverse @ ones)
+        quadratic += (y - intercept) @ inverse @ (y - intercept)
+        determinants += np.linalg.slogdet(covariance)[1] + np.log(ones @ inverse @ ones)
+        freedom += len(y) - 1
+    return -0.5 * freedom * np.log(quadratic) - 0.5 * determinants
+
+
+@pytest.mark.parametrize(
+    ("parameters", "factors"),
+    [({}, (1, 1, 1)), ({"standardize": False}, (1, 50, 0.02)), ({"fit_intercept": False}, (1, 1, 1))],
+)
+def test_ridges_equal_those_of_the_raw_events(split, parameters, factors):
+    train, test = (replace(table, X=table.X * factors + 3.0) for table in split)
+    model = fitted(train, n_sweeps=20, **parameters)
+    scores, ridges = score_held_out(model, held_out(test)), Ridges.of(model.posterior_)
+
+    def standard(X):
+        return (X - train.X.mean(axis=0)) / train.X.std(axis=0)
+
+    groups = {pair: (train.agent == pair[0]) & (train.entity == pair[1]) for pair in model.pair_ids_}
+    events = [(standard(train.X[rows]), train.y[rows]) for rows in groups.values()]
+    everything = [(standard(train.X), train.y)]
+    for ridge, own in ((ridges.of_all, everything), (ridges.of_entities, events)):
+        assert ridge.penalty == PENALTIES[np.argmax([restricted_likelihood(own, penalty) for penalty in PENALTIES])]
+    one = SklearnRidge(alpha=ridges.of_all.penalty).fit(*everything[0]).predict(standard(test.X))
+    each = np.empty(len(test))
+    for pair, (X, y) in zip(groups, events, strict=True):
+        rows = (test.agent == pair[0]) & (test.entity == pair[1])
+        if rows.any():
+            each[rows] = SklearnRidge(alpha=ridges.of_entities.penalty).fit(X, y).predict(standard(test.X[rows]))
+    assert [score.name for score in scores.ridges] == ["one ridge", "ridge per entity"]
+    for score, predicted in zip(scores.ridges, (one, each), strict=True):
+        assert score.r2 == pytest.approx(r2_score(test.y, predicted), abs=1e-7)
+        assert score.mae == pytest.approx(mean_absolute_error(test.y, predicted), abs=1e-7)
+
+
+def test_what_is_new_falls_back_to_the_one_ridge(model, split):
+    test = split[1]
+    strangers = HeldOut(test.X, test.y, test.agent, np.full(len(test), "nobody knows it"))
+    scores = score_held_out(model, strangers)
+    assert scores.scores[1].mse == pytest.approx(scores.scores[2].mse)
+    assert (scores.n_new_entities, scores.n_new_agents) == (len(test), 0)
+    assert score_held_out(model, HeldOut(test.X, test.y)).n_new_agents == len(test)
+
+
+def test_a_table_with_id_columns_is_read_as_in_fit(split):
+    train, test = (table.to_pandas() for table in split)
+    model = HLCRRegressor(n_sweeps=20).fit(
+        train.drop(columns="target"), train["target"], agent="agent", entity="entity"
+    )
+    scores = score_held_out(model, HeldOut(test.drop(columns="target"), test["target"]))
+    assert scores.n_new_agents == 0
+    assert scores.model.r2 == pytest.approx(model.score(test.drop(columns="target"), test["target"]))
+
+
+def test_figures_on_the_fitted_events_are_said_to_flatter(model, split):
+    train, test = split
+    assert score_held_out(model, held_out(train)).was_fitted
+    shuffled = np.random.default_rng(0).permutation(len(train))
+    assert score_held_out(model, held_out(train[shuffled])).was_fitted
+    assert not score_held_out(model, held_out(test)).was_fitted
+    assert "These figures flatter" in Page(render_report(model, held_out(train))).text
+    assert "flatter" not in Page(render_report(model, held_out(test))).text
+
+
+def test_fitted_rows_without_ids_are_noticed_too(split):
+    train, test = split
+    model = HLCRRegressor(n_sweeps=5).fit(train.X, train.y)
+    assert score_held_out(model, HeldOut(train.X, train.y)).was_fitted
+    assert not score_held_out(model, HeldOut(test.X, test.y)).was_fitted
+
+
+def test_entities_have_the_labels_and_probabilities_of_the_model(model):
+    found = gather(model).entities
+    agents, ids = (np.array(column, dtype=object) for column in zip(*model.pair_ids_, strict=True))
+    probability = model.responsibilities(agents, ids)
+    rows = np.arange(len(probability))
+    np.testing.assert_array_equal(found.label, model.labels_)
+    np.testing.assert_allclose(found.certainty, probability[rows, model.labels_])
+    others = probability.copy()
+    others[rows, model.labels_] = -1.0
+    np.testing.assert_array_equal(found.runner_up, others.argmax(axis=1))
+    assert found.n_uncertain == (found.certainty < SURE).sum()
+    assert [found.agents[a] for a in found.agent] == [str(agent) for agent in agents]
+    assert [found.entities[e] for e in found.entity] == [str(entity) for entity in ids]
+
+
+def test_scatter_and_variance_explained_are_those_of_the_events(model, split):
+    train = split[0]
+    found = gather(model)
+    position = {pair: row for row, pair in enumerate(model.pair_ids_)}
+    rows = np.array([position[pair] for pair in zip(train.agent, train.entity, strict=True)])
+    label = model.labels_[rows]
+    residual = train.y - model.intercept_[label] - (model.coef_[label] * train.X).sum(axis=1)
+    squares = np.bincount(rows, weights=residual**2) / np.bincount(rows)
+    np.testing.assert_allclose(found.entities.scatter, np.sqrt(squares))
+    assert found.explained == pytest.approx(1.0 - (residual**2).mean() / train.y.var())
+
+
+def test_agents_are_made_of_what_their_entities_are(model):
+    found = gather(model).agents
+    labels = model.posterior_.memory.labels
+    own = [row for row, (agent, _) in enumerate(model.pair_ids_) if agent == model.agent_ids_[5]]
+    told = model._alignment.target[np.arange(len(labels))[:, None], labels[:, own]]
+    np.testing.assert_allclose(found.weights[5], np.bincount(told.ravel(), minlength=model.n_clusters_) / told.size)
+    np.testing.assert_allclose(found.weights.sum(axis=1), 1.0)
+    assert found.n_entities.sum() == len(model.pair_ids_)
+
+
+def test_of_very_many_entities_the_most_doubtful_are_listed(model, monkeypatch):
+    monkeypatch.setattr(findings_module, "MAX_LISTED", 20)
+    found = gather(model).entities
+    assert (len(found), found.n_all) == (20, len(model.pair_ids_))
+    page = Page(render_report(model))
+    assert f"Of {len(model.pair_ids_)} entities, the 20 whose cluster is least certain are listed." in page.text
+    monkeypatch.undo()
+    everyone = gather(model).entities
+    assert found.certainty.min() == everyone.certainty.min()
+
+
+def test_spreads_are_the_features_own_where_nothing_was_scaled(split):
+    train = replace(split[0], X=split[0].X * [1.0, 50.0, 0.02])
+    model = fitted(train, n_sweeps=10, standardize=False)
+    np.testing.assert_allclose(model.feature_spreads_, train.X.std(axis=0))
+    np.testing.assert_allclose(effect_sizes(model), model.coef_ * train.X.std(axis=0))
