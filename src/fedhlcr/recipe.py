@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from fedhlcr.arrays import FloatArray, IndexArray
-from fedhlcr.files import TableFile, without_missing_texts
+from fedhlcr.columns import without_missing_texts
+from fedhlcr.files import TableFile
 from fedhlcr.tables import as_frame, canonical_text, natural_key
 
 MissingPolicy = Literal["refuse", "drop", "impute"]
