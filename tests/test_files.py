@@ -1,13 +1,23 @@
 """Tables on disk: only what was asked for, and errors without values."""
 
+import bz2
 import gzip
+import io
+import lzma
+import os
+import sys
+import threading
+import warnings
+import zipfile
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.feather
 import pyarrow.parquet
 import pytest
 
-from fedhlcr.files import FileError, read_columns
+from fedhlcr.files import FileError, open_table, read_columns
 
 SECRET = "867.5309"
 
@@ -37,16 +47,381 @@ def test_an_id_may_look_like_nothing(text, tmp_path):
     assert read_columns(path, ["id", "x"], texts=["id"])["id"].to_pylist() == [text]
 
 
-def test_compressed_and_marked_files_are_read(csv, tmp_path):
-    packed = tmp_path / "events.csv.gz"
-    packed.write_bytes(gzip.compress(b"\xef\xbb\xbf" + csv.read_bytes()))
-    assert read_columns(packed, ["id", "y"])["y"].to_pylist() == [2.5, 3.5, 4.5]
+def packed_by_arrow(data, codec):
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, codec) as stream:
+        stream.write(data)
+    return sink.getvalue().to_pybytes()
+
+
+def arrow_bytes(table, writer=pa.ipc.new_file, **how):
+    sink = io.BytesIO()
+    with writer(sink, table.schema, **how) as out:
+        out.write_table(table)
+    return sink.getvalue()
+
+
+def parquet_bytes(table, **how):
+    sink = io.BytesIO()
+    pa.parquet.write_table(table, sink, **how)
+    return sink.getvalue()
+
+
+def feather_bytes(table, **how):
+    sink = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pa.feather.write_feather(table, sink, **how)
+    return sink.getvalue()
+
+
+TEXT = "id,x,y\n007,1,2.5\n08,2,3.5\n"
+EVENTS = pa.table({"id": ["007", "08"], "x": [1, 2], "y": [2.5, 3.5]})
+FORMATS = {
+    "comma": TEXT.encode(),
+    "tab": TEXT.replace(",", "\t").encode(),
+    "semicolon": TEXT.replace(",", ";").encode(),
+    "bar": TEXT.replace(",", "|").encode(),
+    "carriage returns": TEXT.replace("\n", "\r\n").encode(),
+    "old carriage returns": TEXT.replace("\n", "\r").encode(),
+    "mark": b"\xef\xbb\xbf" + TEXT.encode(),
+    "no last line end": TEXT.strip().encode(),
+    "empty lines": ("\n" + TEXT.replace("\n", "\n\n")).encode(),
+    "quotes": b'"id","x","y"\n"007","1","2.5"\n"08","2","3.5"\n',
+    "spaces": b"id,x,y\n007, 1, 2.5 \n08,2 ,\t3.5\n",
+    "powers": b"id,x,y\n007,1e0,25e-1\n08,+2.,+.35E1\n",
+    "parquet": parquet_bytes(EVENTS),
+    "parquet zstd": parquet_bytes(EVENTS, compression="zstd"),
+    "parquet gzip": parquet_bytes(EVENTS, compression="gzip"),
+    "arrow": arrow_bytes(EVENTS),
+    "arrow stream": arrow_bytes(EVENTS, pa.ipc.new_stream),
+    "feather": feather_bytes(EVENTS),
+    "feather lz4": feather_bytes(EVENTS, compression="lz4"),
+    "feather zstd": feather_bytes(EVENTS, compression="zstd"),
+    "feather 1": feather_bytes(EVENTS, version=1),
+}
+PACKERS = {
+    "plain": lambda data: data,
+    "gz": gzip.compress,
+    "gz in two": lambda data: gzip.compress(data[:9]) + gzip.compress(data[9:]),
+    "bz2": bz2.compress,
+    "xz": lzma.compress,
+    "zst": lambda data: packed_by_arrow(data, "zstd"),
+    "lz4": lambda data: packed_by_arrow(data, "lz4"),
+    "twice": lambda data: gzip.compress(bz2.compress(data)),
+}
+
+
+def assert_events(table):
+    assert table.column_names == ["y", "id", "x"]
+    assert table["id"].to_pylist() == ["007", "08"]
+    assert table.schema.field("x").type == table.schema.field("y").type == pa.float64()
+    assert (table["x"].to_pylist(), table["y"].to_pylist()) == ([1.0, 2.0], [2.5, 3.5])
+
+
+@pytest.mark.filterwarnings("ignore:Feather V1:DeprecationWarning")
+@pytest.mark.parametrize("packer", PACKERS)
+@pytest.mark.parametrize("kind", FORMATS)
+def test_every_format_is_told_by_its_content(kind, packer, tmp_path):
+    path = tmp_path / "events"
+    path.write_bytes(PACKERS[packer](FORMATS[kind]))
+    assert_events(read_columns(path, ["y", "id", "x"], texts=["id"]))
+
+
+@pytest.mark.parametrize("name", ["events.csv.gz", "events.parquet", "events.feather"])
+def test_names_need_not_fit(name, tmp_path):
+    """A Parquet file called .csv, and the like; only text is not called like something else."""
+    path = tmp_path / "events.csv"
+    path.write_bytes(FORMATS["parquet"])
+    assert_events(read_columns(path, ["y", "id", "x"], texts=["id"]))
+    path = tmp_path / name
+    path.write_bytes(FORMATS["comma"])
+    with pytest.raises(FileError, match="not what its name says"):
+        read_columns(path, ["y"])
+
+
+class Stdin:
+    def __init__(self, data):
+        self.buffer = io.BytesIO(data)
+
+
+@pytest.mark.parametrize("kind", ["comma", "mark", "semicolon", "parquet", "arrow stream"])
+@pytest.mark.parametrize("packer", ["plain", "gz"])
+def test_tables_come_from_standard_input(kind, packer, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", Stdin(PACKERS[packer](FORMATS[kind])))
+    assert_events(open_table("-").read(["y", "id", "x"], texts=["id"]))
+    monkeypatch.setattr(sys, "stdin", Stdin(b""))
+    with pytest.raises(FileError, match="'standard input' is empty"):
+        open_table("-")
+
+
+def test_tables_come_from_named_pipes(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    writer = threading.Thread(target=path.write_bytes, args=(FORMATS["comma"],))
+    writer.start()
+    assert_events(read_columns(path, ["y", "id", "x"], texts=["id"]))
+    writer.join()
 
 
 def test_quoted_names_and_line_breaks_are_read(tmp_path):
     path = tmp_path / "events.csv"
-    path.write_text('"a, b","c"\r\n1,2\r\n')
-    assert read_columns(path, ["a, b"])["a, b"].to_pylist() == [1]
+    path.write_text('"a, b","c","d\ne"\r\n1,2,3\r\n4,"some\ntext",6\r\n')
+    assert read_columns(path, ["a, b"])["a, b"].to_pylist() == [1, 4]
+    table = read_columns(path, ["c", "d\ne"], texts=["c"])
+    assert table.to_pydict() == {"c": ["2", "some\ntext"], "d\ne": [3.0, 6.0]}
+
+
+def test_numbers_that_are_missing_or_infinite(tmp_path):
+    path = tmp_path / "events.csv"
+    path.write_text("x\n1\nNA\n-inf\nnan\nNULL\n#N/A\ninf\nNaN\n \n2\n")
+    values = read_columns(path, ["x"])["x"].to_pylist()
+    inf = float("inf")
+    assert values == [1.0, None, -inf, None, None, None, inf, None, None, 2.0]
+
+
+@pytest.mark.parametrize("words", ["true false", "True False", "TRUE FALSE"])
+def test_truths_are_one_and_zero(words, tmp_path):
+    true, false = words.split()
+    path = tmp_path / "events.csv"
+    path.write_text(f"x,y\n{true},1\nNA,2\n{false},3\n")
+    assert read_columns(path, ["x"])["x"].to_pylist() == [1.0, None, 0.0]
+
+
+def test_types_do_not_depend_on_the_first_rows(tmp_path):
+    """Whole numbers and no text for a megabyte, then others."""
+    path = tmp_path / "events.csv"
+    n = 250_000
+    path.write_text("id,x\n" + "1,2\n" * n + "a,0.5\n")
+    table = read_columns(path, ["id", "x"], texts=["id"])
+    assert table["x"][-1].as_py() == 0.5
+    assert (table["id"][0].as_py(), table["id"][-1].as_py()) == ("1", "a")
+    path.write_text("id,x\n" + "1,2\n" * n + f"1,{SECRET}z\n")
+    with pytest.raises(FileError, match=r"but 1 of its 250,001 rows hold text, row 250,001 first") as caught:
+        read_columns(path, ["id", "x"], texts=["id"])
+    assert SECRET not in str(caught.value)
+
+
+def test_rows_of_other_lengths_are_counted(tmp_path):
+    path = tmp_path / "events.csv"
+    path.write_text(f"x,y\n1,2\n{SECRET}\n3,4\n1,2,3\n")
+    with pytest.raises(FileError, match=r"2 rows of 'events.csv' have more or fewer fields .*, row 2 first"):
+        read_columns(path, ["x"])
+
+
+NUMBER_COLUMNS = {
+    "dictionary": pa.array([1.0, None, 2.0]).dictionary_encode(),
+    "decimal": pa.array([Decimal("1.00"), None, Decimal("2.00")]),
+    "large decimal": pa.array([Decimal("1.00"), None, Decimal("2.00")], pa.decimal256(40, 2)),
+    "int": pa.array([1, None, 2], pa.int8()),
+    "unsigned": pa.array([1, None, 2], pa.uint64()),
+    "float": pa.array([1, None, 2], pa.float32()),
+    "half": pa.array([np.float16(1), None, np.float16(2)], pa.float16()),
+    "text": pa.array(["1", None, "2.0"]),
+    "large text": pa.array(["1", "", "2"], pa.large_string()),
+    "text view": pa.array(["1", "NA", "2"], pa.string_view()),
+    "dictionary of text": pa.array(["1", None, "2"]).dictionary_encode(),
+}
+
+
+@pytest.mark.parametrize("kind", NUMBER_COLUMNS)
+def test_numbers_of_any_type(kind, tmp_path):
+    path = tmp_path / "events"
+    table = pa.table({"x": NUMBER_COLUMNS[kind]})
+    for data in (parquet_bytes(table), arrow_bytes(table)):
+        path.write_bytes(data)
+        assert read_columns(path, ["x"])["x"].to_pylist() == [1.0, None, 2.0]
+
+
+def test_truths_and_nothing_are_numbers_too(tmp_path):
+    path = tmp_path / "events"
+    path.write_bytes(parquet_bytes(pa.table({"x": [True, None, False], "y": pa.nulls(3)})))
+    table = read_columns(path, ["x", "y"])
+    assert table.to_pydict() == {"x": [1.0, None, 0.0], "y": [None, None, None]}
+
+
+TEXT_COLUMNS = {
+    "text": pa.array(["007", None, "b"]),
+    "large text": pa.array(["007", None, "b"], pa.large_string()),
+    "text view": pa.array(["007", None, "b"], pa.string_view()),
+    "dictionary": pa.array(["007", None, "b"]).dictionary_encode(),
+    "dictionary of large text": pa.array(["007", None, "b"], pa.large_string()).dictionary_encode(),
+}
+
+
+@pytest.mark.parametrize("kind", TEXT_COLUMNS)
+def test_texts_of_any_type(kind, tmp_path):
+    path = tmp_path / "events"
+    table = pa.table({"x": TEXT_COLUMNS[kind]})
+    for data in (parquet_bytes(table), arrow_bytes(table)):
+        path.write_bytes(data)
+        column = read_columns(path, ["x"], texts=["x"])["x"]
+        assert column.type == pa.string()
+        assert column.to_pylist() == ["007", None, "b"]
+
+
+def test_folders_are_columns(tmp_path):
+    """Of texts: 007 is no number."""
+    data = tmp_path / "data"
+    for store, x in (("007", 1), ("north%20side", 2), ("__HIVE_DEFAULT_PARTITION__", 3)):
+        folder = data / f"store={store}" / "year=2024"
+        folder.mkdir(parents=True)
+        (folder / "part-0.parquet").write_bytes(parquet_bytes(pa.table({"x": [x, x]})))
+    (data / "_SUCCESS").write_text("")
+    (data / "README.md").write_text("about")
+    (data / ".part.parquet").write_text("half written")
+    table = open_table(data)
+    assert table.columns == ("x", "store", "year")
+    read = table.read(["store", "year", "x"], texts=["store"])
+    assert read["store"].to_pylist() == ["007", "007", None, None, "north side", "north side"]
+    assert read["year"].to_pylist() == [2024.0] * 6
+    assert read["x"].to_pylist() == [1.0, 1.0, 3.0, 3.0, 2.0, 2.0]
+    assert table.read(["store"], texts=["store"]).num_rows == 6
+    assert table.read_as_is(["store"]).num_rows == 6
+
+
+def folder_of(tmp_path, *tables):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for number, table in enumerate(tables):
+        (folder / f"{number}.parquet").write_bytes(table if isinstance(table, bytes) else parquet_bytes(table))
+    return folder
+
+
+def test_files_of_a_folder_may_differ_in_their_numbers(tmp_path):
+    tables = (
+        pa.table({"x": [1], "id": pa.array(["a"]).dictionary_encode()}),
+        pa.table({"id": ["b"], "x": [0.5]}),
+        pa.table({"x": pa.nulls(1), "id": pa.array(["c"], pa.large_string())}),
+    )
+    table = read_columns(folder_of(tmp_path, *tables), ["id", "x"], texts=["id"])
+    assert table.to_pydict() == {"id": ["a", "b", "c"], "x": [1.0, 0.5, None]}
+
+
+@pytest.mark.parametrize(
+    ("second", "message"),
+    [
+        (pa.table({"x": [SECRET]}), "different types"),
+        (pa.table({"z": [SECRET]}), "'1.parquet' has no column 'x'"),
+        (b"PAR1" + SECRET.encode(), "'1.parquet' cannot be read"),
+        (SECRET.encode(), "'1.parquet' cannot be read"),
+        (b"", "'1.parquet' cannot be read"),
+    ],
+)
+def test_a_folder_with_one_file_unlike_the_others(second, message, tmp_path):
+    folder = folder_of(tmp_path, pa.table({"x": [1.0]}), second)
+    with pytest.raises(FileError, match=message) as caught:
+        read_columns(folder, ["x"])
+    assert SECRET not in str(caught.value)
+
+
+def test_names_that_come_twice_or_are_empty(tmp_path):
+    path = tmp_path / "events.csv"
+    path.write_text(",x,x,y,\n0,1,2,3,4\n")
+    table = open_table(path)
+    assert table.columns == ("", "x", "x", "y", "")
+    assert table.read(["y"])["y"].to_pylist() == [3.0]
+    with pytest.raises(FileError, match="several columns 'x'; rename"):
+        table.read(["x"])
+    double = pa.table([[1.0], [2.0], [3.0]], names=["x", "x", "y"])
+    for data in (arrow_bytes(double), parquet_bytes(double)):
+        path.write_bytes(data)
+        assert read_columns(path, ["y"])["y"].to_pylist() == [3.0]
+        with pytest.raises(FileError, match="several columns 'x'; rename"):
+            read_columns(path, ["x"])
+
+
+def test_a_header_without_rows(tmp_path):
+    path = tmp_path / "events.csv"
+    for text in ("x,y\n", "x,y", "\nx,y\r\n\n"):
+        path.write_text(text)
+        with pytest.raises(FileError, match="no rows below its header"):
+            read_columns(path, ["x", "y"], texts=["x"])
+    path.write_bytes(parquet_bytes(pa.table({"x": pa.array([], pa.string()), "y": pa.nulls(0)})))
+    assert read_columns(path, ["x", "y"], texts=["x"]).num_rows == 0
+
+
+def test_similar_names_are_suggested_but_never_values(tmp_path):
+    path = tmp_path / "events.csv"
+    path.write_text("Sales,store\n1,2\n")
+    with pytest.raises(FileError, match="did you mean 'Sales'"):
+        read_columns(path, ["sales"])
+    path.write_text("store7,1.5\nstore8,2.5\n")
+    with pytest.raises(FileError, match="first line must hold the names") as caught:
+        read_columns(path, ["store"])
+    assert "store7" not in str(caught.value)
+
+
+def halves(data):
+    return {"front": data[: len(data) // 2], "back": data[len(data) // 2 :]}
+
+
+LONG = pa.table({"x": np.arange(3000.0), "y": [SECRET] * 3000})
+DAMAGED = {
+    **{f"parquet {half}": data for half, data in halves(parquet_bytes(LONG)).items()},
+    **{f"arrow {half}": data for half, data in halves(arrow_bytes(LONG)).items()},
+    **{f"stream {half}": data for half, data in halves(arrow_bytes(LONG, pa.ipc.new_stream)).items()},
+    **{
+        f"{packer} {half}": data
+        for packer, pack in PACKERS.items()
+        if packer not in ("plain", "gz in two")
+        for half, data in halves(pack(np.random.default_rng(0).bytes(9000))).items()
+    },
+    "flipped gz": gzip.compress(b"x,y\n" * 5000)[:-9] + bytes(9),
+    "flipped xz": lzma.compress(b"x,y\n" * 5000)[:-30] + bytes(30),
+    "rubbish": np.random.default_rng(1).bytes(5000),
+    "utf-16": "x,y\n1,2\n".encode("utf-16"),
+    "utf-16 without mark": "x,y\n1,2\n".encode("utf-16-le"),
+    "latin-1 names": "größe,x\n1,2\n".encode("latin-1"),
+    "latin-1 values": f"x,y\ngröße {SECRET},2\n".encode("latin-1"),
+    "latin-1 values and ragged": f"x,y\ngröße {SECRET}\n".encode("latin-1"),
+    "dates": parquet_bytes(pa.table({"x": ["a"], "y": pa.array([0], pa.timestamp("s"))})),
+    "lists of numbers": parquet_bytes(pa.table({"x": ["a"], "y": [[1.0, 2.0]]})),
+    "lists of texts": parquet_bytes(pa.table({"x": [[SECRET]], "y": [1.0]})),
+    "records": arrow_bytes(pa.table({"x": [{"a": SECRET}], "y": [1.0]})),
+    "bytes": parquet_bytes(pa.table({"x": ["a"], "y": [b"\xff"]})),
+    "only line ends": b"\n\n\n",
+    "only a mark": b"\xef\xbb\xbf",
+    "an open quote": f'x,y\n1,2\n"{SECRET},3\n4,5\n'.encode(),
+    "packed nothing": gzip.compress(b""),
+    "old spreadsheet": b"\xd0\xcf\x11\xe0" + bytes(100),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGED)
+@pytest.mark.parametrize("name", ["events", "events.csv"])
+def test_damaged_tables_are_told_in_one_line_without_values(kind, name, tmp_path):
+    path = tmp_path / name
+    path.write_bytes(DAMAGED[kind])
+    assert_refused(path)
+
+
+def assert_refused(path):
+    with pytest.raises(FileError) as caught:
+        read_columns(path, ["x", "y"], texts=["x"])
+    message = str(caught.value)
+    assert SECRET not in message
+    assert "\n" not in message
+    assert len(message) < 400
+    assert caught.value.__cause__ is None
+    return message
+
+
+def test_what_is_no_table_at_all(tmp_path):
+    path = tmp_path / "events.xlsx"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("xl/worksheets/sheet1.xml", SECRET)
+    assert "spreadsheet" in assert_refused(path)
+    assert "device" in assert_refused("/dev/zero")
+    assert "too long" in assert_refused(tmp_path / ("x" * 256))
+    (tmp_path / "empty").mkdir()
+    assert "folder without Parquet" in assert_refused(tmp_path / "empty")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_files_that_may_not_be_read(csv, tmp_path):
+    csv.chmod(0)
+    assert "Permission denied" in assert_refused(csv)
 
 
 def broken(kind, tmp_path):

@@ -65,10 +65,18 @@ def kind_of(data: bytes) -> str:
     return _opened(data)[1]
 
 
-def _opened(data: bytes) -> tuple[_Reader, str]:
-    reader = _Reader(data)
-    if reader.take(len(MAGIC)) != MAGIC:
+def require_start(start: bytes) -> None:
+    """CodecError unless bytes begin as a record does; tells it from the first few, before all are read."""
+    if not start:
+        raise CodecError("there is nothing in it: it is empty; check where it comes from.")
+    if not start.startswith(MAGIC):
         raise CodecError("these bytes are no fedhlcr record: they do not begin as one; check where they come from.")
+
+
+def _opened(data: bytes) -> tuple[_Reader, str]:
+    require_start(data)
+    reader = _Reader(data)
+    reader.take(len(MAGIC))
     if (found := reader.number("<H")) != FORMAT:
         raise CodecError(f"the record has format {found}, this fedhlcr reads format {FORMAT}; {_cure(found, FORMAT)}.")
     return reader, reader.text()
@@ -81,7 +89,7 @@ def _cure(found: int, known: int) -> str:
 def _decode(data: bytes, kind: str, version: int) -> Record:
     reader, came = _opened(data)
     if data[-CHECKSUM_BYTES:] != _checksum(data[:-CHECKSUM_BYTES]):
-        raise CodecError(f"the record of {len(data)} bytes is truncated or altered: its checksum is wrong.")
+        raise CodecError(f"the record of {len(data)} bytes is truncated or altered (wrong checksum); get it again.")
     if came != kind:
         raise CodecError(f"expected a record of kind {kind!r}, but this one is of kind {came!r}.")
     if (found := reader.number("<H")) != version:

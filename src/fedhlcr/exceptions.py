@@ -1,4 +1,4 @@
-"""Warnings of fedhlcr, and how they are told."""
+"""Warnings and errors of fedhlcr, and how they are told."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ class ConvergenceWarning(UserWarning):
 
 class FitInterruptedWarning(UserWarning):
     """The user ended a fit early; the model uses the draws made so far."""
+
+
+class FileError(ValueError):
+    """A table that cannot be read as what it should be."""
 
 
 def warn_user(message: str, category: type[Warning] = UserWarning) -> None:

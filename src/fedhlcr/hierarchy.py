@@ -195,5 +195,9 @@ def numbered_rows(groups: NDArray[np.int64]) -> Ids:
     numbers = np.empty(len(groups), dtype=np.int64)
     numbers[order] = np.arange(len(groups)) - starts
     distinct = np.arange(numbers.max(initial=-1) + 1)
-    # texts no user writes: a row number passed to `predict` later is not that row
-    return Ids(distinct.astype(object), [f"\0row {number}" for number in distinct], numbers)
+    return Ids(distinct.astype(object), [numbered(number) for number in distinct], numbers)
+
+
+def numbered(number: int) -> str:
+    """A text no user writes: a row number passed to `predict` later is not that row."""
+    return f"\0row {number}"

@@ -34,7 +34,7 @@ from fedhlcr.posterior import MODEL_VERSION as FEDERATED_VERSION
 from fedhlcr.posterior import Posterior
 from fedhlcr.recipe import Recipe
 from fedhlcr.storage import PathLike
-from fedhlcr.tables import Ids
+from fedhlcr.tables import Ids, canonical_text
 
 if TYPE_CHECKING:
     from fedhlcr.predictor import HierarchicalPredictor
@@ -85,17 +85,25 @@ def load(path: PathLike) -> Any:
         if not path.is_file():
             cure = "it is a folder or a device" if path.exists() else "it does not exist; check the path"
             raise ModelFileError(f"no model can be read from {path.name!r}: {cure}.")
-        return from_bytes(path.read_bytes())
+        with path.open("rb") as file:
+            # a table of many gigabytes is told from a model before it is read
+            codec.require_start(file.read(len(codec.MAGIC)))
+            file.seek(0)
+            return from_bytes(file.read())
     except CodecError as error:
         raise ModelFileError(f"no model can be read from {path.name!r}: {error}") from None
     except OSError as error:
         raise ModelFileError(f"no model can be read from {path.name!r}: {error.strerror}.") from None
+    except MemoryError:
+        raise ModelFileError(f"no model can be read from {path.name!r}: it does not fit into memory.") from None
 
 
 def to_bytes(model: HierarchicalPredictor, *, public: bool = False) -> bytes:
     posterior = model.posterior_
+    # a model that knows no agent has nothing private
+    public = public or not len(posterior.memory.entities)
     record: Record = {
-        "about": json.dumps(_about(model, public=public)),
+        "about": json.dumps(_about(model, public=public), default=_plain),
         "standardization.shift": posterior.standardization.shift,
         "standardization.scale": posterior.standardization.scale,
         "alignment": model._alignment.target,
@@ -131,12 +139,18 @@ def _about(model: HierarchicalPredictor, *, public: bool) -> dict[str, Any]:
         "feature_names": None if names is None else [str(name) for name in names],
         "agent_column": model.agent_column_,
         "entity_column": model.entity_column_,
-        "one_agent": model._sole_agent is not None,
+        # who that is is private, unless it has no name
+        "one_agent": model._sole_agent is not None and (not public or canonical_text(model._sole_agent[0]) == ""),
         "diagnostics": [list(figures) for figures in model.diagnostics_],
         "stop_reason": getattr(model, "stop_reason_", None),
         "recipe": None if model.recipe_ is None else model.recipe_.to_json(),
         "provenance": provenance,
     }
+
+
+def _plain(value: Any) -> Any:
+    """Settings may be numpy's numbers, which JSON does not know."""
+    return value.item() if isinstance(value, np.generic) else float(value)
 
 
 def provenance_of(model: HierarchicalPredictor) -> dict[str, Any]:
@@ -162,10 +176,13 @@ def _private_part(model: HierarchicalPredictor) -> Record:
         "grams": memory.entities.grams,
         "labels": memory.labels,
     }
+    # by their texts: 1 and True are two ids, but one key
+    position = {text: place for place, text in enumerate(index.agents.texts)}
+    if model._sole_agent is not None:
+        record["sole_agent"] = position[canonical_text(model._sole_agent[0])]
     history = getattr(model, "history_", None)
     if history is not None:
-        position = {agent: place for place, agent in enumerate(index.agent_ids)}
-        took_part = [[position[agent] for agent in agents] for agents in history["participants"]]
+        took_part = [[position[canonical_text(agent)] for agent in agents] for agents in history["participants"]]
         record["participants"] = np.array([place for places in took_part for place in places], dtype=np.int64)
         record["n_participants"] = np.array([len(places) for places in took_part], dtype=np.int64)
     return record
@@ -186,10 +203,12 @@ def from_bytes(data: bytes) -> Any:
     else:
         reader, read = ModelReader(codec.decode(data, KIND, VERSION)), _read
     try:
-        return read(reader)
+        # numbers that cannot be are refused where they are read; what overflows after that is told as infinite
+        with np.errstate(all="ignore"):
+            return read(reader)
     except CodecError:
         raise
-    except (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError, ArithmeticError) as error:
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, MemoryError) as error:
         # the checksum keeps out accidents, not malice
         raise CodecError(f"the model does not fit together ({type(error).__name__}); save it again.") from None
 
@@ -200,18 +219,19 @@ def _read(reader: ModelReader) -> Any:
     draws = reader.draws(layout)
     model = _estimator(about)
     _set_features(model, layout.n_features, about["feature_names"])
-    model.posterior_ = Posterior(layout, units, draws, reader.memory(layout, draws))
+    model.posterior_ = Posterior(layout, units, draws, reader.memory(layout, draws, model._threads()))
     model._alignment = Alignment(reader.alignment(draws, about["n_clusters"]), about["n_clusters"])
     model.feature_means_, model.feature_spreads_ = reader.features(layout)
     index = model.posterior_.memory.entities.index
-    model._sole_agent = index.agent_ids if about["one_agent"] and index.n_agents == 1 else None
+    model._sole_agent = reader.sole_agent(index) if about["one_agent"] else None
     if about["estimator"] == "HLCRRegressor":
         model.trace_ = reader.trace()
-    else:
+    elif about["stop_reason"] is not None:
+        # the server of a federation on Flower keeps its history elsewhere
         model.history_ = reader.history(index)
-        model.stop_reason_, model.n_rounds_ = str(about["stop_reason"]), int(model.history_["round"].max(initial=0))
+        model.stop_reason_, model.n_rounds_ = about["stop_reason"], int(model.history_["round"].max(initial=0))
     model._describe()
-    model.diagnostics_ = tuple(Diagnostic(str(name), float(r), float(size)) for name, r, size in about["diagnostics"])
+    model.diagnostics_ = tuple(Diagnostic(*figures) for figures in about["diagnostics"])
     return model
 
 
@@ -223,7 +243,7 @@ def _read_federated(reader: ModelReader) -> Any:
     model.seed_ = reader.value("seed", int)
     _set_features(model, layout.n_features, reader.value("features", list) or None)
     model.agent_column_ = model.entity_column_ = model._sole_agent = None
-    model.posterior_ = Posterior(layout, units, draws, reader.memory(layout, draws))
+    model.posterior_ = Posterior(layout, units, draws, reader.memory(layout, draws, model._threads()))
     # how features go together is not known: apart from each other, and with spread 1 in standardised units
     model._alignment = align(draws, np.eye(layout.n_coef), drop_empty=True)
     model.feature_means_ = units.shift[:-1].copy()
@@ -238,6 +258,9 @@ def _estimator(about: dict[str, Any]) -> Any:
 
     estimators = {"HLCRRegressor": fedhlcr.HLCRRegressor, "FedHLCRRegressor": fedhlcr.FedHLCRRegressor}
     settings = dict(about["settings"])
+    if alien := [name for name in UNSAVED if name in settings]:
+        # a file must not say where to write, or how many threads to start
+        raise CodecError(f"the model does not fit together: its settings cannot hold `{alien[0]}`; save it again.")
     if settings.get("limits") is not None:
         settings["limits"] = ReplyLimits(**settings["limits"])
     model = estimators[about["estimator"]](**settings, random_state=about["seed"])

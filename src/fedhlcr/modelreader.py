@@ -17,13 +17,15 @@ from fedhlcr.arrays import FloatArray, IndexArray
 from fedhlcr.codec import CodecError, Record
 from fedhlcr.federation.history import history_columns
 from fedhlcr.gram import GramLayout, Standardization
-from fedhlcr.hierarchy import EntityIndex
+from fedhlcr.hierarchy import EntityIndex, numbered
 from fedhlcr.posterior import AgentMemory, Draws
 from fedhlcr.samplers.chain import SweepRecord
 from fedhlcr.samplers.state import Entities
 from fedhlcr.tables import Ids
 
 PRIVATE = "private."
+# Clusters and features a model can have: their squares must fit into memory.
+MOST = 10_000
 Test = Callable[[Any], Any]
 ABOUT: dict[str, type | tuple[type, ...]] = {
     "estimator": str,
@@ -80,26 +82,31 @@ class ModelReader:
         _require(isinstance(about, dict), "about")
         for name, kind in ABOUT.items():
             _require(name in about and isinstance(about[name], kind), name)
-        _require(not isinstance(about["seed"], bool), "seed")
+        for name in ("seed", "n_clusters"):
+            _require(type(about[name]) is int, name)
+        _require(all(_is_diagnostic(figures) for figures in about["diagnostics"]), "diagnostics")
+        _require(all(isinstance(value, (str, int, float)) for value in about["provenance"].values()), "provenance")
         return dict(about)
 
     def units(self, prefix: str, *, fit_intercept: bool) -> tuple[GramLayout, Standardization]:
         shift = self.array(f"{prefix}shift", "f8", (None,), np.isfinite)
-        _require(len(shift) >= 1, "shift")
+        _require(1 <= len(shift) <= MOST, "shift")
         # a feature without spread has an infinite scale
         scale = self.array(f"{prefix}scale", "f8", shift.shape, lambda values: values > 0)
         _require(bool(np.isfinite(scale[-1])), "scale")
         return GramLayout(len(shift) - 1, fit_intercept), Standardization(shift, scale)
 
     def draws(self, layout: GramLayout) -> Draws:
-        noise_scale = self.array("draws.noise_scale", "f8", (None,), _positive)
+        noise_scale = self.array("draws.noise_scale", "f8", (None,), lambda s: _positive(s**2))
         log_weights = self.array("draws.log_weights", "f8", (len(noise_scale), None), lambda w: w <= 1e-9)
         shape = n_draws, n_clusters = log_weights.shape
-        _require(n_draws > 0 and n_clusters > 0, "draws")
-        _require(bool(np.allclose(np.exp(log_weights).sum(axis=1), 1.0)), "draws.log_weights")
+        _require(n_draws > 0 and 0 < n_clusters <= MOST, "draws")
+        # less than 1 where a chain was stopped as it merged clusters: those it dropped had some weight
+        total = np.exp(log_weights).sum(axis=1)
+        _require(bool(((total > 1e-6) & (total < 1.0 + 1e-6)).all()), "draws.log_weights")
         coef_shape = (n_draws, layout.n_coef)
         draws = Draws(
-            coef=self.array("draws.coef", "f8", (*shape, layout.n_coef), np.isfinite),
+            coef=self.array("draws.coef", "f8", (*shape, layout.n_coef), lambda w: np.isfinite(w**2)),
             log_weights=log_weights,
             entity_counts=self.array("draws.entity_counts", "f8", shape, _not_negative),
             noise_scale=noise_scale,
@@ -124,11 +131,15 @@ class ModelReader:
         mean = self.array("features.mean", "f8", (layout.n_features,), np.isfinite)
         return mean, self.array("features.spread", "f8", (layout.n_features,), _not_negative)
 
-    def memory(self, layout: GramLayout, draws: Draws) -> AgentMemory:
+    @property
+    def is_public(self) -> bool:
+        return not any(name.startswith(PRIVATE) for name in self._record)
+
+    def memory(self, layout: GramLayout, draws: Draws, n_threads: int) -> AgentMemory:
         """The agents' matrices and labels; of none, where the file is public."""
-        if f"{PRIVATE}agents" not in self._record:
+        if self.is_public:
             index = EntityIndex(Ids.of_texts([]), Ids.of_texts([]), *(np.empty(0, dtype=np.int64) for _ in range(2)))
-            entities = Entities(layout, index, np.empty((0, layout.packed_size)))
+            entities = Entities(layout, index, np.empty((0, layout.packed_size)), n_threads)
             return AgentMemory(entities, np.empty((len(draws), 0), dtype=np.min_scalar_type(draws.n_clusters)))
         agents, entity_ids = self._ids("agents"), self._ids("entities")
         agent_of = self.array(f"{PRIVATE}agent_of", "i8", (None,), _below(len(agents.texts)))
@@ -140,7 +151,16 @@ class ModelReader:
         _require(n_pairs > 0 and bool((layout.diagonal(grams) >= 0).all() and (grams[:, 0] > 0).all()), "private.grams")
         kind = np.min_scalar_type(draws.n_clusters).str
         labels = self.array(f"{PRIVATE}labels", kind, (len(draws), n_pairs), _below(draws.n_clusters))
-        return AgentMemory(Entities(layout, EntityIndex(agents, entity_ids, agent_of, entity_of), grams), labels)
+        index = EntityIndex(agents, entity_ids, agent_of, entity_of)
+        return AgentMemory(Entities(layout, index, grams, n_threads), labels)
+
+    def sole_agent(self, index: EntityIndex) -> NDArray[np.object_]:
+        """The one that is meant where no agent is told; of a public model, the one without a name."""
+        if self.is_public:
+            return np.array([""], dtype=object)
+        place = self.value(f"{PRIVATE}sole_agent", int)
+        _require(0 <= place < index.n_agents, "private.sole_agent")
+        return index.agent_ids[[place]]
 
     def _ids(self, name: str) -> Ids:
         texts = self.value(f"{PRIVATE}{name}", list)
@@ -148,8 +168,11 @@ class ModelReader:
         ids = Ids.of_texts(texts)
         if f"{PRIVATE}{name}_numbers" not in self._record:
             return ids
-        numbers = self.array(f"{PRIVATE}{name}_numbers", "i8", (len(texts),))
-        return ids._replace(values=np.array(numbers.tolist(), dtype=object))
+        numbers = self.array(f"{PRIVATE}{name}_numbers", "i8", (len(texts),)).tolist()
+        # rows that had no entity are called by their numbers too
+        same = (text in (str(number), numbered(number)) for text, number in zip(texts, numbers, strict=True))
+        _require(all(same), name)
+        return ids._replace(values=np.array(numbers, dtype=object))
 
     def trace(self) -> NDArray[np.void]:
         return self._table("trace", list(get_type_hints(SweepRecord).items()))
@@ -159,7 +182,7 @@ class ModelReader:
         table = self._table("history", history_columns())
         sizes = np.zeros(len(table), dtype=np.int64)
         places = np.empty(0, dtype=np.int64)
-        if f"{PRIVATE}participants" in self._record:
+        if not self.is_public:
             sizes = self.array(f"{PRIVATE}n_participants", "i8", (len(table),), _not_negative)
             places = self.array(f"{PRIVATE}participants", "i8", (int(sizes.sum()),), _below(index.n_agents))
         for row, own in zip(table, np.split(places, np.cumsum(sizes)[:-1]), strict=True):
@@ -174,6 +197,12 @@ class ModelReader:
         for name in told:
             table[name] = self.array(f"{prefix}.{name}", table.dtype[name].str, (n_rows,))
         return table
+
+
+def _is_diagnostic(figures: Any) -> bool:
+    if not isinstance(figures, list) or len(figures) != 3:
+        return False
+    return isinstance(figures[0], str) and all(isinstance(figure, float) for figure in figures[1:])
 
 
 def _require(sound: bool, what: str) -> None:

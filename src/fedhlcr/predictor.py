@@ -49,7 +49,10 @@ PARAMETER_CONSTRAINTS: dict[str, list[Any]] = {
 
 
 def number_or_none(value: Any) -> Any:
-    """A parameter as it is, or None where it is a word: "auto" or "learn"."""
+    """A parameter as Python's number, or None where it is a word: "auto" or "learn"."""
+    if isinstance(value, np.generic):
+        # numpy's float32 would make all that is drawn with it float32
+        return value.item()
     return None if isinstance(value, str) else value
 
 

@@ -7,6 +7,7 @@ never a value.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, NamedTuple, Self, get_args
@@ -17,7 +18,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from fedhlcr.arrays import FloatArray, IndexArray
-from fedhlcr.files import TableFile, without_missing_texts
+from fedhlcr.columns import without_missing_texts
+from fedhlcr.files import TableFile
 from fedhlcr.tables import as_frame, canonical_text, natural_key
 
 MissingPolicy = Literal["refuse", "drop", "impute"]
@@ -177,21 +179,21 @@ class Recipe:
         return self.prepare(self.read(file, target=False, require_ids=False)).table
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return asdict(self) | {"features": list(self.features)}
 
     @classmethod
     def from_json(cls, value: Any) -> Self:
         """From what a model file says, checked: anyone may have written it."""
         recipe = cls(**{**value, "features": tuple(value["features"])})
-        names = [recipe.target, recipe.entity, *recipe.features, *([] if recipe.agent is None else [recipe.agent])]
-        texts = [*names, *(level for levels in recipe.categorical.values() for level in levels)]
+        roles = (recipe.target, *recipe.ids)
         sound = (
-            all(isinstance(text, str) for text in texts)
-            and len(set(recipe.features)) == len(recipe.features)
+            _are_texts(value["features"])
+            and _are_texts(list(dict.fromkeys(roles)))
+            and not set(roles) & set(recipe.features)
             and set(recipe.categorical) | set(recipe.fill) <= set(recipe.features)
-            and all(isinstance(levels, list) and levels for levels in recipe.categorical.values())
+            and all(levels and _are_texts(levels) for levels in recipe.categorical.values())
             and all(
-                fill in recipe.categorical[name] if name in recipe.categorical else isinstance(fill, float)
+                fill in recipe.categorical[name] if name in recipe.categorical else _is_finite(fill)
                 for name, fill in recipe.fill.items()
             )
             and recipe.missing in POLICIES
@@ -228,6 +230,17 @@ def plan_recipe(
         raise DataError(f"{file.name!r} has no columns but the target and the ids; there is no feature to fit.")
     levels: dict[str, list[str]] = {name: [] for name in features if name in categorical}
     return Recipe(target, agent, entity, tuple(features), levels, missing=missing)
+
+
+def _are_texts(values: Any) -> bool:
+    """Whether this is a list of texts, each once."""
+    return (
+        isinstance(values, list) and all(isinstance(value, str) for value in values) and len(set(values)) == len(values)
+    )
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, float) and math.isfinite(value)
 
 
 def _is_missing(column: pa.ChunkedArray, *, is_id: bool = False) -> NDArray[np.bool_]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
+from contextlib import suppress
 from pathlib import Path
 
 from fedhlcr.codec import CodecError, Record, decode
@@ -56,13 +58,16 @@ def replace_file(path: PathLike, data: bytes, *, private: bool = False) -> None:
     if path.exists() and not path.is_file():
         path.write_bytes(data)
         return
-    draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
-    _write_draft(draft, data, private=private)
+    # a name of its own: others may write to the same place, and a long name has no room for an ending
+    draft = path.with_name(f".{secrets.token_hex(8)}.draft")
     try:
+        _write_draft(draft, data, private=private)
         os.replace(draft, path)
-    except BaseException:
+    except OSError as error:
+        # of the path the user knows, not of the draft
+        raise OSError(error.errno, error.strerror, str(path)) from None
+    finally:
         draft.unlink(missing_ok=True)
-        raise
     _sync_folder(path.parent)
 
 
@@ -103,10 +108,11 @@ def read_newest(path: PathLike, kind: str, version: int) -> Record:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Force the renames to the disk, where the system can."""
+    """Force the renames to the disk, where the system can: not every one can, and the file is whole without it."""
     if hasattr(os, "O_DIRECTORY"):
-        descriptor = os.open(folder, os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        with suppress(OSError):
+            descriptor = os.open(folder, os.O_DIRECTORY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)

@@ -1,0 +1,76 @@
+"""Columns of tables of any kind as numbers or as texts; errors tell how many rows are wrong, never what is in them."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fedhlcr.exceptions import FileError
+
+# What stands for a missing value among numbers and categories; among ids only nothing at all does.
+MISSING_TEXTS = ("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NAN", "-nan", "NULL", "null", "None")
+NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$|^[+-]?(inf|Inf|INF|infinity|Infinity)$"
+
+
+def without_missing_texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Texts with null for what stands for a missing value."""
+    return pc.if_else(pc.is_in(column, pa.array(MISSING_TEXTS)), pa.scalar(None, column.type), column)
+
+
+def as_texts(name: str, table: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Ids and categories as they are written; numbers and dates of Parquet keep their type, null where it is null."""
+    column = decoded(column)
+    kind = column.type
+    if pa.types.is_nested(kind):
+        raise FileError(
+            f"column {name!r} of {table!r} must hold texts, numbers or dates, but it holds lists or records."
+        )
+    return column.cast(pa.string()) if pa.types.is_null(kind) else column
+
+
+def as_numbers(name: str, table: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Floats, null where they are missing."""
+    column = decoded(column)
+    kind = column.type
+    if pa.types.is_string(kind):
+        return _parsed(name, table, column)
+    if pa.types.is_boolean(kind):
+        return column.cast(pa.int8()).cast(pa.float64())
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return column.cast(pa.float64(), safe=False)
+    if pa.types.is_null(kind):
+        return column.cast(pa.float64())
+    came = "dates or times" if pa.types.is_temporal(kind) else "values of another type"
+    cure = "turn it into numbers first, for example days since a date" if pa.types.is_temporal(kind) else "leave it out"
+    raise FileError(f"column {name!r} of {table!r} must hold numbers, but it holds {came}; {cure}.")
+
+
+def decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The values themselves, where arrow stores them in another way, and all texts in one."""
+    if isinstance(column.type, pa.BaseExtensionType):
+        column = column.cast(column.type.storage_type)
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if pa.types.is_run_end_encoded(column.type):
+        column = pa.chunked_array([pc.run_end_decode(chunk) for chunk in column.chunks], column.type.value_type)
+    if str(column.type) in ("large_string", "string_view"):
+        column = column.cast(pa.string())
+    return column
+
+
+def _parsed(name: str, table: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Numbers that are written as text; "true" and "false" are 1 and 0."""
+    column = without_missing_texts(pc.utf8_trim_whitespace(column))
+    lower = pc.utf8_lower(column)
+    if len(column) > column.null_count and pc.all(pc.is_in(lower.drop_null(), pa.array(["true", "false"]))).as_py():
+        return pc.if_else(pc.equal(lower, "true"), 1.0, 0.0)
+    wrong = pc.fill_null(pc.invert(pc.match_substring_regex(column, NUMBER)), False)
+    n_wrong = pc.sum(wrong).as_py() or 0
+    if n_wrong:
+        first = pc.index(wrong, True).as_py() + 1
+        raise FileError(
+            f"column {name!r} of {table!r} must hold numbers, but {n_wrong:,} of its {len(column):,} rows hold "
+            f"text, row {first:,} first; correct them, leave the column out, or take it as categorical."
+        )
+    # arrow reads no plus sign
+    return pc.replace_substring_regex(column, r"^\+", "").cast(pa.float64())
