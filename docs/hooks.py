@@ -1,7 +1,7 @@
 """What mkdocs does beside building pages: it takes in pages from outside docs/, and tells of the commands as they are.
 
-Links in the pages lead to files of the repository, so that they can be followed there. In the site a link to a page that
-is taken in leads to that page; a link to any other file becomes its name.
+Links in the pages lead to files of the repository, so that they can be followed there. In the site a link to a page
+that is taken in leads to that page; a link to any other file becomes its name.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ PICTURES = "experiments/results/full/*.[ps][nv]g"
 LINK = re.compile(r"(!?)\[((?:[^][]|\[[^][]*\])*)\]\((?!https?:|#|mailto:)([^)#\s]+)(#[^)]*)?\)")
 COMMANDS = "<!-- commands -->"
 # What a browser would load by itself; links for people to follow are no matter.
-LOADED = re.compile(r"""<(?:script|img|iframe|link(?![^>]*rel="?canonical))\b[^>]*\b(?:src|href)="?(?:https?:)?//[^\s">]+""")
+LOADED = re.compile(
+    r"""<(?:script|img|iframe|link(?![^>]*rel="?canonical))\b[^>]*\b(?:src|href)="?(?:https?:)?//[^\s">]+"""
+)
 
 
 def on_files(files: Files, config: Any) -> Files:
