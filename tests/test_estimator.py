@@ -301,7 +301,7 @@ def test_progress_is_shown_when_asked_for(split, capsys):
     HLCRRegressor(n_sweeps=5).fit(train.X, train.y, **ids(train))
     assert capsys.readouterr().err == ""
     HLCRRegressor(n_sweeps=5, verbose=True).fit(train.X, train.y, **ids(train))
-    assert "5/5" in capsys.readouterr().err
+    assert "5 of 5 sweeps" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("seconds", [0.3, 1.0])

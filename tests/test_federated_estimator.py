@@ -326,5 +326,5 @@ def test_progress_shows_the_figures_that_matter(split, capsys):
         train.X, train.y, agent=train.agent, entity=train.entity, validation=(test.X, test.y, test.agent, test.entity)
     )
     shown = capsys.readouterr().err
-    for figure in ("agents=50/50", "clusters=", "noise=", "labels changed=", "MB=", "MSE="):
+    for figure in ("agents 50/50", "clusters ", "noise ", "labels changed ", "MB ", "MSE "):
         assert figure in shown

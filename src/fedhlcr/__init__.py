@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from fedhlcr.estimators import HLCRRegressor
     from fedhlcr.exceptions import ConvergenceWarning, FitInterruptedWarning
     from fedhlcr.federated import FedHLCRRegressor
+    from fedhlcr.modelfile import load
     from fedhlcr.splitting import hold_out_events
     from fedhlcr.summary import describe_clusters
 
@@ -23,6 +24,7 @@ __all__ = [
     "HLCRRegressor",
     "describe_clusters",
     "hold_out_events",
+    "load",
 ]
 
 # Imported when first asked for: a node of a federation starts a process for every round, and needs no estimator.
@@ -33,6 +35,7 @@ _HOMES = {
     "HLCRRegressor": "estimators",
     "describe_clusters": "summary",
     "hold_out_events": "splitting",
+    "load": "modelfile",
 }
 
 

@@ -60,18 +60,34 @@ def decode(data: bytes, kind: str, version: int) -> Record:
         raise CodecError(f"the record is malformed: {type(error).__name__}.") from None
 
 
-def _decode(data: bytes, kind: str, version: int) -> Record:
+def kind_of(data: bytes) -> str:
+    """What a record says it is; CodecError where it is none of this format."""
+    return _opened(data)[1]
+
+
+def _opened(data: bytes) -> tuple[_Reader, str]:
     reader = _Reader(data)
     if reader.take(len(MAGIC)) != MAGIC:
         raise CodecError("these bytes are no fedhlcr record: they do not begin as one; check where they come from.")
     if (found := reader.number("<H")) != FORMAT:
-        raise CodecError(f"the record has format {found}, this fedhlcr reads format {FORMAT}; use the same release.")
+        raise CodecError(f"the record has format {found}, this fedhlcr reads format {FORMAT}; {_cure(found, FORMAT)}.")
+    return reader, reader.text()
+
+
+def _cure(found: int, known: int) -> str:
+    return "upgrade fedhlcr, a newer release wrote it" if found > known else "an older release wrote it, use that one"
+
+
+def _decode(data: bytes, kind: str, version: int) -> Record:
+    reader, came = _opened(data)
     if data[-CHECKSUM_BYTES:] != _checksum(data[:-CHECKSUM_BYTES]):
         raise CodecError(f"the record of {len(data)} bytes is truncated or altered: its checksum is wrong.")
-    if (came := reader.text()) != kind:
+    if came != kind:
         raise CodecError(f"expected a record of kind {kind!r}, but this one is of kind {came!r}.")
     if (found := reader.number("<H")) != version:
-        raise CodecError(f"expected version {version} of {kind!r}, but this one has version {found}; use one release.")
+        raise CodecError(
+            f"expected version {version} of {kind!r}, but this one has version {found}; {_cure(found, version)}."
+        )
     fields = [reader.field() for _ in range(reader.number("<H"))]
     record = {name: reader.value(code, shape) for name, code, shape in fields}
     if reader.left != CHECKSUM_BYTES:

@@ -199,6 +199,7 @@ class HLCRRegressor(HierarchicalPredictor):
         )
         self.trace_ = trace_table(results)
         self.trace_["noise_scale"] *= standardization.scale[-1]
+        self._settle_clusters()
         self._describe()
         self._warn(results)
         return self

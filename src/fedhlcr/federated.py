@@ -80,7 +80,7 @@ class FedHLCRRegressor(HierarchicalPredictor):
         One record per round, the survey (round 0) first: round, participants (ids of the agents whose contribution
         was accepted), n_asked, n_accepted, n_refused, bytes_down, bytes_up, labels_changed, log_joint, noise_scale
         (units of y), global_concentration, agent_concentration, n_clusters (in use), validation_mse (NaN without a
-        validation set).
+        validation set), kept (whether its draw was).
     stop_reason_ : str
         Why the run ended.
     n_rounds_ : int
@@ -246,8 +246,10 @@ class FedHLCRRegressor(HierarchicalPredictor):
         memory = AgentMemory.from_draws(entities, model.draws, Stream(self.seed_, PREDICTION_CHAIN))
         self.posterior_ = Posterior(model.layout, model.standardization, model.draws, memory)
         self.server_ = server
-        self.history_ = server.history.table(self._ids_of(server, index))
+        kept = {draw.round for draw in server.kept_draws}
+        self.history_ = server.history.table(self._ids_of(server, index), kept)
         self.stop_reason_, self.n_rounds_ = server.stop_reason, server.round
+        self._settle_clusters()
         self._describe()
         if server.stop_reason == INTERRUPTED:
             n_draws = len(model.draws)

@@ -1,65 +1,275 @@
-"""Tables on disk: the named columns of a CSV or Parquet file, and nothing else of it.
+"""Tables on disk or from a pipe: the named columns, as numbers or as text, and nothing else.
 
-Errors never contain a value of the file, only names that were asked for.
+CSV, Parquet (a file, or a folder of them), Arrow and Feather, compressed or not, are told apart by how they begin, not by
+how they are called. Errors never contain a value of the table, only names of columns.
 """
 
 from __future__ import annotations
 
+import bz2
 import csv
-from collections.abc import Sequence
+import difflib
+import gzip
+import io
+import lzma
+import sys
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
+import pyarrow.dataset
+import pyarrow.feather
 import pyarrow.parquet
 
+STDIN = "-"
+# Files called so are never CSV.
+BINARY_SUFFIXES = (
+    ".parquet",
+    ".pq",
+    ".arrow",
+    ".feather",
+    ".ipc",
+    ".gz",
+    ".bz2",
+    ".xz",
+    ".zst",
+    ".lz4",
+    ".xlsx",
+    ".xls",
+)
 # Bytes in which the header of a CSV file must be found.
 HEADER_SIZE = 1 << 20
-CSV_SUFFIXES = (".csv", ".csv.gz", ".csv.bz2", ".csv.zst")
-PARQUET_SUFFIXES = (".parquet", ".pq")
+DELIMITERS = (",", ";", "\t", "|")
+# What stands for a missing value among numbers and categories; among ids only nothing at all does.
+MISSING_TEXTS = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null", "None")
+NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$|^[+-]?(inf|Inf|INF|infinity|Infinity)$"
+UNPACKERS: dict[bytes, Callable[[bytes], bytes]] = {
+    b"\x1f\x8b": gzip.decompress,
+    b"BZh": bz2.decompress,
+    b"\xfd7zXZ\x00": lzma.decompress,
+    b"\x28\xb5\x2f\xfd": lambda data: _unpack(data, "zstd"),
+    b"\x04\x22\x4d\x18": lambda data: _unpack(data, "lz4"),
+}
 
 
 class FileError(ValueError):
-    """A file that cannot be read as the table it should be."""
+    """A table that cannot be read as what it should be."""
 
 
-def read_columns(path: Path, columns: Sequence[str], texts: Sequence[str] = ()) -> pa.Table:
-    """The named columns of a file; those among `texts` are read as text, for ids are not numbers ("007")."""
-    if path.is_dir():
-        raise FileError(f"{path.name!r} is a folder; name a file in it.")
+def read_columns(path: Path, columns: Sequence[str], texts: Collection[str] = ()) -> pa.Table:
+    """The named columns of a table; those among `texts` are read as text, for ids are not numbers ("007")."""
+    return open_table(path).read(columns, texts)
+
+
+def open_table(source: str | Path) -> TableFile:
+    """A table whose columns are known; "-" is CSV from a pipe."""
+    path = Path(source)
+    if str(source) == STDIN:
+        data = sys.stdin.buffer.read()
+        return _table_of("standard input", io.BytesIO(data), data[:8])
     if not path.exists():
         raise FileError(f"{path.name!r} does not exist; check the path, relative ones start where the program started.")
-    is_parquet = path.name.lower().endswith(PARQUET_SUFFIXES)
-    if not is_parquet and not path.name.lower().endswith(CSV_SUFFIXES):
-        raise FileError(f"{path.name!r} is neither {', '.join((*CSV_SUFFIXES, *PARQUET_SUFFIXES))}; convert it.")
+    with _reading(path.name):
+        if path.is_dir():
+            return _folder(path)
+        with path.open("rb") as file:
+            start = file.read(8)
+        return _table_of(path.name, path, start)
+    raise AssertionError("unreachable")
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """A table that has been opened: its columns are known, its rows are read when asked for.
+
+    Attributes
+    ----------
+    name : of the file, for messages
+    columns : names, in their order
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    _load: Callable[[Sequence[str], Collection[str]], pa.Table]
+
+    @classmethod
+    def of_arrow(cls, name: str, table: pa.Table) -> TableFile:
+        """A table that is in memory."""
+        return cls(name, tuple(table.column_names), lambda columns, _: table.select(list(columns)))
+
+    def read(self, columns: Sequence[str], texts: Collection[str] = ()) -> pa.Table:
+        """The named columns, in this order: texts for those among `texts`, else floats; missing values are null.
+
+        An id may be called "NA"; a number that is not there may too.
+        """
+        columns = list(dict.fromkeys(columns))
+        self._require(columns)
+        with _reading(self.name):
+            table = self._load(columns, texts).select(columns)
+        return pa.table(
+            {
+                name: _texts(table[name]) if name in texts else self._numbers(name, table[name], len(table))
+                for name in columns
+            }
+        )
+
+    def _require(self, columns: Sequence[str]) -> None:
+        if missing := [name for name in columns if name not in self.columns]:
+            # only names like those asked for: what stands in the first line may be a row, where there is no header
+            alike = [name for wrong in missing for name in difflib.get_close_matches(wrong, self.columns, 1, 0.7)]
+            cure = (
+                f"did you mean {', '.join(map(repr, alike))}?" if alike else "check the spelling, and the first line."
+            )
+            raise FileError(f"{self.name!r} has no column {', '.join(map(repr, missing))}; {cure}")
+        if double := [name for name in columns if self.columns.count(name) > 1]:
+            raise FileError(
+                f"{self.name!r} has several columns {', '.join(map(repr, double))}; rename or drop the copies."
+            )
+
+    def _numbers(self, name: str, column: pa.ChunkedArray, n_rows: int) -> pa.ChunkedArray:
+        kind = column.type
+        if pa.types.is_dictionary(kind):
+            column, kind = column.cast(kind.value_type), kind.value_type
+        if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+            return self._parsed(name, column, n_rows)
+        if pa.types.is_boolean(kind):
+            return column.cast(pa.int8()).cast(pa.float64())
+        if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+            return column.cast(pa.float64(), safe=False)
+        if pa.types.is_null(kind):
+            return column.cast(pa.float64())
+        came = "dates or times" if pa.types.is_temporal(kind) else f"values of type {kind}"
+        cure = "turn it into numbers first, for example days since a date" if pa.types.is_temporal(kind) else "drop it"
+        raise FileError(f"column {name!r} of {self.name!r} must hold numbers, but it holds {came}; {cure}.")
+
+    def _parsed(self, name: str, column: pa.ChunkedArray, n_rows: int) -> pa.ChunkedArray:
+        """Numbers that are written as text; "true" and "false" are 1 and 0."""
+        column = without_missing_texts(pc.utf8_trim_whitespace(column))
+        lower = pc.utf8_lower(column)
+        if len(column) > column.null_count and pc.all(pc.is_in(lower, pa.array(["true", "false"]))).as_py():
+            return pc.if_else(pc.equal(lower, "true"), 1.0, 0.0)
+        wrong = pc.fill_null(pc.invert(pc.match_substring_regex(column, NUMBER)), False)
+        n_wrong = pc.sum(wrong).as_py() or 0
+        if n_wrong:
+            first = pc.index(wrong, True).as_py() + 1
+            raise FileError(
+                f"column {name!r} of {self.name!r} must hold numbers, but {n_wrong:,} of its {n_rows:,} rows hold text, "
+                f"row {first:,} first; correct them, leave the column out, or take it as categorical."
+            )
+        return column.cast(pa.float64())
+
+
+def without_missing_texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Texts with null for what stands for a missing value."""
+    return pc.if_else(pc.is_in(column, pa.array(MISSING_TEXTS)), pa.scalar(None, column.type), column)
+
+
+def _texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Ids and categories as they are written; numbers and dates of Parquet keep their type, null where it is null."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        column, kind = column.cast(kind.value_type), kind.value_type
+    if pa.types.is_large_string(kind) or pa.types.is_string(kind):
+        return column.cast(pa.string())
+    return column
+
+
+def _table_of(name: str, source: Path | io.BytesIO, start: bytes) -> TableFile:
+    """A table by how its bytes begin."""
+    if not start:
+        raise FileError(f"{name!r} is empty; a table has at least a line of column names.")
+    for magic, unpack in UNPACKERS.items():
+        if start.startswith(magic):
+            with _reading(name):
+                data = unpack(source.read_bytes() if isinstance(source, Path) else source.getvalue())
+            return _table_of(name, io.BytesIO(data), data[:8])
+    if start.startswith(b"PK\x03\x04") or start.startswith(b"\xd0\xcf\x11\xe0"):
+        raise FileError(f"{name!r} is a spreadsheet or a zip archive; save it as CSV or Parquet.")
+    with _reading(name):
+        if start.startswith(b"PAR1"):
+            return _parquet(name, source)
+        if start.startswith((b"ARROW1", b"FEA1", b"\xff\xff\xff\xff")):
+            return _arrow(name, source, start)
+        if isinstance(source, Path) and source.suffix.lower() in BINARY_SUFFIXES:
+            raise FileError(f"{name!r} is not what its name says, or is damaged; write it again.")
+        return _csv(name, source)
+    raise AssertionError("unreachable")
+
+
+def _folder(path: Path) -> TableFile:
+    if not any(file.suffix.lower() in (".parquet", ".pq") for file in path.rglob("*")):
+        raise FileError(f"{path.name!r} is a folder without Parquet files; name a file in it.")
+    # folders such as store=north/ are a column
+    data = pa.dataset.dataset(path, format="parquet", partitioning="hive", exclude_invalid_files=False)
+    return TableFile(path.name, tuple(data.schema.names), lambda columns, _: data.to_table(columns=list(columns)))
+
+
+def _parquet(name: str, source: Path | io.BytesIO) -> TableFile:
+    file = pa.parquet.ParquetFile(source)
+    return TableFile(name, tuple(file.schema_arrow.names), lambda columns, _: file.read(columns=list(columns)))
+
+
+def _arrow(name: str, source: Path | io.BytesIO, start: bytes) -> TableFile:
+    file = str(source) if isinstance(source, Path) else source
+    if start.startswith(b"\xff\xff\xff\xff"):
+        with pa.input_stream(file) as stream:
+            table = pa.ipc.open_stream(stream).read_all()
+    else:
+        table = pa.feather.read_table(file)
+    return TableFile.of_arrow(name, table)
+
+
+def _csv(name: str, source: Path | io.BytesIO) -> TableFile:
+    if isinstance(source, Path):
+        with source.open("rb") as file:
+            start = file.read(HEADER_SIZE)
+    else:
+        start = source.getvalue()[:HEADER_SIZE]
+    if start.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise FileError(f"{name!r} is in UTF-16; save it in UTF-8.")
+    lines = start.decode("utf-8-sig", errors="ignore").splitlines()
+    headers = [next(csv.reader(lines, delimiter=delimiter), []) for delimiter in DELIMITERS]
+    widest = max(range(len(DELIMITERS)), key=lambda place: len(headers[place]))
+    columns = tuple(headers[widest])
+
+    def load(wanted: Sequence[str], texts: Collection[str]) -> pa.Table:
+        try:
+            return read({column: pa.string() if column in texts else pa.float64() for column in wanted})
+        except pa.ArrowInvalid:
+            # something is no number, or a row is broken: the texts will tell
+            return read(dict.fromkeys(wanted, pa.string()))
+
+    def read(types: dict[str, Any]) -> pa.Table:
+        if isinstance(source, io.BytesIO):
+            source.seek(0)
+        convert = pa.csv.ConvertOptions(
+            include_columns=list(types), column_types=types, null_values=list(MISSING_TEXTS), strings_can_be_null=False
+        )
+        parse = pa.csv.ParseOptions(delimiter=DELIMITERS[widest], newlines_in_values=True)
+        return pa.csv.read_csv(source, parse_options=parse, convert_options=convert)
+
+    return TableFile(name, columns, load)
+
+
+def _unpack(data: bytes, codec: str) -> bytes:
+    with pa.CompressedInputStream(pa.BufferReader(data), codec) as stream:
+        return bytes(stream.read())
+
+
+@contextmanager
+def _reading(name: str) -> Iterator[None]:
+    """Whatever goes wrong in reading is told in one line, without what the library says: that may quote the table."""
     try:
-        present = pa.parquet.read_schema(path).names if is_parquet else _header(path)
-        _require(path, columns, present)
-        table = pa.parquet.read_table(path, columns=list(columns)) if is_parquet else _read_csv(path, columns, texts)
+        yield
     except FileError:
         raise
-    except (pa.ArrowException, UnicodeDecodeError, csv.Error) as error:
-        # arrow's own words may quote the file
+    except (pa.ArrowException, UnicodeDecodeError, csv.Error, EOFError, lzma.LZMAError, KeyError, TypeError) as error:
         cure = "check that it is whole, in UTF-8, and has as many fields in every row"
-        raise FileError(f"{path.name!r} cannot be read ({type(error).__name__}); {cure}.") from None
+        raise FileError(f"{name!r} cannot be read ({type(error).__name__}); {cure}.") from None
     except OSError as error:
-        raise FileError(f"{path.name!r} cannot be read: {error.strerror or 'it is damaged'}.") from None
-    return table.select(list(columns))
-
-
-def _read_csv(path: Path, columns: Sequence[str], texts: Sequence[str]) -> pa.Table:
-    convert = pa.csv.ConvertOptions(include_columns=list(columns), column_types=dict.fromkeys(texts, pa.string()))
-    return pa.csv.read_csv(path, convert_options=convert)
-
-
-def _header(path: Path) -> list[str]:
-    with pa.input_stream(path, compression="detect") as stream:
-        start = stream.read(HEADER_SIZE).decode("utf-8-sig", errors="ignore")
-    return next(csv.reader(start.splitlines()), [])
-
-
-def _require(path: Path, columns: Sequence[str], present: Sequence[str]) -> None:
-    if missing := [name for name in columns if name not in present]:
-        raise FileError(f"{path.name!r} has no column {', '.join(map(repr, missing))}; check the spelling.")
-    if double := [name for name in columns if list(present).count(name) > 1]:
-        raise FileError(f"{path.name!r} has several columns {', '.join(map(repr, double))}; rename or drop the copies.")
+        raise FileError(f"{name!r} cannot be read: {error.strerror or 'it is damaged'}.") from None

@@ -150,6 +150,13 @@ class Standardization:
         packed *= layout.pack(np.outer(inverse, inverse))
         return packed
 
+    def feature_moments(self, layout: GramLayout, pooled: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Means and standard deviations of the features, in the user's units, from all events' standardised matrix."""
+        full = layout.unpack(pooled)
+        mean, square = full[0, 1:-1] / full[0, 0], layout.diagonal(pooled)[1:-1] / full[0, 0]
+        scale = np.where(np.isfinite(self.scale), self.scale, 0.0)[:-1]
+        return self.shift[:-1] + scale * mean, scale * np.sqrt(np.maximum(square - mean**2, 0.0))
+
     def to_user_units(self, layout: GramLayout, coef: FloatArray) -> tuple[FloatArray, FloatArray]:
         """(slopes, intercepts) in the user's units of standardised coefficients (..., n_coef)."""
         slopes = coef[..., 1 - layout.first_regressor :] * self.scale[-1] / self.scale[:-1]

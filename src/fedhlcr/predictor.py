@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from numbers import Integral, Real
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -13,12 +15,13 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from fedhlcr import alignment, tables
+from fedhlcr import alignment, modelfile, tables
 from fedhlcr.arrays import FloatArray
 from fedhlcr.diagnostics import Diagnostic, diagnose
 from fedhlcr.gram import entity_grams
 from fedhlcr.hierarchy import UNKNOWN, EntityIndex, Hierarchy, build_hierarchy, row_agents, row_entities
 from fedhlcr.posterior import Moments, Posterior, Profiles
+from fedhlcr.recipe import Recipe
 from fedhlcr.samplers.state import Entities
 from fedhlcr.streams import Stream
 from fedhlcr.summary import Summary, summarize
@@ -59,6 +62,10 @@ class HierarchicalPredictor(RegressorMixin, BaseEstimator):
     random_state: Any
     seed_: int
     posterior_: Posterior
+    diagnostics_: tuple[Diagnostic, ...] = ()
+    # how raw tables become features, where the model was fitted to one, and where the model comes from
+    recipe_: Recipe | None = None
+    provenance_: Mapping[str, Any] = MappingProxyType({})
     _sole_agent: NDArray[np.object_] | None
     agent_column_: str | None
     entity_column_: str | None
@@ -166,6 +173,19 @@ class HierarchicalPredictor(RegressorMixin, BaseEstimator):
 
         return r2_score(y, self.predict(X, agent=agent, entity=entity), sample_weight=sample_weight)
 
+    def save(self, path, *, public=False):
+        """Write the fitted model to one file, whole or not at all; `fedhlcr.load` reads it.
+
+        Parameters
+        ----------
+        path : str or path
+        public : bool, default=False
+            Leave out all that is private to agents: ids, Gram matrices, labels. Such a model predicts for new agents,
+            and for known ones after `adapt`.
+        """
+        check_is_fitted(self)
+        modelfile.save(self, path, public=public)
+
     def summary(self) -> Summary:
         """What was fitted, to be read in a terminal (print it) or in a notebook."""
         check_is_fitted(self)
@@ -191,14 +211,19 @@ class HierarchicalPredictor(RegressorMixin, BaseEstimator):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "posterior_")
 
+    def _settle_clusters(self) -> None:
+        """Which clusters are told, by what numbers, and what features are typical: for good, `adapt` keeps it so."""
+        posterior = self.posterior_
+        pooled = posterior.memory.entities.grams.sum(axis=0)
+        normal = posterior.layout.normal_equations(pooled)
+        found = isinstance(self.n_clusters, str)
+        self._alignment = alignment.align(posterior.draws, normal.xx / normal.n, drop_empty=found)
+        self.feature_means_, self.feature_spreads_ = posterior.standardization.feature_moments(posterior.layout, pooled)
+
     def _describe(self) -> None:
         """The fitted attributes, from the posterior."""
-        posterior = self.posterior_
+        posterior, aligned = self.posterior_, self._alignment
         draws, memory, units = posterior.draws, posterior.memory, posterior.standardization
-        pooled = posterior.layout.normal_equations(memory.entities.grams.sum(axis=0))
-        found = isinstance(self.n_clusters, str)
-        aligned = alignment.align(draws, pooled.xx / pooled.n, drop_empty=found)
-        self._alignment = aligned
         self.n_clusters_ = aligned.n_clusters
         self.coef_, self.intercept_ = units.to_user_units(posterior.layout, alignment.mean_coef(draws, aligned))
         self.cluster_weights_ = aligned.gather(np.exp(draws.log_weights))
@@ -211,13 +236,16 @@ class HierarchicalPredictor(RegressorMixin, BaseEstimator):
         index = memory.entities.index
         self.agent_ids_ = index.agent_ids
         self.pair_ids_ = list(zip(index.agent_ids[index.agent_of], index.entity_ids, strict=True))
-        self.diagnostics_: tuple[Diagnostic, ...] = diagnose(posterior)
+        if index.n_entities:
+            self.diagnostics_ = diagnose(posterior)
 
     def _threads(self) -> int:
         return available_threads() if self.n_threads is None else int(self.n_threads)
 
     def _read(self, X: Any, agent: Any, entity: Any) -> tuple[tables.Table, FloatArray]:
         """X taken apart as in `fit`."""
+        if self.recipe_ is not None:
+            X = self.recipe_.encode(X)
         table = tables.take_apart(X, agent, entity, tables.IdColumns(self.agent_column_, self.entity_column_))
         return table, self._features(table, reset=False)
 

@@ -1,46 +1,108 @@
-"""Progress bars with the figures that matter."""
+"""Progress with the figures that matter, and the time that is left by the pace of late."""
 
 from __future__ import annotations
 
 import math
+import time
+from collections import deque
 from typing import Any, Self
 
 from fedhlcr.federation.history import RoundRecord
 from fedhlcr.samplers.state import ChainState
 
+# Steps whose pace tells the time that is left: early sweeps, with many clusters, are slower than late ones.
+N_RECENT = 20
+# Steps before any time is told: the first may have to compile.
+FEWEST = 3
+# Seconds from one line to the next where there is no terminal to draw on.
+BETWEEN_LINES = 5.0
 
-class _Bar:
-    """A bar on the error stream, or nothing if not enabled."""
+
+class Bar:
+    """A bar on the error stream, lines now and then where that is no terminal, or nothing if not enabled."""
 
     def __init__(self, total: int | None, what: str, unit: str, enabled: bool) -> None:
-        self._bar: Any = None
+        self._total, self._what, self._unit = total, what, unit
+        self._done = 0
+        self._started = self._last_line = time.monotonic()
+        self._reports: deque[tuple[float, int]] = deque([(self._started, 0)], maxlen=N_RECENT + 1)
+        self._console: Any = None
+        self._display: Any = None
         if enabled:
-            from tqdm.auto import tqdm
+            from rich.console import Console
 
-            self._bar = tqdm(total=total, desc=what, unit=unit, mininterval=0.2)
+            self._console = Console(stderr=True, highlight=False)
+            if self._console.is_terminal or self._console.is_jupyter:
+                self._open_display()
+
+    def _open_display(self) -> None:
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        columns = [
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[state]}", markup=False),
+        ]
+        self._display = Progress(*columns, console=self._console, transient=True)
+        self._task = self._display.add_task(self._what, total=self._total, state="starting")
+        self._display.start()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.close()
+        if self._display is not None:
+            self._display.stop()
 
-    def _advance(self, figures: dict[str, Any]) -> None:
-        if self._bar is not None:
-            self._bar.set_postfix(figures, refresh=False)
-            self._bar.update()
+    def advance(self, figures: dict[str, Any], steps: int = 1) -> None:
+        if self._console is None:
+            return
+        self._done += steps
+        now = time.monotonic()
+        self._reports.append((now, self._done))
+        state = self._state(now, figures)
+        if self._display is not None:
+            self._display.update(self._task, completed=self._done, state=state)
+        elif now - self._last_line > BETWEEN_LINES or self._done == self._total:
+            self._last_line = now
+            self._console.print(f"{self._what}: {state}", soft_wrap=True, markup=False)
+
+    def _state(self, now: float, figures: dict[str, Any]) -> str:
+        of = "" if self._total is None else f" of {self._total:,}"
+        parts = [f"{self._done:,}{of} {self._unit}", f"{told_time(now - self._started)} gone"]
+        if (left := self.seconds_left) is not None:
+            parts.append(f"about {told_time(left)} left")
+        return ", ".join(parts) + "".join(f" · {name} {value}" for name, value in figures.items())
+
+    @property
+    def seconds_left(self) -> float | None:
+        """By the pace of the latest steps; None as long as nothing can be said."""
+        if self._total is None or len(self._reports) <= FEWEST or self._done >= self._total:
+            return None
+        (then, before), (now, done) = self._reports[0], self._reports[-1]
+        return (now - then) / (done - before) * (self._total - done)
 
 
-class SweepProgress(_Bar):
+def told_time(seconds: float) -> str:
+    """12 s, 3:05 min or 1:02:03 h."""
+    whole = math.ceil(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, seconds = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes}:{seconds:02.0f} min"
+    return f"{minutes // 60}:{minutes % 60:02d}:{seconds:02.0f} h"
+
+
+class SweepProgress(Bar):
     """Callback of `run_chain`."""
 
     def __init__(self, n_sweeps: int, target_scale: float, enabled: bool) -> None:
-        super().__init__(n_sweeps, "sampling", "sweep", enabled)
+        super().__init__(n_sweeps, "sampling", "sweeps", enabled)
         self._target_scale = target_scale
 
     def __call__(self, state: ChainState) -> None:
-        self._advance(
+        self.advance(
             {
                 "clusters": int(state.sums.occupied.sum()),
                 "noise": f"{state.globals.hyper.noise_scale * self._target_scale:.3g}",
@@ -49,11 +111,11 @@ class SweepProgress(_Bar):
         )
 
 
-class RoundProgress(_Bar):
+class RoundProgress(Bar):
     """Callback of `run_federation`; the number of rounds is None if the run ends by itself."""
 
     def __init__(self, n_rounds: int | None, enabled: bool) -> None:
-        super().__init__(n_rounds, "federation", "round", enabled)
+        super().__init__(n_rounds, "federation", "rounds", enabled)
         self._bytes = 0
 
     def __call__(self, record: RoundRecord) -> None:
@@ -69,4 +131,4 @@ class RoundProgress(_Bar):
         }
         if not math.isnan(record.validation_mse):
             figures["MSE"] = f"{record.validation_mse:.4g}"
-        self._advance(figures)
+        self.advance(figures)

@@ -37,11 +37,7 @@ def write_atomically(path: PathLike, data: bytes, *, keep_previous: bool = True,
     path = Path(path)
     # one name: what a killed process left is overwritten by the next
     draft = path.with_name(f"{path.name}.draft")
-    draft.unlink(missing_ok=True)
-    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o666), "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+    _write_draft(draft, data, private=private)
     if keep_previous and path.exists():
         os.replace(path, previous_of(path))
     os.replace(draft, path)
@@ -49,6 +45,38 @@ def write_atomically(path: PathLike, data: bytes, *, keep_previous: bool = True,
         for old in (previous_of(path), damaged_of(path)):
             old.unlink(missing_ok=True)
     _sync_folder(path.parent)
+
+
+def replace_file(path: PathLike, data: bytes, *, private: bool = False) -> None:
+    """Put `data` at a path of the user's, whole or not at all, and touch nothing beside it.
+
+    A link leads to where it points, and a device or a pipe is written to as it is.
+    """
+    path = Path(os.path.realpath(path))
+    if path.exists() and not path.is_file():
+        path.write_bytes(data)
+        return
+    draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
+    _write_draft(draft, data, private=private)
+    try:
+        os.replace(draft, path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+
+
+def _write_draft(draft: Path, data: bytes, *, private: bool) -> None:
+    draft.unlink(missing_ok=True)
+    try:
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o666), "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        # on a full disk, what could be written is of no use, and in the way
+        draft.unlink(missing_ok=True)
+        raise
 
 
 def read_newest(path: PathLike, kind: str, version: int) -> Record:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, NamedTuple, get_type_hints
 
 import numpy as np
@@ -33,6 +34,13 @@ class RoundRecord(NamedTuple):
     validation_mse: float
 
 
+def history_columns() -> list[tuple[str, type]]:
+    """Columns of the table told to users."""
+    types = get_type_hints(RoundRecord).items()
+    columns = [("round", int), ("participants", object), *(column for column in types if column[0] != "round")]
+    return [*columns, ("kept", bool)]
+
+
 class History:
     """Records of all rounds, the survey (round 0) among them, and who took part in each."""
 
@@ -61,15 +69,14 @@ class History:
         """The error of the model as it is after the last round."""
         self.records[-1] = self.records[-1]._replace(validation_mse=mse)
 
-    def table(self, agent_ids: NDArray[np.object_]) -> NDArray[np.void]:
-        """A structured array: a column by name, or a dataframe's input as it is."""
-        types = get_type_hints(RoundRecord).items()
-        columns = [("round", int), ("participants", object), *(column for column in types if column[0] != "round")]
-        table = np.empty(len(self.records), dtype=np.dtype(columns))
+    def table(self, agent_ids: NDArray[np.object_], kept: Collection[int]) -> NDArray[np.void]:
+        """A structured array: a column by name, or a dataframe's input as it is; `kept` are rounds with a draw."""
+        table = np.empty(len(self.records), dtype=np.dtype(history_columns()))
         for number, (row, record) in enumerate(zip(table, self.records, strict=True)):
             for name, value in record._asdict().items():
                 row[name] = value
             row["participants"] = agent_ids[self.participants(number)]
+            row["kept"] = record.round in kept
         return table
 
     def to_record(self) -> codec.Record:

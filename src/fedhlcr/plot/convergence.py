@@ -77,7 +77,7 @@ def _records(model: Any) -> tuple[list[NDArray[np.void]], str, int]:
     if hasattr(model, "history_"):
         # the survey, round 0, samples nothing
         rounds = model.history_[model.history_["round"] > 0]
-        return [rounds], "round", min(draw.round for draw in model.server_.kept_draws)
+        return [rounds], "round", int(rounds["round"][rounds["kept"]].min())
     trace = model.trace_
     kept = trace["sweep"][trace["kept"]]
     chains = [trace[trace["chain"] == chain] for chain in np.unique(trace["chain"])]

@@ -1,0 +1,260 @@
+"""A fitted model ↔ one file: what is public, and, unless left out, what is private to the agents.
+
+The file is one record of `fedhlcr.codec`: no pickle, no code, a version, a checksum. Its fields:
+
+    about                   JSON: estimator and settings, names, recipe, provenance, diagnostics
+    standardization.*       units of the features and the target
+    draws.*  alignment      the kept draws, and which cluster of each is which
+    features.*              means and spreads, to tell what is typical
+    trace.* or history.*    how the sampler, or the federation, went
+    private.*               ids, Gram matrices and labels of agents and entities, and who took part in which round
+
+`fedhlcr.modelreader` checks what it reads: whatever does not fit together is an error that says so.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import platform
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import fedhlcr
+from fedhlcr import codec, storage
+from fedhlcr.alignment import Alignment, align
+from fedhlcr.codec import CodecError, Record
+from fedhlcr.diagnostics import Diagnostic
+from fedhlcr.modelreader import PRIVATE, ModelReader
+from fedhlcr.posterior import MODEL_KIND as FEDERATED_KIND
+from fedhlcr.posterior import MODEL_VERSION as FEDERATED_VERSION
+from fedhlcr.posterior import Posterior
+from fedhlcr.recipe import Recipe
+from fedhlcr.storage import PathLike
+from fedhlcr.tables import Ids
+
+if TYPE_CHECKING:
+    from fedhlcr.predictor import HierarchicalPredictor
+
+KIND, VERSION = "model", 1
+# Settings of the machine or the moment, not of the model.
+UNSAVED = ("n_threads", "verbose", "checkpoint", "random_state")
+# What provenance may tell of a public model: nothing of where the events came from.
+PUBLIC_PROVENANCE = ("fedhlcr", "python", "numpy", "created")
+
+
+class ModelFileError(ValueError):
+    """A file that holds no model this release can use."""
+
+
+def save(model: HierarchicalPredictor, path: PathLike, *, public: bool = False) -> None:
+    """Write a fitted model to a file, whole or not at all; `public` leaves out all that is private to agents."""
+    storage.replace_file(path, to_bytes(model, public=public), private=not public)
+
+
+def load(path: PathLike) -> Any:
+    """The model in a file that `save` wrote, or the server of a federation on Flower.
+
+    Nothing in the file is executed.
+
+    Parameters
+    ----------
+    path : str or path
+
+    Returns
+    -------
+    HLCRRegressor or FedHLCRRegressor
+        Fitted. One that was saved with `public=True` knows no agent: it predicts for new ones, and after `adapt`.
+
+    Examples
+    --------
+    >>> import fedhlcr, tempfile, pathlib
+    >>> from fedhlcr.datasets import make_hlcr
+    >>> table, _ = make_hlcr(n_agents=10, n_clusters=2)
+    >>> model = fedhlcr.HLCRRegressor(n_sweeps=20).fit(table.X, table.y, agent=table.agent, entity=table.entity)
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "model.fedhlcr"
+    >>> model.save(path)
+    >>> bool((fedhlcr.load(path).coef_ == model.coef_).all())
+    True
+    """
+    path = Path(path)
+    try:
+        if not path.is_file():
+            cure = "it is a folder or a device" if path.exists() else "it does not exist; check the path"
+            raise ModelFileError(f"no model can be read from {path.name!r}: {cure}.")
+        return from_bytes(path.read_bytes())
+    except CodecError as error:
+        raise ModelFileError(f"no model can be read from {path.name!r}: {error}") from None
+    except OSError as error:
+        raise ModelFileError(f"no model can be read from {path.name!r}: {error.strerror}.") from None
+
+
+def to_bytes(model: HierarchicalPredictor, *, public: bool = False) -> bytes:
+    posterior = model.posterior_
+    record: Record = {
+        "about": json.dumps(_about(model, public=public)),
+        "standardization.shift": posterior.standardization.shift,
+        "standardization.scale": posterior.standardization.scale,
+        "alignment": model._alignment.target,
+        "features.mean": model.feature_means_,
+        "features.spread": model.feature_spreads_,
+        **{f"draws.{name}": value for name, value in vars(posterior.draws).items()},
+    }
+    for name in ("trace", "history"):
+        table = getattr(model, f"{name}_", None)
+        if table is not None:
+            columns = [column for column in table.dtype.names if column != "participants"]
+            record |= {f"{name}.{column}": table[column] for column in columns}
+    if not public:
+        record |= {f"{PRIVATE}{name}": value for name, value in _private_part(model).items()}
+    return codec.encode(KIND, VERSION, record)
+
+
+def _about(model: HierarchicalPredictor, *, public: bool) -> dict[str, Any]:
+    from fedhlcr.federated import FedHLCRRegressor
+
+    limits = getattr(model, "limits", None)
+    settings = {name: value for name, value in model.get_params().items() if name not in UNSAVED}
+    names = getattr(model, "feature_names_in_", None)
+    provenance = provenance_of(model)
+    return {
+        "estimator": "FedHLCRRegressor" if isinstance(model, FedHLCRRegressor) else "HLCRRegressor",
+        "settings": settings | ({} if limits is None else {"limits": asdict(limits)}),
+        "seed": model.seed_,
+        "fit_intercept": model.posterior_.layout.fit_intercept,
+        "n_clusters": model.n_clusters_,
+        "feature_names": None if names is None else [str(name) for name in names],
+        "agent_column": model.agent_column_,
+        "entity_column": model.entity_column_,
+        "one_agent": model._sole_agent is not None,
+        "diagnostics": [list(figures) for figures in model.diagnostics_],
+        "stop_reason": getattr(model, "stop_reason_", None),
+        "recipe": None if model.recipe_ is None else model.recipe_.to_json(),
+        "provenance": {name: provenance[name] for name in PUBLIC_PROVENANCE if name in provenance}
+        if public
+        else provenance,
+    }
+
+
+def provenance_of(model: HierarchicalPredictor) -> dict[str, Any]:
+    """Where a model comes from: as its file says, or this release, now."""
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    here = {
+        "fedhlcr": fedhlcr.__version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "created": now,
+    }
+    return here | model.provenance_
+
+
+def _private_part(model: HierarchicalPredictor) -> Record:
+    memory = model.posterior_.memory
+    index = memory.entities.index
+    record: Record = {
+        **_ids_record("agents", index.agents),
+        **_ids_record("entities", index.entities),
+        "agent_of": index.agent_of,
+        "entity_of": index.entity_of,
+        "grams": memory.entities.grams,
+        "labels": memory.labels,
+    }
+    history = getattr(model, "history_", None)
+    if history is not None:
+        position = {agent: place for place, agent in enumerate(index.agent_ids)}
+        took_part = [[position[agent] for agent in agents] for agents in history["participants"]]
+        record["participants"] = np.array([place for places in took_part for place in places], dtype=np.int64)
+        record["n_participants"] = np.array([len(places) for places in took_part], dtype=np.int64)
+    return record
+
+
+def _ids_record(name: str, ids: Ids) -> Record:
+    """Ids by their texts, which tell them apart; whole numbers come back as numbers, all else as text."""
+    record: Record = {name: list(ids.texts)}
+    if all(type(value) is int and abs(value) < 2**63 for value in ids.values):
+        record[f"{name}_numbers"] = np.array(ids.values.tolist(), dtype=np.int64)
+    return record
+
+
+def from_bytes(data: bytes) -> Any:
+    """The estimator in the bytes of a file; CodecError where there is none."""
+    if codec.kind_of(data) == FEDERATED_KIND:
+        reader, read = ModelReader(codec.decode(data, FEDERATED_KIND, FEDERATED_VERSION)), _read_federated
+    else:
+        reader, read = ModelReader(codec.decode(data, KIND, VERSION)), _read
+    try:
+        return read(reader)
+    except CodecError:
+        raise
+    except (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError, ArithmeticError) as error:
+        # the checksum keeps out accidents, not malice
+        raise CodecError(f"the model does not fit together ({type(error).__name__}); save it again.") from None
+
+
+def _read(reader: ModelReader) -> Any:
+    about = reader.about()
+    layout, units = reader.units("standardization.", fit_intercept=about["fit_intercept"])
+    draws = reader.draws(layout)
+    model = _estimator(about)
+    _set_features(model, layout.n_features, about["feature_names"])
+    model.posterior_ = Posterior(layout, units, draws, reader.memory(layout, draws))
+    model._alignment = Alignment(reader.alignment(draws, about["n_clusters"]), about["n_clusters"])
+    model.feature_means_, model.feature_spreads_ = reader.features(layout)
+    index = model.posterior_.memory.entities.index
+    model._sole_agent = index.agent_ids if about["one_agent"] and index.n_agents == 1 else None
+    if about["estimator"] == "HLCRRegressor":
+        model.trace_ = reader.trace()
+    else:
+        model.history_ = reader.history(index)
+        model.stop_reason_, model.n_rounds_ = str(about["stop_reason"]), int(model.history_["round"].max(initial=0))
+    model._describe()
+    model.diagnostics_ = tuple(Diagnostic(str(name), float(r), float(size)) for name, r, size in about["diagnostics"])
+    return model
+
+
+def _read_federated(reader: ModelReader) -> Any:
+    """The public model that the server of a federation wrote, as an estimator that knows no agent."""
+    layout, units = reader.units("", fit_intercept=reader.value("fit_intercept", bool))
+    draws = reader.draws(layout)
+    model = fedhlcr.FedHLCRRegressor()
+    model.seed_ = reader.value("seed", int)
+    _set_features(model, layout.n_features, reader.value("features", list) or None)
+    model.agent_column_ = model.entity_column_ = model._sole_agent = None
+    model.posterior_ = Posterior(layout, units, draws, reader.memory(layout, draws))
+    # how features go together is not known: apart from each other, and with spread 1 in standardised units
+    model._alignment = align(draws, np.eye(layout.n_coef), drop_empty=True)
+    model.feature_means_ = units.shift[:-1].copy()
+    model.feature_spreads_ = np.where(np.isfinite(units.scale[:-1]), units.scale[:-1], 0.0)
+    model._describe()
+    return model
+
+
+def _estimator(about: dict[str, Any]) -> Any:
+    """An estimator with the settings of a file, checked as those of any user."""
+    from fedhlcr.federation.checks import ReplyLimits
+
+    estimators = {"HLCRRegressor": fedhlcr.HLCRRegressor, "FedHLCRRegressor": fedhlcr.FedHLCRRegressor}
+    settings = dict(about["settings"])
+    if settings.get("limits") is not None:
+        settings["limits"] = ReplyLimits(**settings["limits"])
+    model = estimators[about["estimator"]](**settings, random_state=about["seed"])
+    model._validate_params()
+    model.seed_ = about["seed"]
+    model.agent_column_, model.entity_column_ = about["agent_column"], about["entity_column"]
+    model.recipe_ = None if about["recipe"] is None else Recipe.from_json(about["recipe"])
+    model.provenance_ = about["provenance"]
+    return model
+
+
+def _set_features(model: Any, n_features: int, names: list[str] | None) -> None:
+    recipe = model.recipe_
+    if names is not None and (len(names) != n_features or not all(isinstance(name, str) for name in names)):
+        raise CodecError("the model does not fit together: its features and their names differ in number.")
+    if recipe is not None and list(recipe.encoded_features) != names:
+        raise CodecError("the model does not fit together: its recipe makes other features.")
+    model.n_features_in_ = n_features
+    if names is not None:
+        model.feature_names_in_ = np.array(names, dtype=object)

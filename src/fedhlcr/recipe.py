@@ -1,0 +1,276 @@
+"""How a raw table becomes what a model is fitted to: which columns, categories as 0 and 1, missing values.
+
+A recipe is learnt once, from the table a model is fitted to, and kept with the model: levels of categories and what
+fills gaps are those of the training table, also when another is predicted. Errors tell columns and numbers of rows, never
+a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal, NamedTuple, Self, get_args
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from fedhlcr.arrays import FloatArray, IndexArray
+from fedhlcr.files import TableFile, without_missing_texts
+from fedhlcr.tables import as_frame, canonical_text, natural_key
+
+MissingPolicy = Literal["refuse", "drop", "impute"]
+POLICIES: tuple[str, ...] = get_args(MissingPolicy)
+# More levels than these are ids, not categories: a matrix of an entity grows with their square.
+MOST_LEVELS = 100
+
+
+class DataError(ValueError):
+    """A table that cannot be used as it is."""
+
+
+class Prepared(NamedTuple):
+    """Events ready for a model.
+
+    Attributes
+    ----------
+    table : id columns and features, which are finite numbers
+    target : (events,), or None where it was not asked for
+    rows : (events,) their numbers in the raw table, from 0; fewer than there if rows were dropped
+    notes : what was done to the table, for the user
+    """
+
+    table: pa.Table
+    target: FloatArray | None
+    rows: IndexArray
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a model takes from a table.
+
+    Attributes
+    ----------
+    target, agent, entity : names of columns; without `agent` there is one agent
+    features : names of the columns that are features, in their order
+    categorical : of those that are categories, the levels, in natural order
+    fill : what stands in for a missing value of each feature: the median, or the commonest level
+    missing : what is done about missing values unless another policy is asked for
+    """
+
+    target: str
+    agent: str | None
+    entity: str
+    features: tuple[str, ...]
+    categorical: dict[str, list[str]] = field(default_factory=dict)
+    fill: dict[str, float | str] = field(default_factory=dict)
+    missing: MissingPolicy = "refuse"
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for name in (self.agent, self.entity) if name is not None))
+
+    @property
+    def encoded_features(self) -> tuple[str, ...]:
+        """Names of the model's features: a category of several levels is a column for each, of two one column."""
+        return tuple(
+            encoded
+            for name in self.features
+            for encoded in ([f"{name}={level}" for level in self._told(name)] if name in self.categorical else [name])
+        )
+
+    def _told(self, name: str) -> list[str]:
+        levels = self.categorical[name]
+        return levels[1:] if len(levels) == 2 else levels
+
+    def read(self, file: TableFile, *, target: bool, require_ids: bool = True) -> pa.Table:
+        """The raw columns of a file that this recipe takes; ids only where they are there, if they are not required."""
+        ids = [name for name in self.ids if require_ids or name in file.columns]
+        names = [*ids, *self.features, *([self.target] if target else [])]
+        return file.read(names, {*ids, *self.categorical})
+
+    def learn(self, raw: pa.Table) -> tuple[Recipe, Prepared]:
+        """This recipe with the levels and medians of a raw table, and the table prepared by it."""
+        if not len(raw):
+            raise DataError("the table has no rows; at least one event is needed.")
+        # what is dropped teaches nothing
+        needed = (*self.ids, self.target, *(self.features if self.missing == "drop" else ()))
+        gaps = [_is_missing(raw[name], is_id=name in self.ids) for name in needed]
+        taught = raw.filter(pa.array(~np.logical_or.reduce(gaps)))
+        if not len(taught):
+            raise DataError(f"none of the {len(raw):,} rows is without missing values.")
+        fills = {name: _fill(taught[name]) for name in self.features}
+        recipe = replace(
+            self,
+            categorical={name: _levels(name, taught[name]) for name in self.categorical},
+            fill={name: fill for name, fill in fills.items() if fill is not None},
+        )
+        return recipe, recipe.prepare(raw)
+
+    def prepare(self, raw: pa.Table, missing: MissingPolicy | None = None) -> Prepared:
+        """Check a raw table and make it features; what has no target or no id is never made up, but dropped."""
+        policy = self.missing if missing is None else missing
+        present = [name for name in (*self.ids, *self.features, self.target) if name in raw.column_names]
+        gaps = {name: _is_missing(raw[name], is_id=name in self.ids) for name in present}
+        gaps = {name: gap for name, gap in gaps.items() if gap.any()}
+        notes = []
+        rows = np.arange(len(raw))
+        if gaps and policy == "refuse":
+            counts = ", ".join(f"{name!r} {int(gap.sum()):,}" for name, gap in gaps.items())
+            raise DataError(
+                f"missing or infinite values in {len(raw):,} rows: {counts}; drop these rows (--missing drop), "
+                "or fill them with what is usual (--missing impute)."
+            )
+        filled = {name for name in gaps if name in self.features} if policy == "impute" else set()
+        dropped = [gap for name, gap in gaps.items() if name not in filled]
+        if dropped:
+            rows = np.flatnonzero(~np.logical_or.reduce(dropped))
+            if not len(rows):
+                raise DataError(f"all of the {len(raw):,} rows have missing values, and none is left.")
+            raw = raw.take(pa.array(rows))
+            notes.append(f"dropped {len(gaps[next(iter(gaps))]) - len(rows):,} rows with missing values")
+        if filled:
+            counts = ", ".join(f"{name!r} {int(gaps[name].sum()):,}" for name in sorted(filled))
+            notes.append(f"filled missing values: {counts}")
+        columns = {name: raw[name] for name in self.ids if name in raw.column_names}
+        columns |= dict(zip(self.encoded_features, self._encoded(raw, filled), strict=True))
+        target = raw[self.target].to_numpy() if self.target in raw.column_names else None
+        return Prepared(pa.table(columns), target, rows, tuple(notes))
+
+    def _encoded(self, raw: pa.Table, filled: Collection[str]) -> list[NDArray[Any]]:
+        out: list[NDArray[Any]] = []
+        for name in self.features:
+            column, fill = raw[name], self._fill_of(name) if name in filled else None
+            if name not in self.categorical:
+                numbers = column.to_numpy().astype(np.float64)
+                out.append(numbers if fill is None else np.where(np.isfinite(numbers), numbers, fill))
+                continue
+            texts = _level_texts(column)
+            codes = self._codes(name, texts if fill is None else pc.fill_null(texts, fill))
+            first = len(self.categorical[name]) - len(self._told(name))
+            out += [(codes == code).astype(np.float64) for code in range(first, len(self.categorical[name]))]
+        return out
+
+    def _fill_of(self, name: str) -> float | str:
+        if name not in self.fill:
+            raise DataError(
+                f"column {name!r} had no value at all when the model was fitted: there is nothing to fill in."
+            )
+        return self.fill[name]
+
+    def _codes(self, name: str, texts: pa.ChunkedArray) -> IndexArray:
+        codes = pc.index_in(texts, pa.array(self.categorical[name], pa.string()))
+        if codes.null_count:
+            n_levels = pc.count_distinct(texts.filter(pc.is_null(codes))).as_py()
+            raise DataError(
+                f"column {name!r} holds {n_levels:,} level{'s' if n_levels > 1 else ''} the model has not seen, in "
+                f"{codes.null_count:,} of {len(codes):,} rows; correct or drop these rows, or fit a model with them."
+            )
+        return codes.to_numpy().astype(np.int64)
+
+    def encode(self, frame: Any) -> Any:
+        """A user's dataframe as the model takes it; what is no dataframe, or encoded already, stays as it is."""
+        wrapped = as_frame(frame)
+        if wrapped is None or not set(self.features) <= set(wrapped.columns):
+            return frame
+        file = TableFile.of_arrow("X", wrapped.to_arrow())
+        return self.prepare(self.read(file, target=False, require_ids=False)).table
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Any) -> Self:
+        """From what a model file says, checked: anyone may have written it."""
+        recipe = cls(**{**value, "features": tuple(value["features"])})
+        names = [recipe.target, recipe.entity, *recipe.features, *([] if recipe.agent is None else [recipe.agent])]
+        texts = [*names, *(level for levels in recipe.categorical.values() for level in levels)]
+        sound = (
+            all(isinstance(text, str) for text in texts)
+            and len(set(recipe.features)) == len(recipe.features)
+            and set(recipe.categorical) | set(recipe.fill) <= set(recipe.features)
+            and all(isinstance(levels, list) and levels for levels in recipe.categorical.values())
+            and all(
+                fill in recipe.categorical[name] if name in recipe.categorical else isinstance(fill, float)
+                for name, fill in recipe.fill.items()
+            )
+            and recipe.missing in POLICIES
+        )
+        if not sound:
+            raise ValueError("the recipe is malformed")
+        return recipe
+
+
+def plan_recipe(
+    file: TableFile,
+    *,
+    target: str,
+    agent: str | None,
+    entity: str,
+    features: Sequence[str] = (),
+    categorical: Collection[str] = (),
+    missing: MissingPolicy = "refuse",
+) -> Recipe:
+    """Which columns of a file are what, to be learnt from; without `features`, all that are nothing else and have a name."""
+    named = {"target": target, "agent": agent, "entity": entity}
+    if not features:
+        features = [name for name in file.columns if name and name not in named.values()]
+        features = list(dict.fromkeys([*features, *categorical]))
+    roles = {name: role for role, name in named.items() if name is not None}
+    for name in (*features, *categorical):
+        if name in roles:
+            raise DataError(f"column {name!r} is the {roles[name]}, and cannot be a feature too.")
+    if target in (agent, entity):
+        raise DataError(f"column {target!r} cannot be both target and id.")
+    if extra := [name for name in categorical if name not in features]:
+        raise DataError(f"categorical columns must be among the features, but {', '.join(map(repr, extra))} is not.")
+    if not features:
+        raise DataError(f"{file.name!r} has no columns but the target and the ids; there is no feature to fit.")
+    levels: dict[str, list[str]] = {name: [] for name in features if name in categorical}
+    return Recipe(target, agent, entity, tuple(features), levels, missing=missing)
+
+
+def _is_missing(column: pa.ChunkedArray, *, is_id: bool = False) -> NDArray[np.bool_]:
+    """Rows without a value: null, NaN or infinite; of texts, nothing, or what stands for it unless it is an id."""
+    if pa.types.is_floating(column.type):
+        return ~np.isfinite(column.to_numpy())
+    if pa.types.is_string(column.type):
+        column = pc.if_else(pc.equal(column, ""), None, column) if is_id else without_missing_texts(column)
+    return pc.is_null(column).to_numpy(zero_copy_only=False).astype(bool)
+
+
+def _level_texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Categories as texts: 1, 1.0 and "1" are one level."""
+    if pa.types.is_string(column.type):
+        return without_missing_texts(column)
+    encoded = column.combine_chunks().dictionary_encode()
+    if isinstance(encoded, pa.ChunkedArray):
+        encoded = encoded.combine_chunks()
+    texts = pa.array([canonical_text(value) for value in encoded.dictionary.to_pylist()], pa.string())
+    return pa.chunked_array([texts.take(encoded.indices)])
+
+
+def _levels(name: str, column: pa.ChunkedArray) -> list[str]:
+    levels = pc.unique(pc.drop_null(_level_texts(column))).to_pylist()
+    if len(levels) > MOST_LEVELS:
+        raise DataError(
+            f"column {name!r} has {len(levels):,} levels, more than the {MOST_LEVELS} a category may have; leave it out, or "
+            "group its levels."
+        )
+    if not levels:
+        raise DataError(f"column {name!r} has no value at all; leave it out.")
+    return sorted(levels, key=natural_key)
+
+
+def _fill(column: pa.ChunkedArray) -> float | str | None:
+    """The median of numbers, the commonest level of categories; None where there is no value."""
+    if pa.types.is_floating(column.type):
+        numbers = column.to_numpy()
+        numbers = numbers[np.isfinite(numbers)]
+        return float(np.median(numbers)) if len(numbers) else None
+    counts: Mapping[str, int] = {
+        pair["values"]: pair["counts"] for pair in pc.value_counts(pc.drop_null(_level_texts(column))).to_pylist()
+    }
+    return max(sorted(counts, key=natural_key), key=lambda level: counts[level]) if counts else None
