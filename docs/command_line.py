@@ -36,7 +36,7 @@ def _describe(command: Any, path: str) -> str:
     usage = " ".join([path, *map(_label, arguments), *needed, *(["[OPTIONS]"] if len(options) > len(needed) else [])])
     rows = [_row(parameter, _words(parameter, command)) for parameter in (*arguments, *options)]
     table = ["| | |", "|---|---|", *rows] if rows else []
-    words = _escaped(inspect.cleandoc(command.help or ""))
+    words = _paragraphs(inspect.cleandoc(command.help or ""))
     return "\n".join([f"## {path}", "", words, "", "```text", usage, "```", "", *table])
 
 
@@ -68,6 +68,15 @@ def _row(parameter: Any, words: str) -> str:
     elif isinstance(default, str | int | float) and not isinstance(default, bool) and "default" not in words.lower():
         notes.append(f"Default: `{default}`.")
     return f"| `{label}` | {' '.join(notes)} |"
+
+
+def _paragraphs(text: str) -> str:
+    """Paragraphs of a help text; those after a \\b keep their lines, as in the terminal."""
+    shown = []
+    for paragraph in text.split("\n\n"):
+        verbatim = paragraph.removeprefix("\b\n")
+        shown.append(_escaped(paragraph) if verbatim == paragraph else f"```text\n{verbatim}\n```")
+    return "\n\n".join(shown)
 
 
 def _escaped(text: str) -> str:

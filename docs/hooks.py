@@ -22,6 +22,8 @@ PICTURES = "experiments/results/full/*.[ps][nv]g"
 
 LINK = re.compile(r"(!?)\[((?:[^][]|\[[^][]*\])*)\]\((?!https?:|#|mailto:)([^)#\s]+)(#[^)]*)?\)")
 COMMANDS = "<!-- commands -->"
+# A bar within code within a table is escaped in the repository, but must not be in the site.
+ROW_WITH_BAR, CODE = re.compile(r"^\|.*\\\|.*$", re.MULTILINE), re.compile(r"`[^`]*`")
 # What a browser would load by itself; links for people to follow are no matter.
 LOADED = re.compile(
     r"""<(?:script|img|iframe|link(?![^>]*rel="?canonical))\b[^>]*\b(?:src|href)="?(?:https?:)?//[^\s">]+"""
@@ -47,8 +49,12 @@ def on_page_markdown(markdown: str, page: Any, files: Files, **_: Any) -> str:
             return match[0] if path.startswith("docs/") else text
         return f"{picture}[{text}]({posixpath.relpath(there, posixpath.dirname(uri) or '.')}{anchor})"
 
-    linked = LINK.sub(lead, markdown)
+    linked = ROW_WITH_BAR.sub(_free_bars, LINK.sub(lead, markdown))
     return linked.replace(COMMANDS, describe_commands()) if COMMANDS in linked else linked
+
+
+def _free_bars(row: re.Match[str]) -> str:
+    return CODE.sub(lambda code: code[0].replace(r"\|", "|"), row[0])
 
 
 def on_post_page(output: str, page: Any, **_: Any) -> str:

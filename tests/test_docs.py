@@ -14,11 +14,11 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-# What an opening fence may say: what is run, and what is shown, such as output, formulas and what only a deployment can run.
+# What an opening fence may say: it is run; or it is shown, such as output, formulas, and what only a deployment runs.
 RUN, SHOWN = {"python", "sh"}, {"text"}
 FENCED = re.compile(r"^(?P<fence>`{3,})(?P<kind>[^`\n]*)\n(?P<body>.*?)^(?P=fence)\s*$", re.DOTALL | re.MULTILINE)
 # Commands that are shown and not run, by how they begin.
-COMMAND = re.compile(r"^(fedhlcr|flwr|flower-\w+|python|pip|make|export|curl)\b", re.MULTILINE)
+COMMAND = re.compile(r"^(fedhlcr|flwr|flower-\w+|python|pip|make|export|curl) [\w-]", re.MULTILINE)
 
 
 def name_of(page: Path) -> str:
