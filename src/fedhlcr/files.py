@@ -1,7 +1,7 @@
 """Tables on disk or from a pipe: the named columns, as numbers or as text, and nothing else.
 
-CSV, Parquet (a file, or a folder of them), Arrow and Feather, compressed or not, are told apart by how they begin, not by
-how they are called. Errors never contain a value of the table, only names of columns.
+CSV, Parquet (a file, or a folder of them), Arrow and Feather, compressed or not, are told apart by how they begin,
+not by how they are called. Errors never contain a value of the table, only names of columns.
 """
 
 from __future__ import annotations
@@ -22,8 +22,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
-import pyarrow.dataset
-import pyarrow.feather
 import pyarrow.parquet
 
 STDIN = "-"
@@ -39,8 +37,6 @@ BINARY_SUFFIXES = (
     ".xz",
     ".zst",
     ".lz4",
-    ".xlsx",
-    ".xls",
 )
 # Bytes in which the header of a CSV file must be found.
 HEADER_SIZE = 1 << 20
@@ -74,13 +70,11 @@ def open_table(source: str | Path) -> TableFile:
         return _table_of("standard input", io.BytesIO(data), data[:8])
     if not path.exists():
         raise FileError(f"{path.name!r} does not exist; check the path, relative ones start where the program started.")
-    with _reading(path.name):
-        if path.is_dir():
-            return _folder(path)
-        with path.open("rb") as file:
-            start = file.read(8)
-        return _table_of(path.name, path, start)
-    raise AssertionError("unreachable")
+    if path.is_dir():
+        return _folder(path)
+    with _reading(path.name), path.open("rb") as file:
+        start = file.read(8)
+    return _table_of(path.name, path, start)
 
 
 @dataclass(frozen=True)
@@ -118,13 +112,17 @@ class TableFile:
             }
         )
 
+    def read_as_is(self, columns: Sequence[str]) -> pa.Table:
+        """All columns as they are written, those named among them: of CSV as texts, else with their types."""
+        self._require([*columns, *self.columns])
+        with _reading(self.name):
+            return self._load(self.columns, self.columns)
+
     def _require(self, columns: Sequence[str]) -> None:
         if missing := [name for name in columns if name not in self.columns]:
             # only names like those asked for: what stands in the first line may be a row, where there is no header
             alike = [name for wrong in missing for name in difflib.get_close_matches(wrong, self.columns, 1, 0.7)]
-            cure = (
-                f"did you mean {', '.join(map(repr, alike))}?" if alike else "check the spelling, and the first line."
-            )
+            cure = f"did you mean {', '.join(map(repr, alike))}?" if alike else "check the spelling."
             raise FileError(f"{self.name!r} has no column {', '.join(map(repr, missing))}; {cure}")
         if double := [name for name in columns if self.columns.count(name) > 1]:
             raise FileError(
@@ -158,8 +156,8 @@ class TableFile:
         if n_wrong:
             first = pc.index(wrong, True).as_py() + 1
             raise FileError(
-                f"column {name!r} of {self.name!r} must hold numbers, but {n_wrong:,} of its {n_rows:,} rows hold text, "
-                f"row {first:,} first; correct them, leave the column out, or take it as categorical."
+                f"column {name!r} of {self.name!r} must hold numbers, but {n_wrong:,} of its {n_rows:,} rows hold "
+                f"text, row {first:,} first; correct them, leave the column out, or take it as categorical."
             )
         return column.cast(pa.float64())
 
@@ -190,52 +188,49 @@ def _table_of(name: str, source: Path | io.BytesIO, start: bytes) -> TableFile:
             return _table_of(name, io.BytesIO(data), data[:8])
     if start.startswith(b"PK\x03\x04") or start.startswith(b"\xd0\xcf\x11\xe0"):
         raise FileError(f"{name!r} is a spreadsheet or a zip archive; save it as CSV or Parquet.")
-    with _reading(name):
-        if start.startswith(b"PAR1"):
-            return _parquet(name, source)
-        if start.startswith((b"ARROW1", b"FEA1", b"\xff\xff\xff\xff")):
-            return _arrow(name, source, start)
-        if isinstance(source, Path) and source.suffix.lower() in BINARY_SUFFIXES:
-            raise FileError(f"{name!r} is not what its name says, or is damaged; write it again.")
-        return _csv(name, source)
-    raise AssertionError("unreachable")
+    if start.startswith(b"PAR1"):
+        return _parquet(name, source)
+    if start.startswith((b"ARROW1", b"FEA1", b"\xff\xff\xff\xff")):
+        return _arrow(name, source, start)
+    if isinstance(source, Path) and source.suffix.lower() in BINARY_SUFFIXES:
+        raise FileError(f"{name!r} is not what its name says, or is damaged; write it again.")
+    return _csv(name, source)
 
 
 def _folder(path: Path) -> TableFile:
     if not any(file.suffix.lower() in (".parquet", ".pq") for file in path.rglob("*")):
         raise FileError(f"{path.name!r} is a folder without Parquet files; name a file in it.")
-    # folders such as store=north/ are a column
-    data = pa.dataset.dataset(path, format="parquet", partitioning="hive", exclude_invalid_files=False)
+    # takes half a second to import
+    from pyarrow.dataset import dataset
+
+    with _reading(path.name):
+        # folders such as store=north/ are a column
+        data = dataset(path, format="parquet", partitioning="hive", exclude_invalid_files=False)
     return TableFile(path.name, tuple(data.schema.names), lambda columns, _: data.to_table(columns=list(columns)))
 
 
 def _parquet(name: str, source: Path | io.BytesIO) -> TableFile:
-    file = pa.parquet.ParquetFile(source)
+    with _reading(name):
+        file = pa.parquet.ParquetFile(source)
     return TableFile(name, tuple(file.schema_arrow.names), lambda columns, _: file.read(columns=list(columns)))
 
 
 def _arrow(name: str, source: Path | io.BytesIO, start: bytes) -> TableFile:
+    from pyarrow.feather import read_table
+
     file = str(source) if isinstance(source, Path) else source
-    if start.startswith(b"\xff\xff\xff\xff"):
-        with pa.input_stream(file) as stream:
-            table = pa.ipc.open_stream(stream).read_all()
-    else:
-        table = pa.feather.read_table(file)
+    with _reading(name):
+        if start.startswith(b"\xff\xff\xff\xff"):
+            with pa.input_stream(file) as stream:
+                table = pa.ipc.open_stream(stream).read_all()
+        else:
+            table = read_table(file)
     return TableFile.of_arrow(name, table)
 
 
 def _csv(name: str, source: Path | io.BytesIO) -> TableFile:
-    if isinstance(source, Path):
-        with source.open("rb") as file:
-            start = file.read(HEADER_SIZE)
-    else:
-        start = source.getvalue()[:HEADER_SIZE]
-    if start.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise FileError(f"{name!r} is in UTF-16; save it in UTF-8.")
-    lines = start.decode("utf-8-sig", errors="ignore").splitlines()
-    headers = [next(csv.reader(lines, delimiter=delimiter), []) for delimiter in DELIMITERS]
-    widest = max(range(len(DELIMITERS)), key=lambda place: len(headers[place]))
-    columns = tuple(headers[widest])
+    with _reading(name):
+        delimiter, columns = _header(name, source)
 
     def load(wanted: Sequence[str], texts: Collection[str]) -> pa.Table:
         try:
@@ -250,10 +245,24 @@ def _csv(name: str, source: Path | io.BytesIO) -> TableFile:
         convert = pa.csv.ConvertOptions(
             include_columns=list(types), column_types=types, null_values=list(MISSING_TEXTS), strings_can_be_null=False
         )
-        parse = pa.csv.ParseOptions(delimiter=DELIMITERS[widest], newlines_in_values=True)
+        parse = pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
         return pa.csv.read_csv(source, parse_options=parse, convert_options=convert)
 
     return TableFile(name, columns, load)
+
+
+def _header(name: str, source: Path | io.BytesIO) -> tuple[str, tuple[str, ...]]:
+    """The delimiter that parts the first line into most names, and these."""
+    if isinstance(source, Path):
+        with source.open("rb") as file:
+            start = file.read(HEADER_SIZE)
+    else:
+        start = source.getvalue()[:HEADER_SIZE]
+    if start.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise FileError(f"{name!r} is in UTF-16; save it in UTF-8.")
+    lines = start.decode("utf-8-sig", errors="ignore").splitlines()
+    headers = {delimiter: tuple(next(csv.reader(lines, delimiter=delimiter), ())) for delimiter in DELIMITERS}
+    return max(headers.items(), key=lambda header: len(header[1]))
 
 
 def _unpack(data: bytes, codec: str) -> bytes:

@@ -120,6 +120,8 @@ def _about(model: HierarchicalPredictor, *, public: bool) -> dict[str, Any]:
     settings = {name: value for name, value in model.get_params().items() if name not in UNSAVED}
     names = getattr(model, "feature_names_in_", None)
     provenance = provenance_of(model)
+    if public:
+        provenance = {name: provenance[name] for name in PUBLIC_PROVENANCE if name in provenance}
     return {
         "estimator": "FedHLCRRegressor" if isinstance(model, FedHLCRRegressor) else "HLCRRegressor",
         "settings": settings | ({} if limits is None else {"limits": asdict(limits)}),
@@ -133,22 +135,20 @@ def _about(model: HierarchicalPredictor, *, public: bool) -> dict[str, Any]:
         "diagnostics": [list(figures) for figures in model.diagnostics_],
         "stop_reason": getattr(model, "stop_reason_", None),
         "recipe": None if model.recipe_ is None else model.recipe_.to_json(),
-        "provenance": {name: provenance[name] for name in PUBLIC_PROVENANCE if name in provenance}
-        if public
-        else provenance,
+        "provenance": provenance,
     }
 
 
 def provenance_of(model: HierarchicalPredictor) -> dict[str, Any]:
     """Where a model comes from: as its file says, or this release, now."""
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    here = {
+    return {
         "fedhlcr": fedhlcr.__version__,
         "python": platform.python_version(),
         "numpy": np.__version__,
         "created": now,
+        **model.provenance_,
     }
-    return here | model.provenance_
 
 
 def _private_part(model: HierarchicalPredictor) -> Record:

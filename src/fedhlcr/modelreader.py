@@ -67,15 +67,13 @@ class ModelReader:
 
     def array(self, name: str, kind: str, shape: tuple[int | None, ...], test: Test | None = None) -> NDArray[Any]:
         """An array of this kind ("f8") and shape, where None is any size, all of whose values pass the test."""
-        array = self._record.get(name)
+        array: Any = self._record.get(name)
         _require(isinstance(array, np.ndarray) and array.dtype == np.dtype(kind), name)
         _require(len(array.shape) == len(shape), name)
-        _require(
-            all(size in (wanted, None) or wanted is None for size, wanted in zip(array.shape, shape, strict=True)), name
-        )
+        _require(all(wanted in (None, size) for size, wanted in zip(array.shape, shape, strict=True)), name)
         _require(test is None or bool(np.all(test(array))), name)
         # what is read is read-only, and kernels are compiled for arrays that are not
-        return array.copy()
+        return np.array(array)
 
     def about(self) -> dict[str, Any]:
         about = json.loads(self.value("about", str))

@@ -20,7 +20,7 @@ from fedhlcr.arrays import FloatArray
 from fedhlcr.diagnostics import Diagnostic, diagnose
 from fedhlcr.gram import entity_grams
 from fedhlcr.hierarchy import UNKNOWN, EntityIndex, Hierarchy, build_hierarchy, row_agents, row_entities
-from fedhlcr.posterior import Moments, Posterior, Profiles
+from fedhlcr.posterior import Posterior, Profiles
 from fedhlcr.recipe import Recipe
 from fedhlcr.samplers.state import Entities
 from fedhlcr.streams import Stream
@@ -88,7 +88,7 @@ class HierarchicalPredictor(RegressorMixin, BaseEstimator):
         mean : ndarray (n_events,)
         std : ndarray (n_events,), if return_std
         """
-        moments = self._moments(X, agent, entity)
+        moments = self.predict_moments(X, agent, entity)
         return (moments.mean, moments.std) if return_std else moments.mean
 
     def predict_interval(self, X, agent=None, entity=None, level=0.9):
@@ -102,8 +102,27 @@ class HierarchicalPredictor(RegressorMixin, BaseEstimator):
         """
         if not isinstance(level, Real) or not 0.0 < level < 1.0:
             raise ValueError(f"`level` must lie between 0 and 1, but is {level!r}; 0.9 is a usual choice.")
-        quantiles = self._moments(X, agent, entity, (0.5 - level / 2, 0.5 + level / 2)).quantiles
+        quantiles = self.predict_moments(X, agent, entity, (0.5 - level / 2, 0.5 + level / 2)).quantiles
         return quantiles[:, 0], quantiles[:, 1]
+
+    @single_threaded_blas
+    def predict_moments(self, X, agent=None, entity=None, levels=()):
+        """Mean, standard deviation and quantiles at once.
+
+        Parameters
+        ----------
+        X, agent, entity : as in `predict`
+        levels : tuple of float
+            Probabilities of the quantiles.
+
+        Returns
+        -------
+        Moments
+            Named tuple of mean (n_events,), std (n_events,) and quantiles (n_events, levels).
+        """
+        check_is_fitted(self)
+        table, matrix = self._read(X, agent, entity)
+        return self.posterior_.predict(matrix, self._profiles(table.agent, table.entity, len(matrix)), levels)
 
     @single_threaded_blas
     def responsibilities(self, agent=None, entity=None):
@@ -152,6 +171,23 @@ class HierarchicalPredictor(RegressorMixin, BaseEstimator):
         -------
         HLCRRegressor
         """
+        new = self.entities_of(X, y, agent, entity, sample_weight)
+        adapted = copy.copy(self)
+        adapted.posterior_ = self.posterior_.adapt(new, Stream(self.seed_, chain=-1))
+        adapted._describe()
+        return adapted
+
+    def entities_of(self, X, y, agent=None, entity=None, sample_weight=None):
+        """The entities of a table and their Gram matrices, in the model's units.
+
+        Parameters
+        ----------
+        X, y, agent, entity, sample_weight : as in `adapt`
+
+        Returns
+        -------
+        Entities
+        """
         check_is_fitted(self)
         table, matrix = self._read(X, agent, entity)
         if table.entity is None:
@@ -162,10 +198,9 @@ class HierarchicalPredictor(RegressorMixin, BaseEstimator):
         if own_agent is None:
             raise ValueError("`agent` is missing and the model has several agents; pass one agent id per event row.")
         hierarchy = build_hierarchy(matrix, target, weight, own_agent, table.entity)
-        adapted = copy.copy(self)
-        adapted.posterior_ = self.posterior_.adapt(self._standardized(hierarchy), Stream(self.seed_, chain=-1))
-        adapted._describe()
-        return adapted
+        layout, units = self.posterior_.layout, self.posterior_.standardization
+        grams = entity_grams(hierarchy, layout, units.shift, self._threads())
+        return Entities(layout, hierarchy.index, units.rescale(layout, grams), self._threads())
 
     def score(self, X, y, agent=None, entity=None, sample_weight=None):
         """R² of the predictions; `agent` and `entity` as in `predict`."""
@@ -256,12 +291,6 @@ class HierarchicalPredictor(RegressorMixin, BaseEstimator):
         validate_data(self, table.features if named else matrix, reset=reset, skip_check_array=True)
         return matrix
 
-    @single_threaded_blas
-    def _moments(self, X: Any, agent: Any, entity: Any, levels: tuple[float, ...] = ()) -> Moments:
-        check_is_fitted(self)
-        table, matrix = self._read(X, agent, entity)
-        return self.posterior_.predict(matrix, self._profiles(table.agent, table.entity, len(matrix)), levels)
-
     def _agents_or_sole(self, agent: Any, n_rows: int) -> Any:
         """The agents as given, or the one the model was fitted with, or None."""
         return np.repeat(self._sole_agent, n_rows) if agent is None and self._sole_agent is not None else agent
@@ -275,9 +304,3 @@ class HierarchicalPredictor(RegressorMixin, BaseEstimator):
         agents = unknown if agent is None else index.find_agents(row_agents(agent, n_rows))
         entities = unknown if entity is None else index.find_entities(agents, row_entities(entity, n_rows))
         return Profiles.of(agents, entities)
-
-    def _standardized(self, hierarchy: Hierarchy) -> Entities:
-        posterior = self.posterior_
-        layout, units = posterior.layout, posterior.standardization
-        grams = entity_grams(hierarchy, layout, units.shift, self._threads())
-        return Entities(layout, hierarchy.index, units.rescale(layout, grams), self._threads())

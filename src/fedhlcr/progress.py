@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from fedhlcr.federation.history import RoundRecord
-from fedhlcr.samplers.state import ChainState
+if TYPE_CHECKING:
+    from fedhlcr.federation.history import RoundRecord
+    from fedhlcr.samplers.state import ChainState
 
 # Steps whose pace tells the time that is left: early sweeps, with many clusters, are slower than late ones.
 N_RECENT = 20

@@ -1,8 +1,8 @@
 """How a raw table becomes what a model is fitted to: which columns, categories as 0 and 1, missing values.
 
 A recipe is learnt once, from the table a model is fitted to, and kept with the model: levels of categories and what
-fills gaps are those of the training table, also when another is predicted. Errors tell columns and numbers of rows, never
-a value.
+fills gaps are those of the training table, also when another is predicted. Errors tell columns and numbers of rows,
+never a value.
 """
 
 from __future__ import annotations
@@ -155,9 +155,7 @@ class Recipe:
 
     def _fill_of(self, name: str) -> float | str:
         if name not in self.fill:
-            raise DataError(
-                f"column {name!r} had no value at all when the model was fitted: there is nothing to fill in."
-            )
+            raise DataError(f"column {name!r} had no value when the model was fitted: there is nothing to fill in.")
         return self.fill[name]
 
     def _codes(self, name: str, texts: pa.ChunkedArray) -> IndexArray:
@@ -213,7 +211,7 @@ def plan_recipe(
     categorical: Collection[str] = (),
     missing: MissingPolicy = "refuse",
 ) -> Recipe:
-    """Which columns of a file are what, to be learnt from; without `features`, all that are nothing else and have a name."""
+    """Which columns are what, yet to be learnt from; without `features`, all that are nothing else and have a name."""
     named = {"target": target, "agent": agent, "entity": entity}
     if not features:
         features = [name for name in file.columns if name and name not in named.values()]
@@ -256,8 +254,8 @@ def _levels(name: str, column: pa.ChunkedArray) -> list[str]:
     levels = pc.unique(pc.drop_null(_level_texts(column))).to_pylist()
     if len(levels) > MOST_LEVELS:
         raise DataError(
-            f"column {name!r} has {len(levels):,} levels, more than the {MOST_LEVELS} a category may have; leave it out, or "
-            "group its levels."
+            f"column {name!r} has {len(levels):,} levels, more than the {MOST_LEVELS} a category may have; leave it "
+            "out, or group its levels."
         )
     if not levels:
         raise DataError(f"column {name!r} has no value at all; leave it out.")

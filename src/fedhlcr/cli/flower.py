@@ -1,4 +1,4 @@
-"""The command `fedhlcr`."""
+"""`fedhlcr flower`: what a federation over a network needs."""
 
 from __future__ import annotations
 
@@ -7,48 +7,21 @@ from typing import Annotated
 
 import typer
 
-import fedhlcr
-
-app = typer.Typer(
-    name="fedhlcr",
-    help="Regression on hierarchical data: agent → entity → event. Centralised, or where data stay with the agents.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
-flower = typer.Typer(help="Federations over a network, on Flower.", no_args_is_help=True)
-app.add_typer(flower, name="flower")
+app = typer.Typer(help="Federations over a network, on Flower.", no_args_is_help=True)
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"fedhlcr {fedhlcr.__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def main(
-    version: Annotated[
-        bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
-    ] = False,
-) -> None:
-    """Nothing of its own."""
-
-
-@flower.command()
+@app.command()
 def init(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder; small letters, digits and dashes.")],
 ) -> None:
     """Write a Flower app: a folder with a pyproject that declares every option, with a word on each."""
     from fedhlcr.engines.flower.app_folder import write_app
 
-    try:
-        path = write_app(folder.absolute())
-    except (ValueError, OSError) as error:
-        raise _failure(error) from None
+    path = write_app(folder.absolute())
     typer.echo(f"Wrote {path}: set its options, then\n  flwr run {folder} NAME-OF-YOUR-SUPERLINK --stream")
 
 
-@flower.command()
+@app.command()
 def certs(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to put them.")],
     host: Annotated[
@@ -62,10 +35,7 @@ def certs(
 ) -> None:
     """Make a private CA, a server certificate and node keys. What is there already stays, but for --renew."""
     certificates = _import_certificates()(folder)
-    try:
-        made = certificates.make(host or (), node or (), renew=renew)
-    except (ValueError, OSError) as error:
-        raise _failure(error) from None
+    made = certificates.make(host or (), node or (), renew=renew)
     for path in made:
         typer.echo(f"made {path}")
     if not made:
@@ -76,11 +46,5 @@ def _import_certificates() -> type:
     try:
         from fedhlcr.engines.flower.certificates import Certificates
     except ImportError:
-        raise _failure('this needs the flower extra: pip install "fedhlcr[flower]"') from None
+        raise ImportError('this needs the flower extra: pip install "fedhlcr[flower]"') from None
     return Certificates
-
-
-def _failure(reason: object) -> typer.Exit:
-    """One readable line, and a code that says it failed."""
-    typer.secho(f"fedhlcr: {reason}", err=True, fg=typer.colors.RED)
-    return typer.Exit(1)

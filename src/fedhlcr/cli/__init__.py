@@ -1,0 +1,122 @@
+"""The command `fedhlcr`.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 the data cannot be used, 4 the model file cannot be used, 5 the output
+cannot be written, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import click
+import typer
+
+import fedhlcr
+from fedhlcr.cli import fitting, flower, making, using
+from fedhlcr.cli.shell import error_line
+
+FAILED, WRONG_USAGE, BAD_DATA, BAD_MODEL, NO_OUTPUT, INTERRUPTED = 1, 2, 3, 4, 5, 130
+
+HELP = """Regression on hierarchical data: agent → entity → event (store → product → week, hospital → patient → visit).
+
+Every agent's entity gets one of a few clusters, each a linear regression. From a table to a report:
+
+\b
+fedhlcr split sales.csv --agent store --entity product --train train.csv --test test.csv
+fedhlcr fit train.csv --target sales --agent store --entity product --out sales.fedhlcr
+fedhlcr evaluate sales.fedhlcr test.csv
+fedhlcr predict sales.fedhlcr test.csv --interval 0.9 --out predictions.csv
+fedhlcr report sales.fedhlcr test.csv --out report.html
+"""
+EPILOG = (
+    "Exit codes: 0 done · 1 failed · 2 wrong usage · 3 the data cannot be used · 4 the model file cannot be used · "
+    "5 the output cannot be written · 130 interrupted."
+)
+
+app = typer.Typer(
+    name="fedhlcr",
+    help=HELP,
+    epilog=EPILOG,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+FROM_TABLES, WITH_MODELS, TO_TRY = "From a table to a model", "With a model", "To try things"
+for panel, commands in {
+    FROM_TABLES: (making.split, fitting.fit, fitting.simulate),
+    WITH_MODELS: (using.inspect, using.predict, using.evaluate, using.adapt, using.report),
+    TO_TRY: (making.demo, making.synth),
+}.items():
+    for command in commands:
+        app.command(rich_help_panel=panel)(command)
+app.add_typer(flower.app, name="flower", rich_help_panel="Over a network")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"fedhlcr {fedhlcr.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Nothing of its own."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command, and end the process with a code that says how it went."""
+    sys.exit(run(arguments))
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run a command. Whatever goes wrong is told in one line, and never by a traceback."""
+    try:
+        code = app(args=arguments, prog_name="fedhlcr", standalone_mode=False)
+        sys.stdout.flush()
+        return int(code or 0)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return WRONG_USAGE
+    except click.ClickException as error:
+        where = getattr(error, "ctx", None)
+        error_line(f"{error.format_message()} See {'fedhlcr' if where is None else where.command_path} --help.")
+        return WRONG_USAGE
+    except (click.Abort, KeyboardInterrupt):
+        error_line("interrupted.")
+        return INTERRUPTED
+    except BrokenPipeError:
+        # whoever read the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except MemoryError:
+        return _failed("there is not enough memory for this table; take fewer columns or levels.", FAILED)
+    except (ValueError, ImportError, OSError) as error:
+        return _failed(error, _code_of(error))
+    except Exception as error:
+        if os.environ.get("FEDHLCR_DEBUG"):
+            raise
+        return _failed(f"this should not happen ({type(error).__name__}); FEDHLCR_DEBUG=1 shows where.", FAILED)
+
+
+def _code_of(error: Exception) -> int:
+    # imported only now: help and errors of usage come at once
+    from fedhlcr.cli.output import OutputError
+    from fedhlcr.files import FileError
+    from fedhlcr.modelfile import ModelFileError
+    from fedhlcr.recipe import DataError
+
+    codes = {FileError: BAD_DATA, DataError: BAD_DATA, ModelFileError: BAD_MODEL, OutputError: NO_OUTPUT}
+    return codes.get(type(error), FAILED)
+
+
+def _failed(reason: object, code: int) -> int:
+    error_line(str(reason))
+    return code

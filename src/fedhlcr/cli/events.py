@@ -1,0 +1,177 @@
+"""From DATA on the command line to events for a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from fedhlcr.arrays import FloatArray, IndexArray
+from fedhlcr.cli.options import Missing, split_names
+from fedhlcr.cli.shell import Shell, plural
+from fedhlcr.evaluation import share_seen
+from fedhlcr.files import open_table
+from fedhlcr.hierarchy import UNKNOWN
+from fedhlcr.recipe import DataError, Prepared, Recipe, plan_recipe
+from fedhlcr.tables import Ids, read_ids
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Names of columns, where the user gave any."""
+
+    target: str | None = None
+    agent: str | None = None
+    entity: str | None = None
+
+
+@dataclass(frozen=True)
+class Events:
+    """Events for a model: its table with ids and features, and the targets, if they were asked for."""
+
+    recipe: Recipe
+    prepared: Prepared
+
+    @property
+    def table(self) -> pa.Table:
+        return self.prepared.table
+
+    @property
+    def y(self) -> FloatArray:
+        assert self.prepared.target is not None
+        return self.prepared.target
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def ids(self, column: str | None) -> Ids:
+        if column is None or column not in self.table.column_names:
+            return Ids(np.array([""], dtype=object), [""], np.zeros(len(self), dtype=np.int64))
+        return read_ids(self.table[column], column, len(self))
+
+    def ids_of(self, column: str | None) -> Any:
+        """The ids as the model takes them, or None."""
+        return None if column is None or column not in self.table.column_names else self.table[column]
+
+    @property
+    def agents(self) -> Any:
+        return self.ids_of(self.recipe.agent)
+
+    @property
+    def entities(self) -> Any:
+        return self.ids_of(self.recipe.entity)
+
+    def take(self, rows: IndexArray) -> Events:
+        target = None if self.prepared.target is None else self.prepared.target[rows]
+        part = Prepared(self.table.take(pa.array(rows)), target, self.prepared.rows[rows], self.prepared.notes)
+        return Events(self.recipe, part)
+
+
+def training_events(
+    source: str,
+    roles: Roles,
+    *,
+    features: list[str] | None,
+    categorical: list[str] | None,
+    missing: Missing,
+    shell: Shell,
+) -> Events:
+    """A table to fit a model to, with a recipe that was learnt from it."""
+    assert roles.target is not None
+    assert roles.entity is not None
+    with shell.stage(f"reading {_name(source)}"):
+        file = open_table(source)
+        plan = plan_recipe(
+            file,
+            target=roles.target,
+            agent=roles.agent,
+            entity=roles.entity,
+            features=split_names(features, file.columns),
+            categorical=split_names(categorical, file.columns),
+            missing=missing.value,
+        )
+        recipe, prepared = plan.learn(plan.read(file, target=True))
+    for note in prepared.notes:
+        shell.note(note)
+    return Events(recipe, prepared)
+
+
+def events_for(
+    model: Any,
+    source: str,
+    roles: Roles,
+    *,
+    target: bool,
+    missing: Missing | None,
+    shell: Shell,
+    lenient: bool = False,
+) -> Events:
+    """A table for a model that has been fitted; `lenient` where columns of ids need not be there."""
+    recipe = _recipe_of(model, roles, target=target)
+    with shell.stage(f"reading {_name(source)}"):
+        file = open_table(source)
+        raw = recipe.read(file, target=target, require_ids=not lenient)
+        if not len(raw):
+            raise DataError(f"{file.name!r} has no rows below its header.")
+        events = Events(recipe, recipe.prepare(raw, None if missing is None else missing.value))
+    for note in events.prepared.notes:
+        shell.note(note)
+    return events
+
+
+def tell_unknown(model: Any, events: Events, *, new_agents: bool, shell: Shell) -> None:
+    """Entities the model does not know are told of; agents are refused, unless they are welcome or it knows none."""
+    index = model.posterior_.memory.entities.index
+    if not index.n_agents:
+        shell.note("the model is public and knows no agent: every row is predicted as a new agent's")
+        return
+    if events.recipe.agent is None:
+        agents = np.zeros(len(events), dtype=np.int64)
+    else:
+        ids = events.ids(events.recipe.agent)
+        agents = index.find_agents(ids)
+        n_new = len(np.unique(ids.codes[agents == UNKNOWN]))
+        if n_new and not new_agents:
+            rows = plural(int((agents == UNKNOWN).sum()), "row")
+            raise DataError(
+                f"{rows} of {plural(n_new, 'agent')} the model does not know; predict them as new ones (--new-agents), "
+                "or adapt the model to their events first."
+            )
+    entities = index.find_entities(agents, events.ids(events.recipe.entity))
+    n_rows = int(((entities == UNKNOWN) & (agents != UNKNOWN)).sum())
+    if n_rows:
+        rows = plural(n_rows, "row")
+        shell.note(f"{rows} of entities the model does not know, predicted by what is known of their agents")
+
+
+def seen(model: Any, events: Events) -> bool:
+    """Whether these are events the model was fitted to."""
+    return share_seen(model, events.table, events.y, events.agents, events.entities) > 0.5
+
+
+def _recipe_of(model: Any, roles: Roles, *, target: bool) -> Recipe:
+    """The model's own, or one from the names of its columns and what the user says."""
+    own: Recipe | None = model.recipe_
+    features = getattr(model, "feature_names_in_", None)
+    if own is None and features is None:
+        raise DataError("the model was fitted to arrays without column names; use it from Python, with arrays.")
+    known = Roles(
+        roles.target or (own.target if own else None),
+        roles.agent or (own.agent if own else model.agent_column_),
+        roles.entity or (own.entity if own else model.entity_column_),
+    )
+    for name, value in (("target", known.target), ("entity", known.entity)):
+        if value is None and (name != "target" or target):
+            raise DataError(f"the model does not know which column is the {name}; name it with --{name}.")
+    if own is None:
+        return Recipe(known.target or "", known.agent, known.entity or "", tuple(features or ()))
+    return Recipe(
+        known.target or "", known.agent, known.entity or "", own.features, own.categorical, own.fill, own.missing
+    )
+
+
+def _name(source: str) -> str:
+    return "standard input" if source == "-" else Path(source).name

@@ -1,0 +1,242 @@
+"""`fedhlcr fit`, `fedhlcr simulate` and `fedhlcr select`: from a table to a model.
+
+What takes long to import is imported by the command that needs it: help and errors of usage come at once.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedhlcr.cli import options
+from fedhlcr.cli.shell import Shell, figure, percent, plural
+
+if TYPE_CHECKING:
+    from fedhlcr.cli.events import Events
+
+ModelOut = Annotated[Path, typer.Option("--out", "-o", metavar="MODEL", help="Where to write the model.")]
+
+
+def fit(
+    data: options.DataArgument,
+    target: options.TargetOption,
+    entity: options.EntityOption,
+    out: ModelOut,
+    agent: options.AgentOption = None,
+    features: options.FeaturesOption = None,
+    categorical: options.CategoricalOption = None,
+    missing: options.MissingOption = options.Missing.refuse,
+    clusters: options.ClustersOption = "auto",
+    max_clusters: options.MaxClustersOption = 64,
+    chains: Annotated[
+        int,
+        typer.Option(
+            "--chains",
+            min=1,
+            help="Independent chains; with more than one, you are told if they disagree.",
+            rich_help_panel=options.MODEL_OPTIONS,
+        ),
+    ] = 1,
+    sweeps: options.SweepsOption = 200,
+    seed: options.SeedOption = 0,
+    threads: options.ThreadsOption = None,
+    hold_out: options.HoldOut = 0.0,
+    public: options.PublicOption = False,
+    as_json: options.JsonOption = False,
+    quiet: options.QuietOption = False,
+    progress: options.ProgressOption = None,
+) -> None:
+    """Fit a model to a table, and write it to a file.
+
+    Every pair of agent and entity gets one of K clusters, each a linear regression of the target on the features; the
+    number of clusters is found, unless you give it. The summary tells what was found.
+
+    \b
+    fedhlcr fit sales.csv --target sales --agent store --entity product \\
+        --categorical promotion --missing impute --hold-out 0.2 --out sales.fedhlcr
+    """
+    from fedhlcr import HLCRRegressor
+    from fedhlcr.cli.events import Roles, training_events
+    from fedhlcr.cli.output import check_output
+    from fedhlcr.cli.scoring import score, tell_scores
+    from fedhlcr.cli.telling import model_facts, tell_model
+
+    shell = Shell(as_json, quiet, progress)
+    check_output(out)
+    n_clusters = options.cluster_number(clusters)
+    with shell.warnings_as_notes():
+        roles = Roles(target, agent, entity)
+        events = training_events(data, roles, features=features, categorical=categorical, missing=missing, shell=shell)
+        train, test = _split(events, hold_out, seed)
+        model = HLCRRegressor(
+            n_clusters,
+            max_clusters=max_clusters,
+            n_chains=chains,
+            n_sweeps=sweeps,
+            random_state=seed,
+            n_threads=threads,
+            verbose=shell.shows_progress,
+        )
+        _fit(model, train, data)
+        _write_model(model, out, public=public)
+        facts = model_facts(model)
+        tell_model(shell, model)
+        if test is not None:
+            facts["held_out"] = tell_scores(shell, score(model, test, shell=shell), "held-out events")
+        shell.result(facts | {"model": str(out)})
+        shell.wrote(out)
+
+
+def simulate(
+    data: options.DataArgument,
+    target: options.TargetOption,
+    entity: options.EntityOption,
+    agent: Annotated[
+        str, typer.Option("--agent", metavar="COLUMN", help="Whose the event is.", rich_help_panel=options.COLUMNS)
+    ],
+    features: options.FeaturesOption = None,
+    categorical: options.CategoricalOption = None,
+    missing: options.MissingOption = options.Missing.refuse,
+    participation: Annotated[
+        float,
+        typer.Option(
+            "--participation", help="Share of the agents that is asked in each round.", rich_help_panel="Federation"
+        ),
+    ] = 1.0,
+    rounds: Annotated[
+        int | None,
+        typer.Option(
+            "--rounds", min=1, help="The most rounds; as many as it takes, if not given.", rich_help_panel="Federation"
+        ),
+    ] = None,
+    failure_rate: Annotated[
+        float,
+        typer.Option("--failure-rate", help="Chance that an agent that was asked fails.", rich_help_panel="Federation"),
+    ] = 0.0,
+    clusters: options.ClustersOption = "auto",
+    max_clusters: options.MaxClustersOption = 64,
+    seed: options.SeedOption = 0,
+    threads: options.ThreadsOption = None,
+    hold_out: options.HoldOut = 0.2,
+    out: Annotated[Path | None, typer.Option("--out", "-o", metavar="MODEL", help="Where to write the model.")] = None,
+    history: Annotated[
+        Path | None, typer.Option("--history", metavar="FILE", help="Where to write what happened, round by round.")
+    ] = None,
+    public: options.PublicOption = False,
+    as_json: options.JsonOption = False,
+    quiet: options.QuietOption = False,
+    progress: options.ProgressOption = None,
+) -> None:
+    """Run a federation of the table's agents in this process, and compare it with a fit to all events in one place.
+
+    Each agent keeps its events; every round a server asks some agents for sums by cluster. Some of those that are asked
+    fail: they do not answer, or their answer is lost, or it comes too late.
+
+    \b
+    fedhlcr simulate sales.csv --target sales --agent store --entity product \\
+        --participation .15 --rounds 60 --failure-rate .1
+    """
+    from fedhlcr import FedHLCRRegressor, HLCRRegressor
+    from fedhlcr.cli.events import Roles, training_events
+    from fedhlcr.cli.output import check_output, check_table_output, write_table
+    from fedhlcr.cli.scoring import score
+    from fedhlcr.cli.telling import history_table, model_facts
+
+    _require_share("--participation", participation, at_most_one=True)
+    _require_share("--failure-rate", failure_rate, at_most_one=False)
+    shell = Shell(as_json, quiet, progress)
+    check_output(out)
+    check_table_output(history)
+    shared: dict[str, Any] = {
+        "n_clusters": options.cluster_number(clusters),
+        "max_clusters": max_clusters,
+        "random_state": seed,
+        "n_threads": threads,
+        "verbose": shell.shows_progress,
+    }
+    with shell.warnings_as_notes():
+        roles = Roles(target, agent, entity)
+        events = training_events(data, roles, features=features, categorical=categorical, missing=missing, shell=shell)
+        train, test = _split(events, hold_out, seed)
+        model = FedHLCRRegressor(participation=participation, rounds=rounds, failure_rate=failure_rate, **shared)
+        validation = {} if test is None else {"validation": (test.table, test.y, test.agents, test.entities)}
+        _fit(model, train, data, **validation)
+        if out is not None:
+            _write_model(model, out, public=public)
+        if history is not None:
+            write_table(history, history_table(model.history_))
+        _tell_rounds(shell, model, None if test is None else test.y)
+        facts = model_facts(model)
+        if test is not None:
+            central = _fit(HLCRRegressor(**shared), train, data)
+            both = {name: score(m, test, shell=shell) for name, m in (("federated", model), ("centralised", central))}
+            shell.table(
+                ("held-out events", "R²", "MSE", "in 90 % intervals"),
+                [(name, figure(s.r2), figure(s.mse), percent(s.coverage)) for name, s in both.items()],
+            )
+            facts["held_out"] = {name: scores._asdict() for name, scores in both.items()}
+        shell.result(facts)
+        for path in (out, history):
+            if path is not None:
+                shell.wrote(path)
+
+
+def _tell_rounds(shell: Shell, model: Any, y: Any) -> None:
+    rounds = model.history_[model.history_["round"] > 0]
+    shown = sorted({round(place * (len(rounds) - 1) / 11) for place in range(12)})
+    rows = [
+        (
+            str(row["round"]),
+            f"{row['n_accepted']} of {row['n_asked']}",
+            str(row["n_clusters"]),
+            figure(row["noise_scale"]),
+            str(row["labels_changed"]),
+            f"{(row['bytes_up'] + row['bytes_down']) / 1e3:,.0f}",
+            *([] if y is None else [figure(1.0 - row["validation_mse"] / y.var(), 3)]),
+        )
+        for row in rounds[shown]
+    ]
+    header = ("round", "answered", "clusters", "noise", "labels changed", "kB")
+    shell.table(header if y is None else (*header, "held-out R²"), rows, left=0)
+    up, down = (model.history_[name].sum() / 1e6 for name in ("bytes_up", "bytes_down"))
+    shell.say(f"Ended after {plural(model.n_rounds_, 'round')}: {model.stop_reason_}.")
+    shell.say(f"Travelled: {up:,.1f} MB of sums up, {down:,.1f} MB of coefficients down.")
+    shell.say()
+
+
+def _split(events: Events, share: float, seed: int) -> tuple[Events, Events | None]:
+    from fedhlcr import hold_out_events
+
+    if not share:
+        return events, None
+    train, test = hold_out_events(events.agents, events.entities, fraction=share, random_state=seed)
+    if not len(test):
+        raise typer.BadParameter("no entity has events enough to hold some out.", param_hint="--hold-out")
+    return events.take(train), events.take(test)
+
+
+def _fit(model: Any, events: Events, source: str, **more: Any) -> Any:
+    recipe = events.recipe
+    model.fit(events.table, events.y, agent=recipe.agent, entity=recipe.entity, **more)
+    model.recipe_ = recipe
+    name = "standard input" if source == "-" else Path(source).name
+    command = shlex.join(["fedhlcr", *sys.argv[1:]])
+    model.provenance_ = {"data": name, "events": len(events), "command": command}
+    return model
+
+
+def _write_model(model: Any, out: Path, *, public: bool) -> None:
+    from fedhlcr import modelfile
+    from fedhlcr.cli.output import write_output
+
+    write_output(out, modelfile.to_bytes(model, public=public), private=not public)
+
+
+def _require_share(option: str, value: float, *, at_most_one: bool) -> None:
+    if not (0.0 < value <= 1.0 if at_most_one else 0.0 <= value < 1.0):
+        wanted = "more than 0 and at most 1" if at_most_one else "at least 0 and less than 1"
+        raise typer.BadParameter(f"must be {wanted}.", param_hint=option)

@@ -1,0 +1,94 @@
+"""`fedhlcr synth`, `fedhlcr split` and `fedhlcr demo`: tables to try things on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedhlcr.cli import options
+from fedhlcr.cli.shell import Shell, plural
+
+TableOut = Annotated[
+    Path, typer.Argument(metavar="OUT", help="A .csv, .csv.gz, .parquet, .feather or .arrow file to write.")
+]
+
+
+def synth(
+    out: TableOut,
+    agents: Annotated[int, typer.Option("--agents", min=1, help="Number of agents.")] = 128,
+    entities: Annotated[float, typer.Option("--entities", min=1, help="Entities per agent, on average.")] = 8,
+    events: Annotated[float, typer.Option("--events", min=1, help="Events per entity, on average.")] = 5,
+    features: Annotated[int, typer.Option("--features", min=0, help="Number of features.")] = 7,
+    clusters: Annotated[int, typer.Option("--clusters", min=1, help="Number of clusters.")] = 8,
+    noise: Annotated[float, typer.Option("--noise", min=0, help="Standard deviation of the noise.")] = 0.5,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="The same seed gives the same table.")] = 0,
+    truth: Annotated[
+        Path | None, typer.Option("--truth", metavar="FILE", help="Write the true cluster of every entity to a table.")
+    ] = None,
+    as_json: options.JsonOption = False,
+    quiet: options.QuietOption = False,
+) -> None:
+    """Write a table drawn from the model: columns agent, entity, x0, x1, …, target."""
+    import numpy as np
+    import pyarrow as pa
+
+    from fedhlcr.cli.output import check_table_output, write_table
+    from fedhlcr.datasets import make_hlcr
+
+    shell = Shell(as_json, quiet)
+    check_table_output(out)
+    check_table_output(truth)
+    table, drawn = make_hlcr(agents, entities, events, features, clusters, noise, random_state=seed)
+    write_table(out, table.to_arrow())
+    shell.wrote(out)
+    pairs = np.unique(np.column_stack([table.agent, table.entity]), axis=0)
+    if truth is not None:
+        write_table(truth, pa.table({"agent": pairs[:, 0], "entity": pairs[:, 1], "cluster": drawn.labels}))
+        shell.wrote(truth)
+    shell.say(f"{plural(len(table), 'event')} of {plural(len(pairs), 'entity', 'entities')}; true noise {noise:g}.")
+    shell.say(f"Next: fedhlcr fit {out} --target target --agent agent --entity entity --out model.fedhlcr")
+    shell.result({"events": len(table), "agents": agents, "entities": len(pairs), "table": str(out)})
+
+
+def split(
+    data: options.DataArgument,
+    entity: options.EntityOption,
+    train: Annotated[Path, typer.Option("--train", metavar="FILE", help="Where to write the events to fit.")],
+    test: Annotated[Path, typer.Option("--test", metavar="FILE", help="Where to write those to judge by.")],
+    agent: options.AgentOption = None,
+    fraction: Annotated[
+        float, typer.Option("--fraction", min=0.01, max=0.9, help="Share of each entity's events that is held out.")
+    ] = 0.2,
+    seed: options.SeedOption = 0,
+    as_json: options.JsonOption = False,
+    quiet: options.QuietOption = False,
+) -> None:
+    """Part a table into events to fit and events to judge by: some of every entity's, and never all of them."""
+    import pyarrow as pa
+
+    from fedhlcr import hold_out_events
+    from fedhlcr.cli.output import check_table_output, write_table
+    from fedhlcr.files import open_table
+
+    shell = Shell(as_json, quiet)
+    for path in (train, test):
+        check_table_output(path)
+    file = open_table(data)
+    ids = [name for name in (agent, entity) if name is not None]
+    raw = file.read_as_is(ids)
+    own = None if agent is None else raw[agent]
+    rows = hold_out_events(own, raw[entity], fraction=fraction, random_state=seed)
+    for path, part in zip((train, test), rows, strict=True):
+        write_table(path, raw.take(pa.array(part)))
+        shell.wrote(path)
+    shell.say(f"{len(rows[0]):,} events to fit, {len(rows[1]):,} to judge by.")
+    shell.result({"train": len(rows[0]), "test": len(rows[1])})
+
+
+def demo() -> None:
+    """Show what fedhlcr does, on real flights: a federation of airlines, which keep their flights to themselves."""
+    from fedhlcr.demo import main
+
+    main()

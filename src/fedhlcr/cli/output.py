@@ -1,0 +1,101 @@
+"""Files that commands write: checked before the work, written whole or not at all."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import os
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.feather
+import pyarrow.parquet
+
+from fedhlcr import storage
+from fedhlcr.files import STDIN
+
+STDOUT = STDIN
+FORMATS = ".csv, .csv.gz, .parquet, .feather or .arrow"
+
+
+class OutputError(OSError):
+    """A file that cannot be written."""
+
+
+def check_output(path: Path | None) -> None:
+    """Before the work: whether a file can be written there at all."""
+    if path is None or str(path) == STDOUT:
+        return
+    folder = Path(os.path.realpath(path)).parent
+    if path.is_dir():
+        raise OutputError(f"cannot write {str(path)!r}: it is a folder; name a file in it.")
+    if not folder.is_dir():
+        raise OutputError(f"cannot write {str(path)!r}: the folder does not exist; make it first.")
+    if not os.access(folder if not path.exists() else path, os.W_OK):
+        raise OutputError(f"cannot write {str(path)!r}: permission denied.")
+
+
+def write_output(path: Path, data: bytes, *, private: bool = False) -> None:
+    try:
+        storage.replace_file(path, data, private=private)
+    except OSError as error:
+        raise OutputError(f"cannot write {str(path)!r}: {error.strerror or type(error).__name__}.") from None
+
+
+def check_table_output(path: Path | None) -> None:
+    """The same for a table, whose format is told by its name."""
+    check_output(path)
+    if path is None or str(path) == STDOUT or (path.exists() and not path.is_file()):
+        return
+    if _kind(path) is None:
+        raise OutputError(f"cannot write {str(path)!r}: its name must end in {FORMATS}.")
+
+
+def write_table(path: Path | None, table: pa.Table) -> None:
+    """A table in the format the name says; CSV on standard output for None or "-"."""
+    if path is None or str(path) == STDOUT:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(_csv(table))
+        sys.stdout.buffer.flush()
+        return
+    sink = io.BytesIO()
+    match _kind(path):
+        case "parquet":
+            pa.parquet.write_table(table, sink)
+        case "feather":
+            pa.feather.write_feather(table, sink)
+        case "gzip":
+            sink.write(gzip.compress(_csv(table), mtime=0))
+        case _:
+            sink.write(_csv(table))
+    write_output(path, sink.getvalue())
+
+
+def _csv(table: pa.Table) -> bytes:
+    """CSV with quotes only where some text needs them."""
+    header = io.StringIO()
+    csv.writer(header, lineterminator="\n").writerow(table.column_names)
+    for quoting in ("none", "needed"):
+        sink = io.BytesIO(header.getvalue().encode())
+        sink.seek(0, io.SEEK_END)
+        try:
+            pa.csv.write_csv(table, sink, pa.csv.WriteOptions(include_header=False, quoting_style=quoting))
+        except pa.ArrowInvalid:
+            continue
+        return sink.getvalue()
+    raise OutputError("the table has a column that CSV cannot hold; write Parquet.")
+
+
+def _kind(path: Path) -> str | None:
+    endings = {
+        ".csv": "csv",
+        ".csv.gz": "gzip",
+        ".parquet": "parquet",
+        ".pq": "parquet",
+        ".feather": "feather",
+        ".arrow": "feather",
+    }
+    return next((kind for ending, kind in endings.items() if path.name.lower().endswith(ending)), None)

@@ -1,0 +1,34 @@
+"""Figures of a model on events, for several commands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedhlcr.cli.events import Events
+from fedhlcr.cli.shell import Shell, figure, percent
+from fedhlcr.evaluation import Scores, interval_ends, predict_in_chunks
+from fedhlcr.posterior import Moments
+
+
+def predict_events(model: Any, events: Events, levels: tuple[float, ...], shell: Shell) -> Moments:
+    with shell.bar(len(events), "predicting", "rows") as bar:
+        ids = {"agent": events.agents, "entity": events.entities}
+        return predict_in_chunks(model, events.table, ids, levels, lambda rows: bar.advance({}, rows))
+
+
+def score(model: Any, events: Events, *, shell: Shell, level: float = 0.9) -> Scores:
+    return Scores.of(events.y, predict_events(model, events, interval_ends(level), shell), level)
+
+
+def tell_scores(shell: Shell, scores: Scores, what: str) -> dict[str, Any]:
+    shell.table(
+        (f"{scores.n_events:,} {what}", ""),
+        [
+            ("R², share of variance explained", figure(scores.r2)),
+            ("MSE, mean squared error", figure(scores.mse)),
+            ("MAE, mean absolute error", figure(scores.mae)),
+            (f"inside {100 * scores.level:g} % intervals", percent(scores.coverage)),
+            ("mean width of these", figure(scores.width)),
+        ],
+    )
+    return scores._asdict()

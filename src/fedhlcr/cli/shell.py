@@ -1,0 +1,142 @@
+"""What the commands say, and where: results on standard output, remarks and progress on the error stream.
+
+On a terminal tables are drawn and progress is shown; in a pipe there is neither colour nor progress. With `--json` one
+object is all that is written. Names and ids are anybody's: what would steer a terminal is not let through.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from fedhlcr.progress import Bar
+
+
+@dataclass
+class Shell:
+    """How one command speaks.
+
+    Attributes
+    ----------
+    json, quiet, progress : as the options of these names; `progress` None shows it on a terminal only
+    """
+
+    json: bool = False
+    quiet: bool = False
+    progress: bool | None = None
+    _notes: list[str] = field(default_factory=list)
+
+    @property
+    def shows_progress(self) -> bool:
+        return sys.stderr.isatty() and not self.quiet if self.progress is None else self.progress
+
+    def note(self, text: str) -> None:
+        """A remark that is no result."""
+        self._notes.append(text)
+        if not self.json and not self.quiet:
+            error_line(f"note: {text}")
+
+    def wrote(self, path: object) -> None:
+        if not self.json and not self.quiet:
+            print(printable(f"wrote {path}"), file=sys.stderr)
+
+    def say(self, text: str = "") -> None:
+        """A line of a result."""
+        if not self.json and not self.quiet:
+            print(printable(text))
+
+    def table(self, header: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> None:
+        """A table; its first `left` columns are texts, the others figures."""
+        if self.json or self.quiet:
+            return
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
+        for place, name in enumerate(header):
+            table.add_column(Text(printable(name)), justify="left" if place < left else "right")
+        for row in rows:
+            table.add_row(*(Text(printable(cell)) for cell in row))
+        console = Console(highlight=False)
+        if not console.is_terminal:
+            # a pipe has no width: nothing is to be cut off
+            console = Console(highlight=False, width=10_000)
+        console.print(table)
+
+    def result(self, value: Mapping[str, Any]) -> None:
+        """The machine's result; nothing without `--json`."""
+        if self.json:
+            notes = {"notes": self._notes} if self._notes else {}
+            print(json.dumps(_plain({**value, **notes}), allow_nan=False, indent=2))
+
+    def bar(self, total: int, what: str, unit: str) -> Bar:
+        return Bar(total, what, unit, self.shows_progress)
+
+    @contextmanager
+    def stage(self, what: str) -> Iterator[None]:
+        """Something that takes a while and cannot be counted."""
+        if not self.shows_progress:
+            yield
+            return
+        console = Console(stderr=True, highlight=False)
+        if console.is_terminal:
+            with console.status(Text(printable(f"{what} …"))):
+                yield
+        else:
+            error_line(f"{what} …")
+            yield
+
+    @contextmanager
+    def warnings_as_notes(self) -> Iterator[None]:
+        """What the library warns of is told as a remark."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", UserWarning)
+            warnings.showwarning = lambda message, *_, **__: self.note(str(message))
+            yield
+
+
+def error_line(text: str) -> None:
+    """One line on the error stream."""
+    print(printable(f"fedhlcr: {' '.join(text.split())}"), file=sys.stderr)
+
+
+def printable(text: str) -> str:
+    """A text without what would steer the terminal."""
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
+
+
+def figure(value: float, digits: int = 4) -> str:
+    """A number as one reads it."""
+    return "–" if math.isnan(value) else f"{value:,.{digits}g}"
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def plural(number: int, singular: str, plural: str | None = None) -> str:
+    """1 agent, 1,204 agents."""
+    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
+
+
+def _plain(value: Any) -> Any:
+    """What JSON can hold: numpy's values as Python's, and null for what is no number."""
+    match value:
+        case Mapping():
+            return {str(name): _plain(item) for name, item in value.items()}
+        case list() | tuple():
+            return [_plain(item) for item in value]
+        case float() if not math.isfinite(value):
+            return None
+        case None | bool() | int() | float() | str():
+            return value
+    # numpy's, or anything else
+    return _plain(value.tolist()) if hasattr(value, "tolist") else str(value)

@@ -1,0 +1,92 @@
+"""What a model is, for terminals and machines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from fedhlcr.cli.shell import Shell
+from fedhlcr.modelfile import provenance_of
+from fedhlcr.summary import describe_clusters, feature_names, summarize
+
+# Clusters told in words.
+N_SENTENCES = 8
+
+
+def model_facts(model: Any) -> dict[str, Any]:
+    """A model for a machine: what was fitted, and the clusters in the user's units."""
+    recipe = model.recipe_
+    store = model.posterior_.memory.entities
+    names = feature_names(model)
+    counts = np.bincount(model.labels_, minlength=model.n_clusters_)
+    public = not len(store)
+    clusters = [
+        {
+            "cluster": k,
+            "weight": model.cluster_weights_[k],
+            "entities": None if public else counts[k],
+            "intercept": model.intercept_[k],
+            "coef": dict(zip(names, model.coef_[k], strict=True)),
+        }
+        for k in range(model.n_clusters_)
+    ]
+    facts: dict[str, Any] = {
+        "estimator": type(model).__name__,
+        "public": public,
+        "target": None if recipe is None else recipe.target,
+        "agent": model.agent_column_,
+        "entity": model.entity_column_,
+        "features": names,
+        "levels": {} if recipe is None else recipe.categorical,
+        "n_agents": None if public else store.index.n_agents,
+        "n_entities": None if public else len(store),
+        "n_events": None if public else model.posterior_.layout.n_events(store.grams).sum(),
+        "n_clusters": model.n_clusters_,
+        "noise_scale": model.noise_scale_,
+        "global_concentration": model.global_concentration_,
+        "agent_concentration": model.agent_concentration_,
+        "n_draws": len(model.posterior_.draws),
+        "diagnostics": [figures._asdict() for figures in model.diagnostics_],
+        "clusters": clusters,
+        "settings": {name: value for name, value in model.get_params().items() if name not in ("verbose", "limits")},
+        "provenance": provenance_of(model),
+    }
+    if hasattr(model, "history_"):
+        history = model.history_
+        facts["federation"] = {
+            "rounds": model.n_rounds_,
+            "stop_reason": model.stop_reason_,
+            "answers": history["n_accepted"].sum(),
+            "asked": history["n_asked"].sum(),
+            "bytes_up": history["bytes_up"].sum(),
+            "bytes_down": history["bytes_down"].sum(),
+        }
+    return facts
+
+
+def history_table(history: NDArray[np.void]) -> pa.Table:
+    """What happened in a federation, round by round, without who took part."""
+    columns = [name for name in history.dtype.names or () if name != "participants"]
+    return pa.table({name: np.ascontiguousarray(history[name]) for name in columns})
+
+
+def tell_model(shell: Shell, model: Any) -> None:
+    """The same for a person: a few facts, the table of clusters, and a sentence on each of the largest."""
+    summary = summarize(model)
+    width = max(len(what) for what, _ in summary.facts)
+    for what, value in summary.facts:
+        shell.say(f"{what:<{width}}  {value}")
+    shell.say()
+    shell.table(summary.header, summary.rows)
+    for note in summary.notes:
+        shell.say(note)
+    shell.say()
+    target = "the target" if model.recipe_ is None else model.recipe_.target
+    for sentence in describe_clusters(model, target)[:N_SENTENCES]:
+        shell.say(sentence)
+    if model.n_clusters_ > N_SENTENCES:
+        shell.say(f"… and {model.n_clusters_ - N_SENTENCES} more.")
+    shell.say()

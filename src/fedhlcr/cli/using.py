@@ -1,0 +1,238 @@
+"""`fedhlcr predict`, `evaluate`, `adapt`, `inspect` and `report`: what one does with a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedhlcr.cli import options
+from fedhlcr.cli.shell import Shell, figure, percent, plural
+
+if TYPE_CHECKING:
+    from fedhlcr.evaluation import Scores
+
+
+def predict(
+    model: options.ModelArgument,
+    data: options.DataArgument,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="PRED",
+            help="A .csv, .csv.gz, .parquet, .feather or .arrow file; standard output if not given.",
+        ),
+    ] = None,
+    interval: Annotated[
+        float | None,
+        typer.Option("--interval", min=0.01, max=0.999, help="Add the interval that holds the target so probably."),
+    ] = None,
+    new_agents: options.NewAgentsOption = False,
+    missing: options.ModelMissingOption = None,
+    agent: options.KnownAgent = None,
+    entity: options.KnownEntity = None,
+    quiet: options.QuietOption = False,
+    progress: options.ProgressOption = None,
+) -> None:
+    """Predict the target of events.
+
+    Writes a row for each event: its number in DATA, its agent and entity, prediction, standard deviation, and the ends
+    of an interval, if you ask for one. A known entity is predicted by its own events, a new one by what its agent's
+    are, an agent the model does not know (with --new-agents) by how common the clusters are overall.
+    """
+    import pyarrow as pa
+
+    import fedhlcr
+    from fedhlcr.cli.events import Roles, events_for, tell_unknown
+    from fedhlcr.cli.output import check_table_output, write_table
+    from fedhlcr.cli.scoring import predict_events
+    from fedhlcr.evaluation import interval_ends
+
+    shell = Shell(quiet=quiet, progress=progress)
+    check_table_output(out)
+    with shell.warnings_as_notes():
+        fitted = fedhlcr.load(model)
+        roles = Roles(None, agent, entity)
+        events = events_for(fitted, data, roles, target=False, missing=missing, lenient=new_agents, shell=shell)
+        tell_unknown(fitted, events, new_agents=new_agents, shell=shell)
+        levels = () if interval is None else interval_ends(interval)
+        predicted = predict_events(fitted, events, levels, shell)
+    columns: dict[str, Any] = {"row": events.prepared.rows + 1}
+    columns |= {name: events.table[name] for name in events.recipe.ids if name in events.table.column_names}
+    figures = {"prediction": predicted.mean, "std": predicted.std}
+    if interval is not None:
+        figures |= {"lower": predicted.quantiles[:, 0], "upper": predicted.quantiles[:, 1]}
+    # an id column may be called "prediction"
+    columns |= {name if name not in columns else f"{name}_": values for name, values in figures.items()}
+    write_table(out, pa.table(columns))
+    if out is not None and str(out) != "-":
+        shell.wrote(out)
+
+
+def evaluate(
+    model: options.ModelArgument,
+    data: options.DataArgument,
+    level: options.LevelOption = 0.9,
+    by_agent: Annotated[bool, typer.Option("--by-agent", help="Figures of each agent too, the worst first.")] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write the figures of each agent to a table.")
+    ] = None,
+    new_agents: options.NewAgentsOption = False,
+    missing: options.ModelMissingOption = None,
+    target: options.KnownTarget = None,
+    agent: options.KnownAgent = None,
+    entity: options.KnownEntity = None,
+    as_json: options.JsonOption = False,
+    quiet: options.QuietOption = False,
+    progress: options.ProgressOption = None,
+) -> None:
+    """Judge a model by events it was not fitted to: R², errors, and how many targets lie in their intervals."""
+    import pyarrow as pa
+
+    import fedhlcr
+    from fedhlcr.cli.events import Roles, events_for, seen, tell_unknown
+    from fedhlcr.cli.output import check_table_output, write_table
+    from fedhlcr.cli.scoring import predict_events, tell_scores
+    from fedhlcr.evaluation import Scores, interval_ends, scores_by_agent
+
+    shell = Shell(as_json, quiet, progress)
+    check_table_output(out)
+    with shell.warnings_as_notes():
+        fitted = fedhlcr.load(model)
+        roles = Roles(target, agent, entity)
+        events = events_for(fitted, data, roles, target=True, missing=missing, lenient=new_agents, shell=shell)
+        tell_unknown(fitted, events, new_agents=new_agents, shell=shell)
+        if seen(fitted, events):
+            shell.note("the model was fitted to these very events: the figures flatter")
+        predicted = predict_events(fitted, events, interval_ends(level), shell)
+    result = tell_scores(shell, Scores.of(events.y, predicted, level), "events")
+    if by_agent or out is not None:
+        by = scores_by_agent(events.y, predicted, level, events.ids(events.recipe.agent))
+        result["agents"] = [{"agent": name, **scores._asdict()} for name, scores in by]
+        if out is not None:
+            write_table(out, pa.Table.from_pylist([row | {"agent": str(row["agent"])} for row in result["agents"]]))
+            shell.wrote(out)
+        if by_agent:
+            _tell_agents(shell, by)
+    shell.result(result)
+
+
+# Agents told on a terminal.
+MOST_AGENTS = 50
+
+
+def _tell_agents(shell: Shell, by: list[tuple[Any, Scores]]) -> None:
+    shell.say()
+    worst = sorted(by, key=lambda pair: -pair[1].mse)
+    rows = [
+        (str(agent), f"{s.n_events:,}", figure(s.r2), figure(s.mse), figure(s.mae), percent(s.coverage))
+        for agent, s in worst[:MOST_AGENTS]
+    ]
+    shell.table(("agent, worst first", "events", "R²", "MSE", "MAE", "coverage"), rows)
+    if len(by) > MOST_AGENTS:
+        shell.say(f"… and {plural(len(by) - MOST_AGENTS, 'agent')} more: --out FILE or --json tells all.")
+
+
+def adapt(
+    model: options.ModelArgument,
+    data: options.DataArgument,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="MODEL2", help="Where to write the adapted model.")],
+    missing: options.ModelMissingOption = None,
+    target: options.KnownTarget = None,
+    agent: options.KnownAgent = None,
+    entity: options.KnownEntity = None,
+    as_json: options.JsonOption = False,
+    quiet: options.QuietOption = False,
+    progress: options.ProgressOption = None,
+) -> None:
+    """Show a model new events of known or new agents, without fitting its clusters again.
+
+    DATA holds events the model has not seen: those it has would count twice. What is predicted changes for the agents
+    in DATA only.
+    """
+    import fedhlcr
+    from fedhlcr import modelfile
+    from fedhlcr.cli.events import Roles, events_for, seen
+    from fedhlcr.cli.output import check_output, write_output
+
+    shell = Shell(as_json, quiet, progress)
+    check_output(out)
+    with shell.warnings_as_notes():
+        fitted = fedhlcr.load(model)
+        roles = Roles(target, agent, entity)
+        events = events_for(fitted, data, roles, target=True, missing=missing, shell=shell)
+        if seen(fitted, events):
+            shell.note("the model was fitted to these very events: now they count twice")
+        with shell.stage("adapting"):
+            adapted = fitted.adapt(events.table, events.y, agent=events.agents, entity=events.entities)
+    write_output(out, modelfile.to_bytes(adapted), private=True)
+    counts = {"n_events": len(events)}
+    for name, before, after in (
+        ("agents", fitted.agent_ids_, adapted.agent_ids_),
+        ("entities", fitted.pair_ids_, adapted.pair_ids_),
+    ):
+        counts[f"new_{name}"] = len(after) - len(before)
+    shell.say(
+        f"Took in {plural(len(events), 'event')}: {plural(counts['new_agents'], 'new agent')}, "
+        f"{plural(counts['new_entities'], 'new entity', 'new entities')}."
+    )
+    shell.result(counts | {"model": str(out)})
+    shell.wrote(out)
+
+
+def inspect(
+    model: options.ModelArgument,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Tell what is in a model file: what was fitted, the clusters, settings, and where it comes from."""
+    import fedhlcr
+    from fedhlcr.cli.telling import model_facts, tell_model
+
+    shell = Shell(as_json)
+    with shell.warnings_as_notes():
+        fitted = fedhlcr.load(model)
+        tell_model(shell, fitted)
+    facts = model_facts(fitted)
+    shell.table(("provenance", ""), [(name, str(value)) for name, value in facts["provenance"].items()], left=2)
+    shell.result(facts)
+
+
+def report(
+    model: options.ModelArgument,
+    data: Annotated[
+        str | None,
+        typer.Argument(metavar="[DATA]", help="Events it was not fitted to, to judge it by.", show_default=False),
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The page to write.")] = Path("report.html"),
+    title: Annotated[str | None, typer.Option("--title", help="Its title.")] = None,
+    new_agents: options.NewAgentsOption = False,
+    missing: options.ModelMissingOption = None,
+    target: options.KnownTarget = None,
+    agent: options.KnownAgent = None,
+    entity: options.KnownEntity = None,
+    quiet: options.QuietOption = False,
+    progress: options.ProgressOption = None,
+) -> None:
+    """Write a page about a model that a person would rather read than the numbers: one HTML file, for any browser."""
+    import fedhlcr
+    from fedhlcr.cli.events import Roles, events_for, tell_unknown
+    from fedhlcr.cli.output import check_output, write_output
+    from fedhlcr.report import HeldOut, render_report
+
+    shell = Shell(quiet=quiet, progress=progress)
+    check_output(out)
+    with shell.warnings_as_notes():
+        fitted = fedhlcr.load(model)
+        held_out = None
+        if data is not None:
+            roles = Roles(target, agent, entity)
+            events = events_for(fitted, data, roles, target=True, missing=missing, lenient=new_agents, shell=shell)
+            tell_unknown(fitted, events, new_agents=new_agents, shell=shell)
+            held_out = HeldOut(events.table, events.y, events.agents, events.entities)
+        with shell.stage("writing the report"):
+            page = render_report(fitted, held_out, title=title)
+    write_output(out, page.encode())
+    shell.wrote(out)

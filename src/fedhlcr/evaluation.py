@@ -1,0 +1,106 @@
+"""How well a model predicts events: a few figures, of all of them and of each agent's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedhlcr.arrays import FloatArray
+from fedhlcr.hierarchy import UNKNOWN
+from fedhlcr.posterior import Moments
+from fedhlcr.tables import Ids
+
+# Rows predicted at a time, so that progress can be told.
+CHUNK = 20_000
+Progress = Callable[[int], None]
+
+
+class Scores(NamedTuple):
+    """Figures of predictions.
+
+    Attributes
+    ----------
+    n_events : how many were predicted
+    r2 : share of the target's variance that is explained; NaN where it has none
+    mse, mae : mean squared and mean absolute error
+    coverage : share of the targets inside their central intervals of probability `level`
+    width : mean width of these intervals
+    level : probability that an interval is to hold its target
+    """
+
+    n_events: int
+    r2: float
+    mse: float
+    mae: float
+    coverage: float
+    width: float
+    level: float
+
+    @classmethod
+    def of(cls, y: FloatArray, predicted: Moments, level: float) -> Scores:
+        """`predicted` with two quantiles: the ends of the intervals."""
+        error, spread = y - predicted.mean, float(((y - y.mean()) ** 2).mean())
+        mse = float((error**2).mean())
+        lower, upper = predicted.quantiles.T
+        inside = (lower <= y) & (y <= upper)
+        return cls(
+            len(y),
+            1.0 - mse / spread if spread > 0.0 else float("nan"),
+            mse,
+            float(np.abs(error).mean()),
+            float(inside.mean()),
+            float((upper - lower).mean()),
+            level,
+        )
+
+
+def interval_ends(level: float) -> tuple[float, float]:
+    return 0.5 - level / 2, 0.5 + level / 2
+
+
+def predict_in_chunks(
+    model: Any, table: Any, ids: dict[str, Any], levels: tuple[float, ...], progress: Progress
+) -> Moments:
+    """Mean, standard deviation and quantiles of all rows of an arrow table; `progress` is told of rows done.
+
+    `ids` are columns of arrow, by the arguments of `predict`, or None.
+    """
+    parts = []
+    for first in range(0, len(table), CHUNK):
+        chunk = table.slice(first, CHUNK)
+        own = {name: None if column is None else column.slice(first, CHUNK) for name, column in ids.items()}
+        parts.append(model.predict_moments(chunk, **own, levels=levels))
+        progress(len(chunk))
+    return Moments(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def share_seen(model: Any, X: Any, y: Any, agent: Any, entity: Any) -> float:
+    """Share of the entities in a table whose events are, one and all, those the model knows.
+
+    Two sets of events with the same sums are the same, but for an accident.
+    """
+    if entity is None or not model.posterior_.memory.entities.index.n_entities:
+        return 0.0
+    known = model.posterior_.memory.entities
+    given = model.entities_of(X, y, agent=agent, entity=entity)
+    agents = known.index.find_agents(Ids(given.index.agents.values, given.index.agents.texts, given.index.agent_of))
+    ids = Ids(given.index.entities.values, given.index.entities.texts, given.index.entity_of)
+    place = known.index.find_entities(agents, ids)
+    both = np.flatnonzero(place != UNKNOWN)
+    same = np.isclose(known.grams[place[both]], given.grams[both], rtol=1e-6, atol=1e-6).all(axis=1)
+    return float(same.sum() / max(len(given), 1))
+
+
+def scores_by_agent(y: FloatArray, predicted: Moments, level: float, agents: Ids) -> list[tuple[Any, Scores]]:
+    """Figures of each agent's events, in the agents' order."""
+    order = np.argsort(agents.codes, kind="stable")
+    ends = np.searchsorted(agents.codes[order], np.arange(len(agents.texts) + 1))
+    groups: list[NDArray[np.intp]] = [order[first:last] for first, last in pairwise(ends)]
+    return [
+        (agent, Scores.of(y[rows], Moments(*(part[rows] for part in predicted)), level))
+        for agent, rows in zip(agents.values, groups, strict=True)
+    ]
