@@ -58,7 +58,7 @@ def _words(parameter: Any, command: Any) -> str:
 
 
 def _row(parameter: Any, words: str) -> str:
-    label = _label(parameter).replace("|", r"\|")
+    label = _label(parameter)
     if parameter.param_type_name == "option" and parameter.secondary_opts:
         label += ", " + ", ".join(parameter.secondary_opts)
     notes = [_escaped(words)] if words else []

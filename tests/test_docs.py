@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import warnings
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -36,37 +37,64 @@ def runs(page: Path) -> bool:
 
 @pytest.mark.parametrize("page", [p for p in PAGES if runs(p)], ids=name_of)
 def test_code_blocks_run(page, capsys, tmp_path, monkeypatch):
-    """In order, in a folder of the page's own; Python blocks share their names."""
+    """In order, in a folder of the page's own; Python blocks share their names. What is shown below is what they print."""
     monkeypatch.chdir(tmp_path)
     names: dict = {}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for kind, body in blocks(page):
+        for kind, body, shown in blocks_and_outputs(page):
             if kind == "python":
                 exec(compile(body, str(page), "exec"), names)
-            elif kind == "sh":
-                run_in_shell(body, tmp_path)
+                printed = capsys.readouterr().out
+            else:
+                printed = run_in_shell(body, tmp_path)
+            assert_printed(shown, printed)
 
 
-def run_in_shell(commands: str, folder: Path) -> None:
-    """With this checkout's fedhlcr, and the commands of this environment before any others."""
+def blocks_and_outputs(page: Path) -> list[tuple[str, str, str]]:
+    """Blocks that run, and for each the block of text right below it, if there is one."""
+    found = list(FENCED.finditer(page.read_text()))
+    below = {
+        one.end(): other for one, other in pairwise(found) if not page.read_text()[one.end() : other.start()].strip()
+    }
+    outputs = {end: other["body"] for end, other in below.items() if other["kind"].strip() in SHOWN}
+    return [(f["kind"].strip(), f["body"], outputs.get(f.end(), "")) for f in found if f["kind"].strip() in RUN]
+
+
+def assert_printed(shown: str, printed: str) -> None:
+    """Every line that is shown was printed, but for its numbers, which may differ by machine; … stands for anything."""
+    lines = {_without_numbers(line) for line in printed.splitlines()}
+    for line in map(_without_numbers, shown.splitlines()):
+        start, *cut = line.split("…")
+        assert line in lines or (cut and any(other.startswith(start) for other in lines)), (
+            f"{line!r} is not printed:\n{printed}"
+        )
+
+
+def _without_numbers(line: str) -> str:
+    return re.sub(r"\s+", " ", re.sub(r"[-+−]?\d[\d.,e]*", "0", line.replace("─", ""))).strip()
+
+
+def run_in_shell(commands: str, folder: Path) -> str:
+    """What is printed, errors among it. This checkout's fedhlcr, and this environment's commands before any others."""
     environment = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT / "src"),
-        "PYTHONWARNINGS": "default",
         "COLUMNS": "120",
     }
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", commands],
         cwd=folder,
         env=environment,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
         timeout=300,
         check=False,
     )
-    assert done.returncode == 0, f"{commands}\n{done.stdout}\n{done.stderr}"
+    assert done.returncode == 0, f"{commands}\n{done.stdout}"
+    return done.stdout
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
