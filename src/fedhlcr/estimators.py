@@ -185,13 +185,26 @@ class HLCRRegressor(HierarchicalPredictor):
         -----
         Ctrl-C ends the fit early with a warning; the model is then usable with what has been sampled.
         """
+        with SweepProgress(self.n_chains * self.n_sweeps, self.verbose) as progress:
+            results = self._sample(X, y, agent, entity, sample_weight, progress)
+        self._settle_clusters()
+        self._describe()
+        self._warn(results)
+        return self
+
+    def _sample(
+        self, X: Any, y: Any, agent: Any, entity: Any, sample_weight: Any, progress: SweepProgress
+    ) -> list[ChainResult]:
+        """The posterior and the trace."""
         hierarchy = self._training_events(X, y, agent, entity, sample_weight)
         layout = GramLayout(hierarchy.X.shape[1], self.fit_intercept)
         shift = column_means(hierarchy) if self.fit_intercept else np.zeros(layout.n_features + 1)
         grams = entity_grams(hierarchy, layout, shift, self._threads())
         standardization = Standardization.from_gram(layout, grams.sum(axis=0), shift, scale=self.standardize)
         entities = Entities(layout, hierarchy.index, standardization.rescale(layout, grams), self._threads())
-        results = self._run_chains(entities, standardization)
+        progress.target_scale = float(standardization.scale[-1])
+        progress.begin()
+        results = self._run_chains(entities, progress)
         # a chain that was stopped before it had draws to keep counts only if there is nothing else
         chains = [result.kept for result in results if result.kept] or [[results[-1].last]]
         self.posterior_ = Posterior(
@@ -199,10 +212,7 @@ class HLCRRegressor(HierarchicalPredictor):
         )
         self.trace_ = trace_table(results)
         self.trace_["noise_scale"] *= standardization.scale[-1]
-        self._settle_clusters()
-        self._describe()
-        self._warn(results)
-        return self
+        return results
 
     def _spec(self, entities: Entities, target_scale: float) -> ModelSpec:
         noise_scale = number_or_none(self.noise_scale)
@@ -216,7 +226,7 @@ class HLCRRegressor(HierarchicalPredictor):
             target_spread=float(np.sqrt(pooled.yy / pooled.n)) or 1.0,
         )
 
-    def _run_chains(self, entities: Entities, standardization: Standardization) -> list[ChainResult]:
+    def _run_chains(self, entities: Entities, progress: SweepProgress) -> list[ChainResult]:
         plan = ChainPlan(
             n_sweeps=self.n_sweeps,
             n_draws=self.n_draws,
@@ -225,17 +235,15 @@ class HLCRRegressor(HierarchicalPredictor):
             sampler=self.sampler,
             label_prior=self.label_prior,
         )
-        target_scale = float(standardization.scale[-1])
-        spec = self._spec(entities, target_scale)
+        spec = self._spec(entities, progress.target_scale)
         results: list[ChainResult] = []
-        with SweepProgress(self.n_chains * self.n_sweeps, target_scale, self.verbose) as progress:
-            try:
-                while len(results) < self.n_chains and not any(result.interrupted for result in results):
-                    results.append(run_chain(entities, spec, plan, Stream(self.seed_, len(results)), progress))
-            except KeyboardInterrupt:
-                # between two chains, or while one was being started
-                if not results:
-                    raise
+        try:
+            while len(results) < self.n_chains and not any(result.interrupted for result in results):
+                results.append(run_chain(entities, spec, plan, Stream(self.seed_, len(results)), progress))
+        except KeyboardInterrupt:
+            # between two chains, or while one was being started
+            if not results:
+                raise
         return results
 
     def _warn(self, results: list[ChainResult]) -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from fedhlcr.samplers.state import ChainState
 
 # Steps whose pace tells the time that is left: early sweeps, with many clusters, are slower than late ones.
-N_RECENT = 20
+N_RECENT = 10
 # Steps before any time is told: the first may have to compile.
 FEWEST = 3
 # Seconds from one line to the next where there is no terminal to draw on.
@@ -38,14 +38,16 @@ class Bar:
 
     def _open_display(self) -> None:
         from rich.progress import BarColumn, Progress, TextColumn
+        from rich.table import Column
 
         columns = [
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            TextColumn("{task.fields[state]}", markup=False),
+            TextColumn("{task.description}", table_column=Column(no_wrap=True, min_width=len(self._what))),
+            BarColumn(bar_width=None, table_column=Column(min_width=10, max_width=24, ratio=1)),
+            # on a narrow terminal the last figures go first
+            TextColumn("{task.fields[state]}", markup=False, table_column=Column(no_wrap=True, ratio=4)),
         ]
-        self._display = Progress(*columns, console=self._console, transient=True)
-        self._task = self._display.add_task(self._what, total=self._total, state="starting")
+        self._display = Progress(*columns, console=self._console, transient=True, expand=True)
+        self._task = self._display.add_task(self._what, total=self._total, state="preparing")
         self._display.start()
 
     def __enter__(self) -> Self:
@@ -54,6 +56,11 @@ class Bar:
     def __exit__(self, *_: object) -> None:
         if self._display is not None:
             self._display.stop()
+
+    def begin(self) -> None:
+        """What was done so far was preparation, and says nothing of the pace."""
+        self._reports.clear()
+        self._reports.append((time.monotonic(), self._done))
 
     def advance(self, figures: dict[str, Any], steps: int = 1) -> None:
         if self._console is None:
@@ -70,9 +77,10 @@ class Bar:
 
     def _state(self, now: float, figures: dict[str, Any]) -> str:
         of = "" if self._total is None else f" of {self._total:,}"
-        parts = [f"{self._done:,}{of} {self._unit}", f"{told_time(now - self._started)} gone"]
+        parts = [f"{self._done:,}{of} {self._unit}"]
         if (left := self.seconds_left) is not None:
             parts.append(f"about {told_time(left)} left")
+        parts.append(f"{told_time(now - self._started)} gone")
         return ", ".join(parts) + "".join(f" · {name} {value}" for name, value in figures.items())
 
     @property
@@ -98,15 +106,15 @@ def told_time(seconds: float) -> str:
 class SweepProgress(Bar):
     """Callback of `run_chain`."""
 
-    def __init__(self, n_sweeps: int, target_scale: float, enabled: bool) -> None:
+    def __init__(self, n_sweeps: int, enabled: bool) -> None:
         super().__init__(n_sweeps, "sampling", "sweeps", enabled)
-        self._target_scale = target_scale
+        self.target_scale = 1.0
 
     def __call__(self, state: ChainState) -> None:
         self.advance(
             {
                 "clusters": int(state.sums.occupied.sum()),
-                "noise": f"{state.globals.hyper.noise_scale * self._target_scale:.3g}",
+                "noise": f"{state.globals.hyper.noise_scale * self.target_scale:.3g}",
                 "labels changed": int(state.sums.labels_changed),
             }
         )

@@ -79,9 +79,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run a command. Whatever goes wrong is told in one line, and never by a traceback."""
     try:
-        code = app(args=arguments, prog_name="fedhlcr", standalone_mode=False)
+        code = int(app(args=arguments, prog_name="fedhlcr", standalone_mode=False) or 0)
         sys.stdout.flush()
-        return int(code or 0)
+        # typer takes Ctrl-C for itself
+        return _failed("interrupted.", INTERRUPTED) if code == INTERRUPTED else code
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         return WRONG_USAGE
@@ -90,8 +91,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         error_line(f"{error.format_message()} See {'fedhlcr' if where is None else where.command_path} --help.")
         return WRONG_USAGE
     except (click.Abort, KeyboardInterrupt):
-        error_line("interrupted.")
-        return INTERRUPTED
+        return _failed("interrupted.", INTERRUPTED)
     except BrokenPipeError:
         # whoever read the output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
