@@ -37,7 +37,7 @@ def runs(page: Path) -> bool:
 
 @pytest.mark.parametrize("page", [p for p in PAGES if runs(p)], ids=name_of)
 def test_code_blocks_run(page, capsys, tmp_path, monkeypatch):
-    """In order, in a folder of the page's own; Python blocks share their names. What is shown below is what they print."""
+    """In order, in a folder of the page's own; Python blocks share their names. Output shown is what they print."""
     monkeypatch.chdir(tmp_path)
     names: dict = {}
     with warnings.catch_warnings():
@@ -57,8 +57,12 @@ def blocks_and_outputs(page: Path) -> list[tuple[str, str, str]]:
     below = {
         one.end(): other for one, other in pairwise(found) if not page.read_text()[one.end() : other.start()].strip()
     }
-    outputs = {end: other["body"] for end, other in below.items() if other["kind"].strip() in SHOWN}
+    outputs = {end: other["body"] for end, other in below.items() if is_output(other)}
     return [(f["kind"].strip(), f["body"], outputs.get(f.end(), "")) for f in found if f["kind"].strip() in RUN]
+
+
+def is_output(block: re.Match[str]) -> bool:
+    return block["kind"].strip() in SHOWN and not COMMAND.search(block["body"])
 
 
 def assert_printed(shown: str, printed: str) -> None:
