@@ -316,18 +316,12 @@ def flights() -> plt.Figure:
         if k >= 0:
             wave = model.coef_[k, 3] * np.sin(2 * np.pi * month) + model.coef_[k, 4] * np.cos(2 * np.pi * month)
             right.plot(12 * month, wave, color=color, linewidth=2)
-    for name, words in {
-        "SEA": "Seattle",
-        "DEN": "Denver",
-        "DFW": "Dallas",
-        "MIA": "Miami",
-        "SJU": "San Juan",
-        "ORD": "Chicago",
-        "LAX": "Los Angeles",
-    }.items():
-        left.annotate(words, place[name][::-1], (7, -14), textcoords="offset points", fontsize=8)
+    beside = {"SEA": (9, -3), "DEN": (9, -3), "DFW": (-37, -3), "MIA": (9, -14), "SJU": (-22, -16), "LAX": (-8, -20)}
+    cities = ("Seattle", "Denver", "Dallas", "Miami", "San Juan", "Los Angeles")
+    for (name, offset), words in zip(beside.items(), cities, strict=True):
+        left.annotate(words, place[name][::-1], offset, textcoords="offset points", fontsize=8)
     left.plot(-73.9, 40.7, "*", color="black", markersize=11)
-    left.annotate("New York", (-73.9, 40.7), (6, -3), textcoords="offset points", fontsize=8)
+    left.annotate("New York", (-73.9, 40.7), (10, -8), textcoords="offset points", fontsize=8)
     left.set_aspect(1 / 0.8)
     left.set(
         xticks=[],
