@@ -592,3 +592,28 @@ def test_parquet_folders_and_other_kinds_of_tables(shop, tmp_path):
         expected[name] = np.sort(pd.read_csv(tmp_path / "p.csv")["prediction"])
     for name in ("table", "table.pq"):
         np.testing.assert_allclose(expected[name], expected["table.feather"])
+
+
+# How many clusters
+
+
+def test_select_compares_counts_and_draws_them(shop, tmp_path, capsys):
+    arguments = ("select", shop / "train.csv", *FIT, "--clusters", "1,2,4", "--splits", "1")
+    assert call(*arguments, "--plot", tmp_path / "counts.svg", "--json") == 0
+    comparison = json.loads(capsys.readouterr().out)
+    assert comparison["suggested"] == comparison["most_evident"] == 2
+    assert [row["n_clusters"] for row in comparison["rows"]] == [1, 2, 4]
+    assert "</svg>" in (tmp_path / "counts.svg").read_text()
+    assert call(*arguments) == 0
+    assert "Suggested: 2" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kind", [*FOR_ALL, *FOR_TARGETS])
+def test_select_refuses(kind, tmp_path, capsys):
+    out = tmp_path / "counts.png"
+    assert_refused(call("select", bad_table(kind, tmp_path), *FIT, "--plot", out), capsys, out)
+
+
+def test_a_picture_of_an_unknown_kind_is_refused_before_the_work(shop, tmp_path, capsys):
+    assert call("select", shop / "train.csv", *FIT, "--plot", tmp_path / "counts.gif") == NO_OUTPUT
+    assert ".png" in capsys.readouterr().err

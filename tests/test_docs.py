@@ -164,7 +164,7 @@ def test_the_paper_map_names_what_exists():
 def test_docstring_examples():
     import doctest
 
-    for name in ("estimators", "federated", "splitting", "datasets.flights", "datasets.synthetic"):
+    for name in ("estimators", "federated", "selection", "splitting", "datasets.flights", "datasets.synthetic"):
         failures, tried = doctest.testmod(importlib.import_module(f"fedhlcr.{name}"))
         assert tried > 0
         assert failures == 0

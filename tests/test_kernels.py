@@ -12,6 +12,7 @@ import pytest
 from federations import FIXED, in_process, run_rounds, server_for
 from problems import entities_from
 from scipy.optimize import brentq
+from scipy.special import logsumexp
 from scipy.stats import norm
 
 from fedhlcr.datasets import make_hlcr
@@ -214,11 +215,32 @@ def test_mixture_moments_and_quantiles(rng):
             assert quantiles[r, q] == pytest.approx(exact, abs=1e-7)
 
 
+def test_log_density_of_mixtures(rng):
+    coef, scales = rng.normal(size=(6, 2)), rng.uniform(0.1, 2, 6)
+    weights = rng.dirichlet(np.full(6, 0.3), size=3)
+    weights[0, 2:] = 0.0
+    # all there is to explain a target far out, however little its weight
+    weights[1, 3], coef[3], scales[3] = 1e-250, 100.0, 0.5
+    design, profile = rng.normal(size=(6, 2)), np.array([0, 1, 2, 2, 0, 1])
+    target = rng.normal(size=6)
+    target[[1, 2, 4]] = coef[3] @ design[1], 1e4, 1e200
+    with np.errstate(divide="ignore"):
+        log_weights = np.log(weights)
+    out = np.empty(6)
+    peaks = log_weights - np.log(scales) - 0.5 * np.log(2 * np.pi)
+    mixtures.log_density_rows(peaks, coef, scales, design, profile, target, out, 0, 6)
+    expected = [
+        logsumexp(log_weights[profile[r]] + norm.logpdf(target[r], coef @ design[r], scales)) for r in (0, 1, 2, 3, 5)
+    ]
+    np.testing.assert_allclose(out[[0, 1, 2, 3, 5]], expected, rtol=1e-12)
+    assert -np.inf < out[4] < -1e298
+
+
 def test_without_the_compiler():
     """The same tests on the kernels as plain Python."""
     if os.environ.get("NUMBA_DISABLE_JIT"):
         pytest.skip("this is that run")
-    chosen = "relabel_equals and 1-2 or exponentiate or philox_known or place or literally or quantiles"
+    chosen = "relabel_equals and 1-2 or exponentiate or philox_known or place or literally or quantiles or log_density"
     run = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", __file__, "-k", chosen],
         env={**os.environ, "NUMBA_DISABLE_JIT": "1"},

@@ -17,6 +17,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression
 
 from fedhlcr import FedHLCRRegressor, HLCRRegressor, alignment, hold_out_events, plot
+from fedhlcr.comparison import Comparison, CountResult
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.plot import canvas
 
@@ -305,6 +306,72 @@ def test_a_validation_that_was_not_given_cannot_be_shown(split):
     fitted.fit(train.X, train.y, agent=train.agent, entity=train.entity)
     with pytest.raises(ValueError, match="pass `validation` to fit"):
         plot.traces(fitted, quantity="validation_mse")
+
+
+def comparison(counts=(1, 2, 4, 8, 12, 16), found=(3, 5)):
+    """Made up: the best is 8, the suggested 4, that of most evidence 2."""
+    rows = [
+        CountResult(count, -1.0 - behind, 0.2, -behind, error, evidence, 0.8, 1.5, (count,) * len(found))
+        for count, behind, error, evidence in zip(
+            counts,
+            (0.9, 0.5, 0.01, 0.0, 0.02, 0.03),
+            (0.1, 0.05, 0.02, 0.0, 0.01, 0.01),
+            (-900.0, -700.0, -710.0, -720.0, -730.0, -740.0),
+            strict=True,
+        )
+    ]
+    auto = CountResult("auto", -0.99, 0.2, 0.01, 0.02, -705.0, 0.8, 1.5, found)
+    return Comparison(tuple(rows), auto, len(found), 100)
+
+
+def test_cluster_counts_are_shown_with_the_errors_of_their_differences():
+    result = comparison()
+    figure, (first, second) = plt.subplots(1, 2)
+    ax = plot.cluster_counts(result, second)
+    assert ax is second
+    assert not first.has_data()
+    figure.canvas.draw()
+    lines = {line.get_label(): line for line in ax.lines}
+    curve = next(line for line in ax.lines if line.get_linestyle() == "-" and line.get_marker() == "o")
+    np.testing.assert_array_equal(curve.get_xdata(), [row.n_clusters for row in result.rows])
+    np.testing.assert_allclose(curve.get_ydata(), [row.log_density for row in result.rows])
+    (bars,) = segments(ax)
+    np.testing.assert_allclose(np.ptp(bars[..., 1], axis=1) / 2, [row.difference_se for row in result.rows], atol=1e-12)
+    for label, place in {"best: 8": (8, -1.0), "suggested: 4": (4, -1.01), "auto: 3–5": (4, -0.99)}.items():
+        assert (lines[label].get_xdata()[0], lines[label].get_ydata()[0]) == pytest.approx(place)
+    assert ax.get_legend() is not None
+
+
+def test_evidence_of_cluster_counts_has_no_errors():
+    result = comparison(found=(4, 4))
+    ax = plot.cluster_counts(result, quantity="evidence")
+    lines = {line.get_label(): line for line in ax.lines}
+    assert not segments(ax)
+    assert lines["evident: 2"].get_xdata()[0] == 2
+    assert lines["auto: 4"].get_ydata()[0] == -705.0
+    assert not any(label.startswith("suggested") for label in lines)
+
+
+def test_cluster_counts_stand_on_the_axis_as_they_are():
+    few, many = comparison(), comparison(counts=(100, 101, 102, 150, 220, 1000))
+    for result, named in ((few, ["1", "2", "4", "8", "12", "16"]), (many, ["100", "150", "220", "1,000"])):
+        ax = plot.cluster_counts(result)
+        ax.figure.canvas.draw()
+        assert ax.get_xscale() == "log"
+        assert [text.get_text() for text in ax.get_xticklabels()] == named
+        assert not len(ax.get_xticks(minor=True))
+        inside, whole = ax.get_tightbbox(), ax.figure.bbox.padded(2.0)
+        assert whole.x0 <= inside.x0 < inside.x1 <= whole.x1
+        assert whole.y0 <= inside.y0 < inside.y1 <= whole.y1
+
+
+def test_cluster_counts_refuse_what_is_no_comparison(model):
+    with pytest.raises(TypeError, match="`comparison` must be what `compare_cluster_counts` returns"):
+        plot.cluster_counts(model)
+    with pytest.raises(ValueError, match="`quantity` must be one of log_density, evidence, but is 'r2'"):
+        plot.cluster_counts(comparison(), quantity="r2")
+    with pytest.raises(TypeError, match="`ax` must be one matplotlib Axes"):
+        plot.cluster_counts(comparison(), ax=plt.subplots(1, 2)[1])
 
 
 def test_aligned_draws_average_to_what_is_reported(model):

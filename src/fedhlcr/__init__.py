@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from fedhlcr.exceptions import ConvergenceWarning, FitInterruptedWarning
     from fedhlcr.federated import FedHLCRRegressor
     from fedhlcr.modelfile import load
+    from fedhlcr.selection import compare_cluster_counts
     from fedhlcr.splitting import hold_out_events
     from fedhlcr.summary import describe_clusters
 
@@ -22,6 +23,7 @@ __all__ = [
     "FedHLCRRegressor",
     "FitInterruptedWarning",
     "HLCRRegressor",
+    "compare_cluster_counts",
     "describe_clusters",
     "hold_out_events",
     "load",
@@ -33,6 +35,7 @@ _HOMES = {
     "FedHLCRRegressor": "federated",
     "FitInterruptedWarning": "exceptions",
     "HLCRRegressor": "estimators",
+    "compare_cluster_counts": "selection",
     "describe_clusters": "summary",
     "hold_out_events": "splitting",
     "load": "modelfile",

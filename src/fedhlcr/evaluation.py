@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fedhlcr.arrays import FloatArray
 from fedhlcr.hierarchy import UNKNOWN
-from fedhlcr.posterior import Moments
+from fedhlcr.predictive import Moments
 from fedhlcr.tables import Ids
 
 # Rows predicted at a time, so that progress can be told.

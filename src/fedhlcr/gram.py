@@ -141,6 +141,9 @@ class Standardization:
     def apply(self, X: FloatArray) -> FloatArray:
         return (X - self.shift[:-1]) / self.scale[:-1]
 
+    def apply_target(self, y: FloatArray) -> FloatArray:
+        return (y - self.shift[-1]) / self.scale[-1]
+
     def restore_target(self, y: FloatArray) -> FloatArray:
         return y * self.scale[-1] + self.shift[-1]
 

@@ -18,21 +18,21 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from fedhlcr import codec, storage
 from fedhlcr.arrays import FloatArray, ranges
 from fedhlcr.gram import GramLayout, Standardization
 from fedhlcr.hierarchy import UNKNOWN
 from fedhlcr.kernels import labels as label_kernels
-from fedhlcr.kernels import mixtures
+from fedhlcr.kernels.mixtures import Mixture
+from fedhlcr.predictive import MixtureRows, Moments, mixture_log_density, mixture_moments
 from fedhlcr.priors import Hyperparameters
 from fedhlcr.regression import CoefPrior
 from fedhlcr.samplers.blocked import draw_labels
 from fedhlcr.samplers.state import Draw, Entities, GlobalDraw, Globals, label_law
 from fedhlcr.storage import PathLike
 from fedhlcr.streams import Stream
-from fedhlcr.threads import Blocks, run_blocks
+from fedhlcr.threads import run_blocks
 
 # Numbers in one block of label weights, (profiles, draws, clusters): 64 MB.
 WEIGHTS_AT_ONCE = 1 << 23
@@ -230,14 +230,6 @@ class Profiles(NamedTuple):
         return cls(distinct[:, 0], distinct[:, 1], of_row.ravel())
 
 
-class Moments(NamedTuple):
-    """Predictive mean and standard deviation of each row, and quantiles (rows, levels)."""
-
-    mean: FloatArray
-    std: FloatArray
-    quantiles: FloatArray
-
-
 @dataclass(frozen=True)
 class Posterior:
     """Everything a fitted model knows."""
@@ -283,41 +275,36 @@ class Posterior:
         The mean is Σ p_k w_kᵀx over labels and draws; the variance is the mean of σ² plus the variance
         of w_kᵀx: no xᵀA⁻¹x, for w is drawn. Quantiles are those of the mixture, not mean ± z·std.
         """
+        out = Moments.empty(len(X), len(levels))
+        for part in self._mixtures(X, profiles):
+            moments = mixture_moments(part, levels, self.memory.entities.n_threads)
+            for target, values in zip(out, moments, strict=True):
+                target[part.rows] = values
+        scale = self.standardization.scale[-1]
+        restore = self.standardization.restore_target
+        return Moments(restore(out.mean), out.std * scale, restore(out.quantiles))
+
+    def log_density(self, X: FloatArray, y: FloatArray, profiles: Profiles) -> FloatArray:
+        """(rows,) log density of the same mixture at y, in the user's units."""
+        target = self.standardization.apply_target(y)
+        out = np.empty(len(X))
+        for part in self._mixtures(X, profiles):
+            out[part.rows] = mixture_log_density(part, target[part.rows], self.memory.entities.n_threads)
+        return out - np.log(self.standardization.scale[-1])
+
+    def _mixtures(self, X: FloatArray, profiles: Profiles) -> Iterator[MixtureRows]:
+        """All rows, those of one profile together, with their mixtures over (draw, cluster)."""
         design = self.standardization.apply(X)
         if self.layout.fit_intercept:
             design = np.column_stack([np.ones(len(X)), design])
         order = np.argsort(profiles.of_row, kind="stable")
         starts = np.searchsorted(profiles.of_row[order], np.arange(len(profiles.agents) + 1))
-        out = Moments(np.empty(len(X)), np.empty(len(X)), np.empty((len(X), len(levels))))
+        draws = self.draws
+        coef, scales = draws.coef.reshape(-1, draws.coef.shape[2]), np.repeat(draws.noise_scale, draws.n_clusters)
         for chunk, weights in self.blocks(profiles):
             rows = order[starts[chunk.start] : starts[min(chunk.stop, len(profiles.agents))]]
-            moments = self._moments(design[rows], weights, profiles.of_row[rows] - chunk.start, levels)
-            for target, values in zip(out, moments, strict=True):
-                target[rows] = values
-        scale = self.standardization.scale[-1]
-        restore = self.standardization.restore_target
-        return Moments(restore(out.mean), out.std * scale, restore(out.quantiles))
-
-    def _moments(
-        self, design: FloatArray, weights: FloatArray, profile: NDArray[np.int64], levels: tuple[float, ...]
-    ) -> Moments:
-        draws = self.draws
-        mixture = mixtures.Mixture(
-            weights.reshape(len(weights), -1) / len(draws),
-            draws.coef.reshape(-1, draws.coef.shape[2]),
-            np.repeat(draws.noise_scale, draws.n_clusters),
-        )
-        wanted = np.array(levels, dtype=np.float64)
-        out = Moments(np.empty(len(design)), np.empty(len(design)), np.empty((len(design), len(levels))))
-        blocks = Blocks.balanced(np.arange(len(design) + 1))
-
-        def evaluate(block: int) -> None:
-            mixtures.mixture_rows(
-                mixture, design, profile, wanted, ndtri(wanted), out.mean, out.std, out.quantiles, *blocks.range(block)
-            )
-
-        run_blocks(evaluate, len(blocks), self.memory.entities.n_threads)
-        return out
+            mixture = Mixture(weights.reshape(len(weights), -1) / len(draws), coef, scales)
+            yield MixtureRows(rows, design[rows], profiles.of_row[rows] - chunk.start, mixture)
 
     def adapt(self, new: Entities, stream: Stream) -> Posterior:
         """The posterior after its agents have seen the events behind `new`, the globals held fixed.

@@ -125,6 +125,27 @@ class HierarchicalPredictor(RegressorMixin, BaseEstimator):
         return self.posterior_.predict(matrix, self._profiles(table.agent, table.entity, len(matrix)), levels)
 
     @single_threaded_blas
+    def log_density(self, X, y, agent=None, entity=None):
+        """Log of the predictive density of each event's target, in the user's units: nats, for y in units of y.
+
+        The density is that of the mixture of normals over labels and draws whose quantiles `predict_interval` tells.
+        Its mean over held-out events tells how good a model is, spread and shape of its predictions included.
+
+        Parameters
+        ----------
+        X, agent, entity : as in `predict`
+        y : array (n_events,)
+
+        Returns
+        -------
+        ndarray (n_events,)
+        """
+        check_is_fitted(self)
+        table, matrix = self._read(X, agent, entity)
+        target = tables.target_vector(y, len(matrix))
+        return self.posterior_.log_density(matrix, target, self._profiles(table.agent, table.entity, len(matrix)))
+
+    @single_threaded_blas
     def responsibilities(self, agent=None, entity=None):
         """Probability of each cluster for entities.
 

@@ -23,7 +23,7 @@ class Bar:
     """A bar on the error stream, lines now and then where that is no terminal, or nothing if not enabled."""
 
     def __init__(self, total: int | None, what: str, unit: str, enabled: bool) -> None:
-        self._total, self._what, self._unit = total, what, unit
+        self.total, self._what, self._unit = total, what, unit
         self._done = 0
         self._started = self._last_line = time.monotonic()
         self._reports: deque[tuple[float, int]] = deque([(self._started, 0)], maxlen=N_RECENT + 1)
@@ -47,7 +47,7 @@ class Bar:
             TextColumn("{task.fields[state]}", markup=False, table_column=Column(no_wrap=True, ratio=4)),
         ]
         self._display = Progress(*columns, console=self._console, transient=True, expand=True)
-        self._task = self._display.add_task(self._what, total=self._total, state="preparing")
+        self._task = self._display.add_task(self._what, total=self.total, state="preparing")
         self._display.start()
 
     def __enter__(self) -> Self:
@@ -70,26 +70,26 @@ class Bar:
         self._reports.append((now, self._done))
         state = self._state(now, figures)
         if self._display is not None:
-            self._display.update(self._task, completed=self._done, state=state)
-        elif now - self._last_line > BETWEEN_LINES or self._done == self._total:
+            self._display.update(self._task, completed=self._done, total=self.total, state=state)
+        elif now - self._last_line > BETWEEN_LINES or self._done == self.total:
             self._last_line = now
             self._console.print(f"{self._what}: {state}", soft_wrap=True, markup=False)
 
     def _state(self, now: float, figures: dict[str, Any]) -> str:
-        of = "" if self._total is None else f" of {self._total:,}"
+        of = "" if self.total is None else f" of {self.total:,}"
         parts = [f"{self._done:,}{of} {self._unit}"]
         if (left := self.seconds_left) is not None:
             parts.append(f"about {told_time(left)} left")
         parts.append(f"{told_time(now - self._started)} gone")
-        return ", ".join(parts) + "".join(f" · {name} {value}" for name, value in figures.items())
+        return ", ".join(parts) + "".join(f" · {name} {value}".rstrip() for name, value in figures.items())
 
     @property
     def seconds_left(self) -> float | None:
         """By the pace of the latest steps; None as long as nothing can be said."""
-        if self._total is None or len(self._reports) <= FEWEST or self._done >= self._total:
+        if self.total is None or len(self._reports) <= FEWEST or self._done >= self.total:
             return None
         (then, before), (now, done) = self._reports[0], self._reports[-1]
-        return (now - then) / (done - before) * (self._total - done)
+        return (now - then) / (done - before) * (self.total - done)
 
 
 def told_time(seconds: float) -> str:

@@ -10,9 +10,10 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from fedhlcr.arrays import FloatArray
+from fedhlcr.wording import listed, number, percent, printable
 
 if TYPE_CHECKING:
-    from fedhlcr.estimators import HLCRRegressor
+    from fedhlcr.predictor import HierarchicalPredictor
 
 MAX_FEATURES = 6
 MAX_CLUSTERS = 30
@@ -58,7 +59,7 @@ class Summary:
         )
 
 
-def summarize(model: HLCRRegressor) -> Summary:
+def summarize(model: HierarchicalPredictor) -> Summary:
     """The summary of a fitted model."""
     names, effects = feature_names(model), effect_sizes(model)
     # the features that matter most, in the order of the table
@@ -69,7 +70,7 @@ def summarize(model: HLCRRegressor) -> Summary:
         (
             str(k),
             f"{model.cluster_weights_[k]:.3f}",
-            str(counts[k]),
+            str(counts[k]) if len(model.labels_) else "–",
             f"{levels[k]:.4g}",
             *(f"{model.coef_[k, f]:.3g}" for f in shown),
         )
@@ -86,7 +87,7 @@ def summarize(model: HLCRRegressor) -> Summary:
     return Summary(_facts(model), header, rows, tuple(notes))
 
 
-def _facts(model: HLCRRegressor) -> tuple[tuple[str, str], ...]:
+def _facts(model: HierarchicalPredictor) -> tuple[tuple[str, str], ...]:
     posterior = model.posterior_
     store = posterior.memory.entities
     n_events = posterior.layout.n_events(store.grams).sum()
@@ -94,12 +95,9 @@ def _facts(model: HLCRRegressor) -> tuple[tuple[str, str], ...]:
     found = "found" if isinstance(model.n_clusters, str) else "given"
     known = [d for d in model.diagnostics_ if np.isfinite(d.r_hat)]
     agreement = ", ".join(f"{d.quantity} {d.r_hat:.2f} ({d.effective_size:.0f})" for d in known)
+    held = f"{store.index.n_agents:,} agents, {len(store):,} entities, {n_events:,.6g} events"
     return (
-        (
-            "data",
-            f"{store.index.n_agents:,} agents, {len(store):,} entities, {n_events:,.6g} events, "
-            f"{posterior.layout.n_features} features",
-        ),
+        ("data", f"{held if len(store) else 'nothing of any agent'}, {posterior.layout.n_features} features"),
         ("clusters", f"{model.n_clusters_} ({found})"),
         ("noise scale", f"{model.noise_scale_:.4g} in units of the target"),
         ("concentrations", f"global {model.global_concentration_:.3g}, agent {model.agent_concentration_:.3g}"),
@@ -108,54 +106,144 @@ def _facts(model: HLCRRegressor) -> tuple[tuple[str, str], ...]:
     )
 
 
-def describe_clusters(model: HLCRRegressor, target: str = "the target", n_effects: int = 3) -> list[str]:
+def describe_clusters(
+    model: HierarchicalPredictor, target: str | None = None, n_effects: int = 3, *, entities: str = "entities"
+) -> list[str]:
     """One sentence for each cluster: how common it is, its level, and what moves it most.
 
     Effects are told in the user's units, strongest first, where strength is the effect of one standard
     deviation of the feature; those below a tenth of the noise are passed over.
+
+    Parameters
+    ----------
+    model : HLCRRegressor or FedHLCRRegressor, fitted
+    target : what the target is called; None is the name of its column, where the model knows it
+    n_effects : effects told of each cluster, at most
+    entities : what the entities are called
     """
     check_is_fitted(model)
-    names, effects, levels = feature_names(model), effect_sizes(model), typical_levels(model)
-    counts = np.bincount(model.labels_, minlength=model.n_clusters_)
+    target = target_name(model) if target is None else target
+    shares, levels, where = entity_shares(model), typical_levels(model), _level_place(model)
+    return [
+        f"Cluster {k}, {percent(shares[k])} of {entities}: {target} is {number(levels[k])} {where}; "
+        f"{listed(moves) or 'it hardly moves with any feature'}."
+        for k, moves in enumerate(describe_effects(model, n_effects))
+    ]
+
+
+def describe_effects(model: HierarchicalPredictor, n_effects: int = 3) -> list[list[str]]:
+    """For each cluster what moves its target, strongest first: "it rises 0.7 per unit of price"."""
+    names, changes, effects, levels = feature_names(model), changes_told(model), effect_sizes(model), one_hot(model)
+
+    def told(k: int, f: int) -> str:
+        size, up = number(abs(changes[k, f])), changes[k, f] > 0
+        if f in levels:
+            column, level = levels[f]
+            return f"is {size} {'higher' if up else 'lower'} where {column} is {level} than elsewhere"
+        return f"{'rises' if up else 'falls'} {size} per unit of {names[f]}"
+
     sentences = []
     for k in range(model.n_clusters_):
         strongest = np.argsort(-np.abs(effects[k]), kind="stable")[:n_effects]
-        told = [f for f in strongest if abs(effects[k, f]) > 0.1 * model.noise_scale_]
-        moves = ", ".join(
-            f"{'rises' if model.coef_[k, f] > 0 else 'falls'} {abs(model.coef_[k, f]):.3g} per unit of {names[f]}"
-            for f in told
-        )
-        share = 100.0 * counts[k] / len(model.labels_)
-        sentences.append(
-            f"Cluster {k}, {share:.0f} % of entities: {target} is {levels[k]:.3g} at average features; "
-            f"it {moves or 'hardly moves with any feature'}."
-        )
+        moves = [told(k, f) for f in strongest if abs(effects[k, f]) > 0.1 * model.noise_scale_]
+        sentences.append([f"it {moves[0]}", *moves[1:]] if moves else [])
     return sentences
 
 
-def feature_names(model: HLCRRegressor) -> list[str]:
+def target_name(model: HierarchicalPredictor) -> str:
+    """The column of the target, where the model knows it."""
+    return printable(getattr(getattr(model, "recipe_", None), "target", None) or "the target")
+
+
+def feature_names(model: HierarchicalPredictor) -> list[str]:
     given = getattr(model, "feature_names_in_", None)
     return [f"x{f}" for f in range(model.n_features_in_)] if given is None else [str(name) for name in given]
 
 
-def feature_means(model: HLCRRegressor) -> FloatArray:
-    """Means of the features over all events, in the user's units."""
+def one_hot(model: HierarchicalPredictor) -> dict[int, tuple[str, str]]:
+    """Column and level of the features that tell whether a category is at a level."""
+    categorical = getattr(getattr(model, "recipe_", None), "categorical", None) or {}
+    position = {name: f for f, name in enumerate(feature_names(model))}
+    named = ((f"{column}={level}", column, level) for column, levels in categorical.items() for level in levels)
+    return {position[name]: (str(column), str(level)) for name, column, level in named if name in position}
+
+
+def entity_shares(model: HierarchicalPredictor) -> FloatArray:
+    """(clusters,) shares of the entities; of a model that holds none, what its draws tell of them."""
+    counts = np.bincount(model.labels_, minlength=model.n_clusters_).astype(np.float64)
+    if not counts.any():
+        counts = model._alignment.gather(model.posterior_.draws.entity_counts)
+    return counts / counts.sum() if counts.any() else model.cluster_weights_
+
+
+def feature_means(model: HierarchicalPredictor) -> FloatArray:
+    """Means of the features over all events, in the user's units.
+
+    A model that holds no entities knows them by its shift, if it has an intercept, and else not: then they are 0.
+    """
+    means, _ = _standardized_moments(model)
+    units = model.posterior_.standardization
+    return units.shift[:-1] + np.where(np.isfinite(units.scale), units.scale, 0.0)[:-1] * means[:-1]
+
+
+def feature_spreads(model: HierarchicalPredictor) -> FloatArray:
+    """Standard deviations of the features over all events, in the user's units, also where the fit scaled nothing.
+
+    A model that holds no entities knows what it was scaled by.
+    """
+    _, spreads = _standardized_moments(model)
+    scale = model.posterior_.standardization.scale[:-1]
+    # a feature that never changes has an infinite scale
+    return spreads[:-1] * np.where(np.isfinite(scale), scale, 0.0)
+
+
+def target_spread(model: HierarchicalPredictor) -> float:
+    """The same of the target."""
+    return float(_standardized_moments(model)[1][-1] * model.posterior_.standardization.scale[-1])
+
+
+def _standardized_moments(model: HierarchicalPredictor) -> tuple[FloatArray, FloatArray]:
+    """Means and standard deviations of (x, y) in the units of the Gram matrices; 0 and 1 where there are none."""
     posterior = model.posterior_
     pooled = posterior.layout.unpack(posterior.memory.entities.grams.sum(axis=0))
-    units = posterior.standardization
-    scale = np.where(np.isfinite(units.scale), units.scale, 0.0)
-    return units.shift[:-1] + scale[:-1] * pooled[0, 1:-1] / pooled[0, 0]
+    if pooled[0, 0] <= 0.0:
+        return np.zeros(len(pooled) - 1), np.ones(len(pooled) - 1)
+    means = pooled[0, 1:] / pooled[0, 0]
+    variance = np.diagonal(pooled)[1:] / pooled[0, 0] - means**2
+    return means, np.sqrt(np.maximum(variance, 0.0))
 
 
-def effect_sizes(model: HLCRRegressor) -> FloatArray:
+def changes_told(model: HierarchicalPredictor) -> FloatArray:
+    """(clusters, features): change of the target per unit of each feature.
+
+    For a level of a category, how much higher the target is there than elsewhere: with p the share of events at each
+    level, (w − Σpw) / (1 − p). A slope alone would depend on which level, if any, was left out of the encoding.
+    """
+    changes, shares = np.array(model.coef_), np.clip(feature_means(model), 0.0, 1.0)
+    columns: dict[str, list[int]] = {}
+    for f, (column, _) in one_hot(model).items():
+        columns.setdefault(column, []).append(f)
+    for features in columns.values():
+        slopes, share = model.coef_[:, features], shares[features]
+        elsewhere = np.where(share < 1.0, 1.0 - share, np.inf)
+        changes[:, features] = (slopes - (slopes @ share)[:, None]) / elsewhere
+    return changes
+
+
+def effect_sizes(model: HierarchicalPredictor) -> FloatArray:
     """(clusters, features): change of the target by one spread of each feature; 0 for one without."""
-    scale = model.posterior_.standardization.scale[:-1]
-    return model.coef_ * np.where(np.isfinite(scale), scale, 0.0)
+    return changes_told(model) * feature_spreads(model)
 
 
-def typical_levels(model: HLCRRegressor) -> FloatArray:
+def typical_levels(model: HierarchicalPredictor) -> FloatArray:
     """(clusters,): predicted target at the features' means."""
     return model.intercept_ + model.coef_ @ feature_means(model)
+
+
+def _level_place(model: HierarchicalPredictor) -> str:
+    """Where `typical_levels` are."""
+    known = len(model.posterior_.memory.entities) > 0 or model.posterior_.layout.fit_intercept
+    return "at average features" if known else "where all features are 0"
 
 
 def shorten(name: str) -> str:

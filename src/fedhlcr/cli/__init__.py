@@ -47,7 +47,7 @@ app = typer.Typer(
 )
 FROM_TABLES, WITH_MODELS, TO_TRY = "From a table to a model", "With a model", "To try things"
 for panel, commands in {
-    FROM_TABLES: (making.split, fitting.fit, fitting.simulate),
+    FROM_TABLES: (making.split, fitting.fit, fitting.select, fitting.simulate),
     WITH_MODELS: (using.inspect, using.predict, using.evaluate, using.adapt, using.report),
     TO_TRY: (making.demo, making.synth),
 }.items():

@@ -185,6 +185,86 @@ def simulate(
                 shell.wrote(path)
 
 
+def select(
+    data: options.DataArgument,
+    target: options.TargetOption,
+    entity: options.EntityOption,
+    agent: options.AgentOption = None,
+    features: options.FeaturesOption = None,
+    categorical: options.CategoricalOption = None,
+    missing: options.MissingOption = options.Missing.refuse,
+    clusters: Annotated[
+        str | None,
+        typer.Option(
+            "--clusters",
+            metavar="K,K,…",
+            help="Numbers to compare, with commas between; 1 to 64 in growing steps, if not given.",
+            rich_help_panel=options.MODEL_OPTIONS,
+        ),
+    ] = None,
+    splits: Annotated[
+        int,
+        typer.Option("--splits", min=1, help="How often events are held out.", rich_help_panel=options.MODEL_OPTIONS),
+    ] = 3,
+    hold_out: Annotated[
+        float, typer.Option("--hold-out", min=0.01, max=0.9, help="Share of each entity's events to hold out.")
+    ] = 0.2,
+    sweeps: options.SweepsOption = 200,
+    seed: options.SeedOption = 0,
+    threads: options.ThreadsOption = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option("--plot", metavar="FILE", help="Draw it: a .png, .svg or .pdf file."),
+    ] = None,
+    as_json: options.JsonOption = False,
+    quiet: options.QuietOption = False,
+    progress: options.ProgressOption = None,
+) -> None:
+    """Compare numbers of clusters, by how well each predicts held-out events and by evidence.
+
+    The held-out log density is the one to go by: the higher, the better an event is predicted, its uncertainty
+    included. Suggested is the smallest number that is within one standard error of the best.
+
+    \b
+    fedhlcr select sales.csv --target sales --agent store --entity product --plot select.png
+    """
+    from fedhlcr import HLCRRegressor, compare_cluster_counts
+    from fedhlcr.cli.events import Roles, training_events
+    from fedhlcr.cli.pictures import check_picture, draw_comparison
+    from fedhlcr.cli.telling import tell_comparison
+
+    shell = Shell(as_json, quiet, progress)
+    check_picture(plot)
+    counts = None if clusters is None else options.cluster_numbers(clusters)
+    with shell.warnings_as_notes():
+        roles = Roles(target, agent, entity)
+        events = training_events(data, roles, features=features, categorical=categorical, missing=missing, shell=shell)
+        with shell.bar(None, "comparing", "fits") as bar:
+
+            def tell(_: int, total: int, message: str) -> None:
+                bar.total = total
+                bar.advance({"": message})
+
+            comparison = compare_cluster_counts(
+                events.table,
+                events.y,
+                agent=events.recipe.agent,
+                entity=events.recipe.entity,
+                counts=counts,
+                n_splits=splits,
+                fraction=hold_out,
+                estimator=HLCRRegressor(n_sweeps=sweeps, random_state=seed, n_threads=threads),
+                random_state=seed,
+                progress=tell,
+            )
+    if plot is not None:
+        draw_comparison(comparison, plot)
+    tell_comparison(shell, comparison)
+    shell.result(comparison.to_dict())
+    if plot is not None:
+        shell.wrote(plot)
+
+
 def _tell_rounds(shell: Shell, model: Any, y: Any) -> None:
     rounds = model.history_[model.history_["round"] > 0]
     shown = sorted({round(place * (len(rounds) - 1) / 11) for place in range(12)})
@@ -201,7 +281,7 @@ def _tell_rounds(shell: Shell, model: Any, y: Any) -> None:
         for row in rounds[shown]
     ]
     header = ("round", "answered", "clusters", "noise", "labels changed", "kB")
-    shell.table(header if y is None else (*header, "held-out R²"), rows, left=0)
+    shell.table(header if y is None else (*header, "held-out R²"), rows, left=())
     up, down = (model.history_[name].sum() / 1e6 for name in ("bytes_up", "bytes_down"))
     shell.say(f"Ended after {plural(model.n_rounds_, 'round')}: {model.stop_reason_}.")
     shell.say(f"Travelled: {up:,.1f} MB of sums up, {down:,.1f} MB of coefficients down.")

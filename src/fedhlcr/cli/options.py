@@ -156,3 +156,10 @@ def cluster_number(clusters: str) -> int | str:
     if not clusters.isascii() or not clusters.isdigit() or int(clusters) < 1:
         raise typer.BadParameter("must be a whole number of at least 1, or auto.", param_hint="--clusters")
     return int(clusters)
+
+
+def cluster_numbers(clusters: str) -> list[int]:
+    try:
+        return [int(number) for number in clusters.split(",") if number.strip()]
+    except ValueError:
+        raise typer.BadParameter("must be whole numbers with commas between.", param_hint="--clusters") from None

@@ -10,7 +10,7 @@ import json
 import math
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -56,13 +56,13 @@ class Shell:
         if not self.json and not self.quiet:
             print(printable(text))
 
-    def table(self, header: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> None:
-        """A table; its first `left` columns are texts, the others figures."""
+    def table(self, header: Sequence[str], rows: Sequence[Sequence[str]], *, left: Collection[int] = (0,)) -> None:
+        """A table; the columns at `left` are texts, the others figures."""
         if self.json or self.quiet:
             return
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
         for place, name in enumerate(header):
-            table.add_column(Text(printable(name)), justify="left" if place < left else "right")
+            table.add_column(Text(printable(name)), justify="left" if place in left else "right")
         for row in rows:
             table.add_row(*(Text(printable(cell)) for cell in row))
         console = Console(highlight=False)
@@ -77,7 +77,7 @@ class Shell:
             notes = {"notes": self._notes} if self._notes else {}
             print(json.dumps(_plain({**value, **notes}), allow_nan=False, indent=2))
 
-    def bar(self, total: int, what: str, unit: str) -> Bar:
+    def bar(self, total: int | None, what: str, unit: str) -> Bar:
         return Bar(total, what, unit, self.shows_progress)
 
     @contextmanager

@@ -8,12 +8,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from fedhlcr.cli.shell import Shell
+from fedhlcr.cli.shell import Shell, figure, plural
+from fedhlcr.comparison import Comparison
 from fedhlcr.modelfile import provenance_of
 from fedhlcr.summary import describe_clusters, feature_names, summarize
 
 # Clusters told in words.
 N_SENTENCES = 8
+# Letters of the longest bar.
+BAR_WIDTH = 20
 
 
 def model_facts(model: Any) -> dict[str, Any]:
@@ -90,3 +93,36 @@ def tell_model(shell: Shell, model: Any) -> None:
     if model.n_clusters_ > N_SENTENCES:
         shell.say(f"… and {model.n_clusters_ - N_SENTENCES} more.")
     shell.say()
+
+
+def tell_comparison(shell: Shell, comparison: Comparison) -> None:
+    """Numbers of clusters side by side, with bars for the eye."""
+    rows = (*comparison.rows, comparison.auto)
+    low, high = (end(row.log_density for row in rows) for end in (min, max))
+    cells = []
+    for row in rows:
+        length = BAR_WIDTH * (row.log_density - low) / (high - low) if high > low else BAR_WIDTH
+        marks = [
+            name
+            for name, number in (("best", comparison.best), ("suggested", comparison.suggested))
+            if row.n_clusters == number
+        ]
+        cells.append(
+            (
+                str(row.n_clusters),
+                figure(float(np.mean(row.occupied)), 3),
+                f"{row.log_density:.4f}",
+                f"{row.difference:+.4f} ± {row.difference_se:.4f}" if row.difference else "",
+                f"{row.evidence:,.1f}",
+                f"{row.r2:.4f}",
+                f"{'█' * round(length)} {', '.join(marks)}".strip(),
+            )
+        )
+    header = ("clusters", "in use", "log density", "to the best", "evidence", "R²", "")
+    shell.table(header, cells, left=(0, 6))
+    splits = plural(comparison.n_splits, "split")
+    shell.say(f"Log density: mean of {comparison.n_held_out:,} held-out events of {splits}, in nats.")
+    shell.say(
+        f"Best: {comparison.best}. Suggested: {comparison.suggested}, the smallest within one standard error of the "
+        f"best. By evidence: {comparison.most_evident}."
+    )

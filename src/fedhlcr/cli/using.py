@@ -196,7 +196,7 @@ def inspect(
         fitted = fedhlcr.load(model)
         tell_model(shell, fitted)
     facts = model_facts(fitted)
-    shell.table(("provenance", ""), [(name, str(value)) for name, value in facts["provenance"].items()], left=2)
+    shell.table(("provenance", ""), [(name, str(value)) for name, value in facts["provenance"].items()], left=(0, 1))
     shell.result(facts)
 
 

@@ -10,7 +10,8 @@ from fedhlcr import codec, storage, tables
 from fedhlcr.federation.group import AgentGroup
 from fedhlcr.federation.messages import Broadcast, Contribution
 from fedhlcr.hierarchy import EntityIndex, Hierarchy, build_hierarchy
-from fedhlcr.posterior import Moments, Posterior, PublicModel
+from fedhlcr.posterior import Posterior, PublicModel
+from fedhlcr.predictive import Moments
 from fedhlcr.storage import PathLike
 from fedhlcr.tables import Ids
 

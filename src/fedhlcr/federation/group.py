@@ -13,7 +13,8 @@ from fedhlcr.federation.messages import Broadcast, Contributions
 from fedhlcr.federation.shard import AgentShard
 from fedhlcr.gram import GramLayout, Standardization
 from fedhlcr.hierarchy import UNKNOWN, EntityIndex, Hierarchy, row_agents, row_entities
-from fedhlcr.posterior import PREDICTION_CHAIN, AgentMemory, Moments, Posterior, Profiles, PublicModel
+from fedhlcr.posterior import PREDICTION_CHAIN, AgentMemory, Posterior, Profiles, PublicModel
+from fedhlcr.predictive import Moments
 from fedhlcr.samplers.state import Entities
 from fedhlcr.streams import Stream
 from fedhlcr.tables import Ids

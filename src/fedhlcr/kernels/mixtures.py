@@ -1,4 +1,4 @@
-"""Mean, spread and quantiles of mixtures of normals."""
+"""Mean, spread, quantiles and density of mixtures of normals."""
 
 from __future__ import annotations
 
@@ -21,6 +21,10 @@ class Mixture(NamedTuple):
 
 # Components of less weight than this are passed over: their share of any figure is below its last digit.
 NEGLIGIBLE = 1e-12
+# A term smaller than another by this much, in logs, is nothing beside it: e^−45 is 3e−20.
+NOTHING = 45.0
+# Scales between a target and a component, at most: the square of more would overflow, and a log density be infinite.
+FARTHEST = 1e150
 
 
 @kernel
@@ -46,6 +50,37 @@ def mixture_rows(mixture, design, profile, levels, normal_levels, mean_out, std_
         for q in range(levels.shape[0]):
             start = mean + normal_levels[q] * std_out[r]
             quantiles_out[r, q] = mixture_quantile(means[:n_kept], weights[:n_kept], scales[:n_kept], levels[q], start)
+
+
+@kernel
+def log_density_rows(log_weights, coef, scales, design, profile, target, out, first, last):
+    """Log density of rows [first, last) at their targets, row r under profile[r].
+
+    `log_weights` (profiles, components) holds log(weight / scale) − ½ log 2π: the most a component can add. It is
+    passed over where that is nothing beside the largest term so far, never for its weight alone: far from all
+    others a component of any weight may be all there is.
+    """
+    n_components, n_coef = coef.shape
+    terms = np.empty(n_components)
+    for r in range(first, last):
+        best, n_terms = -np.inf, 0
+        for c in range(n_components):
+            term = log_weights[profile[r], c]
+            if term > best - NOTHING:
+                z = target[r]
+                for f in range(n_coef):
+                    z -= coef[c, f] * design[r, f]
+                z = min(abs(z) / scales[c], FARTHEST)
+                term -= 0.5 * z * z
+                best = max(best, term)
+                terms[n_terms] = term
+                n_terms += 1
+        total = 0.0
+        for t in range(n_terms):
+            # the best itself counts even where it is so far down that the difference is lost to rounding
+            if terms[t] >= best - NOTHING:
+                total += math.exp(terms[t] - best)
+        out[r] = best + math.log(total)
 
 
 @kernel

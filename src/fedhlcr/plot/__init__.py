@@ -13,10 +13,12 @@ from fedhlcr.plot.agents import agent_map, label_certainty
 from fedhlcr.plot.clusters import cluster_weights, coefficients
 from fedhlcr.plot.convergence import traces
 from fedhlcr.plot.events import calibration, predicted_against_observed
+from fedhlcr.plot.selection import cluster_counts
 
 __all__ = [
     "agent_map",
     "calibration",
+    "cluster_counts",
     "cluster_weights",
     "coefficients",
     "label_certainty",

@@ -22,7 +22,7 @@ from fedhlcr.plot.canvas import (
     legend,
 )
 from fedhlcr.predictor import HierarchicalPredictor
-from fedhlcr.summary import MAX_FEATURES, feature_names, shorten
+from fedhlcr.summary import MAX_FEATURES, feature_names, feature_spreads, shorten
 
 PER = {"spread": "standard deviation", "unit": "unit"}
 
@@ -60,7 +60,7 @@ def coefficients(
     check_level(level, model)
     if per not in PER:
         raise ValueError(f"`per` must be 'spread' or 'unit', but is {per!r}.")
-    spreads = _feature_spreads(model)
+    spreads = feature_spreads(model)
     shown, rows = _chosen_clusters(model, clusters), _chosen_features(model, features, spreads)
     factor = spreads if per == "spread" else np.ones(len(spreads))
     intervals = None if level is None else _coef_intervals(model, level)
@@ -126,17 +126,6 @@ def _coef_intervals(model: HierarchicalPredictor, level: float) -> tuple[FloatAr
     coef, mass = alignment.coef_by_draw(posterior.draws, model._alignment)
     slopes, _ = posterior.standardization.to_user_units(posterior.layout, coef)
     return central_interval(slopes, np.broadcast_to(mass[..., None], slopes.shape), level)
-
-
-def _feature_spreads(model: HierarchicalPredictor) -> FloatArray:
-    """Standard deviations of the features over all events, in the user's units, also where the fit scaled nothing."""
-    posterior = model.posterior_
-    pooled = posterior.layout.unpack(posterior.memory.entities.grams.sum(axis=0))
-    mean = pooled[0, 1:-1] / pooled[0, 0]
-    variance = np.diagonal(pooled)[1:-1] / pooled[0, 0] - mean**2
-    scale = posterior.standardization.scale[:-1]
-    # a feature that never changes has an infinite scale
-    return np.sqrt(np.maximum(variance, 0.0)) * np.where(np.isfinite(scale), scale, 0.0)
 
 
 def _chosen_clusters(model: HierarchicalPredictor, clusters: Sequence[int] | None) -> list[int]:

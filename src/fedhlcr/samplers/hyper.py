@@ -51,13 +51,23 @@ def draw_zero_mean_prior(rng: np.random.Generator, coef: FloatArray, priors: Hyp
 def log_common_mean_marginal(coef: FloatArray, priors: Hyperpriors) -> FloatArray:
     """(n_coef,) log p(w_·f) of each coefficient, μ_f and δ_f integrated out."""
     n_clusters, ratio = len(coef), priors.coef_mean_ratio
-    marginal = _log_scale_marginal(n_clusters, _squares_around_mean(coef, ratio), priors.coef_variance)
+    marginal = log_scale_marginal(n_clusters, _squares_around_mean(coef, ratio), priors.coef_variance)
     return marginal - 0.5 * np.log1p(ratio * n_clusters)
 
 
 def log_zero_mean_marginal(coef: FloatArray, priors: Hyperpriors) -> float:
     """log p(w) of all coefficients, δ integrated out."""
-    return float(_log_scale_marginal(coef.size, (coef**2).sum(), priors.coef_variance))
+    return float(log_scale_marginal(coef.size, (coef**2).sum(), priors.coef_variance))
+
+
+def log_coef_marginal(coef: FloatArray, kind: CoefPriorKind, priors: Hyperpriors) -> float:
+    """log p(w) of the coefficients of the clusters in use, μ and δ integrated out, under the prior of that kind."""
+    if kind == "adaptive":
+        parts = (log_coef_marginal(coef, "common_mean", priors), log_coef_marginal(coef, "zero_mean", priors))
+        return float(np.logaddexp(parts[0], parts[1]) - np.log(2.0))
+    if kind == "common_mean":
+        return float(log_common_mean_marginal(coef, priors).sum())
+    return log_zero_mean_marginal(coef, priors)
 
 
 def _squares_around_mean(coef: FloatArray, ratio: float) -> FloatArray:
@@ -65,7 +75,7 @@ def _squares_around_mean(coef: FloatArray, ratio: float) -> FloatArray:
     return (coef**2).sum(axis=0) - ratio * coef.sum(axis=0) ** 2 / (1.0 + ratio * len(coef))
 
 
-def _log_scale_marginal(n: int, squares: FloatArray, prior: InverseGamma) -> FloatArray:
+def log_scale_marginal(n: float, squares: FloatArray, prior: InverseGamma) -> FloatArray:
     """log density of n centred normal values with the given sum of squares, their variance integrated out."""
     shape = prior.shape + 0.5 * n
     constant = prior.shape * np.log(prior.rate) + gammaln(shape) - gammaln(prior.shape) - 0.5 * n * LOG_2PI

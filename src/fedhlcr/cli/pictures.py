@@ -1,0 +1,37 @@
+"""Pictures that commands draw."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+from fedhlcr.cli.output import OutputError, check_output, write_output
+from fedhlcr.comparison import Comparison
+
+SUFFIXES = (".png", ".svg", ".pdf")
+
+
+def check_picture(path: Path | None) -> None:
+    """Before the work: whether a picture can be drawn there."""
+    if path is None:
+        return
+    check_output(path)
+    if path.suffix.lower() not in SUFFIXES:
+        raise OutputError(f"cannot draw {str(path)!r}: its name must end in {', '.join(SUFFIXES)}.")
+    # tells the cure where matplotlib is not installed
+    import fedhlcr.plot  # noqa: F401
+
+
+def draw_comparison(comparison: Comparison, path: Path) -> None:
+    """Held-out log density and evidence against the number of clusters."""
+    from matplotlib.figure import Figure
+
+    from fedhlcr.plot import cluster_counts
+
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    cluster_counts(comparison, left)
+    cluster_counts(comparison, right, quantity="evidence")
+    sink = io.BytesIO()
+    figure.savefig(sink, format=path.suffix[1:].lower(), dpi=200)
+    write_output(path, sink.getvalue())

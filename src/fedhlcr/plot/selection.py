@@ -1,0 +1,108 @@
+"""How many clusters there should be."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
+
+from fedhlcr.arrays import FloatArray
+from fedhlcr.comparison import Comparison
+from fedhlcr.plot.canvas import BLUE, GREY, ORANGE, PALETTE, axes_or_new, legend
+
+GREEN = PALETTE[2]
+LABELS = {"log_density": "held-out log density\n(nats per event)", "evidence": "log evidence (nats)"}
+# Distance between the numbers named on the axis, in font sizes: two digits and a gap.
+TICK_DISTANCE = 1.6
+
+
+def cluster_counts(
+    comparison: Comparison, ax: Axes | None = None, *, quantity: Literal["log_density", "evidence"] = "log_density"
+) -> Axes:
+    """Held-out log density, or evidence, against the number of clusters.
+
+    A bar reaches one standard error of the difference to the best to either side: noise that is common to all numbers
+    is not in it, and the best has none. The suggested number is the smallest whose bar reaches the best, the dashed
+    line. The diamond is what the estimator achieved where it found the number by itself, at the mean over splits; a
+    line through it goes from the least to the most it found.
+
+    Parameters
+    ----------
+    comparison : Comparison, as `compare_cluster_counts` returns
+    ax : Axes to draw on; None makes a new figure
+    quantity : {"log_density", "evidence"}, default="log_density"
+        Evidence has no bars, and no number is suggested by it.
+
+    Returns
+    -------
+    ax : Axes
+    """
+    if not isinstance(comparison, Comparison):
+        raise TypeError(
+            f"`comparison` must be what `compare_cluster_counts` returns, but is of type {type(comparison).__name__}."
+        )
+    if quantity not in LABELS:
+        raise ValueError(f"`quantity` must be one of {', '.join(LABELS)}, but is {quantity!r}.")
+    counts = np.array([float(row.n_clusters) for row in comparison.rows])
+    values = np.array([getattr(row, quantity) for row in comparison.rows])
+    by_density = quantity == "log_density"
+    best = comparison.best if by_density else comparison.most_evident
+    ax = axes_or_new(ax)
+    ax.axhline(values.max(), color=GREY, linewidth=0.7, linestyle=(0, (4, 3)), zorder=1)
+    if by_density:
+        bars = np.nan_to_num([row.difference_se for row in comparison.rows])
+        ax.errorbar(counts, values, bars, fmt="none", ecolor=BLUE, elinewidth=1.0, capsize=2.0, zorder=2)
+    ax.plot(counts, values, "o-", color=BLUE, linewidth=1.2, markersize=3.5, zorder=3)
+    _mark_auto(ax, comparison, quantity)
+    _mark(ax, counts, values, best, "o", "best" if by_density else "evident")
+    if by_density:
+        _mark(ax, counts, values, comparison.suggested, "s", "suggested")
+    _count_axis(ax, counts)
+    # room for the rings
+    ax.margins(y=0.1)
+    ax.ticklabel_format(axis="y", useOffset=False)
+    ax.set_ylabel(LABELS[quantity])
+    # above, where no bar can run into it
+    legend(ax, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, columnspacing=1.2)
+    return ax
+
+
+def _mark(ax: Axes, counts: FloatArray, values: FloatArray, count: int, shape: str, name: str) -> None:
+    """A ring around the point of a count."""
+    size = {"o": 8.0, "s": 10.5}[shape]
+    ax.plot(
+        [count],
+        values[counts == count],
+        shape,
+        markersize=size,
+        markerfacecolor="none",
+        markeredgecolor=ORANGE if shape == "s" else "black",
+        markeredgewidth=1.2,
+        label=f"{name}: {count}",
+        zorder=4,
+    )
+
+
+def _mark_auto(ax: Axes, comparison: Comparison, quantity: str) -> None:
+    found = np.array(comparison.auto.occupied, dtype=float)
+    value, low, high = getattr(comparison.auto, quantity), int(found.min()), int(found.max())
+    ax.plot([low, high], [value, value], color=GREEN, linewidth=1.2, zorder=4)
+    name = f"auto: {low}" if low == high else f"auto: {low}–{high}"
+    ax.plot([found.mean()], [value], "D", color=GREEN, markersize=4.5, label=name, zorder=5)
+
+
+def _count_axis(ax: Axes, counts: FloatArray) -> None:
+    """A logarithmic axis with the counts themselves as ticks, as many as there is room for."""
+    ax.set_xscale("log")
+    points = 72.0 * ax.bbox.width / ax.figure.dpi
+    distance = TICK_DISTANCE * float(ax.xaxis.label.get_fontsize()) / points
+    named, factor = [counts[0]], (counts[-1] / counts[0]) ** distance
+    for count in counts[1:]:
+        if count >= factor * named[-1]:
+            named.append(count)
+    ax.xaxis.set_major_locator(FixedLocator(named))
+    ax.xaxis.set_major_formatter(FixedFormatter([f"{count:,.0f}" for count in named]))
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.set_xlabel("clusters")

@@ -1,0 +1,9 @@
+"""One HTML file that a person would rather read than the numbers.
+
+Takes jinja2, which nothing else of the package needs.
+"""
+
+from fedhlcr.report.page import render_report
+from fedhlcr.report.scores import HeldOut
+
+__all__ = ["HeldOut", "render_report"]

@@ -1,0 +1,171 @@
+"""Pictures as SVG without any text but titles: labels are HTML, so that they keep their size on a phone.
+
+Colours are classes and variables of the page's style, so that pictures follow its theme.
+"""
+
+from __future__ import annotations
+
+import base64
+import struct
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from markupsafe import Markup
+from numpy.typing import NDArray
+
+from fedhlcr.arrays import FloatArray
+from fedhlcr.wording import number
+
+# Points of a line, and cells along a side of a density.
+MAX_POINTS, CELLS = 400, 48
+# Rows of the picture of many agents: neighbours are averaged into as many.
+MAX_BANDS = 400
+# Colour of that picture; what varies is how much of the page shines through.
+INK = (0, 114, 178)
+# Clusters with a colour of their own; the others share greys.
+N_COLORS = 8
+
+
+@dataclass(frozen=True)
+class LineChart:
+    """A small chart, and what stands beside it in HTML."""
+
+    title: str
+    svg: Markup
+    top: str
+    bottom: str
+    first: str
+    last: str
+    names: tuple[str, ...]
+
+
+def color_class(cluster: int) -> str:
+    """Class of a cluster's colour."""
+    return f"c{cluster}" if cluster < N_COLORS else f"c-grey{cluster % 2}"
+
+
+def effect_bar(effect: float, largest: float) -> Markup:
+    """A bar to the right of the middle for what raises the target, to the left for what lowers it; cut at `largest`."""
+    length = min(100.0, 100.0 * abs(effect) / largest) if largest > 0.0 else 0.0
+    start = 0.0 if effect > 0 else -length
+    return Markup(
+        '<svg class="effect" viewBox="-100 0 200 10" preserveAspectRatio="none" aria-hidden="true">'
+        '<rect class="{}" x="{:.1f}" y="0" width="{:.1f}" height="10"/>'
+        '<line class="axis" x1="0" x2="0" y1="0" y2="10" vector-effect="non-scaling-stroke"/></svg>'
+    ).format("up" if effect > 0 else "down", start, length)
+
+
+def mix_bar(mix: Sequence[tuple[int, float]]) -> Markup:
+    """Shares (cluster, per cent) side by side."""
+    parts, left = [], 0.0
+    for cluster, share in mix:
+        parts.append(
+            Markup('<rect class="{}" x="{:.1f}" y="0" width="{:.1f}" height="10"/>').format(
+                color_class(cluster), left, share
+            )
+        )
+        left += share
+    return Markup(
+        '<svg class="mix" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">{}</svg>'
+    ).format(Markup("").join(parts))
+
+
+def line_chart(title: str, x: FloatArray, lines: Sequence[tuple[str, FloatArray]], axis: str, zero: bool) -> LineChart:
+    """Lines (name, values) over x, the axis from zero or from the least of the values."""
+    every = np.concatenate([values for _, values in lines])
+    every = every[np.isfinite(every)]
+    low, high = (0.0 if zero else float(every.min())), float(every.max())
+    drawn = Markup("").join(
+        Markup('<path class="line l{}" d="{}" vector-effect="non-scaling-stroke"/>').format(
+            number_of, _path(x, values, low, high)
+        )
+        for number_of, (_, values) in enumerate(lines)
+    )
+    names = f" ({', '.join(name for name, _ in lines)})" if len(lines) > 1 else ""
+    told = f"{title}{names}: from {number(float(lines[0][1][0]))} to {number(float(lines[0][1][-1]))} over {axis}."
+    svg = Markup(
+        '<svg class="chart" viewBox="0 0 100 100" preserveAspectRatio="none" role="img"><title>{}</title>{}</svg>'
+    ).format(told, drawn)
+    return LineChart(
+        title, svg, number(high), number(low), f"{axis} {number(x[0])}", number(x[-1]), tuple(name for name, _ in lines)
+    )
+
+
+def _path(x: FloatArray, values: FloatArray, low: float, high: float) -> str:
+    rows = np.unique(np.linspace(0, len(values) - 1, MAX_POINTS).astype(np.int64))
+    rows = rows[np.isfinite(values[rows])]
+    width, height = float(x[-1] - x[0]) or 1.0, (high - low) or 1.0
+    points = [f"{100 * (x[r] - x[0]) / width:.1f} {98 - 96 * (values[r] - low) / height:.1f}" for r in rows]
+    return f"M{'L'.join(points)}" if points else ""
+
+
+def density(observed: FloatArray, predicted: FloatArray) -> tuple[Markup, tuple[str, str]]:
+    """Observed targets over predictions, as counts in cells, with the diagonal; and the ends of both axes.
+
+    The axes hold 99.8 % of the events each, so that a few far out do not squeeze all others into a corner.
+    """
+    both = np.concatenate([observed, predicted])
+    low, high = (float(end) for end in np.quantile(both, (0.001, 0.999)))
+    high = high if high > low else low + 1.0
+    counts, _, _ = np.histogram2d(predicted, observed, bins=CELLS, range=((low, high), (low, high)))
+    strength = np.log1p(counts) / np.log1p(counts.max() or 1.0)
+    cells = Markup("").join(
+        Markup('<rect x="{}" y="{}" width="1.04" height="1.04" fill-opacity="{:.2f}"/>').format(
+            column, CELLS - 1 - row, 0.1 + 0.9 * strength[column, row]
+        )
+        for column, row in np.argwhere(counts > 0)
+    )
+    svg = Markup(
+        '<svg class="density" viewBox="0 0 {0} {0}" role="img"><title>Observed targets over predicted ones</title>'
+        '<g class="ink">{1}</g><line class="diagonal" x1="0" y1="{0}" x2="{0}" y2="0" '
+        'vector-effect="non-scaling-stroke"/></svg>'
+    ).format(CELLS, cells)
+    return svg, (number(low), number(high))
+
+
+@dataclass(frozen=True)
+class AgentPicture:
+    """Weights of many agents as an image, a row for a few neighbours, and where the main cluster changes.
+
+    Attributes
+    ----------
+    source : the image as a data address
+    bands : (cluster, agents whose main cluster it is, top and height in per cent of the image)
+    """
+
+    source: str
+    bands: tuple[tuple[int, int, float, float], ...]
+
+
+def agent_picture(weights: FloatArray) -> AgentPicture:
+    """Agents sorted by the cluster they have most of, then by how much."""
+    main = weights.argmax(axis=1)
+    order = np.lexsort((-weights.max(axis=1), main))
+    sorted_weights, sorted_main = weights[order], main[order]
+    edges = np.unique(np.linspace(0, len(order), min(MAX_BANDS, len(order)) + 1).astype(np.int64))
+    means = np.add.reduceat(sorted_weights, edges[:-1], axis=0) / np.diff(edges)[:, None]
+    clusters, starts, counts = np.unique(sorted_main, return_index=True, return_counts=True)
+    bands = tuple(
+        (int(k), int(n), 100.0 * start / len(order), 100.0 * n / len(order))
+        for k, start, n in zip(clusters, starts, counts, strict=True)
+    )
+    return AgentPicture(f"data:image/png;base64,{base64.b64encode(_png(means)).decode()}", bands)
+
+
+def _png(shares: FloatArray) -> bytes:
+    """An image with a pixel for each share, of one colour, the more opaque the larger."""
+    height, width = shares.shape
+    pixels: NDArray[np.uint8] = np.empty((height, width, 4), dtype=np.uint8)
+    pixels[..., :3] = INK
+    pixels[..., 3] = np.clip(255.0 * shares, 0.0, 255.0).round()
+    # every row begins with the number of its filter, none
+    rows = np.concatenate([np.zeros((height, 1), dtype=np.uint8), pixels.reshape(height, -1)], axis=1)
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 6, 0, 0, 0)
+    body = zlib.compress(rows.tobytes(), 9)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", body) + chunk(b"IEND", b"")

@@ -1,0 +1,218 @@
+"""What a reader should not believe without a second look, each with what can be done about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from fedhlcr import alignment
+from fedhlcr.diagnostics import R_HAT_LIMIT
+from fedhlcr.federation.run import INTERRUPTED
+from fedhlcr.predictor import HierarchicalPredictor
+from fedhlcr.report.findings import CLUSTER, SURE, Findings
+from fedhlcr.report.rounds import Rounds
+from fedhlcr.report.scores import LEVEL, HeldOutScores
+from fedhlcr.wording import listed, number, percent
+
+# A cluster of fewer entities is small.
+FEW = 5
+# Clusters are alike whose predictions differ by less than this share of the noise, on average over all events.
+ALIKE = 0.25
+# Pairs of such clusters that are named.
+PAIRS_NAMED = 5
+# An entity scatters widely from so many times the noise, seen by at least so many events.
+WIDE, ENOUGH_EVENTS = 2.0, 5
+# Shares from which a doubt is about the whole and not about a few.
+MANY_UNCERTAIN, MANY_WIDE = 0.2, 0.05
+# Clusters found, as a share of the most that could be, from which the limit may have held.
+NEAR_THE_LIMIT = 0.85
+# Coverage this far from what intervals promise is told.
+COVERAGE_SLACK = 0.02
+# Noise of this share of the target's spread leaves half of the variance unexplained.
+MUCH_NOISE = 0.7
+
+
+class Doubt(NamedTuple):
+    """One doubt; a serious one touches all that the report says."""
+
+    headline: str
+    text: str
+    serious: bool = False
+
+
+def find_doubts(
+    model: HierarchicalPredictor, findings: Findings, rounds: Rounds | None, scores: HeldOutScores | None
+) -> tuple[Doubt, ...]:
+    """All doubts, the serious ones first."""
+    found = [
+        *_interruption(model, rounds),
+        *_agreement(model, findings, rounds),
+        *_cluster_limit(model),
+        *_held_out(findings, scores),
+        *_labels(findings),
+        *_small_clusters(findings),
+        *_alike(model, findings),
+        *_scatter(findings),
+        *_noise(findings),
+        *_federation(rounds),
+    ]
+    return tuple(sorted(found, key=lambda doubt: not doubt.serious))
+
+
+def _interruption(model: HierarchicalPredictor, rounds: Rounds | None) -> Iterator[Doubt]:
+    if rounds is not None:
+        if rounds.stop_reason == INTERRUPTED:
+            text = "The model uses what had been sampled until then. Fit it again, or go on from its checkpoint."
+            yield Doubt(f"The run was interrupted after {rounds.n_rounds} rounds", text, serious=True)
+        elif rounds.stop_reason.startswith("reached"):
+            text = "It had not yet been seen to settle. Allow more with `rounds`, or leave that out."
+            yield Doubt(f"The run ended at its limit of {rounds.n_rounds} rounds", text)
+        return
+    planned, done = model.n_chains * model.n_sweeps, len(getattr(model, "trace_", ()))
+    if 0 < done < planned:
+        text = "The model uses the draws kept until then. Fit it again for all of them."
+        yield Doubt(f"The fit was interrupted after {done:,} of {planned:,} sweeps", text, serious=True)
+
+
+def _agreement(model: HierarchicalPredictor, findings: Findings, rounds: Rounds | None) -> Iterator[Doubt]:
+    apart = [d for d in model.diagnostics_ if d.r_hat > R_HAT_LIMIT]
+    figures = listed([f"{d.quantity} {d.r_hat:.2f}" for d in apart])
+    if findings.n_chains > 1:
+        if apart:
+            longer = f"Run longer chains (`n_sweeps={2 * model.n_sweeps}`), or fix `n_clusters`." if not rounds else ""
+            text = (
+                f"R-hat, 1 where chains agree, is above {R_HAT_LIMIT} for: {figures}. The chains found different "
+                f"clusters, and what is told of clusters is a compromise; predictions average over all chains. {longer}"
+            )
+            yield Doubt(f"The {findings.n_chains} chains disagree", text, serious=True)
+        return
+    if apart:
+        text = f"R-hat between its two halves is above {R_HAT_LIMIT} for: {figures}. Let it run longer."
+        yield Doubt("The chain had not settled", text, serious="predictions" in figures)
+    if rounds is None:
+        text = "One chain may have settled on one of several answers. Fit with `n_chains=4`: disagreement is then told."
+    else:
+        text = "A federation runs one chain. Run it again with another `random_state`, and compare the clusters."
+    yield Doubt("Whether another run would find the same was not checked", text)
+
+
+def _cluster_limit(model: HierarchicalPredictor) -> Iterator[Doubt]:
+    if model.n_clusters == "auto" and model.n_clusters_ > NEAR_THE_LIMIT * model.max_clusters:
+        text = f"Try `max_clusters={2 * model.max_clusters}`."
+        headline = f"{CLUSTER.count(model.n_clusters_)} is near the most that could be found, {model.max_clusters}"
+        yield Doubt(headline, text, serious=True)
+
+
+def _held_out(findings: Findings, scores: HeldOutScores | None) -> Iterator[Doubt]:
+    if scores is None:
+        return
+    if scores.was_fitted:
+        text = "Their figures flatter every method. Hold out events before the fit, and judge by those."
+        yield Doubt("The events it was judged by are those it was fitted with", text, serious=True)
+    # two standard errors, if events were independent
+    chance = 2.0 * float(np.sqrt(LEVEL * (1.0 - LEVEL) / scores.n_events))
+    if abs(scores.coverage - LEVEL) > COVERAGE_SLACK + chance:
+        narrow = scores.coverage < LEVEL
+        text = (
+            f"{percent(scores.coverage)} of the held-out events lie in their {percent(LEVEL)} intervals. "
+            f"Take them as {'too small' if narrow else 'cautious'}."
+        )
+        yield Doubt(f"Intervals are too {'narrow' if narrow else 'wide'}", text, serious=narrow)
+    # by more than rounding; on the events that were fitted the most flexible always errs least
+    better = [score.name for score in scores.ridges if score.mse < (1.0 - 1e-9) * scores.model.mse]
+    if better and not scores.was_fitted:
+        entity = findings.names.entity.one
+        names = listed([f"a {name}" if name.startswith("ridge") else name for name in better]).replace("entity", entity)
+        text = "The clusters then tell which are alike, but are not what predicts best."
+        yield Doubt(f"On the held-out events {names} {'errs' if len(better) == 1 else 'err'} less than HLCR", text)
+
+
+def _labels(findings: Findings) -> Iterator[Doubt]:
+    entities = findings.entities
+    if entities is None or not entities.n_uncertain:
+        return
+    share, nouns = entities.n_uncertain / entities.n_all, findings.names.entity
+    are = "is" if entities.n_uncertain == 1 else "are"
+    text = (
+        f"That is {percent(share)} of all: the probability of the cluster is below {percent(SURE)}. Few events, or "
+        "clusters that are alike, leave it open; predictions average over the clusters that are possible."
+    )
+    headline = f"{nouns.count(entities.n_uncertain)} {are} not surely in the cluster told"
+    yield Doubt(headline, text, serious=share > MANY_UNCERTAIN)
+
+
+def _small_clusters(findings: Findings) -> Iterator[Doubt]:
+    nouns = findings.names.entity
+    few = [c for c in findings.clusters if c.n_entities is not None and c.n_entities < FEW]
+    if few and len(findings.clusters) > 1:
+        which = ("Cluster " if len(few) == 1 else "Clusters ") + listed([str(c.number) for c in few])
+        hold = "holds" if len(few) == 1 else "hold"
+        text = f"{which}: what is told of so few may be chance, or a few that are truly unlike all others."
+        yield Doubt(f"{CLUSTER.count(len(few))} {hold} fewer than {FEW} {nouns.many}", text)
+
+
+def _alike(model: HierarchicalPredictor, findings: Findings) -> Iterator[Doubt]:
+    if findings.entities is None or len(findings.clusters) < 2:
+        return
+    posterior = model.posterior_
+    coef = alignment.mean_coef(posterior.draws, model._alignment)
+    pooled = posterior.layout.normal_equations(posterior.memory.entities.grams.sum(axis=0))
+    first, second = np.triu_indices(len(coef), 1)
+    apart = coef[first] - coef[second]
+    squares = np.einsum("pc,cd,pd->p", apart, pooled.xx / pooled.n, apart)
+    distance = np.sqrt(np.maximum(squares, 0.0)) * posterior.standardization.scale[-1]
+    pairs = np.flatnonzero(distance < ALIKE * findings.noise_scale)
+    if len(pairs):
+        closest = pairs[np.argsort(distance[pairs], kind="stable")]
+        named = listed([f"{first[p]} with {second[p]}" for p in closest[:PAIRS_NAMED]])
+        more = f" and {len(pairs) - PAIRS_NAMED} more pairs" if len(pairs) > PAIRS_NAMED else ""
+        text = (
+            f"Compare {named}{more}: their predictions differ by less than {percent(ALIKE)} of the noise. Which of "
+            f"them {findings.names.entity.many} are in says little; they may be one."
+        )
+        yield Doubt("Some clusters are nearly alike", text)
+
+
+def _scatter(findings: Findings) -> Iterator[Doubt]:
+    entities = findings.entities
+    # of a list cut to the most doubtful no share can be told
+    if entities is None or len(entities) < entities.n_all:
+        return
+    wide = (entities.scatter > WIDE * findings.noise_scale) & (entities.n_events >= ENOUGH_EVENTS)
+    if wide.any():
+        n, nouns = int(wide.sum()), findings.names.entity
+        verb, whose = ("scatters", "its") if n == 1 else ("scatter", "their")
+        text = (
+            f"More than {WIDE:g} times the noise, {number(findings.noise_scale)}, which is one for all: {whose} "
+            "intervals are too narrow. Sort the table by scatter to see which."
+        )
+        yield Doubt(
+            f"{nouns.count(n)} {verb} widely around the line of the cluster", text, serious=wide.mean() > MANY_WIDE
+        )
+
+
+def _noise(findings: Findings) -> Iterator[Doubt]:
+    spread = findings.target_spread
+    if spread and findings.noise_scale > MUCH_NOISE * spread:
+        text = (
+            f"The noise is {number(findings.noise_scale)}, the spread of all targets {number(spread)}: single events "
+            "cannot be predicted well, though the lines of the clusters may be known well."
+        )
+        yield Doubt("Most of what happens is noise to the model", text)
+
+
+def _federation(rounds: Rounds | None) -> Iterator[Doubt]:
+    if rounds is None:
+        return
+    if rounds.refused.sum():
+        text = "They came too late, were broken, or held more than an answer may; the server’s log tells which."
+        yield Doubt(f"{rounds.refused.sum():,.0f} answers were refused", text)
+    none = int((rounds.accepted == 0).sum())
+    if none:
+        text = f"Nothing was learned in {'it' if none == 1 else 'them'}."
+        yield Doubt(f"In {none} of {len(rounds.accepted)} rounds nobody answered", text)
+    if rounds.answered < 0.5:
+        text = f"Of those asked, {percent(rounds.answered)} answered: the run took longer than it had to."
+        yield Doubt("Most requests went without an answer", text)

@@ -1,0 +1,305 @@
+"""What a fitted model found, as numbers and words. Nothing here knows of HTML."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedhlcr import alignment
+from fedhlcr.arrays import FloatArray, IndexArray
+from fedhlcr.hierarchy import EntityIndex
+from fedhlcr.posterior import Profiles
+from fedhlcr.predictor import HierarchicalPredictor
+from fedhlcr.summary import (
+    changes_told,
+    describe_effects,
+    effect_sizes,
+    entity_shares,
+    feature_names,
+    target_name,
+    target_spread,
+    typical_levels,
+)
+from fedhlcr.threads import single_threaded_blas
+from fedhlcr.wording import Noun, noun, printable
+
+AGENT, ENTITY, EVENT, CLUSTER = (
+    Noun("agent", "agents"),
+    Noun("entity", "entities"),
+    Noun("event", "events"),
+    Noun("cluster", "clusters"),
+)
+# Below this probability of its cluster an entity's label is uncertain.
+SURE = 0.8
+# Of more entities only so many are listed, the most doubtful.
+MAX_LISTED = 50_000
+# What stands for an empty name.
+NO_NAME = "(no name)"
+# Entities named as examples of a cluster, and effects told of it.
+N_EXAMPLES, N_EFFECTS = 3, 3
+
+
+class Names(NamedTuple):
+    """What the user calls things."""
+
+    agent: Noun
+    entity: Noun
+    target: str
+    features: tuple[str, ...]
+
+    @classmethod
+    def of(cls, model: HierarchicalPredictor) -> Names:
+        recipe = getattr(model, "recipe_", None)
+        agent = noun(getattr(recipe, "agent", None) or getattr(model, "agent_column_", None), AGENT)
+        entity = noun(getattr(recipe, "entity", None) or getattr(model, "entity_column_", None), ENTITY)
+        if agent == entity:
+            agent, entity = AGENT, ENTITY
+        return cls(agent, entity, target_name(model), tuple(printable(name) for name in feature_names(model)))
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """One cluster, in the user's units.
+
+    Attributes
+    ----------
+    n_entities : entities whose label it is; None where the model holds no entities
+    level : predicted target at average features
+    changes : (n_features,) change of the target per unit, or at a level of a category against elsewhere
+    effects : (n_features,) the same per standard deviation of the feature
+    moves : the strongest of them in words
+    examples : names of entities that are most surely in it
+    """
+
+    number: int
+    share: float
+    weight: float
+    n_entities: int | None
+    level: float
+    changes: FloatArray
+    effects: FloatArray
+    moves: tuple[str, ...]
+    examples: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Agents:
+    """All agents, in the model's order."""
+
+    ids: list[str]
+    n_entities: IndexArray
+    n_events: FloatArray
+    weights: FloatArray  # (agents, clusters) shares of its entities, on average over the draws
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def main_cluster(self) -> IndexArray:
+        return self.weights.argmax(axis=1)
+
+    def effective_clusters(self) -> FloatArray:
+        """How many clusters an agent mixes: of so many even ones its shares are as uneven as they are."""
+        return np.asarray(1.0 / (self.weights**2).sum(axis=1))
+
+
+@dataclass(frozen=True)
+class Entities:
+    """Agent–entity pairs; where there are very many, the most doubtful.
+
+    Attributes
+    ----------
+    agents, entities : distinct names; `agent`, `entity` are positions in them
+    certainty : probability of the label
+    runner_up, runner_up_probability : the most probable of the other clusters; −1 and 0 if there is only one. It may be
+        more probable than the label, which is told by votes of the draws, where these are close
+    scatter : root mean square of the events around the label's regression, in units of the target
+    n_all, n_uncertain : how many there are, listed or not
+    """
+
+    names: Names
+    agents: list[str]
+    entities: list[str]
+    agent: IndexArray
+    entity: IndexArray
+    n_events: FloatArray
+    label: IndexArray
+    certainty: FloatArray
+    runner_up: IndexArray
+    runner_up_probability: FloatArray
+    scatter: FloatArray
+    n_all: int
+    n_uncertain: int
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+    def name(self, row: int) -> str:
+        """The entity, and whose it is where there are several agents."""
+        entity, agent = self.entities[self.entity[row]], self.agents[self.agent[row]]
+        # some ids say already whose they are; a bare number says nothing by itself
+        entity_name = f"{self.names.entity.one} {entity}" if entity.isdigit() else entity
+        agent_name = f"{self.names.agent.one} {agent}" if agent.isdigit() else agent
+        alone = len(self.agents) < 2 or (agent in entity and not agent.isdigit())
+        return entity_name if alone else f"{entity_name} of {agent_name}"
+
+
+@dataclass(frozen=True)
+class Findings:
+    """A model, gathered for a report; `agents` and `entities` are None where it holds nothing of the agents."""
+
+    names: Names
+    clusters: tuple[Cluster, ...]
+    agents: Agents | None
+    entities: Entities | None
+    n_events: float
+    n_chains: int
+    noise_scale: float
+    target_spread: float | None  # None where no events are at hand to tell
+    explained: float | None  # share of the variance of the events that were fitted
+
+
+@single_threaded_blas
+def gather(model: HierarchicalPredictor) -> Findings:
+    """All that a report tells of a fitted model, but for what takes held-out events."""
+    posterior = model.posterior_
+    index, grams = posterior.memory.entities.index, posterior.memory.entities.grams
+    residual = _residual_squares(model)
+    listed = _list_entities(model, residual) if len(index.agent_of) else None
+    spread = target_spread(model) if listed else None
+    n_events = posterior.layout.n_events(grams)
+    explained = None
+    if spread:
+        explained = 1.0 - float(residual.sum() / (n_events.sum() * spread**2))
+    return Findings(
+        names=Names.of(model),
+        clusters=_clusters(model, listed),
+        agents=_list_agents(model, n_events) if listed else None,
+        entities=listed,
+        n_events=float(n_events.sum()),
+        n_chains=int(posterior.draws.chain.max()) + 1,
+        noise_scale=model.noise_scale_,
+        target_spread=spread,
+        explained=explained,
+    )
+
+
+def _residual_squares(model: HierarchicalPredictor) -> FloatArray:
+    """(entities,) squared residuals around the regression of each entity's label, in units of the target."""
+    posterior = model.posterior_
+    coef = alignment.mean_coef(posterior.draws, model._alignment)
+    squares, grams = np.zeros(len(model.labels_)), posterior.memory.entities.grams
+    for k, vector in enumerate(posterior.layout.rss_vectors(coef)):
+        own = np.flatnonzero(model.labels_ == k)
+        squares[own] = grams[own] @ vector
+    return np.maximum(squares, 0.0) * posterior.standardization.scale[-1] ** 2
+
+
+def _clusters(model: HierarchicalPredictor, entities: Entities | None) -> tuple[Cluster, ...]:
+    shares, levels, moves = entity_shares(model), typical_levels(model), describe_effects(model, N_EFFECTS)
+    changes, effects = changes_told(model), effect_sizes(model)
+    counts = np.bincount(model.labels_, minlength=model.n_clusters_)
+    return tuple(
+        Cluster(
+            number=k,
+            share=float(shares[k]),
+            weight=float(model.cluster_weights_[k]),
+            n_entities=None if entities is None else int(counts[k]),
+            level=float(levels[k]),
+            changes=changes[k],
+            effects=effects[k],
+            moves=tuple(printable(move) for move in moves[k]),
+            examples=() if entities is None else _examples(entities, k),
+        )
+        for k in range(model.n_clusters_)
+    )
+
+
+def _examples(entities: Entities, cluster: int) -> tuple[str, ...]:
+    """The surest first; of equally sure ones, those with most events."""
+    own = np.flatnonzero((entities.label == cluster) & (entities.certainty >= SURE))
+    # certainty is rounded, so that among those beyond doubt the events decide
+    order = np.lexsort((-entities.n_events[own], -entities.certainty[own].round(2)))
+    return tuple(entities.name(row) for row in own[order[:N_EXAMPLES]])
+
+
+def _list_agents(model: HierarchicalPredictor, n_events: FloatArray) -> Agents:
+    index = model.posterior_.memory.entities.index
+    return Agents(
+        ids=_texts(index.agents.texts),
+        n_entities=np.diff(index.agent_start),
+        n_events=np.bincount(index.agent_of, weights=n_events, minlength=index.n_agents).astype(np.float64),
+        weights=_compositions(model),
+    )
+
+
+def _compositions(model: HierarchicalPredictor) -> FloatArray:
+    """(agents, clusters): mean of N_ik / N_i over the draws.
+
+    Not `agent_weights_`, which tells what a further entity would be: of an agent with few entities it is mostly prior.
+    """
+    memory, draws = model.posterior_.memory, model.posterior_.draws
+    every = np.arange(memory.entities.index.n_agents)
+    out = np.zeros((len(every), model.n_clusters_))
+    for draw in range(len(draws)):
+        out += memory.counts(draw, every, draws.n_clusters) @ model._alignment.membership(draw)
+    return out / np.maximum(out.sum(axis=1, keepdims=True), 1.0)
+
+
+def _list_entities(model: HierarchicalPredictor, residual: FloatArray) -> Entities:
+    posterior = model.posterior_
+    index: EntityIndex = posterior.memory.entities.index
+    n_all = len(index.agent_of)
+    if n_all > MAX_LISTED:
+        votes = _votes(model)
+        n_uncertain = int((votes < SURE).sum())
+        chosen = np.sort(np.argsort(votes, kind="stable")[:MAX_LISTED])
+    else:
+        chosen = np.arange(n_all)
+    probability = _responsibilities(model, chosen)
+    rows, label = np.arange(len(chosen)), model.labels_[chosen]
+    certainty = probability[rows, label]
+    if n_all <= MAX_LISTED:
+        n_uncertain = int((certainty < SURE).sum())
+    probability[rows, label] = -1.0
+    alone = probability.shape[1] == 1
+    n_events = posterior.layout.n_events(posterior.memory.entities.grams[chosen])
+    return Entities(
+        names=Names.of(model),
+        agents=_texts(index.agents.texts),
+        entities=_texts(index.entities.texts),
+        agent=index.agent_of[chosen],
+        entity=index.entity_of[chosen],
+        n_events=n_events,
+        label=label,
+        certainty=certainty,
+        runner_up=np.full(len(chosen), -1) if alone else probability.argmax(axis=1),
+        runner_up_probability=np.zeros(len(chosen)) if alone else probability.max(axis=1),
+        scatter=np.sqrt(residual[chosen] / np.maximum(n_events, 1e-300)),
+        n_all=n_all,
+        n_uncertain=n_uncertain,
+    )
+
+
+def _responsibilities(model: HierarchicalPredictor, entities: IndexArray) -> FloatArray:
+    """(entities, clusters), as the model's method of this name, by position."""
+    profiles = Profiles.of(model.posterior_.memory.entities.index.agent_of[entities], entities)
+    blocks = [model._alignment.gather(np.moveaxis(block, 1, 0)) for _, block in model.posterior_.blocks(profiles)]
+    return np.concatenate(blocks)[profiles.of_row]
+
+
+def _votes(model: HierarchicalPredictor) -> FloatArray:
+    """(entities,) share of the draws in which an entity has its label: a rough certainty, at once."""
+    labels, target = model.posterior_.memory.labels, model._alignment.target
+    agreeing: NDArray[np.int64] = np.zeros(labels.shape[1], dtype=np.int64)
+    for row, reported in zip(labels, target, strict=True):
+        agreeing += reported[row] == model.labels_
+    return agreeing / len(labels)
+
+
+def _texts(texts: list[str]) -> list[str]:
+    """Names to be shown; rows that are entities of their own have a name no user writes."""
+    return [printable(text.removeprefix("\0")) or NO_NAME for text in texts]

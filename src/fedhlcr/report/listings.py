@@ -1,0 +1,238 @@
+"""Tables that a reader can sort and search: values for the page's script, and the first rows."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+
+from fedhlcr.arrays import FloatArray
+from fedhlcr.report.charts import color_class, effect_bar, mix_bar
+from fedhlcr.report.findings import SURE, Agents, Cluster, Entities, Findings, Names
+from fedhlcr.report.scores import AgentErrors
+from fedhlcr.wording import number, percent
+
+# Rows in the page at any time.
+PAGE_ROWS = 25
+# Features with a column in the table of clusters; clusters told of an agent's mix, and named beside its bar.
+MAX_FEATURES, MAX_MIX, NAMED_MIX = 24, 12, 3
+# Clusters below this share do not set the scale of effects.
+SMALL_SHARE = 0.02
+# What would end a script's element, or a line of it, within JSON.
+JSON_ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column.
+
+    Attributes
+    ----------
+    kind : text, count, number, share, cluster, effect or mix: how values are written and sorted
+    values : plain numbers or lists; of a text column positions in `words`; None where there is none
+    words : distinct texts
+    tints : −1 to 1, how strong a cell is coloured
+    """
+
+    label: str
+    kind: str
+    values: list[Any]
+    words: list[str] = field(default_factory=list)
+    tints: list[float] = field(default_factory=list)
+    hint: str = ""
+
+    @property
+    def is_number(self) -> bool:
+        return self.kind in {"count", "number", "share", "effect"}
+
+    def tint_class(self, row: int) -> str:
+        return (" down" if self.tints[row] < 0 else " up") if self.tints else ""
+
+    def cell(self, row: int) -> Markup:
+        """A cell as the page's script writes it."""
+        value = self.values[row]
+        if self.kind == "text":
+            return Markup("<bdi>{}</bdi>").format(self.words[value])
+        if self.kind == "mix":
+            return Markup("{}<small>{}</small>").format(mix_bar(value), mix_text(value))
+        if value is None:
+            return Markup("–")
+        if self.kind == "cluster":
+            return Markup('<i class="swatch {}"></i>{}').format(color_class(value), value)
+        if self.kind == "share":
+            return Markup("{}").format(percent(value))
+        return Markup("{}").format(f"{value:,.0f}" if self.kind == "count" else number(value))
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A table by name.
+
+    Attributes
+    ----------
+    filters : columns, by position, whose clusters can be chosen
+    uncertain : position of the column by which uncertain rows can be chosen, or None
+    """
+
+    name: str
+    caption: str
+    columns: tuple[Column, ...]
+    filters: tuple[int, ...] = ()
+    uncertain: int | None = None
+    note: str = ""
+
+    def __len__(self) -> int:
+        return len(self.columns[0].values)
+
+    @property
+    def first_rows(self) -> range:
+        return range(min(len(self), PAGE_ROWS))
+
+    def to_json(self) -> Markup:
+        """All of it, safe within an element of the page."""
+        columns = [
+            {"label": c.label, "kind": c.kind, "values": c.values, "words": c.words, "tints": c.tints}
+            for c in self.columns
+        ]
+        table = {"columns": columns, "pageRows": PAGE_ROWS, "uncertain": self.uncertain, "sure": SURE}
+        text = json.dumps(table, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return Markup(text.translate(JSON_ESCAPES))
+
+
+def cluster_listing(findings: Findings) -> Listing:
+    """What is known of each cluster, features of most effect first to be shown where they are many."""
+    clusters, names = findings.clusters, findings.names
+    columns = [
+        Column("cluster", "cluster", [c.number for c in clusters]),
+        Column("share", "share", _shares([c.share for c in clusters]), hint=f"share of {names.entity.many}"),
+    ]
+    if findings.entities is not None:
+        columns.append(Column(names.entity.many, "count", [c.n_entities for c in clusters]))
+    columns.append(
+        Column("level", "number", _figures([c.level for c in clusters]), hint=f"{names.target} at average features")
+    )
+    effects = np.array([c.effects for c in clusters])
+    scale = effect_scale(clusters)
+    shown = strongest_features(clusters, MAX_FEATURES)
+    columns += [
+        Column(
+            names.features[f],
+            "effect",
+            _figures([c.changes[f] for c in clusters]),
+            tints=(effects[:, f] / scale).clip(-1.0, 1.0).round(2).tolist(),
+            hint=f"change of {names.target} per unit",
+        )
+        for f in shown
+    ]
+    hidden = len(names.features) - len(shown)
+    note = f"Features of less effect have no column: {hidden} of {len(names.features)}; see coef_." if hidden else ""
+    return Listing("clusters", f"All clusters: {len(clusters)}", tuple(columns), note=note)
+
+
+def strongest_features(clusters: Sequence[Cluster], most: int) -> list[int]:
+    """Positions of the features of most effect over all clusters, in the order of the table."""
+    strength = sum(cluster.effects**2 for cluster in clusters)
+    return sorted(np.argsort(-np.asarray(strength), kind="stable")[:most].tolist())
+
+
+def agent_listing(agents: Agents, names: Names, errors: AgentErrors | None) -> Listing:
+    main = agents.main_cluster
+    columns = [
+        Column(names.agent.one, "text", list(range(len(agents))), words=agents.ids),
+        Column(names.entity.many, "count", agents.n_entities.tolist()),
+        Column("events", "count", _figures(agents.n_events)),
+        Column("main cluster", "cluster", main.tolist(), hint="the cluster it has most of"),
+        Column("mixes", "number", _figures(agents.effective_clusters()), hint="as many even clusters"),
+        Column("mix", "mix", mixes(agents.weights)),
+    ]
+    if errors is not None:
+        columns += [
+            Column("held out", "count", errors.n_events.tolist(), hint="events held out"),
+            Column("error", "number", _figures(errors.model), hint="root mean squared error on events held out"),
+            Column(
+                "ridge’s error", "number", _figures(errors.ridge_per_entity), hint=f"of a ridge per {names.entity.one}"
+            ),
+        ]
+    return Listing("agents", f"All {names.agent.many}: {len(agents):,}", tuple(columns), filters=(3,))
+
+
+def entity_listing(entities: Entities, names: Names) -> Listing:
+    others = [k if k >= 0 else None for k in entities.runner_up.tolist()]
+    columns = [
+        Column(names.entity.one, "text", entities.entity.tolist(), words=entities.entities),
+        Column("events", "count", _figures(entities.n_events)),
+        Column("cluster", "cluster", entities.label.tolist()),
+        Column("certainty", "share", _shares(entities.certainty), hint="probability of the cluster"),
+        Column("other", "cluster", others, hint="the most probable of the others"),
+        Column("its probability", "share", _shares(entities.runner_up_probability)),
+        Column("scatter", "number", _figures(entities.scatter), hint="of its events around the cluster’s line"),
+    ]
+    if len(entities.agents) > 1:
+        columns.insert(0, Column(names.agent.one, "text", entities.agent.tolist(), words=entities.agents))
+    shift = len(columns) - 7
+    note = ""
+    if len(entities) < entities.n_all:
+        note = (
+            f"Of {names.entity.count(entities.n_all)}, the {len(entities):,} whose cluster is least certain are listed."
+        )
+    listed = "All" if not note else "Least certain"
+    caption = f"{listed} {names.entity.many}: {len(entities):,}"
+    return Listing("entities", caption, tuple(columns), filters=(2 + shift,), uncertain=3 + shift, note=note)
+
+
+def mixes(weights: FloatArray) -> list[list[list[float]]]:
+    """For each agent its clusters and their shares in per cent, largest first; those under one are left out."""
+    order = np.argsort(-weights, axis=1, kind="stable")[:, :MAX_MIX]
+    shares = (100.0 * np.take_along_axis(weights, order, axis=1)).round(1)
+    return [
+        [[k, share] for k, share in zip(clusters, own, strict=True) if share >= 1.0]
+        for clusters, own in zip(order.tolist(), shares.tolist(), strict=True)
+    ]
+
+
+def mix_text(mix: Sequence[Sequence[float]]) -> str:
+    """The largest shares: "3: 45 %, 0: 20 %"."""
+    told = ", ".join(f"{k:.0f}: {percent(share / 100.0)}" for k, share in mix[:NAMED_MIX])
+    return f"{told}, …" if len(mix) > NAMED_MIX else told
+
+
+def effect_scale(clusters: Sequence[Cluster]) -> float:
+    """The largest effect in any cluster that is not small: a few odd entities must not dwarf all the rest."""
+    telling = [cluster for cluster in clusters if cluster.share >= SMALL_SHARE] or clusters
+    return max((float(np.abs(cluster.effects).max(initial=0.0)) for cluster in telling), default=0.0) or 1.0
+
+
+def effect_rows(cluster: Cluster, names: Names, features: Sequence[int], scale: float) -> list[tuple[str, Markup, str]]:
+    """For each feature its name, a bar of its effect, and that effect."""
+    # as many digits as tell a hundredth of the scale
+    digits = max(0, 2 - int(np.floor(np.log10(scale))))
+    return [
+        (names.features[f], effect_bar(float(cluster.effects[f]), scale), _fixed(float(cluster.effects[f]), digits))
+        for f in features
+    ]
+
+
+def _fixed(value: float, digits: int) -> str:
+    rounded = round(value, digits)
+    return number(rounded) if digits > 6 or abs(rounded) >= 1e6 else f"{rounded + 0.0:,.{digits}f}".replace("-", "−")
+
+
+def _shares(values: Any) -> list[float]:
+    return np.round(np.asarray(values, dtype=np.float64), 4).tolist()
+
+
+def _figures(values: Any) -> list[float | None]:
+    """Rounded to what is shown: what looks the same sorts as the same. None is what is not known."""
+
+    def rounded(value: float) -> float | None:
+        if not math.isfinite(value):
+            return None
+        shown = float(f"{value:.3g}") if abs(value) < 1000.0 else round(value)
+        return int(shown) if shown == int(shown) else shown
+
+    return [rounded(value) for value in np.asarray(values, dtype=np.float64).tolist()]

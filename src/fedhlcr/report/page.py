@@ -1,0 +1,288 @@
+"""From a model to a page: one HTML file that needs nothing else."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from sklearn.utils.validation import check_is_fitted
+
+from fedhlcr.predictor import HierarchicalPredictor
+from fedhlcr.report import charts, listings, story
+from fedhlcr.report.doubts import find_doubts
+from fedhlcr.report.findings import CLUSTER, EVENT, SURE, Entities, Findings, gather
+from fedhlcr.report.rounds import Rounds
+from fedhlcr.report.scores import LEVEL, HeldOut, HeldOutScores, score_held_out
+from fedhlcr.report.settings import Settings
+from fedhlcr.wording import byte_size, number, percent, printable
+
+# Clusters shown at once, features with a bar in each, agents with a row of the map, doubtful entities told.
+OPEN_CARDS, CARD_FEATURES, MATRIX_AGENTS, DOUBTFUL_TOLD = 12, 6, 60, 10
+
+
+def render_report(model: HierarchicalPredictor, held_out: HeldOut | None = None, *, title: str | None = None) -> str:
+    """A report on a fitted model: a page of HTML in one file.
+
+    Parameters
+    ----------
+    model : HLCRRegressor or FedHLCRRegressor, fitted
+    held_out : events that were not fitted, to judge it by; None leaves that out
+    title : of the page
+
+    Returns
+    -------
+    html : to be written as UTF-8
+
+    Examples
+    --------
+    >>> from fedhlcr import HLCRRegressor
+    >>> from fedhlcr.datasets import make_hlcr
+    >>> from fedhlcr.report import render_report
+    >>> table, truth = make_hlcr(n_agents=40, n_clusters=3, random_state=1)
+    >>> model = HLCRRegressor(n_sweeps=50).fit(table.X, table.y, agent=table.agent, entity=table.entity)
+    >>> render_report(model).splitlines()[0]
+    '<!doctype html>'
+    """
+    _check(model, held_out)
+    findings, rounds = gather(model), Rounds.of(model)
+    scores = None if held_out is None else score_held_out(model, held_out)
+    doubts = find_doubts(model, findings, rounds, scores)
+    script, style = (_text(name) for name in ("report.js", "report.css"))
+    context: dict[str, Any] = {
+        "title": printable(title) if title else _title(findings),
+        "names": findings.names,
+        "short": story.in_short(model, findings, scores, rounds, doubts),
+        "facts": _facts(findings, scores),
+        "scores": _score_section(findings, scores),
+        "clusters": _cluster_section(findings),
+        "agents": _agent_section(findings, scores),
+        "entities": None if findings.entities is None else _entity_section(findings, findings.entities),
+        "doubts": doubts,
+        "rounds": None if rounds is None else _round_section(findings, rounds),
+        "traces": _traces(model),
+        "settings": Settings.of(model),
+        "event_noun": EVENT,
+        "script": Markup(script),
+        "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        "style": Markup(style),
+    }
+    sections = (context["clusters"], context["agents"], context["entities"])
+    context["tables"] = [section["listing"] for section in sections if section and section["listing"]]
+    return _environment().get_template("report.html").render(context)
+
+
+def _check(model: Any, held_out: Any) -> None:
+    if not isinstance(model, HierarchicalPredictor):
+        raise TypeError(
+            f"`model` must be an HLCRRegressor or a FedHLCRRegressor, but is of type {type(model).__name__}; "
+            "of a pipeline pass the last step, `pipeline[-1]`."
+        )
+    if held_out is not None and not isinstance(held_out, HeldOut):
+        raise TypeError(
+            f"`held_out` must be a HeldOut or None, but is of type {type(held_out).__name__}; pass "
+            "HeldOut(X, y, agent, entity)."
+        )
+    check_is_fitted(model)
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("fedhlcr.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "number": number,
+        "percent": percent,
+        "code": _code,
+        "tied": _tied,
+        "swatch": charts.color_class,
+    }
+    return environment
+
+
+def _text(name: str) -> str:
+    return (files("fedhlcr.report") / "templates" / name).read_text(encoding="utf-8")
+
+
+def _code(text: str) -> Markup:
+    """What stands between backticks as code."""
+    parts = text.split("`")
+    return Markup("").join(Markup("<code>{}</code>").format(p) if n % 2 else p for n, p in enumerate(parts))
+
+
+def _tied(text: str) -> Markup:
+    """Figures that keep together with what follows them: "18 %" is never broken over two lines."""
+    parts = re.split(r"((?:under )?[0-9.,−]+ (?:%|[kMG]B))", text)
+    return Markup("").join(
+        Markup('<span class="tied">{}</span>').format(p) if n % 2 else p for n, p in enumerate(parts)
+    )
+
+
+def _title(findings: Findings) -> str:
+    target = "" if findings.names.target == "the target" else f" of {findings.names.target}"
+    return f"Kinds of {findings.names.entity.many}: a latent class regression{target}"
+
+
+def _facts(findings: Findings, scores: HeldOutScores | None) -> list[tuple[str, str]]:
+    """The few figures a reader looks for first: (what, how many)."""
+    names, agents, entities = findings.names, findings.agents, findings.entities
+    facts = [(CLUSTER.of(len(findings.clusters)), f"{len(findings.clusters):,}")]
+    if agents is not None and entities is not None:
+        facts += [
+            (names.agent.of(len(agents)), f"{len(agents):,}"),
+            (names.entity.of(entities.n_all), f"{entities.n_all:,}"),
+            (EVENT.of(findings.n_events) + " fitted", f"{findings.n_events:,.6g}"),
+        ]
+    facts.append((f"noise, in units of {names.target}", number(findings.noise_scale)))
+    if scores is not None:
+        kind = "R² on the events fitted" if scores.was_fitted else "R² on held-out events"
+        facts.append((kind, number(scores.model.r2)))
+    return facts
+
+
+def _score_section(findings: Findings, scores: HeldOutScores | None) -> dict[str, Any] | None:
+    if scores is None:
+        return None
+    picture, ends = charts.density(scores.observed, scores.predicted)
+    by_agent = scores.by_agent
+    words = ""
+    if by_agent is not None and len(by_agent.n_events) > 1 and by_agent.n_events.any():
+        seen = by_agent.n_events > 0
+        better = int((by_agent.model[seen] < by_agent.ridge_per_entity[seen]).sum())
+        agent, entity = findings.names.agent, findings.names.entity
+        words = f"HLCR errs less than a ridge per {entity.one} for {better:,} of {agent.count(int(seen.sum()))}."
+    return {
+        "all": scores,
+        "rows": [
+            (
+                score.name.replace("entity", findings.names.entity.one),
+                score,
+                100.0 * min(1.0, score.r2) if score.r2 > 0.0 else 0.0,
+            )
+            for score in scores.scores
+        ],
+        "level": percent(LEVEL),
+        "coverage": f"{100.0 * scores.coverage:.1f} %",
+        "by_agent": words,
+        "picture": picture,
+        "ends": ends,
+    }
+
+
+def _cluster_section(findings: Findings) -> dict[str, Any]:
+    clusters = findings.clusters
+    features = listings.strongest_features(clusters, CARD_FEATURES)
+    scale = listings.effect_scale(clusters)
+    cards = [
+        (c, story.describe_moves(c, findings.names.target), listings.effect_rows(c, findings.names, features, scale))
+        for c in clusters
+    ]
+    return {
+        "open": cards[:OPEN_CARDS],
+        "more": cards[OPEN_CARDS:],
+        "shares": charts.mix_bar([(c.number, 100.0 * c.share) for c in clusters]),
+        "listing": listings.cluster_listing(findings),
+    }
+
+
+def _agent_section(findings: Findings, scores: HeldOutScores | None) -> dict[str, Any] | None:
+    agents = findings.agents
+    if agents is None:
+        return None
+    words = story.agents_in_words(agents, (findings.names.agent, findings.names.entity))
+    section: dict[str, Any] = {"words": words, "matrix": None, "picture": None, "listing": None}
+    if len(agents) > 1:
+        errors = None if scores is None else scores.by_agent
+        section["listing"] = listings.agent_listing(agents, findings.names, errors)
+        if agents.weights.shape[1] > 1:
+            if len(agents) <= MATRIX_AGENTS:
+                order = np.lexsort((-agents.weights.max(axis=1), agents.main_cluster))
+                section["matrix"] = [(agents.ids[i], agents.weights[i].tolist()) for i in order]
+            else:
+                section["picture"] = charts.agent_picture(agents.weights)
+    return section
+
+
+def _entity_section(findings: Findings, entities: Entities) -> dict[str, Any]:
+    doubtful = np.argsort(entities.certainty, kind="stable")[:DOUBTFUL_TOLD]
+    return {
+        "all": entities,
+        "listing": listings.entity_listing(entities, findings.names),
+        "doubtful": [row for row in doubtful.tolist() if entities.certainty[row] < SURE],
+        "sure": percent(SURE),
+    }
+
+
+def _round_section(findings: Findings, rounds: Rounds) -> dict[str, Any]:
+    x = np.arange(1.0, len(rounds.asked) + 1.0)
+    n = max(len(rounds.asked), 1)
+    facts = [
+        ("rounds", f"{rounds.n_rounds:,}"),
+        ("asked per round, on average", number(rounds.asked.sum() / n)),
+        ("of those asked answered", percent(rounds.answered)),
+        ("requests without an answer", f"{rounds.n_silent:,}"),
+        ("answers refused", f"{rounds.refused.sum():,.0f}"),
+        ("sums up", byte_size(rounds.total_up)),
+        ("coefficients down", byte_size(rounds.total_down)),
+        ("up and down per round", byte_size((rounds.bytes_up.sum() + rounds.bytes_down.sum()) / n)),
+    ]
+    pictures = []
+    if len(x):
+        drawn = [
+            (
+                f"{findings.names.agent.many} that answered",
+                [("answered", rounds.accepted), ("asked", rounds.asked)],
+                True,
+            ),
+            ("kB up and down", [("up", rounds.bytes_up / 1e3), ("down", rounds.bytes_down / 1e3)], True),
+            ("clusters in use", [("clusters", rounds.n_clusters)], True),
+            ("labels changed", [("labels", rounds.labels_changed)], True),
+            ("noise", [("noise", rounds.noise_scale)], False),
+            ("error on the validation set", [("error", rounds.validation)], False),
+        ]
+        pictures = [
+            charts.line_chart(title, x, lines, "round", zero)
+            for title, lines, zero in drawn
+            if np.isfinite(lines[0][1]).any()
+        ]
+    return {"facts": facts, "pictures": pictures, "stop_reason": rounds.stop_reason}
+
+
+def _traces(model: HierarchicalPredictor) -> list[charts.LineChart]:
+    """What a centralised fit did, sweep by sweep: one line for each chain."""
+    trace: Any = getattr(model, "trace_", None)
+    if trace is None or not len(trace):
+        return []
+    chains = [trace[trace["chain"] == chain] for chain in np.unique(trace["chain"])]
+    shortest = min(len(chain) for chain in chains)
+    x = np.arange(1.0, shortest + 1.0)
+    # the first sweeps climb so far that nothing else would be seen
+    start = shortest // 10
+    return [
+        charts.line_chart(
+            title,
+            x[start:],
+            [
+                (f"chain {number_of}", chain[name][start:shortest].astype(float))
+                for number_of, chain in enumerate(chains)
+            ],
+            "sweep",
+            zero,
+        )
+        for title, name, zero in (
+            ("log joint", "log_joint", False),
+            ("clusters in use", "n_clusters", True),
+            ("noise", "noise_scale", False),
+        )
+    ]

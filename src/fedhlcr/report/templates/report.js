@@ -1,0 +1,228 @@
+"use strict";
+(() => {
+  const SVG = "http://www.w3.org/2000/svg";
+  const N_COLORS = 8, NAMED_MIX = 3;
+  const collator = new Intl.Collator("en", { numeric: true, sensitivity: "base" });
+
+  const colorClass = (k) => (k < N_COLORS ? `c${k}` : `c-grey${k % 2}`);
+  const whole = (v) => v.toLocaleString("en-US", { maximumFractionDigits: 0 });
+  const superscript = (n) => String(n).replace(/[-0-9]/g, (c) => "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"["-0123456789".indexOf(c)]);
+
+  // numbers are written as by wording.py
+  function figure(value) {
+    const size = Math.abs(value);
+    let text;
+    if (size !== 0 && (size < 1e-4 || size >= 1e9)) {
+      const [mantissa, exponent] = value.toExponential(2).split("e");
+      text = `${Number(mantissa)}×10${superscript(Number(exponent))}`;
+    } else {
+      text = size >= 1000 ? whole(value) : String(Number(value.toPrecision(3)));
+    }
+    return text.replace(/-/g, "−");
+  }
+  function percent(share) {
+    if (share > 0 && share < 0.01) return "under 1 %";
+    if (share > 0.99 && share < 1) return `${Math.min(100 * share, 99.9).toFixed(1)} %`;
+    return `${Math.floor(100 * share + 0.5)} %`;
+  }
+  function mixText(mix) {
+    const told = mix.slice(0, NAMED_MIX).map(([k, share]) => `${k}: ${percent(share / 100)}`).join(", ");
+    return mix.length > NAMED_MIX ? `${told}, …` : told;
+  }
+
+  // ids and names come from anyone: they only ever become text
+  function element(name, className, text) {
+    const made = document.createElement(name);
+    if (className) made.className = className;
+    if (text !== undefined) made.textContent = text;
+    return made;
+  }
+  function mixBar(mix) {
+    const svg = document.createElementNS(SVG, "svg");
+    const attributes = { class: "mix", viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" };
+    for (const [name, value] of Object.entries(attributes)) svg.setAttribute(name, value);
+    let left = 0;
+    for (const [k, share] of mix) {
+      const part = document.createElementNS(SVG, "rect");
+      const shape = { class: colorClass(k), x: left, y: 0, width: share, height: 10 };
+      for (const [name, value] of Object.entries(shape)) part.setAttribute(name, value);
+      svg.append(part);
+      left += share;
+    }
+    return svg;
+  }
+
+  const NUMERIC = new Set(["count", "number", "share", "effect"]);
+  function cell(column, row, first) {
+    const made = element(first ? "th" : "td", NUMERIC.has(column.kind) ? "n" : "");
+    const value = column.values[row];
+    if (first) made.scope = "row";
+    if (column.kind === "text") made.append(element("bdi", "", column.words[value]));
+    else if (column.kind === "mix") made.append(mixBar(value), element("small", "", mixText(value)));
+    else if (value === null) made.textContent = "–";
+    else if (column.kind === "cluster") made.append(element("i", `swatch ${colorClass(value)}`), String(value));
+    else if (column.kind === "share") made.textContent = percent(value);
+    else made.textContent = column.kind === "count" ? whole(value) : figure(value);
+    if (column.tints.length) {
+      made.classList.add(column.tints[row] < 0 ? "down" : "up");
+      made.style.setProperty("--t", Math.abs(column.tints[row]));
+    }
+    return made;
+  }
+
+  // What a column sorts by: numbers as numbers, texts by their rank among the distinct ones.
+  function sortKeys(column) {
+    if (column.kind !== "text") return column.values;
+    const order = column.words.map((_, n) => n).sort((a, b) => collator.compare(column.words[a], column.words[b]));
+    const rank = new Array(order.length);
+    order.forEach((word, place) => { rank[word] = place; });
+    return column.values.map((word) => rank[word]);
+  }
+
+  class Listing {
+    constructor(box) {
+      this.data = JSON.parse(document.getElementById(`data-${box.dataset.listing}`).textContent);
+      this.columns = this.data.columns;
+      this.n = this.columns[0].values.length;
+      this.order = Array.from({ length: this.n }, (_, row) => row);
+      this.matches = this.order;
+      this.page = 0;
+      this.sorted = { column: -1, sign: 1 };
+      this.keys = [];
+      this.box = box;
+      this.body = box.querySelector("tbody");
+      this.search = box.querySelector("input[type=search]");
+      this.uncertain = box.querySelector("[data-uncertain]");
+      this.selects = [...box.querySelectorAll("select")];
+      this.count = box.querySelector(".count");
+      this.pager = box.querySelector(".pager");
+      this.makeHeaders();
+      this.fillSelects();
+      for (const control of [this.search, this.uncertain, ...this.selects]) {
+        if (control) control.addEventListener("input", () => this.filter());
+      }
+      for (const button of this.pager.querySelectorAll("button")) {
+        button.addEventListener("click", () => this.turn(Number(button.dataset.step)));
+      }
+      box.querySelector(".controls").hidden = false;
+      const rest = box.querySelector(".rest");
+      if (rest) rest.classList.add("print-only");
+      this.show();
+    }
+
+    makeHeaders() {
+      this.headers = [...this.box.querySelectorAll("thead th")];
+      this.headers.forEach((header, number) => {
+        if (this.columns[number].kind === "mix") return;
+        const button = element("button", "", header.textContent);
+        button.type = "button";
+        button.addEventListener("click", () => this.sortBy(number));
+        header.replaceChildren(button);
+        header.setAttribute("aria-sort", "none");
+      });
+    }
+
+    fillSelects() {
+      for (const select of this.selects) {
+        const present = [...new Set(this.columns[select.dataset.column].values)].sort((a, b) => a - b);
+        for (const k of present) {
+          const option = element("option", "", String(k));
+          option.value = String(k);
+          select.append(option);
+        }
+      }
+    }
+
+    sortBy(number) {
+      const again = this.sorted.column === number;
+      this.sorted = { column: number, sign: again ? -this.sorted.sign : 1 };
+      this.headers.forEach((header, other) => {
+        if (!header.hasAttribute("aria-sort")) return;
+        const direction = this.sorted.sign > 0 ? "ascending" : "descending";
+        header.setAttribute("aria-sort", other === number ? direction : "none");
+      });
+      const keys = (this.keys[number] ??= sortKeys(this.columns[number]));
+      const sign = this.sorted.sign;
+      this.order = Array.from({ length: this.n }, (_, row) => row).sort((a, b) => {
+        // what is not known comes last, whichever way
+        if (keys[a] === null || keys[b] === null) return (keys[a] === null) - (keys[b] === null) || a - b;
+        return sign * (keys[a] - keys[b]) || a - b;
+      });
+      this.filter();
+    }
+
+    haystack() {
+      const texts = this.columns.filter((column) => column.kind === "text");
+      // a table without names is searched by its clusters
+      const text = (row) => texts.map((column) => column.words[column.values[row]]).join(" ");
+      const named = texts.length ? text : (row) => `cluster ${this.columns[0].values[row]}`;
+      return Array.from({ length: this.n }, (_, row) => named(row).toLowerCase());
+    }
+
+    filter() {
+      const terms = this.search.value.toLowerCase().split(/\s+/).filter(Boolean);
+      const tests = [];
+      if (terms.length) {
+        this.texts ??= this.haystack();
+        tests.push((row) => terms.every((term) => this.texts[row].includes(term)));
+      }
+      for (const select of this.selects) {
+        const values = this.columns[select.dataset.column].values;
+        if (select.value !== "") tests.push((row) => values[row] === Number(select.value));
+      }
+      if (this.uncertain && this.uncertain.checked) {
+        const certainty = this.columns[this.data.uncertain].values;
+        tests.push((row) => certainty[row] < this.data.sure);
+      }
+      this.matches = tests.length ? this.order.filter((row) => tests.every((test) => test(row))) : this.order;
+      this.page = 0;
+      this.show();
+    }
+
+    turn(step) {
+      this.page += step;
+      this.show();
+    }
+
+    show() {
+      const size = this.data.pageRows, first = this.page * size;
+      const rows = this.matches.slice(first, first + size);
+      this.body.replaceChildren(...rows.map((row) => {
+        const line = element("tr");
+        line.append(...this.columns.map((column, number) => cell(column, row, number === 0)));
+        return line;
+      }));
+      const found = this.matches.length;
+      this.count.textContent = found === this.n ? `${whole(found)} rows` : `${whole(found)} of ${whole(this.n)} rows match`;
+      this.pager.hidden = found <= size;
+      this.pager.querySelector("span").textContent = `${whole(first + 1)}–${whole(first + rows.length)} of ${whole(found)}`;
+      const [previous, next] = this.pager.querySelectorAll("button");
+      previous.disabled = first === 0;
+      next.disabled = first + size >= found;
+    }
+  }
+
+  function themeButton() {
+    const button = document.getElementById("theme"), system = matchMedia("(prefers-color-scheme: dark)");
+    const isScheme = (rule) => rule.media && rule.media.mediaText.includes("prefers-color-scheme");
+    const darkRule = [...document.styleSheets[0].cssRules].find(isScheme);
+    let chosen = null;
+    const isDark = () => chosen ?? system.matches;
+    const label = () => { button.textContent = isDark() ? "Light theme" : "Dark theme"; };
+    button.addEventListener("click", () => {
+      chosen = !isDark();
+      // the dark colours stand once, in the rule for those whose system is dark: it is made to hold, or not
+      darkRule.media.mediaText = chosen ? "screen" : "not all";
+      label();
+    });
+    system.addEventListener("change", label);
+    label();
+    button.hidden = false;
+  }
+
+  themeButton();
+  for (const box of document.querySelectorAll("[data-listing]")) new Listing(box);
+  addEventListener("beforeprint", () => {
+    for (const details of document.querySelectorAll("details")) details.open = true;
+  });
+})();

@@ -1,0 +1,106 @@
+"""Numbers and nouns as a person would write them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+# Bytes are told in these, a thousand of each to the next.
+BYTE_UNITS = ("bytes", "kB", "MB", "GB", "TB")
+# What would break a line, a file or the reading order of the text around it: control characters, halves of surrogate
+# pairs, which no file can hold, and marks that turn the direction of writing.
+UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def number(value: float, digits: int = 3) -> str:
+    """A figure with so many significant digits, thousands parted, and powers of ten where it is very large or small."""
+    if not math.isfinite(value):
+        return "–" if math.isnan(value) else "∞" if value > 0 else "−∞"
+    size = abs(value)
+    if size != 0.0 and not 1e-4 <= size < 1e9:
+        mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
+        text = f"{float(mantissa):g}×10{str(int(exponent)).translate(SUPERSCRIPTS)}"
+    elif size >= 10**digits:
+        text = f"{value:,.0f}"
+    else:
+        text = f"{value:.{digits}g}"
+        # rounding may have carried it to the next power, of which the format tells only the exponent
+        text = f"{float(text):,.0f}" if "e" in text and size > 1 else text
+    return text.replace("-", "−")
+
+
+def percent(share: float) -> str:
+    """A share in per cent; never 0 or 100 for what is not."""
+    if not math.isfinite(share):
+        return "–"
+    if 0.0 < share < 0.01:
+        return "under 1 %"
+    if 0.99 < share < 1.0:
+        return f"{min(100.0 * share, 99.9):.1f} %"
+    # halves go up, as in the report's script
+    return f"{math.floor(100.0 * share + 0.5)} %".replace("-", "−")
+
+
+def byte_size(size: float) -> str:
+    power = 0
+    while size >= 999.5 and power < len(BYTE_UNITS) - 1:
+        size, power = size / 1000.0, power + 1
+    return f"{number(size)} {'byte' if size == 1 and not power else BYTE_UNITS[power]}"
+
+
+def listed(items: Sequence[str], word: str = "and") -> str:
+    """a, b and c"""
+    return f" {word} ".join(filter(None, [", ".join(items[:-1]), items[-1]])) if items else ""
+
+
+def printable(value: Any) -> str:
+    """A text of the user's on one line, whatever it holds."""
+    return UNPRINTABLE.sub("\ufffd", " ".join(str(value).split()))
+
+
+@dataclass(frozen=True)
+class Noun:
+    """What something is called, of one and of many."""
+
+    one: str
+    many: str
+
+    def count(self, n: float) -> str:
+        """1 store, 1,204 stores"""
+        amount = f"{n:,.0f}" if float(n).is_integer() else number(n)
+        return f"{amount} {self.one if n == 1 else self.many}"
+
+    def of(self, n: float) -> str:
+        """The form that goes with n."""
+        return self.one if n == 1 else self.many
+
+
+def noun(column: str | None, otherwise: Noun) -> Noun:
+    """What the things that a column names are called: `store_id` names stores.
+
+    Where the column's name is no plain word, `otherwise`.
+    """
+    words = re.sub(r"[\s_-]+", " ", column or "").strip()
+    words = re.sub(r"(?i)[\s]+(id|ids|name|names|code|key|number|no|nr)$", "", words)
+    if not re.fullmatch(r"[A-Za-z]{2,}( [A-Za-z]{2,})*", words) or words.lower() in {"id", "ids", "key", "name"}:
+        return otherwise
+    words = words if words.isupper() and len(words) <= 4 else words.lower()
+    if re.search(r"[^siu]s$", words):
+        return Noun(_singular(words), words)
+    return Noun(words, _plural(words))
+
+
+def _plural(word: str) -> str:
+    if re.search(r"[^aeiou]y$", word):
+        return f"{word[:-1]}ies"
+    return f"{word}es" if re.search(r"(s|x|z|ch|sh)$", word) else f"{word}s"
+
+
+def _singular(word: str) -> str:
+    if word.endswith("ies"):
+        return f"{word[:-3]}y"
+    return word[:-2] if re.search(r"(ss|x|z|ch|sh)es$", word) else word[:-1]

@@ -1,0 +1,279 @@
+"""The report in a real browser: it sorts, searches, fits every screen, and asks nothing of any network."""
+
+from __future__ import annotations
+
+import re
+import shutil
+
+import numpy as np
+import pytest
+
+from fedhlcr import FedHLCRRegressor, HLCRRegressor, hold_out_events
+from fedhlcr.datasets import make_hlcr
+from fedhlcr.report import HeldOut, render_report
+from fedhlcr.report.listings import PAGE_ROWS
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+HOSTILE = "</script><img src=http://example.org/x.png onerror=alert(1)>"
+
+if CHROMIUM is None:
+    pytest.skip("no browser here: install Debian's chromium", allow_module_level=True)
+sync_api = pytest.importorskip("playwright.sync_api", reason="no playwright here: pip install playwright")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory):
+    """Files: a federation with long and hostile names, and 5,000 agents."""
+    folder = tmp_path_factory.mktemp("reports")
+    table, _ = make_hlcr(30, 4, 6, 4, 3, 0.3, random_state=11)
+    train, test = (table[rows] for rows in hold_out_events(table.agent, table.entity))
+
+    def ids(part):
+        agent = np.array([f"shop {a}" if a else HOSTILE for a in part.agent], dtype=object)
+        entity = np.array([f"item-{e}-{'long' * 12 if e == 2 else ''}" for e in part.entity], dtype=object)
+        return agent, entity
+
+    model = FedHLCRRegressor(participation=0.5, failure_rate=0.2, rounds=20)
+    agent, entity = ids(train)
+    model.fit(train.X, train.y, agent=agent, entity=entity)
+    (folder / "small.html").write_text(render_report(model, HeldOut(test.X, test.y, *ids(test))), encoding="utf-8")
+
+    table, _ = make_hlcr(5000, 8, 3, 3, 6, 0.3, random_state=3)
+    model = HLCRRegressor(n_sweeps=6).fit(table.X, table.y, agent=table.agent, entity=table.entity)
+    (folder / "large.html").write_text(render_report(model), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def open_report(browser, reports):
+    """Opens a report; at the end, nothing may have been asked for or complained of."""
+    contexts, complaints, requests = [], [], []
+
+    def start(name="small", width=1280, **options):
+        context = browser.new_context(viewport={"width": width, "height": 900}, **options)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("dialog", lambda dialog: complaints.append(dialog.message))
+        page.on("request", lambda request: requests.append(request.url))
+        page.goto((reports / f"{name}.html").as_uri())
+        return page
+
+    yield start
+    for context in contexts:
+        context.close()
+    assert complaints == []
+    assert [url for url in requests if not url.startswith(("file:", "data:"))] == []
+    assert len([url for url in requests if url.startswith("file:")]) == len(contexts)
+
+
+def rows(page, table):
+    return page.locator(f"[data-listing={table}] tbody tr")
+
+
+def column(page, table, number):
+    return page.locator(f"[data-listing={table}] tbody tr > :nth-child({number})").all_inner_texts()
+
+
+def header(page, table, label):
+    return page.locator(f"[data-listing={table}] thead button", has_text=re.compile(f"^{label}$"))
+
+
+def sorting(page, table, number):
+    return page.locator(f"[data-listing={table}] thead th").nth(number - 1).get_attribute("aria-sort")
+
+
+def test_numbers_sort_as_numbers_both_ways(open_report):
+    page = open_report()
+    button = header(page, "entities", "events")
+    assert sorting(page, "entities", 3) == "none"
+    button.click()
+    values = [int(value) for value in column(page, "entities", 3)]
+    assert values == sorted(values)
+    assert sorting(page, "entities", 3) == "ascending"
+    button.click()
+    values = [int(value) for value in column(page, "entities", 3)]
+    assert values == sorted(values, reverse=True)
+    assert values[0] > values[-1]
+    assert sorting(page, "entities", 3) == "descending"
+    header(page, "entities", "certainty").click()
+    assert (sorting(page, "entities", 3), sorting(page, "entities", 5)) == ("none", "ascending")
+
+
+def test_names_sort_naturally_and_by_keyboard(open_report):
+    page = open_report()
+    button = header(page, "agents", "agent")
+    button.focus()
+    page.keyboard.press("Enter")
+    numbers = [int(name.split()[1]) for name in column(page, "agents", 1) if name.startswith("shop")]
+    assert numbers == sorted(numbers)
+    assert {2, 10} <= set(numbers)
+    page.keyboard.press("Space")
+    assert sorting(page, "agents", 1) == "descending"
+    assert column(page, "agents", 1)[0] == "shop 29"
+    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+
+
+def test_searching_finds_and_counts(open_report):
+    page = open_report()
+    everything = rows(page, "entities").count()
+    search = page.get_by_label("Search").nth(2)
+    search.click()
+    page.keyboard.type("SHOP 12 item-1")
+    names = column(page, "entities", 1)
+    assert names
+    assert all("shop 12" in name for name in names)
+    status = page.locator("[data-listing=entities] [role=status]")
+    assert status.inner_text().startswith(f"{len(names)} of ")
+    search.fill("there is no such thing")
+    assert rows(page, "entities").count() == 0
+    assert status.inner_text().startswith("0 of ")
+    search.fill("")
+    assert rows(page, "entities").count() == everything
+
+
+def test_choosing_a_cluster_or_the_uncertain_ones(open_report):
+    page = open_report("large")
+    box = page.locator("[data-listing=entities]")
+    box.get_by_label("Cluster").select_option("2")
+    assert set(column(page, "entities", 4)) == {"2"}
+    box.get_by_label("only uncertain ones").check()
+    assert rows(page, "entities").count() > 0
+    assert all(int(text.split()[0]) <= 80 for text in column(page, "entities", 5))
+
+
+def test_hostile_names_are_shown_as_text(open_report):
+    page = open_report()
+    assert HOSTILE in column(page, "agents", 1)
+    assert page.locator("img").count() == 0
+
+
+def test_the_script_writes_rows_as_the_page_had_them(open_report):
+    def texts(page):
+        return {
+            table: [row.inner_text() for row in rows(page, table).all()] for table in ("clusters", "agents", "entities")
+        }
+
+    for name in ("small", "large"):
+        assert texts(open_report(name)) == texts(open_report(name, java_script_enabled=False))
+
+
+def test_without_script_words_and_first_rows_are_there(open_report):
+    page = open_report("large", java_script_enabled=False)
+    assert "5,000 agents fall into" in page.locator("main").inner_text()
+    assert rows(page, "agents").count() == PAGE_ROWS
+    assert page.locator(".controls:visible, .pager:visible, #theme:visible").count() == 0
+    assert f"The first {PAGE_ROWS} of 5,000 rows." in page.locator("#agents").inner_text()
+
+
+def test_thousands_of_agents_keep_the_page_small(open_report):
+    page = open_report("large")
+    assert page.evaluate("document.querySelectorAll('*').length") < 6000
+    assert rows(page, "agents").count() == PAGE_ROWS
+    assert "5,000 rows" in page.locator("[data-listing=agents] [role=status]").inner_text()
+    for label, number in (("events", 3), ("agent", 1)):
+        header(page, "entities", label).click()
+        assert rows(page, "entities").count() == PAGE_ROWS
+        values = [int(value) for value in column(page, "entities", number)]
+        assert values == sorted(values)
+    pager = page.locator("[data-listing=agents] .pager")
+    assert pager.get_by_text("Previous").is_disabled()
+    pager.get_by_text("Next").click()
+    assert column(page, "agents", 1)[0] == str(PAGE_ROWS)
+    assert f"{PAGE_ROWS + 1}–{2 * PAGE_ROWS} of 5,000" in pager.inner_text()
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.parametrize("name", ["small", "large"])
+def test_the_page_never_scrolls_sideways(open_report, name, width):
+    page = open_report(name, width=width)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    beyond = """width => [...document.querySelectorAll('main *, header *')].filter(element =>
+        !element.closest('.scroll, pre, svg, nav') && element.getBoundingClientRect().right > width + 1).length"""
+    assert page.evaluate(beyond, width) == 0
+
+
+CONTRAST = """selector => {
+  const parse = text => text.match(/[\\d.]+/g).map(Number);
+  const over = (top, under) => { const a = top[3] ?? 1; return [0, 1, 2].map(i => a * top[i] + (1 - a) * under[i]); };
+  const background = element => {
+    const own = parse(getComputedStyle(element).backgroundColor), parent = element.parentElement;
+    return (own[3] ?? 1) === 1 || !parent ? own : over(own, background(parent));
+  };
+  const light = color => {
+    const [r, g, b] = color.map(v => v / 255).map(v => v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4);
+    return .2126 * r + .7152 * g + .0722 * b;
+  };
+  return [...document.querySelectorAll(selector)].filter(element => element.checkVisibility()).map(element => {
+    const under = background(element), text = light(over(parse(getComputedStyle(element).color), under));
+    const page = light(under);
+    return (Math.max(text, page) + .05) / (Math.min(text, page) + .05);
+  });
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_is_readable_in_light_and_dark(open_report, scheme):
+    page = open_report(color_scheme=scheme)
+    for selector in (
+        "p, h1, h2, h3, dt, dd, nav a, summary, caption, figcaption",
+        "td, th, td small",
+        "button, select",
+    ):
+        ratios = page.evaluate(CONTRAST, selector)
+        assert len(ratios) > 5
+        assert min(ratios) >= 4.5, selector
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 26)"
+    assert dark == (scheme == "dark")
+
+
+def test_the_theme_can_be_turned(open_report):
+    page = open_report(color_scheme="light")
+    background = "getComputedStyle(document.body).backgroundColor"
+    light = page.evaluate(background)
+    page.get_by_role("button", name="Dark").click()
+    assert page.evaluate(background) != light
+    page.get_by_role("button", name="Light").click()
+    assert page.evaluate(background) == light
+
+
+def test_paper_has_no_controls_and_is_white(open_report):
+    page = open_report("large", color_scheme="dark")
+    page.emulate_media(media="print", color_scheme="dark")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert page.locator("nav:visible, .controls:visible, .pager:visible, #theme:visible").count() == 0
+    assert rows(page, "agents").first.is_visible()
+    assert page.get_by_text(f"The first {PAGE_ROWS} of 5,000 rows.").is_visible()
+    assert min(page.evaluate(CONTRAST, "p, h2, td, th")) >= 4.5
+
+
+def test_the_keyboard_reaches_everything(open_report):
+    page = open_report()
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the report"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+    assert page.locator("main").count() == page.locator("h1").count() == 1
+    unnamed = """() => [...document.querySelectorAll('input, select, button, [role=region], section, nav')].filter(e =>
+        !(e.labels?.length || e.textContent.trim() || e.getAttribute('aria-label'))).length"""
+    assert page.evaluate(unnamed) == 0
+    unreachable = "() => [...document.querySelectorAll('.scroll')].filter(e => e.tabIndex !== 0).length"
+    assert page.evaluate(unreachable) == 0
