@@ -31,7 +31,7 @@ from fedhlcr.report.findings import SURE, gather
 from fedhlcr.report.ridges import Ridges
 from fedhlcr.report.rounds import Rounds
 from fedhlcr.report.scores import score_held_out
-from fedhlcr.summary import changes_told, effect_sizes, feature_spreads
+from fedhlcr.summary import changes_told, effect_sizes
 from fedhlcr.tables import Ids
 from fedhlcr.wording import Noun, byte_size, listed, noun, number, percent, printable
 
@@ -267,7 +267,7 @@ def test_of_very_many_entities_the_most_doubtful_are_listed(model, monkeypatch):
 def test_spreads_are_the_features_own_where_nothing_was_scaled(split):
     train = replace(split[0], X=split[0].X * [1.0, 50.0, 0.02])
     model = fitted(train, n_sweeps=10, standardize=False)
-    np.testing.assert_allclose(feature_spreads(model), train.X.std(axis=0))
+    np.testing.assert_allclose(model.feature_spreads_, train.X.std(axis=0))
     np.testing.assert_allclose(effect_sizes(model), model.coef_ * train.X.std(axis=0))
 
 
@@ -312,7 +312,7 @@ def test_a_level_is_told_against_all_others(split, rng, drop_first):
 def test_things_are_called_as_their_columns(split):
     train = split[0]
     model = fitted(train)
-    model.recipe_ = SimpleNamespace(target="sales", agent="City", entity="product_id", categorical=None)
+    model.recipe_ = SimpleNamespace(target="sales", agent="City", entity="product_id", categorical={})
     model.provenance_ = {"data": "sales.csv", "rows": 12, "nested": {"a": [1, 2]}}
     page = Page(render_report(model)).text
     n_kinds = ("no", "one", "two", "three", "four", "five", "six")[model.n_clusters_]
@@ -438,7 +438,7 @@ def test_hostile_names_are_text(split):
     agent = np.array([f"{HOSTILE}{agent}" for agent in train.agent], dtype=object)
     entity = np.array([f"<i>{entity}\u2028\ud800" for entity in train.entity], dtype=object)
     model = HLCRRegressor(n_sweeps=10).fit(frame, train.y, agent=agent, entity=entity)
-    model.recipe_ = SimpleNamespace(target=HOSTILE, agent=HOSTILE, entity="<u>", categorical=None)
+    model.recipe_ = SimpleNamespace(target=HOSTILE, agent=HOSTILE, entity="<u>", categorical={})
     model.provenance_ = {HOSTILE: HOSTILE}
     html = render_report(model, title=HOSTILE)
     page = Page(html)

@@ -14,9 +14,31 @@ from fedhlcr.hierarchy import UNKNOWN
 from fedhlcr.predictive import Moments
 from fedhlcr.tables import Ids
 
+# From this share of entities on whose events are those that were fitted, a table counts as the one that was.
+MOST = 0.5
 # Rows predicted at a time, so that progress can be told.
 CHUNK = 20_000
 Progress = Callable[[int], None]
+
+
+class Errors(NamedTuple):
+    """How far predictions are from what was observed.
+
+    Attributes
+    ----------
+    r2 : share of the target's variance that is explained; NaN where it has none
+    mse, mae : mean squared and mean absolute error
+    """
+
+    r2: float
+    mse: float
+    mae: float
+
+    @classmethod
+    def of(cls, observed: FloatArray, predicted: FloatArray) -> Errors:
+        error, spread = observed - predicted, float(((observed - observed.mean()) ** 2).mean())
+        mse = float((error**2).mean())
+        return cls(1.0 - mse / spread if spread > 0.0 else float("nan"), mse, float(np.abs(error).mean()))
 
 
 class Scores(NamedTuple):
@@ -25,8 +47,7 @@ class Scores(NamedTuple):
     Attributes
     ----------
     n_events : how many were predicted
-    r2 : share of the target's variance that is explained; NaN where it has none
-    mse, mae : mean squared and mean absolute error
+    r2, mse, mae : as in `Errors`
     coverage : share of the targets inside their central intervals of probability `level`
     width : mean width of these intervals
     level : probability that an interval is to hold its target
@@ -43,19 +64,10 @@ class Scores(NamedTuple):
     @classmethod
     def of(cls, y: FloatArray, predicted: Moments, level: float) -> Scores:
         """`predicted` with two quantiles: the ends of the intervals."""
-        error, spread = y - predicted.mean, float(((y - y.mean()) ** 2).mean())
-        mse = float((error**2).mean())
         lower, upper = predicted.quantiles.T
         inside = (lower <= y) & (y <= upper)
-        return cls(
-            len(y),
-            1.0 - mse / spread if spread > 0.0 else float("nan"),
-            mse,
-            float(np.abs(error).mean()),
-            float(inside.mean()),
-            float((upper - lower).mean()),
-            level,
-        )
+        errors = Errors.of(y, predicted.mean)
+        return cls(len(y), *errors, float(inside.mean()), float((upper - lower).mean()), level)
 
 
 def interval_ends(level: float) -> tuple[float, float]:
@@ -78,21 +90,35 @@ def predict_in_chunks(
     return Moments(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
+def was_fitted(model: Any, X: Any, y: Any, agent: Any, entity: Any) -> bool:
+    """Whether a table holds, by and large, the events a model was fitted to: figures then flatter."""
+    return share_seen(model, X, y, agent, entity) > MOST
+
+
 def share_seen(model: Any, X: Any, y: Any, agent: Any, entity: Any) -> float:
     """Share of the entities in a table whose events are, one and all, those the model knows.
 
     Two sets of events with the same sums are the same, but for an accident.
     """
-    if entity is None or not model.posterior_.memory.entities.index.n_entities:
-        return 0.0
     known = model.posterior_.memory.entities
+    if not len(known):
+        return 0.0
+    if entity is None:
+        # rows are entities of their own, and have no names: all of them are the same, or none
+        everyone = model.entities_of(X, y, agent=np.zeros(len(y)), entity=np.zeros(len(y))).grams
+        return float(_same(known.grams.sum(axis=0, keepdims=True), everyone)[0])
     given = model.entities_of(X, y, agent=agent, entity=entity)
     agents = known.index.find_agents(Ids(given.index.agents.values, given.index.agents.texts, given.index.agent_of))
     ids = Ids(given.index.entities.values, given.index.entities.texts, given.index.entity_of)
     place = known.index.find_entities(agents, ids)
     both = np.flatnonzero(place != UNKNOWN)
-    same = np.isclose(known.grams[place[both]], given.grams[both], rtol=1e-6, atol=1e-6).all(axis=1)
-    return float(same.sum() / max(len(given), 1))
+    return float(_same(known.grams[place[both]], given.grams[both]).sum() / max(len(given), 1))
+
+
+def _same(a: FloatArray, b: FloatArray) -> NDArray[np.bool_]:
+    """Whether Gram matrices (groups, packed) are of the same events, as far as rounding tells."""
+    size = np.maximum(np.abs(a).max(axis=1), np.abs(b).max(axis=1))
+    return np.asarray(np.abs(a - b).max(axis=1) <= 1e-8 * size)
 
 
 def scores_by_agent(y: FloatArray, predicted: Moments, level: float, agents: Ids) -> list[tuple[Any, Scores]]:

@@ -97,7 +97,7 @@ def _facts(model: HierarchicalPredictor) -> tuple[tuple[str, str], ...]:
     agreement = ", ".join(f"{d.quantity} {d.r_hat:.2f} ({d.effective_size:.0f})" for d in known)
     held = f"{store.index.n_agents:,} agents, {len(store):,} entities, {n_events:,.6g} events"
     return (
-        ("data", f"{held if len(store) else 'nothing of any agent'}, {posterior.layout.n_features} features"),
+        ("data", f"{held if len(store) else 'public, nothing of any agent'}, {posterior.layout.n_features} features"),
         ("clusters", f"{model.n_clusters_} ({found})"),
         ("noise scale", f"{model.noise_scale_:.4g} in units of the target"),
         ("concentrations", f"global {model.global_concentration_:.3g}, agent {model.agent_concentration_:.3g}"),
@@ -123,9 +123,9 @@ def describe_clusters(
     """
     check_is_fitted(model)
     target = target_name(model) if target is None else target
-    shares, levels, where = entity_shares(model), typical_levels(model), _level_place(model)
+    shares, levels = entity_shares(model), typical_levels(model)
     return [
-        f"Cluster {k}, {percent(shares[k])} of {entities}: {target} is {number(levels[k])} {where}; "
+        f"Cluster {k}, {percent(shares[k])} of {entities}: {target} is {number(levels[k])} at average features; "
         f"{listed(moves) or 'it hardly moves with any feature'}."
         for k, moves in enumerate(describe_effects(model, n_effects))
     ]
@@ -152,7 +152,7 @@ def describe_effects(model: HierarchicalPredictor, n_effects: int = 3) -> list[l
 
 def target_name(model: HierarchicalPredictor) -> str:
     """The column of the target, where the model knows it."""
-    return printable(getattr(getattr(model, "recipe_", None), "target", None) or "the target")
+    return printable(model.recipe_.target if model.recipe_ is not None else "the target")
 
 
 def feature_names(model: HierarchicalPredictor) -> list[str]:
@@ -162,7 +162,7 @@ def feature_names(model: HierarchicalPredictor) -> list[str]:
 
 def one_hot(model: HierarchicalPredictor) -> dict[int, tuple[str, str]]:
     """Column and level of the features that tell whether a category is at a level."""
-    categorical = getattr(getattr(model, "recipe_", None), "categorical", None) or {}
+    categorical = {} if model.recipe_ is None else model.recipe_.categorical
     position = {name: f for f, name in enumerate(feature_names(model))}
     named = ((f"{column}={level}", column, level) for column, levels in categorical.items() for level in levels)
     return {position[name]: (str(column), str(level)) for name, column, level in named if name in position}
@@ -176,41 +176,15 @@ def entity_shares(model: HierarchicalPredictor) -> FloatArray:
     return counts / counts.sum() if counts.any() else model.cluster_weights_
 
 
-def feature_means(model: HierarchicalPredictor) -> FloatArray:
-    """Means of the features over all events, in the user's units.
-
-    A model that holds no entities knows them by its shift, if it has an intercept, and else not: then they are 0.
-    """
-    means, _ = _standardized_moments(model)
-    units = model.posterior_.standardization
-    return units.shift[:-1] + np.where(np.isfinite(units.scale), units.scale, 0.0)[:-1] * means[:-1]
-
-
-def feature_spreads(model: HierarchicalPredictor) -> FloatArray:
-    """Standard deviations of the features over all events, in the user's units, also where the fit scaled nothing.
-
-    A model that holds no entities knows what it was scaled by.
-    """
-    _, spreads = _standardized_moments(model)
-    scale = model.posterior_.standardization.scale[:-1]
-    # a feature that never changes has an infinite scale
-    return spreads[:-1] * np.where(np.isfinite(scale), scale, 0.0)
-
-
 def target_spread(model: HierarchicalPredictor) -> float:
-    """The same of the target."""
-    return float(_standardized_moments(model)[1][-1] * model.posterior_.standardization.scale[-1])
-
-
-def _standardized_moments(model: HierarchicalPredictor) -> tuple[FloatArray, FloatArray]:
-    """Means and standard deviations of (x, y) in the units of the Gram matrices; 0 and 1 where there are none."""
+    """Standard deviation of the target over all events; a model that holds no entities knows what it was scaled by."""
     posterior = model.posterior_
     pooled = posterior.layout.unpack(posterior.memory.entities.grams.sum(axis=0))
+    scale = float(posterior.standardization.scale[-1])
     if pooled[0, 0] <= 0.0:
-        return np.zeros(len(pooled) - 1), np.ones(len(pooled) - 1)
-    means = pooled[0, 1:] / pooled[0, 0]
-    variance = np.diagonal(pooled)[1:] / pooled[0, 0] - means**2
-    return means, np.sqrt(np.maximum(variance, 0.0))
+        return scale
+    mean = pooled[0, -1] / pooled[0, 0]
+    return scale * float(np.sqrt(max(pooled[-1, -1] / pooled[0, 0] - mean**2, 0.0)))
 
 
 def changes_told(model: HierarchicalPredictor) -> FloatArray:
@@ -219,7 +193,7 @@ def changes_told(model: HierarchicalPredictor) -> FloatArray:
     For a level of a category, how much higher the target is there than elsewhere: with p the share of events at each
     level, (w − Σpw) / (1 − p). A slope alone would depend on which level, if any, was left out of the encoding.
     """
-    changes, shares = np.array(model.coef_), np.clip(feature_means(model), 0.0, 1.0)
+    changes, shares = np.array(model.coef_), np.clip(model.feature_means_, 0.0, 1.0)
     columns: dict[str, list[int]] = {}
     for f, (column, _) in one_hot(model).items():
         columns.setdefault(column, []).append(f)
@@ -232,18 +206,12 @@ def changes_told(model: HierarchicalPredictor) -> FloatArray:
 
 def effect_sizes(model: HierarchicalPredictor) -> FloatArray:
     """(clusters, features): change of the target by one spread of each feature; 0 for one without."""
-    return changes_told(model) * feature_spreads(model)
+    return changes_told(model) * model.feature_spreads_
 
 
 def typical_levels(model: HierarchicalPredictor) -> FloatArray:
     """(clusters,): predicted target at the features' means."""
-    return model.intercept_ + model.coef_ @ feature_means(model)
-
-
-def _level_place(model: HierarchicalPredictor) -> str:
-    """Where `typical_levels` are."""
-    known = len(model.posterior_.memory.entities) > 0 or model.posterior_.layout.fit_intercept
-    return "at average features" if known else "where all features are 0"
+    return model.intercept_ + model.coef_ @ model.feature_means_
 
 
 def shorten(name: str) -> str:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from fedhlcr.arrays import FloatArray, IndexArray
 from fedhlcr.cli.options import Missing, split_names
 from fedhlcr.cli.shell import Shell, plural
-from fedhlcr.evaluation import share_seen
+from fedhlcr.evaluation import was_fitted
 from fedhlcr.files import open_table
 from fedhlcr.hierarchy import UNKNOWN
 from fedhlcr.recipe import DataError, Prepared, Recipe, plan_recipe
@@ -149,7 +149,7 @@ def tell_unknown(model: Any, events: Events, *, new_agents: bool, shell: Shell) 
 
 def seen(model: Any, events: Events) -> bool:
     """Whether these are events the model was fitted to."""
-    return share_seen(model, events.table, events.y, events.agents, events.entities) > 0.5
+    return was_fitted(model, events.table, events.y, events.agents, events.entities)
 
 
 def _recipe_of(model: Any, roles: Roles, *, target: bool) -> Recipe:

@@ -22,7 +22,7 @@ from fedhlcr.plot.canvas import (
     legend,
 )
 from fedhlcr.predictor import HierarchicalPredictor
-from fedhlcr.summary import MAX_FEATURES, feature_names, feature_spreads, shorten
+from fedhlcr.summary import MAX_FEATURES, feature_names, shorten
 
 PER = {"spread": "standard deviation", "unit": "unit"}
 
@@ -60,7 +60,7 @@ def coefficients(
     check_level(level, model)
     if per not in PER:
         raise ValueError(f"`per` must be 'spread' or 'unit', but is {per!r}.")
-    spreads = feature_spreads(model)
+    spreads = model.feature_spreads_
     shown, rows = _chosen_clusters(model, clusters), _chosen_features(model, features, spreads)
     factor = spreads if per == "spread" else np.ones(len(spreads))
     intervals = None if level is None else _coef_intervals(model, level)

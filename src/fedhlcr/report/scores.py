@@ -6,20 +6,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedhlcr import tables
 from fedhlcr.arrays import FloatArray, IndexArray
-from fedhlcr.hierarchy import UNKNOWN, build_hierarchy
+from fedhlcr.evaluation import Errors, interval_ends, was_fitted
+from fedhlcr.hierarchy import UNKNOWN
 from fedhlcr.predictor import HierarchicalPredictor
 from fedhlcr.report.ridges import Ridges
 from fedhlcr.threads import single_threaded_blas
 
 LEVEL = 0.9
-# Gram matrices that differ by less than this share are of the same events.
-SAME_EVENTS = 1e-8
-# From this share of entities with just the events they were fitted with, DATA counts as what was fitted.
-MOST = 0.5
 
 
 @dataclass(frozen=True)
@@ -43,10 +39,7 @@ class Score:
 
     @classmethod
     def of(cls, name: str, observed: FloatArray, predicted: FloatArray) -> Score:
-        error = observed - predicted
-        variance = ((observed - observed.mean()) ** 2).mean()
-        mse = float((error**2).mean())
-        return cls(name, 1.0 - mse / variance if variance > 0.0 else float("nan"), mse, float(np.abs(error).mean()))
+        return cls(name, *Errors.of(observed, predicted))
 
 
 @dataclass(frozen=True)
@@ -97,7 +90,7 @@ def score_held_out(model: HierarchicalPredictor, data: HeldOut) -> HeldOutScores
     observed = tables.target_vector(data.y, len(matrix))
     profiles = model._profiles(table.agent, table.entity, len(matrix))
     agents, entities = profiles.agents[profiles.of_row], profiles.entities[profiles.of_row]
-    moments = model.posterior_.predict(matrix, profiles, (0.5 - LEVEL / 2, 0.5 + LEVEL / 2))
+    moments = model.posterior_.predict(matrix, profiles, interval_ends(LEVEL))
     lower, upper = moments.quantiles.T
     scores = [Score.of("HLCR", observed, moments.mean)]
     by_agent = None
@@ -113,7 +106,7 @@ def score_held_out(model: HierarchicalPredictor, data: HeldOut) -> HeldOutScores
         n_events=len(observed),
         n_new_entities=int(((entities == UNKNOWN) & (agents != UNKNOWN)).sum()),
         n_new_agents=int((agents == UNKNOWN).sum()),
-        was_fitted=by_agent is not None and _was_fitted(model, matrix, observed, table),
+        was_fitted=was_fitted(model, data.X, observed, table.agent, table.entity),
         by_agent=by_agent,
         observed=observed,
         predicted=moments.mean,
@@ -129,24 +122,3 @@ def _by_agent(n_agents: int, agents: IndexArray, error: FloatArray, ridge_error:
         return np.sqrt(np.where(n_events > 0, total / np.maximum(n_events, 1), np.nan))
 
     return AgentErrors(n_events, root_mean_square(error), root_mean_square(ridge_error))
-
-
-def _was_fitted(model: HierarchicalPredictor, matrix: FloatArray, observed: FloatArray, table: tables.Table) -> bool:
-    """Whether most entities, or else all events together, have the very sums that the model was fitted with."""
-    agent = model._agents_or_sole(table.agent, len(matrix))
-    given = model._standardized(build_hierarchy(matrix, observed, np.ones(len(matrix)), agent, table.entity))
-    own = model.posterior_.memory.entities
-    if _same(own.grams.sum(axis=0)[None], given.grams.sum(axis=0)[None]).all():
-        return True
-    # where rows are entities of their own their names tell nothing
-    if table.entity is None:
-        return False
-    _, own_position, given_position = own.index.union(given.index)
-    _, here, there = np.intersect1d(own_position, given_position, return_indices=True)
-    return len(here) >= MOST * len(given) and bool(_same(own.grams[here], given.grams[there]).mean() >= MOST)
-
-
-def _same(a: FloatArray, b: FloatArray) -> NDArray[np.bool_]:
-    """Whether Gram matrices (groups, packed) are of the same events, as far as rounding tells."""
-    size = np.maximum(np.abs(a).max(axis=1), np.abs(b).max(axis=1))
-    return np.asarray(np.abs(a - b).max(axis=1) <= SAME_EVENTS * size)
