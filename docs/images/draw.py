@@ -1,4 +1,7 @@
-"""Draws the pictures of the docs from real fits: `python docs/images/draw.py`, some thirty seconds."""
+"""Draws the pictures of the docs from real fits: `python docs/images/draw.py`, some ten seconds.
+
+The other two are the tutorial's: `select.png` is the file it writes, `report.png` the head of its report in a browser.
+"""
 
 from __future__ import annotations
 
