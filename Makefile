@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo demo-flower reproduce-quick reproduce test test-all lint format bench clean
+.PHONY: help demo demo-flower reproduce-quick reproduce test test-all lint format docs docs-serve bench clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -23,7 +23,7 @@ $(VENV)/.dev: $(VENV)/.created pyproject.toml
 	@echo "Installing fedhlcr and its development tools into $(VENV) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
 	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null || true
-	@touch $@ $(VENV)/.core $(VENV)/.flower $(VENV)/.experiments
+	@touch $@ $(VENV)/.core $(VENV)/.flower $(VENV)/.experiments $(VENV)/.docs
 
 $(VENV)/.experiments: $(VENV)/.created pyproject.toml
 	@echo "Installing fedhlcr and what the experiments need into $(VENV) ..."
@@ -35,6 +35,11 @@ $(VENV)/.flower: $(VENV)/.created pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[flower]"
 	@# Flower starts a process for every message: without compiled files each takes twice as long
 	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null || true
+	@touch $@ $(VENV)/.core
+
+$(VENV)/.docs: $(VENV)/.created pyproject.toml
+	@echo "Installing fedhlcr and what builds its documentation into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[docs]"
 	@touch $@ $(VENV)/.core
 
 demo: $(VENV)/.core ## Train the bundled flights as a federation of the airlines, and show what was found
@@ -64,8 +69,15 @@ format: $(VENV)/.dev ## Format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+docs: $(VENV)/.docs ## Build the documentation, strictly: site/index.html
+	@# not --quiet: it would not count warnings, and nothing would be strict
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+docs-serve: $(VENV)/.docs ## Show the documentation, with its search, on this machine
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
+
 bench: $(VENV)/.dev ## Measure speed, as ratios within one run
 	$(BIN)/python -m benchmarks
 
 clean: ## Remove what the other targets made
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist demo-flower demo-report.html
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist demo-flower demo-report.html site

@@ -1,36 +1,139 @@
-"""Every Python block of the README and the docs runs, and what they name exists."""
+"""Every code block of the README and the docs runs, and what they name exists."""
 
 from __future__ import annotations
 
 import importlib
+import os
 import re
+import subprocess
+import sys
 import warnings
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+# What an opening fence may say: it is run; or it is shown, such as output, formulas, and what only a deployment runs.
+RUN, SHOWN = {"python", "sh"}, {"text"}
+FENCED = re.compile(r"^(?P<fence>`{3,})(?P<kind>[^`\n]*)\n(?P<body>.*?)^(?P=fence)\s*$", re.DOTALL | re.MULTILINE)
+# Commands that are shown and not run, by how they begin.
+COMMAND = re.compile(r"^(fedhlcr|flwr|flower-\w+|python|pip|make|export|curl) [\w-]", re.MULTILINE)
 
 
-def python_blocks(page: Path) -> list[str]:
-    return re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL)
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if python_blocks(p)], ids=lambda p: p.name)
-def test_code_blocks_run(page, capsys):
+def blocks(page: Path) -> list[tuple[str, str]]:
+    """Kind and body of each fenced block."""
+    return [(found["kind"].strip(), found["body"]) for found in FENCED.finditer(page.read_text())]
+
+
+def runs(page: Path) -> bool:
+    return any(kind in RUN for kind, _ in blocks(page))
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if runs(p)], ids=name_of)
+def test_code_blocks_run(page, capsys, tmp_path, monkeypatch):
+    """In order, in a folder of the page's own; Python blocks share their names. Output shown is what they print."""
+    monkeypatch.chdir(tmp_path)
     names: dict = {}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for block in python_blocks(page):
-            exec(compile(block, str(page), "exec"), names)
-    assert len(names) > 1
+        for kind, body, shown in blocks_and_outputs(page):
+            if kind == "python":
+                exec(compile(body, str(page), "exec"), names)
+                printed = capsys.readouterr().out
+            else:
+                printed = run_in_shell(body, tmp_path)
+            assert_printed(shown, printed)
 
 
-@pytest.mark.parametrize("page", [ROOT / "PAPER.md", *PAGES], ids=lambda p: p.name)
+def blocks_and_outputs(page: Path) -> list[tuple[str, str, str]]:
+    """Blocks that run, and for each the block of text right below it, if there is one."""
+    found = list(FENCED.finditer(page.read_text()))
+    below = {
+        one.end(): other for one, other in pairwise(found) if not page.read_text()[one.end() : other.start()].strip()
+    }
+    outputs = {end: other["body"] for end, other in below.items() if is_output(other)}
+    return [(f["kind"].strip(), f["body"], outputs.get(f.end(), "")) for f in found if f["kind"].strip() in RUN]
+
+
+def is_output(block: re.Match[str]) -> bool:
+    return block["kind"].strip() in SHOWN and not COMMAND.search(block["body"])
+
+
+def assert_printed(shown: str, printed: str) -> None:
+    """Every line that is shown was printed, but for its numbers, which may differ by machine; … stands for anything."""
+    lines = {_without_numbers(line) for line in printed.splitlines()}
+    for line in map(_without_numbers, shown.splitlines()):
+        start, *cut = line.split("…")
+        assert line in lines or (cut and any(other.startswith(start) for other in lines)), (
+            f"{line!r} is not printed:\n{printed}"
+        )
+
+
+def _without_numbers(line: str) -> str:
+    return re.sub(r"\s+", " ", re.sub(r"[-+−]?\d[\d.,e]*", "0", line.replace("─", ""))).strip()
+
+
+def run_in_shell(commands: str, folder: Path) -> str:
+    """What is printed, errors among it. This checkout's fedhlcr, and this environment's commands before any others."""
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT / "src"),
+        "COLUMNS": "120",
+    }
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", commands],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, f"{commands}\n{done.stdout}"
+    return done.stdout
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_code_block_is_fenced_and_of_a_known_kind(page):
+    """So that none can be there that neither runs nor is meant only to be read."""
+    text = page.read_text()
+    assert {kind for kind, _ in blocks(page)} <= RUN | SHOWN
+    rest = FENCED.sub("", text)
+    assert "```" not in rest
+    assert "~~~" not in rest
+    # four spaces after an empty line are code too, but for the inner lines of lists
+    assert not re.findall(r"(?<=\n)\n {4,}(?![-*0-9 ]).*", rest)
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if p.name != "command-line.md"], ids=name_of)
+def test_commands_that_are_only_shown_name_what_runs_them(page):
+    """A deployment on three machines is no test; which test runs the like of it must stand on the page."""
+    shown = [body for kind, body in blocks(page) if kind in SHOWN and COMMAND.search(body)]
+    named = re.findall(r"`(tests/test_\w+\.py|\.ci/run)`", page.read_text())
+    assert not shown or named, shown
+    assert all((ROOT / name).exists() for name in named)
+
+
+@pytest.mark.parametrize("page", [ROOT / "PAPER.md", ROOT / "CHANGELOG.md", *PAGES], ids=name_of)
 def test_links_lead_somewhere(page):
-    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+    text = FENCED.sub("", page.read_text())
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text):
         assert target.startswith("https://") or (page.parent / target).exists(), target
+
+
+def test_every_page_is_in_the_navigation():
+    """The strict build tells it too, but later."""
+    navigation = (ROOT / "mkdocs.yml").read_text()
+    for page in PAGES[1:]:
+        assert str(page.relative_to(ROOT / "docs")) in navigation, page
 
 
 def test_the_paper_map_names_what_exists():

@@ -345,7 +345,6 @@ def test_a_public_model_that_saw_the_events_knows_the_agents(tmp_path):
     assert modelfile.to_bytes(adapted, public=True) == modelfile.to_bytes(public, public=True), "and tells of none"
 
 
-@pytest.mark.xfail(reason="summaries of models without entities are yet to come", strict=False)
 @pytest.mark.parametrize("estimator", [HLCRRegressor, FedHLCRRegressor])
 def test_a_public_model_can_be_summed_up(estimator, tmp_path):
     public = through_a_file(named_fit(estimator), tmp_path, public=True)
