@@ -43,7 +43,8 @@ class Scores(NamedTuple):
     @classmethod
     def of(cls, y: FloatArray, predicted: Moments, level: float) -> Scores:
         """`predicted` with two quantiles: the ends of the intervals."""
-        error, spread = y - predicted.mean, float(((y - y.mean()) ** 2).mean())
+        # what rounding leaves of a constant target is no spread
+        error, spread = y - predicted.mean, float(y.var()) if np.ptp(y) > 0.0 else 0.0
         mse = float((error**2).mean())
         lower, upper = predicted.quantiles.T
         inside = (lower <= y) & (y <= upper)
@@ -83,7 +84,8 @@ def share_seen(model: Any, X: Any, y: Any, agent: Any, entity: Any) -> float:
 
     Two sets of events with the same sums are the same, but for an accident.
     """
-    if entity is None or not model.posterior_.memory.entities.index.n_entities:
+    nobody = agent is None and model._sole_agent is None
+    if entity is None or nobody or not model.posterior_.memory.entities.index.n_entities:
         return 0.0
     known = model.posterior_.memory.entities
     given = model.entities_of(X, y, agent=agent, entity=entity)
