@@ -308,7 +308,7 @@ def test_every_row_of_a_frame_is_predicted_or_none(fitted):
     loaded = fedhlcr.load(model)
     lost = frame.copy()
     lost.loc[3, "store"] = None
-    with pytest.raises(DataError, match="1 rows without an id"):
+    with pytest.raises(DataError, match="rows without an id, 1 of them"):
         loaded.predict(lost)
     loaded.recipe_ = Recipe(**(loaded.recipe_.to_json() | {"missing": "drop"}))
     with pytest.raises(DataError, match="missing or infinite"):

@@ -196,7 +196,7 @@ class Recipe:
         # every row of a frame has a prediction: none is dropped
         prepared = self.prepare(raw, "impute" if self.missing == "impute" else "refuse")
         if len(prepared.rows) < len(raw):
-            raise DataError(f"`X` has {len(raw) - len(prepared.rows):,} rows without an id; drop these rows first.")
+            raise DataError(f"`X` has rows without an id, {len(raw) - len(prepared.rows):,} of them; drop them first.")
         return prepared.table
 
     def to_json(self) -> dict[str, Any]:
