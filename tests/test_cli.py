@@ -373,6 +373,8 @@ def bad_table(kind: str, folder: Path) -> Path:
             frame.loc[5, "product"] = None
         case "infinite":
             frame.loc[5, "price"] = np.inf
+        case "huge":
+            frame.loc[5, "price"] = 1e200
         case "half a parquet":
             path = folder / "bad.parquet"
             frame.to_parquet(path)
@@ -392,7 +394,7 @@ def bad_table(kind: str, folder: Path) -> Path:
 
 
 FOR_ALL = ("no such file", "empty file", "header only", "wrong column", "text in a number column", "duplicate column",
-           "missing id", "infinite", "half a parquet", "ragged", "a folder without tables", "not a table")  # fmt: skip
+           "missing id", "infinite", "huge", "half a parquet", "ragged", "a folder without tables", "not a table")  # fmt: skip
 FOR_TARGETS = ("no target", "text in the target")
 
 
@@ -437,7 +439,9 @@ def test_simulate_refuses(kind, tmp_path, capsys):
     assert_refused(code, capsys, out)
 
 
-@pytest.mark.parametrize("kind", ["no such file", "empty file", "wrong column", "duplicate column", "half a parquet"])
+@pytest.mark.parametrize(
+    "kind", ["no such file", "empty file", "wrong column", "duplicate column", "half a parquet", "missing id"]
+)
 def test_split_refuses(kind, tmp_path, capsys):
     out = tmp_path / "train.csv"
     arguments = ("--agent", "store", "--entity", "product", "--train", out, "--test", tmp_path / "test.csv")
@@ -475,7 +479,7 @@ def test_a_disk_that_is_full(shop, capsys):
         done = subprocess.run(
             [*COMMAND, *map(str, predict)], stdout=full, stderr=subprocess.PIPE, check=False, timeout=120
         )
-    assert done.returncode != 0
+    assert done.returncode == NO_OUTPUT
     assert done.stderr.count(b"\n") == 1
 
 

@@ -205,7 +205,7 @@ def test_types_do_not_depend_on_the_first_rows(tmp_path):
 def test_rows_of_other_lengths_are_counted(tmp_path):
     path = tmp_path / "events.csv"
     path.write_text(f"x,y\n1,2\n{SECRET}\n3,4\n1,2,3\n")
-    with pytest.raises(FileError, match=r"2 rows of 'events.csv' have more or fewer fields .*, row 2 first"):
+    with pytest.raises(FileError, match=r"has 2 rows with more or fewer fields .*, row 2 first"):
         read_columns(path, ["x"])
 
 

@@ -92,8 +92,8 @@ def _tell_broken_rows(name: str, source: Path | io.BytesIO, delimiter: str, type
     if broken:
         # the first line, of names, is no row
         raise FileError(
-            f"{len(broken):,} row{'s' if len(broken) > 1 else ''} of {name!r} have more or fewer fields than its first "
-            f"line, row {broken[0] - 1:,} first; correct them."
+            f"{name!r} has {len(broken):,} row{'s' if len(broken) > 1 else ''} with more or fewer fields than its "
+            f"first line, row {broken[0] - 1:,} first; correct them."
         )
 
 

@@ -36,7 +36,8 @@ class Errors(NamedTuple):
 
     @classmethod
     def of(cls, observed: FloatArray, predicted: FloatArray) -> Errors:
-        error, spread = observed - predicted, float(((observed - observed.mean()) ** 2).mean())
+        # what rounding leaves of a constant target is no spread
+        error, spread = observed - predicted, float(observed.var()) if np.ptp(observed) > 0.0 else 0.0
         mse = float((error**2).mean())
         return cls(1.0 - mse / spread if spread > 0.0 else float("nan"), mse, float(np.abs(error).mean()))
 
@@ -101,7 +102,8 @@ def share_seen(model: Any, X: Any, y: Any, agent: Any, entity: Any) -> float:
     Two sets of events with the same sums are the same, but for an accident.
     """
     known = model.posterior_.memory.entities
-    if not len(known):
+    nobody = agent is None and model._sole_agent is None and entity is not None
+    if not len(known) or nobody:
         return 0.0
     if entity is None:
         # rows are entities of their own, and have no names: all of them are the same, or none

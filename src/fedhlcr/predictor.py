@@ -252,6 +252,8 @@ class HierarchicalPredictor(RegressorMixin, BaseEstimator):
 
     def _training_events(self, X: Any, y: Any, agent: Any, entity: Any, sample_weight: Any) -> Hierarchy:
         """What `fit` was given, checked and sorted; the id columns, the seed and the sole agent are remembered."""
+        # those of a model that was loaded are not those of this fit
+        self.recipe_, self.provenance_ = None, {}
         table = tables.take_apart(X, agent, entity)
         matrix = self._features(table, reset=True)
         target = tables.target_vector(y, len(matrix))

@@ -8,6 +8,7 @@ never a value.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, NamedTuple, Self, get_args
@@ -20,12 +21,16 @@ from numpy.typing import NDArray
 from fedhlcr.arrays import FloatArray, IndexArray
 from fedhlcr.columns import without_missing_texts
 from fedhlcr.files import TableFile
-from fedhlcr.tables import as_frame, canonical_text, natural_key
+from fedhlcr.tables import as_frame, canonical_text, is_missing, natural_key
 
 MissingPolicy = Literal["refuse", "drop", "impute"]
 POLICIES: tuple[str, ...] = get_args(MissingPolicy)
 # More levels than these are ids, not categories: a matrix of an entity grows with their square.
 MOST_LEVELS = 100
+# What is beyond cannot be squared and summed up: it counts as infinite.
+LARGEST = 1e100
+# Columns that number the rows, as pandas writes them to CSV and to Parquet.
+INDEX_NAME = re.compile(r"(__index_level_\d+__)?$")
 
 
 class DataError(ValueError):
@@ -97,45 +102,57 @@ class Recipe:
         """This recipe with the levels and medians of a raw table, and the table prepared by it."""
         if not len(raw):
             raise DataError("the table has no rows; at least one event is needed.")
+        gaps = self._gaps(raw, self.missing)
         # what is dropped teaches nothing
-        needed = (*self.ids, self.target, *(self.features if self.missing == "drop" else ()))
-        gaps = [_is_missing(raw[name], is_id=name in self.ids) for name in needed]
-        taught = raw.filter(pa.array(~np.logical_or.reduce(gaps)))
+        dropped = [gap for name, gap in gaps.items() if self.missing == "drop" or name not in self.features]
+        taught = raw.filter(pa.array(~np.logical_or.reduce(dropped))) if dropped else raw
         if not len(taught):
-            raise DataError(f"none of the {len(raw):,} rows is without missing values.")
-        fills = {name: _fill(taught[name]) for name in self.features}
+            raise DataError(
+                f"each of the {len(raw):,} rows has missing values: {_counts(gaps)}; nothing is left to fit."
+            )
         recipe = replace(
             self,
             categorical={name: _levels(name, taught[name]) for name in self.categorical},
-            fill={name: fill for name, fill in fills.items() if fill is not None},
+            fill={name: _fill(name, taught[name], name in self.categorical) for name in self.features},
         )
+        recipe._require_distinct_names()
         return recipe, recipe.prepare(raw)
+
+    def _require_distinct_names(self) -> None:
+        names = [*self.ids, *self.encoded_features]
+        if double := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
+            raise DataError(
+                f"a level of a category and another column are both called {double[0]!r}; rename one of the columns."
+            )
+
+    def _gaps(self, raw: pa.Table, policy: MissingPolicy) -> dict[str, NDArray[np.bool_]]:
+        """Which rows lack a value, of the columns that have such; DataError if that is to be refused."""
+        present = [name for name in (*self.ids, *self.features, self.target) if name in raw.column_names]
+        gaps = {name: rows_missing(raw[name], is_id=name in self.ids) for name in present}
+        gaps = {name: gap for name, gap in gaps.items() if gap.any()}
+        if gaps and policy == "refuse":
+            raise DataError(
+                f"missing or infinite values in {len(raw):,} rows: {_counts(gaps)}; drop these rows (--missing drop), "
+                "or fill them with what is usual (--missing impute)."
+            )
+        return gaps
 
     def prepare(self, raw: pa.Table, missing: MissingPolicy | None = None) -> Prepared:
         """Check a raw table and make it features; what has no target or no id is never made up, but dropped."""
         policy = self.missing if missing is None else missing
-        present = [name for name in (*self.ids, *self.features, self.target) if name in raw.column_names]
-        gaps = {name: _is_missing(raw[name], is_id=name in self.ids) for name in present}
-        gaps = {name: gap for name, gap in gaps.items() if gap.any()}
+        gaps = self._gaps(raw, policy)
         notes = []
         rows = np.arange(len(raw))
-        if gaps and policy == "refuse":
-            counts = ", ".join(f"{name!r} {int(gap.sum()):,}" for name, gap in gaps.items())
-            raise DataError(
-                f"missing or infinite values in {len(raw):,} rows: {counts}; drop these rows (--missing drop), "
-                "or fill them with what is usual (--missing impute)."
-            )
         filled = {name for name in gaps if name in self.features} if policy == "impute" else set()
         dropped = [gap for name, gap in gaps.items() if name not in filled]
         if dropped:
             rows = np.flatnonzero(~np.logical_or.reduce(dropped))
             if not len(rows):
-                raise DataError(f"all of the {len(raw):,} rows have missing values, and none is left.")
+                raise DataError(f"each of the {len(raw):,} rows has missing values: {_counts(gaps)}; none is left.")
+            notes.append(f"dropped {len(raw) - len(rows):,} rows with missing values")
             raw = raw.take(pa.array(rows))
-            notes.append(f"dropped {len(gaps[next(iter(gaps))]) - len(rows):,} rows with missing values")
         if filled:
-            counts = ", ".join(f"{name!r} {int(gaps[name].sum()):,}" for name in sorted(filled))
-            notes.append(f"filled missing values: {counts}")
+            notes.append(f"filled missing values: {_counts({name: gaps[name] for name in sorted(filled)})}")
         columns = {name: raw[name] for name in self.ids if name in raw.column_names}
         columns |= dict(zip(self.encoded_features, self._encoded(raw, filled), strict=True))
         target = raw[self.target].to_numpy() if self.target in raw.column_names else None
@@ -147,7 +164,7 @@ class Recipe:
             column, fill = raw[name], self._fill_of(name) if name in filled else None
             if name not in self.categorical:
                 numbers = column.to_numpy().astype(np.float64)
-                out.append(numbers if fill is None else np.where(np.isfinite(numbers), numbers, fill))
+                out.append(numbers if fill is None else np.where(np.abs(numbers) < LARGEST, numbers, fill))
                 continue
             texts = _level_texts(column)
             codes = self._codes(name, texts if fill is None else pc.fill_null(texts, fill))
@@ -157,7 +174,7 @@ class Recipe:
 
     def _fill_of(self, name: str) -> float | str:
         if name not in self.fill:
-            raise DataError(f"column {name!r} had no value when the model was fitted: there is nothing to fill in.")
+            raise DataError(f"the model does not know what is usual in column {name!r}; drop these rows instead.")
         return self.fill[name]
 
     def _codes(self, name: str, texts: pa.ChunkedArray) -> IndexArray:
@@ -175,8 +192,14 @@ class Recipe:
         wrapped = as_frame(frame)
         if wrapped is None or not set(self.features) <= set(wrapped.columns):
             return frame
-        file = TableFile.of_arrow("X", wrapped.to_arrow())
-        return self.prepare(self.read(file, target=False, require_ids=False)).table
+        wanted = [name for name in (*self.ids, *self.features) if name in wrapped.columns]
+        file = TableFile.of_arrow("X", pa.table({name: _arrow_column(wrapped[name]) for name in wanted}))
+        raw = self.read(file, target=False, require_ids=False)
+        # every row of a frame has a prediction: none is dropped
+        prepared = self.prepare(raw, "impute" if self.missing == "impute" else "refuse")
+        if len(prepared.rows) < len(raw):
+            raise DataError(f"`X` has rows without an id, {len(raw) - len(prepared.rows):,} of them; drop them first.")
+        return prepared.table
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"features": list(self.features)}
@@ -190,7 +213,7 @@ class Recipe:
             _are_texts(value["features"])
             and _are_texts(list(dict.fromkeys(roles)))
             and not set(roles) & set(recipe.features)
-            and set(recipe.categorical) | set(recipe.fill) <= set(recipe.features)
+            and set(recipe.categorical) <= set(recipe.features) == set(recipe.fill)
             and all(levels and _are_texts(levels) for levels in recipe.categorical.values())
             and all(
                 fill in recipe.categorical[name] if name in recipe.categorical else _is_finite(fill)
@@ -216,8 +239,9 @@ def plan_recipe(
     """Which columns are what, yet to be learnt from; without `features`, all that are nothing else and have a name."""
     named = {"target": target, "agent": agent, "entity": entity}
     if not features:
-        features = [name for name in file.columns if name and name not in named.values()]
-        features = list(dict.fromkeys([*features, *categorical]))
+        features = [name for name in file.columns if not INDEX_NAME.match(name) and name not in named.values()]
+        features = [*features, *categorical]
+    features = list(dict.fromkeys(features))
     roles = {name: role for role, name in named.items() if name is not None}
     for name in (*features, *categorical):
         if name in roles:
@@ -243,24 +267,40 @@ def _is_finite(value: Any) -> bool:
     return isinstance(value, float) and math.isfinite(value)
 
 
-def _is_missing(column: pa.ChunkedArray, *, is_id: bool = False) -> NDArray[np.bool_]:
+def rows_missing(column: pa.ChunkedArray, *, is_id: bool = False) -> NDArray[np.bool_]:
     """Rows without a value: null, NaN or infinite; of texts, nothing, or what stands for it unless it is an id."""
     if pa.types.is_floating(column.type):
-        return ~np.isfinite(column.to_numpy())
+        # NaN is below nothing
+        return ~(np.abs(column.to_numpy()) < LARGEST)
     if pa.types.is_string(column.type):
         column = pc.if_else(pc.equal(column, ""), None, column) if is_id else without_missing_texts(column)
     return pc.is_null(column).to_numpy(zero_copy_only=False).astype(bool)
 
 
+def _counts(gaps: Mapping[str, NDArray[np.bool_]]) -> str:
+    return ", ".join(f"{name!r} {int(gap.sum()):,}" for name, gap in gaps.items())
+
+
+def _arrow_column(series: Any) -> pa.ChunkedArray:
+    """A column of a user's frame; one that holds several types becomes texts."""
+    try:
+        return pa.chunked_array([series.to_arrow()])
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        texts = [None if is_missing(value) else canonical_text(value) for value in series.to_list()]
+        return pa.chunked_array([pa.array(texts, pa.string())])
+
+
 def _level_texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Categories as texts: 1, 1.0 and "1" are one level."""
-    if pa.types.is_string(column.type):
-        return without_missing_texts(column)
-    encoded = column.combine_chunks().dictionary_encode()
-    if isinstance(encoded, pa.ChunkedArray):
-        encoded = encoded.combine_chunks()
-    texts = pa.array([canonical_text(value) for value in encoded.dictionary.to_pylist()], pa.string())
-    return pa.chunked_array([texts.take(encoded.indices)])
+    """Categories as texts, the same in whatever table: 1, 1.0 and "1.0" are "1", True and "TRUE" are "true"."""
+    if not pa.types.is_string(column.type):
+        if pa.types.is_floating(column.type):
+            column = pc.if_else(pc.is_finite(column), column, pa.scalar(None, column.type))
+        distinct = pc.unique(pc.drop_null(column))
+        texts = pa.array([canonical_text(value) for value in distinct.to_pylist()], pa.string())
+        column = pa.chunked_array([texts.take(pc.index_in(column, distinct).combine_chunks())])
+    column = pc.replace_substring_regex(without_missing_texts(column), r"^(-?(0|[1-9]\d*))\.0+$", r"\1")
+    lower = pc.utf8_lower(column)
+    return pc.if_else(pc.is_in(lower, pa.array(["true", "false"])), lower, column)
 
 
 def _levels(name: str, column: pa.ChunkedArray) -> list[str]:
@@ -275,13 +315,14 @@ def _levels(name: str, column: pa.ChunkedArray) -> list[str]:
     return sorted(levels, key=natural_key)
 
 
-def _fill(column: pa.ChunkedArray) -> float | str | None:
-    """The median of numbers, the commonest level of categories; None where there is no value."""
-    if pa.types.is_floating(column.type):
-        numbers = column.to_numpy()
-        numbers = numbers[np.isfinite(numbers)]
-        return float(np.median(numbers)) if len(numbers) else None
-    counts: Mapping[str, int] = {
-        pair["values"]: pair["counts"] for pair in pc.value_counts(pc.drop_null(_level_texts(column))).to_pylist()
-    }
-    return max(sorted(counts, key=natural_key), key=lambda level: counts[level]) if counts else None
+def _fill(name: str, column: pa.ChunkedArray, is_category: bool) -> float | str:
+    """The median of numbers, the commonest level of categories, of several the first."""
+    if is_category:
+        pairs = pc.value_counts(pc.drop_null(_level_texts(column))).to_pylist()
+        counts = {pair["values"]: pair["counts"] for pair in pairs}
+        return max(sorted(counts, key=natural_key), key=lambda level: counts[level])
+    numbers = column.to_numpy()
+    numbers = numbers[np.isfinite(numbers)]
+    if not len(numbers):
+        raise DataError(f"column {name!r} has no value at all; leave it out.")
+    return float(np.median(numbers))

@@ -217,8 +217,12 @@ def canonical_text(value: Any) -> str:
 def natural_key(text: str) -> tuple[int, int, str]:
     """Sorts whole numbers by value and before everything else, texts by code point."""
     digits = text[1:] if text.startswith("-") else text
-    whole = digits.isascii() and digits.isdigit() and (digits == "0" or not digits.startswith("0"))
-    return (0, int(text), "") if whole else (1, 0, text)
+    # Python turns no text of thousands of digits into a number
+    whole = (
+        len(digits) < 1000 and digits.isascii() and digits.isdigit() and (digits == "0" or not digits.startswith("0"))
+    )
+    # Python turns no text of thousands of digits into a number
+    return (0, int(text), "") if whole and len(digits) < 1000 else (1, 0, text)
 
 
 def _factorize(array: NDArray[Any]) -> tuple[Sequence[Any], NDArray[np.int64], int]:

@@ -71,13 +71,20 @@ def split(
     from fedhlcr import hold_out_events
     from fedhlcr.cli.output import check_table_output, write_table
     from fedhlcr.files import open_table
+    from fedhlcr.recipe import DataError, rows_missing
 
     shell = Shell(as_json, quiet)
+    if train.resolve() == test.resolve():
+        raise typer.BadParameter("must not be the file of --train.", param_hint="--test")
     for path in (train, test):
         check_table_output(path)
     file = open_table(data)
     ids = [name for name in (agent, entity) if name is not None]
     raw = file.read_as_is(ids)
+    gaps = {name: int(rows_missing(raw[name], is_id=True).sum()) for name in ids}
+    if any(gaps.values()):
+        counts = ", ".join(f"{name!r} {number:,}" for name, number in gaps.items() if number)
+        raise DataError(f"missing ids in {len(raw):,} rows: {counts}; drop these rows or give them an id.")
     own = None if agent is None else raw[agent]
     rows = hold_out_events(own, raw[entity], fraction=fraction, random_state=seed)
     for path, part in zip((train, test), rows, strict=True):

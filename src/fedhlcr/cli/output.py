@@ -57,9 +57,7 @@ def check_table_output(path: Path | None) -> None:
 def write_table(path: Path | None, table: pa.Table) -> None:
     """A table in the format the name says; CSV on standard output for None or "-"."""
     if path is None or str(path) == STDOUT:
-        sys.stdout.flush()
-        sys.stdout.buffer.write(_csv(table))
-        sys.stdout.buffer.flush()
+        _write_to_stdout(_csv(table))
         return
     sink = io.BytesIO()
     match _kind(path):
@@ -72,6 +70,19 @@ def write_table(path: Path | None, table: pa.Table) -> None:
         case _:
             sink.write(_csv(table))
     write_output(path, sink.getvalue())
+
+
+def _write_to_stdout(data: bytes) -> None:
+    sys.stdout.flush()
+    try:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        # what is left in the buffer would be tried again, and complained of, at the end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise OutputError(f"cannot write to standard output: {error.strerror}.") from None
 
 
 def _csv(table: pa.Table) -> bytes:

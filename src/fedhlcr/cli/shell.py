@@ -98,6 +98,7 @@ class Shell:
     def warnings_as_notes(self) -> Iterator[None]:
         """What the library warns of is told as a remark."""
         with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             warnings.simplefilter("always", UserWarning)
             warnings.showwarning = lambda message, *_, **__: self.note(str(message))
             yield

@@ -1,0 +1,114 @@
+"""Figures of predictions, against scikit-learn's; and whether a model has seen the events it is judged by."""
+
+import math
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from sklearn.metrics import mean_absolute_error, mean_squared_error, r2_score
+
+from fedhlcr import HLCRRegressor, evaluation, modelfile
+from fedhlcr.datasets import make_hlcr
+from fedhlcr.evaluation import Scores, interval_ends, predict_in_chunks, scores_by_agent, share_seen
+from fedhlcr.posterior import Moments
+from fedhlcr.tables import read_ids
+
+TABLE, _ = make_hlcr(8, 3, 5, 2, 2, 0.3, random_state=1)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return HLCRRegressor(2, n_sweeps=20).fit(TABLE.X, TABLE.y, agent=TABLE.agent, entity=TABLE.entity)
+
+
+def moments(model, level=0.8):
+    return model.predict_moments(TABLE.X, TABLE.agent, TABLE.entity, interval_ends(level))
+
+
+def test_figures_are_those_of_scikit_learn(model):
+    predicted = moments(model)
+    scores = Scores.of(TABLE.y, predicted, 0.8)
+    assert scores.n_events == len(TABLE.y)
+    assert scores.r2 == pytest.approx(r2_score(TABLE.y, predicted.mean), rel=1e-12)
+    assert scores.mse == pytest.approx(mean_squared_error(TABLE.y, predicted.mean), rel=1e-12)
+    assert scores.mae == pytest.approx(mean_absolute_error(TABLE.y, predicted.mean), rel=1e-12)
+    lower, upper = model.predict_interval(TABLE.X, TABLE.agent, TABLE.entity, level=0.8)
+    assert scores.coverage == np.mean((lower <= TABLE.y) & (TABLE.y <= upper))
+    assert scores.width == pytest.approx(np.mean(upper - lower), rel=1e-12)
+    assert 0.6 < scores.coverage < 1.0
+    assert scores.level == 0.8
+
+
+def test_figures_of_each_agent(model):
+    order = np.random.default_rng(0).permutation(len(TABLE.y))
+    predicted = Moments(*(part[order] for part in moments(model)))
+    y, agents = TABLE.y[order], TABLE.agent[order]
+    by = scores_by_agent(y, predicted, 0.8, read_ids(agents, "agent", len(y)))
+    assert [agent for agent, _ in by] == sorted(set(TABLE.agent.tolist()))
+    for agent, scores in by:
+        own = agents == agent
+        assert scores.n_events == own.sum()
+        assert scores.mse == pytest.approx(mean_squared_error(y[own], predicted.mean[own]))
+        assert scores.r2 == pytest.approx(r2_score(y[own], predicted.mean[own]))
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, 1e9 + 0.1])
+@pytest.mark.parametrize("n_events", [1, 7])
+def test_a_target_without_spread_has_no_share_explained(value, n_events):
+    y = np.full(n_events, value)
+    predicted = Moments(y + 1.0, np.ones(n_events), np.column_stack([y - 1, y + 2]))
+    scores = Scores.of(y, predicted, 0.9)
+    assert math.isnan(scores.r2)
+    assert scores.mse == pytest.approx(1.0)
+    assert (scores.coverage, scores.width) == (1.0, pytest.approx(3.0))
+
+
+def test_chunks_change_nothing(model, monkeypatch):
+    monkeypatch.setattr(evaluation, "CHUNK", 7)
+    done = []
+    columns = {"agent": pa.chunked_array([TABLE.agent]), "entity": pa.chunked_array([TABLE.entity])}
+    table = pa.table({"a": TABLE.X[:, 0], "b": TABLE.X[:, 1]})
+    named = HLCRRegressor(2, n_sweeps=20).fit(table, TABLE.y, agent=TABLE.agent, entity=TABLE.entity)
+    predicted = predict_in_chunks(named, table, columns, interval_ends(0.8), done.append)
+    for part, whole in zip(predicted, moments(model), strict=True):
+        np.testing.assert_array_equal(part, whole)
+    assert sum(done) == len(TABLE.y)
+    assert max(done) == 7
+    predict_in_chunks(named, table, {"agent": None, "entity": None}, (), done.append)
+
+
+def share(model, rows=slice(None), y=TABLE.y, **ids):
+    ids = {"agent": TABLE.agent[rows], "entity": TABLE.entity[rows]} | ids
+    return share_seen(model, TABLE.X[rows], y[rows], **ids)
+
+
+def test_events_that_were_fitted_are_known_again(model):
+    assert share(model) == 1.0
+    order = np.random.default_rng(0).permutation(len(TABLE.y))
+    assert share(model, order) == 1.0
+    assert share(modelfile.from_bytes(modelfile.to_bytes(model))) == 1.0
+
+
+def test_other_events_are_new(model):
+    assert share(model, y=TABLE.y + 0.01) == 0.0
+    assert share(model, agent=TABLE.agent + 100) == 0.0
+    assert share(model, entity=TABLE.entity + 100) == 0.0
+    assert share(model, entity=None) == 1.0, "the same events, whosever they are"
+    assert share(model, agent=None) == 0.0, "of several agents, none is meant"
+    assert share(modelfile.from_bytes(modelfile.to_bytes(model, public=True))) == 0.0
+
+
+def test_some_events_are_known(model):
+    pairs = np.unique(np.column_stack([TABLE.agent, TABLE.entity]), axis=0)
+    others = np.where(TABLE.agent < 4, TABLE.y, TABLE.y + 1.0)
+    assert share(model, y=others) == pytest.approx((pairs[:, 0] < 4).mean())
+    # a single event less is another set of events
+    first = (TABLE.agent == TABLE.agent[0]) & (TABLE.entity == TABLE.entity[0])
+    rows = np.flatnonzero(~first | (np.cumsum(first) > 1))
+    n_left = len(np.unique(np.column_stack([TABLE.agent[rows], TABLE.entity[rows]]), axis=0))
+    assert share(model, rows) == pytest.approx((len(pairs) - 1) / n_left)
+
+
+def test_a_sole_agent_need_not_be_named():
+    model = HLCRRegressor(2, n_sweeps=5).fit(TABLE.X, TABLE.y, entity=TABLE.entity)
+    assert share(model, agent=None) == 1.0

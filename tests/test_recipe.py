@@ -1,0 +1,341 @@
+"""From raw tables to features: levels, missing values, and the same result from every kind of table."""
+
+import datetime
+import json
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+import fedhlcr
+from fedhlcr import cli
+from fedhlcr.files import FileError, TableFile, open_table
+from fedhlcr.recipe import MOST_LEVELS, DataError, Recipe, plan_recipe
+
+SECRET = "chartreuse"
+ROLES = {"target": "y", "agent": "store", "entity": "product"}
+
+
+def table(**columns):
+    n_rows = max(len(values) for values in columns.values())
+    rest = {"store": ["a", "b"] * n_rows, "product": list(range(n_rows)), "y": [float(n) for n in range(n_rows)]}
+    return pa.table({name: values[:n_rows] for name, values in (rest | columns).items()})
+
+
+def file_of(data):
+    return TableFile.of_arrow("events", data)
+
+
+def learnt(data, categorical=(), missing="refuse", **more):
+    plan = plan_recipe(file_of(data), **ROLES, categorical=categorical, missing=missing, **more)
+    return plan.learn(plan.read(file_of(data), target=True))
+
+
+def prepared(recipe, data, missing=None, *, target=True):
+    return recipe.prepare(recipe.read(file_of(data), target=target), missing)
+
+
+def features(result):
+    names = [name for name in result.table.column_names if name not in ("store", "product")]
+    return {name: result.table[name].to_pylist() for name in names}
+
+
+def test_levels_come_in_natural_order():
+    recipe, result = learnt(table(x=["10", "b", "9", "a", "9"]), ["x"])
+    assert recipe.categorical == {"x": ["9", "10", "a", "b"]}
+    assert recipe.encoded_features == ("x=9", "x=10", "x=a", "x=b")
+    assert features(result) == {
+        "x=9": [0, 0, 1, 0, 1],
+        "x=10": [1, 0, 0, 0, 0],
+        "x=a": [0, 0, 0, 1, 0],
+        "x=b": [0, 1, 0, 0, 0],
+    }
+
+
+def test_two_levels_are_one_feature_and_one_level_is_constant():
+    _, result = learnt(table(x=["no", "yes", "no"], z=["same", "same", "same"]), ["x", "z"])
+    assert features(result) == {"x=yes": [0, 1, 0], "z=same": [1, 1, 1]}
+
+
+LIKE_ONE_AND_TWO = {
+    "whole": pa.array([1, 2, 1]),
+    "small": pa.array([1, 2, 1], pa.uint8()),
+    "float": pa.array([1.0, 2.0, 1.0]),
+    "text": pa.array(["1", "2", "1"]),
+    "text of floats": pa.array(["1.0", "2.0", "1.00"]),
+    "dictionary": pa.array(["1", "2", "1"]).dictionary_encode(),
+    "view": pa.array(["1", "2", "1"], pa.string_view()),
+}
+
+
+@pytest.mark.parametrize("kind", LIKE_ONE_AND_TWO)
+def test_numbers_are_the_same_level_in_every_type(kind):
+    recipe, _ = learnt(table(x=["1", "2", "3"]), ["x"])
+    assert features(prepared(recipe, table(x=LIKE_ONE_AND_TWO[kind]))) == {
+        "x=1": [1, 0, 1],
+        "x=2": [0, 1, 0],
+        "x=3": [0, 0, 0],
+    }
+
+
+@pytest.mark.parametrize("values", [[True, False], ["true", "false"], ["True", "False"], ["TRUE", "FALSE"]])
+def test_truths_are_the_same_level_in_every_type(values):
+    recipe, _ = learnt(table(x=[True, False, True]), ["x"])
+    assert recipe.categorical == {"x": ["false", "true"]}
+    assert features(prepared(recipe, table(x=values))) == {"x=true": [1, 0]}
+
+
+def test_dates_can_be_categories_and_numbers_like_007_stay_texts():
+    day = datetime.date(2024, 2, 29)
+    recipe, _ = learnt(table(x=[day, day], z=["007", "7"]), ["x", "z"])
+    assert recipe.categorical == {"x": ["2024-02-29"], "z": ["7", "007"]}
+    assert features(prepared(recipe, table(x=["2024-02-29"], z=["007"]))) == {"x=2024-02-29": [1], "z=007": [1]}
+
+
+def test_unseen_levels_are_counted_and_not_told():
+    recipe, _ = learnt(table(x=["a", "b", "c"]), ["x"])
+    with pytest.raises(DataError, match=r"'x' holds 2 levels the model has not seen, in 3 of 4 rows") as caught:
+        prepared(recipe, table(x=[SECRET, "a", SECRET, "d"]))
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["text", "float", "null"])
+def test_missing_categories(kind):
+    given = {
+        "text": pa.array(["1", "NA", "2", "", "2"]),
+        "float": pa.array([1.0, float("nan"), 2.0, float("nan"), 2.0]),
+        "null": pa.array([1, None, 2, None, 2]),
+    }[kind]
+    with pytest.raises(DataError, match="'x' 2;"):
+        learnt(table(x=given), ["x"])
+    recipe, result = learnt(table(x=given), ["x"], "impute")
+    assert recipe.categorical == {"x": ["1", "2"]}
+    assert recipe.fill == {"x": "2"}
+    assert features(result) == {"x=2": [0, 1, 1, 1, 1]}
+    recipe, result = learnt(table(x=given), ["x"], "drop")
+    assert result.rows.tolist() == [0, 2, 4]
+
+
+GAPS = table(
+    x=[1.0, None, 3.0, float("inf"), 8.0, 100.0],
+    y=[1.0, 2.0, 3.0, 4.0, 5.0, None],
+    store=["a", "a", "b", "b", None, "a"],
+)
+
+
+def test_missing_values_are_refused_with_counts_of_each_column():
+    with pytest.raises(DataError, match=r"missing or infinite values in 6 rows: 'store' 1, 'x' 2, 'y' 1; drop"):
+        learnt(GAPS)
+
+
+def test_missing_rows_are_dropped():
+    recipe, result = learnt(GAPS, missing="drop")
+    assert result.rows.tolist() == [0, 2]
+    assert result.target.tolist() == [1.0, 3.0]
+    assert result.notes == ("dropped 4 rows with missing values",)
+    assert recipe.fill == {"x": 2.0}, "what is dropped teaches nothing"
+
+
+def test_features_are_imputed_targets_and_ids_never():
+    recipe, result = learnt(GAPS, missing="impute")
+    assert recipe.fill == {"x": 2.0}
+    assert result.rows.tolist() == [0, 1, 2, 3]
+    assert features(result) == {"x": [1.0, 2.0, 3.0, 2.0]}
+    assert result.notes == ("dropped 2 rows with missing values", "filled missing values: 'x' 2")
+
+
+def test_what_fills_gaps_was_learnt_when_the_model_was_fitted():
+    recipe, _ = learnt(table(x=[1.0, 2.0, 9.0], z=["a", "b", "b"]), ["z"])
+    new = table(x=[None, 50.0], z=["a", None])
+    with pytest.raises(DataError, match="'x' 1, 'z' 1"):
+        prepared(recipe, new)
+    assert features(prepared(recipe, new, "impute")) == {"x": [2.0, 50.0], "z=b": [0, 1]}
+    with pytest.raises(DataError, match="each of the 2 rows has missing values"):
+        prepared(recipe, new, "drop")
+
+
+def test_the_target_is_not_asked_for_when_it_is_predicted():
+    recipe, _ = learnt(table(x=[1.0, 2.0]))
+    new = table(x=[3.0], y=[None])
+    assert prepared(recipe, new, target=False).target is None
+    assert prepared(recipe, new.drop_columns(["y"]), target=False).table.num_rows == 1
+
+
+@pytest.mark.parametrize("missing", ["refuse", "drop", "impute"])
+@pytest.mark.parametrize("categorical", [(), ("x",)])
+def test_columns_without_any_value(missing, categorical):
+    with pytest.raises(DataError, match="'x'"):
+        learnt(table(x=pa.nulls(3), z=[1.0, 2.0, 3.0]), categorical, missing)
+
+
+def test_constant_columns_are_features():
+    recipe, result = learnt(table(x=[2.0, 2.0]))
+    assert recipe.encoded_features == ("x",)
+    assert features(result) == {"x": [2.0, 2.0]}
+
+
+def test_too_many_levels_are_ids():
+    with pytest.raises(DataError, match=f"{MOST_LEVELS + 1} levels, more than the {MOST_LEVELS}"):
+        learnt(table(x=[f"{SECRET}{n}" for n in range(MOST_LEVELS + 1)]), ["x"])
+    learnt(table(x=[str(n) for n in range(MOST_LEVELS)]), ["x"])
+
+
+@pytest.mark.parametrize(
+    ("data", "how", "message"),
+    [
+        (table(x=["a", "b"]), {}, "must hold numbers, but 2 of its 2 rows hold text, row 1 first; .* categorical"),
+        (table(x=[1.0]), {"categorical": ["z"]}, "no column 'z'"),
+        (table(x=[1.0], z=["a"]), {"features": ["x"], "categorical": ["z"]}, "'z' is not"),
+        (table(x=[1.0]), {"features": ["x", "y"]}, "'y' is the target"),
+        (table(x=[1.0]), {"features": ["store"]}, "'store' is the agent"),
+        (table(x=[1.0]), {"categorical": ["product"]}, "'product' is the entity"),
+        (table(x=[1.0]), {"features": ["w"]}, "no column 'w'"),
+        (table(x=[1.0]).drop_columns(["x"]), {}, "no feature to fit"),
+        (table(x=[1.0]).slice(0, 0), {}, "no rows"),
+        (table(x=["a", "b", "c"], **{"x=a": [1.0, 2.0, 3.0]}), {"categorical": ["x"]}, "both called 'x=a'"),
+        (table(x=[datetime.date(2024, 1, 1)]), {}, "dates or times"),
+    ],
+)
+def test_tables_that_cannot_be_used(data, how, message):
+    with pytest.raises((DataError, FileError), match=message) as caught:
+        learnt(data, **({"categorical": ()} | how))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_target_that_is_an_id_is_refused():
+    with pytest.raises(DataError, match="both target and id"):
+        plan_recipe(file_of(table(x=[1.0])), target="product", agent="store", entity="product")
+
+
+def test_row_numbers_of_pandas_are_no_features(tmp_path):
+    frame = table(x=[1.0, 2.0]).to_pandas().set_index(pd.Index([5, 9]))
+    frame.to_csv(tmp_path / "events.csv")
+    frame.to_parquet(tmp_path / "events.parquet")
+    for name in ("events.csv", "events.parquet"):
+        assert plan_recipe(open_table(tmp_path / name), **ROLES).features == ("x",)
+
+
+def test_columns_named_twice_count_once():
+    assert plan_recipe(file_of(table(x=[1.0])), **ROLES, features=["x", "x"]).features == ("x",)
+
+
+def test_agent_and_entity_may_be_one_column_or_there_is_no_agent():
+    data = file_of(table(x=[1.0, 2.0]))
+    assert plan_recipe(data, target="y", agent="store", entity="store").ids == ("store",)
+    assert plan_recipe(data, target="y", agent=None, entity="store").ids == ("store",)
+
+
+def test_recipes_survive_json():
+    recipe, _ = learnt(table(x=[0.1, 2.0, 1 / 3], z=["ü", "\0", "10"]), ["z"], "impute")
+    assert Recipe.from_json(json.loads(json.dumps(recipe.to_json()))) == recipe
+
+
+RAW = {
+    "size": [0.5, 1.5, None, 2.5] * 15,
+    "color": ["red", "green", "blue", None] * 15,
+    "year": [2020, 2021, 2022] * 20,
+    "on sale": [True, False] * 30,
+    "store": ["north", "south", "east"] * 20,
+    "product": ["007", "8"] * 30,
+    "extra": [[1], "mixed", 3.0, None] * 15,
+}
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory):
+    """A model that the command has fitted, and the raw table."""
+    folder = tmp_path_factory.mktemp("fitted")
+    frame = pd.DataFrame(RAW)
+    frame["y"] = np.arange(60) % 7 + 2.0 * frame["on sale"] + frame["size"].fillna(1.5)
+    frame.drop(columns="extra").to_csv(folder / "events.csv", index=False)
+    arguments = ["--target", "y", "--agent", "store", "--entity", "product", "--missing", "impute", "--quiet"]
+    arguments += ["--categorical", "color,year", "--sweeps", "20", "--max-clusters", "4"]
+    model = folder / "model.fedhlcr"
+    assert cli.run(["fit", str(folder / "events.csv"), *arguments, "--out", str(model)]) == 0
+    return model, frame
+
+
+def predicted_by_command(model, path):
+    out = path.with_suffix(".out.parquet")
+    assert cli.run(["predict", str(model), str(path), "--out", str(out), "--quiet"]) == 0
+    return pa.parquet.read_table(out)["prediction"].to_numpy()
+
+
+FRAMES = {
+    "pandas": lambda frame: frame,
+    "pandas categories": lambda frame: frame.astype({"color": "category", "year": "category", "store": "category"}),
+    "pandas objects": lambda frame: frame.astype(object),
+    "pandas floats": lambda frame: frame.astype({"year": float}),
+    "pandas other order": lambda frame: frame[frame.columns[::-1]],
+    "polars": lambda frame: pl.from_pandas(frame.drop(columns="extra")),
+    "polars categories": lambda frame: pl.from_pandas(frame.drop(columns="extra")).with_columns(
+        pl.col("color").cast(pl.Categorical)
+    ),
+    "pyarrow": lambda frame: pa.Table.from_pandas(frame.drop(columns="extra")),
+}
+
+
+@pytest.mark.parametrize("kind", FRAMES)
+def test_a_raw_frame_is_predicted_as_by_the_command(kind, fitted, tmp_path):
+    model, frame = fitted
+    path = tmp_path / "new.csv"
+    frame.drop(columns=["extra", "y"]).to_csv(path, index=False)
+    expected = predicted_by_command(model, path)
+    loaded = fedhlcr.load(model)
+    np.testing.assert_array_equal(loaded.predict(FRAMES[kind](frame)), expected)
+    path = tmp_path / "new.parquet"
+    frame.drop(columns=["extra"]).to_parquet(path)
+    np.testing.assert_array_equal(predicted_by_command(model, path), expected)
+
+
+def test_mixed_types_in_a_column_of_a_frame(fitted):
+    model, frame = fitted
+    loaded, mixed = fedhlcr.load(model), frame.copy()
+    mixed["year"] = [year if row % 2 else str(year) for row, year in enumerate(frame["year"])]
+    mixed["size"] = pd.Series([size if row % 2 else str(size) for row, size in enumerate(frame["size"])], dtype=object)
+    np.testing.assert_array_equal(loaded.predict(mixed), loaded.predict(frame))
+    mixed["size"] = pd.Series([SECRET, *frame["size"][1:]], dtype=object)
+    with pytest.raises(ValueError, match=r"'size' .* must hold numbers, but 1 of its 60 rows") as caught:
+        loaded.predict(mixed)
+    assert SECRET not in str(caught.value)
+
+
+def test_every_row_of_a_frame_is_predicted_or_none(fitted):
+    model, frame = fitted
+    loaded = fedhlcr.load(model)
+    lost = frame.copy()
+    lost.loc[3, "store"] = None
+    with pytest.raises(DataError, match="rows without an id, 1 of them"):
+        loaded.predict(lost)
+    loaded.recipe_ = Recipe(**(loaded.recipe_.to_json() | {"missing": "drop"}))
+    with pytest.raises(DataError, match="missing or infinite"):
+        loaded.predict(frame)
+
+
+def test_a_fit_of_ones_own_forgets_the_recipe(fitted):
+    model, frame = fitted
+    loaded = fedhlcr.load(model)
+    X = frame[["size", "year"]].fillna(0.0)
+    loaded.fit(X, frame["y"])
+    assert loaded.recipe_ is None
+    assert "data" not in loaded.provenance_
+    assert len(loaded.predict(X)) == len(X)
+
+
+def test_a_model_without_a_recipe_knows_nothing_that_is_usual():
+    recipe = Recipe("y", None, "product", ("x",))
+    with pytest.raises(DataError, match="does not know what is usual in column 'x'"):
+        prepared(recipe, table(x=[1.0, None]), "impute")
+
+
+def test_a_recipe_takes_what_is_encoded_as_it_is(fitted):
+    model, frame = fitted
+    loaded = fedhlcr.load(model)
+    raw = TableFile.of_arrow("X", pa.Table.from_pandas(frame.drop(columns="extra")))
+    encoded = loaded.recipe_.prepare(loaded.recipe_.read(raw, target=False)).table
+    assert loaded.recipe_.encode(encoded) is encoded
+    np.testing.assert_array_equal(loaded.predict(encoded), loaded.predict(frame))
+    assert isinstance(loaded.recipe_.encode(np.ones((2, 3))), np.ndarray)
