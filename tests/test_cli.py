@@ -393,8 +393,10 @@ def bad_table(kind: str, folder: Path) -> Path:
     return path
 
 
-FOR_ALL = ("no such file", "empty file", "header only", "wrong column", "text in a number column", "duplicate column",
-           "missing id", "infinite", "huge", "half a parquet", "ragged", "a folder without tables", "not a table")  # fmt: skip
+FOR_ALL = (
+    *("no such file", "empty file", "header only", "wrong column", "text in a number column", "duplicate column"),
+    *("missing id", "infinite", "huge", "half a parquet", "ragged", "a folder without tables", "not a table"),
+)
 FOR_TARGETS = ("no target", "text in the target")
 
 
