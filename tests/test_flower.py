@@ -345,6 +345,7 @@ def make_bad(kind, config, table, tmp_path, monkeypatch):
     if kind == "text in a column":
         frame[name] = frame[name].astype(object)
         frame.loc[2, name] = f"{SECRET} miles"
+        expected = "FileError"
     elif kind == "missing value":
         frame.loc[2, name] = np.nan
     elif kind == "infinite target":
@@ -355,7 +356,7 @@ def make_bad(kind, config, table, tmp_path, monkeypatch):
     elif kind == "no such column":
         frame, expected = frame.rename(columns={name: "renamed"}), "FileError"
     elif kind == "no rows":
-        frame = frame.iloc[:0]
+        frame, expected = frame.iloc[:0], "FileError"
     frame.to_csv(path, index=False)
     config = {**config, "data-path": str(path), "state-dir": str(tmp_path / "bad-state")}
     if kind == "no such file":
