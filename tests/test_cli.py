@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -542,6 +543,26 @@ def test_ctrl_c(shop, tmp_path, capsys, monkeypatch):
 
     monkeypatch.setattr("fedhlcr.recipe.Recipe.read", interrupted)
     assert_refused(call("fit", shop / "train.csv", *FIT, "--out", tmp_path / "m"), capsys, tmp_path / "m", INTERRUPTED)
+
+
+def test_ctrl_c_while_sampling_writes_what_there_is_and_says_so(tmp_path):
+    assert call("synth", tmp_path / "t.csv", "--agents", 60, "-q") == 0
+    columns = ("--target", "target", "--agent", "agent", "--entity", "entity", "--sweeps", "1000000")
+    command = [*COMMAND, "fit", str(tmp_path / "t.csv"), *columns, "--out", str(tmp_path / "m"), "--progress"]
+    # a shell that starts the tests in the background has them ignore Ctrl-C
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, preexec_fn=listen) as process:
+        for line in process.stderr:
+            if b"sweeps" in line:
+                break
+        process.send_signal(signal.SIGINT)
+        said = process.stderr.read().decode()
+    assert process.returncode == INTERRUPTED
+    assert "interrupted after" in said
+    assert fedhlcr.load(tmp_path / "m").n_clusters_ >= 1
+
+
+def listen():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def test_what_nobody_thought_of_is_one_line_too(shop, capsys, monkeypatch):

@@ -16,9 +16,10 @@ import typer
 
 import fedhlcr
 from fedhlcr.cli import fitting, flower, making, using
+from fedhlcr.cli.fitting import INTERRUPTED
 from fedhlcr.cli.shell import error_line
 
-FAILED, WRONG_USAGE, BAD_DATA, BAD_MODEL, NO_OUTPUT, INTERRUPTED = 1, 2, 3, 4, 5, 130
+FAILED, WRONG_USAGE, BAD_DATA, BAD_MODEL, NO_OUTPUT = 1, 2, 3, 4, 5
 
 HELP = """Regression on hierarchical data: agent → entity → event (store → product → week, hospital → patient → visit).
 

@@ -18,6 +18,8 @@ from fedhlcr.cli.shell import Shell, figure, percent, plural
 if TYPE_CHECKING:
     from fedhlcr.cli.events import Events
 
+# Exit code after Ctrl-C.
+INTERRUPTED = 130
 ModelOut = Annotated[Path, typer.Option("--out", "-o", metavar="MODEL", help="Where to write the model.")]
 
 
@@ -89,6 +91,7 @@ def fit(
             facts["held_out"] = tell_scores(shell, score(model, test, shell=shell), "held-out events")
         shell.result(facts | {"model": str(out)})
         shell.wrote(out)
+        _end(shell)
 
 
 def simulate(
@@ -183,6 +186,7 @@ def simulate(
         for path in (out, history):
             if path is not None:
                 shell.wrote(path)
+        _end(shell)
 
 
 def select(
@@ -314,6 +318,12 @@ def _write_model(model: Any, out: Path, *, public: bool) -> None:
     from fedhlcr.cli.output import write_output
 
     write_output(out, modelfile.to_bytes(model, public=public), private=not public)
+
+
+def _end(shell: Shell) -> None:
+    """A model that was cut short is written, but nobody is to take it for a whole one."""
+    if shell.interrupted:
+        raise typer.Exit(INTERRUPTED)
 
 
 def _require_share(option: str, value: float, *, at_most_one: bool) -> None:

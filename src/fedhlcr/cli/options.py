@@ -66,6 +66,7 @@ MissingOption = Annotated[
     Missing,
     typer.Option(
         "--missing",
+        metavar="refuse|drop|impute",
         help="Missing values: refuse the table, drop their rows, or impute what is usual (median, commonest level).",
         rich_help_panel=COLUMNS,
     ),
@@ -74,6 +75,7 @@ ModelMissingOption = Annotated[
     Missing | None,
     typer.Option(
         "--missing",
+        metavar="refuse|drop|impute",
         help="Missing values; as when the model was fitted, if not given.",
         rich_help_panel=COLUMNS,
         show_default=False,

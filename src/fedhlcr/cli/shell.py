@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from fedhlcr.exceptions import FitInterruptedWarning
 from fedhlcr.progress import Bar
 
 
@@ -30,11 +31,13 @@ class Shell:
     Attributes
     ----------
     json, quiet, progress : as the options of these names; `progress` None shows it on a terminal only
+    interrupted : whether the user ended a fit early
     """
 
     json: bool = False
     quiet: bool = False
     progress: bool | None = None
+    interrupted: bool = False
     _notes: list[str] = field(default_factory=list)
 
     @property
@@ -42,7 +45,9 @@ class Shell:
         return sys.stderr.isatty() and not self.quiet if self.progress is None else self.progress
 
     def note(self, text: str) -> None:
-        """A remark that is no result."""
+        """A remark that is no result; once."""
+        if text in self._notes:
+            return
         self._notes.append(text)
         if not self.json and not self.quiet:
             error_line(f"note: {text}")
@@ -100,8 +105,12 @@ class Shell:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             warnings.simplefilter("always", UserWarning)
-            warnings.showwarning = lambda message, *_, **__: self.note(str(message))
+            warnings.showwarning = self._show_warning
             yield
+
+    def _show_warning(self, message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
+        self.interrupted |= issubclass(category, FitInterruptedWarning)
+        self.note(str(message))
 
 
 def error_line(text: str) -> None:
