@@ -7,8 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from fedhlcr.arrays import FloatArray
 from fedhlcr.alignment import mean_compositions
+from fedhlcr.arrays import FloatArray
 from fedhlcr.plot.canvas import BLUE, GREY, NONE_TO_ALL, axes_or_new, check_agents, color_bar, evenly, legend, log_axis
 from fedhlcr.predictor import HierarchicalPredictor
 from fedhlcr.summary import shorten

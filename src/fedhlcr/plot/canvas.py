@@ -65,9 +65,7 @@ def check_agents(model: Any) -> None:
     """Refuse what has no agents to show, too."""
     check_model(model)
     if not len(model.posterior_.memory.entities):
-        raise ValueError(
-            "`model` is public: it knows no agent and no entity to show; adapt it to some, or take the whole."
-        )
+        raise ValueError("`model` is public: it knows no agent to show; adapt it to some, or take the whole.")
 
 
 def check_level(level: float | None, model: HierarchicalPredictor) -> None:
