@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from fedhlcr.cli.shell import Shell, figure, plural
+from fedhlcr.cli.shell import Shell, figure, in_shell_words, plural
 from fedhlcr.comparison import Comparison
 from fedhlcr.modelfile import provenance_of
 from fedhlcr.summary import describe_clusters, feature_names, summarize
@@ -85,7 +85,7 @@ def tell_model(shell: Shell, model: Any) -> None:
     shell.say()
     shell.table(summary.header, summary.rows)
     for note in summary.notes:
-        shell.say(note)
+        shell.say(in_shell_words(note))
     shell.say()
     target = "the target" if model.recipe_ is None else model.recipe_.target
     for sentence in describe_clusters(model, target)[:N_SENTENCES]:
