@@ -148,7 +148,6 @@ def simulate(
     from fedhlcr import FedHLCRRegressor, HLCRRegressor
     from fedhlcr.cli.events import Roles, training_events
     from fedhlcr.cli.output import check_output, check_table_output, write_table
-    from fedhlcr.cli.scoring import score
     from fedhlcr.cli.telling import history_table, model_facts
 
     _require_share("--participation", participation, at_most_one=True)
@@ -178,12 +177,7 @@ def simulate(
         facts = model_facts(model)
         if test is not None:
             central = _fit(HLCRRegressor(**shared), train, data, shell)
-            both = {name: score(m, test, shell=shell) for name, m in (("federated", model), ("centralised", central))}
-            shell.table(
-                ("held-out events", "R²", "MSE", "in 90 % intervals"),
-                [(name, figure(s.r2), figure(s.mse), percent(s.coverage)) for name, s in both.items()],
-            )
-            facts["held_out"] = {name: scores._asdict() for name, scores in both.items()}
+            facts["held_out"] = _tell_both(shell, model, central, test)
         shell.result(facts)
         for path in (out, history):
             if path is not None:
@@ -269,6 +263,15 @@ def select(
     shell.result(comparison.to_dict())
     if plot is not None:
         shell.wrote(plot)
+
+
+def _tell_both(shell: Shell, federated: Any, centralised: Any, test: Events) -> dict[str, Any]:
+    from fedhlcr.cli.scoring import score
+
+    both = {"federated": score(federated, test, shell=shell), "centralised": score(centralised, test, shell=shell)}
+    rows = [(name, figure(s.r2), figure(s.mse), percent(s.coverage)) for name, s in both.items()]
+    shell.table(("held-out events", "R²", "MSE", "in 90 % intervals"), rows)
+    return {name: scores._asdict() for name, scores in both.items()}
 
 
 def _tell_rounds(shell: Shell, model: Any, y: Any) -> None:
