@@ -6,7 +6,6 @@ import copy
 import doctest
 import re
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -27,7 +26,7 @@ from fedhlcr.report.rounds import Rounds
 from fedhlcr.report.scores import score_held_out
 from fedhlcr.summary import changes_told, effect_sizes
 from fedhlcr.wording import byte_size, number, percent
-from tests.reports import HOSTILE, Page, fitted, held_out, public
+from tests.reports import HOSTILE, Page, fitted, held_out, public, recipe_of
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +70,7 @@ def test_a_level_is_told_against_all_others(split, rng, drop_first):
     frame = pd.DataFrame({f"city={level}": (city == level).astype(float) for level in levels})
     y = np.array([lift[name] for name in city]) + rng.normal(0, 0.1, len(train))
     model = HLCRRegressor(n_clusters=1, n_sweeps=30).fit(frame, y, agent=train.agent, entity=train.entity)
-    model.recipe_ = SimpleNamespace(target="sales", agent="store_id", entity="product", categorical={"city": levels})
+    model.recipe_ = recipe_of(frame.columns, agent="store_id", entity="product", categorical={"city": levels})
     told = dict(zip(levels, changes_told(model)[0], strict=True))
     for level in levels:
         assert told[level] == pytest.approx(y[city == level].mean() - y[city != level].mean(), abs=0.05)
@@ -81,13 +80,13 @@ def test_a_level_is_told_against_all_others(split, rng, drop_first):
     assert "per unit of" not in text
     page = Page(render_report(model)).text
     assert re.search(r"All \d+ products of \d+ stores are of one kind", page)
-    assert "takes the place of 'city'" in page
+    assert "“city” is a category" in page
 
 
 def test_things_are_called_as_their_columns(split):
     train = split[0]
     model = fitted(train)
-    model.recipe_ = SimpleNamespace(target="sales", agent="City", entity="product_id", categorical={})
+    model.recipe_ = recipe_of(["x0", "x1", "x2"], agent="City", entity="product_id")
     model.provenance_ = {"data": "sales.csv", "rows": 12, "nested": {"a": [1, 2]}}
     page = Page(render_report(model)).text
     n_kinds = ("no", "one", "two", "three", "four", "five", "six")[model.n_clusters_]
@@ -182,7 +181,7 @@ def test_hostile_names_are_text(split):
     agent = np.array([f"{HOSTILE}{agent}" for agent in train.agent], dtype=object)
     entity = np.array([f"<i>{entity}\u2028\ud800" for entity in train.entity], dtype=object)
     model = HLCRRegressor(n_sweeps=10).fit(frame, train.y, agent=agent, entity=entity)
-    model.recipe_ = SimpleNamespace(target=HOSTILE, agent=HOSTILE, entity="<u>", categorical={})
+    model.recipe_ = recipe_of(frame.columns, target=HOSTILE, agent=HOSTILE, entity="<u>")
     model.provenance_ = {HOSTILE: HOSTILE}
     html = render_report(model, title=HOSTILE)
     page = Page(html)
@@ -211,15 +210,52 @@ def test_tables_hold_everything_and_the_page_a_few_rows(model, split):
     assert len(rows) < 3 * listings.PAGE_ROWS + 60
 
 
-def test_settings_make_the_same_model(split):
+@pytest.mark.parametrize("ids", ["both", "one agent", "no ids", "columns", "one column"])
+def test_settings_make_the_same_model(split, ids):
     train = split[0]
-    model = fitted(train, n_sweeps=30, n_clusters=3, random_state=np.random.RandomState(5))
+    frame = train.to_pandas().drop(columns="target")
+    X, given = {
+        "both": (train.X, {"agent": train.agent, "entity": train.entity}),
+        "one agent": (train.X, {"entity": train.entity}),
+        "no ids": (train.X, {}),
+        "columns": (frame, {"agent": "agent", "entity": "entity"}),
+        "one column": (frame.drop(columns="agent"), {"entity": "entity"}),
+    }[ids]
+    names = {"X": X, "y": train.y, "agent": train.agent, "entity": train.entity, "frame": X}
+    model = HLCRRegressor(n_sweeps=30, n_clusters=3, random_state=np.random.RandomState(5)).fit(X, train.y, **given)
     page = render_report(model)
     snippet = re.search(r"<code>(from fedhlcr.*?)</code>", page, re.S).group(1).replace("&#39;", "'")
     assert f"fedhlcr {fedhlcr.__version__}, seed {model.seed_}" in Page(page).text
-    names = {"X": train.X, "y": train.y, "agent": train.agent, "entity": train.entity}
+    assert "The same events and this code give the same model" in page
     exec(snippet, names)
     np.testing.assert_array_equal(names["model"].coef_, model.coef_)
+    assert names["model"].pair_ids_ == model.pair_ids_
+
+
+def test_a_command_is_told_where_the_model_came_from_one(split):
+    model = fitted(split[0], n_sweeps=10)
+    n_events = len(split[0])
+    levels = {"city": ["Oslo", "Rome", "Wien"], "member": ["no", "yes"]}
+    fill = {"price": 2.5, "city": "Rome", "member": "no"}
+    model.recipe_ = replace(
+        recipe_of(["price"], agent=None, categorical=levels), features=tuple(fill), fill=fill, missing="impute"
+    )
+    model.provenance_ = {"data": "sales.csv", "events": n_events, "command": "fedhlcr fit 'my  sales.csv' -t sales"}
+    html = render_report(model)
+    text = Page(html).text
+    assert "The same table and this command give the same model" in text
+    assert "<code>fedhlcr fit &#39;my  sales.csv&#39; -t sales</code>" in html
+    assert "HLCRRegressor(" not in text
+    assert "there is one agent, the entity “entity”. Features are “price”, “city” and “member”." in text
+    assert "“city” is a category, with a column of 0 and 1 for each level: “Oslo”, “Rome” and “Wien”." in text
+    assert "“member” is a category: 1 where it is “yes”, 0 where it is “no”." in text
+    assert "“price” by 2.5, “city” by “Rome” and “member” by “no”" in text
+    for changed in ({"events": n_events + 1}, {"adapted": "more.csv"}):
+        other = copy.copy(model)
+        other.provenance_ = model.provenance_ | changed
+        text = Page(render_report(other)).text
+        assert "has taken in other events since" in text
+        assert "give the same model" not in text
 
 
 def test_a_federated_run_tells_its_rounds(federated, split):
