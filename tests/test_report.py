@@ -24,7 +24,7 @@ from fedhlcr.report.doubts import find_doubts
 from fedhlcr.report.findings import gather
 from fedhlcr.report.rounds import Rounds
 from fedhlcr.report.scores import score_held_out
-from fedhlcr.summary import changes_told, effect_sizes
+from fedhlcr.summary import changes_told, effect_sizes, entity_shares
 from fedhlcr.wording import byte_size, number, percent
 from tests.reports import HOSTILE, Page, fitted, held_out, public, recipe_of
 
@@ -50,7 +50,7 @@ def federated(split):
 
 def test_sentences_tell_share_and_slopes(model):
     sentences = describe_clusters(model, "y")
-    share = (model.labels_ == 0).mean()
+    share = entity_shares(model)[0]
     strongest = int(np.argmax(np.abs(effect_sizes(model)[0])))
     slope = model.coef_[0, strongest]
     way = "rises" if slope > 0 else "falls"
@@ -58,7 +58,7 @@ def test_sentences_tell_share_and_slopes(model):
     assert f"it {way} {number(abs(slope))} per unit of x{strongest}" in sentences[0]
     page = Page(render_report(model))
     assert f"Cluster 0, {percent(share)} of entities" in page.text
-    assert f"The target {way} {number(abs(slope))} per unit of x{strongest}" in page.text
+    assert f"Here the target {way} {number(abs(slope))} per unit of x{strongest}" in page.text
 
 
 @pytest.mark.parametrize("drop_first", [False, True])
@@ -70,7 +70,7 @@ def test_a_level_is_told_against_all_others(split, rng, drop_first):
     frame = pd.DataFrame({f"city={level}": (city == level).astype(float) for level in levels})
     y = np.array([lift[name] for name in city]) + rng.normal(0, 0.1, len(train))
     model = HLCRRegressor(n_clusters=1, n_sweeps=30).fit(frame, y, agent=train.agent, entity=train.entity)
-    model.recipe_ = recipe_of(frame.columns, agent="store_id", entity="product", categorical={"city": levels})
+    model.recipe_ = recipe_of(["city"], agent="store_id", entity="product", categorical={"city": levels})
     told = dict(zip(levels, changes_told(model)[0], strict=True))
     for level in levels:
         assert told[level] == pytest.approx(y[city == level].mean() - y[city != level].mean(), abs=0.05)
@@ -78,9 +78,14 @@ def test_a_level_is_told_against_all_others(split, rng, drop_first):
     assert f"is {number(abs(told['Paris']))} lower where city is Paris than elsewhere" in text
     assert "sales is" in text
     assert "per unit of" not in text
-    page = Page(render_report(model)).text
+    html = render_report(model)
+    assert 'title="how much higher sales is there than elsewhere"' in html
+    assert 'title="change of sales per unit"' not in html
+    page = Page(html).text
     assert re.search(r"All \d+ products of \d+ stores are of one kind", page)
     assert "“city” is a category" in page
+    assert "depends on the one feature" in page
+    assert "or, for a level of a category, how much higher it is there than elsewhere" in page
 
 
 def test_things_are_called_as_their_columns(split):
@@ -262,12 +267,82 @@ def test_a_federated_run_tells_its_rounds(federated, split):
     text = Page(render_report(federated, held_out(split[1]))).text
     history = federated.history_
     rounds = history[1:]
-    assert f"in 25 rounds ({federated.stop_reason_})" in text
-    assert f"{percent(rounds['n_accepted'].sum() / rounds['n_asked'].sum())} of the agents asked answered" in text
+    assert "in 25 rounds, its limit" in text
+    assert f"Why it ended: {federated.stop_reason_}." in text
+    assert (
+        f"{percent(rounds['n_accepted'].sum() / rounds['n_asked'].sum())} of the agents asked answered in time" in text
+    )
     assert f"{byte_size(history['bytes_up'].sum())} of sums went up" in text
     assert f"{byte_size(history['bytes_down'].sum())} of coefficients came down" in text
-    silent = (rounds["n_asked"] - rounds["n_accepted"] - rounds["n_refused"]).sum()
-    assert f"requests without an answer {silent}" in text
+    silent = (rounds["n_asked"] - rounds["n_accepted"]).sum()
+    assert rounds["n_refused"].sum()
+    assert f"requests without an answer in time {silent} " in text
+    assert f"late or broken answers {rounds['n_refused'].sum()} " in text
+    assert "Agents send sums, never an event; here all were simulated in one process." in text
+    assert "leaving its" not in text
+    assert "validation set" not in text
+
+
+def test_a_validation_set_is_told_of(federated):
+    model = copy.copy(federated)
+    model.history_ = federated.history_.copy()
+    model.history_["validation_mse"] = 1.0
+    assert "A validation set was scored there after each round." in Page(render_report(model)).text
+
+
+def test_a_run_that_converged_is_not_said_not_to_have_settled(federated):
+    model = copy.copy(federated)
+    model.diagnostics_ = (Diagnostic("predictions", 1.7, 5.0),)
+    assert "The chain had not settled" in headlines(model)
+    model.stop_reason_ = "converged: the last 10 rounds are like the 10 before"
+    told = headlines(model)
+    assert "The chain had not settled" not in told
+    assert "predictions 1.70" in told["Not all had settled when the run ended"].text
+
+
+def test_events_that_were_fitted_are_not_said_to_be_held_out(model, split):
+    page = Page(render_report(model, held_out(split[0])))
+    assert "held out" not in page.columns("agents")
+    assert "error" in page.columns("agents")
+    assert "on its events that were fitted" in page.text
+    assert "HLCR errs less" not in page.text
+    assert "HLCR errs less" in Page(render_report(model, held_out(split[1]))).text
+    assert "No held-out events were given to judge it by." in Page(render_report(model)).text
+
+
+def test_events_of_new_agents_have_no_ridge_per_entity_and_no_column(model, split):
+    test = split[1]
+    strangers = np.array([f"new {agent}" for agent in test.agent])
+    page = Page(render_report(model, HeldOut(test.X, test.y, strangers, test.entity)))
+    assert "one ridge" in page.text
+    assert "a ridge per" not in page.text
+    assert not {"held out", "error", "ridge’s error"} & set(page.columns("agents"))
+    page = Page(render_report(model, HeldOut(test.X, -test.y, strangers, test.entity)))
+    assert "it predicts the target worse than its mean would" in page.text
+    assert "explains −" not in page.text
+
+
+def test_clusters_are_told_with_the_weight_they_are_numbered_by(model):
+    clusters = Page(render_report(model)).columns("clusters")
+    np.testing.assert_allclose(clusters["weight"], model.cluster_weights_, atol=1e-4)
+    assert clusters["weight"] == sorted(clusters["weight"], reverse=True)
+    np.testing.assert_allclose(clusters["share"], entity_shares(model), atol=1e-4)
+
+
+def test_a_card_draws_what_its_words_tell(split, rng):
+    train = split[0]
+    X = rng.normal(size=(len(train), 30))
+    kind = train.entity % 2
+    y = np.where(kind, 3.0 * X[:, 27] + X[:, 1], 5.0 * X[:, :7].sum(axis=1)) + rng.normal(0, 0.1, len(train))
+    model = HLCRRegressor(n_clusters=2, n_sweeps=60).fit(X, y, agent=train.agent, entity=train.entity)
+    html = render_report(model)
+    cards = html.split('<article class="card">')[1:]
+    assert len(cards) == 2
+    for card in cards:
+        sentence = card.split("<p>")[1].split("</p>")[0]
+        told = re.findall(r"per unit of (x\d+)", sentence)
+        assert len(told) >= 2
+        assert all(f'<span class="name" title="{name}">' in card for name in told)
 
 
 @pytest.mark.parametrize("kind", ["model", "federated"])
@@ -278,8 +353,7 @@ def test_a_public_model_says_that_it_holds_no_agents(kind, split, request):
     assert "from which ridges to compare with would be solved" in page.text
     assert set(page.data) == {"clusters"}
     assert not any(a.get("id") in {"agents", "entities"} for _, a in page.tags)
-    counts = bare._alignment.gather(bare.posterior_.draws.entity_counts)
-    assert f"Cluster 0, {percent(counts[0] / counts.sum())} of entities" in page.text
+    assert f"Cluster 0, {percent(entity_shares(bare)[0])} of entities" in page.text
     assert "nan" not in page.text
     assert ("The federated run" in page.text) == (kind == "federated")
     assert describe_clusters(bare)[0].startswith("Cluster 0, ")

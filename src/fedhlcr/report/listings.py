@@ -14,7 +14,7 @@ from markupsafe import Markup
 from fedhlcr.arrays import FloatArray
 from fedhlcr.report.charts import color_class, effect_bar, mix_bar
 from fedhlcr.report.findings import SURE, Agents, Cluster, Entities, Findings, Names
-from fedhlcr.report.scores import AgentErrors
+from fedhlcr.report.scores import AgentErrors, HeldOutScores
 from fedhlcr.wording import number, percent
 
 # Rows in the page at any time.
@@ -109,10 +109,22 @@ def cluster_listing(findings: Findings) -> Listing:
     clusters, names = findings.clusters, findings.names
     columns = [
         Column("cluster", "cluster", [c.number for c in clusters]),
-        Column("share", "share", _shares([c.share for c in clusters]), hint=f"share of {names.entity.many}"),
+        Column(
+            "weight",
+            "share",
+            _shares([c.weight for c in clusters]),
+            hint=f"probability that one of the {names.entity.many} of a new {names.agent.one} is in it",
+        ),
+        Column(
+            "share",
+            "share",
+            _shares([c.share for c in clusters]),
+            hint=f"share of {names.entity.many}, on average over the draws",
+        ),
     ]
     if findings.entities is not None:
-        columns.append(Column(names.entity.many, "count", [c.n_entities for c in clusters]))
+        counts = [c.n_entities for c in clusters]
+        columns.append(Column(names.entity.many, "count", counts, hint="those that are in it most often"))
     columns.append(
         Column("level", "number", _figures([c.level for c in clusters]), hint=f"{names.target} at average features")
     )
@@ -125,7 +137,7 @@ def cluster_listing(findings: Findings) -> Listing:
             "effect",
             _figures([c.changes[f] for c in clusters]),
             tints=(effects[:, f] / scale).clip(-1.0, 1.0).round(2).tolist(),
-            hint=f"change of {names.target} per unit",
+            hint=_change_hint(findings, f),
         )
         for f in shown
     ]
@@ -134,35 +146,53 @@ def cluster_listing(findings: Findings) -> Listing:
     return Listing("clusters", f"All clusters: {len(clusters)}", tuple(columns), note=note)
 
 
+def _change_hint(findings: Findings, feature: int) -> str:
+    if feature in findings.category_levels:
+        return f"how much higher {findings.names.target} is there than elsewhere"
+    return f"change of {findings.names.target} per unit"
+
+
 def strongest_features(clusters: Sequence[Cluster], most: int) -> list[int]:
     """Positions of the features of most effect over all clusters, in the order of the table."""
     strength = sum(cluster.effects**2 for cluster in clusters)
     return sorted(np.argsort(-np.asarray(strength), kind="stable")[:most].tolist())
 
 
-def agent_listing(agents: Agents, names: Names, errors: AgentErrors | None) -> Listing:
-    main = agents.main_cluster
+def agent_listing(agents: Agents, names: Names, scores: HeldOutScores | None) -> Listing:
     columns = [
         Column(names.agent.one, "text", list(range(len(agents))), words=agents.ids),
         Column(names.entity.many, "count", agents.n_entities.tolist()),
         Column("events", "count", _figures(agents.n_events)),
-        Column("main cluster", "cluster", main.tolist(), hint="the cluster it has most of"),
-        Column("clusters mixed", "number", _figures(agents.effective_clusters())),
-        Column("mix", "mix", mixes(agents.weights)),
     ]
-    note = "Clusters mixed: its shares are as uneven as those of so many clusters in equal parts."
-    if errors is not None:
+    notes: list[str] = []
+    filters: tuple[int, ...] = ()
+    if agents.weights.shape[1] > 1:
+        filters = (len(columns),)
         columns += [
-            Column("held out", "count", errors.n_events.tolist(), hint="events held out"),
-            Column("error", "number", _figures(errors.model), hint="root mean squared error on events held out"),
-            Column(
-                "ridge’s error", "number", _figures(errors.ridge_per_entity), hint=f"of a ridge per {names.entity.one}"
-            ),
+            Column("main cluster", "cluster", agents.main_cluster.tolist(), hint="the cluster it has most of"),
+            Column("clusters mixed", "number", _figures(agents.effective_clusters())),
+            Column("mix", "mix", mixes(agents.weights)),
         ]
-        note += (
-            f" Error: root mean squared error on its events held out; ridge’s error: of a ridge per {names.entity.one}."
-        )
-    return Listing("agents", f"All {names.agent.many}: {len(agents):,}", tuple(columns), filters=(3,), note=note)
+        notes.append("Clusters mixed: its shares are as uneven as those of so many clusters in equal parts.")
+    if scores is not None and scores.by_agent is not None:
+        added, told = _error_columns(scores.by_agent, names, was_fitted=scores.was_fitted)
+        columns += added
+        notes.append(told)
+    caption = f"All {names.agent.many}: {len(agents):,}"
+    return Listing("agents", caption, tuple(columns), filters=filters, note=" ".join(notes))
+
+
+def _error_columns(errors: AgentErrors, names: Names, *, was_fitted: bool) -> tuple[list[Column], str]:
+    """Errors by agent, and what is to be known of them."""
+    of = "its events that were fitted" if was_fitted else "its events held out"
+    columns = [] if was_fitted else [Column("held out", "count", errors.n_events.tolist(), hint="events held out")]
+    columns.append(Column("error", "number", _figures(errors.model), hint=f"root mean squared error on {of}"))
+    told = f"Error: root mean squared error on {of}."
+    if errors.ridge_per_entity is not None:
+        hint = f"of a ridge per {names.entity.one}"
+        columns.append(Column("ridge’s error", "number", _figures(errors.ridge_per_entity), hint=hint))
+        told = f"{told[:-1]}; ridge’s error: {hint}."
+    return columns, told
 
 
 def entity_listing(entities: Entities, names: Names) -> Listing:
@@ -227,7 +257,10 @@ def _fixed(value: float, digits: int) -> str:
 
 
 def _shares(values: Any) -> list[float]:
-    return np.round(np.asarray(values, dtype=np.float64), 4).tolist()
+    """Rounded, but never to 0 or 1 what is not."""
+    shares = np.asarray(values, dtype=np.float64)
+    rounded = np.round(shares, 4)
+    return np.where((shares > 0.0) & (shares < 1.0), rounded.clip(1e-4, 1.0 - 1e-4), rounded).tolist()
 
 
 def _figures(values: Any) -> list[float | None]:

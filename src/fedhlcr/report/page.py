@@ -155,13 +155,6 @@ def _score_section(findings: Findings, scores: HeldOutScores | None) -> dict[str
     if scores is None:
         return None
     picture, ends = charts.density(scores.observed, scores.predicted)
-    by_agent = scores.by_agent
-    words = ""
-    if by_agent is not None and len(by_agent.n_events) > 1 and by_agent.n_events.any():
-        seen = by_agent.n_events > 0
-        better = int((by_agent.model[seen] < by_agent.ridge_per_entity[seen]).sum())
-        agent, entity = findings.names.agent, findings.names.entity
-        words = f"HLCR errs less than a ridge per {entity.one} for {better:,} of {agent.count(int(seen.sum()))}."
     return {
         "all": scores,
         "rows": [
@@ -174,25 +167,38 @@ def _score_section(findings: Findings, scores: HeldOutScores | None) -> dict[str
         ],
         "level": percent(LEVEL),
         "coverage": f"{100.0 * scores.coverage:.1f} %",
-        "by_agent": words,
+        "by_agent": _by_agent(findings, scores),
         "picture": picture,
         "ends": ends,
     }
 
 
+def _by_agent(findings: Findings, scores: HeldOutScores) -> str:
+    """For how many agents the model is the better one; of events that were fitted that says nothing."""
+    by_agent = scores.by_agent
+    if by_agent is None or by_agent.ridge_per_entity is None or len(by_agent.n_events) < 2 or scores.was_fitted:
+        return ""
+    seen = by_agent.n_events > 0
+    better = int((by_agent.model[seen] < by_agent.ridge_per_entity[seen]).sum())
+    agent, entity = findings.names.agent, findings.names.entity
+    return f"HLCR errs less than a ridge per {entity.one} for {better:,} of {agent.count(int(seen.sum()))}."
+
+
 def _cluster_section(findings: Findings) -> dict[str, Any]:
     clusters = findings.clusters
-    features = listings.strongest_features(clusters, CARD_FEATURES)
     scale = listings.effect_scale(clusters)
-    cards = [
-        (c, story.describe_moves(c, findings.names.target), listings.effect_rows(c, findings.names, features, scale))
-        for c in clusters
-    ]
+    cards = []
+    for cluster in clusters:
+        # its own strongest: those of all clusters may be none of those told of it
+        features = listings.strongest_features([cluster], CARD_FEATURES)
+        moves = story.describe_moves(cluster, findings.names.target)
+        cards.append((cluster, moves, listings.effect_rows(cluster, findings.names, features, scale)))
     return {
         "open": cards[:OPEN_CARDS],
         "more": cards[OPEN_CARDS:],
         "shares": charts.mix_bar([(c.number, 100.0 * c.share) for c in clusters]),
         "listing": listings.cluster_listing(findings),
+        "has_levels": bool(findings.category_levels),
     }
 
 
@@ -203,8 +209,7 @@ def _agent_section(findings: Findings, scores: HeldOutScores | None) -> dict[str
     words = story.agents_in_words(agents, (findings.names.agent, findings.names.entity))
     section: dict[str, Any] = {"words": words, "matrix": None, "picture": None, "listing": None}
     if len(agents) > 1:
-        errors = None if scores is None else scores.by_agent
-        section["listing"] = listings.agent_listing(agents, findings.names, errors)
+        section["listing"] = listings.agent_listing(agents, findings.names, scores)
         if agents.weights.shape[1] > 1:
             if len(agents) <= MATRIX_AGENTS:
                 order = np.lexsort((-agents.weights.max(axis=1), agents.main_cluster))
@@ -231,8 +236,8 @@ def _round_section(findings: Findings, rounds: Rounds) -> dict[str, Any]:
         ("rounds", f"{rounds.n_rounds:,}"),
         ("asked per round, on average", number(rounds.asked.sum() / n)),
         ("of those asked answered", percent(rounds.answered)),
-        ("requests without an answer", f"{rounds.n_silent:,}"),
-        ("answers refused", f"{rounds.refused.sum():,.0f}"),
+        ("requests without an answer in time", f"{rounds.n_silent:,}"),
+        ("late or broken answers", f"{rounds.refused.sum():,.0f}"),
         ("sums up", byte_size(rounds.total_up)),
         ("coefficients down", byte_size(rounds.total_down)),
         ("up and down per round", byte_size((rounds.bytes_up.sum() + rounds.bytes_down.sum()) / n)),
@@ -256,7 +261,7 @@ def _round_section(findings: Findings, rounds: Rounds) -> dict[str, Any]:
             for title, lines, zero in drawn
             if np.isfinite(lines[0][1]).any()
         ]
-    return {"facts": facts, "pictures": pictures, "stop_reason": rounds.stop_reason}
+    return {"facts": facts, "pictures": pictures, "all": rounds, "sent": story.what_is_sent(findings, rounds)}
 
 
 def _traces(model: HierarchicalPredictor) -> list[charts.LineChart]:
