@@ -132,10 +132,12 @@ class AgentPicture:
     Attributes
     ----------
     source : the image as a data address
+    largest : the share that is drawn strongest
     bands : (cluster, agents whose main cluster it is, top and height in per cent of the image)
     """
 
     source: str
+    largest: float
     bands: tuple[tuple[int, int, float, float], ...]
 
 
@@ -151,7 +153,9 @@ def agent_picture(weights: FloatArray) -> AgentPicture:
         (int(k), int(n), 100.0 * start / len(order), 100.0 * n / len(order))
         for k, start, n in zip(clusters, starts, counts, strict=True)
     )
-    return AgentPicture(f"data:image/png;base64,{base64.b64encode(_png(means)).decode()}", bands)
+    largest = float(means.max())
+    image = base64.b64encode(_png(means / largest)).decode()
+    return AgentPicture(f"data:image/png;base64,{image}", largest, bands)
 
 
 def _png(shares: FloatArray) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import math
 import re
 from functools import cache
 from importlib.resources import files
@@ -21,7 +22,7 @@ from fedhlcr.report.findings import CLUSTER, EVENT, SURE, Entities, Findings, ga
 from fedhlcr.report.rounds import Rounds
 from fedhlcr.report.scores import LEVEL, HeldOut, HeldOutScores, score_held_out
 from fedhlcr.report.settings import Settings
-from fedhlcr.wording import amount, byte_size, number, percent, printable
+from fedhlcr.wording import amount, byte_size, capital, number, percent, printable
 
 # Clusters shown at once, features with a bar in each, agents with a row of the map, doubtful entities told.
 OPEN_CARDS, CARD_FEATURES, MATRIX_AGENTS, DOUBTFUL_TOLD = 12, 6, 60, 10
@@ -103,7 +104,9 @@ def _environment() -> Environment:
     )
     environment.filters |= {
         "number": number,
-        "percent": percent,
+        "percent": lambda share: _tied(percent(share)),
+        "capital": capital,
+        "r2": _r2,
         "code": _code,
         "tied": _tied,
         "swatch": charts.color_class,
@@ -121,12 +124,14 @@ def _code(text: str) -> Markup:
     return Markup("").join(Markup("<code>{}</code>").format(p) if n % 2 else p for n, p in enumerate(parts))
 
 
-def _tied(text: str) -> Markup:
+def _tied(text: str) -> str:
     """Figures that keep together with what follows them: "18 %" is never broken over two lines."""
-    parts = re.split(r"((?:under )?[0-9.,−]+ (?:%|[kMG]B))", text)
-    return Markup("").join(
-        Markup('<span class="tied">{}</span>').format(p) if n % 2 else p for n, p in enumerate(parts)
-    )
+    return re.sub(r"(?<=[0-9]) (?=(?:%|[kMGT]B|bytes?)(?![A-Za-z0-9]))|(?<=under) (?=1 %)", "\N{NO-BREAK SPACE}", text)
+
+
+def _r2(value: float) -> str:
+    """Three decimals, so that a column of them lines up."""
+    return f"{value:.3f}".replace("-", "−") if math.isfinite(value) else number(value)
 
 
 def _title(findings: Findings) -> str:
@@ -147,7 +152,7 @@ def _facts(findings: Findings, scores: HeldOutScores | None) -> list[tuple[str, 
     facts.append((f"noise, in units of {names.target}", number(findings.noise_scale)))
     if scores is not None:
         kind = "R² on the events fitted" if scores.was_fitted else "R² on held-out events"
-        facts.append((kind, number(scores.model.r2)))
+        facts.append((kind, _r2(scores.model.r2)))
     return facts
 
 

@@ -9,7 +9,7 @@ from fedhlcr.report.doubts import Doubt
 from fedhlcr.report.findings import EVENT, NO_NAME, Agents, Cluster, Findings
 from fedhlcr.report.rounds import Rounds
 from fedhlcr.report.scores import LEVEL, HeldOutScores
-from fedhlcr.wording import Noun, byte_size, listed, number, percent
+from fedhlcr.wording import Noun, byte_size, capital, listed, number, percent
 
 FEATURE, ROUND = Noun("feature", "features"), Noun("round", "rounds")
 NUMERALS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
@@ -122,7 +122,7 @@ def what_is_sent(findings: Findings, rounds: Rounds) -> str:
     """What leaves an agent, by the protocol. A model that knows its rounds was fitted in one process."""
     agents = findings.names.agent.many
     validated = " A validation set was scored there after each round." if rounds.was_validated else ""
-    return f"{_capital(agents)} send sums, never an event; here all were simulated in one process.{validated}"
+    return f"{capital(agents)} send sums, never an event; here all were simulated in one process.{validated}"
 
 
 def agents_in_words(agents: Agents, names: tuple[Noun, Noun]) -> list[str]:
@@ -144,7 +144,7 @@ def agents_in_words(agents: Agents, names: tuple[Noun, Noun]) -> list[str]:
     return [
         f"{agent.count(most)} of {len(agents):,} {has} more of cluster {k} than of any other. "
         f"For {nearly_all} one cluster makes up nine tenths or more. "
-        f"{_capital(agent.one)} {agents.ids[mixed]} mixes most, about as if it had "
+        f"{capital(agent.one)} {agents.ids[mixed]} mixes most, about as if it had "
         f"{number(effective[mixed], 2)} clusters in equal parts."
     ]
 
@@ -155,7 +155,3 @@ def _small(n: int) -> str:
 
 def _lower_first(text: str) -> str:
     return text[:1].lower() + text[1:]
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
