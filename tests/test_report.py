@@ -17,7 +17,7 @@ import fedhlcr
 from fedhlcr import FedHLCRRegressor, HLCRRegressor, describe_clusters, hold_out_events
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.diagnostics import Diagnostic
-from fedhlcr.report import HeldOut, listings, render_report
+from fedhlcr.report import HeldOut, charts, listings, render_report
 from fedhlcr.report import doubts as doubts_module
 from fedhlcr.report import page as page_module
 from fedhlcr.report.doubts import find_doubts
@@ -420,6 +420,59 @@ def test_thousands_of_agents_are_drawn_as_an_image():
     image = next(a for tag, a in page.tags if tag == "img")
     assert image["src"].startswith("data:image/png;base64,")
     assert "cluster 0 of" in image["alt"]
+
+
+def test_shares_in_the_picture_are_drawn_by_the_largest():
+    weights = np.full((100, 50), 0.5 / 49)
+    weights[np.arange(100), np.arange(100) % 50] = 0.5
+    picture = charts.agent_picture(weights)
+    assert picture.largest == pytest.approx(0.5)
+    assert picture.source == charts.agent_picture(weights / 2.0).source
+
+
+def test_a_unit_stays_with_its_figure(federated):
+    html = render_report(federated)
+    words = html.split("<h2")[1].split("<dl")[0]
+    assert re.search(r"\d\N{NO-BREAK SPACE}(k|M)B of sums", words)
+    assert not re.search(r"\d (%|[kMG]B)", words)
+
+
+def test_upper_case_in_names_stays(split):
+    model = fitted(split[0], n_sweeps=10)
+    model.recipe_ = recipe_of(["x0", "x1", "x2"], agent="shop", entity="SKU")
+    assert '<h2 id="entities-title">SKUs</h2>' in render_report(model)
+
+
+def test_one_cluster_has_no_columns_of_mixes(split):
+    page = Page(render_report(fitted(split[0], n_clusters=1, n_sweeps=10)))
+    assert not {"main cluster", "clusters mixed", "mix"} & set(page.columns("agents"))
+    assert not {"certainty", "other", "its probability"} & set(page.columns("entities"))
+    assert "All are in the one cluster there is." in page.text
+    assert "uncertain ones" not in page.text
+
+
+def test_one_agent_has_no_link_of_its_own(split):
+    train = split[0]
+    model = HLCRRegressor(n_sweeps=8).fit(train.X, train.y, entity=train.entity)
+    links = [a["href"] for tag, a in Page(render_report(model)).tags if tag == "a"]
+    assert "#agents" not in links
+    assert "#entities" in links
+
+
+def test_none_is_told_to_be_certain_beside_another_cluster(model):
+    entities = Page(render_report(model)).columns("entities")
+    assert max(entities["certainty"]) < 1.0
+    assert min(entities["its probability"]) > 0.0
+
+
+def test_charts_tell_their_ends_and_where_draws_are_kept(model):
+    html = render_report(model)
+    noise = model.trace_["noise_scale"]
+    assert f"<title>noise, sweeps 7 to 60: from {number(noise[6])} to {number(noise[-1])}.</title>" in html
+    first = model.trace_["sweep"][model.trace_["kept"]].min()
+    place = 100.0 * (np.flatnonzero(model.trace_["kept"])[0] + 1 - 7) / (60 - 7)
+    assert first > 6
+    assert f'<line class="mark" x1="{place:.1f}"' in html
 
 
 def test_the_example_in_the_docstring_holds():

@@ -143,11 +143,9 @@ class Entities:
     def name(self, row: int) -> str:
         """The entity, and whose it is where there are several agents."""
         entity, agent = self.entities[self.entity[row]], self.agents[self.agent[row]]
-        # a bare number says nothing by itself
-        entity_name = f"{self.names.entity.one} {entity}" if entity.isdigit() else entity
-        agent_name = f"{self.names.agent.one} {agent}" if agent.isdigit() else agent
         alone = len(self.agents) < 2 or (_begins_with(entity, agent) and not agent.isdigit())
-        return entity_name if alone else f"{entity_name} of {agent_name}"
+        entity_name = named(entity, self.names.entity)
+        return entity_name if alone else f"{entity_name} of {named(agent, self.names.agent)}"
 
 
 @dataclass(frozen=True)
@@ -303,6 +301,11 @@ def _votes(model: HierarchicalPredictor) -> FloatArray:
     for row, reported in zip(labels, target, strict=True):
         agreeing += reported[row] == model.labels_
     return agreeing / len(labels)
+
+
+def named(identifier: str, what: Noun) -> str:
+    """An id in a sentence: a bare number says nothing by itself."""
+    return f"{what.one} {identifier}" if identifier.isdigit() else identifier
 
 
 def _begins_with(entity: str, agent: str) -> bool:

@@ -21,6 +21,8 @@ from fedhlcr.wording import number, percent
 PAGE_ROWS = 25
 # Features with a column in the table of clusters; clusters told of an agent's mix, and named beside its bar.
 MAX_FEATURES, MAX_MIX, NAMED_MIX = 24, 12, 3
+# Columns of a table that fit a sheet of paper; the style hides those after them.
+PAPER_COLUMNS = 14
 # Clusters below this share do not set the scale of effects.
 SMALL_SHARE = 0.02
 # What would end a script's element, or a line of it, within JSON.
@@ -92,6 +94,10 @@ class Listing:
     @property
     def first_rows(self) -> range:
         return range(min(len(self), PAGE_ROWS))
+
+    @property
+    def n_beyond_paper(self) -> int:
+        return max(0, len(self.columns) - PAPER_COLUMNS)
 
     def to_json(self) -> Markup:
         """All of it, safe within an element of the page."""
@@ -197,18 +203,26 @@ def _error_columns(errors: AgentErrors, names: Names, *, was_fitted: bool) -> tu
 
 def entity_listing(entities: Entities, names: Names) -> Listing:
     others = [k if k >= 0 else None for k in entities.runner_up.tolist()]
+    # beside another cluster that is possible none is certain, though no float tells it
+    certainty = np.where(entities.runner_up_probability > 0.0, entities.certainty.clip(max=1.0 - 1e-9), 1.0)
     columns = [
         Column(names.entity.one, "text", entities.entity.tolist(), words=entities.entities),
         Column("events", "count", _figures(entities.n_events)),
         Column("cluster", "cluster", entities.label.tolist()),
-        Column("certainty", "share", _shares(entities.certainty), hint="probability of the cluster"),
-        Column("other", "cluster", others, hint="the most probable of the others"),
-        Column("its probability", "share", _shares(entities.runner_up_probability)),
-        Column("scatter", "number", _figures(entities.scatter), hint="of its events around the cluster’s line"),
     ]
+    several = bool((entities.runner_up >= 0).any())
+    if several:
+        columns += [
+            Column("certainty", "share", _shares(certainty), hint="probability of the cluster"),
+            Column("other", "cluster", others, hint="the most probable of the others"),
+            Column("its probability", "share", _shares(entities.runner_up_probability)),
+        ]
+    columns.append(
+        Column("scatter", "number", _figures(entities.scatter), hint="of its events around the cluster’s line")
+    )
     if len(entities.agents) > 1:
         columns.insert(0, Column(names.agent.one, "text", entities.agent.tolist(), words=entities.agents))
-    shift = len(columns) - 7
+    cluster = next(n for n, column in enumerate(columns) if column.kind == "cluster")
     note = f"Scatter: root mean square of its events around the line of its cluster, in units of {names.target}."
     listed = "All"
     if len(entities) < entities.n_all:
@@ -216,7 +230,9 @@ def entity_listing(entities: Entities, names: Names) -> Listing:
         note = f"Of {every}, the {len(entities):,} whose cluster is least certain are listed. {note}"
         listed = "Least certain"
     caption = f"{listed} {names.entity.many}: {len(entities):,}"
-    return Listing("entities", caption, tuple(columns), filters=(2 + shift,), uncertain=3 + shift, note=note)
+    if not several:
+        return Listing("entities", caption, tuple(columns), note=note)
+    return Listing("entities", caption, tuple(columns), filters=(cluster,), uncertain=cluster + 1, note=note)
 
 
 def mixes(weights: FloatArray) -> list[list[list[float]]]:

@@ -106,6 +106,7 @@ def _environment() -> Environment:
         "number": number,
         "percent": lambda share: _tied(percent(share)),
         "capital": capital,
+        "breakable": _breakable,
         "r2": _r2,
         "code": _code,
         "tied": _tied,
@@ -127,6 +128,11 @@ def _code(text: str) -> Markup:
 def _tied(text: str) -> str:
     """Figures that keep together with what follows them: "18 %" is never broken over two lines."""
     return re.sub(r"(?<=[0-9]) (?=(?:%|[kMGT]B|bytes?)(?![A-Za-z0-9]))|(?<=under) (?=1 %)", "\N{NO-BREAK SPACE}", text)
+
+
+def _breakable(name: str) -> Markup:
+    """A name that may go on in the next line where it has no spaces: after _, = and the like."""
+    return Markup("<wbr>").join(re.split(r"(?<=[_=/.:-])(?=\w)", name))
 
 
 def _r2(value: float) -> str:
@@ -279,6 +285,8 @@ def _traces(model: HierarchicalPredictor) -> list[charts.LineChart]:
     x = np.arange(1.0, shortest + 1.0)
     # the first sweeps climb so far that nothing else would be seen
     start = shortest // 10
+    kept = np.flatnonzero(chains[0]["kept"][:shortest])
+    mark = float(x[kept[0]]) if len(kept) and kept[0] > start else None
     return [
         charts.line_chart(
             title,
@@ -289,6 +297,7 @@ def _traces(model: HierarchicalPredictor) -> list[charts.LineChart]:
             ],
             "sweep",
             zero,
+            mark,
         )
         for title, name, zero in (
             ("log joint", "log_joint", False),

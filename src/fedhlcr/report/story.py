@@ -6,7 +6,7 @@ import math
 
 from fedhlcr.predictor import HierarchicalPredictor
 from fedhlcr.report.doubts import Doubt
-from fedhlcr.report.findings import EVENT, NO_NAME, Agents, Cluster, Findings
+from fedhlcr.report.findings import EVENT, NO_NAME, Agents, Cluster, Findings, named
 from fedhlcr.report.rounds import Rounds
 from fedhlcr.report.scores import LEVEL, HeldOutScores
 from fedhlcr.wording import Noun, byte_size, capital, listed, number, percent
@@ -144,7 +144,7 @@ def agents_in_words(agents: Agents, names: tuple[Noun, Noun]) -> list[str]:
     return [
         f"{agent.count(most)} of {len(agents):,} {has} more of cluster {k} than of any other. "
         f"For {nearly_all} one cluster makes up nine tenths or more. "
-        f"{capital(agent.one)} {agents.ids[mixed]} mixes most, about as if it had "
+        f"The one that mixes most is {named(agents.ids[mixed], agent)}, about as if it had "
         f"{number(effective[mixed], 2)} clusters in equal parts."
     ]
 

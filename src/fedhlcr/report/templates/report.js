@@ -114,10 +114,8 @@
       this.headers = [...this.box.querySelectorAll("thead th")];
       this.headers.forEach((header, number) => {
         if (this.columns[number].kind === "mix") return;
-        // the last word keeps the arrow beside it
-        const words = header.textContent.split(" "), last = words.pop();
-        const button = element("button", "", words.length ? `${words.join(" ")} ` : "");
-        button.append(element("span", "", last));
+        const button = element("button");
+        button.append(...header.childNodes);
         button.type = "button";
         button.addEventListener("click", () => this.sortBy(number));
         header.replaceChildren(button);
