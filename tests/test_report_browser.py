@@ -60,7 +60,7 @@ def reports(tmp_path_factory):
     model = HLCRRegressor(n_sweeps=6).fit(table.X, table.y, agent=table.agent, entity=table.entity)
     (folder / "large.html").write_text(render_report(model), encoding="utf-8")
 
-    table, _ = make_hlcr(55, 8, 4, 3, 30, 0.3, random_state=5)
+    table, _ = make_hlcr(55, 8, 4, 30, 8, 0.3, random_state=5)
     names = [f"a_rather_long_name_of_feature_{f}" for f in range(30)]
     frame = pd.DataFrame(table.X, columns=names)
     model = HLCRRegressor(n_clusters=40, n_sweeps=4)

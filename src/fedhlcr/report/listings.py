@@ -22,7 +22,7 @@ PAGE_ROWS = 25
 # Features with a column in the table of clusters; clusters told of an agent's mix, and named beside its bar.
 MAX_FEATURES, MAX_MIX, NAMED_MIX = 24, 12, 3
 # Columns of a table that fit a sheet of paper; the style hides those after them.
-PAPER_COLUMNS = 14
+PAPER_COLUMNS = 12
 # Clusters below this share do not set the scale of effects.
 SMALL_SHARE = 0.02
 # What would end a script's element, or a line of it, within JSON.
