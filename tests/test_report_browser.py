@@ -322,6 +322,9 @@ def test_words_and_labels_are_not_broken(open_report):
     page = open_report("large", width=390)
     labels = page.locator(".heat-columns span").evaluate_all("all => all.map(e => e.getBoundingClientRect().height)")
     assert max(labels) < 30
+    boxes = page.locator(".heat-rows span").evaluate_all("all => all.map(e => [e.scrollHeight, e.clientHeight])")
+    assert boxes
+    assert all(needed <= given for needed, given in boxes)
     lines = page.locator(".facts dd").evaluate_all("all => all.map(e => e.scrollWidth - e.clientWidth)")
     assert max(lines) <= 0
 
