@@ -66,6 +66,8 @@ def reports(tmp_path_factory):
     model = HLCRRegressor(n_clusters=40, n_sweeps=4)
     agent = np.array([f"shop number {a} of the north" for a in table.agent], dtype=object)
     model.fit(frame, table.y, agent=agent, entity=table.entity)
+    one = HLCRRegressor(n_clusters=1, n_sweeps=4).fit(table.X[:20], table.y[:20])
+    (folder / "one.html").write_text(render_report(one), encoding="utf-8")
     html = render_report(model, HeldOut(frame, table.y + 0.1, agent, table.entity))
     (folder / "wide.html").write_text(html, encoding="utf-8")
     return folder
@@ -306,6 +308,12 @@ def test_the_pager_keeps_the_keyboard_at_both_ends(open_report):
     page.keyboard.press("Enter")
     assert pager.get_by_text("Previous").is_disabled()
     assert page.evaluate("document.activeElement.textContent") == "Next"
+
+
+def test_one_row_is_one_row(open_report):
+    page = open_report("one")
+    assert page.locator("[data-listing=clusters] [role=status]").inner_text() == "1 row"
+    assert page.locator("[data-listing=entities] [role=status]").inner_text() == "20 rows"
 
 
 def test_tables_of_agents_fit_a_desk(open_report):
