@@ -6,6 +6,7 @@ import json
 from html.parser import HTMLParser
 
 from fedhlcr import HLCRRegressor, modelfile
+from fedhlcr.recipe import Recipe
 from fedhlcr.report import HeldOut
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
@@ -55,3 +56,8 @@ def held_out(table):
 def public(model):
     """A model from a file without anything of the agents."""
     return modelfile.from_bytes(modelfile.to_bytes(model, public=True))
+
+
+def recipe_of(features, *, target="sales", agent="agent", entity="entity", categorical=None):
+    """A recipe as if the model had been fitted from the command line."""
+    return Recipe(target, agent, entity, tuple(features), categorical or {})

@@ -6,7 +6,6 @@ import copy
 import doctest
 import re
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -18,16 +17,16 @@ import fedhlcr
 from fedhlcr import FedHLCRRegressor, HLCRRegressor, describe_clusters, hold_out_events
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.diagnostics import Diagnostic
-from fedhlcr.report import HeldOut, listings, render_report
+from fedhlcr.report import HeldOut, charts, listings, render_report
 from fedhlcr.report import doubts as doubts_module
 from fedhlcr.report import page as page_module
 from fedhlcr.report.doubts import find_doubts
 from fedhlcr.report.findings import gather
 from fedhlcr.report.rounds import Rounds
 from fedhlcr.report.scores import score_held_out
-from fedhlcr.summary import changes_told, effect_sizes
+from fedhlcr.summary import changes_told, effect_sizes, entity_shares
 from fedhlcr.wording import byte_size, number, percent
-from tests.reports import HOSTILE, Page, fitted, held_out, public
+from tests.reports import HOSTILE, Page, fitted, held_out, public, recipe_of
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +50,7 @@ def federated(split):
 
 def test_sentences_tell_share_and_slopes(model):
     sentences = describe_clusters(model, "y")
-    share = (model.labels_ == 0).mean()
+    share = entity_shares(model)[0]
     strongest = int(np.argmax(np.abs(effect_sizes(model)[0])))
     slope = model.coef_[0, strongest]
     way = "rises" if slope > 0 else "falls"
@@ -59,7 +58,7 @@ def test_sentences_tell_share_and_slopes(model):
     assert f"it {way} {number(abs(slope))} per unit of x{strongest}" in sentences[0]
     page = Page(render_report(model))
     assert f"Cluster 0, {percent(share)} of entities" in page.text
-    assert f"The target {way} {number(abs(slope))} per unit of x{strongest}" in page.text
+    assert f"Here the target {way} {number(abs(slope))} per unit of x{strongest}" in page.text
 
 
 @pytest.mark.parametrize("drop_first", [False, True])
@@ -71,7 +70,7 @@ def test_a_level_is_told_against_all_others(split, rng, drop_first):
     frame = pd.DataFrame({f"city={level}": (city == level).astype(float) for level in levels})
     y = np.array([lift[name] for name in city]) + rng.normal(0, 0.1, len(train))
     model = HLCRRegressor(n_clusters=1, n_sweeps=30).fit(frame, y, agent=train.agent, entity=train.entity)
-    model.recipe_ = SimpleNamespace(target="sales", agent="store_id", entity="product", categorical={"city": levels})
+    model.recipe_ = recipe_of(["city"], agent="store_id", entity="product", categorical={"city": levels})
     told = dict(zip(levels, changes_told(model)[0], strict=True))
     for level in levels:
         assert told[level] == pytest.approx(y[city == level].mean() - y[city != level].mean(), abs=0.05)
@@ -79,15 +78,20 @@ def test_a_level_is_told_against_all_others(split, rng, drop_first):
     assert f"is {number(abs(told['Paris']))} lower where city is Paris than elsewhere" in text
     assert "sales is" in text
     assert "per unit of" not in text
-    page = Page(render_report(model)).text
+    html = render_report(model)
+    assert 'title="how much higher sales is there than elsewhere"' in html
+    assert 'title="change of sales per unit"' not in html
+    page = Page(html).text
     assert re.search(r"All \d+ products of \d+ stores are of one kind", page)
-    assert "takes the place of 'city'" in page
+    assert "“city” is a category" in page
+    assert "depends on the one feature" in page
+    assert "or, for a level of a category, how much higher it is there than elsewhere" in page
 
 
 def test_things_are_called_as_their_columns(split):
     train = split[0]
     model = fitted(train)
-    model.recipe_ = SimpleNamespace(target="sales", agent="City", entity="product_id", categorical={})
+    model.recipe_ = recipe_of(["x0", "x1", "x2"], agent="City", entity="product_id")
     model.provenance_ = {"data": "sales.csv", "rows": 12, "nested": {"a": [1, 2]}}
     page = Page(render_report(model)).text
     n_kinds = ("no", "one", "two", "three", "four", "five", "six")[model.n_clusters_]
@@ -182,7 +186,7 @@ def test_hostile_names_are_text(split):
     agent = np.array([f"{HOSTILE}{agent}" for agent in train.agent], dtype=object)
     entity = np.array([f"<i>{entity}\u2028\ud800" for entity in train.entity], dtype=object)
     model = HLCRRegressor(n_sweeps=10).fit(frame, train.y, agent=agent, entity=entity)
-    model.recipe_ = SimpleNamespace(target=HOSTILE, agent=HOSTILE, entity="<u>", categorical={})
+    model.recipe_ = recipe_of(frame.columns, target=HOSTILE, agent=HOSTILE, entity="<u>")
     model.provenance_ = {HOSTILE: HOSTILE}
     html = render_report(model, title=HOSTILE)
     page = Page(html)
@@ -211,27 +215,134 @@ def test_tables_hold_everything_and_the_page_a_few_rows(model, split):
     assert len(rows) < 3 * listings.PAGE_ROWS + 60
 
 
-def test_settings_make_the_same_model(split):
+@pytest.mark.parametrize("ids", ["both", "one agent", "no ids", "columns", "one column"])
+def test_settings_make_the_same_model(split, ids):
     train = split[0]
-    model = fitted(train, n_sweeps=30, n_clusters=3, random_state=np.random.RandomState(5))
+    frame = train.to_pandas().drop(columns="target")
+    X, given = {
+        "both": (train.X, {"agent": train.agent, "entity": train.entity}),
+        "one agent": (train.X, {"entity": train.entity}),
+        "no ids": (train.X, {}),
+        "columns": (frame, {"agent": "agent", "entity": "entity"}),
+        "one column": (frame.drop(columns="agent"), {"entity": "entity"}),
+    }[ids]
+    names = {"X": X, "y": train.y, "agent": train.agent, "entity": train.entity, "frame": X}
+    model = HLCRRegressor(n_sweeps=30, n_clusters=3, random_state=np.random.RandomState(5)).fit(X, train.y, **given)
     page = render_report(model)
     snippet = re.search(r"<code>(from fedhlcr.*?)</code>", page, re.S).group(1).replace("&#39;", "'")
     assert f"fedhlcr {fedhlcr.__version__}, seed {model.seed_}" in Page(page).text
-    names = {"X": train.X, "y": train.y, "agent": train.agent, "entity": train.entity}
+    assert "The same events and this code give the same model" in page
     exec(snippet, names)
     np.testing.assert_array_equal(names["model"].coef_, model.coef_)
+    assert names["model"].pair_ids_ == model.pair_ids_
+
+
+def test_a_command_is_told_where_the_model_came_from_one(split):
+    model = fitted(split[0], n_sweeps=10)
+    n_events = len(split[0])
+    levels = {"city": ["Oslo", "Rome", "Wien"], "member": ["no", "yes"]}
+    fill = {"price": 2.5, "city": "Rome", "member": "no"}
+    model.recipe_ = replace(
+        recipe_of(["price"], agent=None, categorical=levels), features=tuple(fill), fill=fill, missing="impute"
+    )
+    model.provenance_ = {"data": "sales.csv", "events": n_events, "command": "fedhlcr fit 'my  sales.csv' -t sales"}
+    html = render_report(model)
+    text = Page(html).text
+    assert "The same table and this command give the same model" in text
+    assert "<code>fedhlcr fit &#39;my  sales.csv&#39; -t sales</code>" in html
+    assert "HLCRRegressor(" not in text
+    assert "there is one agent, the entity “entity”. Features are “price”, “city” and “member”." in text
+    assert "“city” is a category, with a column of 0 and 1 for each level: “Oslo”, “Rome” and “Wien”." in text
+    assert "“member” is a category: 1 where it is “yes”, 0 where it is “no”." in text
+    assert "“price” by 2.5, “city” by “Rome” and “member” by “no”" in text
+    for changed in ({"events": n_events + 1}, {"adapted": "more.csv"}):
+        other = copy.copy(model)
+        other.provenance_ = model.provenance_ | changed
+        text = Page(render_report(other)).text
+        assert "has taken in other events since" in text
+        assert "give the same model" not in text
 
 
 def test_a_federated_run_tells_its_rounds(federated, split):
     text = Page(render_report(federated, held_out(split[1]))).text
     history = federated.history_
     rounds = history[1:]
-    assert f"in 25 rounds ({federated.stop_reason_})" in text
-    assert f"{percent(rounds['n_accepted'].sum() / rounds['n_asked'].sum())} of the agents asked answered" in text
+    assert "in 25 rounds, its limit" in text
+    assert f"Why it ended: {federated.stop_reason_}." in text
+    assert (
+        f"{percent(rounds['n_accepted'].sum() / rounds['n_asked'].sum())} of the agents asked answered in time" in text
+    )
     assert f"{byte_size(history['bytes_up'].sum())} of sums went up" in text
     assert f"{byte_size(history['bytes_down'].sum())} of coefficients came down" in text
-    silent = (rounds["n_asked"] - rounds["n_accepted"] - rounds["n_refused"]).sum()
-    assert f"requests without an answer {silent}" in text
+    silent = (rounds["n_asked"] - rounds["n_accepted"]).sum()
+    assert rounds["n_refused"].sum()
+    assert f"requests without an answer in time {silent} " in text
+    assert f"late or broken answers {rounds['n_refused'].sum()} " in text
+    assert "Agents send sums, never an event; here all were simulated in one process." in text
+    assert "leaving its" not in text
+    assert "validation set" not in text
+
+
+def test_a_validation_set_is_told_of(federated):
+    model = copy.copy(federated)
+    model.history_ = federated.history_.copy()
+    model.history_["validation_mse"] = 1.0
+    assert "A validation set was scored there after each round." in Page(render_report(model)).text
+
+
+def test_a_run_that_converged_is_not_said_not_to_have_settled(federated):
+    model = copy.copy(federated)
+    model.diagnostics_ = (Diagnostic("predictions", 1.7, 5.0),)
+    assert "The chain had not settled" in headlines(model)
+    model.stop_reason_ = "converged: the last 10 rounds are like the 10 before"
+    told = headlines(model)
+    assert "The chain had not settled" not in told
+    assert "predictions 1.70" in told["Not all had settled when the run ended"].text
+
+
+def test_events_that_were_fitted_are_not_said_to_be_held_out(model, split):
+    page = Page(render_report(model, held_out(split[0])))
+    assert "held out" not in page.columns("agents")
+    assert "error" in page.columns("agents")
+    assert "on its events that were fitted" in page.text
+    assert "HLCR errs less" not in page.text
+    assert "HLCR errs less" in Page(render_report(model, held_out(split[1]))).text
+    assert "No held-out events were given to judge it by." in Page(render_report(model)).text
+
+
+def test_events_of_new_agents_have_no_ridge_per_entity_and_no_column(model, split):
+    test = split[1]
+    strangers = np.array([f"new {agent}" for agent in test.agent])
+    page = Page(render_report(model, HeldOut(test.X, test.y, strangers, test.entity)))
+    assert "one ridge" in page.text
+    assert "a ridge per" not in page.text
+    assert not {"held out", "error", "ridge’s error"} & set(page.columns("agents"))
+    page = Page(render_report(model, HeldOut(test.X, -test.y, strangers, test.entity)))
+    assert "it predicts the target worse than its mean would" in page.text
+    assert "explains −" not in page.text
+
+
+def test_clusters_are_told_with_the_weight_they_are_numbered_by(model):
+    clusters = Page(render_report(model)).columns("clusters")
+    np.testing.assert_allclose(clusters["weight"], model.cluster_weights_, atol=1e-4)
+    assert clusters["weight"] == sorted(clusters["weight"], reverse=True)
+    np.testing.assert_allclose(clusters["share"], entity_shares(model), atol=1e-4)
+
+
+def test_a_card_draws_what_its_words_tell(split, rng):
+    train = split[0]
+    X = rng.normal(size=(len(train), 30))
+    kind = train.entity % 2
+    y = np.where(kind, 3.0 * X[:, 27] + X[:, 1], 5.0 * X[:, :7].sum(axis=1)) + rng.normal(0, 0.1, len(train))
+    model = HLCRRegressor(n_clusters=2, n_sweeps=60).fit(X, y, agent=train.agent, entity=train.entity)
+    html = render_report(model)
+    cards = html.split('<article class="card">')[1:]
+    assert len(cards) == 2
+    for card in cards:
+        sentence = card.split("<p>")[1].split("</p>")[0]
+        told = re.findall(r"per unit of (x\d+)", sentence)
+        assert len(told) >= 2
+        assert all(f'<span class="name" title="{name}">' in card for name in told)
 
 
 @pytest.mark.parametrize("kind", ["model", "federated"])
@@ -242,8 +353,7 @@ def test_a_public_model_says_that_it_holds_no_agents(kind, split, request):
     assert "from which ridges to compare with would be solved" in page.text
     assert set(page.data) == {"clusters"}
     assert not any(a.get("id") in {"agents", "entities"} for _, a in page.tags)
-    counts = bare._alignment.gather(bare.posterior_.draws.entity_counts)
-    assert f"Cluster 0, {percent(counts[0] / counts.sum())} of entities" in page.text
+    assert f"Cluster 0, {percent(entity_shares(bare)[0])} of entities" in page.text
     assert "nan" not in page.text
     assert ("The federated run" in page.text) == (kind == "federated")
     assert describe_clusters(bare)[0].startswith("Cluster 0, ")
@@ -310,6 +420,59 @@ def test_thousands_of_agents_are_drawn_as_an_image():
     image = next(a for tag, a in page.tags if tag == "img")
     assert image["src"].startswith("data:image/png;base64,")
     assert "cluster 0 of" in image["alt"]
+
+
+def test_shares_in_the_picture_are_drawn_by_the_largest():
+    weights = np.full((100, 50), 0.5 / 49)
+    weights[np.arange(100), np.arange(100) % 50] = 0.5
+    picture = charts.agent_picture(weights)
+    assert picture.largest == pytest.approx(0.5)
+    assert picture.source == charts.agent_picture(weights / 2.0).source
+
+
+def test_a_unit_stays_with_its_figure(federated):
+    html = render_report(federated)
+    words = html.split("<h2")[1].split("<dl")[0]
+    assert re.search(r"\d\N{NO-BREAK SPACE}(k|M)B of sums", words)
+    assert not re.search(r"\d (%|[kMG]B)", words)
+
+
+def test_upper_case_in_names_stays(split):
+    model = fitted(split[0], n_sweeps=10)
+    model.recipe_ = recipe_of(["x0", "x1", "x2"], agent="shop", entity="SKU")
+    assert '<h2 id="entities-title">SKUs</h2>' in render_report(model)
+
+
+def test_one_cluster_has_no_columns_of_mixes(split):
+    page = Page(render_report(fitted(split[0], n_clusters=1, n_sweeps=10)))
+    assert not {"main cluster", "clusters mixed", "mix"} & set(page.columns("agents"))
+    assert not {"certainty", "other", "its probability"} & set(page.columns("entities"))
+    assert "All are in the one cluster there is." in page.text
+    assert "uncertain ones" not in page.text
+
+
+def test_one_agent_has_no_link_of_its_own(split):
+    train = split[0]
+    model = HLCRRegressor(n_sweeps=8).fit(train.X, train.y, entity=train.entity)
+    links = [a["href"] for tag, a in Page(render_report(model)).tags if tag == "a"]
+    assert "#agents" not in links
+    assert "#entities" in links
+
+
+def test_none_is_told_to_be_certain_beside_another_cluster(model):
+    entities = Page(render_report(model)).columns("entities")
+    assert max(entities["certainty"]) < 1.0
+    assert min(entities["its probability"]) > 0.0
+
+
+def test_charts_tell_their_ends_and_where_draws_are_kept(model):
+    html = render_report(model)
+    noise = model.trace_["noise_scale"]
+    assert f"<title>noise, sweeps 7 to 60: from {number(noise[6])} to {number(noise[-1])}.</title>" in html
+    first = model.trace_["sweep"][model.trace_["kept"]].min()
+    place = 100.0 * (np.flatnonzero(model.trace_["kept"])[0] + 1 - 7) / (60 - 7)
+    assert first > 6
+    assert f'<line class="mark" x1="{place:.1f}"' in html
 
 
 def test_the_example_in_the_docstring_holds():

@@ -6,6 +6,7 @@ import re
 import shutil
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from fedhlcr import FedHLCRRegressor, HLCRRegressor, hold_out_events
@@ -40,7 +41,7 @@ def browser():
 
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory):
-    """Files: a federation with long and hostile names, and 5,000 agents."""
+    """Files: a federation with long and hostile names, 5,000 agents, and many features and clusters."""
     folder = tmp_path_factory.mktemp("reports")
     table, _ = make_hlcr(30, 4, 6, 4, 3, 0.3, random_state=11)
     train, test = (table[rows] for rows in hold_out_events(table.agent, table.entity))
@@ -58,6 +59,17 @@ def reports(tmp_path_factory):
     table, _ = make_hlcr(5000, 8, 3, 3, 6, 0.3, random_state=3)
     model = HLCRRegressor(n_sweeps=6).fit(table.X, table.y, agent=table.agent, entity=table.entity)
     (folder / "large.html").write_text(render_report(model), encoding="utf-8")
+
+    table, _ = make_hlcr(55, 8, 4, 30, 8, 0.3, random_state=5)
+    names = [f"a_rather_long_name_of_feature_{f}" for f in range(30)]
+    frame = pd.DataFrame(table.X, columns=names)
+    model = HLCRRegressor(n_clusters=40, n_sweeps=4)
+    agent = np.array([f"shop number {a} of the north" for a in table.agent], dtype=object)
+    model.fit(frame, table.y, agent=agent, entity=table.entity)
+    one = HLCRRegressor(n_clusters=1, n_sweeps=4).fit(table.X[:20], table.y[:20])
+    (folder / "one.html").write_text(render_report(one), encoding="utf-8")
+    html = render_report(model, HeldOut(frame, table.y + 0.1, agent, table.entity))
+    (folder / "wide.html").write_text(html, encoding="utf-8")
     return folder
 
 
@@ -203,7 +215,7 @@ def test_thousands_of_agents_keep_the_page_small(open_report):
 
 
 @pytest.mark.parametrize("width", [360, 1280])
-@pytest.mark.parametrize("name", ["small", "large"])
+@pytest.mark.parametrize("name", ["small", "large", "wide"])
 def test_the_page_never_scrolls_sideways(open_report, name, width):
     page = open_report(name, width=width)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
@@ -264,6 +276,65 @@ def test_paper_has_no_controls_and_is_white(open_report):
     assert rows(page, "agents").first.is_visible()
     assert page.get_by_text(f"The first {PAGE_ROWS} of 5,000 rows.").is_visible()
     assert min(page.evaluate(CONTRAST, "p, h2, td, th")) >= 4.5
+
+
+@pytest.mark.parametrize("name", ["small", "large", "wide"])
+def test_nothing_is_cut_off_on_paper(open_report, name):
+    # A4 with margins of 12 mm
+    page = open_report(name, width=703)
+    page.emulate_media(media="print")
+    beyond = """() => [...document.querySelectorAll('table')].filter(table => {
+        const box = table.closest('.side > div') ?? document.body;
+        return table.getBoundingClientRect().right > box.getBoundingClientRect().right + 1;
+    }).map(table => table.outerHTML.slice(0, 200))"""
+    assert page.evaluate(beyond) == []
+    # of buttons browsers do not repeat a header on the next sheet
+    assert set(page.locator("thead button").evaluate_all("all => all.map(e => getComputedStyle(e).display)")) == {
+        "contents"
+    }
+    hidden = page.locator("[data-listing=clusters] thead th:not(:visible)").count()
+    note = page.get_by_text(f"The last {hidden} of")
+    assert note.is_visible() if hidden else not note.count()
+    assert (hidden > 0) == (name == "wide")
+
+
+def test_the_pager_keeps_the_keyboard_at_both_ends(open_report):
+    page = open_report()
+    pager = page.locator("[data-listing=agents] .pager")
+    pager.get_by_text("Next").focus()
+    page.keyboard.press("Enter")
+    assert pager.get_by_text("Next").is_disabled()
+    assert page.evaluate("document.activeElement.textContent") == "Previous"
+    page.keyboard.press("Enter")
+    assert pager.get_by_text("Previous").is_disabled()
+    assert page.evaluate("document.activeElement.textContent") == "Next"
+
+
+def test_one_row_is_one_row(open_report):
+    page = open_report("one")
+    assert page.locator("[data-listing=clusters] [role=status]").inner_text() == "1 row"
+    assert page.locator("[data-listing=entities] [role=status]").inner_text() == "20 rows"
+
+
+def test_tables_of_agents_fit_a_desk(open_report):
+    page = open_report()
+    over = "e => e.scrollWidth - e.clientWidth"
+    for table in ("agents", "entities", "clusters"):
+        assert page.locator(f"[data-listing={table}] .scroll").evaluate(over) <= 0
+
+
+def test_words_and_labels_are_not_broken(open_report):
+    page = open_report("wide")
+    heights = page.locator(".matrix tbody th bdi").evaluate_all("all => all.map(e => e.getClientRects().length)")
+    assert set(heights) == {1}
+    page = open_report("large", width=390)
+    labels = page.locator(".heat-columns span").evaluate_all("all => all.map(e => e.getBoundingClientRect().height)")
+    assert max(labels) < 30
+    boxes = page.locator(".heat-rows span").evaluate_all("all => all.map(e => [e.scrollHeight, e.clientHeight])")
+    assert boxes
+    assert all(needed <= given for needed, given in boxes)
+    lines = page.locator(".facts dd").evaluate_all("all => all.map(e => e.scrollWidth - e.clientWidth)")
+    assert max(lines) <= 0
 
 
 def test_the_keyboard_reaches_everything(open_report):

@@ -11,6 +11,7 @@ from sklearn.metrics import mean_absolute_error, mean_squared_error, r2_score
 
 from fedhlcr import HLCRRegressor, hold_out_events
 from fedhlcr.baselines.ridge import PENALTIES
+from fedhlcr.hierarchy import UNKNOWN
 from fedhlcr.report import HeldOut, render_report
 from fedhlcr.report import findings as findings_module
 from fedhlcr.report.findings import SURE, gather
@@ -95,9 +96,33 @@ def test_what_is_new_falls_back_to_the_one_ridge(model, split):
     test = split[1]
     strangers = HeldOut(test.X, test.y, test.agent, np.full(len(test), "nobody knows it"))
     scores = score_held_out(model, strangers)
-    assert scores.scores[1].mse == pytest.approx(scores.scores[2].mse)
+    assert [score.name for score in scores.ridges] == ["one ridge"]
+    assert scores.by_agent.ridge_per_entity is None
     assert (scores.n_new_entities, scores.n_new_agents) == (len(test), 0)
-    assert score_held_out(model, HeldOut(test.X, test.y)).n_new_agents == len(test)
+    bare = score_held_out(model, HeldOut(test.X, test.y))
+    assert bare.n_new_agents == len(test)
+    assert bare.by_agent is None
+    features, posterior = model.posterior_.standardization.apply(test.X), model.posterior_
+    by_one, by_entity = Ridges.of(posterior).predict(features, np.where(np.arange(len(test)) % 2, UNKNOWN, 0))
+    np.testing.assert_array_equal(by_one[1::2], by_entity[1::2])
+    assert (by_one[::2] != by_entity[::2]).all()
+
+
+@pytest.mark.parametrize(
+    ("entity", "name"),
+    [
+        ("AA JFK–LAX", "AA JFK–LAX"),
+        ("AA-1", "AA-1"),
+        ("AAB", "AAB of AA"),
+        ("JFK–AAX", "JFK–AAX of AA"),
+        ("AA", "AA of AA"),
+        ("7", "entity 7 of AA"),
+    ],
+)
+def test_an_entity_is_told_with_its_agent_unless_it_says_whose_it_is(model, entity, name):
+    entities = gather(model).entities
+    entities = replace(entities, agents=["AA", "B"], entities=[entity], agent=np.array([0]), entity=np.array([0]))
+    assert entities.name(0) == name
 
 
 def test_a_table_with_id_columns_is_read_as_in_fit(split):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fedhlcr.wording import Noun, byte_size, listed, noun, number, percent, printable
+from fedhlcr.wording import Noun, byte_size, capital, listed, noun, number, percent, printable
 
 
 @pytest.mark.parametrize(
@@ -29,5 +29,6 @@ def test_words_for_shares_sizes_and_nouns():
     assert counted == ["1 entity", "1,204 entities", "1,234,567 entities", "2.5 entities"]
     named = [noun(column, entity).many for column in ("store_id", "City", "boxes", "SKU", "id", "号", None)]
     assert named == ["stores", "cities", "boxes", "SKUs", "entities", "entities", "entities"]
+    assert [capital(text) for text in ("SKUs", "main cluster", "")] == ["SKUs", "Main cluster", ""]
     assert listed(["a", "b", "c"]) == "a, b and c"
     assert printable("a\nb\0\ud800\u202e") == "a b\ufffd\ufffd\ufffd"

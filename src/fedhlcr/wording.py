@@ -62,6 +62,11 @@ def listed(items: Sequence[str], word: str = "and") -> str:
     return f" {word} ".join(filter(None, [", ".join(items[:-1]), items[-1]])) if items else ""
 
 
+def capital(text: str) -> str:
+    """The first letter large, all others as they are."""
+    return text[:1].upper() + text[1:]
+
+
 def printable(value: Any) -> str:
     """A text of the user's on one line, whatever it holds."""
     return UNPRINTABLE.sub("\ufffd", " ".join(str(value).split()))

@@ -39,6 +39,7 @@ class LineChart:
     first: str
     last: str
     names: tuple[str, ...]
+    is_marked: bool = False
 
 
 def color_class(cluster: int) -> str:
@@ -72,8 +73,15 @@ def mix_bar(mix: Sequence[tuple[int, float]]) -> Markup:
     ).format(Markup("").join(parts))
 
 
-def line_chart(title: str, x: FloatArray, lines: Sequence[tuple[str, FloatArray]], axis: str, zero: bool) -> LineChart:
-    """Lines (name, values) over x, the axis from zero or from the least of the values."""
+def line_chart(
+    title: str,
+    x: FloatArray,
+    lines: Sequence[tuple[str, FloatArray]],
+    axis: str,
+    zero: bool,
+    mark: float | None = None,
+) -> LineChart:
+    """Lines (name, values) over x, the axis from zero or from the least of the values, and a rule at `mark`."""
     every = np.concatenate([values for _, values in lines])
     every = every[np.isfinite(every)]
     low, high = (0.0 if zero else float(every.min())), float(every.max())
@@ -83,14 +91,35 @@ def line_chart(title: str, x: FloatArray, lines: Sequence[tuple[str, FloatArray]
         )
         for number_of, (_, values) in enumerate(lines)
     )
-    names = f" ({', '.join(name for name, _ in lines)})" if len(lines) > 1 else ""
-    told = f"{title}{names}: from {number(float(lines[0][1][0]))} to {number(float(lines[0][1][-1]))} over {axis}."
+    if mark is not None:
+        place = 100.0 * (mark - float(x[0])) / (float(x[-1] - x[0]) or 1.0)
+        drawn += Markup(
+            '<line class="mark" x1="{0:.1f}" x2="{0:.1f}" y1="0" y2="100" vector-effect="non-scaling-stroke"/>'
+        ).format(place)
+    ends = "; ".join(f"{name} {_ends(values)}" if len(lines) > 1 else _ends(values) for name, values in lines)
+    told = f"{title}, {axis}s {number(x[0])} to {number(x[-1])}: {ends}."
     svg = Markup(
         '<svg class="chart" viewBox="0 0 100 100" preserveAspectRatio="none" role="img"><title>{}</title>{}</svg>'
     ).format(told, drawn)
     return LineChart(
-        title, svg, number(high), number(low), f"{axis} {number(x[0])}", number(x[-1]), tuple(name for name, _ in lines)
+        title,
+        svg,
+        number(high),
+        number(low),
+        f"{axis} {number(x[0])}",
+        number(x[-1]),
+        tuple(name for name, _ in lines),
+        mark is not None,
     )
+
+
+def _ends(values: FloatArray) -> str:
+    """From where to where a line goes."""
+    known = values[np.isfinite(values)]
+    if not len(known):
+        return "not known"
+    first, last = number(float(known[0])), number(float(known[-1]))
+    return f"from {first} to {last}" if first != last else f"{first} at both ends"
 
 
 def _path(x: FloatArray, values: FloatArray, low: float, high: float) -> str:
@@ -132,10 +161,12 @@ class AgentPicture:
     Attributes
     ----------
     source : the image as a data address
+    largest : the share that is drawn strongest
     bands : (cluster, agents whose main cluster it is, top and height in per cent of the image)
     """
 
     source: str
+    largest: float
     bands: tuple[tuple[int, int, float, float], ...]
 
 
@@ -151,7 +182,9 @@ def agent_picture(weights: FloatArray) -> AgentPicture:
         (int(k), int(n), 100.0 * start / len(order), 100.0 * n / len(order))
         for k, start, n in zip(clusters, starts, counts, strict=True)
     )
-    return AgentPicture(f"data:image/png;base64,{base64.b64encode(_png(means)).decode()}", bands)
+    largest = float(means.max())
+    image = base64.b64encode(_png(means / largest)).decode()
+    return AgentPicture(f"data:image/png;base64,{image}", largest, bands)
 
 
 def _png(shares: FloatArray) -> bytes:

@@ -89,8 +89,13 @@ def _agreement(model: HierarchicalPredictor, findings: Findings, rounds: Rounds 
             yield Doubt(f"The {findings.n_chains} chains disagree", text, serious=True)
         return
     if apart:
-        text = f"R-hat between its two halves is above {R_HAT_LIMIT} for: {figures}. Let it run longer."
-        yield Doubt("The chain had not settled", text, serious="predictions" in figures)
+        headline, longer = "The chain had not settled", "Let it run longer."
+        if rounds is not None and not rounds.stop_reason.startswith("reached"):
+            # it ended because one figure of the whole, the log joint, no longer changed
+            headline = "Not all had settled when the run ended"
+            longer = "A run ends by its log joint alone. Let it run longer with a larger `patience`."
+        text = f"R-hat between the two halves of what was kept is above {R_HAT_LIMIT} for: {figures}. {longer}"
+        yield Doubt(headline, text, serious="predictions" in figures)
     if rounds is None:
         text = "One chain may have settled on one of several answers. Fit with `n_chains=4`: disagreement is then told."
     else:
@@ -116,7 +121,7 @@ def _held_out(findings: Findings, scores: HeldOutScores | None) -> Iterator[Doub
     if abs(scores.coverage - LEVEL) > COVERAGE_SLACK + chance:
         narrow = scores.coverage < LEVEL
         text = (
-            f"{percent(scores.coverage)} of the held-out events lie in their {percent(LEVEL)} intervals. "
+            f"{percent(scores.coverage)} of the events it was judged by lie in their {percent(LEVEL)} intervals. "
             f"Take them as {'too small' if narrow else 'cautious'}."
         )
         yield Doubt(f"Intervals are too {'narrow' if narrow else 'wide'}", text, serious=narrow)
@@ -208,11 +213,12 @@ def _federation(rounds: Rounds | None) -> Iterator[Doubt]:
         return
     if rounds.refused.sum():
         text = "They came too late, were broken, or held more than an answer may; the server’s log tells which."
-        yield Doubt(f"{rounds.refused.sum():,.0f} answers were refused", text)
+        n = rounds.refused.sum()
+        yield Doubt(f"{n:,.0f} {'answer' if n == 1 else 'answers'} came late or broken, and were refused", text)
     none = int((rounds.accepted == 0).sum())
     if none:
         text = f"Nothing was learned in {'it' if none == 1 else 'them'}."
         yield Doubt(f"In {none} of {len(rounds.accepted)} rounds nobody answered", text)
     if rounds.answered < 0.5:
-        text = f"Of those asked, {percent(rounds.answered)} answered: the run took longer than it had to."
-        yield Doubt("Most requests went without an answer", text)
+        text = f"Of those asked, {percent(rounds.answered)} answered in time: the run took longer than it had to."
+        yield Doubt("Most requests went without an answer in time", text)

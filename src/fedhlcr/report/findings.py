@@ -19,6 +19,7 @@ from fedhlcr.summary import (
     effect_sizes,
     entity_shares,
     feature_names,
+    one_hot,
     target_name,
     target_spread,
     typical_levels,
@@ -66,6 +67,8 @@ class Cluster:
 
     Attributes
     ----------
+    share : of the entities, on average over the draws
+    weight : probability that an entity of a new agent is in it
     n_entities : entities whose label it is; None where the model holds no entities
     level : predicted target at average features
     changes : (n_features,) change of the target per unit, or at a level of a category against elsewhere
@@ -140,11 +143,9 @@ class Entities:
     def name(self, row: int) -> str:
         """The entity, and whose it is where there are several agents."""
         entity, agent = self.entities[self.entity[row]], self.agents[self.agent[row]]
-        # some ids say already whose they are; a bare number says nothing by itself
-        entity_name = f"{self.names.entity.one} {entity}" if entity.isdigit() else entity
-        agent_name = f"{self.names.agent.one} {agent}" if agent.isdigit() else agent
-        alone = len(self.agents) < 2 or (agent in entity and not agent.isdigit())
-        return entity_name if alone else f"{entity_name} of {agent_name}"
+        alone = len(self.agents) < 2 or (_begins_with(entity, agent) and not agent.isdigit())
+        entity_name = named(entity, self.names.entity)
+        return entity_name if alone else f"{entity_name} of {named(agent, self.names.agent)}"
 
 
 @dataclass(frozen=True)
@@ -160,6 +161,7 @@ class Findings:
     noise_scale: float
     target_spread: float | None  # None where no events are at hand to tell
     explained: float | None  # share of the variance of the events that were fitted
+    category_levels: frozenset[int]  # features that tell whether a category is at a level
 
 
 @single_threaded_blas
@@ -184,6 +186,7 @@ def gather(model: HierarchicalPredictor) -> Findings:
         noise_scale=model.noise_scale_,
         target_spread=spread,
         explained=explained,
+        category_levels=frozenset(one_hot(model)),
     )
 
 
@@ -298,6 +301,17 @@ def _votes(model: HierarchicalPredictor) -> FloatArray:
     for row, reported in zip(labels, target, strict=True):
         agreeing += reported[row] == model.labels_
     return agreeing / len(labels)
+
+
+def named(identifier: str, what: Noun) -> str:
+    """An id in a sentence: a bare number says nothing by itself."""
+    return f"{what.one} {identifier}" if identifier.isdigit() else identifier
+
+
+def _begins_with(entity: str, agent: str) -> bool:
+    """Whether an entity's id says already whose it is: that of the agent, a separator, and more."""
+    rest = entity.removeprefix(agent)
+    return entity.startswith(agent) and len(rest) > 1 and not rest[0].isalnum()
 
 
 def _texts(texts: list[str]) -> list[str]:

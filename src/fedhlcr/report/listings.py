@@ -14,13 +14,15 @@ from markupsafe import Markup
 from fedhlcr.arrays import FloatArray
 from fedhlcr.report.charts import color_class, effect_bar, mix_bar
 from fedhlcr.report.findings import SURE, Agents, Cluster, Entities, Findings, Names
-from fedhlcr.report.scores import AgentErrors
+from fedhlcr.report.scores import AgentErrors, HeldOutScores
 from fedhlcr.wording import number, percent
 
 # Rows in the page at any time.
 PAGE_ROWS = 25
 # Features with a column in the table of clusters; clusters told of an agent's mix, and named beside its bar.
 MAX_FEATURES, MAX_MIX, NAMED_MIX = 24, 12, 3
+# Columns of a table that fit a sheet of paper; the style hides those after them.
+PAPER_COLUMNS = 12
 # Clusters below this share do not set the scale of effects.
 SMALL_SHARE = 0.02
 # What would end a script's element, or a line of it, within JSON.
@@ -93,6 +95,10 @@ class Listing:
     def first_rows(self) -> range:
         return range(min(len(self), PAGE_ROWS))
 
+    @property
+    def n_beyond_paper(self) -> int:
+        return max(0, len(self.columns) - PAPER_COLUMNS)
+
     def to_json(self) -> Markup:
         """All of it, safe within an element of the page."""
         columns = [
@@ -109,10 +115,22 @@ def cluster_listing(findings: Findings) -> Listing:
     clusters, names = findings.clusters, findings.names
     columns = [
         Column("cluster", "cluster", [c.number for c in clusters]),
-        Column("share", "share", _shares([c.share for c in clusters]), hint=f"share of {names.entity.many}"),
+        Column(
+            "weight",
+            "share",
+            _shares([c.weight for c in clusters]),
+            hint=f"probability that one of the {names.entity.many} of a new {names.agent.one} is in it",
+        ),
+        Column(
+            "share",
+            "share",
+            _shares([c.share for c in clusters]),
+            hint=f"share of {names.entity.many}, on average over the draws",
+        ),
     ]
     if findings.entities is not None:
-        columns.append(Column(names.entity.many, "count", [c.n_entities for c in clusters]))
+        counts = [c.n_entities for c in clusters]
+        columns.append(Column(names.entity.many, "count", counts, hint="those that are in it most often"))
     columns.append(
         Column("level", "number", _figures([c.level for c in clusters]), hint=f"{names.target} at average features")
     )
@@ -125,7 +143,7 @@ def cluster_listing(findings: Findings) -> Listing:
             "effect",
             _figures([c.changes[f] for c in clusters]),
             tints=(effects[:, f] / scale).clip(-1.0, 1.0).round(2).tolist(),
-            hint=f"change of {names.target} per unit",
+            hint=_change_hint(findings, f),
         )
         for f in shown
     ]
@@ -134,51 +152,77 @@ def cluster_listing(findings: Findings) -> Listing:
     return Listing("clusters", f"All clusters: {len(clusters)}", tuple(columns), note=note)
 
 
+def _change_hint(findings: Findings, feature: int) -> str:
+    if feature in findings.category_levels:
+        return f"how much higher {findings.names.target} is there than elsewhere"
+    return f"change of {findings.names.target} per unit"
+
+
 def strongest_features(clusters: Sequence[Cluster], most: int) -> list[int]:
     """Positions of the features of most effect over all clusters, in the order of the table."""
     strength = sum(cluster.effects**2 for cluster in clusters)
     return sorted(np.argsort(-np.asarray(strength), kind="stable")[:most].tolist())
 
 
-def agent_listing(agents: Agents, names: Names, errors: AgentErrors | None) -> Listing:
-    main = agents.main_cluster
+def agent_listing(agents: Agents, names: Names, scores: HeldOutScores | None) -> Listing:
     columns = [
         Column(names.agent.one, "text", list(range(len(agents))), words=agents.ids),
         Column(names.entity.many, "count", agents.n_entities.tolist()),
         Column("events", "count", _figures(agents.n_events)),
-        Column("main cluster", "cluster", main.tolist(), hint="the cluster it has most of"),
-        Column("clusters mixed", "number", _figures(agents.effective_clusters())),
-        Column("mix", "mix", mixes(agents.weights)),
     ]
-    note = "Clusters mixed: its shares are as uneven as those of so many clusters in equal parts."
-    if errors is not None:
+    notes: list[str] = []
+    filters: tuple[int, ...] = ()
+    if agents.weights.shape[1] > 1:
+        filters = (len(columns),)
         columns += [
-            Column("held out", "count", errors.n_events.tolist(), hint="events held out"),
-            Column("error", "number", _figures(errors.model), hint="root mean squared error on events held out"),
-            Column(
-                "ridge’s error", "number", _figures(errors.ridge_per_entity), hint=f"of a ridge per {names.entity.one}"
-            ),
+            Column("main cluster", "cluster", agents.main_cluster.tolist(), hint="the cluster it has most of"),
+            Column("clusters mixed", "number", _figures(agents.effective_clusters())),
+            Column("mix", "mix", mixes(agents.weights)),
         ]
-        note += (
-            f" Error: root mean squared error on its events held out; ridge’s error: of a ridge per {names.entity.one}."
-        )
-    return Listing("agents", f"All {names.agent.many}: {len(agents):,}", tuple(columns), filters=(3,), note=note)
+        notes.append("Clusters mixed: its shares are as uneven as those of so many clusters in equal parts.")
+    if scores is not None and scores.by_agent is not None:
+        added, told = _error_columns(scores.by_agent, names, was_fitted=scores.was_fitted)
+        columns += added
+        notes.append(told)
+    caption = f"All {names.agent.many}: {len(agents):,}"
+    return Listing("agents", caption, tuple(columns), filters=filters, note=" ".join(notes))
+
+
+def _error_columns(errors: AgentErrors, names: Names, *, was_fitted: bool) -> tuple[list[Column], str]:
+    """Errors by agent, and what is to be known of them."""
+    of = "its events that were fitted" if was_fitted else "its events held out"
+    columns = [] if was_fitted else [Column("held out", "count", errors.n_events.tolist(), hint="events held out")]
+    columns.append(Column("error", "number", _figures(errors.model), hint=f"root mean squared error on {of}"))
+    told = f"Error: root mean squared error on {of}."
+    if errors.ridge_per_entity is not None:
+        hint = f"of a ridge per {names.entity.one}"
+        columns.append(Column("ridge’s error", "number", _figures(errors.ridge_per_entity), hint=hint))
+        told = f"{told[:-1]}; ridge’s error: {hint}."
+    return columns, told
 
 
 def entity_listing(entities: Entities, names: Names) -> Listing:
     others = [k if k >= 0 else None for k in entities.runner_up.tolist()]
+    # beside another cluster that is possible none is certain, though no float tells it
+    certainty = np.where(entities.runner_up_probability > 0.0, entities.certainty.clip(max=1.0 - 1e-9), 1.0)
     columns = [
         Column(names.entity.one, "text", entities.entity.tolist(), words=entities.entities),
         Column("events", "count", _figures(entities.n_events)),
         Column("cluster", "cluster", entities.label.tolist()),
-        Column("certainty", "share", _shares(entities.certainty), hint="probability of the cluster"),
-        Column("other", "cluster", others, hint="the most probable of the others"),
-        Column("its probability", "share", _shares(entities.runner_up_probability)),
-        Column("scatter", "number", _figures(entities.scatter), hint="of its events around the cluster’s line"),
     ]
+    several = bool((entities.runner_up >= 0).any())
+    if several:
+        columns += [
+            Column("certainty", "share", _shares(certainty), hint="probability of the cluster"),
+            Column("other", "cluster", others, hint="the most probable of the others"),
+            Column("its probability", "share", _shares(entities.runner_up_probability)),
+        ]
+    columns.append(
+        Column("scatter", "number", _figures(entities.scatter), hint="of its events around the cluster’s line")
+    )
     if len(entities.agents) > 1:
         columns.insert(0, Column(names.agent.one, "text", entities.agent.tolist(), words=entities.agents))
-    shift = len(columns) - 7
+    cluster = next(n for n, column in enumerate(columns) if column.kind == "cluster")
     note = f"Scatter: root mean square of its events around the line of its cluster, in units of {names.target}."
     listed = "All"
     if len(entities) < entities.n_all:
@@ -186,7 +230,9 @@ def entity_listing(entities: Entities, names: Names) -> Listing:
         note = f"Of {every}, the {len(entities):,} whose cluster is least certain are listed. {note}"
         listed = "Least certain"
     caption = f"{listed} {names.entity.many}: {len(entities):,}"
-    return Listing("entities", caption, tuple(columns), filters=(2 + shift,), uncertain=3 + shift, note=note)
+    if not several:
+        return Listing("entities", caption, tuple(columns), note=note)
+    return Listing("entities", caption, tuple(columns), filters=(cluster,), uncertain=cluster + 1, note=note)
 
 
 def mixes(weights: FloatArray) -> list[list[list[float]]]:
@@ -227,7 +273,10 @@ def _fixed(value: float, digits: int) -> str:
 
 
 def _shares(values: Any) -> list[float]:
-    return np.round(np.asarray(values, dtype=np.float64), 4).tolist()
+    """Rounded, but never to 0 or 1 what is not."""
+    shares = np.asarray(values, dtype=np.float64)
+    rounded = np.round(shares, 4)
+    return np.where((shares > 0.0) & (shares < 1.0), rounded.clip(1e-4, 1.0 - 1e-4), rounded).tolist()
 
 
 def _figures(values: Any) -> list[float | None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import math
 import re
 from functools import cache
 from importlib.resources import files
@@ -21,7 +22,7 @@ from fedhlcr.report.findings import CLUSTER, EVENT, SURE, Entities, Findings, ga
 from fedhlcr.report.rounds import Rounds
 from fedhlcr.report.scores import LEVEL, HeldOut, HeldOutScores, score_held_out
 from fedhlcr.report.settings import Settings
-from fedhlcr.wording import amount, byte_size, number, percent, printable
+from fedhlcr.wording import amount, byte_size, capital, number, percent, printable
 
 # Clusters shown at once, features with a bar in each, agents with a row of the map, doubtful entities told.
 OPEN_CARDS, CARD_FEATURES, MATRIX_AGENTS, DOUBTFUL_TOLD = 12, 6, 60, 10
@@ -67,7 +68,7 @@ def render_report(model: HierarchicalPredictor, held_out: HeldOut | None = None,
         "doubts": doubts,
         "rounds": None if rounds is None else _round_section(findings, rounds),
         "traces": _traces(model),
-        "settings": Settings.of(model),
+        "settings": Settings.of(model, findings.n_events),
         "event_noun": EVENT,
         "script": Markup(script),
         "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
@@ -103,7 +104,10 @@ def _environment() -> Environment:
     )
     environment.filters |= {
         "number": number,
-        "percent": percent,
+        "percent": lambda share: _tied(percent(share)),
+        "capital": capital,
+        "breakable": _breakable,
+        "r2": _r2,
         "code": _code,
         "tied": _tied,
         "swatch": charts.color_class,
@@ -121,12 +125,19 @@ def _code(text: str) -> Markup:
     return Markup("").join(Markup("<code>{}</code>").format(p) if n % 2 else p for n, p in enumerate(parts))
 
 
-def _tied(text: str) -> Markup:
+def _tied(text: str) -> str:
     """Figures that keep together with what follows them: "18 %" is never broken over two lines."""
-    parts = re.split(r"((?:under )?[0-9.,−]+ (?:%|[kMG]B))", text)
-    return Markup("").join(
-        Markup('<span class="tied">{}</span>').format(p) if n % 2 else p for n, p in enumerate(parts)
-    )
+    return re.sub(r"(?<=[0-9]) (?=(?:%|[kMGT]B|bytes?)(?![A-Za-z0-9]))|(?<=under) (?=1 %)", "\N{NO-BREAK SPACE}", text)
+
+
+def _breakable(name: str) -> Markup:
+    """A name that may go on in the next line where it has no spaces: after _, = and the like."""
+    return Markup("<wbr>").join(re.split(r"(?<=[_=/.:-])(?=\w)", name))
+
+
+def _r2(value: float) -> str:
+    """Three decimals, so that a column of them lines up."""
+    return f"{value:.3f}".replace("-", "−") if math.isfinite(value) else number(value)
 
 
 def _title(findings: Findings) -> str:
@@ -147,7 +158,7 @@ def _facts(findings: Findings, scores: HeldOutScores | None) -> list[tuple[str, 
     facts.append((f"noise, in units of {names.target}", number(findings.noise_scale)))
     if scores is not None:
         kind = "R² on the events fitted" if scores.was_fitted else "R² on held-out events"
-        facts.append((kind, number(scores.model.r2)))
+        facts.append((kind, _r2(scores.model.r2)))
     return facts
 
 
@@ -155,13 +166,6 @@ def _score_section(findings: Findings, scores: HeldOutScores | None) -> dict[str
     if scores is None:
         return None
     picture, ends = charts.density(scores.observed, scores.predicted)
-    by_agent = scores.by_agent
-    words = ""
-    if by_agent is not None and len(by_agent.n_events) > 1 and by_agent.n_events.any():
-        seen = by_agent.n_events > 0
-        better = int((by_agent.model[seen] < by_agent.ridge_per_entity[seen]).sum())
-        agent, entity = findings.names.agent, findings.names.entity
-        words = f"HLCR errs less than a ridge per {entity.one} for {better:,} of {agent.count(int(seen.sum()))}."
     return {
         "all": scores,
         "rows": [
@@ -174,25 +178,38 @@ def _score_section(findings: Findings, scores: HeldOutScores | None) -> dict[str
         ],
         "level": percent(LEVEL),
         "coverage": f"{100.0 * scores.coverage:.1f} %",
-        "by_agent": words,
+        "by_agent": _by_agent(findings, scores),
         "picture": picture,
         "ends": ends,
     }
 
 
+def _by_agent(findings: Findings, scores: HeldOutScores) -> str:
+    """For how many agents the model is the better one; of events that were fitted that says nothing."""
+    by_agent = scores.by_agent
+    if by_agent is None or by_agent.ridge_per_entity is None or len(by_agent.n_events) < 2 or scores.was_fitted:
+        return ""
+    seen = by_agent.n_events > 0
+    better = int((by_agent.model[seen] < by_agent.ridge_per_entity[seen]).sum())
+    agent, entity = findings.names.agent, findings.names.entity
+    return f"HLCR errs less than a ridge per {entity.one} for {better:,} of {agent.count(int(seen.sum()))}."
+
+
 def _cluster_section(findings: Findings) -> dict[str, Any]:
     clusters = findings.clusters
-    features = listings.strongest_features(clusters, CARD_FEATURES)
     scale = listings.effect_scale(clusters)
-    cards = [
-        (c, story.describe_moves(c, findings.names.target), listings.effect_rows(c, findings.names, features, scale))
-        for c in clusters
-    ]
+    cards = []
+    for cluster in clusters:
+        # its own strongest: those of all clusters may be none of those told of it
+        features = listings.strongest_features([cluster], CARD_FEATURES)
+        moves = story.describe_moves(cluster, findings.names.target)
+        cards.append((cluster, moves, listings.effect_rows(cluster, findings.names, features, scale)))
     return {
         "open": cards[:OPEN_CARDS],
         "more": cards[OPEN_CARDS:],
         "shares": charts.mix_bar([(c.number, 100.0 * c.share) for c in clusters]),
         "listing": listings.cluster_listing(findings),
+        "has_levels": bool(findings.category_levels),
     }
 
 
@@ -203,8 +220,7 @@ def _agent_section(findings: Findings, scores: HeldOutScores | None) -> dict[str
     words = story.agents_in_words(agents, (findings.names.agent, findings.names.entity))
     section: dict[str, Any] = {"words": words, "matrix": None, "picture": None, "listing": None}
     if len(agents) > 1:
-        errors = None if scores is None else scores.by_agent
-        section["listing"] = listings.agent_listing(agents, findings.names, errors)
+        section["listing"] = listings.agent_listing(agents, findings.names, scores)
         if agents.weights.shape[1] > 1:
             if len(agents) <= MATRIX_AGENTS:
                 order = np.lexsort((-agents.weights.max(axis=1), agents.main_cluster))
@@ -231,8 +247,8 @@ def _round_section(findings: Findings, rounds: Rounds) -> dict[str, Any]:
         ("rounds", f"{rounds.n_rounds:,}"),
         ("asked per round, on average", number(rounds.asked.sum() / n)),
         ("of those asked answered", percent(rounds.answered)),
-        ("requests without an answer", f"{rounds.n_silent:,}"),
-        ("answers refused", f"{rounds.refused.sum():,.0f}"),
+        ("requests without an answer in time", f"{rounds.n_silent:,}"),
+        ("late or broken answers", f"{rounds.refused.sum():,.0f}"),
         ("sums up", byte_size(rounds.total_up)),
         ("coefficients down", byte_size(rounds.total_down)),
         ("up and down per round", byte_size((rounds.bytes_up.sum() + rounds.bytes_down.sum()) / n)),
@@ -256,7 +272,7 @@ def _round_section(findings: Findings, rounds: Rounds) -> dict[str, Any]:
             for title, lines, zero in drawn
             if np.isfinite(lines[0][1]).any()
         ]
-    return {"facts": facts, "pictures": pictures, "stop_reason": rounds.stop_reason}
+    return {"facts": facts, "pictures": pictures, "all": rounds, "sent": story.what_is_sent(findings, rounds)}
 
 
 def _traces(model: HierarchicalPredictor) -> list[charts.LineChart]:
@@ -269,6 +285,8 @@ def _traces(model: HierarchicalPredictor) -> list[charts.LineChart]:
     x = np.arange(1.0, shortest + 1.0)
     # the first sweeps climb so far that nothing else would be seen
     start = shortest // 10
+    kept = np.flatnonzero(chains[0]["kept"][:shortest])
+    mark = float(x[kept[0]]) if len(kept) and kept[0] > start else None
     return [
         charts.line_chart(
             title,
@@ -279,6 +297,7 @@ def _traces(model: HierarchicalPredictor) -> list[charts.LineChart]:
             ],
             "sweep",
             zero,
+            mark,
         )
         for title, name, zero in (
             ("log joint", "log_joint", False),

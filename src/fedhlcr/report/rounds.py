@@ -71,5 +71,12 @@ class Rounds:
 
     @property
     def n_silent(self) -> int:
-        """Requests without an answer in time."""
-        return int((self.asked - self.accepted - self.refused).clip(min=0.0).sum())
+        """Requests without an answer in time.
+
+        Answers refused are no part of these: one that came late may be of a request of any earlier round.
+        """
+        return int((self.asked - self.accepted).sum())
+
+    @property
+    def was_validated(self) -> bool:
+        return bool(np.isfinite(self.validation).any())

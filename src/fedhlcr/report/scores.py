@@ -44,11 +44,11 @@ class Score:
 
 @dataclass(frozen=True)
 class AgentErrors:
-    """Root mean squared errors by agent, NaN where nothing of it was held out."""
+    """Root mean squared errors by agent, NaN where there are no events of it."""
 
     n_events: IndexArray
     model: FloatArray
-    ridge_per_entity: FloatArray
+    ridge_per_entity: FloatArray | None  # None where no event is of a known entity
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,11 @@ class HeldOutScores:
 
     Attributes
     ----------
-    scores : of the model, and, where it holds entities, of one ridge and of a ridge per entity
+    scores : of the model; where it holds entities, of one ridge; where any event is of these, of a ridge per entity
     coverage : share of the events inside their 90 % intervals
     n_new_entities, n_new_agents : events of entities new to their agents, and of agents new to the model
     was_fitted : whether these are the very events the model was fitted with
-    by_agent : None where the model holds no agents
+    by_agent : None where no event is of an agent the model holds
     """
 
     scores: tuple[Score, ...]
@@ -98,8 +98,14 @@ def score_held_out(model: HierarchicalPredictor, data: HeldOut) -> HeldOutScores
         units = model.posterior_.standardization
         by_one, by_entity = Ridges.of(model.posterior_).predict(units.apply(matrix), entities)
         by_one, by_entity = units.restore_target(by_one), units.restore_target(by_entity)
-        scores += [Score.of("one ridge", observed, by_one), Score.of("ridge per entity", observed, by_entity)]
-        by_agent = _by_agent(len(model.agent_ids_), agents, observed - moments.mean, observed - by_entity)
+        scores.append(Score.of("one ridge", observed, by_one))
+        ridge_error = None
+        # of entities that are all new it would be the one ridge again
+        if (entities != UNKNOWN).any():
+            scores.append(Score.of("ridge per entity", observed, by_entity))
+            ridge_error = observed - by_entity
+        if (agents != UNKNOWN).any():
+            by_agent = _by_agent(len(model.agent_ids_), agents, observed - moments.mean, ridge_error)
     return HeldOutScores(
         scores=tuple(scores),
         coverage=float(((lower <= observed) & (observed <= upper)).mean()),
@@ -113,7 +119,7 @@ def score_held_out(model: HierarchicalPredictor, data: HeldOut) -> HeldOutScores
     )
 
 
-def _by_agent(n_agents: int, agents: IndexArray, error: FloatArray, ridge_error: FloatArray) -> AgentErrors:
+def _by_agent(n_agents: int, agents: IndexArray, error: FloatArray, ridge_error: FloatArray | None) -> AgentErrors:
     known = agents != UNKNOWN
     n_events = np.bincount(agents[known], minlength=n_agents)
 
@@ -121,4 +127,5 @@ def _by_agent(n_agents: int, agents: IndexArray, error: FloatArray, ridge_error:
         total = np.bincount(agents[known], weights=values[known] ** 2, minlength=n_agents)
         return np.sqrt(np.where(n_events > 0, total / np.maximum(n_events, 1), np.nan))
 
-    return AgentErrors(n_events, root_mean_square(error), root_mean_square(ridge_error))
+    ridges = None if ridge_error is None else root_mean_square(ridge_error)
+    return AgentErrors(n_events, root_mean_square(error), ridges)

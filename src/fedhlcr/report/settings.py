@@ -10,7 +10,9 @@ from typing import Any
 
 import fedhlcr
 from fedhlcr.predictor import HierarchicalPredictor
-from fedhlcr.wording import printable
+from fedhlcr.recipe import Recipe
+from fedhlcr.tables import canonical_text
+from fedhlcr.wording import UNPRINTABLE, listed, number, printable
 
 # Parameters that change nothing of the result, and a path that means nothing elsewhere.
 WITHOUT_EFFECT = frozenset({"n_threads", "verbose", "checkpoint", "checkpoint_every"})
@@ -25,17 +27,27 @@ class Setting:
 
 @dataclass(frozen=True)
 class Settings:
-    """Parameters, seed, version, code that fits the same model, and where it came from, as far as it is known."""
+    """How to make the same model again, as far as it is known, with every parameter.
+
+    Attributes
+    ----------
+    claim : what the command or the code gives
+    code : a command, or Python
+    preparation : what was made of the table before the fit, in sentences
+    """
 
     estimator: str
     parameters: tuple[Setting, ...]
     seed: int
     version: str
-    snippet: str
+    claim: str
+    code: str
+    preparation: tuple[str, ...]
     provenance: tuple[tuple[str, str], ...]
 
     @classmethod
-    def of(cls, model: HierarchicalPredictor) -> Settings:
+    def of(cls, model: HierarchicalPredictor, n_events: float) -> Settings:
+        """Of a model that holds so many events."""
         signature = inspect.signature(type(model).__init__).parameters
         given = model.get_params(deep=False)
         parameters = tuple(
@@ -43,20 +55,70 @@ class Settings:
             for name, value in given.items()
             if name != "checkpoint"
         )
-        provenance = getattr(model, "provenance_", None) or {}
         changed = {
             name: value
             for name, value in given.items()
             if name not in WITHOUT_EFFECT | {"random_state"} and not _is_default(value, signature[name].default)
         }
+        command = model.provenance_.get("command") if model.recipe_ is not None else None
         return cls(
             estimator=type(model).__name__,
             parameters=parameters,
             seed=model.seed_,
             version=fedhlcr.__version__,
-            snippet=_snippet(model, changed),
-            provenance=tuple((printable(key), _told(value)) for key, value in dict(provenance).items()),
+            claim=_claim(model, n_events, is_command=bool(command)),
+            code=UNPRINTABLE.sub("\ufffd", str(command)) if command else _snippet(model, changed),
+            preparation=() if model.recipe_ is None else _preparation(model.recipe_),
+            provenance=tuple(
+                (printable(key), _told(value)) for key, value in model.provenance_.items() if key != "command"
+            ),
         )
+
+
+def _claim(model: HierarchicalPredictor, n_events: float, *, is_command: bool) -> str:
+    of_fit = model.provenance_.get("events", n_events)
+    # a public model holds no events, whatever it was fitted with
+    if "adapted" in model.provenance_ or (n_events and of_fit != n_events):
+        return f"It was fitted by this {'command' if is_command else 'code'}, and has taken in other events since:"
+    if is_command:
+        return "The same table and this command give the same model:"
+    if model.recipe_ is not None:
+        return "The same events, made ready as is told below, and this code give the same model:"
+    return "The same events and this code give the same model:"
+
+
+def _preparation(recipe: Recipe) -> tuple[str, ...]:
+    """What a recipe does to a table."""
+    ids = f"the agent is {_quoted(recipe.agent)}" if recipe.agent else "there is one agent"
+    told = [
+        f"The target is {_quoted(recipe.target)}, {ids}, the entity {_quoted(recipe.entity)}. "
+        f"{'Features are' if len(recipe.features) > 1 else 'The feature is'} "
+        f"{listed([_quoted(name) for name in recipe.features])}."
+    ]
+    for name, levels in recipe.categorical.items():
+        texts = [_quoted(level) for level in levels]
+        if len(levels) == 2:
+            told.append(f"{_quoted(name)} is a category: 1 where it is {texts[1]}, 0 where it is {texts[0]}.")
+        else:
+            told.append(f"{_quoted(name)} is a category, with a column of 0 and 1 for each level: {listed(texts)}.")
+    if recipe.missing == "impute":
+        fills = [
+            f"{_quoted(name)} by {_quoted(fill) if isinstance(fill, str) else number(fill, 6)}"
+            for name, fill in recipe.fill.items()
+        ]
+        told.append(
+            "Missing values were filled, numbers by the median, categories by the commonest level: "
+            f"{listed(fills)}. Rows without target or id were dropped."
+        )
+    elif recipe.missing == "drop":
+        told.append("Rows with missing values were dropped.")
+    else:
+        told.append("Missing values were refused.")
+    return tuple(told)
+
+
+def _quoted(name: str) -> str:
+    return f"“{printable(name)}”"
 
 
 def _is_default(value: Any, default: Any) -> bool:
@@ -84,19 +146,29 @@ def _snippet(model: HierarchicalPredictor, changed: dict[str, Any]) -> str:
         if is_dataclass(value)
     ]
     arguments = ", ".join(f"{key}={value!r}" for key, value in {**changed, "random_state": model.seed_}.items())
-    recipe = getattr(model, "recipe_", None)
-    agent = getattr(recipe, "agent", None) or getattr(model, "agent_column_", None)
-    entity = getattr(recipe, "entity", None) or getattr(model, "entity_column_", None)
-    target = getattr(recipe, "target", None)
-    lines = [*imports, "", f"model = {name}({arguments})"]
-    if agent and entity:
-        rest = f" but {target!r}" if target else ""
-        lines.append(f"# frame: the table with all columns{rest}; y: {repr(target) if target else 'the target'}")
-        lines.append(f"model.fit(frame, y, agent={agent!r}, entity={entity!r})")
-    else:
-        lines.append("model.fit(X, y, agent=agent, entity=entity)")
-    categorical = getattr(recipe, "categorical", None)
-    if categorical:
-        columns = ", ".join(repr(str(column)) for column in categorical)
-        lines.insert(-1, f"# a column of 0 and 1 for each level, named column=level, takes the place of {columns}")
-    return "\n".join(lines)
+    return "\n".join([*imports, "", f"model = {name}({arguments})", *_fit_call(model)])
+
+
+def _fit_call(model: HierarchicalPredictor) -> list[str]:
+    recipe = model.recipe_
+    if recipe is not None:
+        columns = {"agent": recipe.agent, "entity": recipe.entity}
+        given = "".join(f", {role}={column!r}" for role, column in columns.items() if column)
+        return [
+            f"# frame: the ids and features, made ready, in their order; y: {recipe.target!r}",
+            f"model.fit(frame, y{given})",
+        ]
+    columns = {"agent": model.agent_column_, "entity": model.entity_column_}
+    index = model.posterior_.memory.entities.index
+    without = set()
+    if model._sole_agent is not None and canonical_text(model._sole_agent[0]) == "":
+        without.add("agent")
+    # rows that are entities of their own have a name no user writes
+    if index.entities.texts and index.entities.texts[0].startswith("\0"):
+        without.add("entity")
+    given = "".join(
+        f", {role}={repr(column) if column else role}" for role, column in columns.items() if role not in without
+    )
+    if any(columns.values()):
+        return ["# frame: the table with all columns but the target, which is y", f"model.fit(frame, y{given})"]
+    return [f"model.fit(X, y{given})"]

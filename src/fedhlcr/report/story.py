@@ -6,10 +6,10 @@ import math
 
 from fedhlcr.predictor import HierarchicalPredictor
 from fedhlcr.report.doubts import Doubt
-from fedhlcr.report.findings import EVENT, NO_NAME, Agents, Cluster, Findings
+from fedhlcr.report.findings import EVENT, NO_NAME, Agents, Cluster, Findings, named
 from fedhlcr.report.rounds import Rounds
 from fedhlcr.report.scores import LEVEL, HeldOutScores
-from fedhlcr.wording import Noun, byte_size, listed, number, percent
+from fedhlcr.wording import Noun, byte_size, capital, listed, number, percent
 
 FEATURE, ROUND = Noun("feature", "features"), Noun("round", "rounds")
 NUMERALS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
@@ -36,7 +36,9 @@ def in_short(
 
 def _what(model: HierarchicalPredictor, findings: Findings) -> str:
     names, n_clusters = findings.names, len(findings.clusters)
-    features = f"the {FEATURE.count(len(names.features))}" if len(names.features) > 1 else "the one feature"
+    # a category is one feature to the reader, however many columns stand for it
+    n_features = len(names.features if model.recipe_ is None else model.recipe_.features)
+    features = f"the {FEATURE.count(n_features)}" if n_features > 1 else "the one feature"
     line = f"{names.target} depends on {features} in a way of its own"
     kinds = f"{_small(n_clusters)} {'kind' if n_clusters == 1 else 'kinds'}"
     found = "found by the model" if isinstance(model.n_clusters, str) else "a number that was given"
@@ -57,7 +59,7 @@ def _what(model: HierarchicalPredictor, findings: Findings) -> str:
 
 def _largest(findings: Findings) -> str:
     if len(findings.clusters) == 1:
-        return _sentence(describe_moves(findings.clusters[0], findings.names.target))
+        return f"For all of them {describe_moves(findings.clusters[0], findings.names.target)}."
     largest = max(findings.clusters, key=lambda cluster: cluster.share)
     moves = describe_moves(largest, findings.names.target)
     of_all = f"{percent(largest.share)} of the {findings.names.entity.many}"
@@ -79,18 +81,22 @@ def _goodness(findings: Findings, scores: HeldOutScores | None) -> str:
                 f"It explains {percent(findings.explained)} of the variance of the events it was fitted with, which "
                 "flatters it. "
             )
-        return f"{fitted}No events were held out to judge it by."
+        return f"{fitted}No held-out events were given to judge it by."
     inside = f"Of these events {100 * scores.coverage:.1f} % lie in their {percent(LEVEL)} intervals."
     if not math.isfinite(scores.model.r2):
         return f"The targets of the {EVENT.count(scores.n_events)} to judge it by do not differ. {inside}"
     kind = "the events it was fitted with" if scores.was_fitted else f"{EVENT.count(scores.n_events)} held out"
-    rivals = listed([f"{_rival(score.name, findings)} {explained(score.r2)}" for score in scores.ridges])
-    against = f", against {rivals}" if rivals else ""
+    verb = "explains " if scores.model.r2 < 0.0 else ""
+    rivals = listed([f"{_rival(score.name, findings)} {verb}{explained(score.r2)}" for score in scores.ridges])
     flattered = ", figures that flatter every method" if scores.was_fitted else ""
-    return (
-        f"On {kind} it explains {explained(scores.model.r2)} of the variance of {findings.names.target}{against}"
-        f"{flattered}. {inside}"
-    )
+    target = findings.names.target
+    if scores.model.r2 < 0.0:
+        does = f"predicts {target} worse than its mean would"
+        against = f". Of the variance {rivals}" if rivals else ""
+    else:
+        does = f"explains {explained(scores.model.r2)} of the variance of {target}"
+        against = f", against {rivals}" if rivals else ""
+    return f"On {kind} it {does}{against}{flattered}. {inside}"
 
 
 def _rival(name: str, findings: Findings) -> str:
@@ -99,16 +105,24 @@ def _rival(name: str, findings: Findings) -> str:
 
 def explained(r2: float) -> str:
     """R² as a share of the variance, to a tenth of a per cent."""
-    return f"{100 * r2:.1f} %".replace("-", "−")
+    return f"{100 * r2:.1f} %" if r2 >= 0.0 else "less than nothing"
 
 
 def _federation(findings: Findings, rounds: Rounds) -> str:
     agents = findings.names.agent
+    ended = ", its limit" if rounds.stop_reason.startswith("reached") else f" ({rounds.stop_reason})"
     return (
-        f"It was fitted in {ROUND.count(rounds.n_rounds)} ({rounds.stop_reason}) without any event leaving its "
-        f"{agents.one}: {byte_size(rounds.total_up)} of sums went up, {byte_size(rounds.total_down)} of coefficients "
-        f"came down, and {percent(rounds.answered)} of the {agents.many} asked answered."
+        f"It was fitted in {ROUND.count(rounds.n_rounds)}{ended}: {byte_size(rounds.total_up)} of sums went up, "
+        f"{byte_size(rounds.total_down)} of coefficients came down, and {percent(rounds.answered)} of the "
+        f"{agents.many} asked answered in time. {what_is_sent(findings, rounds)}"
     )
+
+
+def what_is_sent(findings: Findings, rounds: Rounds) -> str:
+    """What leaves an agent, by the protocol. A model that knows its rounds was fitted in one process."""
+    agents = findings.names.agent.many
+    validated = " A validation set was scored there after each round." if rounds.was_validated else ""
+    return f"{capital(agents)} send sums, never an event; here all were simulated in one process.{validated}"
 
 
 def agents_in_words(agents: Agents, names: tuple[Noun, Noun]) -> list[str]:
@@ -130,7 +144,7 @@ def agents_in_words(agents: Agents, names: tuple[Noun, Noun]) -> list[str]:
     return [
         f"{agent.count(most)} of {len(agents):,} {has} more of cluster {k} than of any other. "
         f"For {nearly_all} one cluster makes up nine tenths or more. "
-        f"{_capital(agent.one)} {agents.ids[mixed]} mixes most, about as if it had "
+        f"The one that mixes most is {named(agents.ids[mixed], agent)}, about as if it had "
         f"{number(effective[mixed], 2)} clusters in equal parts."
     ]
 
@@ -141,11 +155,3 @@ def _small(n: int) -> str:
 
 def _lower_first(text: str) -> str:
     return text[:1].lower() + text[1:]
-
-
-def _sentence(text: str) -> str:
-    return f"{_capital(text)}."
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]

@@ -114,7 +114,8 @@
       this.headers = [...this.box.querySelectorAll("thead th")];
       this.headers.forEach((header, number) => {
         if (this.columns[number].kind === "mix") return;
-        const button = element("button", "", header.textContent);
+        const button = element("button");
+        button.append(...header.childNodes);
         button.type = "button";
         button.addEventListener("click", () => this.sortBy(number));
         header.replaceChildren(button);
@@ -193,12 +194,17 @@
         return line;
       }));
       const found = this.matches.length;
-      this.count.textContent = found === this.n ? `${whole(found)} rows` : `${whole(found)} of ${whole(this.n)} rows match`;
+      const rowsOf = (n) => `${whole(n)} ${n === 1 ? "row" : "rows"}`;
+      this.count.textContent = found === this.n ? rowsOf(found) : `${whole(found)} of ${rowsOf(this.n)} match`;
       this.pager.hidden = found <= size;
       this.pager.querySelector("span").textContent = `${whole(first + 1)}–${whole(first + rows.length)} of ${whole(found)}`;
       const [previous, next] = this.pager.querySelectorAll("button");
+      const focused = document.activeElement;
       previous.disabled = first === 0;
       next.disabled = first + size >= found;
+      // one that cannot be pressed any more loses the keyboard: the other takes it
+      if (focused === next && next.disabled) previous.focus();
+      else if (focused === previous && previous.disabled) next.focus();
     }
   }
 
