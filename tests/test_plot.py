@@ -16,7 +16,7 @@ from matplotlib.collections import LineCollection
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression
 
-from fedhlcr import FedHLCRRegressor, HLCRRegressor, alignment, hold_out_events, plot
+from fedhlcr import FedHLCRRegressor, HLCRRegressor, alignment, hold_out_events, modelfile, plot
 from fedhlcr.comparison import Comparison, CountResult
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.plot import canvas
@@ -163,6 +163,16 @@ def test_bars_are_the_cluster_weights(model):
     assert not segments(plot.cluster_weights(model, level=None))
 
 
+def compositions(model):
+    """What agents' entities are, by cluster, counted one by one."""
+    memory, target = model.posterior_.memory, model._alignment.target
+    out = np.zeros((len(model.agent_ids_), model.n_clusters_))
+    for draw, labels in enumerate(memory.labels):
+        for agent, label in zip(memory.entities.index.agent_of, labels, strict=True):
+            out[agent, target[draw, label]] += 1
+    return out / out.sum(axis=1, keepdims=True)
+
+
 def test_agents_are_sorted_by_their_main_cluster(model):
     ax = plot.agent_map(model)
     shown = np.asarray(ax.images[0].get_array())
@@ -170,7 +180,7 @@ def test_agents_are_sorted_by_their_main_cluster(model):
     assert (np.diff(main) >= 0).all()
     for cluster in range(3):
         assert (np.diff(shown[main == cluster].max(axis=1)) <= 0).all()
-    np.testing.assert_array_equal(np.sort(shown, axis=0), np.sort(model.agent_weights_, axis=0))
+    np.testing.assert_allclose(np.sort(shown, axis=0), np.sort(compositions(model), axis=0))
     (borders,) = segments(ax)
     np.testing.assert_array_equal(borders[:, 0, 1], np.flatnonzero(np.diff(main)) + 0.5)
 
@@ -184,7 +194,17 @@ def test_few_agents_are_named(split):
     shown = np.asarray(ax.images[0].get_array())
     for name, row in zip(ax.get_yticklabels(), shown, strict=True):
         at = [str(agent) for agent in fitted.agent_ids_].index(name.get_text())
-        np.testing.assert_array_equal(row, fitted.agent_weights_[at])
+        np.testing.assert_allclose(row, compositions(fitted)[at])
+
+
+def test_a_public_model_has_no_agents_to_show(model):
+    public = modelfile.from_bytes(modelfile.to_bytes(model, public=True))
+    for draw in (plot.agent_map, plot.label_certainty):
+        with pytest.raises(ValueError, match="`model` is public"):
+            draw(public)
+    plot.coefficients(public)
+    plot.cluster_weights(public)
+    plot.traces(public)
 
 
 def test_a_thousand_agents_are_drawn_at_once_with_few_labels(crowd):

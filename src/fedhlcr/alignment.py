@@ -120,6 +120,19 @@ def voted_labels(memory: AgentMemory, alignment: Alignment) -> NDArray[np.int64]
     return votes.argmax(axis=1)
 
 
+def mean_compositions(memory: AgentMemory, alignment: Alignment) -> FloatArray:
+    """(agents, reported clusters): what their entities are, mean of N_ik / N_i.
+
+    Not `mean_agent_weights`, which tell what a further entity would be: of an agent with few entities, mostly prior.
+    """
+    agents = np.arange(memory.entities.index.n_agents)
+    n_draws, n_clusters = alignment.target.shape
+    out = np.zeros((len(agents), alignment.n_clusters))
+    for draw in range(n_draws):
+        out += memory.counts(draw, agents, n_clusters) @ alignment.membership(draw)
+    return out / np.maximum(out.sum(axis=1, keepdims=True), 1.0)
+
+
 def mean_agent_weights(draws: Draws, memory: AgentMemory, alignment: Alignment) -> FloatArray:
     """(agents, reported clusters): mean of (N_ik + βψ_k) / (N_i + β)."""
     agents = np.arange(memory.entities.index.n_agents)

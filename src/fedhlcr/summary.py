@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from fedhlcr.alignment import mean_compositions
 from fedhlcr.arrays import FloatArray
 from fedhlcr.wording import amount, listed, number, percent, printable
 
@@ -169,10 +170,15 @@ def one_hot(model: HierarchicalPredictor) -> dict[int, tuple[str, str]]:
 
 
 def entity_shares(model: HierarchicalPredictor) -> FloatArray:
-    """(clusters,) shares of the entities; of a model that holds none, what its draws tell of them."""
-    counts = np.bincount(model.labels_, minlength=model.n_clusters_).astype(np.float64)
-    if not counts.any():
-        counts = model._alignment.gather(model.posterior_.draws.entity_counts)
+    """(clusters,) shares of the entities, mean over the draws; of a model that holds none, what its draws tell of them.
+
+    Not shares of `labels_`: where labels are uncertain, the commonest cluster is nearly everyone's most probable one.
+    """
+    memory = model.posterior_.memory
+    if len(memory.entities):
+        sizes = np.diff(memory.entities.index.agent_start)
+        return sizes @ mean_compositions(memory, model._alignment) / len(memory.entities)
+    counts = model._alignment.gather(model.posterior_.draws.entity_counts)
     return counts / counts.sum() if counts.any() else model.cluster_weights_
 
 

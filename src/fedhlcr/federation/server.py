@@ -213,7 +213,7 @@ class Server:
             self._keeper.replace_newest(GlobalDraw.of_server(state))
         window = self.settings.window
         if window is not None and has_settled(self._settled_log_joints, window):
-            self.stop_reason = f"converged: no change over {2 * window} rounds"
+            self.stop_reason = f"converged: the last {window} rounds are like the {window} before"
         elif self.round >= self._end:
             self.stop_reason = f"reached {self.round} rounds"
         return state

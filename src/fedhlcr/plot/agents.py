@@ -7,8 +7,9 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
+from fedhlcr.alignment import mean_compositions
 from fedhlcr.arrays import FloatArray
-from fedhlcr.plot.canvas import BLUE, GREY, NONE_TO_ALL, axes_or_new, check_model, color_bar, evenly, legend, log_axis
+from fedhlcr.plot.canvas import BLUE, GREY, NONE_TO_ALL, axes_or_new, check_agents, color_bar, evenly, legend, log_axis
 from fedhlcr.predictor import HierarchicalPredictor
 from fedhlcr.summary import shorten
 
@@ -23,7 +24,9 @@ MAX_GROUPS = 10
 
 
 def agent_map(model: HierarchicalPredictor, ax: Axes | None = None) -> Axes:
-    """Weights of the clusters for each agent, `agent_weights_`: an image with a row for each agent.
+    """What each agent's entities are, by cluster: an image with a row for each agent.
+
+    Shares are means over the draws. `agent_weights_` are something else: what a further entity would be.
 
     Agents are sorted by the cluster they have most of, then by how much; lines part those of different clusters. Up to
     25 agents are named.
@@ -37,12 +40,13 @@ def agent_map(model: HierarchicalPredictor, ax: Axes | None = None) -> Axes:
     -------
     ax : Axes
     """
-    check_model(model)
-    order, dominant = _by_dominant_cluster(model.agent_weights_)
+    check_agents(model)
+    shares = mean_compositions(model.posterior_.memory, model._alignment)
+    order, dominant = _by_dominant_cluster(shares)
     ax = axes_or_new(ax)
     ax.grid(visible=False)
     # nearest: smoothing a thousand rows into a few hundred pixels would smear the columns too
-    image = ax.imshow(model.agent_weights_[order], cmap=NONE_TO_ALL, vmin=0.0, aspect="auto", interpolation="nearest")
+    image = ax.imshow(shares[order], cmap=NONE_TO_ALL, vmin=0.0, aspect="auto", interpolation="nearest")
     borders = np.flatnonzero(np.diff(dominant)) + 0.5
     ax.hlines(borders, -0.5, model.n_clusters_ - 0.5, color=GREY, linewidth=0.5)
     if len(order) <= MAX_NAMED:
@@ -72,7 +76,7 @@ def label_certainty(model: HierarchicalPredictor, ax: Axes | None = None) -> Axe
     -------
     ax : Axes
     """
-    check_model(model)
+    check_agents(model)
     posterior = model.posterior_
     every = posterior.layout.n_events(posterior.memory.entities.grams)
     # entities may have no events that count, where weights are zero

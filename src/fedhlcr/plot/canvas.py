@@ -61,6 +61,13 @@ def check_model(model: Any) -> None:
     check_is_fitted(model)
 
 
+def check_agents(model: Any) -> None:
+    """Refuse what has no agents to show, too."""
+    check_model(model)
+    if not len(model.posterior_.memory.entities):
+        raise ValueError("`model` is public: it knows no agent to show; adapt it to some, or take the whole.")
+
+
 def check_level(level: float | None, model: HierarchicalPredictor) -> None:
     """Refuse a level that is none, and intervals of draws that are too few for any."""
     if level is None:

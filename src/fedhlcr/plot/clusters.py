@@ -116,7 +116,7 @@ def cluster_weights(model: HierarchicalPredictor, ax: Axes | None = None, *, lev
     ax.xaxis.set_major_locator(MaxNLocator(12, integer=True, min_n_ticks=1))
     ax.grid(visible=False, axis="x")
     ax.set_xlabel("cluster")
-    ax.set_ylabel("share of all entities")
+    ax.set_ylabel("weight of the cluster")
     return ax
 
 
