@@ -136,6 +136,21 @@ def test_every_page_is_in_the_navigation():
         assert str(page.relative_to(ROOT / "docs")) in navigation, page
 
 
+@pytest.mark.parametrize("start", ["README.md", "docs/index.md"])
+def test_every_page_to_learn_do_or_understand_is_listed_where_readers_start(start):
+    start = ROOT / start
+    linked = {(start.parent / target).resolve() for target in re.findall(r"\]\(([^)#]+\.md)", start.read_text())}
+    pages = {page for page in PAGES[1:] if page.parent.name in ("how-to", "explanation") or page.name == "tutorial.md"}
+    assert pages <= linked
+
+
+def test_the_readme_tells_of_every_module():
+    tree = (ROOT / "README.md").read_text().partition("## Reading the code")[2]
+    for path in (ROOT / "src" / "fedhlcr").iterdir():
+        if not path.name.startswith(("_", ".")) and path.name != "py.typed":
+            assert path.name in tree, path.name
+
+
 def test_the_paper_map_names_what_exists():
     text = (ROOT / "PAPER.md").read_text()
     sources = {path.stem: path.read_text() for path in (ROOT / "src").rglob("*.py")}
