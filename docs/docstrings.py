@@ -45,7 +45,8 @@ class OneLineDescriptions(griffe.Extension):
 
 def _describe(entry: re.Match[str]) -> str:
     names, words, more = entry.groups()
-    return entry[0] if more and TYPE.search(words) else f"{names}\n    {words}{more}"
+    is_type = words in TYPES.values() or (more and TYPE.search(words))
+    return entry[0] if is_type else f"{names}\n    {words}{more}"
 
 
 def _tell(entry: re.Match[str]) -> str:

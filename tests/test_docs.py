@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 import warnings
@@ -183,3 +184,37 @@ def test_docstring_examples():
         failures, tried = doctest.testmod(importlib.import_module(f"fedhlcr.{name}"))
         assert tried > 0
         assert failures == 0
+
+
+def test_the_site_can_be_searched_from_disk(tmp_path):
+    """On a phone and on a desktop, in pages of either depth, and without asking any other host."""
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("no browser here: install Debian's chromium")
+    sync_api = pytest.importorskip("playwright.sync_api", reason="no playwright here: pip install playwright")
+    pytest.importorskip("material", reason="no mkdocs-material here: pip install '.[docs]'")
+    built = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert built.returncode == 0, built.stderr
+    asked: list[str] = []
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        for name, width in (("index.html", 1280), ("how-to/federate.html", 390)):
+            page = browser.new_page(viewport={"width": width, "height": 800})
+            page.on("request", lambda request: asked.append(request.url))
+            page.goto((tmp_path / name).as_uri())
+            page.click(".md-search__input" if width > 1000 else "label.md-header__button[for=__search]")
+            page.keyboard.type("interval")
+            page.wait_for_selector(".md-search-result__link", timeout=20_000)
+            found = page.locator(".md-search-result__link").first.get_attribute("href") or ""
+            assert (tmp_path / found.removeprefix(f"{tmp_path.as_uri()}/").partition("?")[0].partition("#")[0]).exists()
+        browser.close()
+    assert asked
+    assert all(url.startswith("file:") for url in asked)
