@@ -19,6 +19,7 @@ import pytest
 
 import fedhlcr
 from fedhlcr.cli import BAD_DATA, BAD_MODEL, FAILED, INTERRUPTED, NO_OUTPUT, WRONG_USAGE, run
+from fedhlcr.posterior import PublicModel
 
 COLUMNS = ("--target", "sales", "--agent", "store", "--entity", "product")
 FIT = (*COLUMNS, "--categorical", "promotion,season", "--sweeps", "40")
@@ -545,7 +546,8 @@ def test_ctrl_c(shop, tmp_path, capsys, monkeypatch):
     assert_refused(call("fit", shop / "train.csv", *FIT, "--out", tmp_path / "m"), capsys, tmp_path / "m", INTERRUPTED)
 
 
-def test_ctrl_c_while_sampling_writes_what_there_is_and_says_so(tmp_path):
+def test_ctrl_c_while_sampling_writes_what_there_is_beside_and_says_so(tmp_path):
+    (tmp_path / "m").write_text("a whole model")
     assert call("synth", tmp_path / "t.csv", "--agents", 60, "-q") == 0
     columns = ("--target", "target", "--agent", "agent", "--entity", "entity", "--sweeps", "1000000")
     command = [*COMMAND, "fit", str(tmp_path / "t.csv"), *columns, "--out", str(tmp_path / "m"), "--progress"]
@@ -558,7 +560,8 @@ def test_ctrl_c_while_sampling_writes_what_there_is_and_says_so(tmp_path):
         said = process.stderr.read().decode()
     assert process.returncode == INTERRUPTED
     assert "interrupted after" in said
-    assert fedhlcr.load(tmp_path / "m").n_clusters_ >= 1
+    assert (tmp_path / "m").read_text() == "a whole model"
+    assert fedhlcr.load(tmp_path / "m.interrupted").n_clusters_ >= 1
 
 
 def listen():
@@ -644,3 +647,117 @@ def test_select_refuses(kind, tmp_path, capsys):
 def test_a_picture_of_an_unknown_kind_is_refused_before_the_work(shop, tmp_path, capsys):
     assert call("select", shop / "train.csv", *FIT, "--plot", tmp_path / "counts.gif") == NO_OUTPUT
     assert ".png" in capsys.readouterr().err
+
+
+# Models from elsewhere
+
+
+def elsewhere(kind: str, folder: Path) -> Path:
+    """A model of the same columns that was not fitted by the command."""
+    train = pd.read_csv(folder / "train.csv", dtype={"product": str}).assign(winter=lambda f: f["season"] == "winter")
+    ids, features, y = train[["store", "product"]], train[["price", "winter"]].astype(float), train["sales"]
+    estimator = fedhlcr.HLCRRegressor(2, n_sweeps=20)
+    if kind == "Python, a frame with ids":
+        model = estimator.fit(pd.concat([ids, features], axis=1), y, agent="store", entity="product")
+    else:
+        model = estimator.fit(features, y, agent=ids["store"], entity=ids["product"])
+    path = folder / f"{kind}.fedhlcr"
+    if kind == "Flower":
+        posterior = model.posterior_
+        parts = (posterior.layout, posterior.standardization, posterior.draws)
+        PublicModel(*parts, seed=0, features=("price", "winter")).save(path)
+    else:
+        model.save(path)
+    return path
+
+
+@pytest.mark.parametrize("kind", ["Python, a frame with ids", "Python, ids apart", "Flower"])
+def test_models_from_elsewhere(kind, shop, tmp_path, capsys):
+    model = elsewhere(kind, shop)
+    test = pd.read_csv(shop / "test.csv", dtype={"product": str})
+    test.assign(winter=(test["season"] == "winter").astype(int)).to_csv(tmp_path / "t.csv", index=False)
+    known = () if kind == "Python, a frame with ids" else ("--agent", "store", "--entity", "product")
+    data, target = tmp_path / "t.csv", ("--target", "sales")
+    assert call("inspect", model, "-q") == 0
+    assert call("predict", model, data, *known, "--out", tmp_path / "p.csv", "-q") == 0
+    assert call("adapt", model, data, *known, *target, "--out", tmp_path / "adapted", "-q") == 0
+    for fitted in (model, tmp_path / "adapted"):
+        assert call("evaluate", fitted, data, *known, *target, "--json") == 0
+        assert json.loads(capsys.readouterr().out)["r2"] > (-1.0 if kind == "Flower" else 0.2)
+        assert call("report", fitted, data, *known, *target, "--out", tmp_path / "r.html", "-q") == 0
+        assert call("report", fitted, "--out", tmp_path / "r.html", "-q") == 0
+    assert capsys.readouterr().err == ""
+
+
+# What else a user may do
+
+
+@pytest.mark.parametrize("command", ["inspect {model}", "evaluate {model} {test} --by-agent", "select --help"])
+def test_whoever_reads_may_stop(command, shop):
+    words = command.format(model=shop / "shop.fedhlcr", test=shop / "test.csv").split()
+    script = f"{shlex.join([*COMMAND, *words])} | true; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True, timeout=120)
+    assert (done.stdout, done.stderr) == ("0\n", "")
+
+
+def test_what_is_read_is_not_overwritten(shop, tmp_path, capsys):
+    table = tmp_path / "t.csv"
+    table.write_bytes((shop / "train.csv").read_bytes())
+    before = table.read_bytes()
+    for arguments in (
+        ("fit", table, *FIT, "--out", table),
+        ("predict", shop / "shop.fedhlcr", table, "--out", table),
+        ("report", shop / "shop.fedhlcr", table, "--out", table),
+        ("split", table, "--entity", "product", "--train", table, "--test", tmp_path / "test.csv"),
+    ):
+        assert_refused(call(*arguments), capsys, None, NO_OUTPUT)
+        assert table.read_bytes() == before
+
+
+def test_only_tables_go_to_standard_output(shop, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert_refused(call("fit", shop / "train.csv", *FIT, "--out", "-"), capsys, None, NO_OUTPUT)
+    assert list(tmp_path.iterdir()) == []
+    done = in_shell("synth", "-", "--agents", "3")
+    assert done.stderr == b""
+    assert list(pd.read_csv(io.BytesIO(done.stdout)))[-1] == "target"
+
+
+def test_json_of_predictions_and_reports(shop, tmp_path, capsys):
+    assert call("predict", shop / "shop.fedhlcr", shop / "test.csv", "--json") == 0
+    predictions = json.loads(capsys.readouterr().out)
+    assert len(predictions["prediction"]) == len(pd.read_csv(shop / "test.csv"))
+    assert call("report", shop / "shop.fedhlcr", "--out", tmp_path / "r.html", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == {"report": str(tmp_path / "r.html")}
+
+
+def test_decimal_commas(tmp_path, capsys):
+    shop_table().to_csv(tmp_path / "t.csv", index=False, sep=";", decimal=",")
+    assert call("fit", tmp_path / "t.csv", *FIT, "--out", tmp_path / "m", "--json") == 0
+    slopes = sorted(cluster["coef"]["price"] for cluster in json.loads(capsys.readouterr().out)["clusters"])
+    assert slopes == pytest.approx([-4, 0], abs=0.15)
+
+
+def test_more_clusters_than_entities_are_refused(shop, tmp_path, capsys):
+    code = call("fit", shop / "train.csv", *FIT, "--clusters", "9999", "--out", tmp_path / "m")
+    assert_refused(code, capsys, tmp_path / "m", WRONG_USAGE)
+
+
+def test_a_federation_in_which_nobody_answers(shop, capsys):
+    hopeless = ("--participation", ".1", "--rounds", "2", "--failure-rate", ".99")
+    code = call("simulate", shop / "all.csv", *COLUMNS, "--features", "price", *hopeless)
+    assert_refused(code, capsys, None, FAILED)
+
+
+def test_a_chain_that_has_not_settled_is_told(tmp_path, capsys):
+    assert call("synth", tmp_path / "t.csv", "--agents", 200, "-q") == 0
+    columns = ("--target", "target", "--agent", "agent", "--entity", "entity", "--sweeps", "24")
+    assert call("fit", tmp_path / "t.csv", *columns, "--out", tmp_path / "m") == 0
+    said = capsys.readouterr().err
+    assert "--sweeps 48" in said
+    assert "n_sweeps" not in said
+
+
+def test_words_of_libraries_are_not_told(shop, capsys, monkeypatch):
+    monkeypatch.setattr("fedhlcr.modelfile.from_bytes", lambda data: pd.to_numeric(SECRET + "!"))
+    assert_refused(call("inspect", shop / "shop.fedhlcr"), capsys, None, FAILED)

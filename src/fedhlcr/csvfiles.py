@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import csv
 import io
 from collections.abc import Callable, Collection, Sequence
@@ -55,11 +56,12 @@ def csv_loader(
 
     def load(wanted: Sequence[str], texts: Collection[str]) -> pa.Table:
         types = {column: pa.string() if column in texts else pa.float64() for column in wanted}
-        try:
-            return _read(source, delimiter, types)
-        except pa.ArrowInvalid:
-            # something is no number, or a row is broken: the texts will tell
-            types = dict.fromkeys(wanted, pa.string())
+        # where commas part nothing they may be decimal
+        for decimal_point in "." if delimiter == "," else ".,":
+            with contextlib.suppress(pa.ArrowInvalid):
+                return _read(source, delimiter, types, decimal_point=decimal_point)
+        # something is no number, or a row is broken: the texts will tell
+        types = dict.fromkeys(wanted, pa.string())
         try:
             return _read(source, delimiter, types)
         except pa.ArrowInvalid:
@@ -98,10 +100,18 @@ def _tell_broken_rows(name: str, source: Path | io.BytesIO, delimiter: str, type
 
 
 def _read(
-    source: Path | io.BytesIO, delimiter: str, types: dict[str, Any], on_broken_row: Callable[[Any], str] | None = None
+    source: Path | io.BytesIO,
+    delimiter: str,
+    types: dict[str, Any],
+    on_broken_row: Callable[[Any], str] | None = None,
+    decimal_point: str = ".",
 ) -> pa.Table:
     convert = pa.csv.ConvertOptions(
-        include_columns=list(types), column_types=types, null_values=list(MISSING_TEXTS), strings_can_be_null=False
+        include_columns=list(types),
+        column_types=types,
+        null_values=list(MISSING_TEXTS),
+        strings_can_be_null=False,
+        decimal_point=decimal_point,
     )
     parse = pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True, invalid_row_handler=on_broken_row)
     # rows are numbered only by one thread

@@ -187,8 +187,9 @@ class HLCRRegressor(HierarchicalPredictor):
         """
         with SweepProgress(self.n_chains * self.n_sweeps, self.verbose) as progress:
             results = self._sample(X, y, agent, entity, sample_weight, progress)
-        self._settle_clusters()
-        self._describe()
+            progress.tell("summing up")
+            self._settle_clusters()
+            self._describe()
         self._warn(results)
         return self
 

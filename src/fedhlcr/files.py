@@ -126,9 +126,10 @@ class TableFile:
     def _cure(self, missing: Sequence[str]) -> str:
         if any(re.match(NUMBER, name.strip()) for name in self.columns):
             # a row, most likely, whose values are not to be told
-            return "its first line must hold the names of the columns, but some of them are numbers."
-        alike = [name for wrong in missing for name in difflib.get_close_matches(wrong, self.columns, 1, 0.7)]
-        return f"did you mean {', '.join(map(repr, alike))}?" if alike else "check the spelling."
+            return "check the spelling; the first line must hold the names of the columns, but some are numbers."
+        plain = {name.strip().casefold(): name for name in self.columns}
+        found = [near for name in missing for near in difflib.get_close_matches(name.strip().casefold(), plain, 1, 0.7)]
+        return f"did you mean {', '.join(repr(plain[near]) for near in found)}?" if found else "check the spelling."
 
 
 def _table_of(name: str, source: Path | io.BytesIO, start: bytes) -> TableFile:

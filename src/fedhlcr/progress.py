@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 import time
-from collections import deque
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     from fedhlcr.federation.history import RoundRecord
     from fedhlcr.samplers.state import ChainState
 
-# Steps whose pace tells the time that is left: early sweeps, with many clusters, are slower than late ones.
-N_RECENT = 10
-# Steps before any time is told: the first may have to compile.
-FEWEST = 3
+# The time that is left is told by the pace of this share of the steps done, the latest: early sweeps, with many
+# clusters, are slower than late ones.
+RECENT = 1 / 3
+# Share of all steps before any time is told: what they take says little of what the others will.
+SILENT = 0.1
 # Seconds from one line to the next where there is no terminal to draw on.
 BETWEEN_LINES = 5.0
 
@@ -26,7 +26,7 @@ class Bar:
         self.total, self._what, self._unit = total, what, unit
         self._done = 0
         self._started = self._last_line = time.monotonic()
-        self._reports: deque[tuple[float, int]] = deque([(self._started, 0)], maxlen=N_RECENT + 1)
+        self._reports = [(self._started, 0)]
         self._console: Any = None
         self._display: Any = None
         if enabled:
@@ -59,8 +59,12 @@ class Bar:
 
     def begin(self) -> None:
         """What was done so far was preparation, and says nothing of the pace."""
-        self._reports.clear()
-        self._reports.append((time.monotonic(), self._done))
+        self._reports = [(time.monotonic(), self._done)]
+
+    def tell(self, state: str) -> None:
+        """What is being done, where steps are not counted."""
+        if self._display is not None:
+            self._display.update(self._task, state=state)
 
     def advance(self, figures: dict[str, Any], steps: int = 1) -> None:
         if self._console is None:
@@ -86,9 +90,10 @@ class Bar:
     @property
     def seconds_left(self) -> float | None:
         """By the pace of the latest steps; None as long as nothing can be said."""
-        if self.total is None or len(self._reports) <= FEWEST or self._done >= self.total:
+        n_reports = len(self._reports) - 1
+        if self.total is None or not SILENT * self.total < self._done < self.total or n_reports < 2:
             return None
-        (then, before), (now, done) = self._reports[0], self._reports[-1]
+        (then, before), (now, done) = self._reports[-1 - math.ceil(RECENT * n_reports)], self._reports[-1]
         return (now - then) / (done - before) * (self.total - done)
 
 

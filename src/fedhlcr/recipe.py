@@ -149,7 +149,8 @@ class Recipe:
             rows = np.flatnonzero(~np.logical_or.reduce(dropped))
             if not len(rows):
                 raise DataError(f"each of the {len(raw):,} rows has missing values: {_counts(gaps)}; none is left.")
-            notes.append(f"dropped {len(raw) - len(rows):,} rows with missing values")
+            n_dropped = len(raw) - len(rows)
+            notes.append(f"dropped {n_dropped:,} row{'s' if n_dropped > 1 else ''} with missing values")
             raw = raw.take(pa.array(rows))
         if filled:
             notes.append(f"filled missing values: {_counts({name: gaps[name] for name in sorted(filled)})}")

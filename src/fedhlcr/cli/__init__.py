@@ -6,8 +6,10 @@ cannot be written, 130 interrupted.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -93,18 +95,33 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return WRONG_USAGE
     except (click.Abort, KeyboardInterrupt):
         return _failed("interrupted.", INTERRUPTED)
-    except BrokenPipeError:
-        # whoever read the output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (BrokenPipeError, SystemExit):
+        # whoever read the output has seen enough; rich says it by an exit of its own
+        _forget_output()
         return 0
     except MemoryError:
         return _failed("there is not enough memory for this table; take fewer columns or levels.", FAILED)
-    except (ValueError, ImportError, OSError) as error:
-        return _failed(error, _code_of(error))
     except Exception as error:
         if os.environ.get("FEDHLCR_DEBUG"):
             raise
-        return _failed(f"this should not happen ({type(error).__name__}); FEDHLCR_DEBUG=1 shows where.", FAILED)
+        return _failed(*_told(error))
+
+
+def _forget_output() -> None:
+    """What is left in the buffer of standard output would be tried again, and complained of, at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _told(error: Exception) -> tuple[str, int]:
+    """A line on an error, and its code. Only words of our own are told: those of a library may quote a table."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+        _forget_output()
+        return f"cannot write to standard output: {error.strerror}.", NO_OUTPUT
+    *_, (innermost, _) = traceback.walk_tb(error.__traceback__)
+    ours = innermost.f_globals.get("__name__", "").split(".")[0] == "fedhlcr"
+    if ours and isinstance(error, (ValueError, RuntimeError, ImportError, OSError)):
+        return str(error), _code_of(error)
+    return f"this should not happen ({type(error).__name__}); FEDHLCR_DEBUG=1 shows where.", FAILED
 
 
 def _code_of(error: Exception) -> int:

@@ -14,7 +14,7 @@ from fedhlcr.cli.options import Missing, split_names
 from fedhlcr.cli.shell import Shell, plural
 from fedhlcr.evaluation import was_fitted
 from fedhlcr.files import open_table
-from fedhlcr.hierarchy import UNKNOWN
+from fedhlcr.hierarchy import UNKNOWN, index_pairs
 from fedhlcr.recipe import DataError, Prepared, Recipe, plan_recipe
 from fedhlcr.tables import Ids, read_ids
 
@@ -40,6 +40,11 @@ class Events:
         return self.prepared.table
 
     @property
+    def features(self) -> pa.Table:
+        """The features alone."""
+        return self.table.select(list(self.recipe.encoded_features))
+
+    @property
     def y(self) -> FloatArray:
         assert self.prepared.target is not None
         return self.prepared.target
@@ -63,6 +68,11 @@ class Events:
     @property
     def entities(self) -> Any:
         return self.ids_of(self.recipe.entity)
+
+    @property
+    def n_entities(self) -> int:
+        agents, entities = self.ids(self.recipe.agent), self.ids(self.recipe.entity)
+        return index_pairs(agents, entities, agents.codes, entities.codes)[0].n_entities
 
     def take(self, rows: IndexArray) -> Events:
         target = None if self.prepared.target is None else self.prepared.target[rows]
@@ -149,7 +159,7 @@ def tell_unknown(model: Any, events: Events, *, new_agents: bool, shell: Shell) 
 
 def seen(model: Any, events: Events) -> bool:
     """Whether these are events the model was fitted to."""
-    return was_fitted(model, events.table, events.y, events.agents, events.entities)
+    return was_fitted(model, events.features, events.y, events.agents, events.entities)
 
 
 def _recipe_of(model: Any, roles: Roles, *, target: bool) -> Recipe:
@@ -167,7 +177,8 @@ def _recipe_of(model: Any, roles: Roles, *, target: bool) -> Recipe:
         if value is None and (name != "target" or target):
             raise DataError(f"the model does not know which column is the {name}; name it with --{name}.")
     if own is None:
-        return Recipe(known.target or "", known.agent, known.entity or "", tuple(features or ()))
+        assert features is not None
+        return Recipe(known.target or "", known.agent, known.entity or "", tuple(map(str, features)))
     return Recipe(
         known.target or "", known.agent, known.entity or "", own.features, own.categorical, own.fill, own.missing
     )

@@ -18,6 +18,8 @@ from fedhlcr.cli.shell import Shell, figure, percent, plural
 if TYPE_CHECKING:
     from fedhlcr.cli.events import Events
 
+# R-hat of a single chain from which on a user is told; it scatters more than that of several.
+UNSETTLED = 1.2
 # Exit code after Ctrl-C.
 INTERRUPTED = 130
 ModelOut = Annotated[Path, typer.Option("--out", "-o", metavar="MODEL", help="Where to write the model.")]
@@ -68,7 +70,7 @@ def fit(
     from fedhlcr.cli.telling import model_facts, tell_model
 
     shell = Shell(as_json, quiet, progress)
-    check_output(out)
+    check_output(out, data)
     n_clusters = options.cluster_number(clusters)
     with shell.warnings_as_notes():
         roles = Roles(target, agent, entity)
@@ -83,8 +85,8 @@ def fit(
             n_threads=threads,
             verbose=shell.shows_progress,
         )
-        _fit(model, train, data)
-        _write_model(model, out, public=public)
+        _fit(model, train, data, shell)
+        out = _write_model(model, out, shell, public=public)
         facts = model_facts(model)
         tell_model(shell, model)
         if test is not None:
@@ -146,14 +148,13 @@ def simulate(
     from fedhlcr import FedHLCRRegressor, HLCRRegressor
     from fedhlcr.cli.events import Roles, training_events
     from fedhlcr.cli.output import check_output, check_table_output, write_table
-    from fedhlcr.cli.scoring import score
     from fedhlcr.cli.telling import history_table, model_facts
 
     _require_share("--participation", participation, at_most_one=True)
     _require_share("--failure-rate", failure_rate, at_most_one=False)
     shell = Shell(as_json, quiet, progress)
-    check_output(out)
-    check_table_output(history)
+    check_output(out, data)
+    check_table_output(history, data)
     shared: dict[str, Any] = {
         "n_clusters": options.cluster_number(clusters),
         "max_clusters": max_clusters,
@@ -167,21 +168,16 @@ def simulate(
         train, test = _split(events, hold_out, seed)
         model = FedHLCRRegressor(participation=participation, rounds=rounds, failure_rate=failure_rate, **shared)
         validation = {} if test is None else {"validation": (test.table, test.y, test.agents, test.entities)}
-        _fit(model, train, data, **validation)
+        _fit(model, train, data, shell, **validation)
         if out is not None:
-            _write_model(model, out, public=public)
+            out = _write_model(model, out, shell, public=public)
         if history is not None:
             write_table(history, history_table(model.history_))
         _tell_rounds(shell, model, None if test is None else test.y)
         facts = model_facts(model)
         if test is not None:
-            central = _fit(HLCRRegressor(**shared), train, data)
-            both = {name: score(m, test, shell=shell) for name, m in (("federated", model), ("centralised", central))}
-            shell.table(
-                ("held-out events", "R²", "MSE", "in 90 % intervals"),
-                [(name, figure(s.r2), figure(s.mse), percent(s.coverage)) for name, s in both.items()],
-            )
-            facts["held_out"] = {name: scores._asdict() for name, scores in both.items()}
+            central = _fit(HLCRRegressor(**shared), train, data, shell)
+            facts["held_out"] = _tell_both(shell, model, central, test)
         shell.result(facts)
         for path in (out, history):
             if path is not None:
@@ -269,6 +265,15 @@ def select(
         shell.wrote(plot)
 
 
+def _tell_both(shell: Shell, federated: Any, centralised: Any, test: Events) -> dict[str, Any]:
+    from fedhlcr.cli.scoring import score
+
+    both = {"federated": score(federated, test, shell=shell), "centralised": score(centralised, test, shell=shell)}
+    rows = [(name, figure(s.r2), figure(s.mse), percent(s.coverage)) for name, s in both.items()]
+    shell.table(("held-out events", "R²", "MSE", "in 90 % intervals"), rows)
+    return {name: scores._asdict() for name, scores in both.items()}
+
+
 def _tell_rounds(shell: Shell, model: Any, y: Any) -> None:
     rounds = model.history_[model.history_["round"] > 0]
     shown = sorted({round(place * (len(rounds) - 1) / 11) for place in range(12)})
@@ -303,25 +308,44 @@ def _split(events: Events, share: float, seed: int) -> tuple[Events, Events | No
     return events.take(train), events.take(test)
 
 
-def _fit(model: Any, events: Events, source: str, **more: Any) -> Any:
+def _fit(model: Any, events: Events, source: str, shell: Shell, **more: Any) -> Any:
     recipe = events.recipe
+    n_entities = events.n_entities
+    if isinstance(model.n_clusters, int) and model.n_clusters > n_entities:
+        told = f"there are only {plural(n_entities, 'entity', 'entities')}, and no use for more clusters."
+        raise typer.BadParameter(told, param_hint="--clusters")
     model.fit(events.table, events.y, agent=recipe.agent, entity=recipe.entity, **more)
     model.recipe_ = recipe
     name = "standard input" if source == "-" else Path(source).name
     command = shlex.join(["fedhlcr", *sys.argv[1:]])
     model.provenance_ = {"data": name, "events": len(events), "command": command}
+    _tell_unsettled(model, shell)
     return model
 
 
-def _write_model(model: Any, out: Path, *, public: bool) -> None:
+def _tell_unsettled(model: Any, shell: Shell) -> None:
+    """Of several chains the library itself tells whether they disagree."""
+    apart = [figures for figures in model.diagnostics_ if figures.r_hat > UNSETTLED]
+    if apart and getattr(model, "n_chains", 0) == 1:
+        told = ", ".join(f"{figures.quantity} {figures.r_hat:.2f}" for figures in apart)
+        cure = f"run it longer (--sweeps {2 * model.n_sweeps}), or several (--chains 4)"
+        shell.note(f"the chain has not settled (R-hat, 1 where it has: {told}); {cure}")
+
+
+def _write_model(model: Any, out: Path, shell: Shell, *, public: bool) -> Path:
+    """Write a model, and tell where: one that was cut short does not take the place of a whole one."""
     from fedhlcr import modelfile
     from fedhlcr.cli.output import write_output
 
-    write_output(out, modelfile.to_bytes(model, public=public), private=not public)
+    if shell.interrupted:
+        out = out.with_name(f"{out.name}.interrupted")
+    with shell.stage("writing the model"):
+        write_output(out, modelfile.to_bytes(model, public=public), private=not public)
+    return out
 
 
 def _end(shell: Shell) -> None:
-    """A model that was cut short is written, but nobody is to take it for a whole one."""
+    """Nobody is to take a model that was cut short for a whole one."""
     if shell.interrupted:
         raise typer.Exit(INTERRUPTED)
 

@@ -37,8 +37,9 @@ def synth(
     from fedhlcr.cli.output import check_table_output, write_table
     from fedhlcr.datasets import make_hlcr
 
-    shell = Shell(as_json, quiet)
-    check_table_output(out)
+    # what is said would be taken for rows
+    shell = Shell(as_json, quiet or str(out) == "-")
+    check_table_output(out, stdout=True)
     check_table_output(truth)
     table, drawn = make_hlcr(agents, entities, events, features, clusters, noise, random_state=seed)
     write_table(out, table.to_arrow())
@@ -77,7 +78,7 @@ def split(
     if train.resolve() == test.resolve():
         raise typer.BadParameter("must not be the file of --train.", param_hint="--test")
     for path in (train, test):
-        check_table_output(path)
+        check_table_output(path, data)
     file = open_table(data)
     ids = [name for name in (agent, entity) if name is not None]
     raw = file.read_as_is(ids)
@@ -87,6 +88,8 @@ def split(
         raise DataError(f"missing ids in {len(raw):,} rows: {counts}; drop these rows or give them an id.")
     own = None if agent is None else raw[agent]
     rows = hold_out_events(own, raw[entity], fraction=fraction, random_state=seed)
+    if not len(rows[1]):
+        raise DataError("no entity has events enough to hold some out.")
     for path, part in zip((train, test), rows, strict=True):
         write_table(path, raw.take(pa.array(part)))
         shell.wrote(path)

@@ -149,6 +149,8 @@ def split_names(values: list[str] | None, columns: tuple[str, ...]) -> list[str]
     names = []
     for value in values or []:
         names += [value] if value in columns else [name.strip() for name in value.split(",") if name.strip()]
+    if values and not names:
+        raise typer.BadParameter("names no column.", param_hint="--features or --categorical")
     return list(dict.fromkeys(names))
 
 
@@ -161,7 +163,8 @@ def cluster_number(clusters: str) -> int | str:
 
 
 def cluster_numbers(clusters: str) -> list[int]:
-    try:
-        return [int(number) for number in clusters.split(",") if number.strip()]
-    except ValueError:
-        raise typer.BadParameter("must be whole numbers with commas between.", param_hint="--clusters") from None
+    numbers = [number.strip() for number in clusters.split(",") if number.strip()]
+    if not numbers or not all(number.isascii() and number.isdigit() and int(number) > 0 for number in numbers):
+        told = "must be whole numbers of at least 1 with commas between; auto is compared in any case."
+        raise typer.BadParameter(told, param_hint="--clusters")
+    return [int(number) for number in numbers]

@@ -25,10 +25,12 @@ class OutputError(OSError):
     """A file that cannot be written."""
 
 
-def check_output(path: Path | None) -> None:
-    """Before the work: whether a file can be written there at all."""
-    if path is None or str(path) == STDOUT:
+def check_output(path: Path | None, *inputs: str | Path | None) -> None:
+    """Before the work: whether a file can be written there at all, and is none of those that are read."""
+    if path is None:
         return
+    if str(path) == STDOUT:
+        raise OutputError("only tables can be written to standard output; name a file.")
     folder = Path(os.path.realpath(path)).parent
     if path.is_dir():
         raise OutputError(f"cannot write {str(path)!r}: it is a folder; name a file in it.")
@@ -36,6 +38,9 @@ def check_output(path: Path | None) -> None:
         raise OutputError(f"cannot write {str(path)!r}: the folder does not exist; make it first.")
     if not os.access(folder if not path.exists() else path, os.W_OK):
         raise OutputError(f"cannot write {str(path)!r}: permission denied.")
+    for source in inputs:
+        if source is not None and path.exists() and Path(source).exists() and path.samefile(source):
+            raise OutputError(f"cannot write {str(path)!r}: it is what is to be read; name another file.")
 
 
 def write_output(path: Path, data: bytes, *, private: bool = False) -> None:
@@ -45,10 +50,12 @@ def write_output(path: Path, data: bytes, *, private: bool = False) -> None:
         raise OutputError(f"cannot write {str(path)!r}: {error.strerror or type(error).__name__}.") from None
 
 
-def check_table_output(path: Path | None) -> None:
-    """The same for a table, whose format is told by its name."""
-    check_output(path)
-    if path is None or str(path) == STDOUT or (path.exists() and not path.is_file()):
+def check_table_output(path: Path | None, *inputs: str | Path | None, stdout: bool = False) -> None:
+    """The same for a table, whose format is told by its name; `stdout` where it may go to standard output."""
+    if path is None or (stdout and str(path) == STDOUT):
+        return
+    check_output(path, *inputs)
+    if path.exists() and not path.is_file():
         return
     if _kind(path) is None:
         raise OutputError(f"cannot write {str(path)!r}: its name must end in {FORMATS}.")
@@ -57,7 +64,9 @@ def check_table_output(path: Path | None) -> None:
 def write_table(path: Path | None, table: pa.Table) -> None:
     """A table in the format the name says; CSV on standard output for None or "-"."""
     if path is None or str(path) == STDOUT:
-        _write_to_stdout(_csv(table))
+        sys.stdout.flush()
+        sys.stdout.buffer.write(_csv(table))
+        sys.stdout.buffer.flush()
         return
     sink = io.BytesIO()
     match _kind(path):
@@ -70,19 +79,6 @@ def write_table(path: Path | None, table: pa.Table) -> None:
         case _:
             sink.write(_csv(table))
     write_output(path, sink.getvalue())
-
-
-def _write_to_stdout(data: bytes) -> None:
-    sys.stdout.flush()
-    try:
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        # what is left in the buffer would be tried again, and complained of, at the end
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise OutputError(f"cannot write to standard output: {error.strerror}.") from None
 
 
 def _csv(table: pa.Table) -> bytes:

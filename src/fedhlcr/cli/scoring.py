@@ -13,7 +13,7 @@ from fedhlcr.predictive import Moments
 def predict_events(model: Any, events: Events, levels: tuple[float, ...], shell: Shell) -> Moments:
     with shell.bar(len(events), "predicting", "rows") as bar:
         ids = {"agent": events.agents, "entity": events.entities}
-        return predict_in_chunks(model, events.table, ids, levels, lambda rows: bar.advance({}, rows))
+        return predict_in_chunks(model, events.features, ids, levels, lambda rows: bar.advance({}, rows))
 
 
 def score(model: Any, events: Events, *, shell: Shell, level: float = 0.9) -> Scores:

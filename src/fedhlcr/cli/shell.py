@@ -23,6 +23,13 @@ from rich.text import Text
 from fedhlcr.exceptions import FitInterruptedWarning
 from fedhlcr.progress import Bar
 
+SHELL_WORDS = {
+    "n_sweeps=": "--sweeps ",
+    "max_clusters=": "--max-clusters ",
+    "fix n_clusters": "fix the number of --clusters",
+    "see coef_": "--json tells all",
+}
+
 
 @dataclass
 class Shell:
@@ -70,11 +77,9 @@ class Shell:
             table.add_column(Text(printable(name)), justify="left" if place in left else "right")
         for row in rows:
             table.add_row(*(Text(printable(cell)) for cell in row))
-        console = Console(highlight=False)
-        if not console.is_terminal:
-            # a pipe has no width: nothing is to be cut off
-            console = Console(highlight=False, width=10_000)
-        console.print(table)
+        # a pipe has no width: nothing is to be cut off
+        width = None if sys.stdout.isatty() else 10_000
+        Console(highlight=False, width=width).print(table)
 
     def result(self, value: Mapping[str, Any]) -> None:
         """The machine's result; nothing without `--json`."""
@@ -110,7 +115,14 @@ class Shell:
 
     def _show_warning(self, message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
         self.interrupted |= issubclass(category, FitInterruptedWarning)
-        self.note(str(message))
+        self.note(in_shell_words(str(message)))
+
+
+def in_shell_words(text: str) -> str:
+    """What the library advises in Python, in the shell."""
+    for there, here in SHELL_WORDS.items():
+        text = text.replace(there, here)
+    return text
 
 
 def error_line(text: str) -> None:

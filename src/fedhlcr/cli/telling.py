@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from fedhlcr.cli.shell import Shell, figure, plural
+from fedhlcr.cli.shell import Shell, figure, in_shell_words, plural
 from fedhlcr.comparison import Comparison
 from fedhlcr.modelfile import provenance_of
 from fedhlcr.summary import describe_clusters, feature_names, summarize
@@ -23,26 +23,14 @@ def model_facts(model: Any) -> dict[str, Any]:
     """A model for a machine: what was fitted, and the clusters in the user's units."""
     recipe = model.recipe_
     store = model.posterior_.memory.entities
-    names = feature_names(model)
-    counts = np.bincount(model.labels_, minlength=model.n_clusters_)
     public = not len(store)
-    clusters = [
-        {
-            "cluster": k,
-            "weight": model.cluster_weights_[k],
-            "entities": None if public else counts[k],
-            "intercept": model.intercept_[k],
-            "coef": dict(zip(names, model.coef_[k], strict=True)),
-        }
-        for k in range(model.n_clusters_)
-    ]
-    facts: dict[str, Any] = {
+    return {
         "estimator": type(model).__name__,
         "public": public,
         "target": None if recipe is None else recipe.target,
         "agent": model.agent_column_,
         "entity": model.entity_column_,
-        "features": names,
+        "features": feature_names(model),
         "levels": {} if recipe is None else recipe.categorical,
         "n_agents": None if public else store.index.n_agents,
         "n_entities": None if public else len(store),
@@ -53,21 +41,37 @@ def model_facts(model: Any) -> dict[str, Any]:
         "agent_concentration": model.agent_concentration_,
         "n_draws": len(model.posterior_.draws),
         "diagnostics": [figures._asdict() for figures in model.diagnostics_],
-        "clusters": clusters,
+        "clusters": _clusters(model, public=public),
         "settings": {name: value for name, value in model.get_params().items() if name not in ("verbose", "limits")},
         "provenance": provenance_of(model),
+        **({"federation": _federation(model)} if hasattr(model, "history_") else {}),
     }
-    if hasattr(model, "history_"):
-        history = model.history_
-        facts["federation"] = {
-            "rounds": model.n_rounds_,
-            "stop_reason": model.stop_reason_,
-            "answers": history["n_accepted"].sum(),
-            "asked": history["n_asked"].sum(),
-            "bytes_up": history["bytes_up"].sum(),
-            "bytes_down": history["bytes_down"].sum(),
+
+
+def _clusters(model: Any, *, public: bool) -> list[dict[str, Any]]:
+    names, counts = feature_names(model), np.bincount(model.labels_, minlength=model.n_clusters_)
+    return [
+        {
+            "cluster": k,
+            "weight": model.cluster_weights_[k],
+            "entities": None if public else counts[k],
+            "intercept": model.intercept_[k],
+            "coef": dict(zip(names, model.coef_[k], strict=True)),
         }
-    return facts
+        for k in range(model.n_clusters_)
+    ]
+
+
+def _federation(model: Any) -> dict[str, Any]:
+    history = model.history_
+    return {
+        "rounds": model.n_rounds_,
+        "stop_reason": model.stop_reason_,
+        "answers": history["n_accepted"].sum(),
+        "asked": history["n_asked"].sum(),
+        "bytes_up": history["bytes_up"].sum(),
+        "bytes_down": history["bytes_down"].sum(),
+    }
 
 
 def history_table(history: NDArray[np.void]) -> pa.Table:
@@ -85,7 +89,7 @@ def tell_model(shell: Shell, model: Any) -> None:
     shell.say()
     shell.table(summary.header, summary.rows)
     for note in summary.notes:
-        shell.say(note)
+        shell.say(in_shell_words(note))
     shell.say()
     target = "the target" if model.recipe_ is None else model.recipe_.target
     for sentence in describe_clusters(model, target)[:N_SENTENCES]:

@@ -34,6 +34,7 @@ def predict(
     missing: options.ModelMissingOption = None,
     agent: options.KnownAgent = None,
     entity: options.KnownEntity = None,
+    as_json: options.JsonOption = False,
     quiet: options.QuietOption = False,
     progress: options.ProgressOption = None,
 ) -> None:
@@ -51,8 +52,8 @@ def predict(
     from fedhlcr.cli.scoring import predict_events
     from fedhlcr.evaluation import interval_ends
 
-    shell = Shell(quiet=quiet, progress=progress)
-    check_table_output(out)
+    shell = Shell(as_json, quiet, progress)
+    check_table_output(out, model, data, stdout=True)
     with shell.warnings_as_notes():
         fitted = fedhlcr.load(model)
         roles = Roles(None, agent, entity)
@@ -67,8 +68,13 @@ def predict(
         figures |= {"lower": predicted.quantiles[:, 0], "upper": predicted.quantiles[:, 1]}
     # an id column may be called "prediction"
     columns |= {name if name not in columns else f"{name}_": values for name, values in figures.items()}
-    write_table(out, pa.table(columns))
-    if out is not None and str(out) != "-":
+    table = pa.table(columns)
+    if out is not None or not as_json:
+        write_table(out, table)
+    if out is None or str(out) == "-":
+        shell.result(table.to_pydict())
+    else:
+        shell.result({"events": len(events), "predictions": str(out)})
         shell.wrote(out)
 
 
@@ -99,7 +105,7 @@ def evaluate(
     from fedhlcr.evaluation import Scores, interval_ends, scores_by_agent
 
     shell = Shell(as_json, quiet, progress)
-    check_table_output(out)
+    check_table_output(out, model, data)
     with shell.warnings_as_notes():
         fitted = fedhlcr.load(model)
         roles = Roles(target, agent, entity)
@@ -159,7 +165,7 @@ def adapt(
     from fedhlcr.cli.output import check_output, write_output
 
     shell = Shell(as_json, quiet, progress)
-    check_output(out)
+    check_output(out, data)
     with shell.warnings_as_notes():
         fitted = fedhlcr.load(model)
         roles = Roles(target, agent, entity)
@@ -167,7 +173,7 @@ def adapt(
         if seen(fitted, events):
             shell.note("the model was fitted to these very events: now they count twice")
         with shell.stage("adapting"):
-            adapted = fitted.adapt(events.table, events.y, agent=events.agents, entity=events.entities)
+            adapted = fitted.adapt(events.features, events.y, agent=events.agents, entity=events.entities)
     write_output(out, modelfile.to_bytes(adapted), private=True)
     counts = {"n_events": len(events)}
     for name, before, after in (
@@ -186,12 +192,13 @@ def adapt(
 def inspect(
     model: options.ModelArgument,
     as_json: options.JsonOption = False,
+    quiet: options.QuietOption = False,
 ) -> None:
     """Tell what is in a model file: what was fitted, the clusters, settings, and where it comes from."""
     import fedhlcr
     from fedhlcr.cli.telling import model_facts, tell_model
 
-    shell = Shell(as_json)
+    shell = Shell(as_json, quiet)
     with shell.warnings_as_notes():
         fitted = fedhlcr.load(model)
         tell_model(shell, fitted)
@@ -213,6 +220,7 @@ def report(
     target: options.KnownTarget = None,
     agent: options.KnownAgent = None,
     entity: options.KnownEntity = None,
+    as_json: options.JsonOption = False,
     quiet: options.QuietOption = False,
     progress: options.ProgressOption = None,
 ) -> None:
@@ -222,8 +230,8 @@ def report(
     from fedhlcr.cli.output import check_output, write_output
     from fedhlcr.report import HeldOut, render_report
 
-    shell = Shell(quiet=quiet, progress=progress)
-    check_output(out)
+    shell = Shell(as_json, quiet, progress)
+    check_output(out, model, data)
     with shell.warnings_as_notes():
         fitted = fedhlcr.load(model)
         held_out = None
@@ -231,8 +239,9 @@ def report(
             roles = Roles(target, agent, entity)
             events = events_for(fitted, data, roles, target=True, missing=missing, lenient=new_agents, shell=shell)
             tell_unknown(fitted, events, new_agents=new_agents, shell=shell)
-            held_out = HeldOut(events.table, events.y, events.agents, events.entities)
+            held_out = HeldOut(events.features, events.y, events.agents, events.entities)
         with shell.stage("writing the report"):
             page = render_report(fitted, held_out, title=title)
     write_output(out, page.encode())
+    shell.result({"report": str(out)})
     shell.wrote(out)
