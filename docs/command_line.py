@@ -13,6 +13,9 @@ import typer
 
 from fedhlcr.cli import app
 
+# Kinds of values, as typer calls them, and what stands for one in a label.
+KINDS = {"integer": "N", "float": "NUMBER", "path": "FILE", "file": "FILE", "directory": "DIR"}
+
 
 def describe_commands() -> str:
     """Markdown: a section for each command, with its arguments and options."""
@@ -41,11 +44,27 @@ def _describe(command: Any, path: str) -> str:
 
 
 def _label(parameter: Any) -> str:
-    """How it is written: `DATA`, `[DATA]`, `--out PATH`, `--by-agent`."""
-    metavar = parameter.metavar or str(parameter.name).upper().replace("_", "-")
+    """How it is written: `DATA`, `[DATA]`, `--out FILE`, `--by-agent`."""
+    metavar = parameter.metavar or _value(parameter)
     if parameter.param_type_name == "argument":
         return metavar if parameter.required or metavar.startswith("[") else f"[{metavar}]"
     return max(parameter.opts, key=len) if parameter.is_flag else f"{max(parameter.opts, key=len)} {metavar}"
+
+
+def _value(parameter: Any) -> str:
+    """What stands for a value that nothing was written for: its choices, or the kind it is of."""
+    if choices := getattr(parameter.type, "choices", None):
+        return "|".join(map(str, choices))
+    kind = str(parameter.type.name).removesuffix(" range")
+    return KINDS.get(kind) or str(parameter.name).upper().replace("_", "-")
+
+
+def _range(parameter: Any) -> str:
+    """Which numbers are allowed, in words; empty if any."""
+    least, most = getattr(parameter.type, "min", None), getattr(parameter.type, "max", None)
+    if least is not None and most is not None:
+        return f"From {least:g} to {most:g}."
+    return f"At least {least:g}." if least is not None else f"At most {most:g}." if most is not None else ""
 
 
 def _words(parameter: Any, command: Any) -> str:
@@ -61,8 +80,8 @@ def _row(parameter: Any, words: str) -> str:
     label = _label(parameter)
     if parameter.param_type_name == "option" and parameter.secondary_opts:
         label += ", " + ", ".join(parameter.secondary_opts)
-    notes = [_escaped(words)] if words else []
-    default = parameter.default
+    notes = [note for note in (_escaped(words), _range(parameter)) if note]
+    default = getattr(parameter.default, "value", parameter.default)  # of a choice: as it is typed
     if parameter.required and parameter.param_type_name == "option":
         notes.append("Required.")
     elif isinstance(default, str | int | float) and not isinstance(default, bool) and "default" not in words.lower():

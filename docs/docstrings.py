@@ -1,6 +1,8 @@
 """Our docstrings often say in one line what a parameter is: `agent : the agent's id`. numpydoc takes that for a type.
 
-This extension of griffe makes it the description, unless it is a type with a description of its own below.
+This extension of griffe makes it the description, unless it is a type with a description of its own below. What is
+returned becomes a line of words for each value, which templates/ shows as a list; and types that are names of our own
+are told by what a user would pass.
 """
 
 from __future__ import annotations
@@ -17,6 +19,14 @@ ENTRY = re.compile(r"^(\w[\w, ]*?) : (.+)((?:\n[ \t]+\S.*)*)$", re.MULTILINE)
 TYPE = re.compile(
     r"^(int|float|bool|str|array|ndarrays?|structured|path|tuple|list|dict|\{|[A-Z]\w+\b)|default=|optional$"
 )
+RETURNS = re.compile(r"(^Returns\n-+\n)(.*?)(?=^\w[\w ]*\n-{3,}$|\Z)", re.DOTALL | re.MULTILINE)
+RETURNED = re.compile(r"^(?:(\w[\w, ]*?) : )?(\S.*)((?:\n[ \t]+\S.*)*)$", re.MULTILINE)
+# What stands in a docstring for a value that needs a sentence.
+SENTENCES = {
+    "self": "The estimator itself, now fitted.",
+    "HLCRRegressor": "A fitted model of the same class; this one stays as it was.",
+}
+TYPES = {"HierarchicalPredictor": "HLCRRegressor or FedHLCRRegressor", "PathLike": "str or path"}
 
 
 class OneLineDescriptions(griffe.Extension):
@@ -25,8 +35,24 @@ class OneLineDescriptions(griffe.Extension):
             obj.docstring.value = SECTION.sub(
                 lambda found: found[1] + ENTRY.sub(_describe, found[2]), obj.docstring.value
             )
+            obj.docstring.value = RETURNS.sub(
+                lambda found: found[1] + RETURNED.sub(_tell, found[2]), obj.docstring.value
+            )
+        if isinstance(obj, griffe.Function):
+            for parameter in obj.parameters:
+                parameter.annotation = TYPES.get(str(parameter.annotation), parameter.annotation)
 
 
 def _describe(entry: re.Match[str]) -> str:
     names, words, more = entry.groups()
-    return entry[0] if more and TYPE.search(words) else f"{names}\n    {words}{more}"
+    is_type = words in TYPES.values() or (more and TYPE.search(words))
+    return entry[0] if is_type else f"{names}\n    {words}{more}"
+
+
+def _tell(entry: re.Match[str]) -> str:
+    names, words, more = entry.groups()
+    if names:
+        told = ", ".join(f"`{name.strip()}`" for name in names.split(",")) + f": {words}"
+    else:
+        told = SENTENCES.get(words, f"`{words}`" if re.fullmatch(r"\w+", words) else words)
+    return f":\n    {told}" + (("." if names else ":") + more if more else "")

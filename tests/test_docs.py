@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 import warnings
@@ -136,6 +137,21 @@ def test_every_page_is_in_the_navigation():
         assert str(page.relative_to(ROOT / "docs")) in navigation, page
 
 
+@pytest.mark.parametrize("start", ["README.md", "docs/index.md"])
+def test_every_page_to_learn_do_or_understand_is_listed_where_readers_start(start):
+    start = ROOT / start
+    linked = {(start.parent / target).resolve() for target in re.findall(r"\]\(([^)#]+\.md)", start.read_text())}
+    pages = {page for page in PAGES[1:] if page.parent.name in ("how-to", "explanation") or page.name == "tutorial.md"}
+    assert pages <= linked
+
+
+def test_the_readme_tells_of_every_module():
+    tree = (ROOT / "README.md").read_text().partition("## Reading the code")[2]
+    for path in (ROOT / "src" / "fedhlcr").iterdir():
+        if not path.name.startswith(("_", ".")) and path.name != "py.typed":
+            assert path.name in tree, path.name
+
+
 def test_the_paper_map_names_what_exists():
     text = (ROOT / "PAPER.md").read_text()
     sources = {path.stem: path.read_text() for path in (ROOT / "src").rglob("*.py")}
@@ -168,3 +184,37 @@ def test_docstring_examples():
         failures, tried = doctest.testmod(importlib.import_module(f"fedhlcr.{name}"))
         assert tried > 0
         assert failures == 0
+
+
+def test_the_site_can_be_searched_from_disk(tmp_path):
+    """On a phone and on a desktop, in pages of either depth, and without asking any other host."""
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("no browser here: install Debian's chromium")
+    sync_api = pytest.importorskip("playwright.sync_api", reason="no playwright here: pip install playwright")
+    pytest.importorskip("material", reason="no mkdocs-material here: pip install '.[docs]'")
+    built = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert built.returncode == 0, built.stderr
+    asked: list[str] = []
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        for name, width in (("index.html", 1280), ("how-to/federate.html", 390)):
+            page = browser.new_page(viewport={"width": width, "height": 800})
+            page.on("request", lambda request: asked.append(request.url))
+            page.goto((tmp_path / name).as_uri())
+            page.click(".md-search__input" if width > 1000 else "label.md-header__button[for=__search]")
+            page.keyboard.type("interval")
+            page.wait_for_selector(".md-search-result__link", timeout=20_000)
+            found = page.locator(".md-search-result__link").first.get_attribute("href") or ""
+            assert (tmp_path / found.removeprefix(f"{tmp_path.as_uri()}/").partition("?")[0].partition("#")[0]).exists()
+        browser.close()
+    assert asked
+    assert all(url.startswith("file:") for url in asked)
