@@ -70,8 +70,12 @@ def _interruption(model: HierarchicalPredictor, rounds: Rounds | None) -> Iterat
             text = "It had not yet been seen to settle. Allow more with `rounds`, or leave that out."
             yield Doubt(f"The run ended at its limit of {rounds.n_rounds} rounds", text)
         return
-    planned, done = model.n_chains * model.n_sweeps, len(getattr(model, "trace_", ()))
-    if 0 < done < planned:
+    # what a federation on Flower leaves tells nothing of how it went
+    trace = getattr(model, "trace_", None)
+    if trace is None:
+        return
+    planned, done = model.n_chains * model.n_sweeps, len(trace)
+    if done < planned:
         text = "The model uses the draws kept until then. Fit it again for all of them."
         yield Doubt(f"The fit was interrupted after {done:,} of {planned:,} sweeps", text, serious=True)
 

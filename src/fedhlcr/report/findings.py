@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhlcr import alignment
+from fedhlcr.alignment import mean_compositions
 from fedhlcr.arrays import FloatArray, IndexArray
 from fedhlcr.hierarchy import EntityIndex
 from fedhlcr.posterior import Profiles
@@ -235,21 +236,8 @@ def _list_agents(model: HierarchicalPredictor, n_events: FloatArray) -> Agents:
         ids=_texts(index.agents.texts),
         n_entities=np.diff(index.agent_start),
         n_events=np.bincount(index.agent_of, weights=n_events, minlength=index.n_agents).astype(np.float64),
-        weights=_compositions(model),
+        weights=mean_compositions(model.posterior_.memory, model._alignment),
     )
-
-
-def _compositions(model: HierarchicalPredictor) -> FloatArray:
-    """(agents, clusters): mean of N_ik / N_i over the draws.
-
-    Not `agent_weights_`, which tells what a further entity would be: of an agent with few entities it is mostly prior.
-    """
-    memory, draws = model.posterior_.memory, model.posterior_.draws
-    every = np.arange(memory.entities.index.n_agents)
-    out = np.zeros((len(every), model.n_clusters_))
-    for draw in range(len(draws)):
-        out += memory.counts(draw, every, draws.n_clusters) @ model._alignment.membership(draw)
-    return out / np.maximum(out.sum(axis=1, keepdims=True), 1.0)
 
 
 def _list_entities(model: HierarchicalPredictor, residual: FloatArray) -> Entities:
