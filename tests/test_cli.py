@@ -170,6 +170,9 @@ def test_a_public_model_predicts_new_agents_and_known_ones_after_adapt(shop, tmp
     assert call("evaluate", public, shop / "test.csv", "--json") == 0
     as_new = json.loads(capsys.readouterr().out)
     assert as_new["notes"]
+    pd.read_csv(shop / "test.csv").drop(columns=["store", "product"]).to_csv(tmp_path / "no-ids.csv", index=False)
+    assert call("evaluate", public, tmp_path / "no-ids.csv", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["mse"] == pytest.approx(as_new["mse"])
     assert call("adapt", public, shop / "train.csv", "--out", tmp_path / "known", "-q") == 0
     assert call("evaluate", tmp_path / "known", shop / "test.csv", "--json") == 0
     known = json.loads(capsys.readouterr().out)

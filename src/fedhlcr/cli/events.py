@@ -132,10 +132,15 @@ def events_for(
     return events
 
 
+def knows_nobody(model: Any) -> bool:
+    """Whether a model is public: all agents are new to it, whatever they are called."""
+    return not len(model.agent_ids_)
+
+
 def tell_unknown(model: Any, events: Events, *, new_agents: bool, shell: Shell) -> None:
     """Entities the model does not know are told of; agents are refused, unless they are welcome or it knows none."""
     index = model.posterior_.memory.entities.index
-    if not index.n_agents:
+    if knows_nobody(model):
         shell.note("the model is public and knows no agent: every row is predicted as a new agent's")
         return
     if events.recipe.agent is None:
