@@ -7,6 +7,7 @@ cannot be written, 130 interrupted.
 from __future__ import annotations
 
 import errno
+import inspect
 import os
 import sys
 import traceback
@@ -39,6 +40,13 @@ EPILOG = (
     "5 the output cannot be written · 130 interrupted."
 )
 
+
+def _flowing(text: str) -> str:
+    """Help whose paragraphs flow with the terminal; examples, which begin with \\b, stay as they are."""
+    paragraphs = inspect.cleandoc(text).split("\n\n")
+    return "\n\n".join(part if part.startswith("\b") else " ".join(part.split()) for part in paragraphs)
+
+
 app = typer.Typer(
     name="fedhlcr",
     help=HELP,
@@ -55,7 +63,7 @@ for panel, commands in {
     TO_TRY: (making.demo, making.synth),
 }.items():
     for command in commands:
-        app.command(rich_help_panel=panel)(command)
+        app.command(rich_help_panel=panel, help=_flowing(command.__doc__ or ""))(command)
 app.add_typer(flower.app, name="flower", rich_help_panel="Over a network")
 
 
