@@ -132,15 +132,32 @@ def events_for(
     return events
 
 
-def knows_nobody(model: Any) -> bool:
+def events_to_predict(
+    model: Any,
+    source: str,
+    roles: Roles,
+    *,
+    target: bool,
+    missing: Missing | None,
+    new_agents: bool,
+    shell: Shell,
+) -> Events:
+    """A table for a model to predict; agents it does not know are refused, unless `new_agents` are welcome."""
+    lenient = new_agents or _knows_nobody(model)
+    events = events_for(model, source, roles, target=target, missing=missing, lenient=lenient, shell=shell)
+    _tell_unknown(model, events, new_agents=new_agents, shell=shell)
+    return events
+
+
+def _knows_nobody(model: Any) -> bool:
     """Whether a model is public: all agents are new to it, whatever they are called."""
     return not len(model.agent_ids_)
 
 
-def tell_unknown(model: Any, events: Events, *, new_agents: bool, shell: Shell) -> None:
+def _tell_unknown(model: Any, events: Events, *, new_agents: bool, shell: Shell) -> None:
     """Entities the model does not know are told of; agents are refused, unless they are welcome or it knows none."""
     index = model.posterior_.memory.entities.index
-    if knows_nobody(model):
+    if _knows_nobody(model):
         shell.note("the model is public and knows no agent: every row is predicted as a new agent's")
         return
     if events.recipe.agent is None:

@@ -47,7 +47,7 @@ def predict(
     import pyarrow as pa
 
     import fedhlcr
-    from fedhlcr.cli.events import Roles, events_for, knows_nobody, tell_unknown
+    from fedhlcr.cli.events import Roles, events_to_predict
     from fedhlcr.cli.output import check_table_output, write_table
     from fedhlcr.cli.scoring import predict_events
     from fedhlcr.evaluation import interval_ends
@@ -57,10 +57,9 @@ def predict(
     with shell.warnings_as_notes():
         fitted = fedhlcr.load(model)
         roles = Roles(None, agent, entity)
-        events = events_for(
-            fitted, data, roles, target=False, missing=missing, lenient=new_agents or knows_nobody(fitted), shell=shell
+        events = events_to_predict(
+            fitted, data, roles, target=False, missing=missing, new_agents=new_agents, shell=shell
         )
-        tell_unknown(fitted, events, new_agents=new_agents, shell=shell)
         levels = () if interval is None else interval_ends(interval)
         predicted = predict_events(fitted, events, levels, shell)
     columns: dict[str, Any] = {"row": events.prepared.rows + 1}
@@ -101,7 +100,7 @@ def evaluate(
     import pyarrow as pa
 
     import fedhlcr
-    from fedhlcr.cli.events import Roles, events_for, knows_nobody, seen, tell_unknown
+    from fedhlcr.cli.events import Roles, events_to_predict, seen
     from fedhlcr.cli.output import check_table_output, write_table
     from fedhlcr.cli.scoring import predict_events, tell_scores
     from fedhlcr.evaluation import Scores, interval_ends, scores_by_agent
@@ -111,10 +110,9 @@ def evaluate(
     with shell.warnings_as_notes():
         fitted = fedhlcr.load(model)
         roles = Roles(target, agent, entity)
-        events = events_for(
-            fitted, data, roles, target=True, missing=missing, lenient=new_agents or knows_nobody(fitted), shell=shell
+        events = events_to_predict(
+            fitted, data, roles, target=True, missing=missing, new_agents=new_agents, shell=shell
         )
-        tell_unknown(fitted, events, new_agents=new_agents, shell=shell)
         if seen(fitted, events):
             shell.note("the model was fitted to these very events: the figures flatter")
         predicted = predict_events(fitted, events, interval_ends(level), shell)
@@ -230,7 +228,7 @@ def report(
 ) -> None:
     """Write a page about a model that a person would rather read than the numbers: one HTML file, for any browser."""
     import fedhlcr
-    from fedhlcr.cli.events import Roles, events_for, knows_nobody, tell_unknown
+    from fedhlcr.cli.events import Roles, events_to_predict
     from fedhlcr.cli.output import check_output, write_output
     from fedhlcr.report import HeldOut, render_report
 
@@ -241,16 +239,9 @@ def report(
         held_out = None
         if data is not None:
             roles = Roles(target, agent, entity)
-            events = events_for(
-                fitted,
-                data,
-                roles,
-                target=True,
-                missing=missing,
-                lenient=new_agents or knows_nobody(fitted),
-                shell=shell,
+            events = events_to_predict(
+                fitted, data, roles, target=True, missing=missing, new_agents=new_agents, shell=shell
             )
-            tell_unknown(fitted, events, new_agents=new_agents, shell=shell)
             held_out = HeldOut(events.features, events.y, events.agents, events.entities)
         with shell.stage("writing the report"):
             page = render_report(fitted, held_out, title=title)
