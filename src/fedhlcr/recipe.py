@@ -165,7 +165,7 @@ class Recipe:
             column, fill = raw[name], self._fill_of(name) if name in filled else None
             if name not in self.categorical:
                 numbers = column.to_numpy().astype(np.float64)
-                out.append(numbers if fill is None else np.where(np.abs(numbers) < LARGEST, numbers, fill))
+                out.append(numbers if fill is None else np.where(rows_missing(column), fill, numbers))
                 continue
             texts = _level_texts(column)
             codes = self._codes(name, texts if fill is None else pc.fill_null(texts, fill))
@@ -322,8 +322,7 @@ def _fill(name: str, column: pa.ChunkedArray, is_category: bool) -> float | str:
         pairs = pc.value_counts(pc.drop_null(_level_texts(column))).to_pylist()
         counts = {pair["values"]: pair["counts"] for pair in pairs}
         return max(sorted(counts, key=natural_key), key=lambda level: counts[level])
-    numbers = column.to_numpy()
-    numbers = numbers[np.isfinite(numbers)]
+    numbers = column.to_numpy()[~rows_missing(column)]
     if not len(numbers):
         raise DataError(f"column {name!r} has no value at all; leave it out.")
     return float(np.median(numbers))
