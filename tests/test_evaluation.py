@@ -9,8 +9,9 @@ from sklearn.metrics import mean_absolute_error, mean_squared_error, r2_score
 
 from fedhlcr import HLCRRegressor, evaluation, modelfile
 from fedhlcr.datasets import make_hlcr
-from fedhlcr.evaluation import Scores, interval_ends, predict_in_chunks, scores_by_agent, share_seen
+from fedhlcr.evaluation import Scores, predict_in_chunks, scores_by_agent, share_seen
 from fedhlcr.posterior import Moments
+from fedhlcr.predictive import interval_ends
 from fedhlcr.tables import read_ids
 
 TABLE, _ = make_hlcr(8, 3, 5, 2, 2, 0.3, random_state=1)

@@ -71,10 +71,6 @@ class Scores(NamedTuple):
         return cls(len(y), *errors, float(inside.mean()), float((upper - lower).mean()), level)
 
 
-def interval_ends(level: float) -> tuple[float, float]:
-    return 0.5 - level / 2, 0.5 + level / 2
-
-
 def predict_in_chunks(
     model: Any, table: Any, ids: dict[str, Any], levels: tuple[float, ...], progress: Progress
 ) -> Moments:
@@ -110,9 +106,8 @@ def share_seen(model: Any, X: Any, y: Any, agent: Any, entity: Any) -> float:
         everyone = model.entities_of(X, y, agent=np.zeros(len(y)), entity=np.zeros(len(y))).grams
         return float(_same(known.grams.sum(axis=0, keepdims=True), everyone)[0])
     given = model.entities_of(X, y, agent=agent, entity=entity)
-    agents = known.index.find_agents(Ids(given.index.agents.values, given.index.agents.texts, given.index.agent_of))
-    ids = Ids(given.index.entities.values, given.index.entities.texts, given.index.entity_of)
-    place = known.index.find_entities(agents, ids)
+    agents = known.index.find_agents(given.index.agents._replace(codes=given.index.agent_of))
+    place = known.index.find_entities(agents, given.index.entities._replace(codes=given.index.entity_of))
     both = np.flatnonzero(place != UNKNOWN)
     return float(_same(known.grams[place[both]], given.grams[both]).sum() / max(len(given), 1))
 

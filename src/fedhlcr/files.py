@@ -50,11 +50,16 @@ def read_columns(path: Path, columns: Sequence[str], texts: Collection[str] = ()
     return open_table(path).read(columns, texts)
 
 
+def source_name(source: str | Path) -> str:
+    """What a table is called in messages."""
+    return "standard input" if str(source) == STDIN else Path(source).name
+
+
 def open_table(source: str | Path) -> TableFile:
     """A table whose columns are known; "-" is a table from a pipe."""
     if str(source) == STDIN:
         data = sys.stdin.buffer.read()
-        return _table_of("standard input", io.BytesIO(data), data[:8])
+        return _table_of(source_name(source), io.BytesIO(data), data[:8])
     path = Path(source)
     with _reading(path.name):
         if not path.exists():

@@ -153,12 +153,13 @@ class Standardization:
         packed *= layout.pack(np.outer(inverse, inverse))
         return packed
 
-    def feature_moments(self, layout: GramLayout, pooled: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Means and standard deviations of the features, in the user's units, from all events' standardised matrix."""
-        full = layout.unpack(pooled)
-        mean, square = full[0, 1:-1] / full[0, 0], layout.diagonal(pooled)[1:-1] / full[0, 0]
-        scale = np.where(np.isfinite(self.scale), self.scale, 0.0)[:-1]
-        return self.shift[:-1] + scale * mean, scale * np.sqrt(np.maximum(square - mean**2, 0.0))
+    def column_moments(self, layout: GramLayout, pooled: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Means and standard deviations of (x, y), in the user's units, from all events' standardised matrix."""
+        n = layout.n_events(pooled)
+        mean, square = layout.unpack(pooled)[0, 1:] / n, layout.diagonal(pooled)[1:] / n
+        # a feature without spread has an infinite scale
+        scale = np.where(np.isfinite(self.scale), self.scale, 0.0)
+        return self.shift + scale * mean, scale * np.sqrt(np.maximum(square - mean**2, 0.0))
 
     def to_user_units(self, layout: GramLayout, coef: FloatArray) -> tuple[FloatArray, FloatArray]:
         """(slopes, intercepts) in the user's units of standardised coefficients (..., n_coef)."""

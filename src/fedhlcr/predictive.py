@@ -15,6 +15,11 @@ from fedhlcr.regression import LOG_2PI
 from fedhlcr.threads import Blocks, run_blocks
 
 
+def interval_ends(level: float) -> tuple[float, float]:
+    """Probabilities of the quantiles that bound a central interval."""
+    return 0.5 - level / 2, 0.5 + level / 2
+
+
 class Moments(NamedTuple):
     """Predictive mean and standard deviation of each row, and quantiles (rows, levels)."""
 

@@ -21,6 +21,7 @@ from fedhlcr.diagnostics import Diagnostic, diagnose
 from fedhlcr.gram import entity_grams
 from fedhlcr.hierarchy import UNKNOWN, EntityIndex, Hierarchy, build_hierarchy, row_agents, row_entities
 from fedhlcr.posterior import Posterior, Profiles
+from fedhlcr.predictive import interval_ends
 from fedhlcr.recipe import Recipe
 from fedhlcr.samplers.state import Entities
 from fedhlcr.streams import Stream
@@ -105,7 +106,7 @@ class HierarchicalPredictor(RegressorMixin, BaseEstimator):
         """
         if not isinstance(level, Real) or not 0.0 < level < 1.0:
             raise ValueError(f"`level` must lie between 0 and 1, but is {level!r}; 0.9 is a usual choice.")
-        quantiles = self.predict_moments(X, agent, entity, (0.5 - level / 2, 0.5 + level / 2)).quantiles
+        quantiles = self.predict_moments(X, agent, entity, interval_ends(level)).quantiles
         return quantiles[:, 0], quantiles[:, 1]
 
     @single_threaded_blas
@@ -279,7 +280,8 @@ class HierarchicalPredictor(RegressorMixin, BaseEstimator):
         normal = posterior.layout.normal_equations(pooled)
         found = isinstance(self.n_clusters, str)
         self._alignment = alignment.align(posterior.draws, normal.xx / normal.n, drop_empty=found)
-        self.feature_means_, self.feature_spreads_ = posterior.standardization.feature_moments(posterior.layout, pooled)
+        means, spreads = posterior.standardization.column_moments(posterior.layout, pooled)
+        self.feature_means_, self.feature_spreads_ = means[:-1], spreads[:-1]
 
     def _describe(self) -> None:
         """The fitted attributes, from the posterior."""

@@ -185,12 +185,10 @@ def entity_shares(model: HierarchicalPredictor) -> FloatArray:
 def target_spread(model: HierarchicalPredictor) -> float:
     """Standard deviation of the target over all events; a model that holds no entities knows what it was scaled by."""
     posterior = model.posterior_
-    pooled = posterior.layout.unpack(posterior.memory.entities.grams.sum(axis=0))
-    scale = float(posterior.standardization.scale[-1])
-    if pooled[0, 0] <= 0.0:
-        return scale
-    mean = pooled[0, -1] / pooled[0, 0]
-    return scale * float(np.sqrt(max(pooled[-1, -1] / pooled[0, 0] - mean**2, 0.0)))
+    if not len(posterior.memory.entities):
+        return float(posterior.standardization.scale[-1])
+    pooled = posterior.memory.entities.grams.sum(axis=0)
+    return float(posterior.standardization.column_moments(posterior.layout, pooled)[1][-1])
 
 
 def changes_told(model: HierarchicalPredictor) -> FloatArray:

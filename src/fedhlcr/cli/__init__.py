@@ -19,10 +19,7 @@ import typer
 
 import fedhlcr
 from fedhlcr.cli import fitting, flower, making, using
-from fedhlcr.cli.fitting import INTERRUPTED
-from fedhlcr.cli.shell import error_line
-
-FAILED, WRONG_USAGE, BAD_DATA, BAD_MODEL, NO_OUTPUT = 1, 2, 3, 4, 5
+from fedhlcr.cli.shell import BAD_DATA, BAD_MODEL, FAILED, INTERRUPTED, NO_OUTPUT, WRONG_USAGE, error_line
 
 HELP = """Regression on hierarchical data: agent → entity → event (store → product → week, hospital → patient → visit).
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,8 @@ from fedhlcr.arrays import FloatArray, IndexArray
 from fedhlcr.cli.options import Missing, split_names
 from fedhlcr.cli.shell import Shell, plural
 from fedhlcr.evaluation import was_fitted
-from fedhlcr.files import open_table
-from fedhlcr.hierarchy import UNKNOWN, index_pairs
+from fedhlcr.files import open_table, source_name
+from fedhlcr.hierarchy import UNKNOWN, index_pairs, row_agents
 from fedhlcr.recipe import DataError, Prepared, Recipe, plan_recipe
 from fedhlcr.tables import Ids, read_ids
 
@@ -52,14 +51,14 @@ class Events:
     def __len__(self) -> int:
         return len(self.table)
 
-    def ids(self, column: str | None) -> Ids:
-        if column is None or column not in self.table.column_names:
-            return Ids(np.array([""], dtype=object), [""], np.zeros(len(self), dtype=np.int64))
-        return read_ids(self.table[column], column, len(self))
-
     def ids_of(self, column: str | None) -> Any:
         """The ids as the model takes them, or None."""
         return None if column is None or column not in self.table.column_names else self.table[column]
+
+    def ids(self, column: str | None) -> Ids:
+        """The same in order, with the code of each row; those of one, where there are none."""
+        own = self.ids_of(column)
+        return row_agents(None, len(self)) if own is None or column is None else read_ids(own, column, len(self))
 
     @property
     def agents(self) -> Any:
@@ -92,7 +91,7 @@ def training_events(
     """A table to fit a model to, with a recipe that was learnt from it."""
     assert roles.target is not None
     assert roles.entity is not None
-    with shell.stage(f"reading {_name(source)}"):
+    with shell.stage(f"reading {source_name(source)}"):
         file = open_table(source)
         plan = plan_recipe(
             file,
@@ -121,7 +120,7 @@ def events_for(
 ) -> Events:
     """A table for a model that has been fitted; `lenient` where columns of ids need not be there."""
     recipe = _recipe_of(model, roles, target=target)
-    with shell.stage(f"reading {_name(source)}"):
+    with shell.stage(f"reading {source_name(source)}"):
         file = open_table(source)
         raw = recipe.read(file, target=target, require_ids=not lenient)
         if not len(raw):
@@ -201,10 +200,4 @@ def _recipe_of(model: Any, roles: Roles, *, target: bool) -> Recipe:
     if own is None:
         assert features is not None
         return Recipe(known.target or "", known.agent, known.entity or "", tuple(map(str, features)))
-    return Recipe(
-        known.target or "", known.agent, known.entity or "", own.features, own.categorical, own.fill, own.missing
-    )
-
-
-def _name(source: str) -> str:
-    return "standard input" if source == "-" else Path(source).name
+    return replace(own, target=known.target or "", agent=known.agent, entity=known.entity or "")

@@ -13,15 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedhlcr.cli import options
-from fedhlcr.cli.shell import Shell, figure, percent, plural
+from fedhlcr.cli.shell import INTERRUPTED, Shell, figure, percent, plural
 
 if TYPE_CHECKING:
     from fedhlcr.cli.events import Events
 
 # R-hat of a single chain from which on a user is told; it scatters more than that of several.
 UNSETTLED = 1.2
-# Exit code after Ctrl-C.
-INTERRUPTED = 130
 ModelOut = Annotated[Path, typer.Option("--out", "-o", metavar="MODEL", help="Where to write the model.")]
 
 
@@ -309,16 +307,17 @@ def _split(events: Events, share: float, seed: int) -> tuple[Events, Events | No
 
 
 def _fit(model: Any, events: Events, source: str, shell: Shell, **more: Any) -> Any:
+    from fedhlcr.files import source_name
+
     recipe = events.recipe
-    n_entities = events.n_entities
-    if isinstance(model.n_clusters, int) and model.n_clusters > n_entities:
+    # entities are counted only where it matters: that takes as long as to read them
+    if isinstance(model.n_clusters, int) and model.n_clusters > (n_entities := events.n_entities):
         told = f"there are only {plural(n_entities, 'entity', 'entities')}, and no use for more clusters."
         raise typer.BadParameter(told, param_hint="--clusters")
     model.fit(events.table, events.y, agent=recipe.agent, entity=recipe.entity, **more)
     model.recipe_ = recipe
-    name = "standard input" if source == "-" else Path(source).name
     command = shlex.join(["fedhlcr", *sys.argv[1:]])
-    model.provenance_ = {"data": name, "events": len(events), "command": command}
+    model.provenance_ = {"data": source_name(source), "events": len(events), "command": command}
     _tell_unsettled(model, shell)
     return model
 

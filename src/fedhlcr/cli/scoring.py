@@ -6,8 +6,8 @@ from typing import Any
 
 from fedhlcr.cli.events import Events
 from fedhlcr.cli.shell import Shell, figure, percent
-from fedhlcr.evaluation import Scores, interval_ends, predict_in_chunks
-from fedhlcr.predictive import Moments
+from fedhlcr.evaluation import Scores, predict_in_chunks
+from fedhlcr.predictive import Moments, interval_ends
 
 
 def predict_events(model: Any, events: Events, levels: tuple[float, ...], shell: Shell) -> Moments:

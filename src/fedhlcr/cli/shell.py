@@ -22,7 +22,10 @@ from rich.text import Text
 
 from fedhlcr.exceptions import FitInterruptedWarning
 from fedhlcr.progress import Bar
+from fedhlcr.wording import Noun
 
+# Exit codes; 0 is done.
+FAILED, WRONG_USAGE, BAD_DATA, BAD_MODEL, NO_OUTPUT, INTERRUPTED = 1, 2, 3, 4, 5, 130
 SHELL_WORDS = {
     "n_sweeps=": "--sweeps ",
     "max_clusters=": "--max-clusters ",
@@ -146,7 +149,7 @@ def percent(share: float) -> str:
 
 def plural(number: int, singular: str, plural: str | None = None) -> str:
     """1 agent, 1,204 agents."""
-    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
+    return Noun(singular, plural or f"{singular}s").count(number)
 
 
 def _plain(value: Any) -> Any:

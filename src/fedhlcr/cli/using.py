@@ -50,7 +50,7 @@ def predict(
     from fedhlcr.cli.events import Roles, events_to_predict
     from fedhlcr.cli.output import check_table_output, write_table
     from fedhlcr.cli.scoring import predict_events
-    from fedhlcr.evaluation import interval_ends
+    from fedhlcr.predictive import interval_ends
 
     shell = Shell(as_json, quiet, progress)
     check_table_output(out, model, data, stdout=True)
@@ -103,7 +103,8 @@ def evaluate(
     from fedhlcr.cli.events import Roles, events_to_predict, seen
     from fedhlcr.cli.output import check_table_output, write_table
     from fedhlcr.cli.scoring import predict_events, tell_scores
-    from fedhlcr.evaluation import Scores, interval_ends, scores_by_agent
+    from fedhlcr.evaluation import Scores, scores_by_agent
+    from fedhlcr.predictive import interval_ends
 
     shell = Shell(as_json, quiet, progress)
     check_table_output(out, model, data)

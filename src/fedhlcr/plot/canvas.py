@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from fedhlcr.arrays import FloatArray
+from fedhlcr.predictive import interval_ends
 from fedhlcr.predictor import HierarchicalPredictor
 
 # Okabe and Ito's palette, without its yellow, which is too light for lines
@@ -92,7 +93,7 @@ def central_interval(values: FloatArray, mass: FloatArray, level: float) -> tupl
     lower, upper = (
         # rounding may leave the last sum a little under 1, and the level above it
         np.take_along_axis(ordered, np.argmax(below >= min(q, 1 - 1e-12), axis=0)[None], axis=0)[0]
-        for q in (0.5 - level / 2, 0.5 + level / 2)
+        for q in interval_ends(level)
     )
     return np.where(known, lower, np.nan), np.where(known, upper, np.nan)
 

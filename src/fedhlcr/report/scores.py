@@ -9,8 +9,9 @@ import numpy as np
 
 from fedhlcr import tables
 from fedhlcr.arrays import FloatArray, IndexArray
-from fedhlcr.evaluation import Errors, interval_ends, was_fitted
+from fedhlcr.evaluation import Errors, was_fitted
 from fedhlcr.hierarchy import UNKNOWN
+from fedhlcr.predictive import interval_ends
 from fedhlcr.predictor import HierarchicalPredictor
 from fedhlcr.report.ridges import Ridges
 from fedhlcr.threads import single_threaded_blas
