@@ -56,12 +56,6 @@ def crowd():
     return fitted, table
 
 
-@pytest.fixture(autouse=True)
-def no_figure_is_left():
-    yield
-    plt.close("all")
-
-
 def events(table):
     return {"X": frame(table), "y": table.y, "agent": table.agent, "entity": table.entity}
 
