@@ -78,7 +78,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_delta_samples_the_exact_posterior(case):
-    distance, floor = total_variation(tiny(), 4_000 if CASES[case] else 10_000, **CASES[case])
+    distance, floor = total_variation(tiny(), 2_000 if CASES[case] else 6_000, **CASES[case])
     assert distance < 2 * floor
 
 
