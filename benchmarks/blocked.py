@@ -25,7 +25,7 @@ def run(options: Options) -> list[Row]:
     split = draw_m(options.seed)
     entities = entities_of(hierarchy_of(split.train), options.threads, standardize=True)
     stream = Stream(options.seed)
-    state = blocked.state_from_labels(entities, ModelSpec(), split.truth.labels, N_CLUSTERS, stream)
+    state = blocked.state_from_labels(entities, ModelSpec(), split.truth.labels.astype(np.int32), N_CLUSTERS, stream)
     for _ in range(SETTLING_SWEEPS):
         state = blocked.step(entities, ModelSpec(), state, stream)
     drawn = state.globals

@@ -16,9 +16,8 @@ from fedhlcr.samplers.state import ChainState, Entities
 from fedhlcr.streams import Stream
 
 BOUND = 60
-SPEC = ModelSpec(
-    noise_scale=NOISE_SCALE, coef_scale=1.0, global_concentration=float(N_CLUSTERS), agent_concentration=1.0
-)
+COEF_SCALE, GLOBAL_CONCENTRATION, AGENT_CONCENTRATION = 1.0, float(N_CLUSTERS), 1.0
+SPEC = ModelSpec(NOISE_SCALE, COEF_SCALE, GLOBAL_CONCENTRATION, AGENT_CONCENTRATION)
 # The literal sweep goes over the entities in pieces of this many; its time is scaled to all of them.
 PIECE = 100
 
@@ -28,7 +27,7 @@ def run(options: Options) -> list[Row]:
     hierarchy = hierarchy_of(split.train)
     entities = entities_of(hierarchy, options.threads, standardize=False)
     stream = Stream(options.seed)
-    start = blocked.state_from_labels(entities, SPEC, split.truth.labels, N_CLUSTERS, stream)
+    start = blocked.state_from_labels(entities, SPEC, split.truth.labels.astype(np.int32), N_CLUSTERS, stream)
     say("collapsed", f"{len(entities)} entities, {hierarchy.n_events} events; building the literal twin")
     literal = literal_twin(hierarchy, start)
     uniforms = label_uniforms(entities, stream, start.round + 1)
@@ -60,10 +59,10 @@ def literal_twin(hierarchy: Hierarchy, start: ChainState) -> LiteralHLCR:
         hierarchy.index.agent_of,
         start.labels.copy(),
         N_CLUSTERS,
-        SPEC.noise_scale,
-        constant_coef_prior(SPEC.coef_scale, design.shape[1]),
-        SPEC.global_concentration,
-        SPEC.agent_concentration,
+        NOISE_SCALE,
+        constant_coef_prior(COEF_SCALE, design.shape[1]),
+        GLOBAL_CONCENTRATION,
+        AGENT_CONCENTRATION,
     )
 
 

@@ -68,7 +68,7 @@ def test_many_entities_reach_the_limit():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["S", "H"])
+@pytest.mark.parametrize("name", [pytest.param("S", marks=pytest.mark.ci), "H"])
 def test_intervals_cover_what_they_say(name):
     inside = {"known": [], "new entity": [], "new agent": []}
     for seed in range(500, 510):

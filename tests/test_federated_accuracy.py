@@ -50,7 +50,7 @@ def test_few_rounds_are_nearly_always_enough(params, bound):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [840, 841, 842])
+@pytest.mark.parametrize("seed", [pytest.param(840, marks=pytest.mark.ci), 841, 842])
 def test_many_agents_need_few_rounds(seed):
     assert ratio("M", seed, rounds=12) < 1.05
     assert ratio("M", seed, rounds=60) < 1.03
@@ -74,6 +74,7 @@ def roughness(errors):
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 def test_the_papers_ten_rounds_hold_partly():
     """All agents each round: with γ of .75 it gets where it will get in under 10 rounds, mostly to the limit.
 
@@ -87,7 +88,7 @@ def test_the_papers_ten_rounds_hold_partly():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rule", ["corrected", "published"])
+@pytest.mark.parametrize("rule", ["corrected", pytest.param("published", marks=pytest.mark.ci)])
 def test_the_papers_learning_rates_hold_partly(rule):
     """15 % of the agents each round: γ = .1 is smooth, .2 faster, .75 rough. Unstable it is only near 1."""
     rounds = {

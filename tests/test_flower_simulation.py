@@ -13,6 +13,7 @@ from tests.flower_grid import assert_same_model, node_config, write_table
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 def test_simulated_nodes_give_the_model_of_one_process(tmp_path):
     table, _ = make_hlcr(n_agents=30, random_state=5)
     whole = write_table(tmp_path / "whole.parquet", table)

@@ -234,7 +234,7 @@ def test_refusals(small):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("right", [1, 4, 8])
+@pytest.mark.parametrize("right", [1, 4, pytest.param(8, marks=pytest.mark.ci)])
 def test_the_right_number_on_many_tables(right):
     """By evidence on each; by one standard error, which chance exceeds now and then, on most."""
     suggested = []
