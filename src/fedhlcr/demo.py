@@ -39,7 +39,8 @@ def main(page: Path = Path("demo-report.html")) -> None:
     train, test = flights[train_rows], flights[test_rows]
     n_agents = len(set(flights.agent))
     print(
-        f"{len(flights):,} flights on {len(set(flights.entity))} routes of {n_agents} agents, each an airline at one airport.\n"
+        f"{len(flights):,} flights on {len(set(flights.entity))} routes. "
+        f"Agents: {n_agents} airlines, each at one airport of New York.\n"
         "Target: minutes in the air per 100 miles. A fifth of each route's flights is held out.\n\n"
         "A federation of the airlines: each keeps its flights. "
         f"Every round a server asks {100 * PARTICIPATION:.0f} % of them;\nof these {100 * FAILURE_RATE:.0f} % fail: "
