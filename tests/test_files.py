@@ -188,6 +188,31 @@ def test_truths_are_one_and_zero(words, tmp_path):
     assert read_columns(path, ["x"])["x"].to_pylist() == [1.0, None, 0.0]
 
 
+@pytest.mark.parametrize("beside", [{}, {"flag": [1, 0]}, {"plus": [1.5, -2.0]}])
+def test_decimal_commas_beside_columns_that_are_read_as_texts(beside, tmp_path):
+    written = {"flag": ["true", "false"], "plus": ["+1,5", "-2,0"]}
+    columns = {"g": ["a", "b"], "x": ["1,5", "1234,25"]} | {name: written[name] for name in beside}
+    path = tmp_path / "events.csv"
+    path.write_text("\n".join(";".join(line) for line in [list(columns), *zip(*columns.values(), strict=True)]))
+    table = read_columns(path, list(columns), texts=["g"])
+    assert table.to_pydict() == {"g": ["a", "b"], "x": [1.5, 1234.25], **beside}
+
+
+@pytest.mark.parametrize("bad", ["oops", "1.5", "1,2,3"])
+def test_one_bad_cell_among_decimal_commas_is_the_only_one_told(bad, tmp_path):
+    path = tmp_path / "events.csv"
+    path.write_text(f"g;x\na;1,5\nb;2,5\nc;{bad}\nd;\n")
+    with pytest.raises(FileError, match=r"column 'x' of 'events.csv' .* 1 of its 4 rows hold text, row 3 first"):
+        read_columns(path, ["g", "x"], texts=["g"])
+
+
+def test_decimal_points_and_decimal_commas_in_one_table_are_refused(tmp_path):
+    path = tmp_path / "events.csv"
+    path.write_text("x;y\n1,234;1.5\n2,345;2.5\n")
+    with pytest.raises(FileError, match="column 'x' of 'events.csv' must hold numbers, but 2 of its 2 rows hold text"):
+        read_columns(path, ["x", "y"])
+
+
 def test_types_do_not_depend_on_the_first_rows(tmp_path):
     """Whole numbers and no text for a megabyte, then others."""
     path = tmp_path / "events.csv"

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.csv
 
-from fedhlcr.columns import MISSING_TEXTS
+from fedhlcr.columns import MISSING_TEXTS, NUMBER, likelier_numbers, parsed
 from fedhlcr.exceptions import FileError
 
 # Bytes in which the header must be found.
@@ -63,11 +63,14 @@ def csv_loader(
         # something is no number, or a row is broken: the texts will tell
         types = dict.fromkeys(wanted, pa.string())
         try:
-            return _read(source, delimiter, types)
+            table = _read(source, delimiter, types)
         except pa.ArrowInvalid:
             _require_utf8(name, source)
             _tell_broken_rows(name, source, delimiter, types)
             raise
+        numbers = [column for column in wanted if column not in texts]
+        pattern = NUMBER if delimiter == "," else likelier_numbers(table[column] for column in numbers)
+        return pa.table({n: parsed(n, name, table[n], pattern) if n in numbers else table[n] for n in wanted})
 
     return load
 
