@@ -305,6 +305,15 @@ def test_folders_are_columns(tmp_path):
     assert table.read_as_is(["store"]).num_rows == 6
 
 
+def test_folders_may_be_called_like_files(tmp_path):
+    """As Spark calls them."""
+    for day in (1, 2):
+        folder = tmp_path / "data" / f"day{day}.parquet"
+        folder.mkdir(parents=True)
+        (folder / "part-0.snappy.parquet").write_bytes(parquet_bytes(pa.table({"x": [day]})))
+    assert open_table(tmp_path / "data").read(["x"]).to_pydict() == {"x": [1.0, 2.0]}
+
+
 def folder_of(tmp_path, *tables):
     folder = tmp_path / "data"
     folder.mkdir()

@@ -161,7 +161,8 @@ def _table_of(name: str, source: Path | io.BytesIO, start: bytes) -> TableFile:
 
 def _folder(path: Path) -> TableFile:
     """All Parquet files in a folder and those below it, one after the other."""
-    below = sorted(file.relative_to(path) for file in path.rglob("*") if file.suffix.lower() in PARQUET_SUFFIXES)
+    files = (file for file in path.rglob("*") if file.suffix.lower() in PARQUET_SUFFIXES and file.is_file())
+    below = sorted(file.relative_to(path) for file in files)
     # what begins so is not data: what other programs leave beside it
     below = [file for file in below if not any(part.startswith((".", "_")) for part in file.parts)]
     if not below:
