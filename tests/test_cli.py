@@ -726,10 +726,31 @@ def test_only_tables_go_to_standard_output(shop, capsys, monkeypatch, tmp_path):
     assert list(pd.read_csv(io.BytesIO(done.stdout)))[-1] == "target"
 
 
-def test_json_of_predictions_and_reports(shop, tmp_path, capsys):
-    assert call("predict", shop / "shop.fedhlcr", shop / "test.csv", "--json") == 0
+@pytest.mark.parametrize("out", [(), ("--out", "-")])
+def test_json_of_predictions_is_one_object(out, shop, capsys):
+    assert call("predict", shop / "shop.fedhlcr", shop / "test.csv", "--json", *out) == 0
     predictions = json.loads(capsys.readouterr().out)
     assert len(predictions["prediction"]) == len(pd.read_csv(shop / "test.csv"))
+
+
+def test_json_of_a_made_table_is_one_object(capsys):
+    assert call("synth", "-", "--agents", "3", "--features", "1", "--json") == 0
+    assert list(json.loads(capsys.readouterr().out)) == ["agent", "entity", "x0", "target"]
+
+
+def test_columns_of_predictions_make_way_for_ids(tmp_path):
+    table = shop_table().rename(columns={"store": "row", "product": "prediction"})
+    table.to_csv(tmp_path / "t.csv", index=False)
+    roles = ("--target", "sales", "--agent", "row", "--entity", "prediction", "--features", "price")
+    assert call("fit", tmp_path / "t.csv", *roles, "--sweeps", 10, "--out", tmp_path / "m", "-q") == 0
+    assert call("predict", tmp_path / "m", tmp_path / "t.csv", "--out", tmp_path / "p.csv", "-q") == 0
+    predictions = pd.read_csv(tmp_path / "p.csv", dtype={"prediction": str})
+    assert list(predictions) == ["row_", "row", "prediction", "prediction_", "std"]
+    assert list(predictions["row_"]) == list(range(1, len(table) + 1))
+    assert list(predictions["row"]) == list(table["row"])
+
+
+def test_json_of_reports(shop, tmp_path, capsys):
     assert call("report", shop / "shop.fedhlcr", "--out", tmp_path / "r.html", "--json") == 0
     assert json.loads(capsys.readouterr().out) == {"report": str(tmp_path / "r.html")}
 

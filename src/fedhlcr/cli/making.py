@@ -34,15 +34,17 @@ def synth(
     import numpy as np
     import pyarrow as pa
 
-    from fedhlcr.cli.output import check_table_output, write_table
+    from fedhlcr.cli.output import STDOUT, check_table_output, write_table
     from fedhlcr.datasets import make_hlcr
 
+    to_stdout = str(out) == STDOUT
     # what is said would be taken for rows
-    shell = Shell(as_json, quiet or str(out) == "-")
+    shell = Shell(as_json, quiet or to_stdout)
     check_table_output(out, stdout=True)
     check_table_output(truth)
     table, drawn = make_hlcr(agents, entities, events, features, clusters, noise, random_state=seed)
-    write_table(out, table.to_arrow())
+    if not (to_stdout and as_json):
+        write_table(out, table.to_arrow())
     shell.wrote(out)
     pairs = np.unique(np.column_stack([table.agent, table.entity]), axis=0)
     if truth is not None:
@@ -50,7 +52,8 @@ def synth(
         shell.wrote(truth)
     shell.say(f"{plural(len(table), 'event')} of {plural(len(pairs), 'entity', 'entities')}; true noise {noise:g}.")
     shell.say(f"Next: fedhlcr fit {out} --target target --agent agent --entity entity --out model.fedhlcr")
-    shell.result({"events": len(table), "agents": agents, "entities": len(pairs), "table": str(out)})
+    facts = {"events": len(table), "agents": agents, "entities": len(pairs), "table": str(out)}
+    shell.result(table.to_arrow().to_pydict() if to_stdout else facts)
 
 
 def split(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -48,12 +49,13 @@ def predict(
 
     import fedhlcr
     from fedhlcr.cli.events import Roles, events_to_predict
-    from fedhlcr.cli.output import check_table_output, write_table
+    from fedhlcr.cli.output import STDOUT, check_table_output, write_table
     from fedhlcr.cli.scoring import predict_events
     from fedhlcr.predictive import interval_ends
 
     shell = Shell(as_json, quiet, progress)
     check_table_output(out, model, data, stdout=True)
+    out = None if str(out) == STDOUT else out
     with shell.warnings_as_notes():
         fitted = fedhlcr.load(model)
         roles = Roles(None, agent, entity)
@@ -62,21 +64,32 @@ def predict(
         )
         levels = () if interval is None else interval_ends(interval)
         predicted = predict_events(fitted, events, levels, shell)
-    columns: dict[str, Any] = {"row": events.prepared.rows + 1}
-    columns |= {name: events.table[name] for name in events.recipe.ids if name in events.table.column_names}
+    ids = {name: events.table[name] for name in events.recipe.ids if name in events.table.column_names}
     figures = {"prediction": predicted.mean, "std": predicted.std}
     if interval is not None:
         figures |= {"lower": predicted.quantiles[:, 0], "upper": predicted.quantiles[:, 1]}
-    # an id column may be called "prediction"
-    columns |= {name if name not in columns else f"{name}_": values for name, values in figures.items()}
-    table = pa.table(columns)
-    if out is not None or not as_json:
+    table = pa.table(
+        {
+            _free_name("row", ids): events.prepared.rows + 1,
+            **ids,
+            **{_free_name(name, ids): values for name, values in figures.items()},
+        }
+    )
+    if out is not None:
         write_table(out, table)
-    if out is None or str(out) == "-":
-        shell.result(table.to_pydict())
-    else:
         shell.result({"events": len(events), "predictions": str(out)})
         shell.wrote(out)
+    elif as_json:
+        shell.result(table.to_pydict())
+    else:
+        write_table(None, table)
+
+
+def _free_name(name: str, taken: Collection[str]) -> str:
+    """A column's name, with an underscore behind it where an id column has that name already."""
+    while name in taken:
+        name += "_"
+    return name
 
 
 def evaluate(
