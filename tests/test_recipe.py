@@ -311,8 +311,10 @@ def test_every_row_of_a_frame_is_predicted_or_none(fitted):
     with pytest.raises(DataError, match="rows without an id, 1 of them"):
         loaded.predict(lost)
     loaded.recipe_ = Recipe(**(loaded.recipe_.to_json() | {"missing": "drop"}))
-    with pytest.raises(DataError, match="missing or infinite"):
+    with pytest.raises(DataError, match="missing or infinite") as caught:
         loaded.predict(frame)
+    # options are the command's
+    assert "--" not in str(caught.value)
 
 
 def test_a_fit_of_ones_own_forgets_the_recipe(fitted):

@@ -37,6 +37,10 @@ class DataError(ValueError):
     """A table that cannot be used as it is."""
 
 
+class MissingValuesError(DataError):
+    """Values are missing where a table with gaps is refused; to drop its rows or to impute them would do."""
+
+
 class Prepared(NamedTuple):
     """Events ready for a model.
 
@@ -126,14 +130,14 @@ class Recipe:
             )
 
     def _gaps(self, raw: pa.Table, policy: MissingPolicy) -> dict[str, NDArray[np.bool_]]:
-        """Which rows lack a value, of the columns that have such; DataError if that is to be refused."""
+        """Which rows lack a value, of the columns that have any; refused by the policy of that name."""
         present = [name for name in (*self.ids, *self.features, self.target) if name in raw.column_names]
         gaps = {name: rows_missing(raw[name], is_id=name in self.ids) for name in present}
         gaps = {name: gap for name, gap in gaps.items() if gap.any()}
         if gaps and policy == "refuse":
-            raise DataError(
-                f"missing or infinite values in {len(raw):,} rows: {_counts(gaps)}; drop these rows (--missing drop), "
-                "or fill them with what is usual (--missing impute)."
+            raise MissingValuesError(
+                f"missing or infinite values in {len(raw):,} rows: {_counts(gaps)}; drop these rows, or fill the gaps "
+                "with usual values."
             )
         return gaps
 

@@ -125,19 +125,26 @@ def _told(error: Exception) -> tuple[str, int]:
     *_, (innermost, _) = traceback.walk_tb(error.__traceback__)
     ours = innermost.f_globals.get("__name__", "").split(".")[0] == "fedhlcr"
     if ours and isinstance(error, (ValueError, RuntimeError, ImportError, OSError)):
-        return str(error), _code_of(error)
+        return f"{error}{_option_for(error)}", _code_of(error)
     return f"this should not happen ({type(error).__name__}); FEDHLCR_DEBUG=1 shows where.", FAILED
 
 
-def _code_of(error: Exception) -> int:
+def _option_for(error: Exception) -> str:
+    """How to follow the advice of the library in the shell, where there is an option for it."""
     # imported only now: help and errors of usage come at once
+    from fedhlcr.recipe import MissingValuesError
+
+    return " Use --missing drop or --missing impute." if isinstance(error, MissingValuesError) else ""
+
+
+def _code_of(error: Exception) -> int:
     from fedhlcr.cli.output import OutputError
     from fedhlcr.files import FileError
     from fedhlcr.modelfile import ModelFileError
     from fedhlcr.recipe import DataError
 
     codes = {FileError: BAD_DATA, DataError: BAD_DATA, ModelFileError: BAD_MODEL, OutputError: NO_OUTPUT}
-    return codes.get(type(error), FAILED)
+    return next((code for kind, code in codes.items() if isinstance(error, kind)), FAILED)
 
 
 def _failed(reason: object, code: int) -> int:
