@@ -456,6 +456,18 @@ def test_split_refuses(kind, tmp_path, capsys):
     assert_refused(call("split", bad_table(kind, tmp_path), *arguments), capsys, out)
 
 
+def test_a_table_without_events_to_hold_out_is_refused(tmp_path, capsys):
+    table = shop_table(n_stores=3, n_weeks=1)
+    table.to_csv(tmp_path / "t.csv", index=False)
+    fit = ("fit", tmp_path / "t.csv", *FIT, "--hold-out", ".2", "--out", tmp_path / "m")
+    simulate = ("simulate", tmp_path / "t.csv", *COLUMNS, "--features", "price")
+    split = ("split", tmp_path / "t.csv", "--agent", "store", "--entity", "product")
+    files = ("--train", tmp_path / "train.csv", "--test", tmp_path / "test.csv")
+    for arguments in (fit, simulate, (*split, *files)):
+        assert call(*arguments) == BAD_DATA
+        assert "no entity has enough events" in capsys.readouterr().err
+
+
 def test_a_column_that_is_nearly_right_is_suggested(shop, tmp_path, capsys):
     arguments = ("--target", "slaes", "--agent", "store", "--entity", "product")
     assert call("fit", shop / "train.csv", *arguments, "--out", tmp_path / "m") == BAD_DATA

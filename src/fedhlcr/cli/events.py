@@ -15,6 +15,7 @@ from fedhlcr.evaluation import was_fitted
 from fedhlcr.files import open_table, source_name
 from fedhlcr.hierarchy import UNKNOWN, index_pairs, row_agents
 from fedhlcr.recipe import DataError, Prepared, Recipe, plan_recipe
+from fedhlcr.splitting import hold_out_events
 from fedhlcr.tables import Ids, read_ids
 
 
@@ -176,6 +177,14 @@ def _tell_unknown(model: Any, events: Events, *, new_agents: bool, shell: Shell)
     if n_rows:
         rows = plural(n_rows, "row")
         shell.note(f"{rows} of entities the model does not know, predicted by what is known of their agents")
+
+
+def hold_out_rows(agents: Any, entities: Any, share: float, seed: int) -> tuple[IndexArray, IndexArray]:
+    """Numbers of the rows to fit, and of those to hold out, by the ids of all rows."""
+    train, test = hold_out_events(agents, entities, fraction=share, random_state=seed)
+    if not len(test):
+        raise DataError("no entity has enough events to hold some out; hold out a larger share, or add events.")
+    return train, test
 
 
 def seen(model: Any, events: Events) -> bool:

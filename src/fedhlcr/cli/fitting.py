@@ -296,13 +296,11 @@ def _tell_rounds(shell: Shell, model: Any, y: Any) -> None:
 
 
 def _split(events: Events, share: float, seed: int) -> tuple[Events, Events | None]:
-    from fedhlcr import hold_out_events
+    from fedhlcr.cli.events import hold_out_rows
 
     if not share:
         return events, None
-    train, test = hold_out_events(events.agents, events.entities, fraction=share, random_state=seed)
-    if not len(test):
-        raise typer.BadParameter("no entity has events enough to hold some out.", param_hint="--hold-out")
+    train, test = hold_out_rows(events.agents, events.entities, share, seed)
     return events.take(train), events.take(test)
 
 

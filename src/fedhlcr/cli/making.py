@@ -72,7 +72,7 @@ def split(
     """Part a table into events to fit and events to judge by: some of every entity's, and never all of them."""
     import pyarrow as pa
 
-    from fedhlcr import hold_out_events
+    from fedhlcr.cli.events import hold_out_rows
     from fedhlcr.cli.output import check_table_output, write_table
     from fedhlcr.files import open_table
     from fedhlcr.recipe import DataError, rows_missing
@@ -90,9 +90,7 @@ def split(
         counts = ", ".join(f"{name!r} {number:,}" for name, number in gaps.items() if number)
         raise DataError(f"missing ids in {len(raw):,} rows: {counts}; drop these rows or give them an id.")
     own = None if agent is None else raw[agent]
-    rows = hold_out_events(own, raw[entity], fraction=fraction, random_state=seed)
-    if not len(rows[1]):
-        raise DataError("no entity has events enough to hold some out.")
+    rows = hold_out_rows(own, raw[entity], fraction, seed)
     for path, part in zip((train, test), rows, strict=True):
         write_table(path, raw.take(pa.array(part)))
         shell.wrote(path)
