@@ -209,7 +209,7 @@ def test_one_bad_cell_among_decimal_commas_is_the_only_one_told(bad, tmp_path):
 def test_decimal_points_and_decimal_commas_in_one_table_are_refused(tmp_path):
     path = tmp_path / "events.csv"
     path.write_text("x;y\n1,234;1.5\n2,345;2.5\n")
-    with pytest.raises(FileError, match="column 'x' of 'events.csv' must hold numbers, but 2 of its 2 rows hold text"):
+    with pytest.raises(FileError, match=r"column 'x' of 'events.csv' must hold numbers, but 2 of its 2 rows hold text"):
         read_columns(path, ["x", "y"])
 
 

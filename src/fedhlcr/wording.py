@@ -50,6 +50,11 @@ def percent(share: float) -> str:
     return f"{math.floor(100.0 * share + 0.5)} %".replace("-", "−")
 
 
+def fine_percent(share: float) -> str:
+    """A share in per cent to the tenth."""
+    return f"{100.0 * share:.1f} %"
+
+
 def byte_size(size: float) -> str:
     power = 0
     while size >= 999.5 and power < len(BYTE_UNITS) - 1:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedhlcr.cli import options
-from fedhlcr.cli.shell import INTERRUPTED, Shell, figure, percent, plural
+from fedhlcr.cli.shell import INTERRUPTED, Shell, plural
+from fedhlcr.wording import fine_percent, number
 
 if TYPE_CHECKING:
     from fedhlcr.cli.events import Events
@@ -267,7 +268,7 @@ def _tell_both(shell: Shell, federated: Any, centralised: Any, test: Events) -> 
     from fedhlcr.cli.scoring import score
 
     both = {"federated": score(federated, test, shell=shell), "centralised": score(centralised, test, shell=shell)}
-    rows = [(name, figure(s.r2), figure(s.mse), percent(s.coverage)) for name, s in both.items()]
+    rows = [(name, number(s.r2, 4), number(s.mse, 4), fine_percent(s.coverage)) for name, s in both.items()]
     shell.table(("held-out events", "R²", "MSE", "in 90 % intervals"), rows)
     return {name: scores._asdict() for name, scores in both.items()}
 
@@ -280,10 +281,10 @@ def _tell_rounds(shell: Shell, model: Any, y: Any) -> None:
             str(row["round"]),
             f"{row['n_accepted']} of {row['n_asked']}",
             str(row["n_clusters"]),
-            figure(row["noise_scale"]),
+            number(row["noise_scale"], 4),
             str(row["labels_changed"]),
             f"{(row['bytes_up'] + row['bytes_down']) / 1e3:,.0f}",
-            *([] if y is None else [figure(1.0 - row["validation_mse"] / y.var(), 3)]),
+            *([] if y is None else [number(1.0 - row["validation_mse"] / y.var())]),
         )
         for row in rounds[shown]
     ]

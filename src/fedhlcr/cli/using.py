@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedhlcr.cli import options
-from fedhlcr.cli.shell import Shell, figure, percent, plural
+from fedhlcr.cli.shell import Shell, plural
+from fedhlcr.wording import fine_percent, number
 
 if TYPE_CHECKING:
     from fedhlcr.evaluation import Scores
 
+# Agents shown on a terminal.
+MOST_AGENTS = 50
 
 def predict(
     model: options.ModelArgument,
@@ -142,15 +145,11 @@ def evaluate(
     shell.result(result)
 
 
-# Agents told on a terminal.
-MOST_AGENTS = 50
-
-
 def _tell_agents(shell: Shell, by: list[tuple[Any, Scores]]) -> None:
     shell.say()
     worst = sorted(by, key=lambda pair: -pair[1].mse)
     rows = [
-        (str(agent), f"{s.n_events:,}", figure(s.r2), figure(s.mse), figure(s.mae), percent(s.coverage))
+        (str(agent), f"{s.n_events:,}", number(s.r2, 4), number(s.mse, 4), number(s.mae, 4), fine_percent(s.coverage))
         for agent, s in worst[:MOST_AGENTS]
     ]
     shell.table(("agent, worst first", "events", "R²", "MSE", "MAE", "coverage"), rows)

@@ -9,7 +9,7 @@ from fedhlcr.report.doubts import Doubt
 from fedhlcr.report.findings import EVENT, NO_NAME, Agents, Cluster, Findings, named
 from fedhlcr.report.rounds import Rounds
 from fedhlcr.report.scores import LEVEL, HeldOutScores
-from fedhlcr.wording import Noun, byte_size, capital, listed, number, percent
+from fedhlcr.wording import Noun, byte_size, capital, fine_percent, listed, number, percent
 
 FEATURE, ROUND = Noun("feature", "features"), Noun("round", "rounds")
 NUMERALS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
@@ -82,7 +82,7 @@ def _goodness(findings: Findings, scores: HeldOutScores | None) -> str:
                 "flatters it. "
             )
         return f"{fitted}No held-out events were given to judge it by."
-    inside = f"Of these events {100 * scores.coverage:.1f} % lie in their {percent(LEVEL)} intervals."
+    inside = f"Of these events {fine_percent(scores.coverage)} lie in their {percent(LEVEL)} intervals."
     if not math.isfinite(scores.model.r2):
         return f"The targets of the {EVENT.count(scores.n_events)} to judge it by do not differ. {inside}"
     kind = "the events it was fitted with" if scores.was_fitted else f"{EVENT.count(scores.n_events)} held out"
