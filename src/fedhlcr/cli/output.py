@@ -30,7 +30,7 @@ def check_output(path: Path | None, *inputs: str | Path | None) -> None:
     if path is None:
         return
     if str(path) == STDOUT:
-        raise OutputError("only tables can be written to standard output; name a file.")
+        raise OutputError("this cannot be written to standard output; name a file.")
     folder = Path(os.path.realpath(path)).parent
     if path.is_dir():
         raise OutputError(f"cannot write {str(path)!r}: it is a folder; name a file in it.")
