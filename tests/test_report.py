@@ -158,6 +158,23 @@ def test_interrupted_and_limited_runs_are_told(split, federated):
     assert headlines(stopped)["The run was interrupted after 25 rounds"].serious
 
 
+def test_doubts_agree_in_number(federated):
+    n = len(federated.history_)
+    lone = copy.copy(federated)
+    lone.history_ = federated.history_[:2].copy()
+    lone.history_["n_refused"], lone.history_["n_accepted"], lone.n_rounds_ = (0, 1), 0, 1
+    told = headlines(lone)
+    assert {
+        "The run ended at its limit of 1 round",
+        "1 answer came late or broken, and was refused",
+        "In 1 of 1 round nobody answered",
+    } <= set(told)
+    several = copy.copy(federated)
+    several.history_ = federated.history_.copy()
+    several.history_["n_refused"] = 1
+    assert f"{n - 1} answers came late or broken, and were refused" in headlines(several)
+
+
 def test_intervals_that_do_not_hold_are_told(model, split):
     scores = score_held_out(model, held_out(split[1]))
     assert not any(headline.startswith("Intervals") for headline in headlines(model, replace(scores, coverage=0.9)))

@@ -15,7 +15,9 @@ import pyarrow.csv
 
 from fedhlcr.columns import MISSING_TEXTS, NUMBER, likelier_numbers, parsed
 from fedhlcr.exceptions import FileError
+from fedhlcr.wording import Noun
 
+ROW = Noun("row", "rows")
 # Bytes in which the header must be found.
 HEADER_SIZE = 1 << 20
 DELIMITERS = (",", ";", "\t", "|")
@@ -97,7 +99,7 @@ def _tell_broken_rows(name: str, source: Path | io.BytesIO, delimiter: str, type
     if broken:
         # the first line, of names, is no row
         raise FileError(
-            f"{name!r} has {len(broken):,} row{'s' if len(broken) > 1 else ''} with more or fewer fields than its "
+            f"{name!r} has {ROW.count(len(broken))} with more or fewer fields than its "
             f"first line, row {broken[0] - 1:,} first; correct them."
         )
 

@@ -22,7 +22,9 @@ from fedhlcr.arrays import FloatArray, IndexArray
 from fedhlcr.columns import without_missing_texts
 from fedhlcr.files import TableFile
 from fedhlcr.tables import as_frame, canonical_text, is_missing, natural_key
+from fedhlcr.wording import Noun
 
+ROW, LEVEL = Noun("row", "rows"), Noun("level", "levels")
 MissingPolicy = Literal["refuse", "drop", "impute"]
 POLICIES: tuple[str, ...] = get_args(MissingPolicy)
 # More levels than these are ids, not categories: a matrix of an entity grows with their square.
@@ -154,7 +156,7 @@ class Recipe:
             if not len(rows):
                 raise DataError(f"each of the {len(raw):,} rows has missing values: {_counts(gaps)}; none is left.")
             n_dropped = len(raw) - len(rows)
-            notes.append(f"dropped {n_dropped:,} row{'s' if n_dropped > 1 else ''} with missing values")
+            notes.append(f"dropped {ROW.count(n_dropped)} with missing values")
             raw = raw.take(pa.array(rows))
         if filled:
             notes.append(f"filled missing values: {_counts({name: gaps[name] for name in sorted(filled)})}")
@@ -187,7 +189,7 @@ class Recipe:
         if codes.null_count:
             n_levels = pc.count_distinct(texts.filter(pc.is_null(codes))).as_py()
             raise DataError(
-                f"column {name!r} holds {n_levels:,} level{'s' if n_levels > 1 else ''} the model has not seen, in "
+                f"column {name!r} holds {LEVEL.count(n_levels)} the model has not seen, in "
                 f"{codes.null_count:,} of {len(codes):,} rows; correct or drop these rows, or fit a model with them."
             )
         return codes.to_numpy().astype(np.int64)

@@ -12,10 +12,11 @@ from fedhlcr.diagnostics import R_HAT_LIMIT
 from fedhlcr.federation.run import INTERRUPTED
 from fedhlcr.predictor import HierarchicalPredictor
 from fedhlcr.report.findings import CLUSTER, SURE, Findings
-from fedhlcr.report.rounds import Rounds
+from fedhlcr.report.rounds import ROUND, Rounds
 from fedhlcr.report.scores import LEVEL, HeldOutScores
-from fedhlcr.wording import listed, number, percent
+from fedhlcr.wording import Noun, listed, number, percent
 
+ANSWER = Noun("answer", "answers")
 # A cluster of fewer entities is small.
 FEW = 5
 # Clusters are alike whose predictions differ by less than this share of the noise, on average over all events.
@@ -65,10 +66,10 @@ def _interruption(model: HierarchicalPredictor, rounds: Rounds | None) -> Iterat
     if rounds is not None:
         if rounds.stop_reason == INTERRUPTED:
             text = "The model uses what had been sampled until then. Fit it again, or go on from its checkpoint."
-            yield Doubt(f"The run was interrupted after {rounds.n_rounds} rounds", text, serious=True)
+            yield Doubt(f"The run was interrupted after {ROUND.count(rounds.n_rounds)}", text, serious=True)
         elif rounds.stop_reason.startswith("reached"):
             text = "It had not yet been seen to settle. Allow more with `rounds`, or leave that out."
-            yield Doubt(f"The run ended at its limit of {rounds.n_rounds} rounds", text)
+            yield Doubt(f"The run ended at its limit of {ROUND.count(rounds.n_rounds)}", text)
         return
     # what a federation on Flower leaves tells nothing of how it went
     trace = getattr(model, "trace_", None)
@@ -215,14 +216,13 @@ def _noise(findings: Findings) -> Iterator[Doubt]:
 def _federation(rounds: Rounds | None) -> Iterator[Doubt]:
     if rounds is None:
         return
-    if rounds.refused.sum():
-        text = "They came too late, were broken, or held more than an answer may; the server’s log tells which."
-        n = rounds.refused.sum()
-        yield Doubt(f"{n:,.0f} {'answer' if n == 1 else 'answers'} came late or broken, and were refused", text)
+    if n_refused := rounds.refused.sum():
+        text = "Such answers come too late, are broken, or hold more than an answer may; the server’s log tells which."
+        yield Doubt(f"{ANSWER.count(n_refused)} came late or broken, and {'was' if n_refused == 1 else 'were'} refused", text)
     none = int((rounds.accepted == 0).sum())
     if none:
         text = f"Nothing was learned in {'it' if none == 1 else 'them'}."
-        yield Doubt(f"In {none} of {len(rounds.accepted)} rounds nobody answered", text)
+        yield Doubt(f"In {none:,} of {ROUND.count(len(rounds.accepted))} nobody answered", text)
     if rounds.answered < 0.5:
         text = f"Of those asked, {percent(rounds.answered)} answered in time: the run took longer than it had to."
         yield Doubt("Most requests went without an answer in time", text)

@@ -10,6 +10,9 @@ import numpy as np
 from fedhlcr.arrays import FloatArray
 from fedhlcr.federation.messages import SURVEY_ROUND
 from fedhlcr.predictor import HierarchicalPredictor
+from fedhlcr.wording import Noun
+
+ROUND = Noun("round", "rounds")
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ import math
 from fedhlcr.predictor import HierarchicalPredictor
 from fedhlcr.report.doubts import Doubt
 from fedhlcr.report.findings import EVENT, NO_NAME, Agents, Cluster, Findings, named
-from fedhlcr.report.rounds import Rounds
+from fedhlcr.report.rounds import ROUND, Rounds
 from fedhlcr.report.scores import LEVEL, HeldOutScores
 from fedhlcr.wording import Noun, byte_size, capital, fine_percent, listed, number, percent
 
-FEATURE, ROUND = Noun("feature", "features"), Noun("round", "rounds")
+FEATURE, KIND = Noun("feature", "features"), Noun("kind", "kinds")
 NUMERALS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 # An agent whose main cluster has this share of its entities has hardly any other.
 ALMOST_ALL = 0.9
@@ -40,7 +40,7 @@ def _what(model: HierarchicalPredictor, findings: Findings) -> str:
     n_features = len(names.features if model.recipe_ is None else model.recipe_.features)
     features = f"the {FEATURE.count(n_features)}" if n_features > 1 else "the one feature"
     line = f"{names.target} depends on {features} in a way of its own"
-    kinds = f"{_small(n_clusters)} {'kind' if n_clusters == 1 else 'kinds'}"
+    kinds = f"{_small(n_clusters)} {KIND.of(n_clusters)}"
     found = "found by the model" if isinstance(model.n_clusters, str) else "a number that was given"
     if findings.agents is None or findings.entities is None:
         return (
@@ -105,7 +105,7 @@ def _rival(name: str, findings: Findings) -> str:
 
 def explained(r2: float) -> str:
     """R² as a share of the variance, to a tenth of a per cent."""
-    return f"{100 * r2:.1f} %" if r2 >= 0.0 else "less than nothing"
+    return fine_percent(r2) if r2 >= 0.0 else "less than nothing"
 
 
 def _federation(findings: Findings, rounds: Rounds) -> str:
