@@ -9,7 +9,15 @@ from fedhlcr.wording import Noun, byte_size, capital, listed, noun, number, perc
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0.0, "0"), (-0.0, "0"), (0.7, "0.7"), (-12.345, "−12.3"), (999.6, "1,000"), (1234.5, "1,234"), (1.5e-7, "1.5×10⁻⁷")],
+    [
+        (0.0, "0"),
+        (-0.0, "0"),
+        (0.7, "0.7"),
+        (-12.345, "−12.3"),
+        (999.6, "1,000"),
+        (1234.5, "1,234"),
+        (1.5e-7, "1.5×10⁻⁷"),
+    ],
 )
 def test_numbers_are_written_for_people(value, text):
     assert number(value) == text

@@ -1,4 +1,4 @@
-"""Columns of tables of any kind as numbers or as texts; errors tell how many rows are wrong, never what is in them."""
+"""Columns of tables of any kind as numbers or as texts; errors say how many rows are wrong, never what is in them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def as_texts(name: str, table: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
     kind = column.type
     if pa.types.is_nested(kind):
         raise FileError(
-            f"column {name!r} of {table!r} must hold texts, numbers or dates, but it holds lists or records."
+            f"column {name!r} of {table!r} must hold text, numbers or dates, but it holds lists or records."
         )
     return column.cast(pa.string()) if pa.types.is_null(kind) else column
 
@@ -72,7 +72,7 @@ def parsed(name: str, table: str, column: pa.ChunkedArray, number: str = NUMBER)
         first = pc.index(wrong, True).as_py() + 1
         raise FileError(
             f"column {name!r} of {table!r} must hold numbers, but {n_wrong:,} of its {len(column):,} rows hold "
-            f"text, row {first:,} first; correct them, leave the column out, or take it as categorical."
+            f"text (first: row {first:,}); correct them, leave the column out, or treat it as categorical."
         )
     # arrow reads neither a plus sign nor, here, a decimal comma
     return pc.replace_substring(pc.replace_substring_regex(column, r"^\+", ""), ",", ".").cast(pa.float64())

@@ -24,7 +24,7 @@ DELIMITERS = (",", ";", "\t", "|")
 
 
 def csv_columns(name: str, source: Path | io.BytesIO) -> tuple[str, tuple[str, ...]]:
-    """The delimiter that parts the first line into most names, and these."""
+    """The delimiter that splits the first line into the most names, and these names."""
     if isinstance(source, Path):
         with source.open("rb") as file:
             start = file.read(HEADER_SIZE)
@@ -33,12 +33,12 @@ def csv_columns(name: str, source: Path | io.BytesIO) -> tuple[str, tuple[str, .
     if start.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise FileError(f"{name!r} is in UTF-16; save it in UTF-8.")
     if b"\0" in start:
-        raise FileError(f"{name!r} is neither text nor a kind of table that is known here; save it as CSV or Parquet.")
+        raise FileError(f"{name!r} is neither text nor a known kind of table; save it as CSV or Parquet.")
     text = start.decode("utf-8-sig", errors="replace")
     headers = {delimiter: _first_line(text, delimiter) for delimiter in DELIMITERS}
     delimiter, names = max(headers.items(), key=lambda header: len(header[1]))
     if any("\N{REPLACEMENT CHARACTER}" in column for column in names):
-        raise FileError(f"the names of the columns of {name!r} are not in UTF-8; save it in UTF-8.")
+        raise FileError(f"the column names of {name!r} are not in UTF-8; save it in UTF-8.")
     if not names:
         raise FileError(f"{name!r} is empty; a table has at least a line of column names.")
     if len(start) < HEADER_SIZE and len(start.strip().splitlines()) == 1:
@@ -58,7 +58,7 @@ def csv_loader(
 
     def load(wanted: Sequence[str], texts: Collection[str]) -> pa.Table:
         types = {column: pa.string() if column in texts else pa.float64() for column in wanted}
-        # where commas part nothing they may be decimal
+        # where commas are no delimiters they may be decimal
         for decimal_point in "." if delimiter == "," else ".,":
             with contextlib.suppress(pa.ArrowInvalid):
                 return _read(source, delimiter, types, decimal_point=decimal_point)
@@ -100,7 +100,7 @@ def _tell_broken_rows(name: str, source: Path | io.BytesIO, delimiter: str, type
         # the first line, of names, is no row
         raise FileError(
             f"{name!r} has {ROW.count(len(broken))} with more or fewer fields than its "
-            f"first line, row {broken[0] - 1:,} first; correct them."
+            f"first line (first: row {broken[0] - 1:,}); correct them."
         )
 
 

@@ -88,7 +88,7 @@ def predict_in_chunks(
 
 
 def was_fitted(model: Any, X: Any, y: Any, agent: Any, entity: Any) -> bool:
-    """Whether a table holds, by and large, the events a model was fitted to: figures then flatter."""
+    """Whether a table holds, by and large, the events a model was fitted to: its figures are then optimistic."""
     return share_seen(model, X, y, agent, entity) > SAME_TABLE_SHARE
 
 

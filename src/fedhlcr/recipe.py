@@ -1,7 +1,7 @@
 """How a raw table becomes what a model is fitted to: which columns, categories as 0 and 1, missing values.
 
 A recipe is learnt once, from the table a model is fitted to, and kept with the model: levels of categories and what
-fills gaps are those of the training table, also when another is predicted. Errors tell columns and numbers of rows,
+fills gaps are those of the training table, also when another is predicted. Errors name columns and numbers of rows,
 never a value.
 """
 
@@ -69,7 +69,7 @@ class Recipe:
     target, agent, entity : names of columns; without `agent` there is one agent
     features : names of the columns that are features, in their order
     categorical : of those that are categories, the levels, in natural order
-    fill : what stands in for a missing value of each feature: the median, or the commonest level
+    fill : what stands in for a missing value of each feature: the median, or the most common level
     missing : what is done about missing values unless another policy is asked for
     """
 
@@ -138,8 +138,8 @@ class Recipe:
         gaps = {name: gap for name, gap in gaps.items() if gap.any()}
         if gaps and policy == "refuse":
             raise MissingValuesError(
-                f"missing or infinite values in {len(raw):,} rows: {_counts(gaps)}; drop these rows, or fill the gaps "
-                "with usual values."
+                f"values are missing or infinite (rows, of {len(raw):,}: {_counts(gaps)}); drop these rows, or fill "
+                "the gaps with usual values."
             )
         return gaps
 
@@ -181,7 +181,7 @@ class Recipe:
 
     def _fill_of(self, name: str) -> float | str:
         if name not in self.fill:
-            raise DataError(f"the model does not know what is usual in column {name!r}; drop these rows instead.")
+            raise DataError(f"the model has no usual value to fill in for column {name!r}; drop these rows instead.")
         return self.fill[name]
 
     def _codes(self, name: str, texts: pa.ChunkedArray) -> IndexArray:
@@ -205,7 +205,7 @@ class Recipe:
         # every row of a frame has a prediction: none is dropped
         prepared = self.prepare(raw, "impute" if self.missing == "impute" else "refuse")
         if len(prepared.rows) < len(raw):
-            raise DataError(f"`X` has rows without an id, {len(raw) - len(prepared.rows):,} of them; drop them first.")
+            raise DataError(f"`X` has {ROW.count(len(raw) - len(prepared.rows))} without an id; drop such rows first.")
         return prepared.table
 
     def to_json(self) -> dict[str, Any]:
@@ -256,9 +256,9 @@ def plan_recipe(
     if target in (agent, entity):
         raise DataError(f"column {target!r} cannot be both target and id.")
     if extra := [name for name in categorical if name not in features]:
-        raise DataError(f"categorical columns must be among the features, but {', '.join(map(repr, extra))} is not.")
+        raise DataError(f"categorical columns must be features, but these are not: {', '.join(map(repr, extra))}.")
     if not features:
-        raise DataError(f"{file.name!r} has no columns but the target and the ids; there is no feature to fit.")
+        raise DataError(f"{file.name!r} has no columns but the target and the ids; at least one feature is needed.")
     levels: dict[str, list[str]] = {name: [] for name in features if name in categorical}
     return Recipe(target, agent, entity, tuple(features), levels, missing=missing)
 
@@ -323,7 +323,7 @@ def _levels(name: str, column: pa.ChunkedArray) -> list[str]:
 
 
 def _fill(name: str, column: pa.ChunkedArray, is_category: bool) -> float | str:
-    """The median of numbers, the commonest level of categories, of several the first."""
+    """The median of numbers, the most common level of categories, of several the first."""
     if is_category:
         pairs = pc.value_counts(pc.drop_null(_level_texts(column))).to_pylist()
         counts = {pair["values"]: pair["counts"] for pair in pairs}

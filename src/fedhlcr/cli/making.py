@@ -30,7 +30,7 @@ def synth(
     as_json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:
-    """Write a table drawn from the model: columns agent, entity, x0, x1, …, target."""
+    """Write a synthetic table drawn from the model, with columns agent, entity, x0, x1, …, target."""
     import numpy as np
     import pyarrow as pa
 
@@ -59,17 +59,18 @@ def synth(
 def split(
     data: options.DataArgument,
     entity: options.EntityOption,
-    train: Annotated[Path, typer.Option("--train", metavar="FILE", help="Where to write the events to fit.")],
-    test: Annotated[Path, typer.Option("--test", metavar="FILE", help="Where to write those to judge by.")],
+    train: Annotated[Path, typer.Option("--train", metavar="FILE", help="Where to write the training events.")],
+    test: Annotated[Path, typer.Option("--test", metavar="FILE", help="Where to write the test events.")],
     agent: options.AgentOption = None,
     fraction: Annotated[
-        float, typer.Option("--fraction", min=0.01, max=0.9, help="Share of each entity's events that is held out.")
+        float,
+        typer.Option("--fraction", min=0.01, max=0.9, help="Share of each entity's events to hold out."),
     ] = 0.2,
     seed: options.SeedOption = 0,
     as_json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:
-    """Part a table into events to fit and events to judge by: some of every entity's, and never all of them."""
+    """Split a table into training and test events: some of every entity's are held out, and never all of them."""
     import pyarrow as pa
 
     from fedhlcr.cli.events import hold_out_rows
@@ -79,7 +80,7 @@ def split(
 
     shell = Shell(as_json, quiet)
     if train.resolve() == test.resolve():
-        raise typer.BadParameter("must not be the file of --train.", param_hint="--test")
+        raise typer.BadParameter("must not be the same file as --train.", param_hint="--test")
     for path in (train, test):
         check_table_output(path, data)
     file = open_table(data)
@@ -88,13 +89,13 @@ def split(
     gaps = {name: int(rows_missing(raw[name], is_id=True).sum()) for name in ids}
     if any(gaps.values()):
         counts = ", ".join(f"{name!r} {number:,}" for name, number in gaps.items() if number)
-        raise DataError(f"missing ids in {len(raw):,} rows: {counts}; drop these rows or give them an id.")
+        raise DataError(f"ids are missing (rows, of {len(raw):,}: {counts}); drop these rows or give them an id.")
     own = None if agent is None else raw[agent]
     rows = hold_out_rows(own, raw[entity], fraction, seed)
     for path, part in zip((train, test), rows, strict=True):
         write_table(path, raw.take(pa.array(part)))
         shell.wrote(path)
-    shell.say(f"{len(rows[0]):,} events to fit, {len(rows[1]):,} to judge by.")
+    shell.say(f"{len(rows[0]):,} training events, {len(rows[1]):,} test events.")
     shell.result({"train": len(rows[0]), "test": len(rows[1])})
 
 
@@ -103,7 +104,7 @@ def demo(
         "demo-report.html"
     ),
 ) -> None:
-    """Show what fedhlcr does, on real flights: a federation of airlines, which keep their flights to themselves."""
+    """Show what fedhlcr does on real flights: a federation of airlines that keep their flights to themselves."""
     from fedhlcr.cli.output import check_output
     from fedhlcr.demo import main
 

@@ -29,7 +29,7 @@ def tell_scores(shell: Shell, scores: Scores, what: str) -> dict[str, Any]:
             ("MSE, mean squared error", number(scores.mse, 4)),
             ("MAE, mean absolute error", number(scores.mae, 4)),
             (f"inside {100 * scores.level:g} % intervals", fine_percent(scores.coverage)),
-            ("mean width of these", number(scores.width, 4)),
+            ("mean width of intervals", number(scores.width, 4)),
         ],
     )
     return scores._asdict()

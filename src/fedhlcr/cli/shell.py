@@ -30,7 +30,7 @@ SHELL_WORDS = {
     "n_sweeps=": "--sweeps ",
     "max_clusters=": "--max-clusters ",
     "fix n_clusters": "fix the number of --clusters",
-    "see coef_": "--json tells all",
+    "see coef_": "--json shows all",
 }
 
 

@@ -14,7 +14,7 @@ from fedhlcr.modelfile import provenance_of
 from fedhlcr.summary import describe_clusters, feature_names, summarize
 from fedhlcr.wording import number
 
-# Clusters told in words.
+# Clusters described in words.
 N_SENTENCES = 8
 # Letters of the longest bar.
 BAR_WIDTH = 20
@@ -123,10 +123,10 @@ def tell_comparison(shell: Shell, comparison: Comparison) -> None:
                 f"{'█' * round(length)} {', '.join(marks)}".strip(),
             )
         )
-    header = ("clusters", "in use", "log density", "to the best", "evidence", "R²", "")
+    header = ("clusters", "in use", "log density", "vs best", "evidence", "R²", "")
     shell.table(header, cells, left=(0, 6))
     splits = plural(comparison.n_splits, "split")
-    shell.say(f"Log density: mean of {comparison.n_held_out:,} held-out events of {splits}, in nats.")
+    shell.say(f"Log density: mean over {comparison.n_held_out:,} held-out events from {splits}, in nats.")
     shell.say(
         f"Best: {comparison.best}. Suggested: {comparison.suggested}, the smallest within one standard error of the "
         f"best. By evidence: {comparison.most_evident}."

@@ -34,7 +34,7 @@ def render_report(model: HierarchicalPredictor, held_out: HeldOut | None = None,
     Parameters
     ----------
     model : HLCRRegressor or FedHLCRRegressor, fitted
-    held_out : events that were not fitted, to judge it by; None leaves that out
+    held_out : events that were not fitted, to evaluate it on; None leaves that out
     title : of the page
 
     Returns
@@ -246,7 +246,7 @@ def _round_section(findings: Findings, rounds: Rounds) -> dict[str, Any]:
     facts = [
         ("rounds", f"{rounds.n_rounds:,}"),
         ("asked per round, on average", number(rounds.asked.sum() / n)),
-        ("of those asked answered", percent(rounds.answered)),
+        ("share of those asked that answered", percent(rounds.answered)),
         ("requests without an answer in time", f"{rounds.n_silent:,}"),
         ("late or broken answers", f"{rounds.refused.sum():,.0f}"),
         ("sums up", byte_size(rounds.total_up)),

@@ -53,7 +53,7 @@ class Rounds:
 
         return cls(
             n_rounds=int(getattr(model, "n_rounds_", len(rounds))),
-            stop_reason=str(getattr(model, "stop_reason_", None) or "not told"),
+            stop_reason=str(getattr(model, "stop_reason_", None) or "not recorded"),
             asked=column("n_asked"),
             accepted=column("n_accepted"),
             refused=column("n_refused"),

@@ -45,7 +45,7 @@ def _what(model: HierarchicalPredictor, findings: Findings) -> str:
     if findings.agents is None or findings.entities is None:
         return (
             f"This model knows {kinds} of {names.entity.many}, or clusters, {found}; in each, {line}. "
-            f"It holds nothing of any {names.agent.one}: no {names.entity.one} can be looked up here."
+            f"It holds nothing about any {names.agent.one}: no {names.entity.one} can be looked up here."
         )
     n_agents, n_entities = len(findings.agents), findings.entities.n_all
     owners = names.agent.count(n_agents) if n_agents > 1 else f"one {names.agent.one}"
@@ -78,17 +78,17 @@ def _goodness(findings: Findings, scores: HeldOutScores | None) -> str:
         fitted = ""
         if findings.explained is not None:
             fitted = (
-                f"It explains {percent(findings.explained)} of the variance of the events it was fitted with, which "
-                "flatters it. "
+                f"It explains {percent(findings.explained)} of the variance of the events it was fitted with, an "
+                "optimistic figure. "
             )
-        return f"{fitted}No held-out events were given to judge it by."
+        return f"{fitted}No held-out events were given to evaluate it on."
     inside = f"Of these events {fine_percent(scores.coverage)} lie in their {percent(LEVEL)} intervals."
     if not math.isfinite(scores.model.r2):
-        return f"The targets of the {EVENT.count(scores.n_events)} to judge it by do not differ. {inside}"
+        return f"The targets of the {EVENT.count(scores.n_events)} to evaluate it on do not differ. {inside}"
     kind = "the events it was fitted with" if scores.was_fitted else f"{EVENT.count(scores.n_events)} held out"
     verb = "explains " if scores.model.r2 < 0.0 else ""
     rivals = listed([f"{_rival(score.name, findings)} {verb}{explained(score.r2)}" for score in scores.ridges])
-    flattered = ", figures that flatter every method" if scores.was_fitted else ""
+    flattered = ", figures that are optimistic for every method" if scores.was_fitted else ""
     target = findings.names.target
     if scores.model.r2 < 0.0:
         does = f"predicts {target} worse than its mean would"
