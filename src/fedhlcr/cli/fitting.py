@@ -126,7 +126,9 @@ def simulate(
     ] = None,
     failure_rate: Annotated[
         float,
-        typer.Option("--failure-rate", help="Probability that an agent asked fails.", rich_help_panel="Federation"),
+        typer.Option(
+            "--failure-rate", help="Probability that an agent fails when asked.", rich_help_panel="Federation"
+        ),
     ] = 0.0,
     clusters: options.ClustersOption = "auto",
     max_clusters: options.MaxClustersOption = 64,
