@@ -249,7 +249,8 @@ def test_missing_values_are_refused_with_counts(gappy, tmp_path, capsys):
     assert "'price' 5" in said
     assert "'season' 2" in said
     assert "'sales' 1" in said
-    assert "--missing" in said
+    assert "--missing drop or --missing impute" in said
+    assert said.count("\n") == 1
     assert not (tmp_path / "m").exists()
 
 
@@ -453,6 +454,18 @@ def test_split_refuses(kind, tmp_path, capsys):
     out = tmp_path / "train.csv"
     arguments = ("--agent", "store", "--entity", "product", "--train", out, "--test", tmp_path / "test.csv")
     assert_refused(call("split", bad_table(kind, tmp_path), *arguments), capsys, out)
+
+
+def test_a_table_without_events_to_hold_out_is_refused(tmp_path, capsys):
+    table = shop_table(n_stores=3, n_weeks=1)
+    table.to_csv(tmp_path / "t.csv", index=False)
+    fit = ("fit", tmp_path / "t.csv", *FIT, "--hold-out", ".2", "--out", tmp_path / "m")
+    simulate = ("simulate", tmp_path / "t.csv", *COLUMNS, "--features", "price")
+    split = ("split", tmp_path / "t.csv", "--agent", "store", "--entity", "product")
+    files = ("--train", tmp_path / "train.csv", "--test", tmp_path / "test.csv")
+    for arguments in (fit, simulate, (*split, *files)):
+        assert call(*arguments) == BAD_DATA
+        assert "no entity has enough events" in capsys.readouterr().err
 
 
 def test_a_column_that_is_nearly_right_is_suggested(shop, tmp_path, capsys):
@@ -726,10 +739,31 @@ def test_only_tables_go_to_standard_output(shop, capsys, monkeypatch, tmp_path):
     assert list(pd.read_csv(io.BytesIO(done.stdout)))[-1] == "target"
 
 
-def test_json_of_predictions_and_reports(shop, tmp_path, capsys):
-    assert call("predict", shop / "shop.fedhlcr", shop / "test.csv", "--json") == 0
+@pytest.mark.parametrize("out", [(), ("--out", "-")])
+def test_json_of_predictions_is_one_object(out, shop, capsys):
+    assert call("predict", shop / "shop.fedhlcr", shop / "test.csv", "--json", *out) == 0
     predictions = json.loads(capsys.readouterr().out)
     assert len(predictions["prediction"]) == len(pd.read_csv(shop / "test.csv"))
+
+
+def test_json_of_a_made_table_is_one_object(capsys):
+    assert call("synth", "-", "--agents", "3", "--features", "1", "--json") == 0
+    assert list(json.loads(capsys.readouterr().out)) == ["agent", "entity", "x0", "target"]
+
+
+def test_columns_of_predictions_make_way_for_ids(tmp_path):
+    table = shop_table().rename(columns={"store": "row", "product": "prediction"})
+    table.to_csv(tmp_path / "t.csv", index=False)
+    roles = ("--target", "sales", "--agent", "row", "--entity", "prediction", "--features", "price")
+    assert call("fit", tmp_path / "t.csv", *roles, "--sweeps", 10, "--out", tmp_path / "m", "-q") == 0
+    assert call("predict", tmp_path / "m", tmp_path / "t.csv", "--out", tmp_path / "p.csv", "-q") == 0
+    predictions = pd.read_csv(tmp_path / "p.csv", dtype={"prediction": str})
+    assert list(predictions) == ["row_", "row", "prediction", "prediction_", "std"]
+    assert list(predictions["row_"]) == list(range(1, len(table) + 1))
+    assert list(predictions["row"]) == list(table["row"])
+
+
+def test_json_of_reports(shop, tmp_path, capsys):
     assert call("report", shop / "shop.fedhlcr", "--out", tmp_path / "r.html", "--json") == 0
     assert json.loads(capsys.readouterr().out) == {"report": str(tmp_path / "r.html")}
 

@@ -188,6 +188,31 @@ def test_truths_are_one_and_zero(words, tmp_path):
     assert read_columns(path, ["x"])["x"].to_pylist() == [1.0, None, 0.0]
 
 
+@pytest.mark.parametrize("beside", [{}, {"flag": [1, 0]}, {"plus": [1.5, -2.0]}])
+def test_decimal_commas_beside_columns_that_are_read_as_texts(beside, tmp_path):
+    written = {"flag": ["true", "false"], "plus": ["+1,5", "-2,0"]}
+    columns = {"g": ["a", "b"], "x": ["1,5", "1234,25"]} | {name: written[name] for name in beside}
+    path = tmp_path / "events.csv"
+    path.write_text("\n".join(";".join(line) for line in [list(columns), *zip(*columns.values(), strict=True)]))
+    table = read_columns(path, list(columns), texts=["g"])
+    assert table.to_pydict() == {"g": ["a", "b"], "x": [1.5, 1234.25], **beside}
+
+
+@pytest.mark.parametrize("bad", ["oops", "1.5", "1,2,3"])
+def test_one_bad_cell_among_decimal_commas_is_the_only_one_told(bad, tmp_path):
+    path = tmp_path / "events.csv"
+    path.write_text(f"g;x\na;1,5\nb;2,5\nc;{bad}\nd;\n")
+    with pytest.raises(FileError, match=r"column 'x' of 'events.csv' .* 1 of its 4 rows hold text \(first: row 3\)"):
+        read_columns(path, ["g", "x"], texts=["g"])
+
+
+def test_decimal_points_and_decimal_commas_in_one_table_are_refused(tmp_path):
+    path = tmp_path / "events.csv"
+    path.write_text("x;y\n1,234;1.5\n2,345;2.5\n")
+    with pytest.raises(FileError, match=r"column 'x' of 'events.csv' must hold numbers, but 2 of its 2 rows hold text"):
+        read_columns(path, ["x", "y"])
+
+
 def test_types_do_not_depend_on_the_first_rows(tmp_path):
     """Whole numbers and no text for a megabyte, then others."""
     path = tmp_path / "events.csv"
@@ -197,7 +222,7 @@ def test_types_do_not_depend_on_the_first_rows(tmp_path):
     assert table["x"][-1].as_py() == 0.5
     assert (table["id"][0].as_py(), table["id"][-1].as_py()) == ("1", "a")
     path.write_text("id,x\n" + "1,2\n" * n + f"1,{SECRET}z\n")
-    with pytest.raises(FileError, match=r"but 1 of its 250,001 rows hold text, row 250,001 first") as caught:
+    with pytest.raises(FileError, match=r"but 1 of its 250,001 rows hold text \(first: row 250,001\)") as caught:
         read_columns(path, ["id", "x"], texts=["id"])
     assert SECRET not in str(caught.value)
 
@@ -205,7 +230,7 @@ def test_types_do_not_depend_on_the_first_rows(tmp_path):
 def test_rows_of_other_lengths_are_counted(tmp_path):
     path = tmp_path / "events.csv"
     path.write_text(f"x,y\n1,2\n{SECRET}\n3,4\n1,2,3\n")
-    with pytest.raises(FileError, match=r"has 2 rows with more or fewer fields .*, row 2 first"):
+    with pytest.raises(FileError, match=r"has 2 rows with more or fewer fields .* \(first: row 2\)"):
         read_columns(path, ["x"])
 
 
@@ -280,6 +305,15 @@ def test_folders_are_columns(tmp_path):
     assert table.read_as_is(["store"]).num_rows == 6
 
 
+def test_folders_may_be_called_like_files(tmp_path):
+    """As Spark calls them."""
+    for day in (1, 2):
+        folder = tmp_path / "data" / f"day{day}.parquet"
+        folder.mkdir(parents=True)
+        (folder / "part-0.snappy.parquet").write_bytes(parquet_bytes(pa.table({"x": [day]})))
+    assert open_table(tmp_path / "data").read(["x"]).to_pydict() == {"x": [1.0, 2.0]}
+
+
 def folder_of(tmp_path, *tables):
     folder = tmp_path / "data"
     folder.mkdir()
@@ -321,13 +355,13 @@ def test_names_that_come_twice_or_are_empty(tmp_path):
     table = open_table(path)
     assert table.columns == ("", "x", "x", "y", "")
     assert table.read(["y"])["y"].to_pylist() == [3.0]
-    with pytest.raises(FileError, match="several columns 'x'; rename"):
+    with pytest.raises(FileError, match="more than one column 'x'; rename"):
         table.read(["x"])
     double = pa.table([[1.0], [2.0], [3.0]], names=["x", "x", "y"])
     for data in (arrow_bytes(double), parquet_bytes(double)):
         path.write_bytes(data)
         assert read_columns(path, ["y"])["y"].to_pylist() == [3.0]
-        with pytest.raises(FileError, match="several columns 'x'; rename"):
+        with pytest.raises(FileError, match="more than one column 'x'; rename"):
             read_columns(path, ["x"])
 
 
@@ -347,7 +381,7 @@ def test_similar_names_are_suggested_but_never_values(tmp_path):
     with pytest.raises(FileError, match="did you mean 'Sales'"):
         read_columns(path, ["sales"])
     path.write_text("store7,1.5\nstore8,2.5\n")
-    with pytest.raises(FileError, match="first line must hold the names") as caught:
+    with pytest.raises(FileError, match="first line must hold the column names") as caught:
         read_columns(path, ["store"])
     assert "store7" not in str(caught.value)
 

@@ -158,6 +158,23 @@ def test_interrupted_and_limited_runs_are_told(split, federated):
     assert headlines(stopped)["The run was interrupted after 25 rounds"].serious
 
 
+def test_doubts_agree_in_number(federated):
+    n = len(federated.history_)
+    lone = copy.copy(federated)
+    lone.history_ = federated.history_[:2].copy()
+    lone.history_["n_refused"], lone.history_["n_accepted"], lone.n_rounds_ = (0, 1), 0, 1
+    told = headlines(lone)
+    assert {
+        "The run ended at its limit of 1 round",
+        "1 answer came late or broken, and was refused",
+        "In 1 of 1 round nobody answered",
+    } <= set(told)
+    several = copy.copy(federated)
+    several.history_ = federated.history_.copy()
+    several.history_["n_refused"] = 1
+    assert f"{n - 1} answers came late or broken, and were refused" in headlines(several)
+
+
 def test_intervals_that_do_not_hold_are_told(model, split):
     scores = score_held_out(model, held_out(split[1]))
     assert not any(headline.startswith("Intervals") for headline in headlines(model, replace(scores, coverage=0.9)))
@@ -254,12 +271,12 @@ def test_a_command_is_told_where_the_model_came_from_one(split):
     assert "there is one agent, the entity “entity”. Features are “price”, “city” and “member”." in text
     assert "“city” is a category, with a column of 0 and 1 for each level: “Oslo”, “Rome” and “Wien”." in text
     assert "“member” is a category: 1 where it is “yes”, 0 where it is “no”." in text
-    assert "“price” by 2.5, “city” by “Rome” and “member” by “no”" in text
+    assert "“price” with 2.5, “city” with “Rome” and “member” with “no”" in text
     for changed in ({"events": n_events + 1}, {"adapted": "more.csv"}):
         other = copy.copy(model)
         other.provenance_ = model.provenance_ | changed
         text = Page(render_report(other)).text
-        assert "has taken in other events since" in text
+        assert "has been adapted to other events since" in text
         assert "give the same model" not in text
 
 
@@ -297,7 +314,7 @@ def test_a_run_that_converged_is_not_said_not_to_have_settled(federated):
     model.stop_reason_ = "converged: the last 10 rounds are like the 10 before"
     told = headlines(model)
     assert "The chain had not settled" not in told
-    assert "predictions 1.70" in told["Not all had settled when the run ended"].text
+    assert "predictions 1.70" in told["Not everything had settled when the run ended"].text
 
 
 def test_events_that_were_fitted_are_not_said_to_be_held_out(model, split):
@@ -307,7 +324,7 @@ def test_events_that_were_fitted_are_not_said_to_be_held_out(model, split):
     assert "on its events that were fitted" in page.text
     assert "HLCR errs less" not in page.text
     assert "HLCR errs less" in Page(render_report(model, held_out(split[1]))).text
-    assert "No held-out events were given to judge it by." in Page(render_report(model)).text
+    assert "No held-out events were given to evaluate it on." in Page(render_report(model)).text
 
 
 def test_events_of_new_agents_have_no_ridge_per_entity_and_no_column(model, split):
@@ -349,8 +366,8 @@ def test_a_card_draws_what_its_words_tell(split, rng):
 def test_a_public_model_says_that_it_holds_no_agents(kind, split, request):
     bare = public(request.getfixturevalue(kind))
     page = Page(render_report(bare, held_out(split[1])))
-    assert "It holds nothing of any agent" in page.text
-    assert "from which ridges to compare with would be solved" in page.text
+    assert "It holds nothing about any agent" in page.text
+    assert "so there are no ridges to compare it with" in page.text
     assert set(page.data) == {"clusters"}
     assert not any(a.get("id") in {"agents", "entities"} for _, a in page.tags)
     assert f"Cluster 0, {percent(entity_shares(bare)[0])} of entities" in page.text
@@ -447,7 +464,7 @@ def test_one_cluster_has_no_columns_of_mixes(split):
     page = Page(render_report(fitted(split[0], n_clusters=1, n_sweeps=10)))
     assert not {"main cluster", "clusters mixed", "mix"} & set(page.columns("agents"))
     assert not {"certainty", "other", "its probability"} & set(page.columns("entities"))
-    assert "All are in the one cluster there is." in page.text
+    assert "All are in the only cluster." in page.text
     assert "uncertain ones" not in page.text
 
 

@@ -9,10 +9,39 @@ from fedhlcr.wording import Noun, byte_size, capital, listed, noun, number, perc
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0.0, "0"), (0.7, "0.7"), (-12.345, "−12.3"), (999.6, "1,000"), (1234.5, "1,234"), (1.5e-7, "1.5×10⁻⁷")],
+    [
+        (0.0, "0"),
+        (-0.0, "0"),
+        (0.7, "0.7"),
+        (-12.345, "−12.3"),
+        (999.6, "1,000"),
+        (1234.5, "1,234"),
+        (1.5e-7, "1.5×10⁻⁷"),
+    ],
 )
 def test_numbers_are_written_for_people(value, text):
     assert number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("one", "many"),
+    [
+        ("movie", "movies"),
+        ("city", "cities"),
+        ("bus", "buses"),
+        ("house", "houses"),
+        ("lens", "lenses"),
+        ("gas", "gases"),
+        ("canvas", "canvases"),
+        ("size", "sizes"),
+        ("box", "boxes"),
+        ("address", "addresses"),
+        ("school bus", "school buses"),
+    ],
+)
+def test_columns_are_nouns_in_either_number(one, many):
+    for column in (one, many):
+        assert noun(column, Noun("entity", "entities")) == Noun(one, many)
 
 
 def test_words_for_shares_sizes_and_nouns():
@@ -29,6 +58,7 @@ def test_words_for_shares_sizes_and_nouns():
     assert counted == ["1 entity", "1,204 entities", "1,234,567 entities", "2.5 entities"]
     named = [noun(column, entity).many for column in ("store_id", "City", "boxes", "SKU", "id", "号", None)]
     assert named == ["stores", "cities", "boxes", "SKUs", "entities", "entities", "entities"]
+    assert noun("day_series", entity) == Noun("day series", "day series")
     assert [capital(text) for text in ("SKUs", "main cluster", "")] == ["SKUs", "Main cluster", ""]
     assert listed(["a", "b", "c"]) == "a, b and c"
     assert printable("a\nb\0\ud800\u202e") == "a b\ufffd\ufffd\ufffd"

@@ -1,6 +1,8 @@
-"""Columns of tables of any kind as numbers or as texts; errors tell how many rows are wrong, never what is in them."""
+"""Columns of tables of any kind as numbers or as texts; errors say how many rows are wrong, never what is in them."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,6 +12,7 @@ from fedhlcr.exceptions import FileError
 # What stands for a missing value among numbers and categories; among ids only nothing at all does.
 MISSING_TEXTS = ("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NAN", "-nan", "NULL", "null", "None")
 NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$|^[+-]?(inf|Inf|INF|infinity|Infinity)$"
+COMMA_NUMBER = NUMBER.replace(r"\.", ",")
 
 
 def without_missing_texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -23,7 +26,7 @@ def as_texts(name: str, table: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
     kind = column.type
     if pa.types.is_nested(kind):
         raise FileError(
-            f"column {name!r} of {table!r} must hold texts, numbers or dates, but it holds lists or records."
+            f"column {name!r} of {table!r} must hold text, numbers or dates, but it holds lists or records."
         )
     return column.cast(pa.string()) if pa.types.is_null(kind) else column
 
@@ -33,7 +36,7 @@ def as_numbers(name: str, table: str, column: pa.ChunkedArray) -> pa.ChunkedArra
     column = decoded(column)
     kind = column.type
     if pa.types.is_string(kind):
-        return _parsed(name, table, column)
+        return parsed(name, table, column)
     if pa.types.is_boolean(kind):
         return column.cast(pa.int8()).cast(pa.float64())
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
@@ -58,19 +61,33 @@ def decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column
 
 
-def _parsed(name: str, table: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Numbers that are written as text; "true" and "false" are 1 and 0."""
+def parsed(name: str, table: str, column: pa.ChunkedArray, number: str = NUMBER) -> pa.ChunkedArray:
+    """Numbers that are written as text, each as the pattern says; "true" and "false" are 1 and 0."""
     column = without_missing_texts(pc.utf8_trim_whitespace(column))
     lower = pc.utf8_lower(column)
     if len(column) > column.null_count and pc.all(pc.is_in(lower.drop_null(), pa.array(["true", "false"]))).as_py():
         return pc.if_else(pc.equal(lower, "true"), 1.0, 0.0)
-    wrong = pc.fill_null(pc.invert(pc.match_substring_regex(column, NUMBER)), False)
-    n_wrong = pc.sum(wrong).as_py() or 0
-    if n_wrong:
+    wrong = _unlike(column, number)
+    if n_wrong := _n_true(wrong):
         first = pc.index(wrong, True).as_py() + 1
         raise FileError(
             f"column {name!r} of {table!r} must hold numbers, but {n_wrong:,} of its {len(column):,} rows hold "
-            f"text, row {first:,} first; correct them, leave the column out, or take it as categorical."
+            f"text (first: row {first:,}); correct them, leave the column out, or treat it as categorical."
         )
-    # arrow reads no plus sign
-    return pc.replace_substring_regex(column, r"^\+", "").cast(pa.float64())
+    # arrow reads neither a plus sign nor, here, a decimal comma
+    return pc.replace_substring(pc.replace_substring_regex(column, r"^\+", ""), ",", ".").cast(pa.float64())
+
+
+def likelier_numbers(columns: Iterable[pa.ChunkedArray]) -> str:
+    """The pattern, of decimal points or of decimal commas, that fits more of the texts; points, if both do."""
+    trimmed = [without_missing_texts(pc.utf8_trim_whitespace(column)) for column in columns]
+    return min((NUMBER, COMMA_NUMBER), key=lambda number: sum(_n_true(_unlike(column, number)) for column in trimmed))
+
+
+def _unlike(column: pa.ChunkedArray, number: str) -> pa.ChunkedArray:
+    """Where texts are no numbers."""
+    return pc.fill_null(pc.invert(pc.match_substring_regex(column, number)), False)
+
+
+def _n_true(column: pa.ChunkedArray) -> int:
+    return pc.sum(column).as_py() or 0

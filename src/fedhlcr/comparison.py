@@ -96,13 +96,13 @@ class Comparison:
         }
 
     def __str__(self) -> str:
-        header = ("clusters", "in use", "log density", "to the best", "± s.e.", "evidence", "R²", "MSE")
+        header = ("clusters", "in use", "log density", "vs best", "± s.e.", "evidence", "R²", "MSE")
         table = text_table(header, tuple(_cells(row, row.n_clusters == self.best) for row in (*self.rows, self.auto)))
         splits = "one split" if self.n_splits == 1 else f"{self.n_splits} splits"
         return "\n".join(
             [
                 table,
-                f"Log density: mean of {self.n_held_out:,} held-out events of {splits}.",
+                f"Log density: mean over {self.n_held_out:,} held-out events from {splits}.",
                 f"Best number of clusters: {self.best}. Suggested: {self.suggested}, the smallest within one standard "
                 f"error of the best. By evidence: {self.most_evident}.",
             ]

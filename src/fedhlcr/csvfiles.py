@@ -13,16 +13,18 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.csv
 
-from fedhlcr.columns import MISSING_TEXTS
+from fedhlcr.columns import MISSING_TEXTS, NUMBER, likelier_numbers, parsed
 from fedhlcr.exceptions import FileError
+from fedhlcr.wording import Noun
 
+ROW = Noun("row", "rows")
 # Bytes in which the header must be found.
 HEADER_SIZE = 1 << 20
 DELIMITERS = (",", ";", "\t", "|")
 
 
 def csv_columns(name: str, source: Path | io.BytesIO) -> tuple[str, tuple[str, ...]]:
-    """The delimiter that parts the first line into most names, and these."""
+    """The delimiter that splits the first line into the most names, and these names."""
     if isinstance(source, Path):
         with source.open("rb") as file:
             start = file.read(HEADER_SIZE)
@@ -31,12 +33,12 @@ def csv_columns(name: str, source: Path | io.BytesIO) -> tuple[str, tuple[str, .
     if start.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise FileError(f"{name!r} is in UTF-16; save it in UTF-8.")
     if b"\0" in start:
-        raise FileError(f"{name!r} is neither text nor a kind of table that is known here; save it as CSV or Parquet.")
+        raise FileError(f"{name!r} is neither text nor a known kind of table; save it as CSV or Parquet.")
     text = start.decode("utf-8-sig", errors="replace")
     headers = {delimiter: _first_line(text, delimiter) for delimiter in DELIMITERS}
     delimiter, names = max(headers.items(), key=lambda header: len(header[1]))
     if any("\N{REPLACEMENT CHARACTER}" in column for column in names):
-        raise FileError(f"the names of the columns of {name!r} are not in UTF-8; save it in UTF-8.")
+        raise FileError(f"the column names of {name!r} are not in UTF-8; save it in UTF-8.")
     if not names:
         raise FileError(f"{name!r} is empty; a table has at least a line of column names.")
     if len(start) < HEADER_SIZE and len(start.strip().splitlines()) == 1:
@@ -56,18 +58,21 @@ def csv_loader(
 
     def load(wanted: Sequence[str], texts: Collection[str]) -> pa.Table:
         types = {column: pa.string() if column in texts else pa.float64() for column in wanted}
-        # where commas part nothing they may be decimal
+        # where commas are no delimiters they may be decimal
         for decimal_point in "." if delimiter == "," else ".,":
             with contextlib.suppress(pa.ArrowInvalid):
                 return _read(source, delimiter, types, decimal_point=decimal_point)
         # something is no number, or a row is broken: the texts will tell
         types = dict.fromkeys(wanted, pa.string())
         try:
-            return _read(source, delimiter, types)
+            table = _read(source, delimiter, types)
         except pa.ArrowInvalid:
             _require_utf8(name, source)
             _tell_broken_rows(name, source, delimiter, types)
             raise
+        numbers = [column for column in wanted if column not in texts]
+        pattern = NUMBER if delimiter == "," else likelier_numbers(table[column] for column in numbers)
+        return pa.table({n: parsed(n, name, table[n], pattern) if n in numbers else table[n] for n in wanted})
 
     return load
 
@@ -94,8 +99,8 @@ def _tell_broken_rows(name: str, source: Path | io.BytesIO, delimiter: str, type
     if broken:
         # the first line, of names, is no row
         raise FileError(
-            f"{name!r} has {len(broken):,} row{'s' if len(broken) > 1 else ''} with more or fewer fields than its "
-            f"first line, row {broken[0] - 1:,} first; correct them."
+            f"{name!r} has {ROW.count(len(broken))} with more or fewer fields than its "
+            f"first line (first: row {broken[0] - 1:,}); correct them."
         )
 
 

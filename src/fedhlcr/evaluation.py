@@ -14,8 +14,8 @@ from fedhlcr.hierarchy import UNKNOWN
 from fedhlcr.predictive import Moments
 from fedhlcr.tables import Ids
 
-# From this share of entities on whose events are those that were fitted, a table counts as the one that was.
-MOST = 0.5
+# A table counts as the fitted one if more than this share of its entities have the very events that were fitted.
+SAME_TABLE_SHARE = 0.5
 # Rows predicted at a time, so that progress can be told.
 CHUNK = 20_000
 Progress = Callable[[int], None]
@@ -88,8 +88,8 @@ def predict_in_chunks(
 
 
 def was_fitted(model: Any, X: Any, y: Any, agent: Any, entity: Any) -> bool:
-    """Whether a table holds, by and large, the events a model was fitted to: figures then flatter."""
-    return share_seen(model, X, y, agent, entity) > MOST
+    """Whether a table holds, by and large, the events a model was fitted to: its figures are then optimistic."""
+    return share_seen(model, X, y, agent, entity) > SAME_TABLE_SHARE
 
 
 def share_seen(model: Any, X: Any, y: Any, agent: Any, entity: Any) -> float:

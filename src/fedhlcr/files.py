@@ -1,7 +1,7 @@
 """Tables on disk or from a pipe: the named columns, as numbers or as text, and nothing else.
 
-CSV, Parquet (a file, or a folder of them), Arrow and Feather, compressed or not, are told apart by how they begin,
-not by how they are called. Errors never contain a value of the table, only names of columns.
+CSV, Parquet (a file, or a folder of them), Arrow and Feather, compressed or not, are recognised by how they begin,
+not by their names. Errors never contain a value of the table, only names of columns.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def open_table(source: str | Path) -> TableFile:
     path = Path(source)
     with _reading(path.name):
         if not path.exists():
-            cure = "check the path, relative ones start where the program started"
+            cure = "check the path; a relative one starts from the working directory"
             raise FileError(f"{path.name!r} does not exist; {cure}.")
         if path.is_dir():
             return _folder(path)
@@ -125,13 +125,13 @@ class TableFile:
         if double := [name for name in columns if self.columns.count(name) > 1]:
             double = list(dict.fromkeys(double))
             raise FileError(
-                f"{self.name!r} has several columns {', '.join(map(repr, double))}; rename or drop the copies."
+                f"{self.name!r} has more than one column {', '.join(map(repr, double))}; rename or drop the copies."
             )
 
     def _cure(self, missing: Sequence[str]) -> str:
         if any(re.match(NUMBER, name.strip()) for name in self.columns):
             # a row, most likely, whose values are not to be told
-            return "check the spelling; the first line must hold the names of the columns, but some are numbers."
+            return "check the spelling; the first line must hold the column names, but some of them are numbers."
         plain = {name.strip().casefold(): name for name in self.columns}
         found = [near for name in missing for near in difflib.get_close_matches(name.strip().casefold(), plain, 1, 0.7)]
         return f"did you mean {', '.join(repr(plain[near]) for near in found)}?" if found else "check the spelling."
@@ -161,7 +161,8 @@ def _table_of(name: str, source: Path | io.BytesIO, start: bytes) -> TableFile:
 
 def _folder(path: Path) -> TableFile:
     """All Parquet files in a folder and those below it, one after the other."""
-    below = sorted(file.relative_to(path) for file in path.rglob("*") if file.suffix.lower() in PARQUET_SUFFIXES)
+    files = (file for file in path.rglob("*") if file.suffix.lower() in PARQUET_SUFFIXES and file.is_file())
+    below = sorted(file.relative_to(path) for file in files)
     # what begins so is not data: what other programs leave beside it
     below = [file for file in below if not any(part.startswith((".", "_")) for part in file.parts)]
     if not below:
@@ -175,7 +176,9 @@ def _folder(path: Path) -> TableFile:
         try:
             return pa.concat_tables(tables, promote_options="permissive")
         except pa.ArrowException:
-            raise FileError(f"the files of {path.name!r} have columns of different types; write them alike.") from None
+            raise FileError(
+                f"the files of {path.name!r} have different types for the same columns; write them with the same types."
+            ) from None
 
     return TableFile(path.name, columns, load)
 
@@ -224,13 +227,13 @@ def _unpack(data: bytes, codec: str) -> bytes:
 
 @contextmanager
 def _reading(name: str) -> Iterator[None]:
-    """Whatever goes wrong in reading is told in one line, without what the library says: that may quote the table."""
+    """Whatever goes wrong in reading is reported in one line, without the library's words: they may quote the table."""
     try:
         yield
     except FileError:
         raise
     except DAMAGE as error:
-        cure = "check that it is whole, in UTF-8, and has as many fields in every row"
+        cure = "check that it is whole, in UTF-8, and has the same number of fields in every row"
         raise FileError(f"{name!r} cannot be read ({type(error).__name__}); {cure}.") from None
     except OSError as error:
         raise FileError(f"{name!r} cannot be read: {error.strerror or 'it is damaged'}.") from None

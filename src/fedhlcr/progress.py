@@ -84,7 +84,7 @@ class Bar:
         parts = [f"{self._done:,}{of} {self._unit}"]
         if (left := self.seconds_left) is not None:
             parts.append(f"about {told_time(left)} left")
-        parts.append(f"{told_time(now - self._started)} gone")
+        parts.append(f"{told_time(now - self._started)} elapsed")
         return ", ".join(parts) + "".join(f" · {name} {value}".rstrip() for name, value in figures.items())
 
     @property

@@ -1,7 +1,7 @@
 """How a raw table becomes what a model is fitted to: which columns, categories as 0 and 1, missing values.
 
 A recipe is learnt once, from the table a model is fitted to, and kept with the model: levels of categories and what
-fills gaps are those of the training table, also when another is predicted. Errors tell columns and numbers of rows,
+fills gaps are those of the training table, also when another is predicted. Errors name columns and numbers of rows,
 never a value.
 """
 
@@ -22,7 +22,9 @@ from fedhlcr.arrays import FloatArray, IndexArray
 from fedhlcr.columns import without_missing_texts
 from fedhlcr.files import TableFile
 from fedhlcr.tables import as_frame, canonical_text, is_missing, natural_key
+from fedhlcr.wording import Noun
 
+ROW, LEVEL = Noun("row", "rows"), Noun("level", "levels")
 MissingPolicy = Literal["refuse", "drop", "impute"]
 POLICIES: tuple[str, ...] = get_args(MissingPolicy)
 # More levels than these are ids, not categories: a matrix of an entity grows with their square.
@@ -35,6 +37,10 @@ INDEX_NAME = re.compile(r"(__index_level_\d+__)?$")
 
 class DataError(ValueError):
     """A table that cannot be used as it is."""
+
+
+class MissingValuesError(DataError):
+    """Values are missing where a table with gaps is refused; to drop its rows or to impute them would do."""
 
 
 class Prepared(NamedTuple):
@@ -63,7 +69,7 @@ class Recipe:
     target, agent, entity : names of columns; without `agent` there is one agent
     features : names of the columns that are features, in their order
     categorical : of those that are categories, the levels, in natural order
-    fill : what stands in for a missing value of each feature: the median, or the commonest level
+    fill : what stands in for a missing value of each feature: the median, or the most common level
     missing : what is done about missing values unless another policy is asked for
     """
 
@@ -126,14 +132,14 @@ class Recipe:
             )
 
     def _gaps(self, raw: pa.Table, policy: MissingPolicy) -> dict[str, NDArray[np.bool_]]:
-        """Which rows lack a value, of the columns that have such; DataError if that is to be refused."""
+        """Which rows lack a value, of the columns that have any; refused by the policy of that name."""
         present = [name for name in (*self.ids, *self.features, self.target) if name in raw.column_names]
         gaps = {name: rows_missing(raw[name], is_id=name in self.ids) for name in present}
         gaps = {name: gap for name, gap in gaps.items() if gap.any()}
         if gaps and policy == "refuse":
-            raise DataError(
-                f"missing or infinite values in {len(raw):,} rows: {_counts(gaps)}; drop these rows (--missing drop), "
-                "or fill them with what is usual (--missing impute)."
+            raise MissingValuesError(
+                f"values are missing or infinite (rows, of {len(raw):,}: {_counts(gaps)}); drop these rows, or fill "
+                "the gaps with usual values."
             )
         return gaps
 
@@ -150,7 +156,7 @@ class Recipe:
             if not len(rows):
                 raise DataError(f"each of the {len(raw):,} rows has missing values: {_counts(gaps)}; none is left.")
             n_dropped = len(raw) - len(rows)
-            notes.append(f"dropped {n_dropped:,} row{'s' if n_dropped > 1 else ''} with missing values")
+            notes.append(f"dropped {ROW.count(n_dropped)} with missing values")
             raw = raw.take(pa.array(rows))
         if filled:
             notes.append(f"filled missing values: {_counts({name: gaps[name] for name in sorted(filled)})}")
@@ -175,7 +181,7 @@ class Recipe:
 
     def _fill_of(self, name: str) -> float | str:
         if name not in self.fill:
-            raise DataError(f"the model does not know what is usual in column {name!r}; drop these rows instead.")
+            raise DataError(f"the model has no usual value to fill in for column {name!r}; drop these rows instead.")
         return self.fill[name]
 
     def _codes(self, name: str, texts: pa.ChunkedArray) -> IndexArray:
@@ -183,7 +189,7 @@ class Recipe:
         if codes.null_count:
             n_levels = pc.count_distinct(texts.filter(pc.is_null(codes))).as_py()
             raise DataError(
-                f"column {name!r} holds {n_levels:,} level{'s' if n_levels > 1 else ''} the model has not seen, in "
+                f"column {name!r} holds {LEVEL.count(n_levels)} the model has not seen, in "
                 f"{codes.null_count:,} of {len(codes):,} rows; correct or drop these rows, or fit a model with them."
             )
         return codes.to_numpy().astype(np.int64)
@@ -199,7 +205,7 @@ class Recipe:
         # every row of a frame has a prediction: none is dropped
         prepared = self.prepare(raw, "impute" if self.missing == "impute" else "refuse")
         if len(prepared.rows) < len(raw):
-            raise DataError(f"`X` has rows without an id, {len(raw) - len(prepared.rows):,} of them; drop them first.")
+            raise DataError(f"`X` has {ROW.count(len(raw) - len(prepared.rows))} without an id; drop such rows first.")
         return prepared.table
 
     def to_json(self) -> dict[str, Any]:
@@ -250,9 +256,9 @@ def plan_recipe(
     if target in (agent, entity):
         raise DataError(f"column {target!r} cannot be both target and id.")
     if extra := [name for name in categorical if name not in features]:
-        raise DataError(f"categorical columns must be among the features, but {', '.join(map(repr, extra))} is not.")
+        raise DataError(f"categorical columns must be features, but these are not: {', '.join(map(repr, extra))}.")
     if not features:
-        raise DataError(f"{file.name!r} has no columns but the target and the ids; there is no feature to fit.")
+        raise DataError(f"{file.name!r} has no columns but the target and the ids; at least one feature is needed.")
     levels: dict[str, list[str]] = {name: [] for name in features if name in categorical}
     return Recipe(target, agent, entity, tuple(features), levels, missing=missing)
 
@@ -317,7 +323,7 @@ def _levels(name: str, column: pa.ChunkedArray) -> list[str]:
 
 
 def _fill(name: str, column: pa.ChunkedArray, is_category: bool) -> float | str:
-    """The median of numbers, the commonest level of categories, of several the first."""
+    """The median of numbers, the most common level of categories, of several the first."""
     if is_category:
         pairs = pc.value_counts(pc.drop_null(_level_texts(column))).to_pylist()
         counts = {pair["values"]: pair["counts"] for pair in pairs}

@@ -15,11 +15,18 @@ BYTE_UNITS = ("bytes", "kB", "MB", "GB", "TB")
 # pairs, which no file can hold, and marks that turn the direction of writing.
 UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
+# Nouns that a rule by their last letters would take for another form than they are.
+ONE_FORM = frozenset({"children", "data", "men", "news", "people", "series", "species", "staff", "women"})
+SINGULAR_IN_S = frozenset({"alias", "atlas", "bias", "bus", "campus", "canvas", "gas", "lens", "status", "virus"})
+SINGULAR_IN_IE = frozenset({"calorie", "cookie", "die", "movie", "pie", "tie", "zombie"})
+
 
 def number(value: float, digits: int = 3) -> str:
     """A figure with so many significant digits, thousands parted, and powers of ten where it is very large or small."""
     if not math.isfinite(value):
         return "–" if math.isnan(value) else "∞" if value > 0 else "−∞"
+    # there is no negative zero
+    value += 0.0
     size = abs(value)
     if size != 0.0 and not 1e-4 <= size < 1e9:
         mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
@@ -48,6 +55,11 @@ def percent(share: float) -> str:
         return f"{min(100.0 * share, 99.9):.1f} %"
     # halves go up, as in the report's script
     return f"{math.floor(100.0 * share + 0.5)} %".replace("-", "−")
+
+
+def fine_percent(share: float) -> str:
+    """A share in per cent to the tenth."""
+    return f"{100.0 * share:.1f} %"
 
 
 def byte_size(size: float) -> str:
@@ -98,7 +110,10 @@ def noun(column: str | None, otherwise: Noun) -> Noun:
     if not re.fullmatch(r"[A-Za-z]{2,}( [A-Za-z]{2,})*", words) or words.lower() in {"id", "ids", "key", "name"}:
         return otherwise
     words = words if words.isupper() and len(words) <= 4 else words.lower()
-    if re.search(r"[^siu]s$", words):
+    last = words.split()[-1]
+    if last in ONE_FORM:
+        return Noun(words, words)
+    if last not in SINGULAR_IN_S and re.search(r"[^siu]s$", words):
         return Noun(_singular(words), words)
     return Noun(words, _plural(words))
 
@@ -106,10 +121,15 @@ def noun(column: str | None, otherwise: Noun) -> Noun:
 def _plural(word: str) -> str:
     if re.search(r"[^aeiou]y$", word):
         return f"{word[:-1]}ies"
+    if word.endswith("sis"):
+        return f"{word[:-2]}es"
     return f"{word}es" if re.search(r"(s|x|z|ch|sh)$", word) else f"{word}s"
 
 
 def _singular(word: str) -> str:
-    if word.endswith("ies"):
+    last = word.split()[-1]
+    if last[:-1] in SINGULAR_IN_IE:
+        return word[:-1]
+    if last.endswith("ies"):
         return f"{word[:-3]}y"
-    return word[:-2] if re.search(r"(ss|x|z|ch|sh)es$", word) else word[:-1]
+    return word[:-2] if last[:-2] in SINGULAR_IN_S or re.search(r"(ss|x|ch|sh)es$", word) else word[:-1]

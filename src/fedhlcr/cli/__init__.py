@@ -23,7 +23,7 @@ from fedhlcr.cli.shell import BAD_DATA, BAD_MODEL, FAILED, INTERRUPTED, NO_OUTPU
 
 HELP = """Regression on hierarchical data: agent → entity → event (store → product → week, hospital → patient → visit).
 
-Every agent's entity gets one of a few clusters, each a linear regression. From a table to a report:
+Each entity of an agent is in one of a few clusters, each a linear regression. From a table to a report:
 
 \b
 fedhlcr split sales.csv --agent store --entity product --train train.csv --test test.csv
@@ -53,7 +53,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-FROM_TABLES, WITH_MODELS, TO_TRY = "From a table to a model", "With a model", "To try things"
+FROM_TABLES, WITH_MODELS, TO_TRY = "From a table to a model", "With a model", "To try it out"
 for panel, commands in {
     FROM_TABLES: (making.split, fitting.fit, fitting.select, fitting.simulate),
     WITH_MODELS: (using.inspect, using.predict, using.evaluate, using.adapt, using.report),
@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run a command. Whatever goes wrong is told in one line, and never by a traceback."""
+    """Run a command. Whatever goes wrong is reported in one line, never as a traceback."""
     try:
         code = int(app(args=arguments, prog_name="fedhlcr", standalone_mode=False) or 0)
         sys.stdout.flush()
@@ -105,7 +105,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         _forget_output()
         return 0
     except MemoryError:
-        return _failed("there is not enough memory for this table; take fewer columns or levels.", FAILED)
+        return _failed("there is not enough memory for this table; use fewer columns or levels.", FAILED)
     except Exception as error:
         if os.environ.get("FEDHLCR_DEBUG"):
             raise
@@ -118,26 +118,33 @@ def _forget_output() -> None:
 
 
 def _told(error: Exception) -> tuple[str, int]:
-    """A line on an error, and its code. Only words of our own are told: those of a library may quote a table."""
+    """A line on an error, and its code. Only words of our own are shown: those of a library may quote a table."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
         _forget_output()
         return f"cannot write to standard output: {error.strerror}.", NO_OUTPUT
     *_, (innermost, _) = traceback.walk_tb(error.__traceback__)
     ours = innermost.f_globals.get("__name__", "").split(".")[0] == "fedhlcr"
     if ours and isinstance(error, (ValueError, RuntimeError, ImportError, OSError)):
-        return str(error), _code_of(error)
+        return f"{error}{_option_for(error)}", _code_of(error)
     return f"this should not happen ({type(error).__name__}); FEDHLCR_DEBUG=1 shows where.", FAILED
 
 
-def _code_of(error: Exception) -> int:
+def _option_for(error: Exception) -> str:
+    """How to follow the advice of the library in the shell, where there is an option for it."""
     # imported only now: help and errors of usage come at once
+    from fedhlcr.recipe import MissingValuesError
+
+    return " Use --missing drop or --missing impute." if isinstance(error, MissingValuesError) else ""
+
+
+def _code_of(error: Exception) -> int:
     from fedhlcr.cli.output import OutputError
     from fedhlcr.files import FileError
     from fedhlcr.modelfile import ModelFileError
     from fedhlcr.recipe import DataError
 
     codes = {FileError: BAD_DATA, DataError: BAD_DATA, ModelFileError: BAD_MODEL, OutputError: NO_OUTPUT}
-    return codes.get(type(error), FAILED)
+    return next((code for kind, code in codes.items() if isinstance(error, kind)), FAILED)
 
 
 def _failed(reason: object, code: int) -> int:

@@ -15,6 +15,7 @@ from fedhlcr.evaluation import was_fitted
 from fedhlcr.files import open_table, source_name
 from fedhlcr.hierarchy import UNKNOWN, index_pairs, row_agents
 from fedhlcr.recipe import DataError, Prepared, Recipe, plan_recipe
+from fedhlcr.splitting import hold_out_events
 from fedhlcr.tables import Ids, read_ids
 
 
@@ -157,7 +158,7 @@ def _tell_unknown(model: Any, events: Events, *, new_agents: bool, shell: Shell)
     """Entities the model does not know are told of; agents are refused, unless they are welcome or it knows none."""
     index = model.posterior_.memory.entities.index
     if _knows_nobody(model):
-        shell.note("the model is public and knows no agent: every row is predicted as a new agent's")
+        shell.note("the model is public and knows no agents: every row is predicted as a new agent's")
         return
     if events.recipe.agent is None:
         agents = np.zeros(len(events), dtype=np.int64)
@@ -168,14 +169,22 @@ def _tell_unknown(model: Any, events: Events, *, new_agents: bool, shell: Shell)
         if n_new and not new_agents:
             rows = plural(int((agents == UNKNOWN).sum()), "row")
             raise DataError(
-                f"{rows} of {plural(n_new, 'agent')} the model does not know; predict them as new ones (--new-agents), "
-                "or adapt the model to their events first."
+                f"the model does not know {plural(n_new, 'agent')} ({rows}); predict new agents too (--new-agents), or "
+                "adapt the model to their events first."
             )
     entities = index.find_entities(agents, events.ids(events.recipe.entity))
     n_rows = int(((entities == UNKNOWN) & (agents != UNKNOWN)).sum())
     if n_rows:
         rows = plural(n_rows, "row")
-        shell.note(f"{rows} of entities the model does not know, predicted by what is known of their agents")
+        shell.note(f"{rows} of entities the model does not know, predicted from what it knows of their agents")
+
+
+def hold_out_rows(agents: Any, entities: Any, share: float, seed: int) -> tuple[IndexArray, IndexArray]:
+    """Numbers of the rows to fit, and of those to hold out, by the ids of all rows."""
+    train, test = hold_out_events(agents, entities, fraction=share, random_state=seed)
+    if not len(test):
+        raise DataError("no entity has enough events to hold some out; hold out a larger share, or add events.")
+    return train, test
 
 
 def seen(model: Any, events: Events) -> bool:

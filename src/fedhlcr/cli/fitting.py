@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedhlcr.cli import options
-from fedhlcr.cli.shell import INTERRUPTED, Shell, figure, percent, plural
+from fedhlcr.cli.shell import INTERRUPTED, Shell, plural
+from fedhlcr.wording import fine_percent, number
 
 if TYPE_CHECKING:
     from fedhlcr.cli.events import Events
@@ -39,7 +40,7 @@ def fit(
         typer.Option(
             "--chains",
             min=1,
-            help="Independent chains; with more than one, you are told if they disagree.",
+            help="Independent chains; with more than one, a note says if they disagree.",
             rich_help_panel=options.MODEL_OPTIONS,
         ),
     ] = 1,
@@ -54,8 +55,8 @@ def fit(
 ) -> None:
     """Fit a model to a table, and write it to a file.
 
-    Every pair of agent and entity gets one of K clusters, each a linear regression of the target on the features; the
-    number of clusters is found, unless you give it. The summary tells what was found.
+    Every pair of agent and entity is put in one of K clusters, each a linear regression of the target on the features;
+    the number of clusters is found, unless you give it. The summary shows what was found.
 
     \b
     fedhlcr fit sales.csv --target sales --agent store --entity product \\
@@ -99,26 +100,35 @@ def simulate(
     target: options.TargetOption,
     entity: options.EntityOption,
     agent: Annotated[
-        str, typer.Option("--agent", metavar="COLUMN", help="Whose the event is.", rich_help_panel=options.COLUMNS)
+        str,
+        typer.Option(
+            "--agent",
+            metavar="COLUMN",
+            help="Column with the agent each event belongs to.",
+            rich_help_panel=options.COLUMNS,
+        ),
     ],
     features: options.FeaturesOption = None,
     categorical: options.CategoricalOption = None,
     missing: options.MissingOption = options.Missing.refuse,
     participation: Annotated[
         float,
-        typer.Option(
-            "--participation", help="Share of the agents that is asked in each round.", rich_help_panel="Federation"
-        ),
+        typer.Option("--participation", help="Share of the agents to ask in each round.", rich_help_panel="Federation"),
     ] = 1.0,
     rounds: Annotated[
         int | None,
         typer.Option(
-            "--rounds", min=1, help="The most rounds; as many as it takes, if not given.", rich_help_panel="Federation"
+            "--rounds",
+            min=1,
+            help="Most rounds to run; as many as it takes, if not given.",
+            rich_help_panel="Federation",
         ),
     ] = None,
     failure_rate: Annotated[
         float,
-        typer.Option("--failure-rate", help="Chance that an agent that was asked fails.", rich_help_panel="Federation"),
+        typer.Option(
+            "--failure-rate", help="Probability that an agent fails when asked.", rich_help_panel="Federation"
+        ),
     ] = 0.0,
     clusters: options.ClustersOption = "auto",
     max_clusters: options.MaxClustersOption = 64,
@@ -127,17 +137,18 @@ def simulate(
     hold_out: options.HoldOut = 0.2,
     out: Annotated[Path | None, typer.Option("--out", "-o", metavar="MODEL", help="Where to write the model.")] = None,
     history: Annotated[
-        Path | None, typer.Option("--history", metavar="FILE", help="Where to write what happened, round by round.")
+        Path | None,
+        typer.Option("--history", metavar="FILE", help="Where to write a table of all rounds."),
     ] = None,
     public: options.PublicOption = False,
     as_json: options.JsonOption = False,
     quiet: options.QuietOption = False,
     progress: options.ProgressOption = None,
 ) -> None:
-    """Run a federation of the table's agents in this process, and compare it with a fit to all events in one place.
+    """Simulate a federation of the table's agents in this process, and compare it with a fit to all events at once.
 
-    Each agent keeps its events; every round a server asks some agents for sums by cluster. Some of those that are asked
-    fail: they do not answer, or their answer is lost, or it comes too late.
+    Each agent keeps its events; in every round a server asks some agents for sums by cluster. Some of those asked fail:
+    they do not answer, or their answer is lost or comes too late.
 
     \b
     fedhlcr simulate sales.csv --target sales --agent store --entity product \\
@@ -196,13 +207,13 @@ def select(
         typer.Option(
             "--clusters",
             metavar="K,K,…",
-            help="Numbers to compare, with commas between; 1 to 64 in growing steps, if not given.",
+            help="Numbers to compare, separated by commas; 1 to 64 in growing steps, if not given.",
             rich_help_panel=options.MODEL_OPTIONS,
         ),
     ] = None,
     splits: Annotated[
         int,
-        typer.Option("--splits", min=1, help="How often events are held out.", rich_help_panel=options.MODEL_OPTIONS),
+        typer.Option("--splits", min=1, help="How often to hold out events.", rich_help_panel=options.MODEL_OPTIONS),
     ] = 3,
     hold_out: Annotated[
         float, typer.Option("--hold-out", min=0.01, max=0.9, help="Share of each entity's events to hold out.")
@@ -212,16 +223,16 @@ def select(
     threads: options.ThreadsOption = None,
     plot: Annotated[
         Path | None,
-        typer.Option("--plot", metavar="FILE", help="Draw it: a .png, .svg or .pdf file."),
+        typer.Option("--plot", metavar="FILE", help="Draw the comparison: a .png, .svg or .pdf file."),
     ] = None,
     as_json: options.JsonOption = False,
     quiet: options.QuietOption = False,
     progress: options.ProgressOption = None,
 ) -> None:
-    """Compare numbers of clusters, by how well each predicts held-out events and by evidence.
+    """Compare numbers of clusters by how well each predicts held-out events, and by evidence.
 
-    The held-out log density is the one to go by: the higher, the better an event is predicted, its uncertainty
-    included. Suggested is the smallest number that is within one standard error of the best.
+    Go by the held-out log density: the higher it is, the better events are predicted, uncertainty included. The
+    suggested number is the smallest within one standard error of the best.
 
     \b
     fedhlcr select sales.csv --target sales --agent store --entity product --plot select.png
@@ -267,7 +278,7 @@ def _tell_both(shell: Shell, federated: Any, centralised: Any, test: Events) -> 
     from fedhlcr.cli.scoring import score
 
     both = {"federated": score(federated, test, shell=shell), "centralised": score(centralised, test, shell=shell)}
-    rows = [(name, figure(s.r2), figure(s.mse), percent(s.coverage)) for name, s in both.items()]
+    rows = [(name, number(s.r2, 4), number(s.mse, 4), fine_percent(s.coverage)) for name, s in both.items()]
     shell.table(("held-out events", "R²", "MSE", "in 90 % intervals"), rows)
     return {name: scores._asdict() for name, scores in both.items()}
 
@@ -280,10 +291,10 @@ def _tell_rounds(shell: Shell, model: Any, y: Any) -> None:
             str(row["round"]),
             f"{row['n_accepted']} of {row['n_asked']}",
             str(row["n_clusters"]),
-            figure(row["noise_scale"]),
+            number(row["noise_scale"], 4),
             str(row["labels_changed"]),
             f"{(row['bytes_up'] + row['bytes_down']) / 1e3:,.0f}",
-            *([] if y is None else [figure(1.0 - row["validation_mse"] / y.var(), 3)]),
+            *([] if y is None else [number(1.0 - row["validation_mse"] / y.var())]),
         )
         for row in rounds[shown]
     ]
@@ -291,18 +302,16 @@ def _tell_rounds(shell: Shell, model: Any, y: Any) -> None:
     shell.table(header if y is None else (*header, "held-out R²"), rows, left=())
     up, down = (model.history_[name].sum() / 1e6 for name in ("bytes_up", "bytes_down"))
     shell.say(f"Ended after {plural(model.n_rounds_, 'round')}: {model.stop_reason_}.")
-    shell.say(f"Travelled: {up:,.1f} MB of sums up, {down:,.1f} MB of coefficients down.")
+    shell.say(f"Traffic: {up:,.1f} MB of sums up, {down:,.1f} MB of coefficients down.")
     shell.say()
 
 
 def _split(events: Events, share: float, seed: int) -> tuple[Events, Events | None]:
-    from fedhlcr import hold_out_events
+    from fedhlcr.cli.events import hold_out_rows
 
     if not share:
         return events, None
-    train, test = hold_out_events(events.agents, events.entities, fraction=share, random_state=seed)
-    if not len(test):
-        raise typer.BadParameter("no entity has events enough to hold some out.", param_hint="--hold-out")
+    train, test = hold_out_rows(events.agents, events.entities, share, seed)
     return events.take(train), events.take(test)
 
 
@@ -312,7 +321,7 @@ def _fit(model: Any, events: Events, source: str, shell: Shell, **more: Any) -> 
     recipe = events.recipe
     # entities are counted only where it matters: that takes as long as to read them
     if isinstance(model.n_clusters, int) and model.n_clusters > (n_entities := events.n_entities):
-        told = f"there are only {plural(n_entities, 'entity', 'entities')}, and no use for more clusters."
+        told = f"there are only {plural(n_entities, 'entity', 'entities')}, and no use for more clusters than that."
         raise typer.BadParameter(told, param_hint="--clusters")
     model.fit(events.table, events.y, agent=recipe.agent, entity=recipe.entity, **more)
     model.recipe_ = recipe
@@ -327,8 +336,8 @@ def _tell_unsettled(model: Any, shell: Shell) -> None:
     apart = [figures for figures in model.diagnostics_ if figures.r_hat > UNSETTLED]
     if apart and getattr(model, "n_chains", 0) == 1:
         told = ", ".join(f"{figures.quantity} {figures.r_hat:.2f}" for figures in apart)
-        cure = f"run it longer (--sweeps {2 * model.n_sweeps}), or several (--chains 4)"
-        shell.note(f"the chain has not settled (R-hat, 1 where it has: {told}); {cure}")
+        cure = f"run it longer (--sweeps {2 * model.n_sweeps}), or run several chains (--chains 4)"
+        shell.note(f"the chain has not settled (R-hat, which is 1 when it has: {told}); {cure}")
 
 
 def _write_model(model: Any, out: Path, shell: Shell, *, public: bool) -> Path:

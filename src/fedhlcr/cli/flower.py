@@ -12,9 +12,9 @@ app = typer.Typer(help="Federations over a network, on Flower.", no_args_is_help
 
 @app.command()
 def init(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder; small letters, digits and dashes.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder: lower-case letters, digits and dashes.")],
 ) -> None:
-    """Write a Flower app: a folder with a pyproject that declares every option, with a word on each."""
+    """Write a Flower app: a folder with a pyproject.toml that declares and explains every option."""
     from fedhlcr.engines.flower.app_folder import write_app
 
     path = write_app(folder.absolute())
@@ -23,23 +23,26 @@ def init(
 
 @app.command()
 def certs(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to put them.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder to write them to.")],
     host: Annotated[
         list[str] | None,
-        typer.Option(help="Name or address by which the server is reached; repeat it for several."),
+        typer.Option(help="Name or address at which the server is reached; repeat for several."),
     ] = None,
-    node: Annotated[list[str] | None, typer.Option(help="Name of a node that needs a key; repeat it.")] = None,
+    node: Annotated[list[str] | None, typer.Option(help="Name of a node that needs a key; repeat for several.")] = None,
     renew: Annotated[
-        bool, typer.Option("--renew", help="Replace the server's certificate, if --host is given, and keys of --node.")
+        bool,
+        typer.Option(
+            "--renew", help="Replace the server's certificate, if --host is given, and the keys of each --node."
+        ),
     ] = False,
 ) -> None:
-    """Make a private CA, a server certificate and node keys. What is there already stays, but for --renew."""
+    """Make a private CA, a server certificate and node keys. What exists already is kept, unless --renew is given."""
     certificates = _import_certificates()(folder)
     made = certificates.make(host or (), node or (), renew=renew)
     for path in made:
         typer.echo(f"made {path}")
     if not made:
-        typer.echo("nothing to do: all of it is there; --renew replaces.")
+        typer.echo("nothing to do: everything exists already; --renew replaces it.")
 
 
 def _import_certificates() -> type:

@@ -30,19 +30,21 @@ def synth(
     as_json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:
-    """Write a table drawn from the model: columns agent, entity, x0, x1, …, target."""
+    """Write a synthetic table drawn from the model, with columns agent, entity, x0, x1, …, target."""
     import numpy as np
     import pyarrow as pa
 
-    from fedhlcr.cli.output import check_table_output, write_table
+    from fedhlcr.cli.output import STDOUT, check_table_output, write_table
     from fedhlcr.datasets import make_hlcr
 
+    to_stdout = str(out) == STDOUT
     # what is said would be taken for rows
-    shell = Shell(as_json, quiet or str(out) == "-")
+    shell = Shell(as_json, quiet or to_stdout)
     check_table_output(out, stdout=True)
     check_table_output(truth)
     table, drawn = make_hlcr(agents, entities, events, features, clusters, noise, random_state=seed)
-    write_table(out, table.to_arrow())
+    if not (to_stdout and as_json):
+        write_table(out, table.to_arrow())
     shell.wrote(out)
     pairs = np.unique(np.column_stack([table.agent, table.entity]), axis=0)
     if truth is not None:
@@ -50,33 +52,35 @@ def synth(
         shell.wrote(truth)
     shell.say(f"{plural(len(table), 'event')} of {plural(len(pairs), 'entity', 'entities')}; true noise {noise:g}.")
     shell.say(f"Next: fedhlcr fit {out} --target target --agent agent --entity entity --out model.fedhlcr")
-    shell.result({"events": len(table), "agents": agents, "entities": len(pairs), "table": str(out)})
+    facts = {"events": len(table), "agents": agents, "entities": len(pairs), "table": str(out)}
+    shell.result(table.to_arrow().to_pydict() if to_stdout else facts)
 
 
 def split(
     data: options.DataArgument,
     entity: options.EntityOption,
-    train: Annotated[Path, typer.Option("--train", metavar="FILE", help="Where to write the events to fit.")],
-    test: Annotated[Path, typer.Option("--test", metavar="FILE", help="Where to write those to judge by.")],
+    train: Annotated[Path, typer.Option("--train", metavar="FILE", help="Where to write the training events.")],
+    test: Annotated[Path, typer.Option("--test", metavar="FILE", help="Where to write the test events.")],
     agent: options.AgentOption = None,
     fraction: Annotated[
-        float, typer.Option("--fraction", min=0.01, max=0.9, help="Share of each entity's events that is held out.")
+        float,
+        typer.Option("--fraction", min=0.01, max=0.9, help="Share of each entity's events to hold out."),
     ] = 0.2,
     seed: options.SeedOption = 0,
     as_json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:
-    """Part a table into events to fit and events to judge by: some of every entity's, and never all of them."""
+    """Split a table into training and test events: some of every entity's are held out, and never all of them."""
     import pyarrow as pa
 
-    from fedhlcr import hold_out_events
+    from fedhlcr.cli.events import hold_out_rows
     from fedhlcr.cli.output import check_table_output, write_table
     from fedhlcr.files import open_table
     from fedhlcr.recipe import DataError, rows_missing
 
     shell = Shell(as_json, quiet)
     if train.resolve() == test.resolve():
-        raise typer.BadParameter("must not be the file of --train.", param_hint="--test")
+        raise typer.BadParameter("must not be the same file as --train.", param_hint="--test")
     for path in (train, test):
         check_table_output(path, data)
     file = open_table(data)
@@ -85,15 +89,13 @@ def split(
     gaps = {name: int(rows_missing(raw[name], is_id=True).sum()) for name in ids}
     if any(gaps.values()):
         counts = ", ".join(f"{name!r} {number:,}" for name, number in gaps.items() if number)
-        raise DataError(f"missing ids in {len(raw):,} rows: {counts}; drop these rows or give them an id.")
+        raise DataError(f"ids are missing (rows, of {len(raw):,}: {counts}); drop these rows or give them an id.")
     own = None if agent is None else raw[agent]
-    rows = hold_out_events(own, raw[entity], fraction=fraction, random_state=seed)
-    if not len(rows[1]):
-        raise DataError("no entity has events enough to hold some out.")
+    rows = hold_out_rows(own, raw[entity], fraction, seed)
     for path, part in zip((train, test), rows, strict=True):
         write_table(path, raw.take(pa.array(part)))
         shell.wrote(path)
-    shell.say(f"{len(rows[0]):,} events to fit, {len(rows[1]):,} to judge by.")
+    shell.say(f"{len(rows[0]):,} training events, {len(rows[1]):,} test events.")
     shell.result({"train": len(rows[0]), "test": len(rows[1])})
 
 
@@ -102,7 +104,7 @@ def demo(
         "demo-report.html"
     ),
 ) -> None:
-    """Show what fedhlcr does, on real flights: a federation of airlines, which keep their flights to themselves."""
+    """Show what fedhlcr does on real flights: a federation of airlines that keep their flights to themselves."""
     from fedhlcr.cli.output import check_output
     from fedhlcr.demo import main
 

@@ -24,32 +24,37 @@ DataArgument = Annotated[
     typer.Argument(
         metavar="DATA",
         help="A table with a row per event: CSV, Parquet (a file or a folder), Arrow or Feather, compressed or not; "
-        "- reads CSV from a pipe.",
+        "- reads standard input.",
     ),
 ]
-ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="A model file, as `fedhlcr fit` writes it.")]
+ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="A model file, as written by `fedhlcr fit`.")]
 TargetOption = Annotated[
-    str, typer.Option("--target", metavar="COLUMN", help="What to predict.", rich_help_panel=COLUMNS)
+    str, typer.Option("--target", metavar="COLUMN", help="Column to predict.", rich_help_panel=COLUMNS)
 ]
 AgentOption = Annotated[
     str | None,
     typer.Option(
         "--agent",
         metavar="COLUMN",
-        help="Whose the event is; without it, all are one agent's.",
+        help="Column with the agent each event belongs to; without it, all belong to one agent.",
         rich_help_panel=COLUMNS,
     ),
 ]
 EntityOption = Annotated[
     str,
-    typer.Option("--entity", metavar="COLUMN", help="What of the agent's the event is about.", rich_help_panel=COLUMNS),
+    typer.Option(
+        "--entity",
+        metavar="COLUMN",
+        help="Column with the agent's entity each event belongs to.",
+        rich_help_panel=COLUMNS,
+    ),
 ]
 FeaturesOption = Annotated[
     list[str] | None,
     typer.Option(
         "--features",
         metavar="COLUMNS",
-        help="What to predict from: names with commas between, or the option again. All other columns, if not given.",
+        help="Columns to predict from, separated by commas, or repeat the option; all other columns, if not given.",
         rich_help_panel=COLUMNS,
     ),
 ]
@@ -58,7 +63,7 @@ CategoricalOption = Annotated[
     typer.Option(
         "--categorical",
         metavar="COLUMNS",
-        help="Those of the features that are categories: each level becomes a feature of 0 and 1.",
+        help="Features that are categories: each level becomes a feature of 0 and 1.",
         rich_help_panel=COLUMNS,
     ),
 ]
@@ -67,7 +72,7 @@ MissingOption = Annotated[
     typer.Option(
         "--missing",
         metavar="refuse|drop|impute",
-        help="Missing values: refuse the table, drop their rows, or impute what is usual (median, commonest level).",
+        help="Missing values: refuse the table, drop their rows, or impute the median or most common level.",
         rich_help_panel=COLUMNS,
     ),
 ]
@@ -76,35 +81,38 @@ ModelMissingOption = Annotated[
     typer.Option(
         "--missing",
         metavar="refuse|drop|impute",
-        help="Missing values; as when the model was fitted, if not given.",
+        help="Missing values: handled as in the fit, if not given.",
         rich_help_panel=COLUMNS,
         show_default=False,
     ),
 ]
-# A model that was fitted from Python to a table without names of the ids, or on Flower, has to be told.
+# A model that was fitted from Python to ids without column names, or on Flower, does not store these.
+NOT_STORED = "{} column, if the model does not store it."
 KnownTarget = Annotated[
     str | None,
-    typer.Option("--target", metavar="COLUMN", help="If the model does not know its name.", rich_help_panel=COLUMNS),
+    typer.Option("--target", metavar="COLUMN", help=NOT_STORED.format("Target"), rich_help_panel=COLUMNS),
 ]
 KnownAgent = Annotated[
     str | None,
-    typer.Option("--agent", metavar="COLUMN", help="If the model does not know its name.", rich_help_panel=COLUMNS),
+    typer.Option("--agent", metavar="COLUMN", help=NOT_STORED.format("Agent"), rich_help_panel=COLUMNS),
 ]
 KnownEntity = Annotated[
     str | None,
-    typer.Option("--entity", metavar="COLUMN", help="If the model does not know its name.", rich_help_panel=COLUMNS),
+    typer.Option("--entity", metavar="COLUMN", help=NOT_STORED.format("Entity"), rich_help_panel=COLUMNS),
 ]
 NewAgentsOption = Annotated[
     bool,
     typer.Option(
         "--new-agents",
-        help="Let agents in that the model does not know: they are predicted by how common the clusters are overall.",
+        help="Also predict agents the model does not know, from how common the clusters are overall.",
         rich_help_panel=COLUMNS,
     ),
 ]
 ClustersOption = Annotated[
     str,
-    typer.Option("--clusters", metavar="K|auto", help="How many; auto finds it.", rich_help_panel=MODEL_OPTIONS),
+    typer.Option(
+        "--clusters", metavar="K|auto", help="Number of clusters; auto finds it.", rich_help_panel=MODEL_OPTIONS
+    ),
 ]
 MaxClustersOption = Annotated[
     int,
@@ -112,34 +120,37 @@ MaxClustersOption = Annotated[
 ]
 SweepsOption = Annotated[
     int,
-    typer.Option("--sweeps", min=1, help="Length of a chain; half of it is kept.", rich_help_panel=MODEL_OPTIONS),
+    typer.Option("--sweeps", min=1, help="Sweeps per chain; half of them are kept.", rich_help_panel=MODEL_OPTIONS),
 ]
 SeedOption = Annotated[
     int, typer.Option("--seed", min=0, help="The same seed gives the same result.", rich_help_panel=MODEL_OPTIONS)
 ]
 ThreadsOption = Annotated[
     int | None,
-    typer.Option("--threads", min=1, help="All cores, if not given.", rich_help_panel=MODEL_OPTIONS),
+    typer.Option("--threads", min=1, help="Number of threads; all cores, if not given.", rich_help_panel=MODEL_OPTIONS),
 ]
-LevelOption = Annotated[
-    float, typer.Option("--level", min=0.01, max=0.999, help="Probability that an interval is to hold its target.")
-]
+LevelOption = Annotated[float, typer.Option("--level", min=0.01, max=0.999, help="Probability of the intervals.")]
 HoldOut = Annotated[
     float,
-    typer.Option("--hold-out", min=0.0, max=0.9, help="Share of each entity's events to hold out, and to judge by."),
+    typer.Option("--hold-out", min=0.0, max=0.9, help="Share of each entity's events to hold out, and to evaluate on."),
 ]
 PublicOption = Annotated[
     bool,
-    typer.Option("--public", help="Leave out all that is private to agents: ids, Gram matrices, labels, counts."),
+    typer.Option(
+        "--public", help="Leave out everything that is private to agents: ids, Gram matrices, labels, counts."
+    ),
 ]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Write one JSON object, for machines.", rich_help_panel=SPEECH)
 ]
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Write nothing but errors.", rich_help_panel=SPEECH)]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.", rich_help_panel=SPEECH)]
 ProgressOption = Annotated[
     bool | None,
     typer.Option(
-        "--progress/--no-progress", help="On a terminal, if not given.", rich_help_panel=SPEECH, show_default=False
+        "--progress/--no-progress",
+        help="Show progress; only on a terminal, if not given.",
+        rich_help_panel=SPEECH,
+        show_default=False,
     ),
 ]
 
@@ -165,6 +176,6 @@ def cluster_number(clusters: str) -> int | str:
 def cluster_numbers(clusters: str) -> list[int]:
     numbers = [number.strip() for number in clusters.split(",") if number.strip()]
     if not numbers or not all(number.isascii() and number.isdigit() and int(number) > 0 for number in numbers):
-        told = "must be whole numbers of at least 1 with commas between; auto is compared in any case."
+        told = "must be whole numbers of at least 1, separated by commas; auto is compared in any case."
         raise typer.BadParameter(told, param_hint="--clusters")
     return [int(number) for number in numbers]

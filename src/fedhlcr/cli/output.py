@@ -30,17 +30,17 @@ def check_output(path: Path | None, *inputs: str | Path | None) -> None:
     if path is None:
         return
     if str(path) == STDOUT:
-        raise OutputError("only tables can be written to standard output; name a file.")
+        raise OutputError("this cannot be written to standard output; name a file.")
     folder = Path(os.path.realpath(path)).parent
     if path.is_dir():
         raise OutputError(f"cannot write {str(path)!r}: it is a folder; name a file in it.")
     if not folder.is_dir():
-        raise OutputError(f"cannot write {str(path)!r}: the folder does not exist; make it first.")
+        raise OutputError(f"cannot write {str(path)!r}: the folder does not exist; create it first.")
     if not os.access(folder if not path.exists() else path, os.W_OK):
         raise OutputError(f"cannot write {str(path)!r}: permission denied.")
     for source in inputs:
         if source is not None and path.exists() and Path(source).exists() and path.samefile(source):
-            raise OutputError(f"cannot write {str(path)!r}: it is what is to be read; name another file.")
+            raise OutputError(f"cannot write {str(path)!r}: it is the input; name another file.")
 
 
 def write_output(path: Path, data: bytes, *, private: bool = False) -> None:

@@ -18,7 +18,7 @@ def check_picture(path: Path | None) -> None:
     check_output(path)
     if path.suffix.lower() not in SUFFIXES:
         raise OutputError(f"cannot draw {str(path)!r}: its name must end in {', '.join(SUFFIXES)}.")
-    # tells the cure where matplotlib is not installed
+    # names the cure where matplotlib is not installed
     import fedhlcr.plot  # noqa: F401
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from fedhlcr.cli.events import Events
-from fedhlcr.cli.shell import Shell, figure, percent
+from fedhlcr.cli.shell import Shell
 from fedhlcr.evaluation import Scores, predict_in_chunks
 from fedhlcr.predictive import Moments, interval_ends
+from fedhlcr.wording import fine_percent, number
 
 
 def predict_events(model: Any, events: Events, levels: tuple[float, ...], shell: Shell) -> Moments:
@@ -24,11 +25,11 @@ def tell_scores(shell: Shell, scores: Scores, what: str) -> dict[str, Any]:
     shell.table(
         (f"{scores.n_events:,} {what}", ""),
         [
-            ("R², share of variance explained", figure(scores.r2)),
-            ("MSE, mean squared error", figure(scores.mse)),
-            ("MAE, mean absolute error", figure(scores.mae)),
-            (f"inside {100 * scores.level:g} % intervals", percent(scores.coverage)),
-            ("mean width of these", figure(scores.width)),
+            ("R², share of variance explained", number(scores.r2, 4)),
+            ("MSE, mean squared error", number(scores.mse, 4)),
+            ("MAE, mean absolute error", number(scores.mae, 4)),
+            (f"inside {100 * scores.level:g} % intervals", fine_percent(scores.coverage)),
+            ("mean width of intervals", number(scores.width, 4)),
         ],
     )
     return scores._asdict()

@@ -30,7 +30,7 @@ SHELL_WORDS = {
     "n_sweeps=": "--sweeps ",
     "max_clusters=": "--max-clusters ",
     "fix n_clusters": "fix the number of --clusters",
-    "see coef_": "--json tells all",
+    "see coef_": "--json shows all",
 }
 
 
@@ -64,12 +64,12 @@ class Shell:
 
     def wrote(self, path: object) -> None:
         if not self.json and not self.quiet:
-            print(printable(f"wrote {path}"), file=sys.stderr)
+            print(without_controls(f"wrote {path}"), file=sys.stderr)
 
     def say(self, text: str = "") -> None:
         """A line of a result."""
         if not self.json and not self.quiet:
-            print(printable(text))
+            print(without_controls(text))
 
     def table(self, header: Sequence[str], rows: Sequence[Sequence[str]], *, left: Collection[int] = (0,)) -> None:
         """A table; the columns at `left` are texts, the others figures."""
@@ -77,9 +77,9 @@ class Shell:
             return
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
         for place, name in enumerate(header):
-            table.add_column(Text(printable(name)), justify="left" if place in left else "right")
+            table.add_column(Text(without_controls(name)), justify="left" if place in left else "right")
         for row in rows:
-            table.add_row(*(Text(printable(cell)) for cell in row))
+            table.add_row(*(Text(without_controls(cell)) for cell in row))
         # a pipe has no width: nothing is to be cut off
         width = None if sys.stdout.isatty() else 10_000
         Console(highlight=False, width=width).print(table)
@@ -101,7 +101,7 @@ class Shell:
             return
         console = Console(stderr=True, highlight=False)
         if console.is_terminal:
-            with console.status(Text(printable(f"{what} …"))):
+            with console.status(Text(without_controls(f"{what} …"))):
                 yield
         else:
             error_line(f"{what} …")
@@ -130,21 +130,12 @@ def in_shell_words(text: str) -> str:
 
 def error_line(text: str) -> None:
     """One line on the error stream."""
-    print(printable(f"fedhlcr: {' '.join(text.split())}"), file=sys.stderr)
+    print(without_controls(f"fedhlcr: {' '.join(text.split())}"), file=sys.stderr)
 
 
-def printable(text: str) -> str:
+def without_controls(text: str) -> str:
     """A text without what would steer the terminal."""
     return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
-
-
-def figure(value: float, digits: int = 4) -> str:
-    """A number as one reads it."""
-    return "–" if math.isnan(value) else f"{value:,.{digits}g}"
-
-
-def percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
 
 
 def plural(number: int, singular: str, plural: str | None = None) -> str:

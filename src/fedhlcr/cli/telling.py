@@ -8,12 +8,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from fedhlcr.cli.shell import Shell, figure, in_shell_words, plural
+from fedhlcr.cli.shell import Shell, in_shell_words, plural
 from fedhlcr.comparison import Comparison
 from fedhlcr.modelfile import provenance_of
 from fedhlcr.summary import describe_clusters, feature_names, summarize
+from fedhlcr.wording import number
 
-# Clusters told in words.
+# Clusters described in words.
 N_SENTENCES = 8
 # Letters of the longest bar.
 BAR_WIDTH = 20
@@ -108,13 +109,13 @@ def tell_comparison(shell: Shell, comparison: Comparison) -> None:
         length = BAR_WIDTH * (row.log_density - low) / (high - low) if high > low else BAR_WIDTH
         marks = [
             name
-            for name, number in (("best", comparison.best), ("suggested", comparison.suggested))
-            if row.n_clusters == number
+            for name, count in (("best", comparison.best), ("suggested", comparison.suggested))
+            if row.n_clusters == count
         ]
         cells.append(
             (
                 str(row.n_clusters),
-                figure(float(np.mean(row.occupied)), 3),
+                number(float(np.mean(row.occupied))),
                 f"{row.log_density:.4f}",
                 f"{row.difference:+.4f} ± {row.difference_se:.4f}" if row.difference else "",
                 f"{row.evidence:,.1f}",
@@ -122,10 +123,10 @@ def tell_comparison(shell: Shell, comparison: Comparison) -> None:
                 f"{'█' * round(length)} {', '.join(marks)}".strip(),
             )
         )
-    header = ("clusters", "in use", "log density", "to the best", "evidence", "R²", "")
+    header = ("clusters", "in use", "log density", "vs best", "evidence", "R²", "")
     shell.table(header, cells, left=(0, 6))
     splits = plural(comparison.n_splits, "split")
-    shell.say(f"Log density: mean of {comparison.n_held_out:,} held-out events of {splits}, in nats.")
+    shell.say(f"Log density: mean over {comparison.n_held_out:,} held-out events from {splits}, in nats.")
     shell.say(
         f"Best: {comparison.best}. Suggested: {comparison.suggested}, the smallest within one standard error of the "
         f"best. By evidence: {comparison.most_evident}."

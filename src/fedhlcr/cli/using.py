@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fedhlcr.cli import options
-from fedhlcr.cli.shell import Shell, figure, percent, plural
+from fedhlcr.cli.shell import Shell, plural
+from fedhlcr.wording import fine_percent, number
 
 if TYPE_CHECKING:
     from fedhlcr.evaluation import Scores
+
+# Agents shown on a terminal.
+MOST_AGENTS = 50
 
 
 def predict(
@@ -28,7 +33,7 @@ def predict(
     ] = None,
     interval: Annotated[
         float | None,
-        typer.Option("--interval", min=0.01, max=0.999, help="Add the interval that holds the target so probably."),
+        typer.Option("--interval", min=0.01, max=0.999, help="Add the central interval with this probability."),
     ] = None,
     new_agents: options.NewAgentsOption = False,
     missing: options.ModelMissingOption = None,
@@ -40,20 +45,21 @@ def predict(
 ) -> None:
     """Predict the target of events.
 
-    Writes a row for each event: its number in DATA, its agent and entity, prediction, standard deviation, and the ends
-    of an interval, if you ask for one. A known entity is predicted by its own events, a new one by what its agent's
-    are, an agent the model does not know (with --new-agents) by how common the clusters are overall.
+    Writes a row for each event: its row number in DATA, its agent and entity, the prediction, its standard deviation
+    and, if you ask for one, the ends of an interval. A known entity is predicted from its own events, a new one from
+    its agent's other entities, a new agent (with --new-agents) from how common the clusters are overall.
     """
     import pyarrow as pa
 
     import fedhlcr
     from fedhlcr.cli.events import Roles, events_to_predict
-    from fedhlcr.cli.output import check_table_output, write_table
+    from fedhlcr.cli.output import STDOUT, check_table_output, write_table
     from fedhlcr.cli.scoring import predict_events
     from fedhlcr.predictive import interval_ends
 
     shell = Shell(as_json, quiet, progress)
     check_table_output(out, model, data, stdout=True)
+    out = None if str(out) == STDOUT else out
     with shell.warnings_as_notes():
         fitted = fedhlcr.load(model)
         roles = Roles(None, agent, entity)
@@ -62,28 +68,41 @@ def predict(
         )
         levels = () if interval is None else interval_ends(interval)
         predicted = predict_events(fitted, events, levels, shell)
-    columns: dict[str, Any] = {"row": events.prepared.rows + 1}
-    columns |= {name: events.table[name] for name in events.recipe.ids if name in events.table.column_names}
+    ids = {name: events.table[name] for name in events.recipe.ids if name in events.table.column_names}
     figures = {"prediction": predicted.mean, "std": predicted.std}
     if interval is not None:
         figures |= {"lower": predicted.quantiles[:, 0], "upper": predicted.quantiles[:, 1]}
-    # an id column may be called "prediction"
-    columns |= {name if name not in columns else f"{name}_": values for name, values in figures.items()}
-    table = pa.table(columns)
-    if out is not None or not as_json:
+    table = pa.table(
+        {
+            _free_name("row", ids): events.prepared.rows + 1,
+            **ids,
+            **{_free_name(name, ids): values for name, values in figures.items()},
+        }
+    )
+    if out is not None:
         write_table(out, table)
-    if out is None or str(out) == "-":
-        shell.result(table.to_pydict())
-    else:
         shell.result({"events": len(events), "predictions": str(out)})
         shell.wrote(out)
+    elif as_json:
+        shell.result(table.to_pydict())
+    else:
+        write_table(None, table)
+
+
+def _free_name(name: str, taken: Collection[str]) -> str:
+    """A column's name, with an underscore behind it where an id column has that name already."""
+    while name in taken:
+        name += "_"
+    return name
 
 
 def evaluate(
     model: options.ModelArgument,
     data: options.DataArgument,
     level: options.LevelOption = 0.9,
-    by_agent: Annotated[bool, typer.Option("--by-agent", help="Figures of each agent too, the worst first.")] = False,
+    by_agent: Annotated[
+        bool, typer.Option("--by-agent", help="Also show the figures of each agent, worst first.")
+    ] = False,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write the figures of each agent to a table.")
     ] = None,
@@ -96,7 +115,7 @@ def evaluate(
     quiet: options.QuietOption = False,
     progress: options.ProgressOption = None,
 ) -> None:
-    """Judge a model by events it was not fitted to: R², errors, and how many targets lie in their intervals."""
+    """Evaluate a model on events it was not fitted to: R², errors, and how many targets lie in their intervals."""
     import pyarrow as pa
 
     import fedhlcr
@@ -115,7 +134,7 @@ def evaluate(
             fitted, data, roles, target=True, missing=missing, new_agents=new_agents, shell=shell
         )
         if seen(fitted, events):
-            shell.note("the model was fitted to these very events: the figures flatter")
+            shell.note("the model was fitted to these very events, so these figures are optimistic")
         predicted = predict_events(fitted, events, interval_ends(level), shell)
     result = tell_scores(shell, Scores.of(events.y, predicted, level), "events")
     if by_agent or out is not None:
@@ -129,20 +148,16 @@ def evaluate(
     shell.result(result)
 
 
-# Agents told on a terminal.
-MOST_AGENTS = 50
-
-
 def _tell_agents(shell: Shell, by: list[tuple[Any, Scores]]) -> None:
     shell.say()
     worst = sorted(by, key=lambda pair: -pair[1].mse)
     rows = [
-        (str(agent), f"{s.n_events:,}", figure(s.r2), figure(s.mse), figure(s.mae), percent(s.coverage))
+        (str(agent), f"{s.n_events:,}", number(s.r2, 4), number(s.mse, 4), number(s.mae, 4), fine_percent(s.coverage))
         for agent, s in worst[:MOST_AGENTS]
     ]
     shell.table(("agent, worst first", "events", "R²", "MSE", "MAE", "coverage"), rows)
     if len(by) > MOST_AGENTS:
-        shell.say(f"… and {plural(len(by) - MOST_AGENTS, 'agent')} more: --out FILE or --json tells all.")
+        shell.say(f"… and {plural(len(by) - MOST_AGENTS, 'agent')} more: --out FILE or --json shows all.")
 
 
 def adapt(
@@ -157,10 +172,10 @@ def adapt(
     quiet: options.QuietOption = False,
     progress: options.ProgressOption = None,
 ) -> None:
-    """Show a model new events of known or new agents, without fitting its clusters again.
+    """Show a model new events of known or new agents, without refitting its clusters.
 
-    DATA holds events the model has not seen: those it has would count twice. What is predicted changes for the agents
-    in DATA only.
+    DATA must hold events the model has not seen: others would count twice. Predictions change only for the agents in
+    DATA.
     """
     import fedhlcr
     from fedhlcr import modelfile
@@ -174,7 +189,7 @@ def adapt(
         roles = Roles(target, agent, entity)
         events = events_for(fitted, data, roles, target=True, missing=missing, shell=shell)
         if seen(fitted, events):
-            shell.note("the model was fitted to these very events: now they count twice")
+            shell.note("the model was fitted to these very events, so they now count twice")
         with shell.stage("adapting"):
             adapted = fitted.adapt(events.features, events.y, agent=events.agents, entity=events.entities)
     write_output(out, modelfile.to_bytes(adapted), private=True)
@@ -185,7 +200,7 @@ def adapt(
     ):
         counts[f"new_{name}"] = len(after) - len(before)
     shell.say(
-        f"Took in {plural(len(events), 'event')}: {plural(counts['new_agents'], 'new agent')}, "
+        f"Added {plural(len(events), 'event')}: {plural(counts['new_agents'], 'new agent')}, "
         f"{plural(counts['new_entities'], 'new entity', 'new entities')}."
     )
     shell.result(counts | {"model": str(out)})
@@ -197,7 +212,7 @@ def inspect(
     as_json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:
-    """Tell what is in a model file: what was fitted, the clusters, settings, and where it comes from."""
+    """Show what is in a model file: what was fitted, the clusters, the settings, and where it comes from."""
     import fedhlcr
     from fedhlcr.cli.telling import model_facts, tell_model
 
@@ -214,10 +229,10 @@ def report(
     model: options.ModelArgument,
     data: Annotated[
         str | None,
-        typer.Argument(metavar="[DATA]", help="Events it was not fitted to, to judge it by.", show_default=False),
+        typer.Argument(metavar="[DATA]", help="Events it was not fitted to, to evaluate it on.", show_default=False),
     ] = None,
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The page to write.")] = Path("report.html"),
-    title: Annotated[str | None, typer.Option("--title", help="Its title.")] = None,
+    title: Annotated[str | None, typer.Option("--title", help="Title of the page.")] = None,
     new_agents: options.NewAgentsOption = False,
     missing: options.ModelMissingOption = None,
     target: options.KnownTarget = None,
@@ -227,7 +242,7 @@ def report(
     quiet: options.QuietOption = False,
     progress: options.ProgressOption = None,
 ) -> None:
-    """Write a page about a model that a person would rather read than the numbers: one HTML file, for any browser."""
+    """Write a report on a model for people to read: one HTML file, for any browser."""
     import fedhlcr
     from fedhlcr.cli.events import Roles, events_to_predict
     from fedhlcr.cli.output import check_output, write_output

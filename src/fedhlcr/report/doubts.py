@@ -12,10 +12,11 @@ from fedhlcr.diagnostics import R_HAT_LIMIT
 from fedhlcr.federation.run import INTERRUPTED
 from fedhlcr.predictor import HierarchicalPredictor
 from fedhlcr.report.findings import CLUSTER, SURE, Findings
-from fedhlcr.report.rounds import Rounds
+from fedhlcr.report.rounds import ROUND, Rounds
 from fedhlcr.report.scores import LEVEL, HeldOutScores
-from fedhlcr.wording import listed, number, percent
+from fedhlcr.wording import Noun, listed, number, percent
 
+ANSWER = Noun("answer", "answers")
 # A cluster of fewer entities is small.
 FEW = 5
 # Clusters are alike whose predictions differ by less than this share of the noise, on average over all events.
@@ -28,7 +29,7 @@ WIDE, ENOUGH_EVENTS = 2.0, 5
 MANY_UNCERTAIN, MANY_WIDE = 0.2, 0.05
 # Clusters found, as a share of the most that could be, from which the limit may have held.
 NEAR_THE_LIMIT = 0.85
-# Coverage this far from what intervals promise is told.
+# Coverage this far from what intervals promise is reported.
 COVERAGE_SLACK = 0.02
 # Noise of this share of the target's spread leaves half of the variance unexplained.
 MUCH_NOISE = 0.7
@@ -65,10 +66,10 @@ def _interruption(model: HierarchicalPredictor, rounds: Rounds | None) -> Iterat
     if rounds is not None:
         if rounds.stop_reason == INTERRUPTED:
             text = "The model uses what had been sampled until then. Fit it again, or go on from its checkpoint."
-            yield Doubt(f"The run was interrupted after {rounds.n_rounds} rounds", text, serious=True)
+            yield Doubt(f"The run was interrupted after {ROUND.count(rounds.n_rounds)}", text, serious=True)
         elif rounds.stop_reason.startswith("reached"):
-            text = "It had not yet been seen to settle. Allow more with `rounds`, or leave that out."
-            yield Doubt(f"The run ended at its limit of {rounds.n_rounds} rounds", text)
+            text = "It had not visibly settled. Allow more with `rounds`, or leave that out."
+            yield Doubt(f"The run ended at its limit of {ROUND.count(rounds.n_rounds)}", text)
         return
     # what a federation on Flower leaves tells nothing of how it went
     trace = getattr(model, "trace_", None)
@@ -88,7 +89,7 @@ def _agreement(model: HierarchicalPredictor, findings: Findings, rounds: Rounds 
             longer = f"Run longer chains (`n_sweeps={2 * model.n_sweeps}`), or fix `n_clusters`." if not rounds else ""
             text = (
                 f"R-hat, 1 where chains agree, is above {R_HAT_LIMIT} for: {figures}. The chains found different "
-                f"clusters, and what is told of clusters is a compromise; predictions average over all chains. {longer}"
+                f"clusters, and what is said of clusters is a compromise; predictions average over all chains. {longer}"
             )
             yield Doubt(f"The {findings.n_chains} chains disagree", text, serious=True)
         return
@@ -96,12 +97,12 @@ def _agreement(model: HierarchicalPredictor, findings: Findings, rounds: Rounds 
         headline, longer = "The chain had not settled", "Let it run longer."
         if rounds is not None and not rounds.stop_reason.startswith("reached"):
             # it ended because one figure of the whole, the log joint, no longer changed
-            headline = "Not all had settled when the run ended"
-            longer = "A run ends by its log joint alone. Let it run longer with a larger `patience`."
+            headline = "Not everything had settled when the run ended"
+            longer = "Only the log joint decides when a run ends. Let it run longer with a larger `patience`."
         text = f"R-hat between the two halves of what was kept is above {R_HAT_LIMIT} for: {figures}. {longer}"
         yield Doubt(headline, text, serious="predictions" in figures)
     if rounds is None:
-        text = "One chain may have settled on one of several answers. Fit with `n_chains=4`: disagreement is then told."
+        text = "One chain may have settled on one of several answers. Fit with `n_chains=4` to see if chains disagree."
     else:
         text = "A federation runs one chain. Run it again with another `random_state`, and compare the clusters."
     yield Doubt("Whether another run would find the same was not checked", text)
@@ -118,15 +119,15 @@ def _held_out(findings: Findings, scores: HeldOutScores | None) -> Iterator[Doub
     if scores is None:
         return
     if scores.was_fitted:
-        text = "Their figures flatter every method. Hold out events before the fit, and judge by those."
-        yield Doubt("The events it was judged by are those it was fitted with", text, serious=True)
+        text = "That makes every method look better than it is. Hold out events before the fit, and evaluate on those."
+        yield Doubt("It was evaluated on the events it was fitted with", text, serious=True)
     # two standard errors, if events were independent
     chance = 2.0 * float(np.sqrt(LEVEL * (1.0 - LEVEL) / scores.n_events))
     if abs(scores.coverage - LEVEL) > COVERAGE_SLACK + chance:
         narrow = scores.coverage < LEVEL
         text = (
-            f"{percent(scores.coverage)} of the events it was judged by lie in their {percent(LEVEL)} intervals. "
-            f"Take them as {'too small' if narrow else 'cautious'}."
+            f"{percent(scores.coverage)} of the events it was evaluated on lie in their {percent(LEVEL)} intervals. "
+            f"Treat the intervals as {'too small' if narrow else 'cautious'}."
         )
         yield Doubt(f"Intervals are too {'narrow' if narrow else 'wide'}", text, serious=narrow)
     # by more than rounding; on the events that were fitted the most flexible always errs least
@@ -134,7 +135,7 @@ def _held_out(findings: Findings, scores: HeldOutScores | None) -> Iterator[Doub
     if better and not scores.was_fitted:
         entity = findings.names.entity.one
         names = listed([f"a {name}" if name.startswith("ridge") else name for name in better]).replace("entity", entity)
-        text = "The clusters then tell which are alike, but are not what predicts best."
+        text = "The clusters then show which are alike, but do not predict best."
         yield Doubt(f"On the held-out events {names} {'errs' if len(better) == 1 else 'err'} less than HLCR", text)
 
 
@@ -148,7 +149,7 @@ def _labels(findings: Findings) -> Iterator[Doubt]:
         f"That is {percent(share)} of all: the probability of the cluster is below {percent(SURE)}. Few events, or "
         "clusters that are alike, leave it open; predictions average over the clusters that are possible."
     )
-    headline = f"{nouns.count(entities.n_uncertain)} {are} not surely in the cluster told"
+    headline = f"{nouns.count(entities.n_uncertain)} {are} not surely in the cluster shown"
     yield Doubt(headline, text, serious=share > MANY_UNCERTAIN)
 
 
@@ -158,7 +159,7 @@ def _small_clusters(findings: Findings) -> Iterator[Doubt]:
     if few and len(findings.clusters) > 1:
         which = ("Cluster " if len(few) == 1 else "Clusters ") + listed([str(c.number) for c in few])
         hold = "holds" if len(few) == 1 else "hold"
-        text = f"{which}: what is told of so few may be chance, or a few that are truly unlike all others."
+        text = f"{which}: what is said of so few may be chance, or they may be truly unlike all others."
         yield Doubt(f"{CLUSTER.count(len(few))} {hold} fewer than {FEW} {nouns.many}", text)
 
 
@@ -179,7 +180,7 @@ def _alike(model: HierarchicalPredictor, findings: Findings) -> Iterator[Doubt]:
         more = f" and {len(pairs) - PAIRS_NAMED} more pairs" if len(pairs) > PAIRS_NAMED else ""
         text = (
             f"Compare {named}{more}: their predictions differ by less than {percent(ALIKE)} of the noise. Which of "
-            f"them {findings.names.entity.many} are in says little; they may be one."
+            f"them {findings.names.entity.many} are in says little; they may be one and the same."
         )
         yield Doubt("Some clusters are nearly alike", text)
 
@@ -215,14 +216,15 @@ def _noise(findings: Findings) -> Iterator[Doubt]:
 def _federation(rounds: Rounds | None) -> Iterator[Doubt]:
     if rounds is None:
         return
-    if rounds.refused.sum():
-        text = "They came too late, were broken, or held more than an answer may; the server’s log tells which."
-        n = rounds.refused.sum()
-        yield Doubt(f"{n:,.0f} {'answer' if n == 1 else 'answers'} came late or broken, and were refused", text)
+    if n_refused := rounds.refused.sum():
+        text = "Such answers come too late, are broken, or hold more than an answer may; the server’s log tells which."
+        yield Doubt(
+            f"{ANSWER.count(n_refused)} came late or broken, and {'was' if n_refused == 1 else 'were'} refused", text
+        )
     none = int((rounds.accepted == 0).sum())
     if none:
         text = f"Nothing was learned in {'it' if none == 1 else 'them'}."
-        yield Doubt(f"In {none} of {len(rounds.accepted)} rounds nobody answered", text)
+        yield Doubt(f"In {none:,} of {ROUND.count(len(rounds.accepted))} nobody answered", text)
     if rounds.answered < 0.5:
         text = f"Of those asked, {percent(rounds.answered)} answered in time: the run took longer than it had to."
         yield Doubt("Most requests went without an answer in time", text)

@@ -179,7 +179,7 @@ def agent_listing(agents: Agents, names: Names, scores: HeldOutScores | None) ->
             Column("clusters mixed", "number", _figures(agents.effective_clusters())),
             Column("mix", "mix", mixes(agents.weights)),
         ]
-        notes.append("Clusters mixed: its shares are as uneven as those of so many clusters in equal parts.")
+        notes.append("Clusters mixed: its shares are as uneven as those of this many clusters in equal parts.")
     if scores is not None and scores.by_agent is not None:
         added, told = _error_columns(scores.by_agent, names, was_fitted=scores.was_fitted)
         columns += added

@@ -22,7 +22,7 @@ from fedhlcr.report.findings import CLUSTER, EVENT, SURE, Entities, Findings, ga
 from fedhlcr.report.rounds import Rounds
 from fedhlcr.report.scores import LEVEL, HeldOut, HeldOutScores, score_held_out
 from fedhlcr.report.settings import Settings
-from fedhlcr.wording import amount, byte_size, capital, number, percent, printable
+from fedhlcr.wording import amount, byte_size, capital, fine_percent, number, percent, printable
 
 # Clusters shown at once, features with a bar in each, agents with a row of the map, doubtful entities told.
 OPEN_CARDS, CARD_FEATURES, MATRIX_AGENTS, DOUBTFUL_TOLD = 12, 6, 60, 10
@@ -34,7 +34,7 @@ def render_report(model: HierarchicalPredictor, held_out: HeldOut | None = None,
     Parameters
     ----------
     model : HLCRRegressor or FedHLCRRegressor, fitted
-    held_out : events that were not fitted, to judge it by; None leaves that out
+    held_out : events that were not fitted, to evaluate it on; None leaves that out
     title : of the page
 
     Returns
@@ -177,7 +177,7 @@ def _score_section(findings: Findings, scores: HeldOutScores | None) -> dict[str
             for score in scores.scores
         ],
         "level": percent(LEVEL),
-        "coverage": f"{100.0 * scores.coverage:.1f} %",
+        "coverage": fine_percent(scores.coverage),
         "by_agent": _by_agent(findings, scores),
         "picture": picture,
         "ends": ends,
@@ -246,7 +246,7 @@ def _round_section(findings: Findings, rounds: Rounds) -> dict[str, Any]:
     facts = [
         ("rounds", f"{rounds.n_rounds:,}"),
         ("asked per round, on average", number(rounds.asked.sum() / n)),
-        ("of those asked answered", percent(rounds.answered)),
+        ("share of those asked that answered", percent(rounds.answered)),
         ("requests without an answer in time", f"{rounds.n_silent:,}"),
         ("late or broken answers", f"{rounds.refused.sum():,.0f}"),
         ("sums up", byte_size(rounds.total_up)),

@@ -10,6 +10,9 @@ import numpy as np
 from fedhlcr.arrays import FloatArray
 from fedhlcr.federation.messages import SURVEY_ROUND
 from fedhlcr.predictor import HierarchicalPredictor
+from fedhlcr.wording import Noun
+
+ROUND = Noun("round", "rounds")
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ class Rounds:
 
         return cls(
             n_rounds=int(getattr(model, "n_rounds_", len(rounds))),
-            stop_reason=str(getattr(model, "stop_reason_", None) or "not told"),
+            stop_reason=str(getattr(model, "stop_reason_", None) or "not recorded"),
             asked=column("n_asked"),
             accepted=column("n_accepted"),
             refused=column("n_refused"),

@@ -79,11 +79,13 @@ def _claim(model: HierarchicalPredictor, n_events: float, *, is_command: bool) -
     of_fit = model.provenance_.get("events", n_events)
     # a public model holds no events, whatever it was fitted with
     if "adapted" in model.provenance_ or (n_events and of_fit != n_events):
-        return f"It was fitted by this {'command' if is_command else 'code'}, and has taken in other events since:"
+        return (
+            f"It was fitted by this {'command' if is_command else 'code'}, and has been adapted to other events since:"
+        )
     if is_command:
         return "The same table and this command give the same model:"
     if model.recipe_ is not None:
-        return "The same events, made ready as is told below, and this code give the same model:"
+        return "The same events, prepared as described below, and this code give the same model:"
     return "The same events and this code give the same model:"
 
 
@@ -103,12 +105,12 @@ def _preparation(recipe: Recipe) -> tuple[str, ...]:
             told.append(f"{_quoted(name)} is a category, with a column of 0 and 1 for each level: {listed(texts)}.")
     if recipe.missing == "impute":
         fills = [
-            f"{_quoted(name)} by {_quoted(fill) if isinstance(fill, str) else number(fill, 6)}"
+            f"{_quoted(name)} with {_quoted(fill) if isinstance(fill, str) else number(fill, 6)}"
             for name, fill in recipe.fill.items()
         ]
         told.append(
-            "Missing values were filled, numbers by the median, categories by the commonest level: "
-            f"{listed(fills)}. Rows without target or id were dropped."
+            "Missing values were filled in, numbers with the median, categories with the most common level: "
+            f"{listed(fills)}. Rows without a target or an id were dropped."
         )
     elif recipe.missing == "drop":
         told.append("Rows with missing values were dropped.")
@@ -155,7 +157,7 @@ def _fit_call(model: HierarchicalPredictor) -> list[str]:
         columns = {"agent": recipe.agent, "entity": recipe.entity}
         given = "".join(f", {role}={column!r}" for role, column in columns.items() if column)
         return [
-            f"# frame: the ids and features, made ready, in their order; y: {recipe.target!r}",
+            f"# frame: the ids and features, prepared, in their order; y: {recipe.target!r}",
             f"model.fit(frame, y{given})",
         ]
     columns = {"agent": model.agent_column_, "entity": model.entity_column_}

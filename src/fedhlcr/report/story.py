@@ -7,11 +7,11 @@ import math
 from fedhlcr.predictor import HierarchicalPredictor
 from fedhlcr.report.doubts import Doubt
 from fedhlcr.report.findings import EVENT, NO_NAME, Agents, Cluster, Findings, named
-from fedhlcr.report.rounds import Rounds
+from fedhlcr.report.rounds import ROUND, Rounds
 from fedhlcr.report.scores import LEVEL, HeldOutScores
-from fedhlcr.wording import Noun, byte_size, capital, listed, number, percent
+from fedhlcr.wording import Noun, byte_size, capital, fine_percent, listed, number, percent
 
-FEATURE, ROUND = Noun("feature", "features"), Noun("round", "rounds")
+FEATURE, KIND = Noun("feature", "features"), Noun("kind", "kinds")
 NUMERALS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 # An agent whose main cluster has this share of its entities has hardly any other.
 ALMOST_ALL = 0.9
@@ -40,12 +40,12 @@ def _what(model: HierarchicalPredictor, findings: Findings) -> str:
     n_features = len(names.features if model.recipe_ is None else model.recipe_.features)
     features = f"the {FEATURE.count(n_features)}" if n_features > 1 else "the one feature"
     line = f"{names.target} depends on {features} in a way of its own"
-    kinds = f"{_small(n_clusters)} {'kind' if n_clusters == 1 else 'kinds'}"
+    kinds = f"{_small(n_clusters)} {KIND.of(n_clusters)}"
     found = "found by the model" if isinstance(model.n_clusters, str) else "a number that was given"
     if findings.agents is None or findings.entities is None:
         return (
             f"This model knows {kinds} of {names.entity.many}, or clusters, {found}; in each, {line}. "
-            f"It holds nothing of any {names.agent.one}: no {names.entity.one} can be looked up here."
+            f"It holds nothing about any {names.agent.one}: no {names.entity.one} can be looked up here."
         )
     n_agents, n_entities = len(findings.agents), findings.entities.n_all
     owners = names.agent.count(n_agents) if n_agents > 1 else f"one {names.agent.one}"
@@ -78,17 +78,17 @@ def _goodness(findings: Findings, scores: HeldOutScores | None) -> str:
         fitted = ""
         if findings.explained is not None:
             fitted = (
-                f"It explains {percent(findings.explained)} of the variance of the events it was fitted with, which "
-                "flatters it. "
+                f"It explains {percent(findings.explained)} of the variance of the events it was fitted with, an "
+                "optimistic figure. "
             )
-        return f"{fitted}No held-out events were given to judge it by."
-    inside = f"Of these events {100 * scores.coverage:.1f} % lie in their {percent(LEVEL)} intervals."
+        return f"{fitted}No held-out events were given to evaluate it on."
+    inside = f"Of these events {fine_percent(scores.coverage)} lie in their {percent(LEVEL)} intervals."
     if not math.isfinite(scores.model.r2):
-        return f"The targets of the {EVENT.count(scores.n_events)} to judge it by do not differ. {inside}"
+        return f"The targets of the {EVENT.count(scores.n_events)} to evaluate it on do not differ. {inside}"
     kind = "the events it was fitted with" if scores.was_fitted else f"{EVENT.count(scores.n_events)} held out"
     verb = "explains " if scores.model.r2 < 0.0 else ""
     rivals = listed([f"{_rival(score.name, findings)} {verb}{explained(score.r2)}" for score in scores.ridges])
-    flattered = ", figures that flatter every method" if scores.was_fitted else ""
+    flattered = ", figures that are optimistic for every method" if scores.was_fitted else ""
     target = findings.names.target
     if scores.model.r2 < 0.0:
         does = f"predicts {target} worse than its mean would"
@@ -105,7 +105,7 @@ def _rival(name: str, findings: Findings) -> str:
 
 def explained(r2: float) -> str:
     """R² as a share of the variance, to a tenth of a per cent."""
-    return f"{100 * r2:.1f} %" if r2 >= 0.0 else "less than nothing"
+    return fine_percent(r2) if r2 >= 0.0 else "less than nothing"
 
 
 def _federation(findings: Findings, rounds: Rounds) -> str:
