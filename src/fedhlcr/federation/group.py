@@ -59,6 +59,11 @@ class AgentGroup:
         `entity=None`, are predicted by what the agent's others are.
         """
         matrix = tables.feature_matrix(X)
+        if matrix.shape[1] != model.layout.n_features:
+            raise ValueError(
+                f"`X` has {matrix.shape[1]} columns, but the model is about {model.layout.n_features} features; pass "
+                "the columns the federation was fitted to, in their order."
+            )
         n_rows = len(matrix)
         agents = np.zeros(n_rows, dtype=np.int64)
         if agent is not None:
@@ -70,6 +75,11 @@ class AgentGroup:
 
     def posterior(self, model: PublicModel) -> Posterior:
         """The public draws with their own matrices, and their entities' labels under each of the draws."""
+        if model.layout.n_features != self.shard.n_features:
+            raise ValueError(
+                f"the model is about {model.layout.n_features} features, but the agents here have "
+                f"{self.shard.n_features}; use the model of the federation they take part in."
+            )
         entities = Entities(model.layout, self.index, self.shard.grams_in(model.standardization))
         memory = AgentMemory.from_draws(entities, model.draws, Stream(model.seed, PREDICTION_CHAIN))
         return Posterior(model.layout, model.standardization, model.draws, memory)
