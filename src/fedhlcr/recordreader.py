@@ -112,6 +112,13 @@ class RecordReader:
         self.require(np.isfinite(scale[-1]), "scale")
         return GramLayout(len(shift) - 1, fit_intercept), Standardization(shift, scale)
 
+    def clusters(self, name: str, shape: tuple[int | None], n_clusters: int) -> NDArray[np.int64]:
+        """The present cluster of each original one, −1 for one that is no more; each present one has an original."""
+        cluster_of = self.array(name, "i8", shape, within(-1, n_clusters))
+        present = np.unique(cluster_of[cluster_of >= 0])
+        self.require(len(cluster_of) <= MOST and 0 < len(present) == n_clusters, name)
+        return cluster_of
+
     def index(self, agents: Ids, entities: Ids) -> EntityIndex:
         """Which of these agents has which of the entities."""
         agent_of = self.array("agent_of", "i8", (None,), within(0, len(agents.texts)))
@@ -119,3 +126,7 @@ class RecordReader:
         # sorted by both, and each pair once
         self.require((np.diff(agent_of * len(entities.texts) + entity_of) > 0).all(), "agent_of")
         return EntityIndex(agents, entities, agent_of, entity_of)
+
+
+def checkpoint_reader(record: Record) -> RecordReader:
+    return RecordReader(record, "the checkpoint", "start the run anew")
