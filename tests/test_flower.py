@@ -26,7 +26,7 @@ from fedhlcr.engines.flower import node as node_module
 from fedhlcr.engines.flower.engine import FlowerEngine, NotEnoughNodesError, Waiting
 from fedhlcr.engines.flower.node import Node
 from fedhlcr.engines.flower.options import NodeOptions
-from fedhlcr.engines.flower.records import Answers, Errand, Letter, Score
+from fedhlcr.engines.flower.records import Answers, Errand, Letter, RecordError, Score
 from fedhlcr.engines.flower.refusal import Refusal
 from fedhlcr.federation.group import AgentGroup
 from fedhlcr.federation.messages import Contribution
@@ -897,3 +897,9 @@ def test_answers_survive_flowers_own_bytes():
     for contributions in ([], [b""], [b"a\0b", b"c"]):
         message = Message(Answers(contributions).to_content(), 7, str(Errand.LETTER))
         assert Answers.from_content(through_bytes(message).content).contributions == contributions
+
+
+@pytest.mark.parametrize(("agents", "acknowledged"), [(["a", "a"], [1, 1]), (["a", "b"], [1]), (["a"], [1, 2])])
+def test_a_letter_tells_each_agent_one_round(agents, acknowledged):
+    with pytest.raises(RecordError, match="named twice, or told other than one round each"):
+        Letter.from_content(Letter(b"", agents, acknowledged).to_content())
