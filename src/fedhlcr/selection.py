@@ -16,6 +16,7 @@ from fedhlcr import tables
 from fedhlcr.arrays import FloatArray
 from fedhlcr.comparison import Comparison, CountResult
 from fedhlcr.estimators import HLCRRegressor
+from fedhlcr.evaluation import Errors
 from fedhlcr.evidence import partition_evidence
 from fedhlcr.exceptions import FitInterruptedWarning
 from fedhlcr.hierarchy import index_pairs, row_agents, row_entities
@@ -201,11 +202,10 @@ def _try(model: HLCRRegressor, train: _Events, test: _Events) -> _Trial:
             raise KeyboardInterrupt from None
     ids = {"agent": test.agent, "entity": test.entity}
     log_density = model.log_density(test.X, test.y, **ids)
-    mse = float(((test.y - model.predict(test.X, **ids)) ** 2).mean())
+    errors = Errors.of(test.y, model.predict(test.X, **ids))
     draws = model.posterior_.draws
     occupied = int((draws.entity_counts[np.argmax(draws.log_joint)] > 0).sum())
-    spread = float(test.y.var())
-    return _Trial(log_density, _evidence(model), 1.0 - mse / spread if spread > 0.0 else np.nan, mse, occupied)
+    return _Trial(log_density, _evidence(model), errors.r2, errors.mse, occupied)
 
 
 @single_threaded_blas
