@@ -21,11 +21,11 @@ from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.federation.shard import AgentShard
 from fedhlcr.gram import GramLayout
 from fedhlcr.hierarchy import EntityIndex
-from fedhlcr.posterior import PREDICTION_CHAIN, AgentMemory, Posterior
+from fedhlcr.posterior import AgentMemory, Posterior
 from fedhlcr.predictor import PARAMETER_CONSTRAINTS, POSITIVE_INTEGER, HierarchicalPredictor, number_or_none
 from fedhlcr.progress import RoundProgress
 from fedhlcr.samplers.state import Entities
-from fedhlcr.streams import Stream
+from fedhlcr.streams import ReservedChain, Stream
 from fedhlcr.threads import single_threaded_blas
 from fedhlcr.validation import Validation
 
@@ -243,7 +243,7 @@ class FedHLCRRegressor(HierarchicalPredictor):
         model = server.model()
         engine.enter_run(server.run, model.layout, model.standardization)
         entities = Entities(model.layout, index, engine.everyone.grams, self._threads())
-        memory = AgentMemory.from_draws(entities, model.draws, Stream(self.seed_, PREDICTION_CHAIN))
+        memory = AgentMemory.from_draws(entities, model.draws, Stream(self.seed_, ReservedChain.PREDICTION))
         self.posterior_ = Posterior(model.layout, model.standardization, model.draws, memory)
         self.server_ = server
         kept = {draw.round for draw in server.kept_draws}

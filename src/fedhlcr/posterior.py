@@ -51,8 +51,6 @@ WEIGHTS_AT_ONCE = 1 << 23
 ADAPT_SWEEPS = 10
 # The same where all labels are drawn anew.
 LABEL_SWEEPS = 5
-# Chain of the draws by which agents label their entities under public draws.
-PREDICTION_CHAIN = -2
 MODEL_KIND, MODEL_VERSION = "public model", 1
 
 

@@ -24,7 +24,7 @@ from fedhlcr.posterior import Posterior, Profiles
 from fedhlcr.predictive import interval_ends
 from fedhlcr.recipe import Recipe
 from fedhlcr.samplers.state import Entities
-from fedhlcr.streams import Stream
+from fedhlcr.streams import ReservedChain, Stream
 from fedhlcr.summary import Summary, summarize
 from fedhlcr.threads import available_threads, single_threaded_blas
 
@@ -198,7 +198,7 @@ class HierarchicalPredictor(RegressorMixin, BaseEstimator):
         """
         new = self.entities_of(X, y, agent, entity, sample_weight)
         adapted = copy.copy(self)
-        adapted.posterior_ = self.posterior_.adapt(new, Stream(self.seed_, chain=-1))
+        adapted.posterior_ = self.posterior_.adapt(new, Stream(self.seed_, ReservedChain.ADAPTATION))
         adapted._describe()
         return adapted
 

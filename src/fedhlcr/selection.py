@@ -21,7 +21,7 @@ from fedhlcr.evidence import partition_evidence
 from fedhlcr.exceptions import FitInterruptedWarning
 from fedhlcr.hierarchy import index_pairs, row_agents, row_entities
 from fedhlcr.splitting import hold_out_events
-from fedhlcr.streams import Stream
+from fedhlcr.streams import ReservedChain, Stream
 from fedhlcr.threads import single_threaded_blas
 
 Progress = Callable[[int, int, str], None]
@@ -29,8 +29,6 @@ Progress = Callable[[int, int, str], None]
 AUTO = "auto"
 # Up to the clusters an estimator starts with where it finds their number itself.
 DEFAULT_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-# Chain of the draws by which evidence is estimated; no sampler has it.
-EVIDENCE_CHAIN = -3
 
 
 def compare_cluster_counts(
@@ -214,7 +212,7 @@ def _evidence(model: HLCRRegressor) -> float:
     posterior = model.posterior_
     draws, entities = posterior.draws, posterior.memory.entities
     scale = float(posterior.standardization.scale[-1])
-    spec, stream = model._spec(entities, scale), Stream(model.seed_, EVIDENCE_CHAIN)
+    spec, stream = model._spec(entities, scale), Stream(model.seed_, ReservedChain.EVIDENCE)
     partitions = (model.labels_, posterior.memory.labels[np.argmax(draws.log_joint)])
     evidence = max(partition_evidence(entities, spec, labels, draws.n_clusters, stream) for labels in partitions)
     return evidence - float(posterior.layout.n_events(entities.grams).sum()) * np.log(scale)

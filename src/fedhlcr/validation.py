@@ -10,10 +10,7 @@ from fedhlcr.federation.server import Server
 from fedhlcr.hierarchy import EntityIndex
 from fedhlcr.posterior import AgentMemory, Draws, Posterior, Profiles
 from fedhlcr.samplers.state import Entities, GlobalDraw
-from fedhlcr.streams import Stream
-
-# Chain of the draws by which agents label their entities to be evaluated.
-VALIDATION_CHAIN = -3
+from fedhlcr.streams import ReservedChain, Stream
 
 
 class Validation:
@@ -46,5 +43,5 @@ class Validation:
         self._engine.enter_run(server.run, layout, units)
         entities = Entities(layout, self._index, self._engine.everyone.grams)
         draws = Draws.from_chains([[draw]])
-        memory = AgentMemory.from_draws(entities, draws, Stream(server.settings.seed, VALIDATION_CHAIN))
+        memory = AgentMemory.from_draws(entities, draws, Stream(server.settings.seed, ReservedChain.HELD_OUT))
         return Posterior(layout, units, draws, memory).predict(self._X, self._profiles).mean

@@ -13,11 +13,11 @@ from fedhlcr.federation.messages import MOST_ROUNDS, NEVER, Broadcast, Contribut
 from fedhlcr.federation.shard import AgentShard
 from fedhlcr.gram import GramLayout
 from fedhlcr.hierarchy import UNKNOWN, Hierarchy, row_agents, row_entities
-from fedhlcr.posterior import PREDICTION_CHAIN, AgentMemory, Posterior, Profiles, PublicModel
+from fedhlcr.posterior import AgentMemory, Posterior, Profiles, PublicModel
 from fedhlcr.predictive import Moments
 from fedhlcr.recordreader import MOST, RecordReader, not_negative, within
 from fedhlcr.samplers.state import Entities
-from fedhlcr.streams import Stream
+from fedhlcr.streams import ReservedChain, Stream
 from fedhlcr.tables import Ids
 from fedhlcr.threads import single_threaded_blas
 
@@ -92,7 +92,7 @@ class AgentGroup:
                 f"{self.shard.n_features}; use the model of the federation they take part in."
             )
         entities = Entities(model.layout, self.index, self.shard.grams_in(model.standardization))
-        memory = AgentMemory.from_draws(entities, model.draws, Stream(model.seed, PREDICTION_CHAIN))
+        memory = AgentMemory.from_draws(entities, model.draws, Stream(model.seed, ReservedChain.PREDICTION))
         return Posterior(model.layout, model.standardization, model.draws, memory)
 
     def to_record(self) -> codec.Record:
