@@ -15,6 +15,7 @@ from fedhlcr import tables
 from fedhlcr.engines.in_process import InProcessEngine
 from fedhlcr.exceptions import FitInterruptedWarning, warn_user
 from fedhlcr.federation.checks import ReplyLimits
+from fedhlcr.federation.held_out import Validation
 from fedhlcr.federation.run import INTERRUPTED, Checkpoints, run_federation
 from fedhlcr.federation.server import Server
 from fedhlcr.federation.settings import FederationSettings
@@ -27,7 +28,6 @@ from fedhlcr.progress import RoundProgress
 from fedhlcr.samplers.state import Entities
 from fedhlcr.streams import ReservedChain, Stream
 from fedhlcr.threads import single_threaded_blas
-from fedhlcr.validation import Validation
 
 
 class FedHLCRRegressor(HierarchicalPredictor):
