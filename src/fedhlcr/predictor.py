@@ -309,7 +309,8 @@ class HierarchicalPredictor(RegressorMixin, BaseEstimator):
         """X taken apart as in `fit`."""
         if self.recipe_ is not None:
             X = self.recipe_.encode(X)
-        table = tables.take_apart(X, agent, entity, tables.IdColumns(self.agent_column_, self.entity_column_))
+        remembered = tables.IdColumns(self.agent_column_, self.entity_column_)
+        table = tables.take_apart(X, agent, entity, remembered, one_agent=self._sole_agent is not None)
         return table, self._features(table, reset=False)
 
     def _features(self, table: tables.Table, *, reset: bool) -> FloatArray:
