@@ -14,6 +14,7 @@ from fedhlcr.predictor import HierarchicalPredictor
 from fedhlcr.report.findings import CLUSTER, SURE, Findings
 from fedhlcr.report.rounds import Rounds
 from fedhlcr.report.scores import LEVEL, HeldOutScores
+from fedhlcr.summary import NEAR_THE_LIMIT
 from fedhlcr.wording import listed, number, percent
 
 # A cluster of fewer entities is small.
@@ -26,8 +27,6 @@ PAIRS_NAMED = 5
 WIDE, ENOUGH_EVENTS = 2.0, 5
 # Shares from which a doubt is about the whole and not about a few.
 MANY_UNCERTAIN, MANY_WIDE = 0.2, 0.05
-# Clusters found, as a share of the most that could be, from which the limit may have held.
-NEAR_THE_LIMIT = 0.85
 # Coverage this far from what intervals promise is told.
 COVERAGE_SLACK = 0.02
 # Noise of this share of the target's spread leaves half of the variance unexplained.
