@@ -315,9 +315,7 @@ def _dealt(agents: Ids, number: int, n_nodes: int) -> IndexArray:
 
 
 def _ids(column: pa.ChunkedArray, argument: str) -> Ids:
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+    if pa.types.is_string(column.type):
         # an empty field of a CSV file is no id
         column = pc.if_else(pc.equal(column, ""), pa.scalar(None, column.type), column)
     return tables.read_ids(column, argument, len(column))
