@@ -99,7 +99,14 @@ class HLCRRegressor(HierarchicalPredictor):
         Draws and the agents' matrices, in standardised units.
     seed_ : int
     n_features_in_, feature_names_in_ : as usual in scikit-learn
+    feature_means_, feature_spreads_ : ndarrays (n_features_in_,)
+        Means and standard deviations of the features over the fitted events.
     agent_column_, entity_column_ : names of the id columns, or None
+    recipe_ : Recipe or None
+        How a raw table becomes features, where the command line fitted the model.
+    provenance_ : mapping
+        Where a model that was loaded comes from: releases, when it was saved, and what the command line noted of its
+        table. Empty before.
 
     Examples
     --------

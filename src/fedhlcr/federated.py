@@ -88,7 +88,8 @@ class FedHLCRRegressor(HierarchicalPredictor):
         The server as it was at the end. To withdraw an agent from a model, fit again without its rows.
     coef_, intercept_, cluster_weights_, agent_weights_, labels_, noise_scale_, coef_mean_, coef_scale_,
     global_concentration_, agent_concentration_, n_clusters_, diagnostics_, agent_ids_, pair_ids_, posterior_, seed_,
-    n_features_in_, feature_names_in_, agent_column_, entity_column_
+    n_features_in_, feature_names_in_, feature_means_, feature_spreads_, agent_column_, entity_column_, recipe_,
+    provenance_
         As in `HLCRRegressor`.
 
     Examples

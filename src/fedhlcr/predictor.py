@@ -130,7 +130,7 @@ class HierarchicalPredictor(RegressorMixin, BaseEstimator):
 
     @single_threaded_blas
     def log_density(self, X, y, agent=None, entity=None):
-        """Log of the predictive density of each event's target, in the user's units: nats, for y in units of y.
+        """Log of the predictive density of each event's target, in nats, for y in its original units.
 
         The density is that of the mixture of normals over labels and draws whose quantiles `predict_interval` tells.
         Its mean over held-out events tells how good a model is, spread and shape of its predictions included.
@@ -194,7 +194,8 @@ class HierarchicalPredictor(RegressorMixin, BaseEstimator):
 
         Returns
         -------
-        HLCRRegressor
+        HLCRRegressor or FedHLCRRegressor
+            Of the same type as this one.
         """
         new = self.entities_of(X, y, agent, entity, sample_weight)
         adapted = copy.copy(self)
