@@ -36,6 +36,8 @@ from fedhlcr.storage import PathLike
 from fedhlcr.tables import Ids, canonical_text
 
 if TYPE_CHECKING:
+    from fedhlcr.estimators import HLCRRegressor
+    from fedhlcr.federated import FedHLCRRegressor
     from fedhlcr.predictor import HierarchicalPredictor
 
 KIND, VERSION = "model", 1
@@ -54,7 +56,7 @@ def save(model: HierarchicalPredictor, path: PathLike, *, public: bool = False) 
     storage.replace_file(path, to_bytes(model, public=public), private=not public)
 
 
-def load(path: PathLike) -> Any:
+def load(path: PathLike) -> HLCRRegressor | FedHLCRRegressor:
     """The model in a file that `save` wrote, or the server of a federation on Flower.
 
     Nothing in the file is executed.
@@ -88,7 +90,8 @@ def load(path: PathLike) -> Any:
             # a table of many gigabytes is told from a model before it is read
             codec.require_start(file.read(len(codec.MAGIC)))
             file.seek(0)
-            return from_bytes(file.read())
+            model: HLCRRegressor | FedHLCRRegressor = from_bytes(file.read())
+            return model
     except CodecError as error:
         raise ModelFileError(f"no model can be read from {path.name!r}: {error}") from None
     except OSError as error:

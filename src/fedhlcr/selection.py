@@ -198,7 +198,7 @@ def _try(model: HLCRRegressor, train: _Events, test: _Events) -> _Trial:
             model.fit(train.X, train.y, agent=train.agent, entity=train.entity)
         except FitInterruptedWarning:
             raise KeyboardInterrupt from None
-    ids = {"agent": test.agent, "entity": test.entity}
+    ids: dict[str, Any] = {"agent": test.agent, "entity": test.entity}
     log_density = model.log_density(test.X, test.y, **ids)
     errors = Errors.of(test.y, model.predict(test.X, **ids))
     draws = model.posterior_.draws
