@@ -754,6 +754,26 @@ def test_a_lost_or_damaged_state_file_costs_labels_and_nothing_else(nodes, tmp_p
     assert all(record["n_accepted"] == 12 for record in history[1:])
 
 
+def test_a_forged_state_file_costs_labels_and_nothing_else(nodes, tmp_path, said):
+    """Its checksum is right, but it labels entities by clusters no kernel has room for."""
+    options = NodeOptions.from_context(nodes[101].config, {})
+
+    def forges(message):
+        if message.metadata.group_id == "4":
+            file = options.state_dir / "experiment.state"
+            record = codec.decode(file.read_bytes(), node_module.STATE_KIND, node_module.STATE_VERSION)
+            record["accepted"] = np.full_like(record["accepted"], 2**30)
+            file.write_bytes(codec.encode(node_module.STATE_KIND, node_module.STATE_VERSION, record))
+        return False
+
+    nodes[101].dies_at = forges
+    run_app(nodes, tmp_path)
+    assert "`accepted` is missing or cannot be" in said.text
+    assert "the labels are lost, the agents begin anew" in said.text
+    history = json.loads((tmp_path / "out" / "experiment.history.json").read_text())
+    assert all(record["n_accepted"] == 12 for record in history[1:])
+
+
 def test_a_file_that_was_copied_anew_is_the_same_file(nodes, tmp_path, said):
     run_app(nodes, tmp_path, rounds=3)
     for node in nodes.values():
