@@ -26,7 +26,7 @@ from fedhlcr.engines.flower import node as node_module
 from fedhlcr.engines.flower.engine import FlowerEngine, NotEnoughNodesError, Waiting
 from fedhlcr.engines.flower.node import Node
 from fedhlcr.engines.flower.options import NodeOptions
-from fedhlcr.engines.flower.records import Answers, Errand, Letter, Score
+from fedhlcr.engines.flower.records import Answers, Errand, Letter, RecordError, Score
 from fedhlcr.engines.flower.refusal import Refusal
 from fedhlcr.federation.group import AgentGroup
 from fedhlcr.federation.messages import Contribution
@@ -754,6 +754,26 @@ def test_a_lost_or_damaged_state_file_costs_labels_and_nothing_else(nodes, tmp_p
     assert all(record["n_accepted"] == 12 for record in history[1:])
 
 
+def test_a_forged_state_file_costs_labels_and_nothing_else(nodes, tmp_path, said):
+    """Its checksum is right, but it labels entities by clusters no kernel has room for."""
+    options = NodeOptions.from_context(nodes[101].config, {})
+
+    def forges(message):
+        if message.metadata.group_id == "4":
+            file = options.state_dir / "experiment.state"
+            record = codec.decode(file.read_bytes(), node_module.STATE_KIND, node_module.STATE_VERSION)
+            record["accepted"] = np.full_like(record["accepted"], 2**30)
+            file.write_bytes(codec.encode(node_module.STATE_KIND, node_module.STATE_VERSION, record))
+        return False
+
+    nodes[101].dies_at = forges
+    run_app(nodes, tmp_path)
+    assert "`accepted` is missing or cannot be" in said.text
+    assert "the labels are lost, the agents begin anew" in said.text
+    history = json.loads((tmp_path / "out" / "experiment.history.json").read_text())
+    assert all(record["n_accepted"] == 12 for record in history[1:])
+
+
 def test_a_file_that_was_copied_anew_is_the_same_file(nodes, tmp_path, said):
     run_app(nodes, tmp_path, rounds=3)
     for node in nodes.values():
@@ -897,3 +917,9 @@ def test_answers_survive_flowers_own_bytes():
     for contributions in ([], [b""], [b"a\0b", b"c"]):
         message = Message(Answers(contributions).to_content(), 7, str(Errand.LETTER))
         assert Answers.from_content(through_bytes(message).content).contributions == contributions
+
+
+@pytest.mark.parametrize(("agents", "acknowledged"), [(["a", "a"], [1, 1]), (["a", "b"], [1]), (["a"], [1, 2])])
+def test_a_letter_tells_each_agent_one_round(agents, acknowledged):
+    with pytest.raises(RecordError, match="named twice, or told other than one round each"):
+        Letter.from_content(Letter(b"", agents, acknowledged).to_content())

@@ -9,6 +9,7 @@ import pickle
 import stat
 import subprocess
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -487,6 +488,19 @@ def test_private_files_are_for_their_owner_only(tmp_path):
             assert stat.S_IMODE(path.stat().st_mode) == mode
     finally:
         os.umask(before)
+
+
+def test_a_place_where_nothing_can_be_is_told_by_the_name_the_user_gave(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model = HLCRRegressor(1, n_sweeps=2).fit(np.arange(6.0)[:, None], np.arange(6.0))
+    Path("afile").write_text("")
+    with pytest.raises(NotADirectoryError) as told:
+        model.save("afile/model")
+    assert told.value.filename == "afile/model"
+    with pytest.raises(FileNotFoundError) as told:
+        model.save("nowhere/model")
+    assert told.value.filename == "nowhere/model"
+    assert [path.name for path in tmp_path.iterdir()] == ["afile"]
 
 
 def test_where_a_model_can_be_saved(tmp_path):

@@ -1,4 +1,4 @@
-"""Whatever is done to a model file, loading it gives a model that predicts or a ModelFileError, and nothing else."""
+"""Whatever is done to a model file, reading it gives a model that predicts or a clear error, and nothing else."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ from hypothesis.extra import numpy as hnp
 
 import fedhlcr
 from fedhlcr import FedHLCRRegressor, HLCRRegressor, codec, modelfile
+from fedhlcr.codec import CodecError
 from fedhlcr.datasets import make_hlcr
+from fedhlcr.federation import Agent
 from fedhlcr.modelfile import ModelFileError
 from fedhlcr.posterior import MODEL_KIND, MODEL_VERSION, PublicModel
 from fedhlcr.recipe import Recipe
+from fedhlcr.storage import StorageError
 
 TABLE, _ = make_hlcr(6, 2, 4, 3, 2, 0.3, random_state=1)
 RECIPE = Recipe(
@@ -133,9 +136,8 @@ def test_fields_of_another_type_or_shape(path, name, data):
 
 @pytest.mark.parametrize("name", FILES)
 def test_fields_that_are_not_there(name, path):
-    unused = {"n_features"}
     # ids that are no whole numbers have no numbers
-    unused |= {"private.agents_numbers", "private.entities_numbers"}
+    unused = {"private.agents_numbers", "private.entities_numbers"}
     for field in RECORDS[name]:
         record = {other: value for other, value in RECORDS[name].items() if other != field}
         refused = attempt(path, forged(name, record))
@@ -327,3 +329,95 @@ def test_a_model_too_large_to_be_one(path):
     for field in ("coef_mean", "coef_scale"):
         record[f"draws.{field}"] = RECORDS["flower"][f"draws.{field}"][:1]
     assert "draws" in attempt(path, forged("flower", record))
+
+
+AGENT = Agent("a", TABLE.X[:60], TABLE.y[:60], TABLE.entity[:60])
+
+
+def attempt_at_an_agent(path, data):
+    """The same for an agent, which is handed a public model by a server it need not trust."""
+    path.write_bytes(data)
+    errors = []
+    for read, argument in ((PublicModel.from_bytes, data), (PublicModel.load, path)):
+        try:
+            model = read(argument)
+        except (CodecError, StorageError) as error:
+            errors.append(str(error))
+        else:
+            with np.errstate(all="ignore"):
+                AGENT.predict(model, TABLE.X[:7], TABLE.entity[:7])
+    assert len(errors) in (0, 2), "bytes and file are judged alike"
+    return errors[0] if errors else None
+
+
+def test_an_agent_predicts_with_a_whole_model(path):
+    assert attempt_at_an_agent(path, FILES["flower"]) is None
+
+
+@MANY
+@given(st.data())
+def test_an_agent_refuses_truncated_and_altered_models(path, data):
+    whole = FILES["flower"]
+    cut = data.draw(st.integers(0, len(whole) - 1))
+    altered = bytearray(whole)
+    altered[cut] ^= data.draw(st.integers(1, 255))
+    for damaged in (whole[:cut], bytes(altered), whole + b"\0"):
+        assert attempt_at_an_agent(path, damaged) is not None
+
+
+@MANY
+@given(st.data())
+def test_models_for_agents_with_fields_of_another_type_or_shape(path, data):
+    record = dict(RECORDS["flower"])
+    record[data.draw(st.sampled_from(sorted(record)))] = data.draw(OTHER_VALUES)
+    attempt_at_an_agent(path, forged("flower", record))
+
+
+@MANY
+@given(st.data())
+def test_models_for_agents_with_values_that_cannot_be(path, data):
+    record = dict(RECORDS["flower"])
+    field = data.draw(st.sampled_from(sorted(name for name, value in record.items() if isinstance(value, np.ndarray))))
+    record[field] = spoilt(record[field], data)
+    attempt_at_an_agent(path, forged("flower", record))
+
+
+def n_draws():
+    return len(RECORDS["flower"]["draws.noise_scale"])
+
+
+FORGED = {
+    "more weights than coefficients": ("draws.log_weights", lambda a: np.full((n_draws(), 4000), -np.log(4000.0))),
+    "fewer coefficients than features": ("draws.coef", lambda a: a[..., :-1].copy()),
+    "coefficients of other draws": ("draws.coef", lambda a: a[:-1]),
+    "counts of other clusters": ("draws.entity_counts", lambda a: a[:, :-1].copy()),
+    "whole numbers for coefficients": ("draws.coef", lambda a: a.astype(np.int64)),
+    "no number among the coefficients": ("draws.coef", lambda a: np.where(a == a[0, 0, 0], np.nan, a)),
+    "infinite coefficients": ("draws.coef", lambda a: a + np.inf),
+    "weights that are no number": ("draws.log_weights", lambda a: a * np.nan),
+    "negative noise": ("draws.noise_scale", lambda a: -a),
+    "no concentration": ("draws.agent_concentration", lambda a: 0.0 * a),
+    "units of other features": ("scale", lambda a: a[1:]),
+    "other features": ("n_features", lambda n: n + 1),
+    "names of other features": ("features", lambda names: names[:-1]),
+    "a seed that is a text": ("seed", str),
+    "an intercept that is a number": ("fit_intercept", int),
+}
+
+
+@pytest.mark.parametrize("case", FORGED)
+def test_models_that_do_not_fit_together_do_not_reach_an_agent(case, path):
+    field, change = FORGED[case]
+    record = RECORDS["flower"] | {field: change(RECORDS["flower"][field])}
+    told = attempt_at_an_agent(path, forged("flower", record))
+    assert "the model does not fit together" in told
+    assert told == attempt(path, forged("flower", record)).partition(": ")[2], "one reader for one format"
+
+
+def test_a_model_of_other_features_is_no_model_for_an_agent():
+    model = PublicModel.from_bytes(FILES["flower"])
+    narrow = Agent("a", TABLE.X[:60, :1], TABLE.y[:60], TABLE.entity[:60])
+    with pytest.raises(ValueError, match="the model is about 3 features, but the agents here have 1"):
+        narrow.predict(model, TABLE.X[:7])
+    with pytest.raises(ValueError, match="`X` has 1 columns, but the model is about 3 features"):
+        AGENT.predict(model, TABLE.X[:7, :1])

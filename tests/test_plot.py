@@ -16,6 +16,7 @@ from matplotlib.collections import LineCollection
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression
 
+import fedhlcr
 from fedhlcr import FedHLCRRegressor, HLCRRegressor, alignment, hold_out_events, modelfile, plot
 from fedhlcr.comparison import Comparison, CountResult
 from fedhlcr.datasets import make_hlcr
@@ -199,6 +200,17 @@ def test_a_public_model_has_no_agents_to_show(model):
     plot.coefficients(public)
     plot.cluster_weights(public)
     plot.traces(public)
+
+
+def test_a_server_model_has_no_trace_to_show(split, tmp_path):
+    """It is public, and its history is elsewhere."""
+    train, _ = split
+    fitted = FedHLCRRegressor(2, rounds=3, n_threads=1)
+    fitted.fit(train.X, train.y, agent=train.agent, entity=train.entity)
+    fitted.server_.model().save(tmp_path / "costs.model")
+    with pytest.raises(ValueError, match=r"the model holds no trace: .*history\.json"):
+        plot.traces(fedhlcr.load(tmp_path / "costs.model"))
+    assert not plt.get_fignums()
 
 
 def test_a_thousand_agents_are_drawn_at_once_with_few_labels(crowd):

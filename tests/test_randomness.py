@@ -11,7 +11,7 @@ import pytest
 
 from fedhlcr import ConvergenceWarning, HLCRRegressor
 from fedhlcr.datasets import make_hlcr
-from fedhlcr.streams import Stream, text_key
+from fedhlcr.streams import ReservedChain, Stream, text_key
 from fedhlcr.threads import Blocks, run_blocks
 
 
@@ -97,6 +97,16 @@ def test_draws_of_an_agent_do_not_depend_on_the_others():
     among = stream.agent_streams(np.array([text_key("a"), text_key("b")], dtype=np.uint64))
     assert alone[0] == among[1] != among[0]
     assert stream.agent_streams(alone)[0] != Stream(6, 2).agent_streams(alone)[0]
+
+
+def test_reserved_chains_share_no_draws():
+    keys = np.arange(3, dtype=np.uint64)
+    chains = [*ReservedChain, 0, 1]
+    streams = {Stream(5, chain).agent_streams(keys).tobytes() for chain in chains}
+    assert len(streams) == len({int(chain) for chain in chains}) == len(chains)
+    np.testing.assert_array_equal(
+        Stream(5, ReservedChain.PREDICTION).agent_streams(keys), Stream(5, -2).agent_streams(keys)
+    )
 
 
 def test_keys_are_the_same_on_every_machine():

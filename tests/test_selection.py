@@ -232,6 +232,17 @@ def test_refusals(small):
         compare_cluster_counts(table.X, table.y, entity=np.arange(len(table)), estimator=QUICK)
 
 
+def test_nothing_of_a_constant_target_is_explained(small):
+    """What rounding leaves of its variance is no spread: R² is not a number, not one of 22 digits."""
+    table, _ = small
+    ids = {"agent": table.agent, "entity": table.entity}
+    estimator = HLCRRegressor(n_sweeps=10, n_threads=1)
+    result = compare_cluster_counts(
+        table.X, np.full(len(table), 0.1), **ids, counts=[1], n_splits=1, estimator=estimator
+    )
+    assert np.isnan(result.rows[0].r2)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("right", [1, 4, pytest.param(8, marks=pytest.mark.ci)])
 def test_the_right_number_on_many_tables(right):

@@ -67,6 +67,15 @@ def test_a_remembered_column_that_is_missing_is_warned_of():
     np.testing.assert_allclose(new_entities, model.predict(frame, entity=np.full(len(y), "nobody")))
 
 
+def test_a_model_of_one_agent_takes_rows_without_one_as_that_agents():
+    columns, y = table()
+    frame = pd.DataFrame({**columns, "hospital": "a"})
+    model = fit(frame, y, agent="hospital", entity="patient")
+    with pytest.warns(UserWarning, match="every row counts as an event of the only agent that was fitted"):
+        predicted = model.predict(frame.drop(columns="hospital"))
+    np.testing.assert_array_equal(predicted, model.predict(frame))
+
+
 def test_id_columns_are_no_features_even_beside_arrays_of_ids():
     columns, y = table()
     frame = pd.DataFrame(columns)

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import _fit_context
 from sklearn.utils._param_validation import StrOptions
 
 from fedhlcr.diagnostics import R_HAT_LIMIT
 from fedhlcr.exceptions import ConvergenceWarning, FitInterruptedWarning, warn_user
 from fedhlcr.gram import GramLayout, Standardization, column_means, entity_grams
 from fedhlcr.posterior import AgentMemory, Draws, Posterior
-from fedhlcr.predictor import PARAMETER_CONSTRAINTS, POSITIVE_INTEGER, HierarchicalPredictor, number_or_none
-from fedhlcr.priors import ModelSpec
+from fedhlcr.predictor import (
+    PARAMETER_CONSTRAINTS,
+    POSITIVE_INTEGER,
+    HierarchicalPredictor,
+    checking_parameters,
+    number_or_none,
+)
+from fedhlcr.priors import CoefPriorKind, ModelSpec
 from fedhlcr.progress import SweepProgress
-from fedhlcr.samplers.chain import ChainPlan, ChainResult, run_chain, trace_table
+from fedhlcr.samplers.chain import ChainPlan, ChainResult, SamplerName, run_chain, trace_table
+from fedhlcr.samplers.collapsed import LabelPrior
 from fedhlcr.samplers.state import Entities
 from fedhlcr.streams import Stream
 from fedhlcr.threads import single_threaded_blas
@@ -99,7 +105,14 @@ class HLCRRegressor(HierarchicalPredictor):
         Draws and the agents' matrices, in standardised units.
     seed_ : int
     n_features_in_, feature_names_in_ : as usual in scikit-learn
+    feature_means_, feature_spreads_ : ndarrays (n_features_in_,)
+        Means and standard deviations of the features over the fitted events.
     agent_column_, entity_column_ : names of the id columns, or None
+    recipe_ : Recipe or None
+        How a raw table becomes features, where the command line fitted the model.
+    provenance_ : mapping
+        Where a model that was loaded comes from: releases, when it was saved, and what the command line noted of its
+        table. Empty before.
 
     Examples
     --------
@@ -123,25 +136,25 @@ class HLCRRegressor(HierarchicalPredictor):
 
     def __init__(
         self,
-        n_clusters="auto",
+        n_clusters: int | str = "auto",
         *,
-        sampler="blocked",
-        label_prior="tables",
-        noise_scale="learn",
-        coef_scale="learn",
-        global_concentration="learn",
-        agent_concentration="learn",
-        coef_prior="adaptive",
-        standardize=True,
-        fit_intercept=True,
-        n_sweeps=200,
-        n_draws=100,
-        n_chains=1,
-        max_clusters=64,
-        n_threads=None,
-        random_state=0,
-        verbose=False,
-    ):
+        sampler: SamplerName = "blocked",
+        label_prior: LabelPrior = "tables",
+        noise_scale: float | str = "learn",
+        coef_scale: float | str = "learn",
+        global_concentration: float | str = "learn",
+        agent_concentration: float | str = "learn",
+        coef_prior: CoefPriorKind = "adaptive",
+        standardize: bool = True,
+        fit_intercept: bool = True,
+        n_sweeps: int = 200,
+        n_draws: int = 100,
+        n_chains: int = 1,
+        max_clusters: int = 64,
+        n_threads: int | None = None,
+        random_state: Any = 0,
+        verbose: bool = False,
+    ) -> None:
         self.n_clusters = n_clusters
         self.sampler = sampler
         self.label_prior = label_prior
@@ -160,9 +173,9 @@ class HLCRRegressor(HierarchicalPredictor):
         self.random_state = random_state
         self.verbose = verbose
 
-    @_fit_context(prefer_skip_nested_validation=True)
+    @checking_parameters
     @single_threaded_blas
-    def fit(self, X, y, agent=None, entity=None, sample_weight=None):
+    def fit(self, X: Any, y: Any, agent: Any = None, entity: Any = None, sample_weight: Any = None) -> Self:
         """Fit the model.
 
         Parameters

@@ -5,29 +5,37 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from numbers import Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from fedhlcr import tables
 from fedhlcr.engines.in_process import InProcessEngine
 from fedhlcr.exceptions import FitInterruptedWarning, warn_user
 from fedhlcr.federation.checks import ReplyLimits
+from fedhlcr.federation.held_out import Validation
+from fedhlcr.federation.rules import RuleName
 from fedhlcr.federation.run import INTERRUPTED, Checkpoints, run_federation
 from fedhlcr.federation.server import Server
 from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.federation.shard import AgentShard
 from fedhlcr.gram import GramLayout
 from fedhlcr.hierarchy import EntityIndex
-from fedhlcr.posterior import PREDICTION_CHAIN, AgentMemory, Posterior
-from fedhlcr.predictor import PARAMETER_CONSTRAINTS, POSITIVE_INTEGER, HierarchicalPredictor, number_or_none
+from fedhlcr.posterior import AgentMemory, Posterior
+from fedhlcr.predictor import (
+    PARAMETER_CONSTRAINTS,
+    POSITIVE_INTEGER,
+    HierarchicalPredictor,
+    checking_parameters,
+    number_or_none,
+)
+from fedhlcr.priors import CoefPriorKind
 from fedhlcr.progress import RoundProgress
 from fedhlcr.samplers.state import Entities
-from fedhlcr.streams import Stream
+from fedhlcr.storage import PathLike
+from fedhlcr.streams import ReservedChain, Stream
 from fedhlcr.threads import single_threaded_blas
-from fedhlcr.validation import Validation
 
 
 class FedHLCRRegressor(HierarchicalPredictor):
@@ -88,7 +96,8 @@ class FedHLCRRegressor(HierarchicalPredictor):
         The server as it was at the end. To withdraw an agent from a model, fit again without its rows.
     coef_, intercept_, cluster_weights_, agent_weights_, labels_, noise_scale_, coef_mean_, coef_scale_,
     global_concentration_, agent_concentration_, n_clusters_, diagnostics_, agent_ids_, pair_ids_, posterior_, seed_,
-    n_features_in_, feature_names_in_, agent_column_, entity_column_
+    n_features_in_, feature_names_in_, feature_means_, feature_spreads_, agent_column_, entity_column_, recipe_,
+    provenance_
         As in `HLCRRegressor`.
 
     Examples
@@ -118,31 +127,31 @@ class FedHLCRRegressor(HierarchicalPredictor):
 
     def __init__(
         self,
-        n_clusters="auto",
+        n_clusters: int | str = "auto",
         *,
-        rule="delta",
-        learning_rate=0.2,
-        participation_scaling=True,
-        participation=1.0,
-        rounds=None,
-        failure_rate=0.0,
-        patience=10,
-        noise_scale="learn",
-        coef_scale="learn",
-        global_concentration="learn",
-        agent_concentration="learn",
-        coef_prior="adaptive",
-        standardize=True,
-        fit_intercept=True,
-        n_draws=100,
-        max_clusters=64,
-        limits=None,
-        checkpoint=None,
-        checkpoint_every=1,
-        n_threads=None,
-        random_state=0,
-        verbose=False,
-    ):
+        rule: RuleName = "delta",
+        learning_rate: float = 0.2,
+        participation_scaling: bool = True,
+        participation: float = 1.0,
+        rounds: int | None = None,
+        failure_rate: float = 0.0,
+        patience: int | None = 10,
+        noise_scale: float | str = "learn",
+        coef_scale: float | str = "learn",
+        global_concentration: float | str = "learn",
+        agent_concentration: float | str = "learn",
+        coef_prior: CoefPriorKind = "adaptive",
+        standardize: bool = True,
+        fit_intercept: bool = True,
+        n_draws: int = 100,
+        max_clusters: int = 64,
+        limits: ReplyLimits | None = None,
+        checkpoint: PathLike | None = None,
+        checkpoint_every: int = 1,
+        n_threads: int | None = None,
+        random_state: Any = 0,
+        verbose: bool = False,
+    ) -> None:
         self.n_clusters = n_clusters
         self.rule = rule
         self.learning_rate = learning_rate
@@ -167,9 +176,18 @@ class FedHLCRRegressor(HierarchicalPredictor):
         self.random_state = random_state
         self.verbose = verbose
 
-    @_fit_context(prefer_skip_nested_validation=True)
+    @checking_parameters
     @single_threaded_blas
-    def fit(self, X, y, agent=None, entity=None, sample_weight=None, validation=None, resume=False):
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        agent: Any = None,
+        entity: Any = None,
+        sample_weight: Any = None,
+        validation: tuple[Any, ...] | None = None,
+        resume: bool = False,
+    ) -> Self:
         """Run a federation of the table's agents.
 
         Parameters
@@ -243,7 +261,7 @@ class FedHLCRRegressor(HierarchicalPredictor):
         model = server.model()
         engine.enter_run(server.run, model.layout, model.standardization)
         entities = Entities(model.layout, index, engine.everyone.grams, self._threads())
-        memory = AgentMemory.from_draws(entities, model.draws, Stream(self.seed_, PREDICTION_CHAIN))
+        memory = AgentMemory.from_draws(entities, model.draws, Stream(self.seed_, ReservedChain.PREDICTION))
         self.posterior_ = Posterior(model.layout, model.standardization, model.draws, memory)
         self.server_ = server
         kept = {draw.round for draw in server.kept_draws}

@@ -30,13 +30,14 @@ from fedhlcr.codec import CodecError, Record
 from fedhlcr.diagnostics import Diagnostic
 from fedhlcr.modelreader import PRIVATE, ModelReader
 from fedhlcr.posterior import MODEL_KIND as FEDERATED_KIND
-from fedhlcr.posterior import MODEL_VERSION as FEDERATED_VERSION
-from fedhlcr.posterior import Posterior
+from fedhlcr.posterior import AgentMemory, Draws, Posterior, PublicModel
 from fedhlcr.recipe import Recipe
 from fedhlcr.storage import PathLike
 from fedhlcr.tables import Ids, canonical_text
 
 if TYPE_CHECKING:
+    from fedhlcr.estimators import HLCRRegressor
+    from fedhlcr.federated import FedHLCRRegressor
     from fedhlcr.predictor import HierarchicalPredictor
 
 KIND, VERSION = "model", 1
@@ -55,7 +56,7 @@ def save(model: HierarchicalPredictor, path: PathLike, *, public: bool = False) 
     storage.replace_file(path, to_bytes(model, public=public), private=not public)
 
 
-def load(path: PathLike) -> Any:
+def load(path: PathLike) -> HLCRRegressor | FedHLCRRegressor:
     """The model in a file that `save` wrote, or the server of a federation on Flower.
 
     Nothing in the file is executed.
@@ -89,7 +90,8 @@ def load(path: PathLike) -> Any:
             # a table of many gigabytes is told from a model before it is read
             codec.require_start(file.read(len(codec.MAGIC)))
             file.seek(0)
-            return from_bytes(file.read())
+            model: HLCRRegressor | FedHLCRRegressor = from_bytes(file.read())
+            return model
     except CodecError as error:
         raise ModelFileError(f"no model can be read from {path.name!r}: {error}") from None
     except OSError as error:
@@ -198,14 +200,12 @@ def _ids_record(name: str, ids: Ids) -> Record:
 
 def from_bytes(data: bytes) -> Any:
     """The estimator in the bytes of a file; CodecError where there is none."""
-    if codec.kind_of(data) == FEDERATED_KIND:
-        reader, read = ModelReader(codec.decode(data, FEDERATED_KIND, FEDERATED_VERSION)), _read_federated
-    else:
-        reader, read = ModelReader(codec.decode(data, KIND, VERSION)), _read
     try:
         # numbers that cannot be are refused where they are read; what overflows after that is told as infinite
         with np.errstate(all="ignore"):
-            return read(reader)
+            if codec.kind_of(data) == FEDERATED_KIND:
+                return _of_federation(PublicModel.from_bytes(data))
+            return _read(ModelReader(codec.decode(data, KIND, VERSION)))
     except CodecError:
         raise
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, MemoryError) as error:
@@ -215,8 +215,8 @@ def from_bytes(data: bytes) -> Any:
 
 def _read(reader: ModelReader) -> Any:
     about = reader.about()
-    layout, units = reader.units("standardization.", fit_intercept=about["fit_intercept"])
-    draws = reader.draws(layout)
+    layout, units = reader.part("standardization.").units(fit_intercept=about["fit_intercept"])
+    draws = Draws.read(reader.part("draws."), layout)
     model = _estimator(about)
     _set_features(model, layout.n_features, about["feature_names"])
     model.posterior_ = Posterior(layout, units, draws, reader.memory(layout, draws, model._threads()))
@@ -235,17 +235,17 @@ def _read(reader: ModelReader) -> Any:
     return model
 
 
-def _read_federated(reader: ModelReader) -> Any:
-    """The public model that the server of a federation wrote, as an estimator that knows no agent."""
-    layout, units = reader.units("", fit_intercept=reader.value("fit_intercept", bool))
-    draws = reader.draws(layout)
+def _of_federation(public: PublicModel) -> Any:
+    """The model that the server of a federation wrote, as an estimator that knows no agent."""
+    layout, units = public.layout, public.standardization
     model = fedhlcr.FedHLCRRegressor()
-    model.seed_ = reader.value("seed", int)
-    _set_features(model, layout.n_features, reader.value("features", list) or None)
+    model.seed_ = public.seed
+    _set_features(model, layout.n_features, list(public.features) or None)
     model.agent_column_ = model.entity_column_ = model._sole_agent = None
-    model.posterior_ = Posterior(layout, units, draws, reader.memory(layout, draws, model._threads()))
+    memory = AgentMemory.of_nobody(layout, public.draws, model._threads())
+    model.posterior_ = Posterior(layout, units, public.draws, memory)
     # how features go together is not known: apart from each other, and with spread 1 in standardised units
-    model._alignment = align(draws, np.eye(layout.n_coef), drop_empty=True)
+    model._alignment = align(public.draws, np.eye(layout.n_coef), drop_empty=True)
     model.feature_means_ = units.shift[:-1].copy()
     model.feature_spreads_ = np.where(np.isfinite(units.scale[:-1]), units.scale[:-1], 0.0)
     model._describe()

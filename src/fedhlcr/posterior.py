@@ -13,7 +13,7 @@ nothing of any agent. `AgentMemory` is private to the agents it belongs to.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -22,16 +22,27 @@ from numpy.typing import NDArray
 from fedhlcr import codec, storage
 from fedhlcr.arrays import FloatArray, ranges
 from fedhlcr.gram import GramLayout, Standardization
-from fedhlcr.hierarchy import UNKNOWN
+from fedhlcr.hierarchy import UNKNOWN, EntityIndex
 from fedhlcr.kernels import labels as label_kernels
 from fedhlcr.kernels.mixtures import Mixture
 from fedhlcr.predictive import MixtureRows, Moments, mixture_log_density, mixture_moments
 from fedhlcr.priors import Hyperparameters
+from fedhlcr.recordreader import (
+    MOST,
+    RecordReader,
+    log_weights,
+    not_negative,
+    positive,
+    square_finite,
+    square_positive,
+    within,
+)
 from fedhlcr.regression import CoefPrior
 from fedhlcr.samplers.blocked import draw_labels
 from fedhlcr.samplers.state import Draw, Entities, GlobalDraw, Globals, label_law
 from fedhlcr.storage import PathLike
 from fedhlcr.streams import Stream
+from fedhlcr.tables import Ids
 from fedhlcr.threads import run_blocks
 
 # Numbers in one block of label weights, (profiles, draws, clusters): 64 MB.
@@ -40,8 +51,6 @@ WEIGHTS_AT_ONCE = 1 << 23
 ADAPT_SWEEPS = 10
 # The same where all labels are drawn anew.
 LABEL_SWEEPS = 5
-# Chain of the draws by which agents label their entities under public draws.
-PREDICTION_CHAIN = -2
 MODEL_KIND, MODEL_VERSION = "public model", 1
 
 
@@ -88,6 +97,30 @@ class Draws:
             agent_concentration=np.array([hyper.agent_concentration for hyper in hypers]),
             log_joint=np.array([draw.log_joint for draw in kept]),
             chain=np.repeat(np.arange(len(chains)), [len(chain) for chain in chains]),
+        )
+
+    @classmethod
+    def read(cls, reader: RecordReader, layout: GramLayout) -> Draws:
+        """From the fields of a record, checked."""
+        noise_scale = reader.array("noise_scale", "f8", (None,), square_positive)
+        weights = reader.array("log_weights", "f8", (len(noise_scale), None), log_weights)
+        shape = n_draws, n_clusters = weights.shape
+        reader.require(n_draws > 0 and 0 < n_clusters <= MOST, "log_weights")
+        coef_shape = (n_draws, layout.n_coef)
+        # chains follow each other and are numbered without gaps
+        chain = reader.array("chain", "i8", (n_draws,), within(0, n_draws))
+        reader.require(chain[0] == 0 and np.isin(np.diff(chain), (0, 1)).all(), "chain")
+        return cls(
+            coef=reader.array("coef", "f8", (*shape, layout.n_coef), square_finite),
+            log_weights=weights,
+            entity_counts=reader.array("entity_counts", "f8", shape, not_negative),
+            noise_scale=noise_scale,
+            coef_mean=reader.array("coef_mean", "f8", coef_shape, np.isfinite),
+            coef_scale=reader.array("coef_scale", "f8", coef_shape, positive),
+            global_concentration=reader.array("global_concentration", "f8", (n_draws,), positive),
+            agent_concentration=reader.array("agent_concentration", "f8", (n_draws,), positive),
+            log_joint=reader.array("log_joint", "f8", (n_draws,), np.isfinite),
+            chain=chain,
         )
 
     def __len__(self) -> int:
@@ -150,7 +183,8 @@ class PublicModel:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> PublicModel:
-        return cls._from_record(codec.decode(data, MODEL_KIND, MODEL_VERSION))
+        """From bytes of `to_bytes`, checked; CodecError where they are of no model that can be used."""
+        return cls._read(codec.decode(data, MODEL_KIND, MODEL_VERSION))
 
     def save(self, path: PathLike) -> None:
         """Write it to a file, whole or not at all."""
@@ -158,17 +192,18 @@ class PublicModel:
 
     @classmethod
     def load(cls, path: PathLike) -> PublicModel:
-        return cls._from_record(storage.read_newest(path, MODEL_KIND, MODEL_VERSION))
+        """From a file of `save`, checked as bytes are."""
+        return cls._read(storage.read_newest(path, MODEL_KIND, MODEL_VERSION))
 
     @classmethod
-    def _from_record(cls, record: codec.Record) -> PublicModel:
-        try:
-            draws = Draws(**{f.name: record[f"draws.{f.name}"] for f in fields(Draws)})
-            layout = GramLayout(record["n_features"], record["fit_intercept"])
-            units = Standardization(record["shift"], record["scale"])
-            return cls(layout, units, draws, record["seed"], tuple(record["features"]))
-        except KeyError:
-            raise codec.CodecError("the model lacks a field; it was not written by this release.") from None
+    def _read(cls, record: codec.Record) -> PublicModel:
+        reader = RecordReader(record, "the model", "save it again")
+        layout, units = reader.units(fit_intercept=reader.value("fit_intercept", bool))
+        reader.value("n_features", int, lambda number: number == layout.n_features)
+        draws = Draws.read(reader.part("draws."), layout)
+        features = reader.value("features", list)
+        reader.require(len(features) in (0, layout.n_features), "features")
+        return cls(layout, units, draws, reader.value("seed", int), tuple(features))
 
 
 @dataclass(frozen=True)
@@ -186,6 +221,13 @@ class AgentMemory:
         for row, draw in zip(labels, kept, strict=True):
             row[:] = draw.labels
         return cls(entities, labels)
+
+    @classmethod
+    def of_nobody(cls, layout: GramLayout, draws: Draws, n_threads: int) -> AgentMemory:
+        """Of no agent at all: what a public model remembers."""
+        index = EntityIndex(Ids.of_texts([]), Ids.of_texts([]), *(np.empty(0, dtype=np.int64) for _ in range(2)))
+        entities = Entities(layout, index, np.empty((0, layout.packed_size)), n_threads)
+        return cls(entities, np.empty((len(draws), 0), dtype=np.min_scalar_type(draws.n_clusters)))
 
     @classmethod
     def from_draws(cls, entities: Entities, draws: Draws, stream: Stream) -> AgentMemory:

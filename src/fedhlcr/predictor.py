@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from numbers import Integral, Real
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal, Self, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.base import BaseEstimator, RegressorMixin, _fit_context
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -21,12 +21,15 @@ from fedhlcr.diagnostics import Diagnostic, diagnose
 from fedhlcr.gram import entity_grams
 from fedhlcr.hierarchy import UNKNOWN, EntityIndex, Hierarchy, build_hierarchy, row_agents, row_entities
 from fedhlcr.posterior import Posterior, Profiles
-from fedhlcr.predictive import interval_ends
+from fedhlcr.predictive import Moments, interval_ends
 from fedhlcr.recipe import Recipe
 from fedhlcr.samplers.state import Entities
-from fedhlcr.streams import Stream
+from fedhlcr.storage import PathLike
+from fedhlcr.streams import ReservedChain, Stream
 from fedhlcr.summary import Summary, summarize
 from fedhlcr.threads import available_threads, single_threaded_blas
+
+Fit = TypeVar("Fit", bound=Callable[..., Any])
 
 LEARNABLE = [Interval(Real, 0, None, closed="neither"), StrOptions({"learn"})]
 POSITIVE_INTEGER = Interval(Integral, 1, None, closed="left")
@@ -47,6 +50,12 @@ PARAMETER_CONSTRAINTS: dict[str, list[Any]] = {
     "random_state": ["random_state"],
     "verbose": ["verbose"],
 }
+
+
+def checking_parameters(fit: Fit) -> Fit:
+    """Decorator: `fit` that checks the constructor's arguments first. Scikit-learn's own hides the types."""
+    checked: Fit = _fit_context(prefer_skip_nested_validation=True)(fit)
+    return checked
 
 
 def number_or_none(value: Any) -> Any:
@@ -74,7 +83,24 @@ class HierarchicalPredictor(RegressorMixin, BaseEstimator):
     agent_column_: str | None
     entity_column_: str | None
 
-    def predict(self, X, agent=None, entity=None, return_std=False):
+    @overload
+    def predict(
+        self, X: Any, agent: Any = None, entity: Any = None, return_std: Literal[False] = False
+    ) -> FloatArray: ...
+
+    @overload
+    def predict(
+        self, X: Any, agent: Any = None, entity: Any = None, *, return_std: Literal[True]
+    ) -> tuple[FloatArray, FloatArray]: ...
+
+    @overload
+    def predict(
+        self, X: Any, agent: Any = None, entity: Any = None, return_std: bool = False
+    ) -> FloatArray | tuple[FloatArray, FloatArray]: ...
+
+    def predict(
+        self, X: Any, agent: Any = None, entity: Any = None, return_std: bool = False
+    ) -> FloatArray | tuple[FloatArray, FloatArray]:
         """Predict the target: the mean over labels and draws.
 
         Parameters
@@ -95,7 +121,9 @@ class HierarchicalPredictor(RegressorMixin, BaseEstimator):
         moments = self.predict_moments(X, agent, entity)
         return (moments.mean, moments.std) if return_std else moments.mean
 
-    def predict_interval(self, X, agent=None, entity=None, level=0.9):
+    def predict_interval(
+        self, X: Any, agent: Any = None, entity: Any = None, level: float = 0.9
+    ) -> tuple[FloatArray, FloatArray]:
         """Central interval that holds the target with probability `level`.
 
         Its ends are quantiles of the predictive mixture of normals over labels and draws.
@@ -110,7 +138,7 @@ class HierarchicalPredictor(RegressorMixin, BaseEstimator):
         return quantiles[:, 0], quantiles[:, 1]
 
     @single_threaded_blas
-    def predict_moments(self, X, agent=None, entity=None, levels=()):
+    def predict_moments(self, X: Any, agent: Any = None, entity: Any = None, levels: tuple[float, ...] = ()) -> Moments:
         """Mean, standard deviation and quantiles at once.
 
         Parameters
@@ -129,8 +157,8 @@ class HierarchicalPredictor(RegressorMixin, BaseEstimator):
         return self.posterior_.predict(matrix, self._profiles(table.agent, table.entity, len(matrix)), levels)
 
     @single_threaded_blas
-    def log_density(self, X, y, agent=None, entity=None):
-        """Log of the predictive density of each event's target, in the user's units: nats, for y in units of y.
+    def log_density(self, X: Any, y: Any, agent: Any = None, entity: Any = None) -> FloatArray:
+        """Log of the predictive density of each event's target, in nats, for y in its original units.
 
         The density is that of the mixture of normals over labels and draws whose quantiles `predict_interval` tells.
         Its mean over held-out events tells how good a model is, spread and shape of its predictions included.
@@ -150,7 +178,7 @@ class HierarchicalPredictor(RegressorMixin, BaseEstimator):
         return self.posterior_.log_density(matrix, target, self._profiles(table.agent, table.entity, len(matrix)))
 
     @single_threaded_blas
-    def responsibilities(self, agent=None, entity=None):
+    def responsibilities(self, agent: Any = None, entity: Any = None) -> FloatArray:
         """Probability of each cluster for entities.
 
         Parameters
@@ -182,7 +210,7 @@ class HierarchicalPredictor(RegressorMixin, BaseEstimator):
         return rows[0] if one else rows
 
     @single_threaded_blas
-    def adapt(self, X, y, agent=None, entity=None, sample_weight=None):
+    def adapt(self, X: Any, y: Any, agent: Any = None, entity: Any = None, sample_weight: Any = None) -> Self:
         """A model that has seen new events of known or new entities; the clusters are not refitted.
 
         An agent's events only change what is predicted for that agent. This model stays as it is, and so
@@ -194,15 +222,16 @@ class HierarchicalPredictor(RegressorMixin, BaseEstimator):
 
         Returns
         -------
-        HLCRRegressor
+        HLCRRegressor or FedHLCRRegressor
+            Of the same type as this one.
         """
         new = self.entities_of(X, y, agent, entity, sample_weight)
         adapted = copy.copy(self)
-        adapted.posterior_ = self.posterior_.adapt(new, Stream(self.seed_, chain=-1))
+        adapted.posterior_ = self.posterior_.adapt(new, Stream(self.seed_, ReservedChain.ADAPTATION))
         adapted._describe()
         return adapted
 
-    def entities_of(self, X, y, agent=None, entity=None, sample_weight=None):
+    def entities_of(self, X: Any, y: Any, agent: Any = None, entity: Any = None, sample_weight: Any = None) -> Entities:
         """The entities of a table and their Gram matrices, in the model's units.
 
         Parameters
@@ -227,13 +256,13 @@ class HierarchicalPredictor(RegressorMixin, BaseEstimator):
         grams = entity_grams(hierarchy, layout, units.shift, self._threads())
         return Entities(layout, hierarchy.index, units.rescale(layout, grams), self._threads())
 
-    def score(self, X, y, agent=None, entity=None, sample_weight=None):
+    def score(self, X: Any, y: Any, agent: Any = None, entity: Any = None, sample_weight: Any = None) -> float:
         """R² of the predictions; `agent` and `entity` as in `predict`."""
         from sklearn.metrics import r2_score
 
-        return r2_score(y, self.predict(X, agent=agent, entity=entity), sample_weight=sample_weight)
+        return float(r2_score(y, self.predict(X, agent=agent, entity=entity), sample_weight=sample_weight))
 
-    def save(self, path, *, public=False):
+    def save(self, path: PathLike, *, public: bool = False) -> None:
         """Write the fitted model to one file, whole or not at all; `fedhlcr.load` reads it.
 
         Parameters
@@ -309,7 +338,8 @@ class HierarchicalPredictor(RegressorMixin, BaseEstimator):
         """X taken apart as in `fit`."""
         if self.recipe_ is not None:
             X = self.recipe_.encode(X)
-        table = tables.take_apart(X, agent, entity, tables.IdColumns(self.agent_column_, self.entity_column_))
+        remembered = tables.IdColumns(self.agent_column_, self.entity_column_)
+        table = tables.take_apart(X, agent, entity, remembered, one_agent=self._sole_agent is not None)
         return table, self._features(table, reset=False)
 
     def _features(self, table: tables.Table, *, reset: bool) -> FloatArray:

@@ -16,11 +16,12 @@ from fedhlcr import tables
 from fedhlcr.arrays import FloatArray
 from fedhlcr.comparison import Comparison, CountResult
 from fedhlcr.estimators import HLCRRegressor
+from fedhlcr.evaluation import Errors
 from fedhlcr.evidence import partition_evidence
 from fedhlcr.exceptions import FitInterruptedWarning
 from fedhlcr.hierarchy import index_pairs, row_agents, row_entities
 from fedhlcr.splitting import hold_out_events
-from fedhlcr.streams import Stream
+from fedhlcr.streams import ReservedChain, Stream
 from fedhlcr.threads import single_threaded_blas
 
 Progress = Callable[[int, int, str], None]
@@ -28,8 +29,6 @@ Progress = Callable[[int, int, str], None]
 AUTO = "auto"
 # Up to the clusters an estimator starts with where it finds their number itself.
 DEFAULT_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-# Chain of the draws by which evidence is estimated; no sampler has it.
-EVIDENCE_CHAIN = -3
 
 
 def compare_cluster_counts(
@@ -199,13 +198,12 @@ def _try(model: HLCRRegressor, train: _Events, test: _Events) -> _Trial:
             model.fit(train.X, train.y, agent=train.agent, entity=train.entity)
         except FitInterruptedWarning:
             raise KeyboardInterrupt from None
-    ids = {"agent": test.agent, "entity": test.entity}
+    ids: dict[str, Any] = {"agent": test.agent, "entity": test.entity}
     log_density = model.log_density(test.X, test.y, **ids)
-    mse = float(((test.y - model.predict(test.X, **ids)) ** 2).mean())
+    errors = Errors.of(test.y, model.predict(test.X, **ids))
     draws = model.posterior_.draws
     occupied = int((draws.entity_counts[np.argmax(draws.log_joint)] > 0).sum())
-    spread = float(test.y.var())
-    return _Trial(log_density, _evidence(model), 1.0 - mse / spread if spread > 0.0 else np.nan, mse, occupied)
+    return _Trial(log_density, _evidence(model), errors.r2, errors.mse, occupied)
 
 
 @single_threaded_blas
@@ -214,7 +212,7 @@ def _evidence(model: HLCRRegressor) -> float:
     posterior = model.posterior_
     draws, entities = posterior.draws, posterior.memory.entities
     scale = float(posterior.standardization.scale[-1])
-    spec, stream = model._spec(entities, scale), Stream(model.seed_, EVIDENCE_CHAIN)
+    spec, stream = model._spec(entities, scale), Stream(model.seed_, ReservedChain.EVIDENCE)
     partitions = (model.labels_, posterior.memory.labels[np.argmax(draws.log_joint)])
     evidence = max(partition_evidence(entities, spec, labels, draws.n_clusters, stream) for labels in partitions)
     return evidence - float(posterior.layout.n_events(entities.grams).sum()) * np.log(scale)

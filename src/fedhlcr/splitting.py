@@ -16,6 +16,15 @@ def hold_out_events(
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Split rows so that about `fraction` of each entity's events are held out, and never all of them.
 
+    Parameters
+    ----------
+    agent : array (n_events,) of ids; None is one agent of all rows
+    entity : array (n_events,) of ids; two agents may use the same
+    fraction : float, default=0.2
+        Share to hold out, above 0 and below 1; right on average where an entity's events cannot be split so.
+    random_state : int, RandomState instance or None, default=0
+        Seed of the choice; None draws another each time.
+
     Returns
     -------
     train, test : row numbers, ascending

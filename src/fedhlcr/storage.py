@@ -54,7 +54,7 @@ def replace_file(path: PathLike, data: bytes, *, private: bool = False) -> None:
 
     A link leads to where it points, and a device or a pipe is written to as it is.
     """
-    path = Path(os.path.realpath(path))
+    given, path = os.fspath(path), Path(os.path.realpath(path))
     if path.exists() and not path.is_file():
         path.write_bytes(data)
         return
@@ -65,9 +65,11 @@ def replace_file(path: PathLike, data: bytes, *, private: bool = False) -> None:
         os.replace(draft, path)
     except OSError as error:
         # of the path the user knows, not of the draft
-        raise OSError(error.errno, error.strerror, str(path)) from None
+        raise OSError(error.errno, error.strerror, given) from None
     finally:
-        draft.unlink(missing_ok=True)
+        # where there is no folder, there is no draft
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
     _sync_folder(path.parent)
 
 

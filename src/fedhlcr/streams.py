@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import IntEnum, unique
 from hashlib import blake2b
 
 import numpy as np
@@ -23,6 +24,16 @@ def text_key(text: str) -> int:
 
 def text_keys(texts: Iterable[str]) -> KeyArray:
     return np.array([text_key(text) for text in texts], dtype=np.uint64)
+
+
+@unique
+class ReservedChain(IntEnum):
+    """Chains of draws that no sampler makes, whose chains are 0, 1, …; each purpose has its own."""
+
+    ADAPTATION = -1  # labels of agents that have seen more events
+    PREDICTION = -2  # labels of agents' entities under public draws
+    EVIDENCE = -3  # by which evidence is estimated
+    HELD_OUT = -4  # labels of agents' entities while a federation's held-out error is watched
 
 
 @dataclass(frozen=True)

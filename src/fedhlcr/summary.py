@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 MAX_FEATURES = 6
 MAX_CLUSTERS = 30
 NAME_WIDTH = 14
+# Clusters found, as a share of the most that could be, from which the limit may have held.
+NEAR_THE_LIMIT = 0.85
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ def summarize(model: HierarchicalPredictor) -> Summary:
         notes.append(f"Not shown, of less effect: {len(names) - len(shown)} of {len(names)} features; see coef_.")
     if len(rows) < model.n_clusters_:
         notes.append(f"Not shown, of less weight: {model.n_clusters_ - len(rows)} of {model.n_clusters_} clusters.")
-    if model.n_clusters == "auto" and model.n_clusters_ > 0.85 * model.max_clusters:
+    if model.n_clusters == "auto" and model.n_clusters_ > NEAR_THE_LIMIT * model.max_clusters:
         notes.append(f"This is near the most that could be found; try max_clusters={2 * model.max_clusters}.")
     header = ("cluster", "weight", "entities", "level", *(shorten(names[f]) for f in shown))
     return Summary(_facts(model), header, rows, tuple(notes))

@@ -40,11 +40,13 @@ class Table(NamedTuple):
     columns: IdColumns
 
 
-def take_apart(X: Any, agent: Any = None, entity: Any = None, remembered: IdColumns = NO_COLUMNS) -> Table:
+def take_apart(
+    X: Any, agent: Any = None, entity: Any = None, remembered: IdColumns = NO_COLUMNS, *, one_agent: bool = False
+) -> Table:
     """Take the id columns out of X: those that `agent` and `entity` name, and those remembered from a fit.
 
     A remembered column serves where its argument is None, and is never a feature. If X lacks it the
-    argument stays None, with a warning.
+    argument stays None, with a warning; of a model of one agent, all rows are that agent's.
     """
     frame = as_frame(X)
     present = [] if frame is None else list(frame.columns)
@@ -54,9 +56,11 @@ def take_apart(X: Any, agent: Any = None, entity: Any = None, remembered: IdColu
             if known in present:
                 given = known
             else:
+                sole = one_agent and argument == "agent"
+                meaning = "an event of the only agent that was fitted" if sole else f"a new {argument}"
                 warn_user(
                     f"`X` has no column {known!r}, which `fit` took as {argument}, and no `{argument}` was passed: "
-                    f"every row counts as a new {argument}.",
+                    f"every row counts as {meaning}.",
                 )
         columns.append(given if isinstance(given, str) else None)
         ids.append(_id_column(frame, argument, given) if isinstance(given, str) else given)
@@ -221,8 +225,7 @@ def natural_key(text: str) -> tuple[int, int, str]:
     whole = (
         len(digits) < 1000 and digits.isascii() and digits.isdigit() and (digits == "0" or not digits.startswith("0"))
     )
-    # Python turns no text of thousands of digits into a number
-    return (0, int(text), "") if whole and len(digits) < 1000 else (1, 0, text)
+    return (0, int(text), "") if whole else (1, 0, text)
 
 
 def _factorize(array: NDArray[Any]) -> tuple[Sequence[Any], NDArray[np.int64], int]:

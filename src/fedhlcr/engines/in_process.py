@@ -19,6 +19,7 @@ from fedhlcr.federation.messages import Contribution, Contributions
 from fedhlcr.federation.server import Invitation, Reply
 from fedhlcr.federation.shard import SHARD_SIZE, AgentShard
 from fedhlcr.gram import GramLayout, Standardization
+from fedhlcr.recordreader import checkpoint_reader, not_negative
 from fedhlcr.streams import Stream
 from fedhlcr.threads import stream_results
 
@@ -121,16 +122,16 @@ class InProcessEngine:
 
     def restore(self, record: codec.Record) -> None:
         """Go on from a checkpoint, with the same agents."""
-        if record["fingerprint"] != self._fingerprint():
+        reader = checkpoint_reader(record)
+        if reader.value("fingerprint", str) != self._fingerprint():
             raise ValueError(
                 "the checkpoint was made with other data or another failure rate; resume with what it was started with."
             )
-        for name in ("accepted", "pending", "accepted_round", "pending_round"):
-            getattr(self.everyone, name)[:] = record[name]
-        self._n_deliveries, self._away = record["n_deliveries"], set(record["away"])
-        ends = np.cumsum(record["late_sizes"])
-        late = record["late"].tobytes()
-        self._late = [late[end - size : end] for end, size in zip(ends, record["late_sizes"], strict=True)]
+        self.everyone.restore(reader)
+        self._n_deliveries, self._away = reader.value("n_deliveries", int, not_negative), set(reader.texts("away"))
+        sizes = reader.array("late_sizes", "i8", (None,), not_negative)
+        late = reader.array("late", "u1", (int(sizes.sum()),)).tobytes()
+        self._late = [late[end - size : end] for end, size in zip(np.cumsum(sizes), sizes, strict=True)]
 
     def _fingerprint(self) -> str:
         """Of the faults, who the agents are, how many entities they have and what their columns' means were."""

@@ -12,6 +12,7 @@ from fedhlcr.federation.messages import Broadcast, Contribution
 from fedhlcr.hierarchy import EntityIndex, Hierarchy, build_hierarchy
 from fedhlcr.posterior import Posterior, PublicModel
 from fedhlcr.predictive import Moments
+from fedhlcr.recordreader import RecordReader
 from fedhlcr.storage import PathLike
 from fedhlcr.tables import Ids
 
@@ -72,7 +73,8 @@ class Agent:
     def load(cls, path: PathLike) -> Agent:
         """An agent as it was saved; if the newest file is damaged, as it was saved before."""
         agent = cls.__new__(cls)
-        agent._group = AgentGroup.from_record(storage.read_newest(path, STATE_KIND, STATE_VERSION))
+        record = storage.read_newest(path, STATE_KIND, STATE_VERSION)
+        agent._group = AgentGroup.read(RecordReader(record, "the agent's state", "make it anew from its events"))
         return agent
 
 

@@ -9,14 +9,15 @@ import numpy as np
 
 from fedhlcr import codec, tables
 from fedhlcr.arrays import IndexArray
-from fedhlcr.federation.messages import Broadcast, Contributions
+from fedhlcr.federation.messages import MOST_ROUNDS, NEVER, Broadcast, Contributions
 from fedhlcr.federation.shard import AgentShard
-from fedhlcr.gram import GramLayout, Standardization
-from fedhlcr.hierarchy import UNKNOWN, EntityIndex, Hierarchy, row_agents, row_entities
-from fedhlcr.posterior import PREDICTION_CHAIN, AgentMemory, Posterior, Profiles, PublicModel
+from fedhlcr.gram import GramLayout
+from fedhlcr.hierarchy import UNKNOWN, Hierarchy, row_agents, row_entities
+from fedhlcr.posterior import AgentMemory, Posterior, Profiles, PublicModel
 from fedhlcr.predictive import Moments
+from fedhlcr.recordreader import MOST, RecordReader, not_negative, within
 from fedhlcr.samplers.state import Entities
-from fedhlcr.streams import Stream
+from fedhlcr.streams import ReservedChain, Stream
 from fedhlcr.tables import Ids
 from fedhlcr.threads import single_threaded_blas
 
@@ -48,8 +49,18 @@ class AgentGroup:
     @single_threaded_blas
     def round(self, broadcast: Broadcast, positions: IndexArray, acknowledged: IndexArray) -> Contributions:
         """New labels of some agents' entities, and what these sum to; each agent told its last accepted round."""
+        self._check_units(broadcast)
         order = np.argsort(positions, kind="stable")
         return self.shard.answer(broadcast, positions[order], acknowledged[order])
+
+    def _check_units(self, broadcast: Broadcast) -> None:
+        """Whether the matrices survive the units of a broadcast: they cannot be brought back from infinity."""
+        self.shard.check(broadcast)
+        if broadcast.standardization is None:
+            return
+        there = self.shard.grams_in(broadcast.standardization)
+        if (np.isfinite(self.shard.grams) & ~np.isfinite(there)).any():
+            raise ValueError("the units of the broadcast are absurdly far from the events here; it is not answered.")
 
     @single_threaded_blas
     def predict(self, model: PublicModel, X: Any, agent: Any = None, entity: Any = None) -> Moments:
@@ -59,6 +70,11 @@ class AgentGroup:
         `entity=None`, are predicted by what the agent's others are.
         """
         matrix = tables.feature_matrix(X)
+        if matrix.shape[1] != model.layout.n_features:
+            raise ValueError(
+                f"`X` has {matrix.shape[1]} columns, but the model is about {model.layout.n_features} features; pass "
+                "the columns the federation was fitted to, in their order."
+            )
         n_rows = len(matrix)
         agents = np.zeros(n_rows, dtype=np.int64)
         if agent is not None:
@@ -70,8 +86,13 @@ class AgentGroup:
 
     def posterior(self, model: PublicModel) -> Posterior:
         """The public draws with their own matrices, and their entities' labels under each of the draws."""
+        if model.layout.n_features != self.shard.n_features:
+            raise ValueError(
+                f"the model is about {model.layout.n_features} features, but the agents here have "
+                f"{self.shard.n_features}; use the model of the federation they take part in."
+            )
         entities = Entities(model.layout, self.index, self.shard.grams_in(model.standardization))
-        memory = AgentMemory.from_draws(entities, model.draws, Stream(model.seed, PREDICTION_CHAIN))
+        memory = AgentMemory.from_draws(entities, model.draws, Stream(model.seed, ReservedChain.PREDICTION))
         return Posterior(model.layout, model.standardization, model.draws, memory)
 
     def to_record(self) -> codec.Record:
@@ -101,24 +122,20 @@ class AgentGroup:
         return record
 
     @classmethod
-    def from_record(cls, record: codec.Record) -> AgentGroup:
+    def read(cls, reader: RecordReader) -> AgentGroup:
+        """From the fields of `to_record`, checked."""
         group = cls.__new__(cls)
-        group.index = index = EntityIndex(
-            Ids.of_texts(record["agents"]), Ids.of_texts(record["entities"]), record["agent_of"], record["entity_of"]
-        )
-        group.shard = shard = AgentShard(
-            index.agents.texts,
-            index.agent_start,
-            index.agent_keys,
-            index.entity_keys,
-            # what comes out of a record is read-only
-            **{
-                name: record[name].copy()
-                for name in ("grams", "shifts", "accepted", "pending", "accepted_round", "pending_round")
-            },
-        )
-        if "run" in record:
-            shard.run, shard.session, shard.newest_round = record["run"], record["session"], record["newest_round"]
-            shard.layout = GramLayout(shard.n_features, record["fit_intercept"])
-            shard.units = Standardization(record["unit_shift"], record["unit_scale"])
+        group.index = reader.index(Ids.of_texts(reader.texts("agents")), Ids.of_texts(reader.texts("entities")))
+        shifts = reader.array("shifts", "f8", (group.index.n_agents, None), np.isfinite)
+        reader.require(1 <= shifts.shape[1] <= MOST, "shifts")
+        layout = GramLayout(shifts.shape[1] - 1)
+        grams = reader.array("grams", "f8", (group.index.n_entities, layout.packed_size))
+        group.shard = shard = AgentShard.unlabelled(group.index, grams, shifts)
+        shard.restore(reader)
+        if "run" in reader:
+            shard.run, shard.session = reader.value("run", int), reader.value("session", int, not_negative)
+            shard.newest_round = reader.value("newest_round", int, within(NEVER, MOST_ROUNDS))
+            fit_intercept = reader.value("fit_intercept", bool)
+            shard.layout, shard.units = reader.part("unit_").units(fit_intercept=fit_intercept)
+            reader.require(shard.layout.n_features == layout.n_features, "unit_shift")
         return group

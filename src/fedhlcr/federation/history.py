@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from fedhlcr import codec
 from fedhlcr.arrays import IndexArray
 from fedhlcr.federation.messages import SURVEY_ROUND
+from fedhlcr.recordreader import RecordReader, within
 
 
 class RoundRecord(NamedTuple):
@@ -89,10 +90,17 @@ class History:
         return {**columns, "took_part": bits, "took_part_sizes": sizes}
 
     @classmethod
-    def from_record(cls, record: codec.Record) -> History:
+    def read(cls, reader: RecordReader, n_agents: int) -> History:
         history = cls()
-        columns = [record[name].tolist() for name in RoundRecord._fields]
+        # bits of agents, in bytes
+        sizes = reader.array("took_part_sizes", "i8", (None,), within(0, n_agents // 8 + 2))
+        took_part = reader.array("took_part", "u1", (int(sizes.sum()),))
+        columns = [
+            reader.array(name, np.dtype(kind).str, sizes.shape).tolist()
+            for name, kind in get_type_hints(RoundRecord).items()
+        ]
         history.records = [RoundRecord(*values) for values in zip(*columns, strict=True)]
-        ends = np.cumsum(record["took_part_sizes"])
-        history._took_part = np.split(record["took_part"], ends[:-1]) if len(ends) else []
+        history._took_part = np.split(took_part, np.cumsum(sizes)[:-1]) if len(sizes) else []
+        last = max((history.participants(row).max(initial=-1) for row in range(len(sizes))), default=-1)
+        reader.require(last < n_agents, "took_part")
         return history

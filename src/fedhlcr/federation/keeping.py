@@ -5,7 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from fedhlcr import codec
+from fedhlcr.federation.messages import MOST_ROUNDS
+from fedhlcr.gram import GramLayout
 from fedhlcr.posterior import Draws
+from fedhlcr.recordreader import RecordReader, within
 from fedhlcr.samplers.state import GlobalDraw
 
 
@@ -59,9 +62,11 @@ class DrawKeeper:
             "stride": self._stride,
         }
 
-    def restore(self, record: codec.Record) -> None:
-        if not record:
+    def restore(self, reader: RecordReader, layout: GramLayout) -> None:
+        if reader.is_empty:
             return
-        self._stride = record.pop("stride")
-        rounds, sizes = record.pop("round").tolist(), record.pop("n_clusters").tolist()
-        *self._draws, self._newest = Draws(**record).separate(rounds, sizes)
+        self._stride = reader.value("stride", int, within(1, MOST_ROUNDS))
+        draws = Draws.read(reader, layout)
+        rounds = reader.array("round", "i8", (len(draws),), within(0, MOST_ROUNDS))
+        sizes = reader.array("n_clusters", "i8", (len(draws),), within(1, draws.n_clusters + 1))
+        *self._draws, self._newest = draws.separate(rounds.tolist(), sizes.tolist())

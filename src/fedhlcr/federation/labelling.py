@@ -55,6 +55,9 @@ def augmented_precision(n_coef: int, law: BlendLaw) -> FloatArray:
     rows, columns = np.tril_indices(n_coef)
     precision = np.zeros((len(law.linear), n_coef, n_coef))
     precision[:, rows, columns] = precision[:, columns, rows] = law.precision
-    corner = (law.linear * np.linalg.solve(precision, law.linear[..., None])[..., 0]).sum(axis=1)
+    try:
+        corner = (law.linear * np.linalg.solve(precision, law.linear[..., None])[..., 0]).sum(axis=1)
+    except np.linalg.LinAlgError:
+        raise ValueError("`precision` of the broadcast's law is singular; it is not answered.") from None
     # in packed order the last row stands at the end
     return np.column_stack([law.precision, law.linear, corner])

@@ -8,6 +8,7 @@ from fedhlcr import codec
 from fedhlcr.arrays import IndexArray
 from fedhlcr.federation.shard import SHARD_SIZE
 from fedhlcr.federation.sums import AgentSums
+from fedhlcr.recordreader import RecordReader
 from fedhlcr.samplers.state import ClusterSums
 
 
@@ -73,8 +74,9 @@ class Ledger:
     def to_record(self) -> codec.Record:
         return AgentSums.stack([AgentSums.empty(0, self._packed_size), *self._pages]).to_record()
 
-    def restore(self, record: codec.Record) -> None:
-        whole = AgentSums.from_record(record)
+    def restore(self, reader: RecordReader, n_agents: int) -> None:
+        whole = AgentSums.read(reader, self._n_clusters, self._packed_size)
+        reader.require(len(whole) <= n_agents, "sums_scalars")
         agents = np.arange(len(whole))
         self._pages = [whole.take(agents[first : first + SHARD_SIZE]) for first in range(0, len(whole), SHARD_SIZE)]
         self._totals = [None] * len(self._pages)

@@ -7,7 +7,7 @@ cluster, the sum is that entity's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import ClassVar
 
@@ -17,11 +17,23 @@ from fedhlcr import codec
 from fedhlcr.arrays import CountArray, FloatArray, IndexArray
 from fedhlcr.federation.sums import AgentSums
 from fedhlcr.gram import GramLayout, Standardization
+from fedhlcr.recordreader import (
+    MOST,
+    RecordReader,
+    log_weights,
+    not_negative,
+    positive,
+    square_finite,
+    square_positive,
+    within,
+)
 
 VERSION = 1
 # Rounds of an agent that has never had a contribution accepted.
 NEVER = -1
 SURVEY_ROUND = 0
+# Random numbers are keyed by 32 bits of the round.
+MOST_ROUNDS = 2**32
 # The survey has one cluster, without labels.
 SURVEY_CLUSTERS = np.zeros(1, dtype=np.int64)
 
@@ -55,6 +67,21 @@ class GibbsLaw(_ReadOnly):
     noise_scale: float
     agent_concentration: float
 
+    @classmethod
+    def read(cls, reader: RecordReader, layout: GramLayout) -> GibbsLaw:
+        """From the fields of a broadcast, checked."""
+        coef = reader.array("coef", "f8", (None, layout.n_coef), square_finite)
+        return cls(
+            coef,
+            reader.array("log_weights", "f8", (len(coef),), log_weights),
+            reader.value("noise_scale", float, square_positive),
+            reader.value("agent_concentration", float, positive),
+        )
+
+    @property
+    def n_clusters(self) -> int:
+        return len(self.coef)
+
 
 @dataclass(frozen=True)
 class BlendLaw(_ReadOnly):
@@ -76,6 +103,26 @@ class BlendLaw(_ReadOnly):
     noise_scale: float
     global_concentration: float
     agent_concentration: float
+
+    @classmethod
+    def read(cls, reader: RecordReader, layout: GramLayout) -> BlendLaw:
+        """From the fields of a broadcast, checked."""
+        n_coef = layout.n_coef
+        precision = reader.array("precision", "f8", (None, n_coef * (n_coef + 1) // 2), np.isfinite)
+        diagonal = precision[:, np.cumsum(np.arange(1, n_coef + 1)) - 1]
+        reader.require((diagonal > 0).all(), "precision")
+        return cls(
+            precision,
+            reader.array("linear", "f8", (len(precision), n_coef), np.isfinite),
+            reader.array("entity_counts", "f8", (len(precision),), not_negative),
+            reader.value("noise_scale", float, square_positive),
+            reader.value("global_concentration", float, positive),
+            reader.value("agent_concentration", float, positive),
+        )
+
+    @property
+    def n_clusters(self) -> int:
+        return len(self.precision)
 
 
 Law = GibbsLaw | BlendLaw
@@ -145,17 +192,36 @@ class Broadcast(_ReadOnly):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Broadcast:
+        """From bytes of `to_bytes`, checked; CodecError where agents could not answer: not every server is sound."""
         record = codec.decode(data, "broadcast", VERSION)
-        try:
-            common = {name: record.pop(name) for name in ("run", "session", "round", "acknowledged", "seed")}
-            layout = GramLayout(record.pop("n_features"), record.pop("fit_intercept"))
-            if not record:
-                return cls(**common, layout=layout)
-            units = Standardization(record.pop("shift"), record.pop("scale"))
-            cluster_of, law = record.pop("cluster_of"), _LAWS[record.pop("law")]
-            return cls(**common, layout=layout, standardization=units, cluster_of=cluster_of, law=law(**record))
-        except (KeyError, TypeError):
-            raise codec.CodecError("the broadcast lacks a field, or has one too many.") from None
+        reader = RecordReader(record, "the broadcast", "use the same release of fedhlcr at the server and its agents")
+        law = _LAWS.get(reader.value("law", str)) if "law" in reader else None
+        if set(record) != _field_names(law):
+            raise codec.CodecError("the broadcast lacks a field, or has one too many.")
+        number = reader.value("round", int, within(SURVEY_ROUND, MOST_ROUNDS))
+        reader.require((number == SURVEY_ROUND) == (law is None), "round")
+        common = cls(
+            reader.value("run", int),
+            reader.value("session", int, not_negative),
+            number,
+            reader.value("acknowledged", int, within(NEVER, MOST_ROUNDS)),
+            reader.value("seed", int),
+            GramLayout(reader.value("n_features", int, within(0, MOST)), reader.value("fit_intercept", bool)),
+        )
+        if law is None:
+            return common
+        layout, units = reader.units(fit_intercept=common.layout.fit_intercept)
+        reader.require(layout == common.layout, "n_features")
+        # agents could not leave units without end for others
+        reader.require(np.isfinite(units.scale).all(), "scale")
+        told = law.read(reader, layout)
+        cluster_of = reader.clusters("cluster_of", (None,), told.n_clusters)
+        return replace(common, standardization=units, cluster_of=cluster_of, law=told)
+
+
+def _field_names(law: type[Law] | None) -> set[str]:
+    common = {"run", "session", "round", "acknowledged", "seed", "n_features", "fit_intercept"}
+    return common if law is None else common | {"shift", "scale", "cluster_of", "law", *(f.name for f in fields(law))}
 
 
 @dataclass(frozen=True)

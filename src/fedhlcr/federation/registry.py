@@ -8,7 +8,8 @@ import numpy as np
 
 from fedhlcr import codec
 from fedhlcr.arrays import IndexArray
-from fedhlcr.federation.messages import NEVER
+from fedhlcr.federation.messages import MOST_ROUNDS, NEVER
+from fedhlcr.recordreader import RecordReader, within
 from fedhlcr.tables import natural_key
 
 STRANGER = -1
@@ -54,8 +55,10 @@ class Registry:
         return {"agents": self.names, "accepted_round": self.accepted_round, "withdrawn": self.withdrawn}
 
     @classmethod
-    def from_record(cls, record: codec.Record) -> Registry:
+    def read(cls, reader: RecordReader) -> Registry:
         registry = cls()
-        registry._enter(record["agents"])
-        registry.accepted_round, registry.withdrawn = record["accepted_round"].copy(), record["withdrawn"].copy()
+        registry._enter(reader.texts("agents"))
+        size = (len(registry),)
+        registry.accepted_round = reader.array("accepted_round", "i8", size, within(NEVER, MOST_ROUNDS))
+        registry.withdrawn = reader.array("withdrawn", "b1", size)
         return registry

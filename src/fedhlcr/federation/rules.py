@@ -13,10 +13,19 @@ import numpy as np
 from fedhlcr import codec
 from fedhlcr.arrays import IndexArray
 from fedhlcr.federation.ledger import Ledger
-from fedhlcr.federation.messages import BlendLaw, GibbsLaw, Law
+from fedhlcr.federation.messages import MOST_ROUNDS, BlendLaw, GibbsLaw, Law
 from fedhlcr.federation.sums import AgentSums
 from fedhlcr.gram import GramLayout
 from fedhlcr.priors import Hyperparameters, ModelSpec, initial_hyperparameters
+from fedhlcr.recordreader import (
+    RecordReader,
+    log_weights,
+    not_negative,
+    positive,
+    square_finite,
+    square_positive,
+    within,
+)
 from fedhlcr.regression import CoefPrior, draw_coef
 from fedhlcr.samplers import blocked
 from fedhlcr.samplers.merging import Merger, merge_globals
@@ -52,7 +61,7 @@ class Rule(Protocol):
 
     def to_record(self) -> codec.Record: ...
 
-    def restore(self, record: codec.Record) -> None: ...
+    def restore(self, reader: RecordReader, n_agents: int) -> None: ...
 
 
 class DeltaRule:
@@ -136,11 +145,14 @@ class DeltaRule:
         }
         return record if self._state is None else record | globals_to_record(self._state.globals)
 
-    def restore(self, record: codec.Record) -> None:
-        self._round, self.cluster_of = record["round"], record["cluster_of"]
-        self._merger.idle, self._merger.over = record["idle"], record["over"]
-        self.ledger.restore(record)
-        self._state = self._given(globals_from_record(record)) if "coef" in record else None
+    def restore(self, reader: RecordReader, n_agents: int) -> None:
+        self._round = reader.value("round", int, within(0, MOST_ROUNDS))
+        drawn = read_globals(reader, self._layout) if "coef" in reader else None
+        n_clusters = len(self.cluster_of) if drawn is None else drawn.n_clusters
+        self.cluster_of = reader.clusters("cluster_of", self.cluster_of.shape, n_clusters)
+        self._merger.idle, self._merger.over = reader.value("idle", int, not_negative), reader.value("over", bool)
+        self.ledger.restore(reader, n_agents)
+        self._state = None if drawn is None else self._given(drawn)
 
 
 class BlendRule:
@@ -230,9 +242,13 @@ class BlendRule:
     def to_record(self) -> codec.Record:
         return {"round": self._round, "grams": self._blended.grams, "entity_counts": self._blended.entity_counts}
 
-    def restore(self, record: codec.Record) -> None:
-        self._round = record["round"]
-        self._blended = replace(self._blended, grams=record["grams"], entity_counts=record["entity_counts"])
+    def restore(self, reader: RecordReader, n_agents: int) -> None:  # noqa: ARG002
+        self._round = reader.value("round", int, within(0, MOST_ROUNDS))
+        self._blended = replace(
+            self._blended,
+            grams=reader.array("grams", "f8", self._blended.grams.shape, np.isfinite),
+            entity_counts=reader.array("entity_counts", "f8", self._blended.entity_counts.shape, not_negative),
+        )
 
 
 def globals_to_record(drawn: Globals) -> codec.Record:
@@ -248,7 +264,16 @@ def globals_to_record(drawn: Globals) -> codec.Record:
     }
 
 
-def globals_from_record(record: codec.Record) -> Globals:
-    prior = CoefPrior(record["coef_mean"], record["coef_scale"])
-    hyper = Hyperparameters(record["noise_scale"], prior, record["global_concentration"], record["agent_concentration"])
-    return Globals(record["coef"], record["log_weights"], hyper)
+def read_globals(reader: RecordReader, layout: GramLayout) -> Globals:
+    """From the fields of `globals_to_record`, checked."""
+    hyper = Hyperparameters(
+        reader.value("noise_scale", float, square_positive),
+        CoefPrior(
+            reader.array("coef_mean", "f8", (layout.n_coef,), np.isfinite),
+            reader.array("coef_scale", "f8", (layout.n_coef,), positive),
+        ),
+        reader.value("global_concentration", float, positive),
+        reader.value("agent_concentration", float, positive),
+    )
+    coef = reader.array("coef", "f8", (None, layout.n_coef), square_finite)
+    return Globals(coef, reader.array("log_weights", "f8", (len(coef),), log_weights), hyper)

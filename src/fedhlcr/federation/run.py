@@ -13,6 +13,7 @@ from fedhlcr import codec, storage
 from fedhlcr.federation.history import RoundRecord
 from fedhlcr.federation.server import Invitation, Reply, Server
 from fedhlcr.federation.settings import FederationSettings
+from fedhlcr.recordreader import RecordReader, checkpoint_reader, within
 from fedhlcr.storage import PathLike
 
 INTERRUPTED = "interrupted"
@@ -64,25 +65,29 @@ class Checkpoints:
         if not Path(self.path).exists() and not storage.previous_of(self.path).exists():
             return False
         try:
-            return not self._read()["finished"]
-        except storage.StorageError:
+            return not self._read().value("finished", bool)
+        except (storage.StorageError, codec.CodecError):
             return True
 
     def engine_record(self) -> codec.Record:
         """What the engine wanted kept."""
-        return codec.decode(self._read()["agents"].tobytes(), "agents", CHECKPOINT_VERSION)
+        return _agents_record(self._read())
 
-    def _read(self) -> codec.Record:
-        return storage.read_newest(self.path, CHECKPOINT_KIND, CHECKPOINT_VERSION)
+    def _read(self) -> RecordReader:
+        return checkpoint_reader(storage.read_newest(self.path, CHECKPOINT_KIND, CHECKPOINT_VERSION))
 
     def resume(self, settings: FederationSettings, engine: Engine) -> Server:
         """The server as it was; the engine's agents are brought back to where they were."""
-        record = self._read()
-        server = Server.from_bytes(settings, record["server"].tobytes())
+        reader = self._read()
+        server = Server.from_bytes(settings, reader.array("server", "u1", (None,)).tobytes())
         # later than the one before, though the clock may have been set back
-        server.session = max(server.session, record["session"] + 1)
-        engine.restore(codec.decode(record["agents"].tobytes(), "agents", CHECKPOINT_VERSION))
+        server.session = max(server.session, reader.value("session", int, within(0, 2**62)) + 1)
+        engine.restore(_agents_record(reader))
         return server
+
+
+def _agents_record(reader: RecordReader) -> codec.Record:
+    return codec.decode(reader.array("agents", "u1", (None,)).tobytes(), "agents", CHECKPOINT_VERSION)
 
 
 def run_federation(

@@ -26,7 +26,7 @@ from fedhlcr.federation.checks import Expected
 from fedhlcr.federation.convergence import has_settled
 from fedhlcr.federation.history import History, RoundRecord
 from fedhlcr.federation.keeping import DrawKeeper
-from fedhlcr.federation.messages import NEVER, SURVEY_ROUND, Broadcast
+from fedhlcr.federation.messages import MOST_ROUNDS, NEVER, SURVEY_ROUND, Broadcast
 from fedhlcr.federation.reception import Reception, Reply
 from fedhlcr.federation.registry import STRANGER, Registry
 from fedhlcr.federation.rules import BlendRule, DeltaRule, Rule
@@ -34,6 +34,7 @@ from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.federation.survey import ENOUGH_AGENTS, Survey, Units
 from fedhlcr.posterior import Draws, PublicModel
 from fedhlcr.priors import ModelSpec
+from fedhlcr.recordreader import checkpoint_reader, not_negative, within
 from fedhlcr.samplers.state import GlobalDraw, ServerState
 from fedhlcr.streams import Stream, text_key
 from fedhlcr.tables import canonical_text
@@ -316,22 +317,21 @@ class Server:
     @classmethod
     def from_bytes(cls, settings: FederationSettings, data: bytes) -> Server:
         """A server as it was, with the settings it was made with."""
-        record = codec.decode(data, STATE_KIND, STATE_VERSION)
-
-        def part(name: str) -> codec.Record:
-            return {key.removeprefix(f"{name}."): record[key] for key in record if key.startswith(f"{name}.")}
-
+        reader = checkpoint_reader(codec.decode(data, STATE_KIND, STATE_VERSION))
         server = cls(settings)
-        if record["run"] != server.run:
+        if reader.value("run", int) != server.run:
             raise ValueError("the checkpoint was made with other settings; resume with the ones it was started with.")
-        server.registry, server.history = Registry.from_record(part("registry")), History.from_record(part("history"))
-        if units := part("units"):
-            server.units = Units.from_record(units)
+        server.registry = Registry.read(reader.part("registry."))
+        n_agents = len(server.registry)
+        server.history = History.read(reader.part("history."), n_agents)
+        if not reader.part("units.").is_empty:
+            server.units = Units.read(reader.part("units."), settings.layout)
             server.rule = server._make_rule(server.units)
-            server.rule.restore(part("rule"))
-        server._keeper.restore(part("draws"))
-        server._survey.restore(part("survey"))
-        server.round, server._n_surveys, server._end = record["round"], record["n_surveys"], record["end"]
-        server.stop_reason = record["stop_reason"] or None
-        server._settled_log_joints = record["settled_log_joints"].tolist()
+            server.rule.restore(reader.part("rule."), n_agents)
+        server._keeper.restore(reader.part("draws."), settings.layout)
+        server._survey.restore(reader.part("survey."), n_agents)
+        server.round = reader.value("round", int, within(NEVER, MOST_ROUNDS))
+        server._n_surveys, server._end = (reader.value(name, int, not_negative) for name in ("n_surveys", "end"))
+        server.stop_reason = reader.value("stop_reason", str) or None
+        server._settled_log_joints = reader.array("settled_log_joints", "f8", (None,), np.isfinite).tolist()
         return server

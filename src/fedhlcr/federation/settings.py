@@ -12,6 +12,7 @@ from fedhlcr.federation.checks import ReplyLimits
 from fedhlcr.federation.rules import RuleName
 from fedhlcr.gram import GramLayout
 from fedhlcr.priors import CoefPriorKind
+from fedhlcr.recordreader import MOST
 from fedhlcr.samplers.chain import START_FACTOR
 from fedhlcr.samplers.merging import Merger, MergeSchedule
 
@@ -86,6 +87,11 @@ class FederationSettings:
                 raise ValueError(f"`{name}` must be one of {', '.join(words)}, but is {word!r}.")
         for name in ("n_clusters", "max_clusters", "rounds", "patience", "n_draws"):
             self._coerce(name, int, 1, math.inf, "a whole number of at least 1")
+        if self.start_clusters > MOST:
+            raise ValueError(
+                f"`n_clusters` and `max_clusters` make the run start with {self.start_clusters} clusters, but agents "
+                f"take at most {MOST}; pass a smaller number."
+            )
         self._coerce("seed", int, -(2**63), 2**63 - 1, "a whole number of at most 63 bits")
         for name in ("participation", "learning_rate"):
             self._coerce(name, float, 1e-6, 1.0, "a number of at least 0.000001 and at most 1")

@@ -13,12 +13,13 @@ import numpy as np
 
 from fedhlcr.arrays import FloatArray, IndexArray, KeyArray, LabelArray, ranges
 from fedhlcr.federation.labelling import label_entities
-from fedhlcr.federation.messages import NEVER, SURVEY_ROUND, BlendLaw, Broadcast, Contributions
+from fedhlcr.federation.messages import MOST_ROUNDS, NEVER, SURVEY_ROUND, BlendLaw, Broadcast, Contributions
 from fedhlcr.federation.sums import AgentSums
 from fedhlcr.gram import GramLayout, Standardization, agent_means, entity_grams
-from fedhlcr.hierarchy import Hierarchy
+from fedhlcr.hierarchy import EntityIndex, Hierarchy
 from fedhlcr.kernels.arguments import N_SCALARS, EntityArrays
 from fedhlcr.kernels.grams import change_units, sum_by_cluster
+from fedhlcr.recordreader import MOST, RecordReader, within
 from fedhlcr.streams import Stream
 
 logger = logging.getLogger(__name__)
@@ -64,9 +65,13 @@ class AgentShard:
     @classmethod
     def from_hierarchy(cls, hierarchy: Hierarchy, n_threads: int = 1) -> AgentShard:
         """All agents of a table. The table is not needed any more afterwards."""
-        index, n_features = hierarchy.index, hierarchy.X.shape[1]
         shifts = agent_means(hierarchy)
-        grams = entity_grams(hierarchy, GramLayout(n_features), shifts, n_threads)
+        grams = entity_grams(hierarchy, GramLayout(hierarchy.X.shape[1]), shifts, n_threads)
+        return cls.unlabelled(hierarchy.index, grams, shifts)
+
+    @classmethod
+    def unlabelled(cls, index: EntityIndex, grams: FloatArray, shifts: FloatArray) -> AgentShard:
+        """Agents that have never been asked."""
         return cls(
             index.agents.texts,
             index.agent_start,
@@ -79,6 +84,15 @@ class AgentShard:
             accepted_round=np.full(index.n_agents, NEVER),
             pending_round=np.full(index.n_agents, NEVER),
         )
+
+    def restore(self, reader: RecordReader) -> None:
+        """Take labels and acknowledgements, in place, from a record that was made of these agents."""
+        for name in ("accepted", "pending"):
+            labels = getattr(self, name)
+            labels[:] = reader.array(name, "i4", labels.shape, within(-1, MOST))
+        for name in ("accepted_round", "pending_round"):
+            rounds = getattr(self, name)
+            rounds[:] = reader.array(name, "i8", rounds.shape, within(NEVER, MOST_ROUNDS))
 
     def split(self, size: int = SHARD_SIZE) -> list[AgentShard]:
         """The same agents in shards of `size`, which share this one's arrays, and are all that may change them."""
@@ -110,11 +124,16 @@ class AgentShard:
 
     def answer(self, broadcast: Broadcast, agents: IndexArray, acknowledged: IndexArray) -> Contributions:
         """One round of the given agents (ascending positions), each told its last accepted round."""
-        self._check(broadcast)
+        self.check(broadcast)
         if broadcast.round == SURVEY_ROUND:
             return self._survey(broadcast, agents)
         if broadcast.law is None or broadcast.standardization is None or broadcast.cluster_of is None:
             raise ValueError(f"the broadcast of round {broadcast.round} lacks its law, its units or its clusters.")
+        if max(self.accepted.max(initial=-1), self.pending.max(initial=-1)) >= len(broadcast.cluster_of):
+            raise ValueError(
+                "the broadcast has fewer original clusters than the agents have labels of; the server has lost its "
+                "run, make the agents anew from their events to join another."
+            )
         self.enter_run(broadcast.run, broadcast.layout, broadcast.standardization)
         self.session, self.newest_round = broadcast.session, broadcast.round
         if isinstance(broadcast.law, BlendLaw):
@@ -146,7 +165,8 @@ class AgentShard:
         arrived, never = (np.repeat(of, sizes) for of in (acknowledged == self.pending_round, acknowledged == NEVER))
         return np.where(never, -1, np.where(arrived, self.pending, self.accepted)).astype(np.int32)
 
-    def _check(self, broadcast: Broadcast) -> None:
+    def check(self, broadcast: Broadcast) -> None:
+        """ValueError where it is not for these agents, or comes too late."""
         if broadcast.layout.n_features != self.n_features:
             raise ValueError(
                 f"the broadcast is about {broadcast.layout.n_features} features, but the agents here have "

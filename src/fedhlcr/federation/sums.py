@@ -13,6 +13,7 @@ from fedhlcr import codec
 from fedhlcr.arrays import CountArray, FloatArray, IndexArray, ranges
 from fedhlcr.kernels.arguments import N_SCALARS
 from fedhlcr.kernels.grams import add_rows
+from fedhlcr.recordreader import RecordReader, not_negative, within
 from fedhlcr.samplers.state import ClusterSums
 
 
@@ -48,8 +49,22 @@ class AgentSums:
         return {f"sums_{f.name}": getattr(self, f.name) for f in fields(self)}
 
     @classmethod
-    def from_record(cls, record: codec.Record) -> AgentSums:
-        return cls(**{f.name: record[f"sums_{f.name}"] for f in fields(cls)})
+    def read(cls, reader: RecordReader, n_clusters: int, packed_size: int) -> AgentSums:
+        """From the fields of `to_record`, checked."""
+        own = reader.part("sums_")
+        scalars = own.array("scalars", "f8", (None, N_SCALARS), np.isfinite)
+        clusters = own.array("clusters", "i4", (None,), within(0, n_clusters))
+        row_start = own.array("row_start", "i8", (len(scalars) + 1,))
+        own.require(row_start[0] == 0 and row_start[-1] == len(clusters), "row_start")
+        own.require((row_start[1:] >= row_start[:-1]).all(), "row_start")
+        return cls(
+            row_start,
+            clusters,
+            own.array("entity_counts", "i4", clusters.shape, not_negative),
+            own.array("table_counts", "i4", clusters.shape, not_negative),
+            own.array("grams", "f8", (len(clusters), packed_size), np.isfinite),
+            scalars,
+        )
 
     @property
     def row_owner(self) -> IndexArray:

@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from fedhlcr import codec
 from fedhlcr.arrays import FloatArray, IndexArray
-from fedhlcr.federation.messages import Contributions
+from fedhlcr.federation.messages import SURVEY_CLUSTERS, Contributions
 from fedhlcr.federation.sums import AgentSums
 from fedhlcr.gram import GramLayout, Standardization
+from fedhlcr.recordreader import RecordReader, not_negative, positive, within
 
 # Agents to hear of before the units are fixed, if there are so many: a few may be of one kind.
 ENOUGH_AGENTS = 30
@@ -48,9 +49,11 @@ class Units:
         }
 
     @classmethod
-    def from_record(cls, record: codec.Record) -> Units:
-        units = Standardization(record["shift"], record["scale"])
-        return cls(units, record["target_spread"], record["mean_squares"])
+    def read(cls, reader: RecordReader, layout: GramLayout) -> Units:
+        found, units = reader.units(fit_intercept=layout.fit_intercept)
+        reader.require(found == layout, "shift")
+        mean_squares = reader.array("mean_squares", "f8", (layout.width,), not_negative)
+        return cls(units, reader.value("target_spread", float, positive), mean_squares)
 
 
 class Survey:
@@ -102,11 +105,17 @@ class Survey:
             record |= {"agents": self.agents, "shifts": shifts, **sums.to_record()}
         return record
 
-    def restore(self, record: codec.Record) -> None:
-        self._times_asked = Counter(dict(record["times_asked"].tolist()))
-        if "agents" in record:
-            self._agents, self._shifts = [record["agents"]], [record["shifts"]]
-            self._sums = [AgentSums.from_record(record)]
+    def restore(self, reader: RecordReader, n_agents: int) -> None:
+        asked = reader.array("times_asked", "i8", (None, 2), not_negative)
+        reader.require((asked[:, 0] < n_agents).all(), "times_asked")
+        self._times_asked = Counter(dict(asked.tolist()))
+        if "agents" in reader:
+            agents = reader.array("agents", "i8", (None,), within(0, n_agents))
+            reader.require(len(np.unique(agents)) == len(agents), "agents")
+            shifts = reader.array("shifts", "f8", (len(agents), self._layout.width - 1), np.isfinite)
+            sums = AgentSums.read(reader, len(SURVEY_CLUSTERS), self._layout.packed_size)
+            reader.require(len(sums) == len(agents), "agents")
+            self._agents, self._shifts, self._sums = [agents], [shifts], [sums]
 
     def fix(self, *, standardize: bool) -> Units:
         """The units of all events reported: each column's mean, and root mean square around it.

@@ -78,6 +78,11 @@ def _records(model: Any) -> tuple[list[NDArray[np.void]], str, int]:
         # the survey, round 0, samples nothing
         rounds = model.history_[model.history_["round"] > 0]
         return [rounds], "round", int(rounds["round"][rounds["kept"]].min())
+    if not hasattr(model, "trace_"):
+        raise ValueError(
+            "the model holds no trace: the server of a federation wrote it, which keeps its rounds apart; plot the "
+            "estimator that was fitted, or, of a run on Flower, read its EXPERIMENT.history.json."
+        )
     trace = model.trace_
     kept = trace["sweep"][trace["kept"]]
     chains = [trace[trace["chain"] == chain] for chain in np.unique(trace["chain"])]

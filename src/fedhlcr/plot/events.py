@@ -12,6 +12,7 @@ from fedhlcr import tables
 from fedhlcr.arrays import FloatArray
 from fedhlcr.plot.canvas import BLUE, FEW_TO_MANY, GREY, MAX_POINTS, axes_or_new, check_model, color_bar, evenly, legend
 from fedhlcr.posterior import Profiles
+from fedhlcr.predictive import interval_ends
 from fedhlcr.predictor import HierarchicalPredictor
 from fedhlcr.threads import single_threaded_blas
 
@@ -126,8 +127,8 @@ def _inside(model: HierarchicalPredictor, X: Any, y: Any, agent: Any, entity: An
     rows = evenly(len(matrix), MAX_EVENTS)
     of_row = profiles.of_row[rows]
     profiles = Profiles.of(profiles.agents[of_row], profiles.entities[of_row])
-    levels = np.array(LEVELS)
-    ends = (*(0.5 - levels / 2).tolist(), *(0.5 + levels / 2).tolist())
+    lower_ends, upper_ends = zip(*map(interval_ends, LEVELS), strict=True)
+    ends = (*lower_ends, *upper_ends)
     lower, upper = np.split(model.posterior_.predict(matrix[rows], profiles, ends).quantiles, 2, axis=1)
     observed = target[rows, None]
     return ((lower <= observed) & (observed <= upper)).mean(axis=0), len(rows)

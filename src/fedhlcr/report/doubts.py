@@ -14,6 +14,7 @@ from fedhlcr.predictor import HierarchicalPredictor
 from fedhlcr.report.findings import CLUSTER, SURE, Findings
 from fedhlcr.report.rounds import ROUND, Rounds
 from fedhlcr.report.scores import LEVEL, HeldOutScores
+from fedhlcr.summary import NEAR_THE_LIMIT
 from fedhlcr.wording import Noun, listed, number, percent
 
 ANSWER = Noun("answer", "answers")
@@ -27,8 +28,6 @@ PAIRS_NAMED = 5
 WIDE, ENOUGH_EVENTS = 2.0, 5
 # Shares from which a doubt is about the whole and not about a few.
 MANY_UNCERTAIN, MANY_WIDE = 0.2, 0.05
-# Clusters found, as a share of the most that could be, from which the limit may have held.
-NEAR_THE_LIMIT = 0.85
 # Coverage this far from what intervals promise is reported.
 COVERAGE_SLACK = 0.02
 # Noise of this share of the target's spread leaves half of the variance unexplained.

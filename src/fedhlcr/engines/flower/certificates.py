@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +19,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from fedhlcr.storage import replace_file
 
 CA_YEARS = 10
 SERVER_DAYS = 397
@@ -126,7 +127,7 @@ class Certificates:
         builder = builder.add_extension(usage, critical=True)
         builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
         _write_key(self.ca_key, key, serialization.PrivateFormat.PKCS8)
-        _write(self.ca, builder.sign(key, hashes.SHA384()).public_bytes(serialization.Encoding.PEM))
+        replace_file(self.ca, builder.sign(key, hashes.SHA384()).public_bytes(serialization.Encoding.PEM))
 
     def _make_server(self, hosts: Sequence[str]) -> None:
         if not self.ca_key.exists():
@@ -148,13 +149,13 @@ class Certificates:
             x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False
         )
         _write_key(self.server_key, key, serialization.PrivateFormat.PKCS8)
-        _write(self.server, builder.sign(authority_key, hashes.SHA384()).public_bytes(serialization.Encoding.PEM))
+        replace_file(self.server, builder.sign(authority_key, hashes.SHA384()).public_bytes(serialization.Encoding.PEM))
 
     def _make_node(self, name: str) -> None:
         key = ec.generate_private_key(ec.SECP384R1())
         _write_key(self.node_key(name), key, serialization.PrivateFormat.OpenSSH)
         public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-        _write(self.node_public_key(name), public + f" {name}\n".encode())
+        replace_file(self.node_public_key(name), public + f" {name}\n".encode())
 
 
 def _check_names(hosts: Sequence[str], nodes: Sequence[str]) -> None:
@@ -203,13 +204,6 @@ def _written(host: str) -> str:
 
 
 def _write_key(path: Path, key: ec.EllipticCurvePrivateKey, form: serialization.PrivateFormat) -> None:
-    _write(path, key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()), mode=0o600)
-
-
-def _write(path: Path, data: bytes, mode: int = 0o644) -> None:
     """Nobody else can read a key, not even for a moment."""
-    draft = path.with_name(f"{path.name}.draft")
-    draft.unlink(missing_ok=True)
-    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-        file.write(data)
-    os.replace(draft, path)
+    data = key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
+    replace_file(path, data, private=True)

@@ -35,6 +35,7 @@ from fedhlcr.engines.flower.refusal import UNKNOWN_AGENT, Refusal
 from fedhlcr.federation.messages import Contribution
 from fedhlcr.federation.server import Invitation, Reply
 from fedhlcr.posterior import PublicModel
+from fedhlcr.recordreader import checkpoint_reader
 from fedhlcr.tables import natural_key
 
 logger = logging.getLogger(__name__)
@@ -199,7 +200,7 @@ class FlowerEngine:
 
     def restore(self, record: codec.Record) -> None:
         """Before `gather`: the columns were agreed on when the run began."""
-        features = tuple(record["features"])
+        features = tuple(checkpoint_reader(record).texts("features"))
         if self.features and self.features != features:
             raise ValueError(
                 f"the checkpoint is about the columns {', '.join(features)}, in this order; resume with `features` the "

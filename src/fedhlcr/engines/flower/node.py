@@ -30,6 +30,7 @@ from fedhlcr.federation.messages import SURVEY_ROUND, Broadcast
 from fedhlcr.files import FileError, read_columns
 from fedhlcr.hierarchy import build_hierarchy
 from fedhlcr.posterior import PublicModel
+from fedhlcr.recordreader import RecordReader
 from fedhlcr.tables import Ids
 
 logger = logging.getLogger(__name__)
@@ -190,24 +191,30 @@ class Node:
             return None
         try:
             record = storage.read_newest(self.state_path, STATE_KIND, STATE_VERSION)
-        except storage.StorageError as error:
+            reader = RecordReader(record, "the node's state", "it is made anew from the table")
+            was = Source(*(reader.value(name, str) for name in Source._fields))
+            order, columns, group = (
+                tuple(reader.texts("features")),
+                reader.value("columns", str),
+                AgentGroup.read(reader),
+            )
+        except (storage.StorageError, codec.CodecError) as error:
             logger.warning("%s; the labels are lost, the agents begin anew.", error)
             return None
-        was, now = Source(*(record.pop(name) for name in Source._fields)), self._file_of(self.options.data_path)
+        now = self._file_of(self.options.data_path)
         if self.options.share is None and was.path != str(now) and Path(was.path).exists():
             cure = (
                 "its `state-dir` holds the state of another table, or another node's; name another folder, or empty it"
             )
             raise Refusal("StateError", cure)
-        order = tuple(record.pop("features"))
-        if record.pop("columns") != self._columns_key() or (self.features and self.features != order):
+        if columns != self._columns_key() or (self.features and self.features != order):
             logger.info("other columns are used than before, or another order: the agents begin anew.")
             return None
         stamp = _stamp(now)
         if was.stamp != stamp and was.digest != _digest(now):
             logger.warning("%s has changed: its agents begin anew, and the labels of before are dropped.", now.name)
             return None
-        return Held(AgentGroup.from_record(record), was._replace(stamp=stamp))
+        return Held(group, was._replace(stamp=stamp))
 
     def _save(self, held: Held) -> None:
         record = held.group.to_record()
@@ -308,9 +315,7 @@ def _dealt(agents: Ids, number: int, n_nodes: int) -> IndexArray:
 
 
 def _ids(column: pa.ChunkedArray, argument: str) -> Ids:
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+    if pa.types.is_string(column.type):
         # an empty field of a CSV file is no id
         column = pc.if_else(pc.equal(column, ""), pa.scalar(None, column.type), column)
     return tables.read_ids(column, argument, len(column))

@@ -102,6 +102,13 @@ class Letter(_Record):
     agents: list[str]
     acknowledged: list[int]
 
+    @classmethod
+    def from_content(cls, content: RecordDict) -> Self:
+        letter = super().from_content(content)
+        if len(letter.acknowledged) != len(letter.agents) or len(set(letter.agents)) != len(letter.agents):
+            raise RecordError("`agents` of Letter are named twice, or told other than one round each")
+        return letter
+
 
 @dataclass(frozen=True)
 class Keepsake(_Record):

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import numpy as np
 
 from fedhlcr.arrays import FloatArray
-from fedhlcr.engines.in_process import InProcessEngine
 from fedhlcr.federation.server import Server
+from fedhlcr.federation.shard import AgentShard
+from fedhlcr.gram import GramLayout, Standardization
 from fedhlcr.hierarchy import EntityIndex
 from fedhlcr.posterior import AgentMemory, Draws, Posterior, Profiles
 from fedhlcr.samplers.state import Entities, GlobalDraw
-from fedhlcr.streams import Stream
+from fedhlcr.streams import ReservedChain, Stream
 
-# Chain of the draws by which agents label their entities to be evaluated.
-VALIDATION_CHAIN = -3
+
+class HoldsAgents(Protocol):
+    """An engine whose agents live in this process."""
+
+    everyone: AgentShard
+
+    def enter_run(self, run: int, layout: GramLayout, units: Standardization) -> None: ...
 
 
 class Validation:
@@ -24,7 +32,7 @@ class Validation:
     """
 
     def __init__(
-        self, engine: InProcessEngine, index: EntityIndex, X: FloatArray, y: FloatArray, profiles: Profiles
+        self, engine: HoldsAgents, index: EntityIndex, X: FloatArray, y: FloatArray, profiles: Profiles
     ) -> None:
         self._engine, self._index = engine, index
         self._X, self._y, self._profiles = X, y, profiles
@@ -46,5 +54,5 @@ class Validation:
         self._engine.enter_run(server.run, layout, units)
         entities = Entities(layout, self._index, self._engine.everyone.grams)
         draws = Draws.from_chains([[draw]])
-        memory = AgentMemory.from_draws(entities, draws, Stream(server.settings.seed, VALIDATION_CHAIN))
+        memory = AgentMemory.from_draws(entities, draws, Stream(server.settings.seed, ReservedChain.HELD_OUT))
         return Posterior(layout, units, draws, memory).predict(self._X, self._profiles).mean
