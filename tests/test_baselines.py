@@ -400,3 +400,21 @@ def test_one_local_step_is_gradient_descent_and_many_are_a_mean_of_local_regress
     assert scores[1] < pooled - 0.01
     near = FedAvgRegressor(2000, 200, proximal=30.0).fit(X, y, agent=agent).score(X, y)
     assert near > scores[1] + 0.01
+
+
+@pytest.mark.parametrize("rival", [GroupedRidge("entity"), MixedModelRegressor(), IFCARegressor(2, level="entity")])
+def test_ids_may_be_columns_of_a_frame(rival, small):
+    table, _ = small
+    frame = table.to_arrow().drop_columns("target")
+    by_arrays = clone(rival).fit(table.X, table.y, agent=table.agent, entity=table.entity)
+    by_names = clone(rival).fit(frame, table.y, agent="agent", entity="entity")
+    assert list(by_names.feature_names_in_) == list(table.feature_names)
+    expected = by_arrays.predict(table.X, agent=table.agent, entity=table.entity)
+    np.testing.assert_array_equal(by_names.predict(frame), expected)
+
+
+def test_without_an_agent_the_sole_one_is_meant(small):
+    table, _ = small
+    own = table[table.agent == table.agent[0]]
+    rival = GroupedRidge("agent").fit(own.X, own.y, agent=own.agent, entity=own.entity)
+    np.testing.assert_array_equal(rival.predict(own.X), rival.predict(own.X, agent=own.agent))

@@ -15,11 +15,11 @@ from fedhlcr.predictor import (
     PARAMETER_CONSTRAINTS,
     POSITIVE_INTEGER,
     HierarchicalPredictor,
-    checking_parameters,
     number_or_none,
 )
 from fedhlcr.priors import CoefPriorKind, ModelSpec
 from fedhlcr.progress import SweepProgress
+from fedhlcr.regressor import checking_parameters
 from fedhlcr.samplers.chain import ChainPlan, ChainResult, SamplerName, run_chain, trace_table
 from fedhlcr.samplers.collapsed import LabelPrior
 from fedhlcr.samplers.state import Entities

@@ -27,11 +27,11 @@ from fedhlcr.predictor import (
     PARAMETER_CONSTRAINTS,
     POSITIVE_INTEGER,
     HierarchicalPredictor,
-    checking_parameters,
     number_or_none,
 )
 from fedhlcr.priors import CoefPriorKind
 from fedhlcr.progress import RoundProgress
+from fedhlcr.regressor import checking_parameters
 from fedhlcr.samplers.state import Entities
 from fedhlcr.storage import PathLike
 from fedhlcr.streams import ReservedChain, Stream

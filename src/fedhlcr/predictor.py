@@ -3,33 +3,30 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from numbers import Integral, Real
 from types import MappingProxyType
-from typing import Any, Literal, Self, TypeVar, overload
+from typing import Any, Literal, Self, overload
 
 import numpy as np
-from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, RegressorMixin, _fit_context
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from fedhlcr import alignment, modelfile, tables
 from fedhlcr.arrays import FloatArray
 from fedhlcr.diagnostics import Diagnostic, diagnose
 from fedhlcr.gram import entity_grams
-from fedhlcr.hierarchy import UNKNOWN, EntityIndex, Hierarchy, build_hierarchy, row_agents, row_entities
+from fedhlcr.hierarchy import EntityIndex, Hierarchy, build_hierarchy
 from fedhlcr.posterior import Posterior, Profiles
 from fedhlcr.predictive import Moments, interval_ends
 from fedhlcr.recipe import Recipe
+from fedhlcr.regressor import HierarchicalRegressor
 from fedhlcr.samplers.state import Entities
 from fedhlcr.storage import PathLike
 from fedhlcr.streams import ReservedChain, Stream
 from fedhlcr.summary import Summary, summarize
 from fedhlcr.threads import available_threads, single_threaded_blas
-
-Fit = TypeVar("Fit", bound=Callable[..., Any])
 
 LEARNABLE = [Interval(Real, 0, None, closed="neither"), StrOptions({"learn"})]
 POSITIVE_INTEGER = Interval(Integral, 1, None, closed="left")
@@ -52,12 +49,6 @@ PARAMETER_CONSTRAINTS: dict[str, list[Any]] = {
 }
 
 
-def checking_parameters(fit: Fit) -> Fit:
-    """Decorator: `fit` that checks the constructor's arguments first. Scikit-learn's own hides the types."""
-    checked: Fit = _fit_context(prefer_skip_nested_validation=True)(fit)
-    return checked
-
-
 def number_or_none(value: Any) -> Any:
     """A parameter as Python's number, or None where it is a word: "auto" or "learn"."""
     if isinstance(value, np.generic):
@@ -66,7 +57,7 @@ def number_or_none(value: Any) -> Any:
     return None if isinstance(value, str) else value
 
 
-class HierarchicalPredictor(RegressorMixin, BaseEstimator):
+class HierarchicalPredictor(HierarchicalRegressor):
     """A regressor with a posterior. `fit` of a subclass sets `posterior_`, `seed_`, the id columns, and describes."""
 
     n_clusters: int | str
@@ -79,9 +70,6 @@ class HierarchicalPredictor(RegressorMixin, BaseEstimator):
     # how raw tables become features, where the model was fitted to one, and where the model comes from
     recipe_: Recipe | None = None
     provenance_: Mapping[str, Any] = MappingProxyType({})
-    _sole_agent: NDArray[np.object_] | None
-    agent_column_: str | None
-    entity_column_: str | None
 
     @overload
     def predict(
@@ -256,12 +244,6 @@ class HierarchicalPredictor(RegressorMixin, BaseEstimator):
         grams = entity_grams(hierarchy, layout, units.shift, self._threads())
         return Entities(layout, hierarchy.index, units.rescale(layout, grams), self._threads())
 
-    def score(self, X: Any, y: Any, agent: Any = None, entity: Any = None, sample_weight: Any = None) -> float:
-        """R² of the predictions; `agent` and `entity` as in `predict`."""
-        from sklearn.metrics import r2_score
-
-        return float(r2_score(y, self.predict(X, agent=agent, entity=entity), sample_weight=sample_weight))
-
     def save(self, path: PathLike, *, public: bool = False) -> None:
         """Write the fitted model to one file, whole or not at all; `fedhlcr.load` reads it.
 
@@ -280,17 +262,10 @@ class HierarchicalPredictor(RegressorMixin, BaseEstimator):
         check_is_fitted(self)
         return summarize(self)
 
-    def _training_events(self, X: Any, y: Any, agent: Any, entity: Any, sample_weight: Any) -> Hierarchy:
-        """What `fit` was given, checked and sorted; the id columns, the seed and the sole agent are remembered."""
+    def _training_events(self, X: Any, y: Any, agent: Any, entity: Any, sample_weight: Any = None) -> Hierarchy:
         # those of a model that was loaded are not those of this fit
         self.recipe_, self.provenance_ = None, {}
-        table = tables.take_apart(X, agent, entity)
-        matrix = self._features(table, reset=True)
-        target = tables.target_vector(y, len(matrix))
-        weight = tables.weight_vector(sample_weight, len(matrix))
-        hierarchy = build_hierarchy(matrix, target, weight, table.agent, table.entity)
-        self.agent_column_, self.entity_column_ = table.columns
-        self._sole_agent = hierarchy.index.agent_ids if hierarchy.index.n_agents == 1 else None
+        hierarchy = super()._training_events(X, y, agent, entity, sample_weight)
         self.seed_ = self._seed()
         return hierarchy
 
@@ -338,27 +313,10 @@ class HierarchicalPredictor(RegressorMixin, BaseEstimator):
         """X taken apart as in `fit`."""
         if self.recipe_ is not None:
             X = self.recipe_.encode(X)
-        remembered = tables.IdColumns(self.agent_column_, self.entity_column_)
-        table = tables.take_apart(X, agent, entity, remembered, one_agent=self._sole_agent is not None)
-        return table, self._features(table, reset=False)
-
-    def _features(self, table: tables.Table, *, reset: bool) -> FloatArray:
-        """The checked features; their names and number are set (reset) or compared with those fitted."""
-        matrix = tables.feature_matrix(table.features)
-        named = tables.as_frame(table.features) is not None
-        validate_data(self, table.features if named else matrix, reset=reset, skip_check_array=True)
-        return matrix
-
-    def _agents_or_sole(self, agent: Any, n_rows: int) -> Any:
-        """The agents as given, or the one the model was fitted with, or None."""
-        return np.repeat(self._sole_agent, n_rows) if agent is None and self._sole_agent is not None else agent
+        return super()._read(X, agent, entity)
 
     def _profiles(self, agent: Any, entity: Any, n_rows: int) -> Profiles:
         return self._profiles_in(self.posterior_.memory.entities.index, agent, entity, n_rows)
 
     def _profiles_in(self, index: EntityIndex, agent: Any, entity: Any, n_rows: int) -> Profiles:
-        unknown = np.full(n_rows, UNKNOWN, dtype=np.int64)
-        agent = self._agents_or_sole(agent, n_rows)
-        agents = unknown if agent is None else index.find_agents(row_agents(agent, n_rows))
-        entities = unknown if entity is None else index.find_entities(agents, row_entities(entity, n_rows))
-        return Profiles.of(agents, entities)
+        return Profiles.of(*self._find(index, agent, entity, n_rows))

@@ -12,15 +12,13 @@ from numbers import Integral, Real
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
-from sklearn.base import BaseEstimator, RegressorMixin, _fit_context
-from sklearn.metrics import r2_score
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from fedhlcr import tables
 from fedhlcr.arrays import FloatArray, IndexArray
 from fedhlcr.gram import GramLayout, Standardization, column_means, entity_grams
-from fedhlcr.hierarchy import UNKNOWN, EntityIndex, Hierarchy, build_hierarchy, row_agents, row_entities
+from fedhlcr.hierarchy import UNKNOWN, EntityIndex, Hierarchy
+from fedhlcr.regressor import HierarchicalRegressor, checking_parameters
 
 # One event of so many is held out where a rival has to choose.
 N_FOLDS = 5
@@ -94,7 +92,7 @@ class Standardized:
 
     def target(self) -> FloatArray:
         """(events,)"""
-        return (self.events.y - self.units.shift[-1]) / self.units.scale[-1]
+        return self.units.apply_target(self.events.y)
 
     def by_agent(self, of_entity: FloatArray) -> FloatArray:
         """Sums over the entities of each agent."""
@@ -120,7 +118,7 @@ class Standardized:
         return Standardized.of(train, self.layout, self.units), rows, self.target()[held_out]
 
 
-class Rival(RegressorMixin, BaseEstimator):
+class Rival(HierarchicalRegressor):
     """A regressor on tables of agents, entities and events."""
 
     # by parameter, all that it may be
@@ -130,13 +128,11 @@ class Rival(RegressorMixin, BaseEstimator):
     def _solve(self, data: Standardized) -> Model:
         """What the rival learns from a table."""
 
-    @_fit_context(prefer_skip_nested_validation=True)
+    @checking_parameters
     def fit(self, X, y, agent=None, entity=None):
-        matrix = tables.feature_matrix(X)
-        validate_data(self, matrix, skip_check_array=True)
-        target = tables.target_vector(y, len(matrix))
-        events = build_hierarchy(matrix, target, np.ones(len(matrix)), agent, entity)
-        layout, shift = GramLayout(matrix.shape[1]), column_means(events)
+        """Learn from a table; `agent` and `entity` are ids of its rows, or names of its columns."""
+        events = self._training_events(X, y, agent, entity)
+        layout, shift = GramLayout(events.X.shape[1]), column_means(events)
         pooled = entity_grams(events, layout, shift).sum(axis=0)
         self.index_ = events.index
         self.standardization_ = Standardization.from_gram(layout, pooled, shift, scale=True)
@@ -144,23 +140,16 @@ class Rival(RegressorMixin, BaseEstimator):
         return self
 
     def predict(self, X, agent=None, entity=None):
+        """(rows,) predicted targets; `agent` and `entity` as in `fit`, or those of its columns' names."""
         check_is_fitted(self)
         return self._predict_by(self.model_, self._rows(X, agent, entity))
-
-    def score(self, X, y, agent=None, entity=None, sample_weight=None):
-        return r2_score(y, self.predict(X, agent, entity), sample_weight=sample_weight)
 
     def _predict_by(self, model: Model, rows: Rows) -> FloatArray:
         return self.standardization_.restore_target(model.predict(rows))
 
     def _rows(self, X, agent, entity) -> Rows:
-        matrix = tables.feature_matrix(X)
-        validate_data(self, matrix, reset=False, skip_check_array=True)
-        n_rows = len(matrix)
-        agents = self.index_.find_agents(row_agents(agent, n_rows))
-        entities = np.full(n_rows, UNKNOWN)
-        if entity is not None:
-            entities = self.index_.find_entities(agents, row_entities(entity, n_rows))
+        table, matrix = self._read(X, agent, entity)
+        agents, entities = self._find(self.index_, table.agent, table.entity, len(matrix))
         return Rows(with_constant(self.standardization_.apply(matrix)), agents, entities)
 
 
