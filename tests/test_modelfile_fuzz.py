@@ -197,6 +197,7 @@ OUT_OF_BOUNDS = {
     "no noise": ("draws.noise_scale", lambda a: a.fill(0.0)),
     "negative scales": ("standardization.scale", lambda a: a.fill(-1.0)),
     "a target without scale": ("standardization.scale", lambda a: a.__setitem__(-1, np.inf)),
+    "a feature of next to no scale": ("standardization.scale", lambda a: a.__setitem__(0, 1e-308)),
     "weights beyond one": ("draws.log_weights", lambda a: a.fill(0.0)),
     "no weight at all": ("draws.log_weights", lambda a: a.fill(-np.inf)),
     "matrices without events": ("private.grams", lambda a: a.fill(0.0)),

@@ -109,7 +109,9 @@ class RecordReader:
         self.require(1 <= len(shift) <= MOST, "shift")
         # a feature without spread has an infinite scale
         scale = self.array("scale", "f8", shift.shape, lambda values: values > 0)
-        self.require(np.isfinite(scale[-1]), "scale")
+        with np.errstate(over="ignore"):
+            # the units of coefficients, whose squares are finite too: so are their products
+            self.require(np.isfinite(scale[-1]) and square_finite(scale[-1] / scale).all(), "scale")
         return GramLayout(len(shift) - 1, fit_intercept), Standardization(shift, scale)
 
     def clusters(self, name: str, shape: tuple[int | None], n_clusters: int) -> NDArray[np.int64]:
