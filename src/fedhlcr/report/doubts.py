@@ -11,10 +11,11 @@ from fedhlcr import alignment
 from fedhlcr.diagnostics import R_HAT_LIMIT
 from fedhlcr.federation.run import INTERRUPTED
 from fedhlcr.predictor import HierarchicalPredictor
-from fedhlcr.report.findings import CLUSTER, SURE, Findings
+from fedhlcr.report.findings import SURE, Findings
 from fedhlcr.report.rounds import ROUND, Rounds
 from fedhlcr.report.scores import LEVEL, HeldOutScores
-from fedhlcr.wording import Noun, listed, number, percent
+from fedhlcr.summary import few_events
+from fedhlcr.wording import CLUSTER, Noun, listed, number, percent
 
 ANSWER = Noun("answer", "answers")
 # A cluster of fewer entities is small.
@@ -50,6 +51,7 @@ def find_doubts(
     found = [
         *_interruption(model, rounds),
         *_agreement(model, findings, rounds),
+        *_few_events(model),
         *_cluster_limit(model),
         *_held_out(findings, scores),
         *_labels(findings),
@@ -108,6 +110,12 @@ def _agreement(model: HierarchicalPredictor, findings: Findings, rounds: Rounds 
     yield Doubt("Whether another run would find the same was not checked", text)
 
 
+def _few_events(model: HierarchicalPredictor) -> Iterator[Doubt]:
+    if scarce := few_events(model):
+        text = "Intervals are too narrow, more so the fewer events there are. Fit more events, or fewer features."
+        yield Doubt(f"Only {scarce} were fitted", text, serious=True)
+
+
 def _cluster_limit(model: HierarchicalPredictor) -> Iterator[Doubt]:
     if model.n_clusters == "auto" and model.n_clusters_ > NEAR_THE_LIMIT * model.max_clusters:
         text = f"Try `max_clusters={2 * model.max_clusters}`."
@@ -154,13 +162,15 @@ def _labels(findings: Findings) -> Iterator[Doubt]:
 
 
 def _small_clusters(findings: Findings) -> Iterator[Doubt]:
-    nouns = findings.names.entity
-    few = [c for c in findings.clusters if c.n_entities is not None and c.n_entities < FEW]
-    if few and len(findings.clusters) > 1:
+    if findings.entities is None or len(findings.clusters) < 2:
+        return
+    nouns, n_all = findings.names.entity, findings.entities.n_all
+    few = [c for c in findings.clusters if c.share * n_all < FEW]
+    if few:
         which = ("Cluster " if len(few) == 1 else "Clusters ") + listed([str(c.number) for c in few])
         hold = "holds" if len(few) == 1 else "hold"
         text = f"{which}: what is said of so few may be chance, or they may be truly unlike all others."
-        yield Doubt(f"{CLUSTER.count(len(few))} {hold} fewer than {FEW} {nouns.many}", text)
+        yield Doubt(f"{CLUSTER.count(len(few))} {hold} fewer than {FEW} {nouns.many} on average over the draws", text)
 
 
 def _alike(model: HierarchicalPredictor, findings: Findings) -> Iterator[Doubt]:
