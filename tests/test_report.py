@@ -150,7 +150,10 @@ def test_changes_have_their_intervals_and_words_their_rule(model, split):
     np.testing.assert_allclose(column["ranges"], np.column_stack([lower[:, 1], upper[:, 1]]), rtol=5e-3)
     low, high = column["ranges"][0]
     assert f"{number(column['values'][0])} {number(low)} to {number(high)}" in page.text
-    assert "effects whose 90 % interval over the draws holds 0" in page.text
+    assert "a pale one may as well go the other way: its 90 % interval over the draws holds 0" in page.text
+    clear = [(cluster.lower > 0.0) | (cluster.upper < 0.0) for cluster in gather(model).clusters]
+    bars = [attributes["class"] for tag, attributes in page.tags if tag == "rect" and "class" in attributes]
+    assert sum("unclear" in bar for bar in bars) == (~np.array(clear)).sum()
     assert "under it the 90 % interval" in page.text
     one = Page(render_report(fitted(split[0], n_draws=1)))
     assert "under it the" not in one.text

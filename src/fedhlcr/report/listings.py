@@ -279,9 +279,10 @@ def effect_rows(cluster: Cluster, names: Names, features: Sequence[int], scale: 
     """For each feature its name, a bar of its effect, and that effect."""
     # as many digits as tell a hundredth of the scale
     digits = max(0, 2 - int(np.floor(np.log10(scale))))
+    clear = (cluster.lower > 0.0) | (cluster.upper < 0.0)
     return [
-        (names.features[f], effect_bar(float(cluster.effects[f]), scale), _fixed(float(cluster.effects[f]), digits))
-        for f in features
+        (names.features[f], effect_bar(effect, scale, is_clear=bool(clear[f])), _fixed(effect, digits))
+        for f, effect in zip(features, cluster.effects[features].tolist(), strict=True)
     ]
 
 
