@@ -6,8 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedhlcr import FedHLCRRegressor, HLCRRegressor, demo, describe_clusters
+from fedhlcr import FedHLCRRegressor, HLCRRegressor, demo, describe_clusters, load
 from fedhlcr.cli.telling import model_facts
+from fedhlcr.posterior import PublicModel
+from fedhlcr.report import render_report
 from fedhlcr.summary import change_intervals, changes_told, coef_intervals, effect_sizes, entity_shares
 from tests.reports import fitted, public, recipe_of
 
@@ -96,7 +98,7 @@ def test_the_table_tells_the_shares_that_the_sentences_tell(small):
             assert "<th>entities" not in text
 
 
-def test_one_chain_is_said_to_be_compared_with_none(small):
+def test_one_chain_is_said_to_be_compared_with_none(small, tmp_path):
     table, _ = small
 
     def agreement(model):
@@ -108,6 +110,12 @@ def test_one_chain_is_said_to_be_compared_with_none(small):
     assert agreement(fitted(table, n_sweeps=3)) == "too few draws to tell"
     federated = FedHLCRRegressor(rounds=20).fit(table.X, table.y, agent=table.agent, entity=table.entity)
     assert "one chain" not in agreement(federated)
+    # what Flower's server writes
+    posterior = federated.posterior_
+    PublicModel(posterior.layout, posterior.standardization, posterior.draws, seed=0).save(tmp_path / "model")
+    left = load(tmp_path / "model")
+    assert agreement(left) == "not known"
+    assert "n_chains" not in render_report(left)
 
 
 def test_few_events_are_told_where_the_model_holds_them():

@@ -117,7 +117,7 @@ def _facts(model: HierarchicalPredictor) -> tuple[tuple[str, str], ...]:
         ("noise scale", f"{model.noise_scale_:.4g} in units of the target"),
         ("concentrations", f"global {model.global_concentration_:.3g}, agent {model.agent_concentration_:.3g}"),
         ("draws", f"{len(posterior.draws)} from {CHAIN.count(n_chains)}, seed {model.seed_}"),
-        ("R-hat (effective size)", agreement or "too few draws to tell"),
+        ("R-hat (effective size)", agreement or ("too few draws to tell" if model.diagnostics_ else "not known")),
     )
 
 

@@ -103,7 +103,7 @@ def _agreement(model: HierarchicalPredictor, findings: Findings, rounds: Rounds 
             longer = "Only the log joint decides when a run ends. Let it run longer with a larger `patience`."
         text = f"R-hat between the two halves of what was kept is above {R_HAT_LIMIT} for: {figures}. {longer}"
         yield Doubt(headline, text, serious="predictions" in figures)
-    if rounds is None:
+    if hasattr(model, "n_chains"):
         text = "One chain may have settled on one of several answers. Fit with `n_chains=4` to see if chains disagree."
     else:
         text = "A federation runs one chain. Run it again with another `random_state`, and compare the clusters."
