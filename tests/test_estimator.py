@@ -279,7 +279,7 @@ def test_summary_reads_well(model):
     text = str(summary)
     assert f"{model.n_clusters_} (found)" in text
     assert "40 agents" in text
-    table = text.splitlines()[-model.n_clusters_ - 3 : -1]
+    table = text.splitlines()[-model.n_clusters_ - 4 : -2]
     assert len(table) == model.n_clusters_ + 2
     assert len({len(line) for line in table}) == 1
     html = summary._repr_html_()

@@ -20,7 +20,6 @@ import fedhlcr
 from fedhlcr import FedHLCRRegressor, HLCRRegressor, alignment, hold_out_events, modelfile, plot
 from fedhlcr.comparison import Comparison, CountResult
 from fedhlcr.datasets import make_hlcr
-from fedhlcr.plot import canvas
 
 OF_MODEL = [plot.traces, plot.coefficients, plot.cluster_weights, plot.agent_map, plot.label_certainty]
 OF_EVENTS = [plot.predicted_against_observed, plot.calibration]
@@ -413,10 +412,10 @@ def test_aligned_draws_average_to_what_is_reported(model):
 
 def test_intervals_count_draws_by_their_mass(rng):
     values = rng.standard_normal((500, 2))
-    lower, upper = canvas.central_interval(values, np.ones_like(values), 0.8)
+    lower, upper = alignment.central_interval(values, np.ones_like(values), 0.8)
     np.testing.assert_allclose([lower, upper], np.quantile(values, [0.1, 0.9], axis=0), atol=0.03)
     mass = np.where(np.arange(500)[:, None] < 250, 1.0, 0.0) * [1.0, 0.0]
-    lower, upper = canvas.central_interval(values, mass, 0.8)
+    lower, upper = alignment.central_interval(values, mass, 0.8)
     np.testing.assert_allclose([lower[0], upper[0]], np.quantile(values[:250, 0], [0.1, 0.9]), atol=0.05)
     assert np.isnan([lower[1], upper[1]]).all()
 

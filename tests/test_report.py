@@ -24,7 +24,7 @@ from fedhlcr.report.doubts import find_doubts
 from fedhlcr.report.findings import gather
 from fedhlcr.report.rounds import Rounds
 from fedhlcr.report.scores import score_held_out
-from fedhlcr.summary import changes_told, effect_sizes, entity_shares
+from fedhlcr.summary import change_intervals, changes_told, effect_sizes, entity_shares
 from fedhlcr.wording import byte_size, number, percent
 from tests.reports import HOSTILE, Page, fitted, held_out, public, recipe_of
 
@@ -128,11 +128,39 @@ def test_uncertain_labels_and_small_clusters_are_doubted(split):
     found = gather(model)
     told = headlines(model)
     assert any(f"{found.entities.n_uncertain} entities are not surely" in headline for headline in told)
-    few = (np.bincount(model.labels_, minlength=9) < 5).sum()
+    few = (entity_shares(model) * len(model.labels_) < 5).sum()
     assert any(headline.startswith(f"{few} cluster") and "fewer than 5" in headline for headline in told)
     text = Page(render_report(model)).text
     least = int(found.entities.certainty.argmin())
     assert f"{found.entities.name(least)} : cluster {found.entities.label[least]} with" in text
+
+
+def test_few_events_are_a_serious_doubt(model, split):
+    assert not any("coefficients of a cluster" in headline for headline in headlines(model))
+    first = split[0][np.arange(19)]
+    doubt = headlines(fitted(first, n_clusters=1))["Only 19 events for the 4 coefficients of a cluster were fitted"]
+    assert doubt.serious
+    assert "too narrow" in doubt.text
+
+
+def test_changes_have_their_intervals_and_words_their_rule(model, split, rng):
+    page = Page(render_report(model))
+    lower, upper = change_intervals(model)
+    column = next(c for c in page.data["clusters"]["columns"] if c["label"] == "x1")
+    np.testing.assert_allclose(column["ranges"], np.column_stack([lower[:, 1], upper[:, 1]]), rtol=5e-3)
+    low, high = column["ranges"][0]
+    assert f"{number(column['values'][0])} {number(low)} to {number(high)}" in page.text
+    assert "a pale one may as well go the other way: its 90 % interval over the draws holds 0" in page.text
+    train = split[0]
+    by_one = fitted(replace(train, y=train.X[:, 0] + rng.normal(size=len(train))), n_clusters=1)
+    lower, upper = change_intervals(by_one)
+    unclear = ((lower <= 0.0) & (upper >= 0.0)).sum()
+    assert 0 < unclear < lower.size
+    assert render_report(by_one).count(' unclear"') == unclear
+    assert "under it the 90 % interval" in page.text
+    one = Page(render_report(fitted(split[0], n_draws=1)))
+    assert "under it the" not in one.text
+    assert all(not c["ranges"] for c in one.data["clusters"]["columns"])
 
 
 def test_clusters_are_alike_by_their_predictions_of_the_events(model, split, monkeypatch):

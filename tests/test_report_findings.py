@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 
 import numpy as np
@@ -152,15 +153,28 @@ def test_fitted_rows_without_ids_are_noticed_too(split):
     assert not score_held_out(model, HeldOut(test.X, test.y)).was_fitted
 
 
-def test_entities_have_the_labels_and_probabilities_of_the_model(model):
+def test_the_cluster_told_is_the_most_probable_whatever_few_draws_vote(model, monkeypatch):
+    # votes that are the other way round, as far as they can be
+    voted = copy.copy(model)
+    voted.labels_ = (model.labels_ + 1) % model.n_clusters_
+    for most in (findings_module.MAX_LISTED, 20):
+        monkeypatch.setattr(findings_module, "MAX_LISTED", most)
+        found = gather(voted)
+        assert (found.entities.certainty >= found.entities.runner_up_probability).all()
+        if len(found.entities) == found.entities.n_all:
+            counts = np.bincount(found.entities.label, minlength=model.n_clusters_)
+            assert [cluster.n_entities for cluster in found.clusters] == counts.tolist()
+    assert "may be the more probable" not in render_report(voted)
+
+
+def test_entities_have_the_probabilities_of_the_model(model):
     found = gather(model).entities
     agents, ids = (np.array(column, dtype=object) for column in zip(*model.pair_ids_, strict=True))
     probability = model.responsibilities(agents, ids)
-    rows = np.arange(len(probability))
-    np.testing.assert_array_equal(found.label, model.labels_)
-    np.testing.assert_allclose(found.certainty, probability[rows, model.labels_])
+    np.testing.assert_array_equal(found.label, probability.argmax(axis=1))
+    np.testing.assert_allclose(found.certainty, probability.max(axis=1))
     others = probability.copy()
-    others[rows, model.labels_] = -1.0
+    others[np.arange(len(probability)), found.label] = -1.0
     np.testing.assert_array_equal(found.runner_up, others.argmax(axis=1))
     assert found.n_uncertain == (found.certainty < SURE).sum()
     assert [found.agents[a] for a in found.agent] == [str(agent) for agent in agents]

@@ -16,6 +16,7 @@ from scipy.optimize import linear_sum_assignment
 
 from fedhlcr.arrays import FloatArray
 from fedhlcr.posterior import AgentMemory, Draws
+from fedhlcr.predictive import interval_ends
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,21 @@ def coef_by_draw(draws: Draws, alignment: Alignment) -> tuple[FloatArray, FloatA
     shares = np.stack(list(_shares(draws, alignment)))
     mass = shares.sum(axis=2)
     return shares @ draws.coef / np.maximum(mass, 1e-300)[..., None], mass
+
+
+def central_interval(values: FloatArray, mass: FloatArray, level: float) -> tuple[FloatArray, FloatArray]:
+    """Ends of the central interval of values (draws, ...), each counting by its mass (draws, ...); NaN without any."""
+    order = np.argsort(values, axis=0, kind="stable")
+    ordered, share = (np.take_along_axis(array, order, axis=0) for array in (values, mass))
+    with np.errstate(invalid="ignore"):
+        below = np.cumsum(share, axis=0) / share.sum(axis=0)
+    known = np.isfinite(below[-1])
+    lower, upper = (
+        # rounding may leave the last sum a little under 1, and the level above it
+        np.take_along_axis(ordered, np.argmax(below >= min(q, 1 - 1e-12), axis=0)[None], axis=0)[0]
+        for q in interval_ends(level)
+    )
+    return np.where(known, lower, np.nan), np.where(known, upper, np.nan)
 
 
 def _shares(draws: Draws, alignment: Alignment) -> Iterator[FloatArray]:

@@ -134,7 +134,7 @@ def _effects(coef: FloatArray) -> str:
 
 
 def _signed(value: float) -> str:
-    return f"{value:+.2f}".replace("-", "−")
+    return f"{value:+z.2f}".replace("-", "−")
 
 
 if __name__ == "__main__":

@@ -100,6 +100,10 @@ class Noun:
         return self.one if n == 1 else self.many
 
 
+AGENT, ENTITY, EVENT = Noun("agent", "agents"), Noun("entity", "entities"), Noun("event", "events")
+CLUSTER, FEATURE, CHAIN = Noun("cluster", "clusters"), Noun("feature", "features"), Noun("chain", "chains")
+
+
 def noun(column: str | None, otherwise: Noun) -> Noun:
     """What the things that a column names are called: `store_id` names stores.
 

@@ -28,6 +28,7 @@ from fedhlcr.wording import Noun
 FAILED, WRONG_USAGE, BAD_DATA, BAD_MODEL, NO_OUTPUT, INTERRUPTED = 1, 2, 3, 4, 5, 130
 SHELL_WORDS = {
     "n_sweeps=": "--sweeps ",
+    "n_chains=": "--chains ",
     "max_clusters=": "--max-clusters ",
     "fix n_clusters": "fix the number of --clusters",
     "see coef_": "--json shows all",

@@ -11,7 +11,14 @@ from numpy.typing import NDArray
 from fedhlcr.cli.shell import Shell, in_shell_words, plural
 from fedhlcr.comparison import Comparison
 from fedhlcr.modelfile import provenance_of
-from fedhlcr.summary import describe_clusters, feature_names, summarize
+from fedhlcr.summary import (
+    INTERVAL_LEVEL,
+    coef_intervals,
+    describe_clusters,
+    entity_shares,
+    feature_names,
+    summarize,
+)
 from fedhlcr.wording import number
 
 # Clusters described in words.
@@ -41,6 +48,7 @@ def model_facts(model: Any) -> dict[str, Any]:
         "global_concentration": model.global_concentration_,
         "agent_concentration": model.agent_concentration_,
         "n_draws": len(model.posterior_.draws),
+        "interval_level": INTERVAL_LEVEL,
         "diagnostics": [figures._asdict() for figures in model.diagnostics_],
         "clusters": _clusters(model, public=public),
         "settings": {name: value for name, value in model.get_params().items() if name not in ("verbose", "limits")},
@@ -51,13 +59,16 @@ def model_facts(model: Any) -> dict[str, Any]:
 
 def _clusters(model: Any, *, public: bool) -> list[dict[str, Any]]:
     names, counts = feature_names(model), np.bincount(model.labels_, minlength=model.n_clusters_)
+    shares, intervals = entity_shares(model), np.stack(coef_intervals(model), axis=-1)
     return [
         {
             "cluster": k,
             "weight": model.cluster_weights_[k],
+            "share": shares[k],
             "entities": None if public else counts[k],
             "intercept": model.intercept_[k],
             "coef": dict(zip(names, model.coef_[k], strict=True)),
+            "coef_interval": dict(zip(names, intervals[k], strict=True)),
         }
         for k in range(model.n_clusters_)
     ]
@@ -86,7 +97,7 @@ def tell_model(shell: Shell, model: Any) -> None:
     summary = summarize(model)
     width = max(len(what) for what, _ in summary.facts)
     for what, value in summary.facts:
-        shell.say(f"{what:<{width}}  {value}")
+        shell.say(f"{what:<{width}}  {in_shell_words(value)}")
     shell.say()
     shell.table(summary.header, summary.rows)
     for note in summary.notes:

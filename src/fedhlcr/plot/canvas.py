@@ -14,8 +14,6 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from fedhlcr.arrays import FloatArray
-from fedhlcr.predictive import interval_ends
 from fedhlcr.predictor import HierarchicalPredictor
 
 # Okabe and Ito's palette, without its yellow, which is too light for lines
@@ -81,21 +79,6 @@ def check_level(level: float | None, model: HierarchicalPredictor) -> None:
             f"intervals need at least 2 kept draws, but the model has {n_draws}; fit with a larger n_draws and for "
             "longer, or pass level=None to leave the intervals out."
         )
-
-
-def central_interval(values: FloatArray, mass: FloatArray, level: float) -> tuple[FloatArray, FloatArray]:
-    """Ends of the central interval of values (draws, ...), each counting by its mass (draws, ...); NaN without any."""
-    order = np.argsort(values, axis=0, kind="stable")
-    ordered, share = (np.take_along_axis(array, order, axis=0) for array in (values, mass))
-    with np.errstate(invalid="ignore"):
-        below = np.cumsum(share, axis=0) / share.sum(axis=0)
-    known = np.isfinite(below[-1])
-    lower, upper = (
-        # rounding may leave the last sum a little under 1, and the level above it
-        np.take_along_axis(ordered, np.argmax(below >= min(q, 1 - 1e-12), axis=0)[None], axis=0)[0]
-        for q in interval_ends(level)
-    )
-    return np.where(known, lower, np.nan), np.where(known, upper, np.nan)
 
 
 def evenly(n: int, most: int) -> NDArray[np.int64]:

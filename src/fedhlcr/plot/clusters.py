@@ -9,20 +9,19 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from fedhlcr import alignment
+from fedhlcr.alignment import central_interval
 from fedhlcr.arrays import FloatArray
 from fedhlcr.plot.canvas import (
     BLUE,
     GREY,
     PALETTE,
     axes_or_new,
-    central_interval,
     check_level,
     check_model,
     legend,
 )
 from fedhlcr.predictor import HierarchicalPredictor
-from fedhlcr.summary import MAX_FEATURES, feature_names, shorten
+from fedhlcr.summary import MAX_FEATURES, coef_intervals, feature_names, shorten
 
 PER = {"spread": "standard deviation", "unit": "unit"}
 
@@ -63,7 +62,7 @@ def coefficients(
     spreads = model.feature_spreads_
     shown, rows = _chosen_clusters(model, clusters), _chosen_features(model, features, spreads)
     factor = spreads if per == "spread" else np.ones(len(spreads))
-    intervals = None if level is None else _coef_intervals(model, level)
+    intervals = None if level is None else coef_intervals(model, level)
     ax = axes_or_new(ax)
     ax.axvline(0.0, color=GREY, linewidth=0.7, zorder=1)
     # clusters of one feature lie under each other within 0.8 of a row
@@ -118,14 +117,6 @@ def cluster_weights(model: HierarchicalPredictor, ax: Axes | None = None, *, lev
     ax.set_xlabel("cluster")
     ax.set_ylabel("weight of the cluster")
     return ax
-
-
-def _coef_intervals(model: HierarchicalPredictor, level: float) -> tuple[FloatArray, FloatArray]:
-    """Ends of the slopes' intervals, (clusters, features), in the user's units."""
-    posterior = model.posterior_
-    coef, mass = alignment.coef_by_draw(posterior.draws, model._alignment)
-    slopes, _ = posterior.standardization.to_user_units(posterior.layout, coef)
-    return central_interval(slopes, np.broadcast_to(mass[..., None], slopes.shape), level)
 
 
 def _chosen_clusters(model: HierarchicalPredictor, clusters: Sequence[int] | None) -> list[int]:

@@ -47,15 +47,18 @@ def color_class(cluster: int) -> str:
     return f"c{cluster}" if cluster < N_COLORS else f"c-grey{cluster % 2}"
 
 
-def effect_bar(effect: float, largest: float) -> Markup:
-    """A bar to the right of the middle for what raises the target, to the left for what lowers it; cut at `largest`."""
+def effect_bar(effect: float, largest: float, *, is_clear: bool) -> Markup:
+    """A bar to the right of the middle for what raises the target, to the left for what lowers it; cut at `largest`.
+
+    It is pale where the direction is not clear.
+    """
     length = min(100.0, 100.0 * abs(effect) / largest) if largest > 0.0 else 0.0
     start = 0.0 if effect > 0 else -length
     return Markup(
         '<svg class="effect" viewBox="-100 0 200 10" preserveAspectRatio="none" aria-hidden="true">'
         '<rect class="{}" x="{:.1f}" y="0" width="{:.1f}" height="10"/>'
         '<line class="axis" x1="0" x2="0" y1="0" y2="10" vector-effect="non-scaling-stroke"/></svg>'
-    ).format("up" if effect > 0 else "down", start, length)
+    ).format(("up" if effect > 0 else "down") + ("" if is_clear else " unclear"), start, length)
 
 
 def mix_bar(mix: Sequence[tuple[int, float]]) -> Markup:

@@ -11,11 +11,11 @@ from fedhlcr import alignment
 from fedhlcr.diagnostics import R_HAT_LIMIT
 from fedhlcr.federation.run import INTERRUPTED
 from fedhlcr.predictor import HierarchicalPredictor
-from fedhlcr.report.findings import CLUSTER, SURE, Findings
+from fedhlcr.report.findings import SURE, Findings
 from fedhlcr.report.rounds import ROUND, Rounds
 from fedhlcr.report.scores import LEVEL, HeldOutScores
-from fedhlcr.summary import NEAR_THE_LIMIT
-from fedhlcr.wording import Noun, listed, number, percent
+from fedhlcr.summary import NEAR_THE_LIMIT, few_events
+from fedhlcr.wording import CLUSTER, Noun, listed, number, percent
 
 ANSWER = Noun("answer", "answers")
 # A cluster of fewer entities is small.
@@ -49,6 +49,7 @@ def find_doubts(
     found = [
         *_interruption(model, rounds),
         *_agreement(model, findings, rounds),
+        *_few_events(model),
         *_cluster_limit(model),
         *_held_out(findings, scores),
         *_labels(findings),
@@ -100,11 +101,17 @@ def _agreement(model: HierarchicalPredictor, findings: Findings, rounds: Rounds 
             longer = "Only the log joint decides when a run ends. Let it run longer with a larger `patience`."
         text = f"R-hat between the two halves of what was kept is above {R_HAT_LIMIT} for: {figures}. {longer}"
         yield Doubt(headline, text, serious="predictions" in figures)
-    if rounds is None:
+    if hasattr(model, "n_chains"):
         text = "One chain may have settled on one of several answers. Fit with `n_chains=4` to see if chains disagree."
     else:
         text = "A federation runs one chain. Run it again with another `random_state`, and compare the clusters."
     yield Doubt("Whether another run would find the same was not checked", text)
+
+
+def _few_events(model: HierarchicalPredictor) -> Iterator[Doubt]:
+    if scarce := few_events(model):
+        text = "Intervals are too narrow, more so the fewer events there are. Fit more events, or fewer features."
+        yield Doubt(f"Only {scarce} were fitted", text, serious=True)
 
 
 def _cluster_limit(model: HierarchicalPredictor) -> Iterator[Doubt]:
@@ -153,13 +160,15 @@ def _labels(findings: Findings) -> Iterator[Doubt]:
 
 
 def _small_clusters(findings: Findings) -> Iterator[Doubt]:
-    nouns = findings.names.entity
-    few = [c for c in findings.clusters if c.n_entities is not None and c.n_entities < FEW]
-    if few and len(findings.clusters) > 1:
+    if findings.entities is None or len(findings.clusters) < 2:
+        return
+    nouns, n_all = findings.names.entity, findings.entities.n_all
+    few = [c for c in findings.clusters if c.share * n_all < FEW]
+    if few:
         which = ("Cluster " if len(few) == 1 else "Clusters ") + listed([str(c.number) for c in few])
         hold = "holds" if len(few) == 1 else "hold"
         text = f"{which}: what is said of so few may be chance, or they may be truly unlike all others."
-        yield Doubt(f"{CLUSTER.count(len(few))} {hold} fewer than {FEW} {nouns.many}", text)
+        yield Doubt(f"{CLUSTER.count(len(few))} {hold} fewer than {FEW} {nouns.many} on average over the draws", text)
 
 
 def _alike(model: HierarchicalPredictor, findings: Findings) -> Iterator[Doubt]:

@@ -15,6 +15,7 @@ from fedhlcr.hierarchy import EntityIndex
 from fedhlcr.posterior import Profiles
 from fedhlcr.predictor import HierarchicalPredictor
 from fedhlcr.summary import (
+    change_intervals,
     changes_told,
     describe_effects,
     effect_sizes,
@@ -26,14 +27,8 @@ from fedhlcr.summary import (
     typical_levels,
 )
 from fedhlcr.threads import single_threaded_blas
-from fedhlcr.wording import Noun, noun, printable
+from fedhlcr.wording import AGENT, ENTITY, Noun, noun, printable
 
-AGENT, ENTITY, EVENT, CLUSTER = (
-    Noun("agent", "agents"),
-    Noun("entity", "entities"),
-    Noun("event", "events"),
-    Noun("cluster", "clusters"),
-)
 # Below this probability of its cluster an entity's label is uncertain.
 SURE = 0.8
 # Of more entities only so many are listed, the most doubtful.
@@ -70,9 +65,10 @@ class Cluster:
     ----------
     share : of the entities, on average over the draws
     weight : probability that an entity of a new agent is in it
-    n_entities : entities whose label it is; None where the model holds no entities
+    n_entities : entities whose most probable cluster it is; None where the model holds no entities
     level : predicted target at average features
     changes : (n_features,) change of the target per unit, or at a level of a category against elsewhere
+    lower, upper : (n_features,) ends of their 90 % intervals; NaN with one draw only
     effects : (n_features,) the same per standard deviation of the feature
     moves : the strongest of them in words
     examples : names of entities that are most surely in it
@@ -84,6 +80,8 @@ class Cluster:
     n_entities: int | None
     level: float
     changes: FloatArray
+    lower: FloatArray
+    upper: FloatArray
     effects: FloatArray
     moves: tuple[str, ...]
     examples: tuple[str, ...]
@@ -117,9 +115,8 @@ class Entities:
     Attributes
     ----------
     agents, entities : distinct names; `agent`, `entity` are positions in them
-    certainty : probability of the label
-    runner_up, runner_up_probability : the most probable of the other clusters; −1 and 0 if there is only one. It may be
-        more probable than the label, which is told by votes of the draws, where these are close
+    label, certainty : the most probable cluster, and its probability
+    runner_up, runner_up_probability : the most probable of the other clusters; −1 and 0 if there is only one
     scatter : root mean square of the events around the label's regression, in units of the target
     n_all, n_uncertain : how many there are, listed or not
     """
@@ -170,8 +167,9 @@ def gather(model: HierarchicalPredictor) -> Findings:
     """All that a report tells of a fitted model, but for what takes held-out events."""
     posterior = model.posterior_
     index, grams = posterior.memory.entities.index, posterior.memory.entities.grams
-    residual = _residual_squares(model)
-    listed = _list_entities(model, residual) if len(index.agent_of) else None
+    memberships = _memberships(model)
+    residual = _residual_squares(model, memberships.label)
+    listed = _list_entities(model, memberships, residual) if len(index.agent_of) else None
     spread = target_spread(model) if listed else None
     n_events = posterior.layout.n_events(grams)
     explained = None
@@ -179,7 +177,7 @@ def gather(model: HierarchicalPredictor) -> Findings:
         explained = 1.0 - float(residual.sum() / (n_events.sum() * spread**2))
     return Findings(
         names=Names.of(model),
-        clusters=_clusters(model, listed),
+        clusters=_clusters(model, listed, memberships.label),
         agents=_list_agents(model, n_events) if listed else None,
         entities=listed,
         n_events=float(n_events.sum()),
@@ -191,21 +189,41 @@ def gather(model: HierarchicalPredictor) -> Findings:
     )
 
 
-def _residual_squares(model: HierarchicalPredictor) -> FloatArray:
-    """(entities,) squared residuals around the regression of each entity's label, in units of the target."""
+class Memberships(NamedTuple):
+    """Which cluster every entity is in, how surely, and the probabilities of those that are listed."""
+
+    label: IndexArray
+    certainty: FloatArray
+    listed: IndexArray
+    probability: FloatArray  # (listed, clusters)
+
+
+def _memberships(model: HierarchicalPredictor) -> Memberships:
+    n_all = len(model.labels_)
+    # of very many only the most doubtful are looked at closely; the others are in the cluster they are in most often
+    certainty = _votes(model) if n_all > MAX_LISTED else np.zeros(n_all)
+    listed = np.sort(np.argsort(certainty, kind="stable")[:MAX_LISTED])
+    probability = _responsibilities(model, listed) if n_all else np.zeros((0, model.n_clusters_))
+    label = np.array(model.labels_)
+    label[listed], certainty[listed] = probability.argmax(axis=1), probability.max(axis=1)
+    return Memberships(label, certainty, listed, probability)
+
+
+def _residual_squares(model: HierarchicalPredictor, label: IndexArray) -> FloatArray:
+    """(entities,) squared residuals around the regression of each entity's cluster, in units of the target."""
     posterior = model.posterior_
     coef = alignment.mean_coef(posterior.draws, model._alignment)
-    squares, grams = np.zeros(len(model.labels_)), posterior.memory.entities.grams
+    squares, grams = np.zeros(len(label)), posterior.memory.entities.grams
     for k, vector in enumerate(posterior.layout.rss_vectors(coef)):
-        own = np.flatnonzero(model.labels_ == k)
+        own = np.flatnonzero(label == k)
         squares[own] = grams[own] @ vector
     return np.maximum(squares, 0.0) * posterior.standardization.scale[-1] ** 2
 
 
-def _clusters(model: HierarchicalPredictor, entities: Entities | None) -> tuple[Cluster, ...]:
+def _clusters(model: HierarchicalPredictor, entities: Entities | None, label: IndexArray) -> tuple[Cluster, ...]:
     shares, levels, moves = entity_shares(model), typical_levels(model), describe_effects(model, N_EFFECTS)
-    changes, effects = changes_told(model), effect_sizes(model)
-    counts = np.bincount(model.labels_, minlength=model.n_clusters_)
+    changes, effects, (lower, upper) = changes_told(model), effect_sizes(model), change_intervals(model)
+    counts = np.bincount(label, minlength=model.n_clusters_)
     return tuple(
         Cluster(
             number=k,
@@ -214,6 +232,8 @@ def _clusters(model: HierarchicalPredictor, entities: Entities | None) -> tuple[
             n_entities=None if entities is None else int(counts[k]),
             level=float(levels[k]),
             changes=changes[k],
+            lower=lower[k],
+            upper=upper[k],
             effects=effects[k],
             moves=tuple(printable(move) for move in moves[k]),
             examples=() if entities is None else _examples(entities, k),
@@ -240,23 +260,12 @@ def _list_agents(model: HierarchicalPredictor, n_events: FloatArray) -> Agents:
     )
 
 
-def _list_entities(model: HierarchicalPredictor, residual: FloatArray) -> Entities:
+def _list_entities(model: HierarchicalPredictor, memberships: Memberships, residual: FloatArray) -> Entities:
     posterior = model.posterior_
     index: EntityIndex = posterior.memory.entities.index
-    n_all = len(index.agent_of)
-    if n_all > MAX_LISTED:
-        votes = _votes(model)
-        n_uncertain = int((votes < SURE).sum())
-        chosen = np.sort(np.argsort(votes, kind="stable")[:MAX_LISTED])
-    else:
-        chosen = np.arange(n_all)
-    probability = _responsibilities(model, chosen)
-    rows, label = np.arange(len(chosen)), model.labels_[chosen]
-    certainty = probability[rows, label]
-    if n_all <= MAX_LISTED:
-        n_uncertain = int((certainty < SURE).sum())
-    probability[rows, label] = -1.0
-    alone = probability.shape[1] == 1
+    chosen, others = memberships.listed, memberships.probability.copy()
+    others[np.arange(len(chosen)), memberships.label[chosen]] = -1.0
+    alone = others.shape[1] == 1
     n_events = posterior.layout.n_events(posterior.memory.entities.grams[chosen])
     return Entities(
         names=Names.of(model),
@@ -265,13 +274,13 @@ def _list_entities(model: HierarchicalPredictor, residual: FloatArray) -> Entiti
         agent=index.agent_of[chosen],
         entity=index.entity_of[chosen],
         n_events=n_events,
-        label=label,
-        certainty=certainty,
-        runner_up=np.full(len(chosen), -1) if alone else probability.argmax(axis=1),
-        runner_up_probability=np.zeros(len(chosen)) if alone else probability.max(axis=1),
+        label=memberships.label[chosen],
+        certainty=memberships.certainty[chosen],
+        runner_up=np.full(len(chosen), -1) if alone else others.argmax(axis=1),
+        runner_up_probability=np.zeros(len(chosen)) if alone else others.max(axis=1),
         scatter=np.sqrt(residual[chosen] / np.maximum(n_events, 1e-300)),
-        n_all=n_all,
-        n_uncertain=n_uncertain,
+        n_all=len(index.agent_of),
+        n_uncertain=int((memberships.certainty < SURE).sum()),
     )
 
 

@@ -39,6 +39,7 @@ class Column:
     values : plain numbers or lists; of a text column positions in `words`; None where there is none
     words : distinct texts
     tints : −1 to 1, how strong a cell is coloured
+    ranges : ends of the interval of each value
     """
 
     label: str
@@ -46,6 +47,7 @@ class Column:
     values: list[Any]
     words: list[str] = field(default_factory=list)
     tints: list[float] = field(default_factory=list)
+    ranges: list[Any] = field(default_factory=list)
     hint: str = ""
 
     @property
@@ -68,7 +70,10 @@ class Column:
             return Markup('<i class="swatch {}"></i>{}').format(color_class(value), value)
         if self.kind == "share":
             return Markup("{}").format(percent(value))
-        return Markup("{}").format(f"{value:,.0f}" if self.kind == "count" else number(value))
+        text = Markup("{}").format(f"{value:,.0f}" if self.kind == "count" else number(value))
+        if not self.ranges:
+            return text
+        return text + Markup('<small class="range">{} to {}</small>').format(*map(number, self.ranges[row]))
 
 
 @dataclass(frozen=True)
@@ -102,7 +107,14 @@ class Listing:
     def to_json(self) -> Markup:
         """All of it, safe within an element of the page."""
         columns = [
-            {"label": c.label, "kind": c.kind, "values": c.values, "words": c.words, "tints": c.tints}
+            {
+                "label": c.label,
+                "kind": c.kind,
+                "values": c.values,
+                "words": c.words,
+                "tints": c.tints,
+                "ranges": c.ranges,
+            }
             for c in self.columns
         ]
         table = {"columns": columns, "pageRows": PAGE_ROWS, "uncertain": self.uncertain, "sure": SURE}
@@ -130,7 +142,7 @@ def cluster_listing(findings: Findings) -> Listing:
     ]
     if findings.entities is not None:
         counts = [c.n_entities for c in clusters]
-        columns.append(Column(names.entity.many, "count", counts, hint="those that are in it most often"))
+        columns.append(Column(names.entity.many, "count", counts, hint="those whose most probable cluster it is"))
     columns.append(
         Column("level", "number", _figures([c.level for c in clusters]), hint=f"{names.target} at average features")
     )
@@ -143,6 +155,7 @@ def cluster_listing(findings: Findings) -> Listing:
             "effect",
             _figures([c.changes[f] for c in clusters]),
             tints=(effects[:, f] / scale).clip(-1.0, 1.0).round(2).tolist(),
+            ranges=_ranges([c.lower[f] for c in clusters], [c.upper[f] for c in clusters]),
             hint=_change_hint(findings, f),
         )
         for f in shown
@@ -150,6 +163,11 @@ def cluster_listing(findings: Findings) -> Listing:
     hidden = len(names.features) - len(shown)
     note = f"Features of less effect have no column: {hidden} of {len(names.features)}; see coef_." if hidden else ""
     return Listing("clusters", f"All clusters: {len(clusters)}", tuple(columns), note=note)
+
+
+def _ranges(lower: Sequence[float], upper: Sequence[float]) -> list[Any]:
+    """Both ends side by side; nothing where a model has none."""
+    return list(zip(_figures(lower), _figures(upper), strict=True)) if np.isfinite([*lower, *upper]).all() else []
 
 
 def _change_hint(findings: Findings, feature: int) -> str:
@@ -261,9 +279,10 @@ def effect_rows(cluster: Cluster, names: Names, features: Sequence[int], scale: 
     """For each feature its name, a bar of its effect, and that effect."""
     # as many digits as tell a hundredth of the scale
     digits = max(0, 2 - int(np.floor(np.log10(scale))))
+    clear = (cluster.lower > 0.0) | (cluster.upper < 0.0)
     return [
-        (names.features[f], effect_bar(float(cluster.effects[f]), scale), _fixed(float(cluster.effects[f]), digits))
-        for f in features
+        (names.features[f], effect_bar(effect, scale, is_clear=bool(clear[f])), _fixed(effect, digits))
+        for f, effect in zip(features, cluster.effects[features].tolist(), strict=True)
     ]
 
 

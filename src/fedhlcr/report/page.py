@@ -18,11 +18,12 @@ from sklearn.utils.validation import check_is_fitted
 from fedhlcr.predictor import HierarchicalPredictor
 from fedhlcr.report import charts, listings, story
 from fedhlcr.report.doubts import find_doubts
-from fedhlcr.report.findings import CLUSTER, EVENT, SURE, Entities, Findings, gather
+from fedhlcr.report.findings import SURE, Entities, Findings, gather
 from fedhlcr.report.rounds import Rounds
 from fedhlcr.report.scores import LEVEL, HeldOut, HeldOutScores, score_held_out
 from fedhlcr.report.settings import Settings
-from fedhlcr.wording import amount, byte_size, capital, fine_percent, number, percent, printable
+from fedhlcr.summary import INTERVAL_LEVEL
+from fedhlcr.wording import CLUSTER, EVENT, amount, byte_size, capital, fine_percent, number, percent, printable
 
 # Clusters shown at once, features with a bar in each, agents with a row of the map, doubtful entities told.
 OPEN_CARDS, CARD_FEATURES, MATRIX_AGENTS, DOUBTFUL_TOLD = 12, 6, 60, 10
@@ -197,7 +198,7 @@ def _by_agent(findings: Findings, scores: HeldOutScores) -> str:
 
 def _cluster_section(findings: Findings) -> dict[str, Any]:
     clusters = findings.clusters
-    scale = listings.effect_scale(clusters)
+    scale, listing = listings.effect_scale(clusters), listings.cluster_listing(findings)
     cards = []
     for cluster in clusters:
         # its own strongest: those of all clusters may be none of those told of it
@@ -208,8 +209,10 @@ def _cluster_section(findings: Findings) -> dict[str, Any]:
         "open": cards[:OPEN_CARDS],
         "more": cards[OPEN_CARDS:],
         "shares": charts.mix_bar([(c.number, 100.0 * c.share) for c in clusters]),
-        "listing": listings.cluster_listing(findings),
+        "listing": listing,
+        "has_intervals": any(column.ranges for column in listing.columns),
         "has_levels": bool(findings.category_levels),
+        "interval": percent(INTERVAL_LEVEL),
     }
 
 

@@ -6,12 +6,12 @@ import math
 
 from fedhlcr.predictor import HierarchicalPredictor
 from fedhlcr.report.doubts import Doubt
-from fedhlcr.report.findings import EVENT, NO_NAME, Agents, Cluster, Findings, named
+from fedhlcr.report.findings import NO_NAME, Agents, Cluster, Findings, named
 from fedhlcr.report.rounds import ROUND, Rounds
 from fedhlcr.report.scores import LEVEL, HeldOutScores
-from fedhlcr.wording import Noun, byte_size, capital, fine_percent, listed, number, percent
+from fedhlcr.wording import EVENT, FEATURE, Noun, byte_size, capital, fine_percent, listed, number, percent
 
-FEATURE, KIND = Noun("feature", "features"), Noun("kind", "kinds")
+KIND = Noun("kind", "kinds")
 NUMERALS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 # An agent whose main cluster has this share of its entities has hardly any other.
 ALMOST_ALL = 0.9
@@ -69,7 +69,7 @@ def _largest(findings: Findings) -> str:
 def describe_moves(cluster: Cluster, target: str) -> str:
     """What moves the target in a cluster: "y rises 0.7 per unit of price and falls …"."""
     if not cluster.moves:
-        return f"{target} hardly moves with any feature"
+        return f"no feature clearly moves {target}"
     return f"{target} {listed([cluster.moves[0].removeprefix('it '), *cluster.moves[1:]])}"
 
 

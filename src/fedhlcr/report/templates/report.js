@@ -63,6 +63,7 @@
     else if (column.kind === "cluster") made.append(element("i", `swatch ${colorClass(value)}`), String(value));
     else if (column.kind === "share") made.textContent = percent(value);
     else made.textContent = column.kind === "count" ? whole(value) : figure(value);
+    if (column.ranges.length) made.append(element("small", "range", column.ranges[row].map(figure).join(" to ")));
     if (column.tints.length) {
       made.classList.add(column.tints[row] < 0 ? "down" : "up");
       made.style.setProperty("--t", Math.abs(column.tints[row]));
