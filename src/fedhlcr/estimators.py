@@ -86,7 +86,8 @@ class HLCRRegressor(HierarchicalPredictor):
     agent_weights_ : ndarray (n_agents, n_clusters_)
         How common they are for each agent, θ, in the order of `agent_ids_`.
     labels_ : ndarray (n_entities,)
-        Most frequent cluster of each agent–entity pair, in the order of `pair_ids_`.
+        Cluster each agent–entity pair was in most often over the draws, in the order of `pair_ids_`; where it is
+        close, the most probable one, of the largest of its `responsibilities`, may be another.
     noise_scale_ : float
         Posterior mean of σ, in units of y.
     coef_mean_, coef_scale_ : ndarrays (n_coef,)

@@ -191,10 +191,7 @@ class HierarchicalPredictor(HierarchicalRegressor):
             np.array([ids] * n_rows, dtype=object) if ids is not None and np.ndim(ids) == 0 else ids
             for ids in (agent, entity)
         )
-        profiles = self._profiles(agent, entity, n_rows)
-        rows = np.concatenate(
-            [self._alignment.gather(np.moveaxis(weights, 1, 0)) for _, weights in self.posterior_.blocks(profiles)]
-        )[profiles.of_row]
+        rows = self._responsibilities(self._profiles(agent, entity, n_rows))
         return rows[0] if one else rows
 
     @single_threaded_blas
@@ -306,6 +303,11 @@ class HierarchicalPredictor(HierarchicalRegressor):
         if index.n_entities:
             self.diagnostics_ = diagnose(posterior)
 
+    def _responsibilities(self, profiles: Profiles) -> FloatArray:
+        """(rows, clusters)"""
+        blocks = [self._alignment.gather(np.moveaxis(block, 1, 0)) for _, block in self.posterior_.blocks(profiles)]
+        return np.concatenate(blocks)[profiles.of_row]
+
     def _threads(self) -> int:
         return available_threads() if self.n_threads is None else int(self.n_threads)
 
@@ -320,3 +322,13 @@ class HierarchicalPredictor(HierarchicalRegressor):
 
     def _profiles_in(self, index: EntityIndex, agent: Any, entity: Any, n_rows: int) -> Profiles:
         return Profiles.of(*self._find(index, agent, entity, n_rows))
+
+
+def check_model(model: Any) -> None:
+    """Refuse what is no fitted model of this package."""
+    if not isinstance(model, HierarchicalPredictor):
+        raise TypeError(
+            f"`model` must be an HLCRRegressor or a FedHLCRRegressor, but is of type {type(model).__name__}; "
+            "of a pipeline pass the last step, `pipeline[-1]`."
+        )
+    check_is_fitted(model)

@@ -12,9 +12,8 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted
 
-from fedhlcr.predictor import HierarchicalPredictor
+from fedhlcr.predictor import HierarchicalPredictor, check_model
 
 # Okabe and Ito's palette, without its yellow, which is too light for lines
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#000000")
@@ -48,16 +47,6 @@ def axes_or_new(ax: Axes | None) -> Axes:
             "`plt.subplots()` returns, or leave it out for a new figure."
         )
     return ax
-
-
-def check_model(model: Any) -> None:
-    """Refuse what is no fitted model of this package."""
-    if not isinstance(model, HierarchicalPredictor):
-        raise TypeError(
-            f"`model` must be an HLCRRegressor or a FedHLCRRegressor, but is of type {type(model).__name__}; "
-            "of a pipeline pass the last step, `pipeline[-1]`."
-        )
-    check_is_fitted(model)
 
 
 def check_agents(model: Any) -> None:

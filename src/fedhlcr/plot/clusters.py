@@ -17,10 +17,9 @@ from fedhlcr.plot.canvas import (
     PALETTE,
     axes_or_new,
     check_level,
-    check_model,
     legend,
 )
-from fedhlcr.predictor import HierarchicalPredictor
+from fedhlcr.predictor import HierarchicalPredictor, check_model
 from fedhlcr.summary import MAX_FEATURES, coef_intervals, feature_names, shorten
 
 PER = {"spread": "standard deviation", "unit": "unit"}

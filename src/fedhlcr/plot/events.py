@@ -10,10 +10,10 @@ from sklearn.metrics import r2_score
 
 from fedhlcr import tables
 from fedhlcr.arrays import FloatArray
-from fedhlcr.plot.canvas import BLUE, FEW_TO_MANY, GREY, MAX_POINTS, axes_or_new, check_model, color_bar, evenly, legend
+from fedhlcr.plot.canvas import BLUE, FEW_TO_MANY, GREY, MAX_POINTS, axes_or_new, color_bar, evenly, legend
 from fedhlcr.posterior import Profiles
 from fedhlcr.predictive import interval_ends
-from fedhlcr.predictor import HierarchicalPredictor
+from fedhlcr.predictor import HierarchicalPredictor, check_model
 from fedhlcr.threads import single_threaded_blas
 
 # Probabilities of the intervals that are counted.

@@ -287,8 +287,7 @@ def _list_entities(model: HierarchicalPredictor, memberships: Memberships, resid
 def _responsibilities(model: HierarchicalPredictor, entities: IndexArray) -> FloatArray:
     """(entities, clusters), as the model's method of this name, by position."""
     profiles = Profiles.of(model.posterior_.memory.entities.index.agent_of[entities], entities)
-    blocks = [model._alignment.gather(np.moveaxis(block, 1, 0)) for _, block in model.posterior_.blocks(profiles)]
-    return np.concatenate(blocks)[profiles.of_row]
+    return model._responsibilities(profiles)
 
 
 def _votes(model: HierarchicalPredictor) -> FloatArray:

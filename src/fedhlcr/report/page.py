@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
-from sklearn.utils.validation import check_is_fitted
 
-from fedhlcr.predictor import HierarchicalPredictor
+from fedhlcr.predictor import HierarchicalPredictor, check_model
 from fedhlcr.report import charts, listings, story
 from fedhlcr.report.doubts import find_doubts
 from fedhlcr.report.findings import SURE, Entities, Findings, gather
@@ -81,17 +80,12 @@ def render_report(model: HierarchicalPredictor, held_out: HeldOut | None = None,
 
 
 def _check(model: Any, held_out: Any) -> None:
-    if not isinstance(model, HierarchicalPredictor):
-        raise TypeError(
-            f"`model` must be an HLCRRegressor or a FedHLCRRegressor, but is of type {type(model).__name__}; "
-            "of a pipeline pass the last step, `pipeline[-1]`."
-        )
+    check_model(model)
     if held_out is not None and not isinstance(held_out, HeldOut):
         raise TypeError(
             f"`held_out` must be a HeldOut or None, but is of type {type(held_out).__name__}; pass "
             "HeldOut(X, y, agent, entity)."
         )
-    check_is_fitted(model)
 
 
 @cache
