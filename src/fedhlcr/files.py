@@ -58,6 +58,8 @@ def source_name(source: str | Path) -> str:
 def open_table(source: str | Path) -> TableFile:
     """A table whose columns are known; "-" is a table from a pipe."""
     if str(source) == STDIN:
+        if sys.stdin is None:
+            raise FileError("standard input is closed; name a file, or pipe a table in.")
         data = sys.stdin.buffer.read()
         return _table_of(source_name(source), io.BytesIO(data), data[:8])
     path = Path(source)

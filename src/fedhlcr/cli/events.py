@@ -121,6 +121,9 @@ def events_for(
 ) -> Events:
     """A table for a model that has been fitted; `lenient` where columns of ids need not be there."""
     recipe = _recipe_of(model, roles, target=target)
+    own = model.recipe_
+    if target and own is not None and recipe.target != own.target:
+        shell.note(f"the model was fitted to {own.target!r}; here {recipe.target!r} is taken for it")
     with shell.stage(f"reading {source_name(source)}"):
         file = open_table(source)
         raw = recipe.read(file, target=target, require_ids=not lenient)
