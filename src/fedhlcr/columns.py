@@ -12,6 +12,7 @@ from fedhlcr.exceptions import FileError
 # What stands for a missing value among numbers and categories; among ids only nothing at all does.
 MISSING_TEXTS = ("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NAN", "-nan", "NULL", "null", "None")
 NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$|^[+-]?(inf|Inf|INF|infinity|Infinity)$"
+DECIMAL, WHOLE_DECIMAL = r"^-?\d+\.\d+$", r"^(-?(0|[1-9]\d*))\.0+$"
 COMMA_NUMBER = NUMBER.replace(r"\.", ",")
 
 
@@ -29,6 +30,13 @@ def as_texts(name: str, table: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
             f"column {name!r} of {table!r} must hold text, numbers or dates, but it holds lists or records."
         )
     return column.cast(pa.string()) if pa.types.is_null(kind) else column
+
+
+def with_whole_numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Ids of CSV; where all have a decimal point, as programs write numbers of which some are missing, 7.0 is 7."""
+    if pc.all(pc.match_substring_regex(column.filter(pc.not_equal(column, "")), DECIMAL)).as_py():
+        return pc.replace_substring_regex(column, WHOLE_DECIMAL, r"\1")
+    return column
 
 
 def as_numbers(name: str, table: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -72,7 +80,7 @@ def parsed(name: str, table: str, column: pa.ChunkedArray, number: str = NUMBER)
         first = pc.index(wrong, True).as_py() + 1
         raise FileError(
             f"column {name!r} of {table!r} must hold numbers, but {n_wrong:,} of its {len(column):,} rows hold "
-            f"text (first: row {first:,}); correct them, leave the column out, or treat it as categorical."
+            f"text (first: row {first:,}); correct them; a feature may also be left out, or treated as categorical."
         )
     # arrow reads neither a plus sign nor, here, a decimal comma
     return pc.replace_substring(pc.replace_substring_regex(column, r"^\+", ""), ",", ".").cast(pa.float64())
