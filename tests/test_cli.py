@@ -223,6 +223,41 @@ def test_the_same_seed_gives_the_same_model(shop, tmp_path):
     np.testing.assert_array_equal(a.posterior_.draws.coef, b.posterior_.draws.coef)
 
 
+def test_a_column_of_ones_is_a_model_of_levels_alone(shop, tmp_path, capsys):
+    levels = shop_table()[["store", "product"]].assign(one=1)
+    noise = np.random.default_rng(0).normal(0, 0.1, len(levels))
+    levels["sales"] = np.where(levels["product"].astype(int) % 2, 5.0, 9.0) + noise
+    table, model = tmp_path / "t.csv", tmp_path / "m"
+    levels.drop(columns="one").to_csv(table, index=False)
+    assert call("fit", table, *COLUMNS, "--out", model) == BAD_DATA
+    assert "column of ones" in capsys.readouterr().err
+    levels.to_csv(table, index=False)
+    assert call("fit", table, *COLUMNS, "--sweeps", 40, "--out", model, "-q") == 0
+    assert call("report", model, "--out", tmp_path / "r.html", "-q") == 0
+    assert call("predict", model, table, "--out", tmp_path / "p.csv", "-q") == 0
+    predicted = pd.read_csv(tmp_path / "p.csv")["prediction"]
+    np.testing.assert_allclose(predicted, levels["sales"].round(), atol=0.1)
+
+
+def test_ids_that_pandas_wrote_as_floats(tmp_path, capsys):
+    frame = shop_table().assign(product=lambda frame: frame["product"].astype(int))
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    frame.loc[5, "product"] = np.nan
+    frame.to_csv(tmp_path / "gap.csv", index=False)
+    assert "\nstore 0,1.0," in (tmp_path / "gap.csv").read_text()
+    assert call("fit", tmp_path / "t.csv", *FIT, "--out", tmp_path / "m", "-q") == 0
+    assert call("evaluate", tmp_path / "m", tmp_path / "gap.csv", "--missing", "drop", "--json") == 0
+    scores = json.loads(capsys.readouterr().out)
+    assert scores["r2"] > 0.95
+    assert not any("does not know" in note for note in scores["notes"])
+
+
+def test_columns_without_a_name_are_told(shop, tmp_path, capsys):
+    pd.read_csv(shop / "train.csv", dtype=str).assign(**{"": 1}).to_csv(tmp_path / "t.csv", index=False)
+    assert call("fit", tmp_path / "t.csv", *FIT, "--out", tmp_path / "m") == 0
+    assert "note: left out 1 column without a name" in capsys.readouterr().err
+
+
 def test_features_can_be_chosen(shop, tmp_path, capsys):
     chosen = ("--features", "price", "--features", "season", "--categorical", "season")
     assert call("fit", shop / "train.csv", *COLUMNS, *chosen, "--sweeps", 10, "--out", tmp_path / "m", "--json") == 0
@@ -252,6 +287,16 @@ def test_missing_values_are_refused_with_counts(gappy, tmp_path, capsys):
     assert "--missing drop or --missing impute" in said
     assert said.count("\n") == 1
     assert not (tmp_path / "m").exists()
+
+
+def test_missing_targets_are_not_to_be_imputed(tmp_path, capsys):
+    frame = shop_table()
+    frame.loc[20, "sales"] = np.nan
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    assert call("fit", tmp_path / "t.csv", *FIT, "--out", tmp_path / "m") == BAD_DATA
+    said = capsys.readouterr().err
+    assert "1 of 864 rows has missing values: 'sales' 1" in said
+    assert said.endswith("Use --missing drop.\n")
 
 
 @pytest.mark.parametrize(("policy", "n_events"), [("drop", 864 - 8), ("impute", 864 - 1)])
@@ -466,6 +511,11 @@ def test_a_table_without_events_to_hold_out_is_refused(tmp_path, capsys):
     for arguments in (fit, simulate, (*split, *files)):
         assert call(*arguments) == BAD_DATA
         assert "no entity has enough events" in capsys.readouterr().err
+
+
+def test_nobody_is_told_to_leave_the_target_out(tmp_path, capsys):
+    assert call("fit", bad_table("text in the target", tmp_path), *FIT, "--out", tmp_path / "m") == BAD_DATA
+    assert "correct them; a feature may also be left out" in capsys.readouterr().err
 
 
 def test_a_column_that_is_nearly_right_is_suggested(shop, tmp_path, capsys):

@@ -139,7 +139,9 @@ def _option_for(error: Exception) -> str:
     # imported only now: help and errors of usage come at once
     from fedhlcr.recipe import MissingValuesError
 
-    return " Use --missing drop or --missing impute." if isinstance(error, MissingValuesError) else ""
+    if not isinstance(error, MissingValuesError):
+        return ""
+    return " Use --missing drop or --missing impute." if error.can_fill else " Use --missing drop."
 
 
 def _code_of(error: Exception) -> int:

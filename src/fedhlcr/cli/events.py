@@ -14,7 +14,7 @@ from fedhlcr.cli.shell import Shell, plural
 from fedhlcr.evaluation import was_fitted
 from fedhlcr.files import open_table, source_name
 from fedhlcr.hierarchy import UNKNOWN, index_pairs, row_agents
-from fedhlcr.recipe import DataError, Prepared, Recipe, plan_recipe
+from fedhlcr.recipe import DataError, Prepared, Recipe, note_on_unnamed, plan_recipe
 from fedhlcr.splitting import hold_out_events
 from fedhlcr.tables import Ids, read_ids
 
@@ -104,7 +104,8 @@ def training_events(
             missing=missing.value,
         )
         recipe, prepared = plan.learn(plan.read(file, target=True))
-    for note in prepared.notes:
+    unnamed = None if features else note_on_unnamed(file)
+    for note in (*prepared.notes, *([unnamed] if unnamed else [])):
         shell.note(note)
     return Events(recipe, prepared)
 
