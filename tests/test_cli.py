@@ -515,7 +515,7 @@ def test_a_table_without_events_to_hold_out_is_refused(tmp_path, capsys):
 
 def test_nobody_is_told_to_leave_the_target_out(tmp_path, capsys):
     assert call("fit", bad_table("text in the target", tmp_path), *FIT, "--out", tmp_path / "m") == BAD_DATA
-    assert "correct them; a feature may also be left out" in capsys.readouterr().err
+    assert "correct them, or, if it is a feature, leave it out" in capsys.readouterr().err
 
 
 def test_a_column_that_is_nearly_right_is_suggested(shop, tmp_path, capsys):

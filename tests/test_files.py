@@ -222,7 +222,7 @@ def test_decimal_commas_beside_columns_that_are_read_as_texts(beside, tmp_path):
 def test_one_bad_cell_among_decimal_commas_is_the_only_one_told(bad, tmp_path):
     path = tmp_path / "events.csv"
     path.write_text(f"g;x\na;1,5\nb;2,5\nc;{bad}\nd;\n")
-    with pytest.raises(FileError, match=r"column 'x' of 'events.csv' .* 1 of its 4 rows hold text \(first: row 3\)"):
+    with pytest.raises(FileError, match=r"column 'x' of 'events.csv' .* 1 of its 4 rows holds text \(first: row 3\)"):
         read_columns(path, ["g", "x"], texts=["g"])
 
 
@@ -242,7 +242,7 @@ def test_types_do_not_depend_on_the_first_rows(tmp_path):
     assert table["x"][-1].as_py() == 0.5
     assert (table["id"][0].as_py(), table["id"][-1].as_py()) == ("1", "a")
     path.write_text("id,x\n" + "1,2\n" * n + f"1,{SECRET}z\n")
-    with pytest.raises(FileError, match=r"but 1 of its 250,001 rows hold text \(first: row 250,001\)") as caught:
+    with pytest.raises(FileError, match=r"but 1 of its 250,001 rows holds text \(first: row 250,001\)") as caught:
         read_columns(path, ["id", "x"], texts=["id"])
     assert SECRET not in str(caught.value)
 

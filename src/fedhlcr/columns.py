@@ -78,10 +78,11 @@ def parsed(name: str, table: str, column: pa.ChunkedArray, number: str = NUMBER)
     wrong = _unlike(column, number)
     if n_wrong := _n_true(wrong):
         first = pc.index(wrong, True).as_py() + 1
-        raise FileError(
-            f"column {name!r} of {table!r} must hold numbers, but {n_wrong:,} of its {len(column):,} rows hold "
-            f"text (first: row {first:,}); correct them; a feature may also be left out, or treated as categorical."
+        told = (
+            f"{n_wrong:,} of its {len(column):,} rows {'holds' if n_wrong == 1 else 'hold'} text (first: row {first:,})"
         )
+        cure = "correct them, or, if it is a feature, leave it out or treat it as categorical"
+        raise FileError(f"column {name!r} of {table!r} must hold numbers, but {told}; {cure}.")
     # arrow reads neither a plus sign nor, here, a decimal comma
     return pc.replace_substring(pc.replace_substring_regex(column, r"^\+", ""), ",", ".").cast(pa.float64())
 
