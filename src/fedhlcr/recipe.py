@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from fedhlcr.arrays import FloatArray, IndexArray
-from fedhlcr.columns import WHOLE_DECIMAL, without_missing_texts
+from fedhlcr.columns import WHOLE_DECIMAL, counts_missing, kinds_missing, rows_missing, without_missing_texts
 from fedhlcr.files import TableFile
 from fedhlcr.tables import as_frame, canonical_text, is_missing, natural_key
 from fedhlcr.wording import Noun, listed
@@ -29,8 +29,6 @@ MissingPolicy = Literal["refuse", "drop", "impute"]
 POLICIES: tuple[str, ...] = get_args(MissingPolicy)
 # More levels than these are ids, not categories: a matrix of an entity grows with their square.
 MOST_LEVELS = 100
-# What is beyond cannot be squared and summed up: it counts as missing.
-LARGEST = 1e100
 # Columns that number the rows, as pandas writes them to CSV and to Parquet.
 INDEX_NAME = re.compile(r"(__index_level_\d+__)?$")
 
@@ -117,7 +115,7 @@ class Recipe:
         dropped = [gap for name, gap in gaps.items() if self.missing == "drop" or name not in self.features]
         taught = raw.filter(pa.array(~np.logical_or.reduce(dropped))) if dropped else raw
         if not len(taught):
-            told = f"each of the {len(raw):,} rows has {_kinds(raw, gaps)} values: {_counts(gaps)}"
+            told = f"each of the {len(raw):,} rows has {kinds_missing(raw, gaps)} values: {counts_missing(gaps)}"
             raise DataError(f"{told}; nothing is left to fit.")
         recipe = replace(
             self,
@@ -145,14 +143,16 @@ class Recipe:
 
     def _missing_values(self, raw: pa.Table, gaps: Mapping[str, NDArray[np.bool_]]) -> MissingValuesError:
         n_rows = int(np.logical_or.reduce(list(gaps.values())).sum())
-        told = f"{n_rows:,} of {ROW.count(len(raw))} {'has' if n_rows == 1 else 'have'} {_kinds(raw, gaps)} values"
+        told = (
+            f"{n_rows:,} of {ROW.count(len(raw))} {'has' if n_rows == 1 else 'have'} {kinds_missing(raw, gaps)} values"
+        )
         never_filled = [repr(name) for name in gaps if name not in self.features]
         can_fill = len(never_filled) < len(gaps)
         cure = "drop these rows, or fill the gaps with usual values"
         if never_filled:
             rest = f"{cure}; rows without {listed(never_filled, 'or')} are dropped in any case"
             cure = rest if can_fill else "drop these rows: targets and ids are never filled in"
-        return MissingValuesError(f"{told}: {_counts(gaps)}; {cure}.", can_fill)
+        return MissingValuesError(f"{told}: {counts_missing(gaps)}; {cure}.", can_fill)
 
     def prepare(self, raw: pa.Table, missing: MissingPolicy | None = None) -> Prepared:
         """Check a raw table and make it features; what has no target or no id is never made up, but dropped."""
@@ -165,15 +165,17 @@ class Recipe:
         if dropped:
             rows = np.flatnonzero(~np.logical_or.reduce(dropped))
             if not len(rows):
-                kinds = _kinds(raw, gaps)
-                raise DataError(f"each of the {len(raw):,} rows has {kinds} values: {_counts(gaps)}; none is left.")
-            why = _kinds(raw, {name: gap for name, gap in gaps.items() if name not in filled})
+                kinds = kinds_missing(raw, gaps)
+                raise DataError(
+                    f"each of the {len(raw):,} rows has {kinds} values: {counts_missing(gaps)}; none is left."
+                )
+            why = kinds_missing(raw, {name: gap for name, gap in gaps.items() if name not in filled})
             notes.append(f"dropped {ROW.count(len(raw) - len(rows))} with {why} values")
             raw = raw.take(pa.array(rows))
         # of a row that was dropped nothing is filled
         gaps = {name: gaps[name][rows] for name in sorted(filled) if gaps[name][rows].any()}
         if gaps:
-            notes.append(f"filled {_kinds(raw, gaps)} values: {_counts(gaps)}")
+            notes.append(f"filled {kinds_missing(raw, gaps)} values: {counts_missing(gaps)}")
         columns = {name: raw[name] for name in self.ids if name in raw.column_names}
         columns |= dict(zip(self.encoded_features, self._encoded(raw, filled), strict=True))
         target = raw[self.target].to_numpy() if self.target in raw.column_names else None
@@ -305,32 +307,6 @@ def _are_texts(values: Any) -> bool:
 
 def _is_finite(value: Any) -> bool:
     return isinstance(value, float) and math.isfinite(value)
-
-
-def rows_missing(column: pa.ChunkedArray, *, is_id: bool = False) -> NDArray[np.bool_]:
-    """Rows without a value: null, NaN or infinite; of texts, nothing, or what stands for it unless it is an id."""
-    if pa.types.is_floating(column.type):
-        # NaN is below nothing
-        return ~(np.abs(column.to_numpy()) < LARGEST)
-    if pa.types.is_string(column.type):
-        column = pc.if_else(pc.equal(column, ""), None, column) if is_id else without_missing_texts(column)
-    return pc.is_null(column).to_numpy(zero_copy_only=False).astype(bool)
-
-
-def _counts(gaps: Mapping[str, NDArray[np.bool_]]) -> str:
-    return ", ".join(f"{name!r} {int(gap.sum()):,}" for name, gap in gaps.items())
-
-
-def _kinds(raw: pa.Table, gaps: Mapping[str, NDArray[np.bool_]]) -> str:
-    """What is wrong with values that count as missing."""
-    numbers = [raw[name].to_numpy()[gap] for name, gap in gaps.items() if pa.types.is_floating(raw[name].type)]
-    values = np.concatenate(numbers) if numbers else np.empty(0)
-    kinds = {
-        "missing": len(numbers) < len(gaps) or bool(np.isnan(values).any()),
-        "infinite": bool(np.isinf(values).any()),
-        f"too large ({LARGEST:g} or more)": bool(np.isfinite(values).any()),
-    }
-    return listed([kind for kind, occurs in kinds.items() if occurs], "or")
 
 
 def _arrow_column(series: Any) -> pa.ChunkedArray:

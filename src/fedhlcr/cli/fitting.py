@@ -319,6 +319,7 @@ def _fit(model: Any, events: Events, source: str, shell: Shell, **more: Any) -> 
     from fedhlcr.files import source_name
 
     recipe = events.recipe
+    # entities are counted only where it matters: that takes as long as to read them
     if isinstance(model.n_clusters, int):
         _require_enough_entities(events, model.n_clusters)
     model.fit(events.table, events.y, agent=recipe.agent, entity=recipe.entity, **more)

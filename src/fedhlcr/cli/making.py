@@ -86,8 +86,9 @@ def split(
 
     from fedhlcr.cli.events import hold_out_rows
     from fedhlcr.cli.output import check_table_output, write_tables
+    from fedhlcr.columns import counts_missing, rows_missing
     from fedhlcr.files import open_table
-    from fedhlcr.recipe import DataError, rows_missing
+    from fedhlcr.recipe import DataError
 
     shell = Shell(as_json, quiet)
     options.require_apart("--test", test, "--train", train)
@@ -96,10 +97,10 @@ def split(
     file = open_table(data)
     ids = [name for name in (agent, entity) if name is not None]
     raw = file.read_as_is(ids)
-    gaps = {name: int(rows_missing(raw[name], is_id=True).sum()) for name in ids}
-    if any(gaps.values()):
-        counts = ", ".join(f"{name!r} {number:,}" for name, number in gaps.items() if number)
-        raise DataError(f"ids are missing (rows, of {len(raw):,}: {counts}); drop these rows or give them an id.")
+    gaps = {name: gap for name in ids if (gap := rows_missing(raw[name], is_id=True)).any()}
+    if gaps:
+        told = f"ids are missing in some of {plural(len(raw), 'row')}: {counts_missing(gaps)}"
+        raise DataError(f"{told}; drop these rows or give them an id.")
     own = None if agent is None else raw[agent]
     rows = hold_out_rows(own, raw[entity], fraction, seed)
     files = {path: raw.take(pa.array(part)) for path, part in zip((train, test), rows, strict=True)}
