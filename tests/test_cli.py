@@ -223,6 +223,41 @@ def test_the_same_seed_gives_the_same_model(shop, tmp_path):
     np.testing.assert_array_equal(a.posterior_.draws.coef, b.posterior_.draws.coef)
 
 
+def test_a_column_of_ones_is_a_model_of_levels_alone(shop, tmp_path, capsys):
+    levels = shop_table()[["store", "product"]].assign(one=1)
+    noise = np.random.default_rng(0).normal(0, 0.1, len(levels))
+    levels["sales"] = np.where(levels["product"].astype(int) % 2, 5.0, 9.0) + noise
+    table, model = tmp_path / "t.csv", tmp_path / "m"
+    levels.drop(columns="one").to_csv(table, index=False)
+    assert call("fit", table, *COLUMNS, "--out", model) == BAD_DATA
+    assert "column of ones" in capsys.readouterr().err
+    levels.to_csv(table, index=False)
+    assert call("fit", table, *COLUMNS, "--sweeps", 40, "--out", model, "-q") == 0
+    assert call("report", model, "--out", tmp_path / "r.html", "-q") == 0
+    assert call("predict", model, table, "--out", tmp_path / "p.csv", "-q") == 0
+    predicted = pd.read_csv(tmp_path / "p.csv")["prediction"]
+    np.testing.assert_allclose(predicted, levels["sales"].round(), atol=0.1)
+
+
+def test_ids_that_pandas_wrote_as_floats(tmp_path, capsys):
+    frame = shop_table().assign(product=lambda frame: frame["product"].astype(int))
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    frame.loc[5, "product"] = np.nan
+    frame.to_csv(tmp_path / "gap.csv", index=False)
+    assert "\nstore 0,1.0," in (tmp_path / "gap.csv").read_text()
+    assert call("fit", tmp_path / "t.csv", *FIT, "--out", tmp_path / "m", "-q") == 0
+    assert call("evaluate", tmp_path / "m", tmp_path / "gap.csv", "--missing", "drop", "--json") == 0
+    scores = json.loads(capsys.readouterr().out)
+    assert scores["r2"] > 0.95
+    assert not any("does not know" in note for note in scores["notes"])
+
+
+def test_columns_without_a_name_are_told(shop, tmp_path, capsys):
+    pd.read_csv(shop / "train.csv", dtype=str).assign(**{"": 1}).to_csv(tmp_path / "t.csv", index=False)
+    assert call("fit", tmp_path / "t.csv", *FIT, "--out", tmp_path / "m") == 0
+    assert "note: left out 1 column without a name" in capsys.readouterr().err
+
+
 def test_features_can_be_chosen(shop, tmp_path, capsys):
     chosen = ("--features", "price", "--features", "season", "--categorical", "season")
     assert call("fit", shop / "train.csv", *COLUMNS, *chosen, "--sweeps", 10, "--out", tmp_path / "m", "--json") == 0
@@ -252,6 +287,16 @@ def test_missing_values_are_refused_with_counts(gappy, tmp_path, capsys):
     assert "--missing drop or --missing impute" in said
     assert said.count("\n") == 1
     assert not (tmp_path / "m").exists()
+
+
+def test_missing_targets_are_not_to_be_imputed(tmp_path, capsys):
+    frame = shop_table()
+    frame.loc[20, "sales"] = np.nan
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    assert call("fit", tmp_path / "t.csv", *FIT, "--out", tmp_path / "m") == BAD_DATA
+    said = capsys.readouterr().err
+    assert "1 of 864 rows has missing values: 'sales' 1" in said
+    assert said.endswith("Use --missing drop.\n")
 
 
 @pytest.mark.parametrize(("policy", "n_events"), [("drop", 864 - 8), ("impute", 864 - 1)])
@@ -468,6 +513,11 @@ def test_a_table_without_events_to_hold_out_is_refused(tmp_path, capsys):
         assert "no entity has enough events" in capsys.readouterr().err
 
 
+def test_nobody_is_told_to_leave_the_target_out(tmp_path, capsys):
+    assert call("fit", bad_table("text in the target", tmp_path), *FIT, "--out", tmp_path / "m") == BAD_DATA
+    assert "correct them, or, if it is a feature, leave it out" in capsys.readouterr().err
+
+
 def test_a_column_that_is_nearly_right_is_suggested(shop, tmp_path, capsys):
     arguments = ("--target", "slaes", "--agent", "store", "--entity", "product")
     assert call("fit", shop / "train.csv", *arguments, "--out", tmp_path / "m") == BAD_DATA
@@ -529,12 +579,127 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_draft(shop, tmp_path, cap
         ("predict", "{model}", "{all}", "--interval", "90"),
         ("simulate", "{all}", *COLUMNS, "--participation", "15"),
         ("simulate", "{all}", *COLUMNS, "--failure-rate", "1"),
+        ("simulate", "{all}", *COLUMNS, "--public"),
+        ("fit", "{all}", *COLUMNS, "--out", "{tmp}/m", "--clusters", "9" * 5000),
+        ("fit", "{all}", *COLUMNS, "--out", "{tmp}/m", "--seed", str(2**32)),
+        ("synth", "{tmp}/m.csv", "--features", "0"),
+        ("synth", "{tmp}/m.csv", "--agents", "100000", "--events", "100000"),
+        ("report", "{model}", "--out", "{tmp}/m", "--target", "nope"),
+        ("report", "{model}", "--out", "{tmp}/m", "--new-agents"),
+        ("select", "{all}", *FIT, "--clusters", "2,100000"),
     ],
 )
 def test_wrong_usage(arguments, shop, tmp_path, capsys):
     places = {"all": shop / "all.csv", "tmp": tmp_path, "model": shop / "shop.fedhlcr"}
     code = call(*(argument.format(**places) for argument in arguments))
     assert_refused(code, capsys, tmp_path / "m", WRONG_USAGE)
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e300", "-1"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("predict", "{model}", "{all}", "--out", "{tmp}/m.csv", "--interval"),
+        ("evaluate", "{model}", "{all}", "--out", "{tmp}/m.csv", "--level"),
+        ("fit", "{all}", *COLUMNS, "--out", "{tmp}/m", "--hold-out"),
+        ("select", "{all}", *COLUMNS, "--plot", "{tmp}/m.png", "--hold-out"),
+        ("simulate", "{all}", *COLUMNS, "--out", "{tmp}/m", "--participation"),
+        ("simulate", "{all}", *COLUMNS, "--out", "{tmp}/m", "--failure-rate"),
+        ("split", "{all}", "--entity", "product", "--train", "{tmp}/m.csv", "--test", "{tmp}/t.csv", "--fraction"),
+        ("synth", "{tmp}/m.csv", "--noise"),
+        ("synth", "{tmp}/m.csv", "--events"),
+        ("synth", "{tmp}/m.csv", "--entities"),
+    ],
+)
+def test_numbers_out_of_range_are_wrong_usage(arguments, value, shop, tmp_path, capsys):
+    places = {"all": shop / "all.csv", "tmp": tmp_path, "model": shop / "shop.fedhlcr"}
+    assert call(*(argument.format(**places) for argument in arguments), value) == WRONG_USAGE
+    said = capsys.readouterr()
+    assert f"'{arguments[-1]}'" in said.err
+    assert (said.out, said.err.count("\n"), list(tmp_path.iterdir())) == ("", 1, [])
+
+
+def test_every_option_of_a_fraction_has_a_range_and_knows_nan():
+    import typer.main
+
+    from fedhlcr.cli import app
+
+    for command in typer.main.get_command(app).commands.values():  # type: ignore[attr-defined]
+        for option in command.params:
+            if option.type.name.startswith("float"):
+                assert option.type.max is not None, (command.name, option.name)
+                with pytest.raises(typer.BadParameter, match="must be a number"):
+                    option.callback(typer.Context(command), option, float("nan"))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("simulate", "{all}", *COLUMNS, "--out", "{tmp}/m.csv", "--history", "{tmp}/./m.csv"),
+        ("synth", "{tmp}/m.csv", "--truth", "{tmp}/m.csv"),
+        ("split", "{all}", "--entity", "product", "--train", "{tmp}/m.csv", "--test", "{tmp}/m.csv"),
+    ],
+)
+def test_two_outputs_are_two_files(arguments, shop, tmp_path, capsys):
+    code = call(*(argument.format(all=shop / "all.csv", tmp=tmp_path) for argument in arguments))
+    assert_refused(code, capsys, tmp_path / "m.csv", WRONG_USAGE)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is full")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("split", "{all}", "--entity", "product", "--train", "{tmp}/m.csv", "--test", "/dev/full"),
+        ("synth", "{tmp}/m.csv", "--truth", "/dev/full"),
+    ],
+)
+def test_of_two_tables_both_are_written_or_none(arguments, shop, tmp_path, capsys):
+    code = call(*(argument.format(all=shop / "all.csv", tmp=tmp_path) for argument in arguments))
+    assert_refused(code, capsys, tmp_path / "m.csv", NO_OUTPUT)
+
+
+@pytest.mark.parametrize("closed", [">&-", ">&- 2>&-"])
+def test_streams_the_shell_closed(closed, shop, tmp_path):
+    inspect = [*COMMAND, "inspect", str(shop / "shop.fedhlcr")]
+    fit = [*COMMAND, "fit", str(shop / "train.csv"), *FIT, "-q", "--out", str(tmp_path / "m")]
+    read = [*COMMAND, "inspect", "absent"]
+    codes = []
+    for command in (inspect, fit, read):
+        done = subprocess.run(["bash", "-c", f"{shlex.join(command)} {closed}"], capture_output=True, timeout=120)
+        codes.append(done.returncode)
+        assert b"should not happen" not in done.stderr
+        assert done.stderr.count(b"\n") == (done.returncode != 0 and closed == ">&-")
+    assert codes == [NO_OUTPUT, 0, BAD_MODEL]
+
+
+def test_standard_input_that_is_closed(shop):
+    command = shlex.join([*COMMAND, "predict", str(shop / "shop.fedhlcr"), "-"])
+    done = subprocess.run(["bash", "-c", f"{command} <&-"], capture_output=True, timeout=120)
+    assert (done.returncode, done.stdout) == (BAD_DATA, b"")
+    assert b"standard input is closed" in done.stderr
+
+
+def test_another_target_than_that_of_the_fit_is_told(shop, capsys):
+    assert call("evaluate", shop / "shop.fedhlcr", shop / "test.csv", "--target", "price") == 0
+    assert "fitted to 'sales'; here 'price'" in capsys.readouterr().err
+
+
+def test_one_agent_has_a_name_and_counts_are_whole(shop, tmp_path, capsys):
+    columns = ("--target", "sales", "--entity", "product", "--features", "price", "--sweeps", "10")
+    assert call("fit", shop / "train.csv", *columns, "--out", tmp_path / "m", "--json") == 0
+    n_events = json.loads(capsys.readouterr().out)["n_events"]
+    assert isinstance(n_events, int)
+    assert n_events == len(pd.read_csv(shop / "train.csv"))
+    assert call("evaluate", tmp_path / "m", shop / "test.csv", "--by-agent") == 0
+    assert "all events" in capsys.readouterr().out
+    pd.read_csv(shop / "test.csv", dtype=str).head(1).to_csv(tmp_path / "one.csv", index=False)
+    assert call("evaluate", tmp_path / "m", tmp_path / "one.csv") == 0
+    assert capsys.readouterr().out.startswith("1 event ")
+
+
+def test_a_folder_is_no_model(shop, capsys):
+    assert call("predict", ".", shop / "test.csv") == BAD_MODEL
+    assert "'.': it is a folder" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("out", ["nowhere/m", "."])
@@ -651,7 +816,9 @@ def test_select_compares_counts_and_draws_them(shop, tmp_path, capsys):
     assert [row["n_clusters"] for row in comparison["rows"]] == [1, 2, 4]
     assert "</svg>" in (tmp_path / "counts.svg").read_text()
     assert call(*arguments) == 0
-    assert "Suggested: 2" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "Suggested: 2" in said
+    assert "By evidence: 2, the smallest within 3 nats of the highest." in said
 
 
 @pytest.mark.parametrize("kind", [*FOR_ALL, *FOR_TARGETS])

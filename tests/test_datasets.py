@@ -62,6 +62,13 @@ def test_make_hlcr_is_seeded():
         ("coef_scale", -1.0),
         ("global_concentration", 0.0),
         ("agent_concentration", 0.0),
+        ("events_per_entity", np.nan),
+        ("entities_per_agent", np.inf),
+        ("noise_scale", np.nan),
+        ("noise_scale", np.inf),
+        ("coef_scale", np.nan),
+        ("agent_concentration", np.nan),
+        ("global_concentration", np.inf),
     ],
 )
 def test_impossible_models_are_refused(argument, value):

@@ -47,6 +47,26 @@ def test_an_id_may_look_like_nothing(text, tmp_path):
     assert read_columns(path, ["id", "x"], texts=["id"])["id"].to_pylist() == [text]
 
 
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        (["1.0", "", "20.0", "-3.00"], ["1", "", "20", "-3"]),
+        (["1.0", "1.5", "2.0"], ["1", "1.5", "2"]),
+        (["1.0", "2"], ["1.0", "2"]),
+        (["1.0", "a"], ["1.0", "a"]),
+        (["007.0", "1.0"], ["007.0", "1"]),
+        (["", ""], ["", ""]),
+    ],
+)
+def test_whole_numbers_with_a_decimal_point_are_ids_without(written, expected, tmp_path):
+    (tmp_path / "t.csv").write_text("id,x\n" + "".join(f"{text},1\n" for text in written))
+    table = open_table(tmp_path / "t.csv")
+    assert table.read(["id"], ["id"])["id"].to_pylist() == expected
+    assert table.read_as_is(["id"])["id"].to_pylist() == written
+    pa.parquet.write_table(pa.table({"id": written}), tmp_path / "t.parquet")
+    assert open_table(tmp_path / "t.parquet").read(["id"], ["id"])["id"].to_pylist() == written
+
+
 def packed_by_arrow(data, codec):
     sink = pa.BufferOutputStream()
     with pa.CompressedOutputStream(sink, codec) as stream:
@@ -202,7 +222,7 @@ def test_decimal_commas_beside_columns_that_are_read_as_texts(beside, tmp_path):
 def test_one_bad_cell_among_decimal_commas_is_the_only_one_told(bad, tmp_path):
     path = tmp_path / "events.csv"
     path.write_text(f"g;x\na;1,5\nb;2,5\nc;{bad}\nd;\n")
-    with pytest.raises(FileError, match=r"column 'x' of 'events.csv' .* 1 of its 4 rows hold text \(first: row 3\)"):
+    with pytest.raises(FileError, match=r"column 'x' of 'events.csv' .* 1 of its 4 rows holds text \(first: row 3\)"):
         read_columns(path, ["g", "x"], texts=["g"])
 
 
@@ -222,7 +242,7 @@ def test_types_do_not_depend_on_the_first_rows(tmp_path):
     assert table["x"][-1].as_py() == 0.5
     assert (table["id"][0].as_py(), table["id"][-1].as_py()) == ("1", "a")
     path.write_text("id,x\n" + "1,2\n" * n + f"1,{SECRET}z\n")
-    with pytest.raises(FileError, match=r"but 1 of its 250,001 rows hold text \(first: row 250,001\)") as caught:
+    with pytest.raises(FileError, match=r"but 1 of its 250,001 rows holds text \(first: row 250,001\)") as caught:
         read_columns(path, ["id", "x"], texts=["id"])
     assert SECRET not in str(caught.value)
 
@@ -427,7 +447,10 @@ DAMAGED = {
 def test_damaged_tables_are_told_in_one_line_without_values(kind, name, tmp_path):
     path = tmp_path / name
     path.write_bytes(DAMAGED[kind])
-    assert_refused(path)
+    message = assert_refused(path)
+    if kind.endswith("front"):
+        assert "damaged" in message
+        assert "UTF-8" not in message
 
 
 def assert_refused(path):

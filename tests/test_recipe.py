@@ -13,7 +13,7 @@ import pytest
 import fedhlcr
 from fedhlcr import cli
 from fedhlcr.files import FileError, TableFile, open_table
-from fedhlcr.recipe import MOST_LEVELS, DataError, Recipe, plan_recipe
+from fedhlcr.recipe import MOST_LEVELS, DataError, MissingValuesError, Recipe, note_on_unnamed, plan_recipe
 
 SECRET = "chartreuse"
 ROLES = {"target": "y", "agent": "store", "entity": "product"}
@@ -109,7 +109,7 @@ def test_missing_categories(kind):
         "float": pa.array([1.0, float("nan"), 2.0, float("nan"), 2.0]),
         "null": pa.array([1, None, 2, None, 2]),
     }[kind]
-    with pytest.raises(DataError, match=r"'x' 2\);"):
+    with pytest.raises(DataError, match="2 of 5 rows have missing values: 'x' 2;"):
         learnt(table(x=given), ["x"])
     recipe, result = learnt(table(x=given), ["x"], "impute")
     assert recipe.categorical == {"x": ["1", "2"]}
@@ -127,15 +127,39 @@ GAPS = table(
 
 
 def test_missing_values_are_refused_with_counts_of_each_column():
-    with pytest.raises(DataError, match=r"missing or infinite \(rows, of 6: 'store' 1, 'x' 2, 'y' 1\); drop"):
+    told = (
+        "4 of 6 rows have missing or infinite values: 'store' 1, 'x' 2, 'y' 1; drop these rows, or fill the gaps with "
+        "usual values; rows without 'store' or 'y' are dropped in any case."
+    )
+    with pytest.raises(MissingValuesError, match=f"^{told}$") as caught:
         learnt(GAPS)
+    assert caught.value.can_fill
+
+
+def test_nobody_is_told_to_fill_in_targets_or_ids():
+    with pytest.raises(MissingValuesError, match="1 of 2 rows has missing values: 'y' 1; drop these rows: ") as caught:
+        learnt(table(x=[1.0, 2.0], y=[1.0, None]))
+    assert not caught.value.can_fill
+
+
+def test_values_that_are_too_large_are_called_so():
+    data = table(x=[1.0, -1e300, 3.0])
+    with pytest.raises(MissingValuesError, match=r"1 of 3 rows has too large \(1e\+100 or more\) values: 'x' 1"):
+        learnt(data)
+    assert learnt(data, missing="drop")[1].notes == ("dropped 1 row with too large (1e+100 or more) values",)
+
+
+def test_what_is_filled_in_rows_that_are_dropped_does_not_count():
+    data = table(x=[1.0, None, 3.0, None, 5.0], z=[1.0, 2.0, 3.0, None, 5.0], y=[1.0, 2.0, 3.0, None, 5.0])
+    notes = learnt(data, missing="impute")[1].notes
+    assert notes == ("dropped 1 row with missing values", "filled missing values: 'x' 1")
 
 
 def test_missing_rows_are_dropped():
     recipe, result = learnt(GAPS, missing="drop")
     assert result.rows.tolist() == [0, 2]
     assert result.target.tolist() == [1.0, 3.0]
-    assert result.notes == ("dropped 4 rows with missing values",)
+    assert result.notes == ("dropped 4 rows with missing or infinite values",)
     assert recipe.fill == {"x": 2.0}, "what is dropped teaches nothing"
 
 
@@ -144,7 +168,7 @@ def test_features_are_imputed_targets_and_ids_never():
     assert recipe.fill == {"x": 2.0}
     assert result.rows.tolist() == [0, 1, 2, 3]
     assert features(result) == {"x": [1.0, 2.0, 3.0, 2.0]}
-    assert result.notes == ("dropped 2 rows with missing values", "filled missing values: 'x' 2")
+    assert result.notes == ("dropped 2 rows with missing values", "filled missing or infinite values: 'x' 2")
 
 
 def test_what_fills_gaps_was_learnt_when_the_model_was_fitted():
@@ -311,7 +335,7 @@ def test_every_row_of_a_frame_is_predicted_or_none(fitted):
     with pytest.raises(DataError, match="has 1 row without an id"):
         loaded.predict(lost)
     loaded.recipe_ = Recipe(**(loaded.recipe_.to_json() | {"missing": "drop"}))
-    with pytest.raises(DataError, match="missing or infinite") as caught:
+    with pytest.raises(DataError, match="30 of 60 rows have missing values") as caught:
         loaded.predict(frame)
     # options are the command's
     assert "--" not in str(caught.value)
@@ -341,3 +365,52 @@ def test_a_recipe_takes_what_is_encoded_as_it_is(fitted):
     assert loaded.recipe_.encode(encoded) is encoded
     np.testing.assert_array_equal(loaded.predict(encoded), loaded.predict(frame))
     assert isinstance(loaded.recipe_.encode(np.ones((2, 3))), np.ndarray)
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "pyarrow"])
+def test_a_frame_without_a_feature_is_told_which(kind, fitted):
+    model, frame = fitted
+    loaded = fedhlcr.load(model)
+    for missing in ("color", "size"):
+        with pytest.raises(FileError, match=f"has no column '{missing}'; check the spelling"):
+            loaded.predict(FRAMES[kind](frame.drop(columns=missing)))
+    with pytest.raises(FileError, match="has no column 'color'; did you mean 'Color'"):
+        loaded.predict(FRAMES[kind](frame.rename(columns={"color": "Color"})))
+
+
+def named(tmp_path, header, row="1,2,3,4,5,6"):
+    """A table of these columns, as CSV has them."""
+    path = tmp_path / "events.csv"
+    cut = ",".join(row.split(",")[: header.count(",") + 1])
+    path.write_text(f"{header}\n{cut}\n{cut}\n")
+    return open_table(path)
+
+
+@pytest.mark.parametrize(
+    ("header", "note"),
+    [
+        ("y,store,product,x", None),
+        (",y,store,product,x", None),
+        ("y,store,product,x,", "left out 1 column without a name in the first line"),
+        (",y,store,product,x,", "left out 2 columns without a name in the first line"),
+    ],
+)
+def test_columns_without_a_name_are_left_out_and_told(header, note, tmp_path):
+    file = named(tmp_path, header)
+    assert plan_recipe(file, **ROLES).features == ("x",)
+    assert note_on_unnamed(file) == note
+
+
+@pytest.mark.parametrize(
+    ("header", "told"),
+    [
+        ("y,store,product", "a column of ones gives a model of levels alone"),
+        ("y,store,product,", "no feature but 1 column without a name; name it in the first line"),
+        ("y,store,product,,", "no feature but 2 columns without a name; name them in the first line"),
+        ("y,store,product,y", "more than one column 'y'"),
+        ("y,store,product,store", "more than one column 'store'"),
+    ],
+)
+def test_tables_without_a_feature(header, told, tmp_path):
+    with pytest.raises(ValueError, match=told):
+        plan_recipe(named(tmp_path, header), **ROLES)

@@ -2,22 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from fedhlcr.exceptions import FileError
+from fedhlcr.wording import listed
 
 # What stands for a missing value among numbers and categories; among ids only nothing at all does.
 MISSING_TEXTS = ("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NAN", "-nan", "NULL", "null", "None")
 NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$|^[+-]?(inf|Inf|INF|infinity|Infinity)$"
+DECIMAL, WHOLE_DECIMAL = r"^-?\d+\.\d+$", r"^(-?(0|[1-9]\d*))\.0+$"
 COMMA_NUMBER = NUMBER.replace(r"\.", ",")
+# What is beyond cannot be squared and summed up: it counts as missing.
+LARGEST = 1e100
 
 
 def without_missing_texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Texts with null for what stands for a missing value."""
     return pc.if_else(pc.is_in(column, pa.array(MISSING_TEXTS)), pa.scalar(None, column.type), column)
+
+
+def rows_missing(column: pa.ChunkedArray, *, is_id: bool = False) -> NDArray[np.bool_]:
+    """Rows without a value: null, NaN, infinite or too large; of texts, nothing, or, if no id, what stands for it."""
+    if pa.types.is_floating(column.type):
+        # NaN is below nothing
+        return ~(np.abs(column.to_numpy()) < LARGEST)
+    if pa.types.is_string(column.type):
+        column = pc.if_else(pc.equal(column, ""), None, column) if is_id else without_missing_texts(column)
+    return pc.is_null(column).to_numpy(zero_copy_only=False).astype(bool)
+
+
+def counts_missing(gaps: Mapping[str, NDArray[np.bool_]]) -> str:
+    """How many rows of each column lack a value."""
+    return ", ".join(f"{name!r} {int(gap.sum()):,}" for name, gap in gaps.items())
+
+
+def kinds_missing(raw: pa.Table, gaps: Mapping[str, NDArray[np.bool_]]) -> str:
+    """What is wrong with values that count as missing."""
+    numbers = [raw[name].to_numpy()[gap] for name, gap in gaps.items() if pa.types.is_floating(raw[name].type)]
+    values = np.concatenate(numbers) if numbers else np.empty(0)
+    kinds = {
+        "missing": len(numbers) < len(gaps) or bool(np.isnan(values).any()),
+        "infinite": bool(np.isinf(values).any()),
+        f"too large ({LARGEST:g} or more)": bool(np.isfinite(values).any()),
+    }
+    return listed([kind for kind, occurs in kinds.items() if occurs], "or")
 
 
 def as_texts(name: str, table: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -29,6 +62,13 @@ def as_texts(name: str, table: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
             f"column {name!r} of {table!r} must hold text, numbers or dates, but it holds lists or records."
         )
     return column.cast(pa.string()) if pa.types.is_null(kind) else column
+
+
+def with_whole_numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Ids of CSV; where all have a decimal point, as programs write numbers of which some are missing, 7.0 is 7."""
+    if pc.all(pc.match_substring_regex(column.filter(pc.not_equal(column, "")), DECIMAL)).as_py():
+        return pc.replace_substring_regex(column, WHOLE_DECIMAL, r"\1")
+    return column
 
 
 def as_numbers(name: str, table: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -70,10 +110,11 @@ def parsed(name: str, table: str, column: pa.ChunkedArray, number: str = NUMBER)
     wrong = _unlike(column, number)
     if n_wrong := _n_true(wrong):
         first = pc.index(wrong, True).as_py() + 1
-        raise FileError(
-            f"column {name!r} of {table!r} must hold numbers, but {n_wrong:,} of its {len(column):,} rows hold "
-            f"text (first: row {first:,}); correct them, leave the column out, or treat it as categorical."
+        told = (
+            f"{n_wrong:,} of its {len(column):,} rows {'holds' if n_wrong == 1 else 'hold'} text (first: row {first:,})"
         )
+        cure = "correct them, or, if it is a feature, leave it out or treat it as categorical"
+        raise FileError(f"column {name!r} of {table!r} must hold numbers, but {told}; {cure}.")
     # arrow reads neither a plus sign nor, here, a decimal comma
     return pc.replace_substring(pc.replace_substring_regex(column, r"^\+", ""), ",", ".").cast(pa.float64())
 

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 
 from fedhlcr.summary import text_table
+from fedhlcr.wording import Noun
 
 # Nats between two numbers of clusters of which neither is more evident: odds of 20 to 1.
 SAME_EVIDENCE = 3.0
+EVENT = Noun("held-out event", "held-out events")
 
 
 @dataclass(frozen=True)
@@ -102,9 +104,10 @@ class Comparison:
         return "\n".join(
             [
                 table,
-                f"Log density: mean over {self.n_held_out:,} held-out events from {splits}.",
+                f"Log density: mean over {EVENT.count(self.n_held_out)} from {splits}.",
                 f"Best number of clusters: {self.best}. Suggested: {self.suggested}, the smallest within one standard "
-                f"error of the best. By evidence: {self.most_evident}.",
+                f"error of the best. By evidence: {self.most_evident}, the smallest within {SAME_EVIDENCE:g} nats of "
+                "the highest.",
             ]
         )
 

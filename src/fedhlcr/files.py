@@ -24,7 +24,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet
 
-from fedhlcr.columns import NUMBER, as_numbers, as_texts, decoded
+from fedhlcr.columns import NUMBER, as_numbers, as_texts, decoded, with_whole_numbers
 from fedhlcr.csvfiles import csv_columns, csv_loader
 from fedhlcr.exceptions import FileError as FileError
 
@@ -58,6 +58,8 @@ def source_name(source: str | Path) -> str:
 def open_table(source: str | Path) -> TableFile:
     """A table whose columns are known; "-" is a table from a pipe."""
     if str(source) == STDIN:
+        if sys.stdin is None:
+            raise FileError("standard input is closed; name a file, or pipe a table in.")
         data = sys.stdin.buffer.read()
         return _table_of(source_name(source), io.BytesIO(data), data[:8])
     path = Path(source)
@@ -86,11 +88,13 @@ class TableFile:
     ----------
     name : of the file, for messages
     columns : names, in their order
+    is_csv : whether its values are written, not typed
     """
 
     name: str
     columns: tuple[str, ...]
     _load: Callable[[Sequence[str], Collection[str]], pa.Table]
+    is_csv: bool = False
 
     @classmethod
     def of_arrow(cls, name: str, table: pa.Table) -> TableFile:
@@ -100,26 +104,32 @@ class TableFile:
     def read(self, columns: Sequence[str], texts: Collection[str] = ()) -> pa.Table:
         """The named columns, in this order: texts for those among `texts`, else floats; missing values are null.
 
-        An id may be called "NA"; a number that is not there may too.
+        An id may be called "NA"; a number that is not there may too. Ids of CSV that all have a decimal point are
+        numbers: 7.0 is 7.
         """
         columns = list(dict.fromkeys(columns))
         table = self._loaded(columns, texts)
-        with _reading(self.name):
-            return pa.table(
-                {name: (as_texts if name in texts else as_numbers)(name, self.name, table[name]) for name in columns}
-            )
+        with _reading(self.name, self.is_csv):
+            return pa.table({name: self._converted(name, table[name], is_text=name in texts) for name in columns})
 
     def read_as_is(self, columns: Sequence[str]) -> pa.Table:
         """All columns as they are written, those named among them: of CSV as texts, else with their types."""
-        self._require(columns)
+        self.require(columns)
         return self._loaded(self.columns, self.columns)
 
+    def _converted(self, name: str, column: pa.ChunkedArray, *, is_text: bool) -> pa.ChunkedArray:
+        if not is_text:
+            return as_numbers(name, self.name, column)
+        texts = as_texts(name, self.name, column)
+        return with_whole_numbers(texts) if self.is_csv else texts
+
     def _loaded(self, columns: Sequence[str], texts: Collection[str]) -> pa.Table:
-        self._require(columns)
-        with _reading(self.name):
+        self.require(columns)
+        with _reading(self.name, self.is_csv):
             return self._load(columns, texts).select(list(columns))
 
-    def _require(self, columns: Sequence[str]) -> None:
+    def require(self, columns: Sequence[str]) -> None:
+        """FileError unless each is there, once."""
         if missing := [name for name in columns if name not in self.columns]:
             raise FileError(f"{self.name!r} has no column {', '.join(map(repr, missing))}; {self._cure(missing)}")
         if double := [name for name in columns if self.columns.count(name) > 1]:
@@ -154,9 +164,9 @@ def _table_of(name: str, source: Path | io.BytesIO, start: bytes) -> TableFile:
         return _arrow(name, source, start)
     if isinstance(source, Path) and source.suffix.lower() in BINARY_SUFFIXES:
         raise FileError(f"{name!r} is not what its name says, or is damaged; write it again.")
-    with _reading(name):
+    with _reading(name, is_csv=True):
         delimiter, columns = csv_columns(name, source)
-    return TableFile(name, columns, csv_loader(name, source, delimiter))
+    return TableFile(name, columns, csv_loader(name, source, delimiter), is_csv=True)
 
 
 def _folder(path: Path) -> TableFile:
@@ -226,14 +236,16 @@ def _unpack(data: bytes, codec: str) -> bytes:
 
 
 @contextmanager
-def _reading(name: str) -> Iterator[None]:
+def _reading(name: str, is_csv: bool = False) -> Iterator[None]:
     """Whatever goes wrong in reading is reported in one line, without the library's words: they may quote the table."""
     try:
         yield
     except FileError:
         raise
     except DAMAGE as error:
-        cure = "check that it is whole, in UTF-8, and has the same number of fields in every row"
+        cure = "it is damaged or incomplete: copy or write it again"
+        if is_csv:
+            cure = "check that it is whole, in UTF-8, and has the same number of fields in every row"
         raise FileError(f"{name!r} cannot be read ({type(error).__name__}); {cure}.") from None
     except OSError as error:
         raise FileError(f"{name!r} cannot be read: {error.strerror or 'it is damaged'}.") from None

@@ -85,7 +85,7 @@ def load(path: PathLike) -> HLCRRegressor | FedHLCRRegressor:
     try:
         if not path.is_file():
             cure = "it is a folder or a device" if path.exists() else "it does not exist; check the path"
-            raise ModelFileError(f"no model can be read from {path.name!r}: {cure}.")
+            raise ModelFileError(f"no model can be read from {path.name or str(path)!r}: {cure}.")
         with path.open("rb") as file:
             # a table of many gigabytes is told from a model before it is read
             codec.require_start(file.read(len(codec.MAGIC)))

@@ -19,18 +19,16 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from fedhlcr.arrays import FloatArray, IndexArray
-from fedhlcr.columns import without_missing_texts
+from fedhlcr.columns import WHOLE_DECIMAL, counts_missing, kinds_missing, rows_missing, without_missing_texts
 from fedhlcr.files import TableFile
 from fedhlcr.tables import as_frame, canonical_text, is_missing, natural_key
-from fedhlcr.wording import Noun
+from fedhlcr.wording import Noun, listed
 
-ROW, LEVEL = Noun("row", "rows"), Noun("level", "levels")
+ROW, LEVEL, COLUMN = Noun("row", "rows"), Noun("level", "levels"), Noun("column", "columns")
 MissingPolicy = Literal["refuse", "drop", "impute"]
 POLICIES: tuple[str, ...] = get_args(MissingPolicy)
 # More levels than these are ids, not categories: a matrix of an entity grows with their square.
 MOST_LEVELS = 100
-# What is beyond cannot be squared and summed up: it counts as infinite.
-LARGEST = 1e100
 # Columns that number the rows, as pandas writes them to CSV and to Parquet.
 INDEX_NAME = re.compile(r"(__index_level_\d+__)?$")
 
@@ -40,7 +38,11 @@ class DataError(ValueError):
 
 
 class MissingValuesError(DataError):
-    """Values are missing where a table with gaps is refused; to drop its rows or to impute them would do."""
+    """Values are missing where a table with gaps is refused; to drop its rows would do, or to impute, if `can_fill`."""
+
+    def __init__(self, message: str, can_fill: bool = True) -> None:
+        super().__init__(message)
+        self.can_fill = can_fill
 
 
 class Prepared(NamedTuple):
@@ -113,9 +115,8 @@ class Recipe:
         dropped = [gap for name, gap in gaps.items() if self.missing == "drop" or name not in self.features]
         taught = raw.filter(pa.array(~np.logical_or.reduce(dropped))) if dropped else raw
         if not len(taught):
-            raise DataError(
-                f"each of the {len(raw):,} rows has missing values: {_counts(gaps)}; nothing is left to fit."
-            )
+            told = f"each of the {len(raw):,} rows has {kinds_missing(raw, gaps)} values: {counts_missing(gaps)}"
+            raise DataError(f"{told}; nothing is left to fit.")
         recipe = replace(
             self,
             categorical={name: _levels(name, taught[name]) for name in self.categorical},
@@ -137,11 +138,21 @@ class Recipe:
         gaps = {name: rows_missing(raw[name], is_id=name in self.ids) for name in present}
         gaps = {name: gap for name, gap in gaps.items() if gap.any()}
         if gaps and policy == "refuse":
-            raise MissingValuesError(
-                f"values are missing or infinite (rows, of {len(raw):,}: {_counts(gaps)}); drop these rows, or fill "
-                "the gaps with usual values."
-            )
+            raise self._missing_values(raw, gaps)
         return gaps
+
+    def _missing_values(self, raw: pa.Table, gaps: Mapping[str, NDArray[np.bool_]]) -> MissingValuesError:
+        n_rows = int(np.logical_or.reduce(list(gaps.values())).sum())
+        told = (
+            f"{n_rows:,} of {ROW.count(len(raw))} {'has' if n_rows == 1 else 'have'} {kinds_missing(raw, gaps)} values"
+        )
+        never_filled = [repr(name) for name in gaps if name not in self.features]
+        can_fill = len(never_filled) < len(gaps)
+        cure = "drop these rows, or fill the gaps with usual values"
+        if never_filled:
+            rest = f"{cure}; rows without {listed(never_filled, 'or')} are dropped in any case"
+            cure = rest if can_fill else "drop these rows: targets and ids are never filled in"
+        return MissingValuesError(f"{told}: {counts_missing(gaps)}; {cure}.", can_fill)
 
     def prepare(self, raw: pa.Table, missing: MissingPolicy | None = None) -> Prepared:
         """Check a raw table and make it features; what has no target or no id is never made up, but dropped."""
@@ -154,12 +165,17 @@ class Recipe:
         if dropped:
             rows = np.flatnonzero(~np.logical_or.reduce(dropped))
             if not len(rows):
-                raise DataError(f"each of the {len(raw):,} rows has missing values: {_counts(gaps)}; none is left.")
-            n_dropped = len(raw) - len(rows)
-            notes.append(f"dropped {ROW.count(n_dropped)} with missing values")
+                kinds = kinds_missing(raw, gaps)
+                raise DataError(
+                    f"each of the {len(raw):,} rows has {kinds} values: {counts_missing(gaps)}; none is left."
+                )
+            why = kinds_missing(raw, {name: gap for name, gap in gaps.items() if name not in filled})
+            notes.append(f"dropped {ROW.count(len(raw) - len(rows))} with {why} values")
             raw = raw.take(pa.array(rows))
-        if filled:
-            notes.append(f"filled missing values: {_counts({name: gaps[name] for name in sorted(filled)})}")
+        # of a row that was dropped nothing is filled
+        gaps = {name: gaps[name][rows] for name in sorted(filled) if gaps[name][rows].any()}
+        if gaps:
+            notes.append(f"filled {kinds_missing(raw, gaps)} values: {counts_missing(gaps)}")
         columns = {name: raw[name] for name in self.ids if name in raw.column_names}
         columns |= dict(zip(self.encoded_features, self._encoded(raw, filled), strict=True))
         target = raw[self.target].to_numpy() if self.target in raw.column_names else None
@@ -197,10 +213,12 @@ class Recipe:
     def encode(self, frame: Any) -> Any:
         """A user's dataframe as the model takes it; what is no dataframe, or encoded already, stays as it is."""
         wrapped = as_frame(frame)
-        if wrapped is None or not set(self.features) <= set(wrapped.columns):
+        if wrapped is None:
             return frame
-        wanted = [name for name in (*self.ids, *self.features) if name in wrapped.columns]
-        file = TableFile.of_arrow("X", pa.table({name: _arrow_column(wrapped[name]) for name in wanted}))
+        columns = tuple(name for name in wrapped.columns if isinstance(name, str))
+        if set(self.encoded_features) <= set(columns) and not set(self.features) <= set(columns):
+            return frame
+        file = TableFile("X", columns, lambda names, _: pa.table({n: _arrow_column(wrapped[n]) for n in names}))
         raw = self.read(file, target=False, require_ids=False)
         # every row of a frame has a prediction: none is dropped
         prepared = self.prepare(raw, "impute" if self.missing == "impute" else "refuse")
@@ -245,6 +263,7 @@ def plan_recipe(
 ) -> Recipe:
     """Which columns are what, yet to be learnt from; without `features`, all that are nothing else and have a name."""
     named = {"target": target, "agent": agent, "entity": entity}
+    file.require([name for name in named.values() if name is not None])
     if not features:
         features = [name for name in file.columns if not INDEX_NAME.match(name) and name not in named.values()]
         features = [*features, *categorical]
@@ -258,9 +277,25 @@ def plan_recipe(
     if extra := [name for name in categorical if name not in features]:
         raise DataError(f"categorical columns must be features, but these are not: {', '.join(map(repr, extra))}.")
     if not features:
-        raise DataError(f"{file.name!r} has no columns but the target and the ids; at least one feature is needed.")
+        raise DataError(_no_feature(file))
     levels: dict[str, list[str]] = {name: [] for name in features if name in categorical}
     return Recipe(target, agent, entity, tuple(features), levels, missing=missing)
+
+
+def _no_feature(file: TableFile) -> str:
+    if unnamed := file.columns.count(""):
+        them = "it" if unnamed == 1 else "them"
+        return (
+            f"{file.name!r} has no feature but {COLUMN.count(unnamed)} without a name; name {them} in the first line."
+        )
+    cure = "at least one feature is needed; a column of ones gives a model of levels alone"
+    return f"{file.name!r} has no columns but the target and the ids; {cure}."
+
+
+def note_on_unnamed(file: TableFile) -> str | None:
+    """A remark on columns that are no features for want of a name; row names, the first column, go without saying."""
+    unnamed = [place for place, name in enumerate(file.columns) if not name]
+    return None if unnamed in ([], [0]) else f"left out {COLUMN.count(len(unnamed))} without a name in the first line"
 
 
 def _are_texts(values: Any) -> bool:
@@ -272,20 +307,6 @@ def _are_texts(values: Any) -> bool:
 
 def _is_finite(value: Any) -> bool:
     return isinstance(value, float) and math.isfinite(value)
-
-
-def rows_missing(column: pa.ChunkedArray, *, is_id: bool = False) -> NDArray[np.bool_]:
-    """Rows without a value: null, NaN or infinite; of texts, nothing, or what stands for it unless it is an id."""
-    if pa.types.is_floating(column.type):
-        # NaN is below nothing
-        return ~(np.abs(column.to_numpy()) < LARGEST)
-    if pa.types.is_string(column.type):
-        column = pc.if_else(pc.equal(column, ""), None, column) if is_id else without_missing_texts(column)
-    return pc.is_null(column).to_numpy(zero_copy_only=False).astype(bool)
-
-
-def _counts(gaps: Mapping[str, NDArray[np.bool_]]) -> str:
-    return ", ".join(f"{name!r} {int(gap.sum()):,}" for name, gap in gaps.items())
 
 
 def _arrow_column(series: Any) -> pa.ChunkedArray:
@@ -305,7 +326,7 @@ def _level_texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
         distinct = pc.unique(pc.drop_null(column))
         texts = pa.array([canonical_text(value) for value in distinct.to_pylist()], pa.string())
         column = pa.chunked_array([texts.take(pc.index_in(column, distinct).combine_chunks())])
-    column = pc.replace_substring_regex(without_missing_texts(column), r"^(-?(0|[1-9]\d*))\.0+$", r"\1")
+    column = pc.replace_substring_regex(without_missing_texts(column), WHOLE_DECIMAL, r"\1")
     lower = pc.utf8_lower(column)
     return pc.if_else(pc.is_in(lower, pa.array(["true", "false"])), lower, column)
 

@@ -81,6 +81,11 @@ def _options(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command, and end the process with a code that says how it went."""
+    # Python has no stream for what the shell closed: what is written to the one fails, the other's is lost
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     sys.exit(run(arguments))
 
 
@@ -105,7 +110,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         _forget_output()
         return 0
     except MemoryError:
-        return _failed("there is not enough memory for this table; use fewer columns or levels.", FAILED)
+        return _failed("there is not enough memory for this table; use fewer columns, levels or clusters.", FAILED)
     except Exception as error:
         if os.environ.get("FEDHLCR_DEBUG"):
             raise
@@ -119,7 +124,7 @@ def _forget_output() -> None:
 
 def _told(error: Exception) -> tuple[str, int]:
     """A line on an error, and its code. Only words of our own are shown: those of a library may quote a table."""
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF):
         _forget_output()
         return f"cannot write to standard output: {error.strerror}.", NO_OUTPUT
     *_, (innermost, _) = traceback.walk_tb(error.__traceback__)
@@ -134,7 +139,9 @@ def _option_for(error: Exception) -> str:
     # imported only now: help and errors of usage come at once
     from fedhlcr.recipe import MissingValuesError
 
-    return " Use --missing drop or --missing impute." if isinstance(error, MissingValuesError) else ""
+    if not isinstance(error, MissingValuesError):
+        return ""
+    return " Use --missing drop or --missing impute." if error.can_fill else " Use --missing drop."
 
 
 def _code_of(error: Exception) -> int:

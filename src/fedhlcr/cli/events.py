@@ -14,7 +14,7 @@ from fedhlcr.cli.shell import Shell, plural
 from fedhlcr.evaluation import was_fitted
 from fedhlcr.files import open_table, source_name
 from fedhlcr.hierarchy import UNKNOWN, index_pairs, row_agents
-from fedhlcr.recipe import DataError, Prepared, Recipe, plan_recipe
+from fedhlcr.recipe import DataError, Prepared, Recipe, note_on_unnamed, plan_recipe
 from fedhlcr.splitting import hold_out_events
 from fedhlcr.tables import Ids, read_ids
 
@@ -104,7 +104,8 @@ def training_events(
             missing=missing.value,
         )
         recipe, prepared = plan.learn(plan.read(file, target=True))
-    for note in prepared.notes:
+    unnamed = None if features else note_on_unnamed(file)
+    for note in (*prepared.notes, *([unnamed] if unnamed else [])):
         shell.note(note)
     return Events(recipe, prepared)
 
@@ -121,6 +122,9 @@ def events_for(
 ) -> Events:
     """A table for a model that has been fitted; `lenient` where columns of ids need not be there."""
     recipe = _recipe_of(model, roles, target=target)
+    own = model.recipe_
+    if target and own is not None and recipe.target != own.target:
+        shell.note(f"the model was fitted to {own.target!r}; here {recipe.target!r} is taken for it")
     with shell.stage(f"reading {source_name(source)}"):
         file = open_table(source)
         raw = recipe.read(file, target=target, require_ids=not lenient)

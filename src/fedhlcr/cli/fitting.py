@@ -89,7 +89,7 @@ def fit(
         facts = model_facts(model)
         tell_model(shell, model)
         if test is not None:
-            facts["held_out"] = tell_scores(shell, score(model, test, shell=shell), "held-out events")
+            facts["held_out"] = tell_scores(shell, score(model, test, shell=shell), "held-out event")
         shell.result(facts | {"model": str(out)})
         shell.wrote(out)
         _end(shell)
@@ -113,7 +113,7 @@ def simulate(
     missing: options.MissingOption = options.Missing.refuse,
     participation: Annotated[
         float,
-        typer.Option("--participation", help="Share of the agents to ask in each round.", rich_help_panel="Federation"),
+        options.real("--participation", 1e-6, 1.0, "Share of the agents to ask in each round.", "Federation"),
     ] = 1.0,
     rounds: Annotated[
         int | None,
@@ -126,9 +126,7 @@ def simulate(
     ] = None,
     failure_rate: Annotated[
         float,
-        typer.Option(
-            "--failure-rate", help="Probability that an agent fails when asked.", rich_help_panel="Federation"
-        ),
+        options.real("--failure-rate", 0.0, 0.999, "Probability that an agent fails when asked.", "Federation"),
     ] = 0.0,
     clusters: options.ClustersOption = "auto",
     max_clusters: options.MaxClustersOption = 64,
@@ -159,9 +157,9 @@ def simulate(
     from fedhlcr.cli.output import check_output, check_table_output, write_table
     from fedhlcr.cli.telling import history_table, model_facts
 
-    _require_share("--participation", participation, at_most_one=True)
-    _require_share("--failure-rate", failure_rate, at_most_one=False)
     shell = Shell(as_json, quiet, progress)
+    options.require_for("--out", out is not None, public=public)
+    options.require_apart("--history", history, "--out", out)
     check_output(out, data)
     check_table_output(history, data)
     shared: dict[str, Any] = {
@@ -216,7 +214,7 @@ def select(
         typer.Option("--splits", min=1, help="How often to hold out events.", rich_help_panel=options.MODEL_OPTIONS),
     ] = 3,
     hold_out: Annotated[
-        float, typer.Option("--hold-out", min=0.01, max=0.9, help="Share of each entity's events to hold out.")
+        float, options.real("--hold-out", 0.01, 0.9, "Share of each entity's events to hold out.")
     ] = 0.2,
     sweeps: options.SweepsOption = 200,
     seed: options.SeedOption = 0,
@@ -243,11 +241,13 @@ def select(
     from fedhlcr.cli.telling import tell_comparison
 
     shell = Shell(as_json, quiet, progress)
-    check_picture(plot)
+    check_picture(plot, data)
     counts = None if clusters is None else options.cluster_numbers(clusters)
     with shell.warnings_as_notes():
         roles = Roles(target, agent, entity)
         events = training_events(data, roles, features=features, categorical=categorical, missing=missing, shell=shell)
+        if counts is not None:
+            _require_enough_entities(events, max(counts))
         with shell.bar(None, "comparing", "fits") as bar:
 
             def tell(_: int, total: int, message: str) -> None:
@@ -320,15 +320,20 @@ def _fit(model: Any, events: Events, source: str, shell: Shell, **more: Any) -> 
 
     recipe = events.recipe
     # entities are counted only where it matters: that takes as long as to read them
-    if isinstance(model.n_clusters, int) and model.n_clusters > (n_entities := events.n_entities):
-        told = f"there are only {plural(n_entities, 'entity', 'entities')}, and no use for more clusters than that."
-        raise typer.BadParameter(told, param_hint="--clusters")
+    if isinstance(model.n_clusters, int):
+        _require_enough_entities(events, model.n_clusters)
     model.fit(events.table, events.y, agent=recipe.agent, entity=recipe.entity, **more)
     model.recipe_ = recipe
     command = shlex.join(["fedhlcr", *sys.argv[1:]])
     model.provenance_ = {"data": source_name(source), "events": len(events), "command": command}
     _tell_unsettled(model, shell)
     return model
+
+
+def _require_enough_entities(events: Events, n_clusters: int) -> None:
+    if n_clusters > (n_entities := events.n_entities):
+        told = f"there are only {plural(n_entities, 'entity', 'entities')}, and no use for more clusters than that."
+        raise typer.BadParameter(told, param_hint="--clusters")
 
 
 def _tell_unsettled(model: Any, shell: Shell) -> None:
@@ -356,9 +361,3 @@ def _end(shell: Shell) -> None:
     """Nobody is to take a model that was cut short for a whole one."""
     if shell.interrupted:
         raise typer.Exit(INTERRUPTED)
-
-
-def _require_share(option: str, value: float, *, at_most_one: bool) -> None:
-    if not (0.0 < value <= 1.0 if at_most_one else 0.0 <= value < 1.0):
-        wanted = "more than 0 and at most 1" if at_most_one else "at least 0 and less than 1"
-        raise typer.BadParameter(f"must be {wanted}.", param_hint=option)

@@ -14,16 +14,21 @@ TableOut = Annotated[
     Path, typer.Argument(metavar="OUT", help="A .csv, .csv.gz, .parquet, .feather or .arrow file to write.")
 ]
 
+# Of anything in a synthetic table; and numbers that are drawn at once, of eight bytes each.
+MOST, MOST_DRAWN = 10**9, 10**9
+
 
 def synth(
     out: TableOut,
-    agents: Annotated[int, typer.Option("--agents", min=1, help="Number of agents.")] = 128,
-    entities: Annotated[float, typer.Option("--entities", min=1, help="Entities per agent, on average.")] = 8,
-    events: Annotated[float, typer.Option("--events", min=1, help="Events per entity, on average.")] = 5,
-    features: Annotated[int, typer.Option("--features", min=0, help="Number of features.")] = 7,
-    clusters: Annotated[int, typer.Option("--clusters", min=1, help="Number of clusters.")] = 8,
-    noise: Annotated[float, typer.Option("--noise", min=0, help="Standard deviation of the noise.")] = 0.5,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="The same seed gives the same table.")] = 0,
+    agents: Annotated[int, typer.Option("--agents", min=1, max=MOST, help="Number of agents.")] = 128,
+    entities: Annotated[float, options.real("--entities", 1, MOST, "Entities per agent, on average.")] = 8,
+    events: Annotated[float, options.real("--events", 1, MOST, "Events per entity, on average.")] = 5,
+    features: Annotated[int, typer.Option("--features", min=1, max=MOST, help="Number of features.")] = 7,
+    clusters: Annotated[int, typer.Option("--clusters", min=1, max=MOST, help="Number of clusters.")] = 8,
+    noise: Annotated[float, options.real("--noise", 0, 1e50, "Standard deviation of the noise.")] = 0.5,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, max=options.LARGEST_SEED, help="The same seed gives the same table.")
+    ] = 0,
     truth: Annotated[
         Path | None, typer.Option("--truth", metavar="FILE", help="Write the true cluster of every entity to a table.")
     ] = None,
@@ -34,22 +39,29 @@ def synth(
     import numpy as np
     import pyarrow as pa
 
-    from fedhlcr.cli.output import STDOUT, check_table_output, write_table
+    from fedhlcr.cli.output import STDOUT, check_table_output, write_table, write_tables
     from fedhlcr.datasets import make_hlcr
 
     to_stdout = str(out) == STDOUT
     # what is said would be taken for rows
     shell = Shell(as_json, quiet or to_stdout)
+    options.require_apart("--truth", truth, "OUT", out)
     check_table_output(out, stdout=True)
     check_table_output(truth)
+    n_entities, n_columns = agents * entities, features + 3
+    if max(n_entities * events * n_columns, n_entities * clusters, clusters * n_columns) > MOST_DRAWN:
+        told = f"together they ask for more than {MOST_DRAWN:,} numbers; lower some of them."
+        raise typer.BadParameter(told, param_hint="--agents, --entities, --events, --features and --clusters")
     table, drawn = make_hlcr(agents, entities, events, features, clusters, noise, random_state=seed)
-    if not (to_stdout and as_json):
-        write_table(out, table.to_arrow())
-    shell.wrote(out)
     pairs = np.unique(np.column_stack([table.agent, table.entity]), axis=0)
+    files = {} if to_stdout else {out: table.to_arrow()}
     if truth is not None:
-        write_table(truth, pa.table({"agent": pairs[:, 0], "entity": pairs[:, 1], "cluster": drawn.labels}))
-        shell.wrote(truth)
+        files[truth] = pa.table({"agent": pairs[:, 0], "entity": pairs[:, 1], "cluster": drawn.labels})
+    write_tables(files)
+    if to_stdout and not as_json:
+        write_table(None, table.to_arrow())
+    for path in files:
+        shell.wrote(path)
     shell.say(f"{plural(len(table), 'event')} of {plural(len(pairs), 'entity', 'entities')}; true noise {noise:g}.")
     shell.say(f"Next: fedhlcr fit {out} --target target --agent agent --entity entity --out model.fedhlcr")
     facts = {"events": len(table), "agents": agents, "entities": len(pairs), "table": str(out)}
@@ -63,8 +75,7 @@ def split(
     test: Annotated[Path, typer.Option("--test", metavar="FILE", help="Where to write the test events.")],
     agent: options.AgentOption = None,
     fraction: Annotated[
-        float,
-        typer.Option("--fraction", min=0.01, max=0.9, help="Share of each entity's events to hold out."),
+        float, options.real("--fraction", 0.01, 0.9, "Share of each entity's events to hold out.")
     ] = 0.2,
     seed: options.SeedOption = 0,
     as_json: options.JsonOption = False,
@@ -74,28 +85,29 @@ def split(
     import pyarrow as pa
 
     from fedhlcr.cli.events import hold_out_rows
-    from fedhlcr.cli.output import check_table_output, write_table
+    from fedhlcr.cli.output import check_table_output, write_tables
+    from fedhlcr.columns import counts_missing, rows_missing
     from fedhlcr.files import open_table
-    from fedhlcr.recipe import DataError, rows_missing
+    from fedhlcr.recipe import DataError
 
     shell = Shell(as_json, quiet)
-    if train.resolve() == test.resolve():
-        raise typer.BadParameter("must not be the same file as --train.", param_hint="--test")
+    options.require_apart("--test", test, "--train", train)
     for path in (train, test):
         check_table_output(path, data)
     file = open_table(data)
     ids = [name for name in (agent, entity) if name is not None]
     raw = file.read_as_is(ids)
-    gaps = {name: int(rows_missing(raw[name], is_id=True).sum()) for name in ids}
-    if any(gaps.values()):
-        counts = ", ".join(f"{name!r} {number:,}" for name, number in gaps.items() if number)
-        raise DataError(f"ids are missing (rows, of {len(raw):,}: {counts}); drop these rows or give them an id.")
+    gaps = {name: gap for name in ids if (gap := rows_missing(raw[name], is_id=True)).any()}
+    if gaps:
+        told = f"ids are missing in some of {plural(len(raw), 'row')}: {counts_missing(gaps)}"
+        raise DataError(f"{told}; drop these rows or give them an id.")
     own = None if agent is None else raw[agent]
     rows = hold_out_rows(own, raw[entity], fraction, seed)
-    for path, part in zip((train, test), rows, strict=True):
-        write_table(path, raw.take(pa.array(part)))
+    files = {path: raw.take(pa.array(part)) for path, part in zip((train, test), rows, strict=True)}
+    write_tables(files)
+    for path in files:
         shell.wrote(path)
-    shell.say(f"{len(rows[0]):,} training events, {len(rows[1]):,} test events.")
+    shell.say(f"{plural(len(rows[0]), 'training event')}, {plural(len(rows[1]), 'test event')}.")
     shell.result({"train": len(rows[0]), "test": len(rows[1])})
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 COLUMNS, MODEL_OPTIONS, SPEECH = "Columns", "Model", "Output"
+# What numpy's generators take.
+LARGEST_SEED = 2**32 - 1
 
 
 class Missing(StrEnum):
@@ -17,6 +20,18 @@ class Missing(StrEnum):
     refuse = "refuse"
     drop = "drop"
     impute = "impute"
+
+
+def real(option: str, low: float, high: float, help: str, panel: str | None = None) -> Any:
+    """An option that is a number from `low` to `high`."""
+    return typer.Option(option, min=low, max=high, callback=_refuse_nan, help=help, rich_help_panel=panel)
+
+
+def _refuse_nan(value: float | None) -> float | None:
+    # it is neither below a range nor above it
+    if value is not None and math.isnan(value):
+        raise typer.BadParameter("must be a number, but is nan.")
+    return value
 
 
 DataArgument = Annotated[
@@ -123,16 +138,22 @@ SweepsOption = Annotated[
     typer.Option("--sweeps", min=1, help="Sweeps per chain; half of them are kept.", rich_help_panel=MODEL_OPTIONS),
 ]
 SeedOption = Annotated[
-    int, typer.Option("--seed", min=0, help="The same seed gives the same result.", rich_help_panel=MODEL_OPTIONS)
+    int,
+    typer.Option(
+        "--seed",
+        min=0,
+        max=LARGEST_SEED,
+        help="The same seed gives the same result.",
+        rich_help_panel=MODEL_OPTIONS,
+    ),
 ]
 ThreadsOption = Annotated[
     int | None,
     typer.Option("--threads", min=1, help="Number of threads; all cores, if not given.", rich_help_panel=MODEL_OPTIONS),
 ]
-LevelOption = Annotated[float, typer.Option("--level", min=0.01, max=0.999, help="Probability of the intervals.")]
+LevelOption = Annotated[float, real("--level", 0.01, 0.999, "Probability of the intervals.")]
 HoldOut = Annotated[
-    float,
-    typer.Option("--hold-out", min=0.0, max=0.9, help="Share of each entity's events to hold out, and to evaluate on."),
+    float, real("--hold-out", 0.0, 0.9, "Share of each entity's events to hold out, and to evaluate on.")
 ]
 PublicOption = Annotated[
     bool,
@@ -155,6 +176,22 @@ ProgressOption = Annotated[
 ]
 
 
+def require_apart(option: str, path: Path | None, other_option: str, other: Path | None) -> None:
+    """Of two files to write, the second would replace the first."""
+    if path is not None and other is not None and path.resolve() == other.resolve():
+        raise typer.BadParameter(f"must not be the same file as {other_option}.", param_hint=option)
+
+
+def require_for(needed: str, is_given: bool, **values: object) -> None:
+    """Options that would do nothing without another."""
+    for name, value in values.items():
+        if value and not is_given:
+            option = f"--{name.replace('_', '-')}"
+            raise typer.BadParameter(
+                f"does nothing without {needed}; add it, or leave {option} out.", param_hint=option
+            )
+
+
 def split_names(values: list[str] | None, columns: tuple[str, ...]) -> list[str]:
     """Names given one by one or with commas between them; a column's own name may have commas."""
     names = []
@@ -168,14 +205,19 @@ def split_names(values: list[str] | None, columns: tuple[str, ...]) -> list[str]
 def cluster_number(clusters: str) -> int | str:
     if clusters == "auto":
         return clusters
-    if not clusters.isascii() or not clusters.isdigit() or int(clusters) < 1:
+    if not _is_count(clusters):
         raise typer.BadParameter("must be a whole number of at least 1, or auto.", param_hint="--clusters")
     return int(clusters)
 
 
 def cluster_numbers(clusters: str) -> list[int]:
     numbers = [number.strip() for number in clusters.split(",") if number.strip()]
-    if not numbers or not all(number.isascii() and number.isdigit() and int(number) > 0 for number in numbers):
+    if not numbers or not all(map(_is_count, numbers)):
         told = "must be whole numbers of at least 1, separated by commas; auto is compared in any case."
         raise typer.BadParameter(told, param_hint="--clusters")
     return [int(number) for number in numbers]
+
+
+def _is_count(text: str) -> bool:
+    # Python turns no text of thousands of digits into a number
+    return text.isascii() and text.isdigit() and len(text) < 1000 and int(text) > 0

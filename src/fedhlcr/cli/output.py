@@ -7,6 +7,7 @@ import gzip
 import io
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -79,6 +80,20 @@ def write_table(path: Path | None, table: pa.Table) -> None:
         case _:
             sink.write(_csv(table))
     write_output(path, sink.getvalue())
+
+
+def write_tables(tables: Mapping[Path, pa.Table]) -> None:
+    """All of them or none: if one cannot be written, those before it are removed."""
+    written: list[Path] = []
+    try:
+        for path, table in tables.items():
+            write_table(path, table)
+            written.append(Path(os.path.realpath(path)))
+    except OutputError:
+        for path in written:
+            if path.is_file():
+                path.unlink()
+        raise
 
 
 def _csv(table: pa.Table) -> bytes:

@@ -11,11 +11,11 @@ from fedhlcr.comparison import Comparison
 SUFFIXES = (".png", ".svg", ".pdf")
 
 
-def check_picture(path: Path | None) -> None:
-    """Before the work: whether a picture can be drawn there."""
+def check_picture(path: Path | None, data: str) -> None:
+    """Before the work: whether a picture can be drawn there, which is not where the data are."""
     if path is None:
         return
-    check_output(path)
+    check_output(path, data)
     if path.suffix.lower() not in SUFFIXES:
         raise OutputError(f"cannot draw {str(path)!r}: its name must end in {', '.join(SUFFIXES)}.")
     # names the cure where matplotlib is not installed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fedhlcr.cli.events import Events
-from fedhlcr.cli.shell import Shell
+from fedhlcr.cli.shell import Shell, plural
 from fedhlcr.evaluation import Scores, predict_in_chunks
 from fedhlcr.predictive import Moments, interval_ends
 from fedhlcr.wording import fine_percent, number
@@ -23,7 +23,7 @@ def score(model: Any, events: Events, *, shell: Shell, level: float = 0.9) -> Sc
 
 def tell_scores(shell: Shell, scores: Scores, what: str) -> dict[str, Any]:
     shell.table(
-        (f"{scores.n_events:,} {what}", ""),
+        (plural(scores.n_events, what), ""),
         [
             ("R², share of variance explained", number(scores.r2, 4)),
             ("MSE, mean squared error", number(scores.mse, 4)),

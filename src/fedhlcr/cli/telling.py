@@ -9,7 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from fedhlcr.cli.shell import Shell, in_shell_words, plural
-from fedhlcr.comparison import Comparison
+from fedhlcr.comparison import SAME_EVIDENCE, Comparison
 from fedhlcr.modelfile import provenance_of
 from fedhlcr.summary import (
     INTERVAL_LEVEL,
@@ -42,7 +42,7 @@ def model_facts(model: Any) -> dict[str, Any]:
         "levels": {} if recipe is None else recipe.categorical,
         "n_agents": None if public else store.index.n_agents,
         "n_entities": None if public else len(store),
-        "n_events": None if public else model.posterior_.layout.n_events(store.grams).sum(),
+        "n_events": None if public else _count(model.posterior_.layout.n_events(store.grams).sum()),
         "n_clusters": model.n_clusters_,
         "noise_scale": model.noise_scale_,
         "global_concentration": model.global_concentration_,
@@ -55,6 +55,11 @@ def model_facts(model: Any) -> dict[str, Any]:
         "provenance": provenance_of(model),
         **({"federation": _federation(model)} if hasattr(model, "history_") else {}),
     }
+
+
+def _count(n: float) -> float:
+    """A whole number as one; frequencies of events may add up to others."""
+    return int(n) if float(n).is_integer() else n
 
 
 def _clusters(model: Any, *, public: bool) -> list[dict[str, Any]]:
@@ -136,9 +141,9 @@ def tell_comparison(shell: Shell, comparison: Comparison) -> None:
         )
     header = ("clusters", "in use", "log density", "vs best", "evidence", "R²", "")
     shell.table(header, cells, left=(0, 6))
-    splits = plural(comparison.n_splits, "split")
-    shell.say(f"Log density: mean over {comparison.n_held_out:,} held-out events from {splits}, in nats.")
+    events, splits = plural(comparison.n_held_out, "held-out event"), plural(comparison.n_splits, "split")
+    shell.say(f"Log density: mean over {events} from {splits}, in nats.")
     shell.say(
         f"Best: {comparison.best}. Suggested: {comparison.suggested}, the smallest within one standard error of the "
-        f"best. By evidence: {comparison.most_evident}."
+        f"best. By evidence: {comparison.most_evident}, the smallest within {SAME_EVIDENCE:g} nats of the highest."
     )

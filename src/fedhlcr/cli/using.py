@@ -32,8 +32,7 @@ def predict(
         ),
     ] = None,
     interval: Annotated[
-        float | None,
-        typer.Option("--interval", min=0.01, max=0.999, help="Add the central interval with this probability."),
+        float | None, options.real("--interval", 0.01, 0.999, "Add the central interval with this probability.")
     ] = None,
     new_agents: options.NewAgentsOption = False,
     missing: options.ModelMissingOption = None,
@@ -136,9 +135,11 @@ def evaluate(
         if seen(fitted, events):
             shell.note("the model was fitted to these very events, so these figures are optimistic")
         predicted = predict_events(fitted, events, interval_ends(level), shell)
-    result = tell_scores(shell, Scores.of(events.y, predicted, level), "events")
+    result = tell_scores(shell, Scores.of(events.y, predicted, level), "event")
     if by_agent or out is not None:
         by = scores_by_agent(events.y, predicted, level, events.ids(events.recipe.agent))
+        if events.agents is None:
+            by = [("all events", scores) for _, scores in by]
         result["agents"] = [{"agent": name, **scores._asdict()} for name, scores in by]
         if out is not None:
             write_table(out, pa.Table.from_pylist([row | {"agent": str(row["agent"])} for row in result["agents"]]))
@@ -249,6 +250,8 @@ def report(
     from fedhlcr.report import HeldOut, render_report
 
     shell = Shell(as_json, quiet, progress)
+    for_data = {"new_agents": new_agents, "missing": missing, "target": target, "agent": agent, "entity": entity}
+    options.require_for("DATA", data is not None, **for_data)
     check_output(out, model, data)
     with shell.warnings_as_notes():
         fitted = fedhlcr.load(model)

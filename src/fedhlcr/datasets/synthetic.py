@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
@@ -92,17 +93,17 @@ def make_hlcr(
         "n_clusters": n_clusters,
     }
     for name, value in at_least_one.items():
-        if value < 1:
-            raise ValueError(f"`{name}` must be at least 1, but is {value}.")
+        if not 1 <= value < math.inf:
+            raise ValueError(f"`{name}` must be finite and at least 1, but is {value}.")
         if balanced and value != round(value):
             raise ValueError(f"`{name}` must be a whole number where `balanced` is True, but is {value}.")
     alpha = float(n_clusters if global_concentration is None else global_concentration)
     for name, value in (("global_concentration", alpha), ("agent_concentration", agent_concentration)):
-        if value <= 0:
-            raise ValueError(f"`{name}` must be greater than 0, but is {value}.")
+        if not 0 < value < math.inf:
+            raise ValueError(f"`{name}` must be finite and greater than 0, but is {value}.")
     for name, value in (("noise_scale", noise_scale), ("coef_scale", coef_scale), ("n_features", n_features)):
-        if value < 0:
-            raise ValueError(f"`{name}` must not be negative, but is {value}.")
+        if not 0 <= value < math.inf:
+            raise ValueError(f"`{name}` must be finite and not negative, but is {value}.")
     fixed = isinstance(random_state, Integral)
     seed = int(random_state) if fixed else check_random_state(random_state).randint(2**31)
     rng = np.random.default_rng(seed)
