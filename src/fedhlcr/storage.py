@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fedhlcr.codec import CodecError, Record, decode
@@ -50,27 +51,46 @@ def write_atomically(path: PathLike, data: bytes, *, keep_previous: bool = True,
 
 
 def replace_file(path: PathLike, data: bytes, *, private: bool = False) -> None:
-    """Put `data` at a path of the user's, whole or not at all, and touch nothing beside it.
+    """Put `data` at a path of the user's, as `replace_files` does."""
+    replace_files({path: data}, private=private)
+
+
+def replace_files(files: Mapping[PathLike, bytes], *, private: bool = False) -> None:
+    """Put data at paths of the user's: all of them whole, or none; and touch nothing beside them.
 
     A link leads to where it points, and a device or a pipe is written to as it is.
     """
-    given, path = os.fspath(path), Path(os.path.realpath(path))
-    if path.exists() and not path.is_file():
-        path.write_bytes(data)
-        return
-    # a name of its own: others may write to the same place, and a long name has no room for an ending
-    draft = path.with_name(f".{secrets.token_hex(8)}.draft")
+    drafts: list[tuple[PathLike, Path, Path]] = []
     try:
-        _write_draft(draft, data, private=private)
-        os.replace(draft, path)
-    except OSError as error:
-        # of the path the user knows, not of the draft
-        raise OSError(error.errno, error.strerror, given) from None
+        for given, data in files.items():
+            path = Path(os.path.realpath(given))
+            with _blamed_on(given):
+                if path.exists() and not path.is_file():
+                    path.write_bytes(data)
+                    continue
+                # a name of its own: others may write to the same place, and a long name has no room for an ending
+                draft = path.with_name(f".{secrets.token_hex(8)}.draft")
+                drafts.append((given, draft, path))
+                _write_draft(draft, data, private=private)
+        for given, draft, path in drafts:
+            with _blamed_on(given):
+                os.replace(draft, path)
     finally:
-        # where there is no folder, there is no draft
-        with suppress(OSError):
-            draft.unlink(missing_ok=True)
-    _sync_folder(path.parent)
+        for _, draft, _ in drafts:
+            # where there is no folder, there is no draft
+            with suppress(OSError):
+                draft.unlink(missing_ok=True)
+    for folder in {path.parent for _, _, path in drafts}:
+        _sync_folder(folder)
+
+
+@contextmanager
+def _blamed_on(path: PathLike) -> Iterator[None]:
+    """Errors are of the path the user knows, not of a draft."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from None
 
 
 def _write_draft(draft: Path, data: bytes, *, private: bool) -> None:

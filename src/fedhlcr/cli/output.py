@@ -45,10 +45,14 @@ def check_output(path: Path | None, *inputs: str | Path | None) -> None:
 
 
 def write_output(path: Path, data: bytes, *, private: bool = False) -> None:
+    _write({path: data}, private=private)
+
+
+def _write(files: Mapping[storage.PathLike, bytes], *, private: bool = False) -> None:
     try:
-        storage.replace_file(path, data, private=private)
+        storage.replace_files(files, private=private)
     except OSError as error:
-        raise OutputError(f"cannot write {str(path)!r}: {error.strerror or type(error).__name__}.") from None
+        raise OutputError(f"cannot write {error.filename!r}: {error.strerror or type(error).__name__}.") from None
 
 
 def check_table_output(path: Path | None, *inputs: str | Path | None, stdout: bool = False) -> None:
@@ -69,8 +73,17 @@ def write_table(path: Path | None, table: pa.Table) -> None:
         sys.stdout.buffer.write(_csv(table))
         sys.stdout.buffer.flush()
         return
+    write_tables({path: table})
+
+
+def write_tables(tables: Mapping[Path, pa.Table]) -> None:
+    """Tables in the formats their names say; all of them or none."""
+    _write({path: _formatted(table, _kind(path)) for path, table in tables.items()})
+
+
+def _formatted(table: pa.Table, kind: str | None) -> bytes:
     sink = io.BytesIO()
-    match _kind(path):
+    match kind:
         case "parquet":
             pa.parquet.write_table(table, sink)
         case "feather":
@@ -79,21 +92,7 @@ def write_table(path: Path | None, table: pa.Table) -> None:
             sink.write(gzip.compress(_csv(table), mtime=0))
         case _:
             sink.write(_csv(table))
-    write_output(path, sink.getvalue())
-
-
-def write_tables(tables: Mapping[Path, pa.Table]) -> None:
-    """All of them or none: if one cannot be written, those before it are removed."""
-    written: list[Path] = []
-    try:
-        for path, table in tables.items():
-            write_table(path, table)
-            written.append(Path(os.path.realpath(path)))
-    except OutputError:
-        for path in written:
-            if path.is_file():
-                path.unlink()
-        raise
+    return sink.getvalue()
 
 
 def _csv(table: pa.Table) -> bytes:
