@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from federations import FIXED, assert_same_server, in_process, server_for
 
-from fedhlcr import FedHLCRRegressor, codec, storage
+from fedhlcr import FedHLCRRegressor, codec
 from fedhlcr.datasets import make_hlcr
+from fedhlcr.exceptions import StorageError
 from fedhlcr.federation.run import Checkpoints, run_federation, run_round
 from fedhlcr.progress import RoundProgress
 
@@ -117,7 +118,7 @@ def test_what_does_not_fit_is_told(small, tmp_path):
     table, _ = small
     checkpoints = Checkpoints(tmp_path / "run")
     server, engine = server_for(3, seed=1), in_process(table)
-    with pytest.raises(storage.StorageError, match="nothing to read"):
+    with pytest.raises(StorageError, match="nothing to go on from"):
         checkpoints.resume(server.settings, engine)
     run_round(server, engine)
     checkpoints.save(server, engine)
@@ -132,7 +133,7 @@ def test_what_does_not_fit_is_told(small, tmp_path):
     with pytest.raises(ValueError, match="does not exist; make the folder first"):
         Checkpoints(tmp_path / "nowhere" / "run")
     (tmp_path / "run").write_bytes(codec.encode("agent", 1, {}))
-    with pytest.raises(storage.StorageError, match="of kind 'agent'"):
+    with pytest.raises(StorageError, match="of kind 'agent'"):
         checkpoints.resume(server.settings, in_process(table))
 
 

@@ -654,8 +654,11 @@ def test_two_outputs_are_two_files(arguments, shop, tmp_path, capsys):
     ],
 )
 def test_of_two_tables_both_are_written_or_none(arguments, shop, tmp_path, capsys):
-    code = call(*(argument.format(all=shop / "all.csv", tmp=tmp_path) for argument in arguments))
-    assert_refused(code, capsys, tmp_path / "m.csv", NO_OUTPUT)
+    command = [argument.format(all=shop / "all.csv", tmp=tmp_path) for argument in arguments]
+    assert_refused(call(*command), capsys, tmp_path / "m.csv", NO_OUTPUT)
+    (tmp_path / "m.csv").write_text("of an earlier split")
+    assert_refused(call(*command), capsys, None, NO_OUTPUT)
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["of an earlier split"]
 
 
 @pytest.mark.parametrize("closed", [">&-", ">&- 2>&-"])

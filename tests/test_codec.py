@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from fedhlcr import codec, storage
+from fedhlcr.exceptions import StorageError
 
 DTYPES = st.sampled_from(["<f8", "<i8", "<i4", "<u8", "<u4", "<u2", "|u1", "|b1"])
 VALUES = st.one_of(
@@ -134,7 +135,7 @@ def test_a_damaged_file_gives_way_to_the_one_before(tmp_path, caplog):
     assert not path.exists(), "the next write must not put the damaged file in the place of the whole one"
     assert storage.read_newest(path, "thing", 1)["number"] == 1
     storage.previous_of(path).write_bytes(b"nonsense")
-    with pytest.raises(storage.StorageError, match=r"does not exist.*no fedhlcr record"):
+    with pytest.raises(StorageError, match=r"does not exist.*no fedhlcr record"):
         storage.read_newest(path, "thing", 1)
 
 

@@ -28,6 +28,7 @@ from fedhlcr.engines.flower.node import Node
 from fedhlcr.engines.flower.options import NodeOptions
 from fedhlcr.engines.flower.records import Answers, Errand, Letter, RecordError, Score
 from fedhlcr.engines.flower.refusal import Refusal
+from fedhlcr.exceptions import StorageError
 from fedhlcr.federation.group import AgentGroup
 from fedhlcr.federation.messages import Contribution
 from fedhlcr.federation.run import run_round
@@ -889,7 +890,7 @@ def test_one_that_keeps_rounds_waiting_is_asked_more_and_more_seldom(late_by, no
 
 def test_a_resume_that_cannot_be_is_told_before_anyone_is_waited_for(tmp_path):
     begin = time.monotonic()
-    with pytest.raises(storage.StorageError, match="does not exist"):
+    with pytest.raises(StorageError, match="does not exist"):
         run_app({}, tmp_path, resume=True, wait_for_nodes=60.0)
     (tmp_path / "out" / "experiment.checkpoint").write_bytes(b"damaged")
     with pytest.raises(ValueError, match="or that cannot be read"):

@@ -19,8 +19,8 @@ from sklearn.base import clone
 import fedhlcr
 from fedhlcr import FedHLCRRegressor, HLCRRegressor, codec, modelfile, plot
 from fedhlcr.datasets import make_hlcr
+from fedhlcr.exceptions import ModelFileError
 from fedhlcr.federation.checks import ReplyLimits
-from fedhlcr.modelfile import ModelFileError
 from fedhlcr.posterior import PublicModel
 
 QUICK = {"n_sweeps": 16, "max_clusters": 8}

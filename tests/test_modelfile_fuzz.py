@@ -14,11 +14,10 @@ import fedhlcr
 from fedhlcr import FedHLCRRegressor, HLCRRegressor, codec, modelfile
 from fedhlcr.codec import CodecError
 from fedhlcr.datasets import make_hlcr
+from fedhlcr.exceptions import ModelFileError, StorageError
 from fedhlcr.federation import Agent
-from fedhlcr.modelfile import ModelFileError
 from fedhlcr.posterior import MODEL_KIND, MODEL_VERSION, PublicModel
 from fedhlcr.recipe import Recipe
-from fedhlcr.storage import StorageError
 
 TABLE, _ = make_hlcr(6, 2, 4, 3, 2, 0.3, random_state=1)
 RECIPE = Recipe(

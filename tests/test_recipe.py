@@ -12,8 +12,9 @@ import pytest
 
 import fedhlcr
 from fedhlcr import cli
-from fedhlcr.files import FileError, TableFile, open_table
-from fedhlcr.recipe import MOST_LEVELS, DataError, MissingValuesError, Recipe, note_on_unnamed, plan_recipe
+from fedhlcr.exceptions import DataError, FileError, MissingValuesError
+from fedhlcr.files import TableFile, open_table
+from fedhlcr.recipe import MOST_LEVELS, Recipe, note_on_unnamed, plan_recipe
 
 SECRET = "chartreuse"
 ROLES = {"target": "y", "agent": "store", "entity": "product"}

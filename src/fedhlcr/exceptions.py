@@ -15,7 +15,27 @@ class FitInterruptedWarning(UserWarning):
 
 
 class FileError(ValueError):
-    """A table that cannot be read as what it should be."""
+    """A file that cannot be read as the table it should be."""
+
+
+class DataError(ValueError):
+    """A table that cannot be used as it is."""
+
+
+class MissingValuesError(DataError):
+    """Values are missing where a table with gaps is refused; to drop its rows would do, or to impute, if `can_fill`."""
+
+    def __init__(self, message: str, can_fill: bool = True) -> None:
+        super().__init__(message)
+        self.can_fill = can_fill
+
+
+class ModelFileError(ValueError):
+    """A file that holds no model this release can use."""
+
+
+class StorageError(RuntimeError):
+    """There is no whole checkpoint, nor a state of an agent, to go on from."""
 
 
 def warn_user(message: str, category: type[Warning] = UserWarning) -> None:

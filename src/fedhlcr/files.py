@@ -26,7 +26,7 @@ import pyarrow.parquet
 
 from fedhlcr.columns import NUMBER, as_numbers, as_texts, decoded, with_whole_numbers
 from fedhlcr.csvfiles import csv_columns, csv_loader
-from fedhlcr.exceptions import FileError as FileError
+from fedhlcr.exceptions import FileError
 
 STDIN = "-"
 PARQUET_SUFFIXES = (".parquet", ".pq")

@@ -28,6 +28,7 @@ from fedhlcr import codec, storage
 from fedhlcr.alignment import Alignment, align
 from fedhlcr.codec import CodecError, Record
 from fedhlcr.diagnostics import Diagnostic
+from fedhlcr.exceptions import ModelFileError
 from fedhlcr.modelreader import PRIVATE, ModelReader
 from fedhlcr.posterior import MODEL_KIND as FEDERATED_KIND
 from fedhlcr.posterior import AgentMemory, Draws, Posterior, PublicModel
@@ -45,10 +46,6 @@ KIND, VERSION = "model", 1
 UNSAVED = ("n_threads", "verbose", "checkpoint", "random_state")
 # What provenance may tell of a public model: nothing of where the events came from.
 PUBLIC_PROVENANCE = ("fedhlcr", "python", "numpy", "created")
-
-
-class ModelFileError(ValueError):
-    """A file that holds no model this release can use."""
 
 
 def save(model: HierarchicalPredictor, path: PathLike, *, public: bool = False) -> None:

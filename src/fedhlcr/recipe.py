@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from fedhlcr.arrays import FloatArray, IndexArray
 from fedhlcr.columns import WHOLE_DECIMAL, counts_missing, kinds_missing, rows_missing, without_missing_texts
+from fedhlcr.exceptions import DataError, MissingValuesError
 from fedhlcr.files import TableFile
 from fedhlcr.tables import as_frame, canonical_text, is_missing, natural_key
 from fedhlcr.wording import Noun, listed
@@ -31,18 +32,6 @@ POLICIES: tuple[str, ...] = get_args(MissingPolicy)
 MOST_LEVELS = 100
 # Columns that number the rows, as pandas writes them to CSV and to Parquet.
 INDEX_NAME = re.compile(r"(__index_level_\d+__)?$")
-
-
-class DataError(ValueError):
-    """A table that cannot be used as it is."""
-
-
-class MissingValuesError(DataError):
-    """Values are missing where a table with gaps is refused; to drop its rows would do, or to impute, if `can_fill`."""
-
-    def __init__(self, message: str, can_fill: bool = True) -> None:
-        super().__init__(message)
-        self.can_fill = can_fill
 
 
 class Prepared(NamedTuple):

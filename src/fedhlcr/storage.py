@@ -14,14 +14,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fedhlcr.codec import CodecError, Record, decode
+from fedhlcr.exceptions import StorageError
 
 logger = logging.getLogger(__name__)
 
 PathLike = str | os.PathLike[str]
-
-
-class StorageError(RuntimeError):
-    """There is no whole file to read."""
 
 
 def previous_of(path: PathLike) -> Path:
@@ -126,7 +123,9 @@ def read_newest(path: PathLike, kind: str, version: int) -> Record:
                     # out of the way of the next write, which would put it in the place of the whole one
                     os.replace(path, damaged_of(path))
             return record
-    raise StorageError(f"nothing to read at {os.fspath(path)!r}, start anew: " + "; ".join(failures))
+    raise StorageError(
+        f"there is no whole file to resume from at {os.fspath(path)!r}; start a new run: " + "; ".join(failures)
+    )
 
 
 def _sync_folder(folder: Path) -> None:

@@ -20,6 +20,7 @@ import typer
 import fedhlcr
 from fedhlcr.cli import fitting, flower, making, using
 from fedhlcr.cli.shell import BAD_DATA, BAD_MODEL, FAILED, INTERRUPTED, NO_OUTPUT, WRONG_USAGE, error_line
+from fedhlcr.exceptions import DataError, FileError, MissingValuesError, ModelFileError
 
 HELP = """Regression on hierarchical data: agent → entity → event (store → product → week, hospital → patient → visit).
 
@@ -136,19 +137,14 @@ def _told(error: Exception) -> tuple[str, int]:
 
 def _option_for(error: Exception) -> str:
     """How to follow the advice of the library in the shell, where there is an option for it."""
-    # imported only now: help and errors of usage come at once
-    from fedhlcr.recipe import MissingValuesError
-
     if not isinstance(error, MissingValuesError):
         return ""
     return " Use --missing drop or --missing impute." if error.can_fill else " Use --missing drop."
 
 
 def _code_of(error: Exception) -> int:
+    # imported only now: help and errors of usage come at once
     from fedhlcr.cli.output import OutputError
-    from fedhlcr.files import FileError
-    from fedhlcr.modelfile import ModelFileError
-    from fedhlcr.recipe import DataError
 
     codes = {FileError: BAD_DATA, DataError: BAD_DATA, ModelFileError: BAD_MODEL, OutputError: NO_OUTPUT}
     return next((code for kind, code in codes.items() if isinstance(error, kind)), FAILED)

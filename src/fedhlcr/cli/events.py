@@ -12,9 +12,10 @@ from fedhlcr.arrays import FloatArray, IndexArray
 from fedhlcr.cli.options import Missing, split_names
 from fedhlcr.cli.shell import Shell, plural
 from fedhlcr.evaluation import was_fitted
+from fedhlcr.exceptions import DataError
 from fedhlcr.files import open_table, source_name
 from fedhlcr.hierarchy import UNKNOWN, index_pairs, row_agents
-from fedhlcr.recipe import DataError, Prepared, Recipe, note_on_unnamed, plan_recipe
+from fedhlcr.recipe import Prepared, Recipe, note_on_unnamed, plan_recipe
 from fedhlcr.splitting import hold_out_events
 from fedhlcr.tables import Ids, read_ids
 

@@ -10,6 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from fedhlcr import codec, storage
+from fedhlcr.exceptions import StorageError
 from fedhlcr.federation.history import RoundRecord
 from fedhlcr.federation.server import Invitation, Reply, Server
 from fedhlcr.federation.settings import FederationSettings
@@ -66,7 +67,7 @@ class Checkpoints:
             return False
         try:
             return not self._read().value("finished", bool)
-        except (storage.StorageError, codec.CodecError):
+        except (StorageError, codec.CodecError):
             return True
 
     def engine_record(self) -> codec.Record:

@@ -25,9 +25,10 @@ from fedhlcr.arrays import FloatArray, IndexArray
 from fedhlcr.engines.flower.options import NodeOptions
 from fedhlcr.engines.flower.records import Letter, Score
 from fedhlcr.engines.flower.refusal import UNKNOWN_AGENT, Refusal
+from fedhlcr.exceptions import FileError, StorageError
 from fedhlcr.federation.group import AgentGroup
 from fedhlcr.federation.messages import SURVEY_ROUND, Broadcast
-from fedhlcr.files import FileError, read_columns
+from fedhlcr.files import read_columns
 from fedhlcr.hierarchy import build_hierarchy
 from fedhlcr.posterior import PublicModel
 from fedhlcr.recordreader import RecordReader
@@ -198,7 +199,7 @@ class Node:
                 reader.value("columns", str),
                 AgentGroup.read(reader),
             )
-        except (storage.StorageError, codec.CodecError) as error:
+        except (StorageError, codec.CodecError) as error:
             logger.warning("%s; the labels are lost, the agents begin anew.", error)
             return None
         now = self._file_of(self.options.data_path)
