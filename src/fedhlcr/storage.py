@@ -123,9 +123,8 @@ def read_newest(path: PathLike, kind: str, version: int) -> Record:
                     # out of the way of the next write, which would put it in the place of the whole one
                     os.replace(path, damaged_of(path))
             return record
-    raise StorageError(
-        f"there is no whole file to resume from at {os.fspath(path)!r}; start a new run: " + "; ".join(failures)
-    )
+    told = f"there is nothing to go on from at {os.fspath(path)!r}; begin a new run"
+    raise StorageError(f"{told}: {'; '.join(failures)}")
 
 
 def _sync_folder(folder: Path) -> None:
