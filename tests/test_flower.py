@@ -151,7 +151,8 @@ def test_nodes_score_the_model_on_their_own_test_events(nodes, table, tmp_path):
     number = np.unique(held_out.agent, return_inverse=True)[1] % 3
     for i in (0, 1):
         nodes[100 + i].config["test-path"] = str(write_table(tmp_path / f"test-{i}.csv", held_out[number == i]))
-    run_app(nodes, tmp_path)
+    # what predicts is compiled here, if nowhere before
+    run_app(nodes, tmp_path, round_timeout=60.0)
     scores = json.loads((tmp_path / "out" / "experiment.scores.json").read_text())
     assert set(scores) == {"node 100", "node 101", "all"}, "the third node has no test events"
     scored = held_out[number < 2]
