@@ -592,7 +592,7 @@ def test_a_simulated_node_tries_the_model_on_its_own_agents(table, tmp_path):
     told = node_config(whole, table, **{"test-path": str(write_table(tmp_path / "test.csv", some))})
     config = {f"simulation.{name}": value for name, value in told.items()} | {"output-dir": str(tmp_path / "out")}
     nodes = {200 + i: LocalNode({"partition-id": i, "num-partitions": 3}, run_config=config) for i in range(3)}
-    run_app(nodes, tmp_path, **config)
+    run_app(nodes, tmp_path, round_timeout=60.0, **config)
     r2 = in_process(table).score(some.X, some.y, agent=some.agent, entity=some.entity)
     assert json.loads((tmp_path / "out" / "experiment.scores.json").read_text())["all"]["r2"] == pytest.approx(r2)
 
