@@ -104,8 +104,7 @@ class Recipe:
         dropped = [gap for name, gap in gaps.items() if self.missing == "drop" or name not in self.features]
         taught = raw.filter(pa.array(~np.logical_or.reduce(dropped))) if dropped else raw
         if not len(taught):
-            told = f"each of the {len(raw):,} rows has {kinds_missing(raw, gaps)} values: {counts_missing(gaps)}"
-            raise DataError(f"{told}; nothing is left to fit.")
+            raise DataError(f"{_all_missing(raw, gaps)}; nothing is left to fit.")
         recipe = replace(
             self,
             categorical={name: _levels(name, taught[name]) for name in self.categorical},
@@ -154,10 +153,7 @@ class Recipe:
         if dropped:
             rows = np.flatnonzero(~np.logical_or.reduce(dropped))
             if not len(rows):
-                kinds = kinds_missing(raw, gaps)
-                raise DataError(
-                    f"each of the {len(raw):,} rows has {kinds} values: {counts_missing(gaps)}; none is left."
-                )
+                raise DataError(f"{_all_missing(raw, gaps)}; none is left.")
             why = kinds_missing(raw, {name: gap for name, gap in gaps.items() if name not in filled})
             notes.append(f"dropped {ROW.count(len(raw) - len(rows))} with {why} values")
             raw = raw.take(pa.array(rows))
@@ -269,6 +265,10 @@ def plan_recipe(
         raise DataError(_no_feature(file))
     levels: dict[str, list[str]] = {name: [] for name in features if name in categorical}
     return Recipe(target, agent, entity, tuple(features), levels, missing=missing)
+
+
+def _all_missing(raw: pa.Table, gaps: Mapping[str, NDArray[np.bool_]]) -> str:
+    return f"each of the {len(raw):,} rows has {kinds_missing(raw, gaps)} values: {counts_missing(gaps)}"
 
 
 def _no_feature(file: TableFile) -> str:

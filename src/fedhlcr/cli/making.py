@@ -53,19 +53,21 @@ def synth(
         told = f"together they ask for more than {MOST_DRAWN:,} numbers; lower some of them."
         raise typer.BadParameter(told, param_hint="--agents, --entities, --events, --features and --clusters")
     table, drawn = make_hlcr(agents, entities, events, features, clusters, noise, random_state=seed)
-    pairs = np.unique(np.column_stack([table.agent, table.entity]), axis=0)
-    files = {} if to_stdout else {out: table.to_arrow()}
+    events_drawn, pairs = table.to_arrow(), np.unique(np.column_stack([table.agent, table.entity]), axis=0)
+    files = {} if to_stdout else {out: events_drawn}
     if truth is not None:
         files[truth] = pa.table({"agent": pairs[:, 0], "entity": pairs[:, 1], "cluster": drawn.labels})
     write_tables(files)
-    if to_stdout and not as_json:
-        write_table(None, table.to_arrow())
     for path in files:
         shell.wrote(path)
     shell.say(f"{plural(len(table), 'event')} of {plural(len(pairs), 'entity', 'entities')}; true noise {noise:g}.")
     shell.say(f"Next: fedhlcr fit {out} --target target --agent agent --entity entity --out model.fedhlcr")
-    facts = {"events": len(table), "agents": agents, "entities": len(pairs), "table": str(out)}
-    shell.result(table.to_arrow().to_pydict() if to_stdout else facts)
+    if not to_stdout:
+        shell.result({"events": len(table), "agents": agents, "entities": len(pairs), "table": str(out)})
+    elif as_json:
+        shell.result(events_drawn.to_pydict())
+    else:
+        write_table(None, events_drawn)
 
 
 def split(

@@ -58,8 +58,9 @@ class AgentGroup:
         self.shard.check(broadcast)
         if broadcast.standardization is None:
             return
-        there = self.shard.grams_in(broadcast.standardization)
-        if (np.isfinite(self.shard.grams) & ~np.isfinite(there)).any():
+        here, there = self.shard.grams, self.shard.grams_in(broadcast.standardization)
+        # after the first round they are in these units, and the same
+        if there is not here and (np.isfinite(here) & ~np.isfinite(there)).any():
             raise ValueError("the units of the broadcast are absurdly far from the events here; it is not answered.")
 
     @single_threaded_blas

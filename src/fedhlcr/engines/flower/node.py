@@ -194,11 +194,8 @@ class Node:
             record = storage.read_newest(self.state_path, STATE_KIND, STATE_VERSION)
             reader = RecordReader(record, "the node's state", "it is made anew from the table")
             was = Source(*(reader.value(name, str) for name in Source._fields))
-            order, columns, group = (
-                tuple(reader.texts("features")),
-                reader.value("columns", str),
-                AgentGroup.read(reader),
-            )
+            order, columns = tuple(reader.texts("features")), reader.value("columns", str)
+            group = AgentGroup.read(reader)
         except (StorageError, codec.CodecError) as error:
             logger.warning("%s; the labels are lost, the agents begin anew.", error)
             return None
