@@ -1,0 +1,80 @@
+"""Same seed, same numbers, same bytes as the release that wrote the golden files."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+import fedhlcr
+from fedhlcr.federation import Broadcast, Contribution, FederationSettings, GramLayout, PublicModel, Server
+from tests.golden import cases
+
+EXACT = bool(os.environ.get("GOLDEN_EXACT"))
+
+
+@pytest.fixture(scope="module")
+def models():
+    return cases.fitted()
+
+
+def assert_same(name, found, kept):
+    assert found.shape == kept.shape, name
+    if EXACT or found.dtype.kind != "f":
+        np.testing.assert_array_equal(found, kept, err_msg=name)
+    else:
+        np.testing.assert_allclose(found, kept, rtol=1e-9, atol=1e-9, err_msg=name)
+
+
+def test_labels_coefficients_and_predictions(models):
+    found, kept = cases.numbers(models), np.load(cases.NUMBERS)
+    assert sorted(found) == sorted(kept.files)
+    for name in kept.files:
+        assert_same(name, found[name], kept[name])
+
+
+def test_messages_of_the_same_run():
+    found, kept = cases.messages(), np.load(cases.MESSAGES)
+    assert sorted(found) == sorted(kept.files)
+    for name in kept.files:
+        assert len(found[name]) == len(kept[name]), name
+        if EXACT:
+            np.testing.assert_array_equal(found[name], kept[name], err_msg=name)
+
+
+READERS = {"broadcast": Broadcast.from_bytes, "contribution": Contribution.from_bytes, "model": PublicModel.from_bytes}
+
+
+def test_kept_messages_are_read_and_written_alike():
+    kept = np.load(cases.MESSAGES)
+    for name in kept.files:
+        reader = READERS.get(name.rpartition("/")[2])
+        if reader is not None:
+            assert reader(kept[name].tobytes()).to_bytes() == kept[name].tobytes(), name
+
+
+def test_kept_checkpoints_are_read_and_written_alike():
+    kept = np.load(cases.MESSAGES)
+    for rule, params in (("delta", {}), ("blend", {"n_clusters": 3, **cases.FIXED})):
+        settings = FederationSettings(GramLayout(3), seed=7, rule=rule, max_clusters=6, **params)
+        data = kept[f"{rule}/server"].tobytes()
+        assert Server.from_bytes(settings, data).to_bytes() == data
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [("centralised", cases.MODEL), ("centralised", cases.PUBLIC_MODEL), ("federated", cases.FEDERATED_MODEL)],
+)
+def test_kept_models_are_read_and_written_alike(name, path, tmp_path):
+    model = fedhlcr.load(path)
+    kept = np.load(cases.NUMBERS)
+    data = cases.table()
+    stranger = np.array(["a new agent"] * 5, dtype=object)
+    np.testing.assert_allclose(model.coef_, kept[f"{name}/coef"], rtol=1e-9)
+    np.testing.assert_allclose(model.predict(data.X[:5], agent=stranger), kept[f"{name}/new_agent"], rtol=1e-9)
+    public = path == cases.PUBLIC_MODEL
+    if not public:
+        np.testing.assert_array_equal(model.labels_, kept[f"{name}/labels"])
+    model.save(tmp_path / "again", public=public)
+    assert (tmp_path / "again").read_bytes() == path.read_bytes()
