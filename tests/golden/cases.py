@@ -56,7 +56,7 @@ def numbers(models) -> dict[str, np.ndarray]:
     stranger = np.array(["a new agent"] * 5, dtype=object)
     out: dict[str, np.ndarray] = {}
     for name, model in models.items():
-        adapted = model.adapt(data.X[:6], data.y[:6] + 0.5, agent=stranger.tolist() + [data.agent[5]], entity=["a"] * 6)
+        adapted = model.adapt(data.X[:6], data.y[:6] + 0.5, agent=[*stranger.tolist(), data.agent[5]], entity=["a"] * 6)
         moments = model.predict_moments(data.X, levels=(0.05, 0.95), **ids)
         rounds = model.trace_ if hasattr(model, "trace_") else model.history_
         out |= {
@@ -78,7 +78,7 @@ def numbers(models) -> dict[str, np.ndarray]:
             **{
                 f"{name}/rounds/{column}": rounds[column]
                 for column in rounds.dtype.names
-                if rounds.dtype[column] != object
+                if not rounds.dtype[column].hasobject
             },
         }
     return out
