@@ -7,7 +7,7 @@ import os
 
 from benchmarks import blocked, collapsed, federation, flexmix, imports, scaling
 from benchmarks.report import Options, Row, format_table, say
-from fedhlcr.threads import available_threads
+from fedhlcr._support.threads import available_threads
 
 BENCHMARKS = {
     "collapsed": collapsed.run,

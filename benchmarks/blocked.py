@@ -11,10 +11,10 @@ from threadpoolctl import threadpool_limits
 from benchmarks.problems import N_CLUSTERS, draw_m, entities_of, hierarchy_of
 from benchmarks.report import Options, Row, at_most, informational, say, void
 from benchmarks.timing import Call, Side, alternate
-from fedhlcr.priors import ModelSpec
+from fedhlcr._support.streams import Stream
+from fedhlcr.model.priors import ModelSpec
 from fedhlcr.samplers import blocked
 from fedhlcr.samplers.state import ChainState, Entities, score_rows
-from fedhlcr.streams import Stream
 
 BOUND = 3
 SETTLING_SWEEPS = 20

@@ -7,13 +7,13 @@ import numpy as np
 from benchmarks.problems import N_CLUSTERS, NOISE_SCALE, draw_m, entities_of, hierarchy_of
 from benchmarks.report import Options, Row, at_least, say
 from benchmarks.timing import Side, alternate
-from fedhlcr.hierarchy import Hierarchy
+from fedhlcr._support.streams import Stream
+from fedhlcr.data.hierarchy import Hierarchy
 from fedhlcr.kernels.labels import keyed_uniforms
-from fedhlcr.priors import ModelSpec, constant_coef_prior
+from fedhlcr.model.priors import ModelSpec, constant_coef_prior
 from fedhlcr.reference import LiteralHLCR
 from fedhlcr.samplers import blocked, collapsed
 from fedhlcr.samplers.state import ChainState, Entities
-from fedhlcr.streams import Stream
 
 BOUND = 60
 COEF_SCALE, GLOBAL_CONCENTRATION, AGENT_CONCENTRATION = 1.0, float(N_CLUSTERS), 1.0

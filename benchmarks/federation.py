@@ -13,17 +13,17 @@ import numpy as np
 from benchmarks.problems import N_CLUSTERS, NOISE_SCALE, hierarchy_of
 from benchmarks.report import Options, Row, at_most, say
 from benchmarks.timing import Side, alternate
+from fedhlcr._support.streams import Stream
+from fedhlcr.data.hierarchy import EntityIndex
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.datasets.hierarchical import HierarchicalData
 from fedhlcr.engines.in_process import InProcessEngine
 from fedhlcr.federation import AgentShard, FederationSettings, GramLayout, Server
 from fedhlcr.federation.rules import DeltaRule
 from fedhlcr.federation.run import run_round
-from fedhlcr.hierarchy import EntityIndex
-from fedhlcr.priors import ModelSpec
+from fedhlcr.model.priors import ModelSpec
 from fedhlcr.samplers import blocked
 from fedhlcr.samplers.state import Entities
-from fedhlcr.streams import Stream
 
 ROUND_BOUND, KILOBYTES_BOUND, GIGABYTES_BOUND = 3, 2, 8
 SETTLING_ROUNDS = 25

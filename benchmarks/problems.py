@@ -7,11 +7,11 @@ from typing import NamedTuple
 import numpy as np
 
 from fedhlcr import hold_out_events
+from fedhlcr.data.hierarchy import Hierarchy, build_hierarchy
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.datasets.hierarchical import HierarchicalData
 from fedhlcr.datasets.synthetic import HLCRTruth
-from fedhlcr.gram import GramLayout, Standardization, column_means, entity_grams
-from fedhlcr.hierarchy import Hierarchy, build_hierarchy
+from fedhlcr.model.gram import GramLayout, Standardization, column_means, entity_grams
 from fedhlcr.samplers.state import Entities
 
 N_CLUSTERS = 16

@@ -7,8 +7,8 @@ from itertools import product
 import numpy as np
 from scipy.special import gammaln, logsumexp
 
-from fedhlcr.priors import constant_coef_prior
-from fedhlcr.regression import log_evidence
+from fedhlcr.model.priors import constant_coef_prior
+from fedhlcr.model.regression import log_evidence
 
 
 def stirling(n: int) -> np.ndarray:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from fedhlcr.data.hierarchy import build_hierarchy
 from fedhlcr.engines.in_process import InProcessEngine
 from fedhlcr.federation.agent import Agent
 from fedhlcr.federation.messages import Broadcast
@@ -13,8 +14,7 @@ from fedhlcr.federation.run import run_round
 from fedhlcr.federation.server import Invitation, Server
 from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.federation.shard import AgentShard
-from fedhlcr.gram import GramLayout
-from fedhlcr.hierarchy import build_hierarchy
+from fedhlcr.model.gram import GramLayout
 
 FIXED = {"noise_scale": 1.0, "coef_scale": 1.0, "global_concentration": 1.0, "agent_concentration": 0.7}
 

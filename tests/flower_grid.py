@@ -26,7 +26,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from fedhlcr.datasets.hierarchical import HierarchicalData
 from fedhlcr.engines.flower import client_app, server_app
 from fedhlcr.engines.flower.options import RunOptions
-from fedhlcr.posterior import Draws, PublicModel
+from fedhlcr.posterior.prediction import Draws, PublicModel
 
 
 @dataclass

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedhlcr.gram import GramLayout, entity_grams
-from fedhlcr.hierarchy import build_hierarchy
+from fedhlcr.data.hierarchy import build_hierarchy
+from fedhlcr.model.gram import GramLayout, entity_grams
 from fedhlcr.samplers.state import Entities
 
 

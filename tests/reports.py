@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from html.parser import HTMLParser
 
-from fedhlcr import HLCRRegressor, modelfile
-from fedhlcr.recipe import Recipe
+from fedhlcr import HLCRRegressor
+from fedhlcr.data.recipe import Recipe
 from fedhlcr.report import HeldOut
+from fedhlcr.storage import model_file
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 
@@ -55,7 +56,7 @@ def held_out(table):
 
 def public(model):
     """A model from a file without anything of the agents."""
-    return modelfile.from_bytes(modelfile.to_bytes(model, public=True))
+    return model_file.from_bytes(model_file.to_bytes(model, public=True))
 
 
 def recipe_of(features, *, target="sales", agent="agent", entity="entity", categorical=None):

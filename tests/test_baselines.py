@@ -25,8 +25,8 @@ from fedhlcr.baselines import (
 from fedhlcr.baselines.mixed import _Likelihood
 from fedhlcr.baselines.mixtures import LEAST_VARIANCE, PENALTY, Units, normalize
 from fedhlcr.baselines.rival import Standardized
-from fedhlcr.gram import GramLayout, Standardization, entity_grams
-from fedhlcr.hierarchy import build_hierarchy
+from fedhlcr.data.hierarchy import build_hierarchy
+from fedhlcr.model.gram import GramLayout, Standardization, entity_grams
 
 RIVALS = [
     GroupedRidge("entity"),

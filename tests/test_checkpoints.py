@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 from federations import FIXED, assert_same_server, in_process, server_for
 
-from fedhlcr import FedHLCRRegressor, codec, storage
+from fedhlcr import FedHLCRRegressor
+from fedhlcr._support.progress import RoundProgress
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.exceptions import StorageError
 from fedhlcr.federation.run import Checkpoints, run_federation, run_round
-from fedhlcr.progress import RoundProgress
+from fedhlcr.storage import atomic, codec
 
 RULES = {
     "delta": {"max_clusters": 12},
@@ -197,7 +198,7 @@ def test_a_fit_killed_at_any_moment_ends_as_if_it_never_was(tmp_path):
     checkpoint = tmp_path / "killed" / "run"
     n_killed = 0
     for _ in range(4):
-        begun = version(checkpoint) or version(storage.previous_of(checkpoint))
+        begun = version(checkpoint) or version(atomic.previous_of(checkpoint))
         process = start(tmp_path / "killed", "resume" if begun else "anew")
         for _ in range(rng.integers(1, 12)):
             seen = version(checkpoint)

@@ -19,7 +19,7 @@ import pytest
 
 import fedhlcr
 from fedhlcr.cli import BAD_DATA, BAD_MODEL, FAILED, INTERRUPTED, NO_OUTPUT, WRONG_USAGE, run
-from fedhlcr.posterior import PublicModel
+from fedhlcr.posterior.prediction import PublicModel
 
 COLUMNS = ("--target", "sales", "--agent", "store", "--entity", "product")
 FIT = (*COLUMNS, "--categorical", "promotion,season", "--sweeps", "40")
@@ -114,7 +114,7 @@ def test_predict_is_what_python_says(shop, tmp_path):
 @pytest.mark.parametrize("name", ["p.csv", "p.csv.gz", "p.parquet", "p.feather", "p.arrow"])
 def test_predictions_in_every_format(name, shop, tmp_path):
     assert call("predict", shop / "shop.fedhlcr", shop / "test.csv", "--out", tmp_path / name, "-q") == 0
-    from fedhlcr.files import open_table
+    from fedhlcr.data.table_files import open_table
 
     table = open_table(tmp_path / name)
     assert table.columns == ("row", "store", "product", "prediction", "std")
@@ -726,7 +726,7 @@ def test_ctrl_c(shop, tmp_path, capsys, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fedhlcr.recipe.Recipe.read", interrupted)
+    monkeypatch.setattr("fedhlcr.data.recipe.Recipe.read", interrupted)
     assert_refused(call("fit", shop / "train.csv", *FIT, "--out", tmp_path / "m"), capsys, tmp_path / "m", INTERRUPTED)
 
 
@@ -756,7 +756,7 @@ def test_what_nobody_thought_of_is_one_line_too(shop, capsys, monkeypatch):
     def broken(*_):
         raise ZeroDivisionError
 
-    monkeypatch.setattr("fedhlcr.modelfile.from_bytes", broken)
+    monkeypatch.setattr("fedhlcr.storage.model_file.from_bytes", broken)
     assert_refused(call("inspect", shop / "shop.fedhlcr"), capsys, None, FAILED)
 
 
@@ -966,5 +966,5 @@ def test_a_chain_that_has_not_settled_is_told(tmp_path, capsys):
 
 
 def test_words_of_libraries_are_not_told(shop, capsys, monkeypatch):
-    monkeypatch.setattr("fedhlcr.modelfile.from_bytes", lambda data: pd.to_numeric(SECRET + "!"))
+    monkeypatch.setattr("fedhlcr.storage.model_file.from_bytes", lambda data: pd.to_numeric(SECRET + "!"))
     assert_refused(call("inspect", shop / "shop.fedhlcr"), capsys, None, FAILED)

@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from fedhlcr import codec, storage
 from fedhlcr.exceptions import StorageError
+from fedhlcr.storage import atomic, codec
 
 DTYPES = st.sampled_from(["<f8", "<i8", "<i4", "<u8", "<u4", "<u2", "|u1", "|b1"])
 VALUES = st.one_of(
@@ -127,36 +127,36 @@ def test_arrays_cannot_be_changed():
 def test_a_damaged_file_gives_way_to_the_one_before(tmp_path, caplog):
     path = tmp_path / "state"
     for number in (1, 2):
-        storage.write_atomically(path, codec.encode("thing", 1, {"number": number}))
+        atomic.write_atomically(path, codec.encode("thing", 1, {"number": number}))
     path.write_bytes(path.read_bytes()[:-1])
     with caplog.at_level(logging.WARNING):
-        assert storage.read_newest(path, "thing", 1)["number"] == 1
+        assert atomic.read_newest(path, "thing", 1)["number"] == 1
     assert "truncated" in caplog.text
     assert not path.exists(), "the next write must not put the damaged file in the place of the whole one"
-    assert storage.read_newest(path, "thing", 1)["number"] == 1
-    storage.previous_of(path).write_bytes(b"nonsense")
+    assert atomic.read_newest(path, "thing", 1)["number"] == 1
+    atomic.previous_of(path).write_bytes(b"nonsense")
     with pytest.raises(StorageError, match=r"does not exist.*no fedhlcr record"):
-        storage.read_newest(path, "thing", 1)
+        atomic.read_newest(path, "thing", 1)
 
 
 def test_without_the_previous_nothing_old_is_left(tmp_path):
     path = tmp_path / "state"
     for number in (1, 2):
-        storage.write_atomically(path, codec.encode("thing", 1, {"number": number}))
-    storage.write_atomically(path, codec.encode("thing", 1, {"number": 3}), keep_previous=False)
+        atomic.write_atomically(path, codec.encode("thing", 1, {"number": number}))
+    atomic.write_atomically(path, codec.encode("thing", 1, {"number": 3}), keep_previous=False)
     assert [file.name for file in tmp_path.iterdir()] == ["state"]
-    assert storage.read_newest(path, "thing", 1)["number"] == 3
+    assert atomic.read_newest(path, "thing", 1)["number"] == 3
 
 
 WRITER = """
 import sys
 import numpy as np
-from fedhlcr import codec, storage
+from fedhlcr.storage import codec, atomic
 number = 0
 while True:
     number += 1
     record = {"number": number, "values": np.full(200_000, number, dtype=np.int64)}
-    storage.write_atomically(sys.argv[1], codec.encode("thing", 1, record))
+    atomic.write_atomically(sys.argv[1], codec.encode("thing", 1, record))
     print(number, flush=True)
 """
 
@@ -173,7 +173,7 @@ def test_a_writer_killed_at_any_moment_leaves_a_whole_file(tmp_path):
         said = [int(line) for line in process.stdout.read().split()]
         process.wait()
         process.stdout.close()
-        record = storage.read_newest(path, "thing", 1)
+        record = atomic.read_newest(path, "thing", 1)
         assert (record["values"] == record["number"]).all()
         # at most the one that was being written is lost
         assert record["number"] >= max(said, default=1)

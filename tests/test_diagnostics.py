@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedhlcr.diagnostics import effective_size, r_hat
+from fedhlcr.posterior.diagnostics import effective_size, r_hat
 
 
 def autoregressive(rng, correlation, shape):

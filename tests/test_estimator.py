@@ -336,7 +336,7 @@ def test_importing_is_light():
 def test_large_predictions_are_cut_into_pieces(model, split, monkeypatch):
     _, test, _ = split
     whole = model.predict_interval(test.X, **ids(test))
-    monkeypatch.setattr("fedhlcr.posterior.WEIGHTS_AT_ONCE", 4000)
+    monkeypatch.setattr("fedhlcr.posterior.prediction.WEIGHTS_AT_ONCE", 4000)
     np.testing.assert_array_equal(model.predict_interval(test.X, **ids(test)), whole)
 
 

@@ -7,12 +7,14 @@ import pyarrow as pa
 import pytest
 from sklearn.metrics import mean_absolute_error, mean_squared_error, r2_score
 
-from fedhlcr import HLCRRegressor, evaluation, modelfile
+from fedhlcr import HLCRRegressor
+from fedhlcr.analysis import evaluation
+from fedhlcr.analysis.evaluation import Scores, predict_in_chunks, scores_by_agent, share_seen
+from fedhlcr.data.inputs import read_ids
 from fedhlcr.datasets import make_hlcr
-from fedhlcr.evaluation import Scores, predict_in_chunks, scores_by_agent, share_seen
-from fedhlcr.posterior import Moments
-from fedhlcr.predictive import interval_ends
-from fedhlcr.tables import read_ids
+from fedhlcr.posterior.prediction import Moments
+from fedhlcr.posterior.predictive import interval_ends
+from fedhlcr.storage import model_file
 
 TABLE, _ = make_hlcr(8, 3, 5, 2, 2, 0.3, random_state=1)
 
@@ -87,7 +89,7 @@ def test_events_that_were_fitted_are_known_again(model):
     assert share(model) == 1.0
     order = np.random.default_rng(0).permutation(len(TABLE.y))
     assert share(model, order) == 1.0
-    assert share(modelfile.from_bytes(modelfile.to_bytes(model))) == 1.0
+    assert share(model_file.from_bytes(model_file.to_bytes(model))) == 1.0
 
 
 def test_other_events_are_new(model):
@@ -96,7 +98,7 @@ def test_other_events_are_new(model):
     assert share(model, entity=TABLE.entity + 100) == 0.0
     assert share(model, entity=None) == 1.0, "the same events, whosever they are"
     assert share(model, agent=None) == 0.0, "of several agents, none is meant"
-    assert share(modelfile.from_bytes(modelfile.to_bytes(model, public=True))) == 0.0
+    assert share(model_file.from_bytes(model_file.to_bytes(model, public=True))) == 0.0
 
 
 def test_some_events_are_known(model):

@@ -11,9 +11,9 @@ from problems import entities_from, tiny_table
 from scipy.special import gammaln, logsumexp
 from scipy.stats import norm
 
-from fedhlcr.evidence import partition_evidence
-from fedhlcr.priors import Gamma, InverseGamma, ModelSpec
-from fedhlcr.streams import Stream
+from fedhlcr._support.streams import Stream
+from fedhlcr.analysis.evidence import partition_evidence
+from fedhlcr.model.priors import Gamma, InverseGamma, ModelSpec
 
 FIXED = ModelSpec(noise_scale=0.8, coef_scale=1.3, global_concentration=1.1, agent_concentration=0.7)
 PARTITIONS = [[0, 0, 1, 1, 0, 1], [0, 0, 0, 0, 0, 0], [0, 1, 2, 0, 1, 2]]

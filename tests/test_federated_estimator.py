@@ -12,16 +12,16 @@ from federations import FIXED, hierarchy_of, in_process, run_rounds, server_for
 from sklearn.base import clone
 
 from fedhlcr import FedHLCRRegressor, FitInterruptedWarning, HLCRRegressor, hold_out_events
+from fedhlcr._support.streams import Stream
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.federation import run
 from fedhlcr.federation.checks import ReplyLimits
 from fedhlcr.federation.convergence import has_settled
-from fedhlcr.gram import GramLayout, Standardization, column_means, entity_grams
-from fedhlcr.priors import ModelSpec
+from fedhlcr.model.gram import GramLayout, Standardization, column_means, entity_grams
+from fedhlcr.model.priors import ModelSpec
 from fedhlcr.samplers import blocked
 from fedhlcr.samplers.merging import Merger, MergeSchedule, merge_state
 from fedhlcr.samplers.state import Entities
-from fedhlcr.streams import Stream
 
 
 def fit(table, **params):

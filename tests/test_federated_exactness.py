@@ -11,14 +11,14 @@ from federations import FIXED, hierarchy_of, in_process, run_rounds, server_for
 from problems import tiny_table
 from test_exactness import distance_to, folded
 
+from fedhlcr._support.streams import Stream
 from fedhlcr.datasets.hierarchical import HierarchicalData
 from fedhlcr.federation import rules
 from fedhlcr.federation.rules import DeltaRule
 from fedhlcr.federation.run import run_round
-from fedhlcr.priors import ModelSpec
+from fedhlcr.model.priors import ModelSpec
 from fedhlcr.samplers.merging import Merger, MergeSchedule
 from fedhlcr.samplers.state import Entities
-from fedhlcr.streams import Stream
 
 
 def tiny(seed=4, sizes=(3, 2, 1), n_events=2):

@@ -17,8 +17,8 @@ import pyarrow.feather
 import pyarrow.parquet
 import pytest
 
+from fedhlcr.data.table_files import open_table, read_columns
 from fedhlcr.exceptions import FileError
-from fedhlcr.files import open_table, read_columns
 
 SECRET = "867.5309"
 

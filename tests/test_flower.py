@@ -19,7 +19,7 @@ pytest.importorskip("flwr", reason="the flower extra is not installed")
 from flwr.app import Message
 
 import fedhlcr
-from fedhlcr import FedHLCRRegressor, codec, storage
+from fedhlcr import FedHLCRRegressor
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.engines.flower import client_app, engine
 from fedhlcr.engines.flower import node as node_module
@@ -32,7 +32,8 @@ from fedhlcr.exceptions import StorageError
 from fedhlcr.federation.group import AgentGroup
 from fedhlcr.federation.messages import Contribution
 from fedhlcr.federation.run import run_round
-from fedhlcr.posterior import PublicModel
+from fedhlcr.posterior.prediction import PublicModel
+from fedhlcr.storage import atomic, codec
 from tests.federations import server_for
 from tests.flower_grid import (
     LocalGrid,
@@ -692,11 +693,11 @@ def test_when_no_node_can_answer_the_run_waits_and_can_be_resumed(nodes, tmp_pat
             raise OSError(errno.ENOSPC, "No space left on device")
         return honest(path, *arguments, **parameters)
 
-    honest = storage.write_atomically
+    honest = atomic.write_atomically
 
     def fills(message):
         if message.metadata.group_id == "3":
-            monkeypatch.setattr(storage, "write_atomically", full)
+            monkeypatch.setattr(atomic, "write_atomically", full)
         return False
 
     nodes[100].dies_at = fills
@@ -733,8 +734,8 @@ def test_a_full_disk_is_told_with_its_cure(nodes, tmp_path, said, monkeypatch):
             raise OSError(errno.ENOSPC, "No space left on device")
         return honest(path, *arguments, **parameters)
 
-    honest = storage.write_atomically
-    monkeypatch.setattr(storage, "write_atomically", full)
+    honest = atomic.write_atomically
+    monkeypatch.setattr(atomic, "write_atomically", full)
     run_app(nodes, tmp_path)
     assert "node 101 does not take part now: StateError: the node cannot write to its `state-dir`" in said.text
     assert "No space left on device" in said.text

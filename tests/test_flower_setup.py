@@ -22,7 +22,7 @@ from fedhlcr.engines.flower.certificates import Certificates
 from fedhlcr.engines.flower.options import NodeOptions, RunOptions, full_names
 from fedhlcr.engines.flower.refusal import Refusal
 from fedhlcr.federation.settings import FederationSettings
-from fedhlcr.gram import GramLayout
+from fedhlcr.model.gram import GramLayout
 
 NODE = {"data-path": "events.csv", "target": "y", "agent": "a", "features": "x, z"}
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from fedhlcr import HLCRRegressor
+from fedhlcr.data.hierarchy import build_hierarchy
 from fedhlcr.datasets import make_hlcr
-from fedhlcr.gram import GramLayout, Standardization, agent_means, column_means, entity_grams
-from fedhlcr.hierarchy import build_hierarchy
 from fedhlcr.kernels.grams import NOT_FINITE, NOT_POSITIVE, SOUND, change_units, check_grams, sum_by_cluster
+from fedhlcr.model.gram import GramLayout, Standardization, agent_means, column_means, entity_grams
 
 numbers = st.floats(-1e3, 1e3, allow_nan=False, width=32)
 

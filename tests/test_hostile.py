@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 from federations import FIXED, OneByOneEngine, agents_of, in_process, run_rounds, server_for
 
-from fedhlcr import FedHLCRRegressor, codec, hold_out_events
+from fedhlcr import FedHLCRRegressor, hold_out_events
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.federation.checks import ReplyLimits
 from fedhlcr.federation.messages import Broadcast, Contribution
 from fedhlcr.federation.run import run_round
-from fedhlcr.gram import GramLayout
+from fedhlcr.model.gram import GramLayout
+from fedhlcr.storage import codec
 
 
 def changed(name, change):

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from federations import FIXED, OneByOneEngine, agents_of, in_process, run_rounds, server_for
 
-from fedhlcr import codec
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.federation import Agent, Broadcast, Server
 from fedhlcr.federation.agent import STATE_KIND, STATE_VERSION
 from fedhlcr.federation.run import run_round
 from fedhlcr.federation.server import STATE_KIND as SERVER_KIND
+from fedhlcr.storage import codec
 
 RULES = {"delta": {"max_clusters": 6, "patience": None}, "blend": {"rule": "blend", "n_clusters": 3, **FIXED}}
 TABLE, _ = make_hlcr(8, 4, 6, 3, 3, 0.3, random_state=11)

@@ -15,16 +15,16 @@ from scipy.optimize import brentq
 from scipy.special import logsumexp
 from scipy.stats import norm
 
+from fedhlcr._support.streams import Stream
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.kernels import labels as kernels
 from fedhlcr.kernels import mixtures
 from fedhlcr.kernels.arguments import EntityArrays
-from fedhlcr.priors import ModelSpec, constant_coef_prior
+from fedhlcr.model.priors import ModelSpec, constant_coef_prior
 from fedhlcr.reference import LiteralHLCR, blend_agents, relabel_agents
 from fedhlcr.samplers import blocked, collapsed
 from fedhlcr.samplers.merging import merge_map, merge_state
 from fedhlcr.samplers.state import Globals, label_law, score_rows
-from fedhlcr.streams import Stream
 
 # Counter, key → output, from the Random123 distribution's known-answer file.
 KNOWN_ANSWERS = [

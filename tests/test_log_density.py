@@ -12,7 +12,7 @@ from sklearn.exceptions import NotFittedError
 
 from fedhlcr import FedHLCRRegressor, HLCRRegressor
 from fedhlcr.datasets import make_hlcr
-from fedhlcr.posterior import Posterior
+from fedhlcr.posterior.prediction import Posterior
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +131,7 @@ def test_threads_change_no_digit(model, table):
 def test_blocks_change_nothing(model, table, monkeypatch):
     """However few label weights are held at once."""
     whole = model.log_density(table.X, table.y, table.agent, table.entity)
-    monkeypatch.setattr("fedhlcr.posterior.WEIGHTS_AT_ONCE", 500)
+    monkeypatch.setattr("fedhlcr.posterior.prediction.WEIGHTS_AT_ONCE", 500)
     np.testing.assert_allclose(model.log_density(table.X, table.y, table.agent, table.entity), whole, rtol=1e-12)
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from federations import FIXED, OneByOneEngine, in_process, run_rounds, server_for
 
-from fedhlcr import codec
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.federation.agent import Agent
 from fedhlcr.federation.messages import Broadcast, Contribution, Contributions
+from fedhlcr.storage import codec
 
 RULES = {"delta": {}, "blend": {"rule": "blend", "n_clusters": 3, **FIXED}}
 

@@ -17,11 +17,12 @@ import pytest
 from sklearn.base import clone
 
 import fedhlcr
-from fedhlcr import FedHLCRRegressor, HLCRRegressor, codec, modelfile, plot
+from fedhlcr import FedHLCRRegressor, HLCRRegressor, plot
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.exceptions import ModelFileError
 from fedhlcr.federation.checks import ReplyLimits
-from fedhlcr.posterior import PublicModel
+from fedhlcr.posterior.prediction import PublicModel
+from fedhlcr.storage import codec, model_file
 
 QUICK = {"n_sweeps": 16, "max_clusters": 8}
 TABLE, _ = make_hlcr(10, 3, 5, 2, 2, 0.3, random_state=1)
@@ -209,7 +210,7 @@ def test_who_no_agent_is_stays_who_it_is(tmp_path):
     grown = model.adapt(TABLE.X[:9], TABLE.y[:9], agent=["another"] * 9, entity=TABLE.entity[:9])
     loaded = through_a_file(grown, tmp_path)
     assert_same(grown.predict(TABLE.X, entity=TABLE.entity), loaded.predict(TABLE.X, entity=TABLE.entity))
-    assert b"the only one" not in modelfile.to_bytes(grown, public=True)
+    assert b"the only one" not in model_file.to_bytes(grown, public=True)
     public = through_a_file(grown, tmp_path, public=True)
     assert_same(public.predict(TABLE.X), grown.predict(TABLE.X, agent=["nobody"] * len(TABLE.X)))
 
@@ -268,13 +269,13 @@ def test_a_loaded_model_can_be_plotted_copied_and_pickled(tmp_path):
 
 def test_saving_again_writes_the_same_file(tmp_path):
     for model in (fitted(), fitted(FedHLCRRegressor)):
-        model.provenance_ = modelfile.provenance_of(model) | {"data": "events.csv"}
+        model.provenance_ = model_file.provenance_of(model) | {"data": "events.csv"}
         model.random_state = model.seed_
-        data = modelfile.to_bytes(model)
-        assert modelfile.to_bytes(modelfile.from_bytes(data)) == data
-        public = modelfile.to_bytes(model, public=True)
-        assert modelfile.to_bytes(modelfile.from_bytes(public)) == public
-        assert modelfile.to_bytes(modelfile.from_bytes(data), public=True) == public
+        data = model_file.to_bytes(model)
+        assert model_file.to_bytes(model_file.from_bytes(data)) == data
+        public = model_file.to_bytes(model, public=True)
+        assert model_file.to_bytes(model_file.from_bytes(public)) == public
+        assert model_file.to_bytes(model_file.from_bytes(data), public=True) == public
 
 
 def test_files_tell_where_they_come_from(tmp_path):
@@ -284,7 +285,7 @@ def test_files_tell_where_they_come_from(tmp_path):
     assert {"fedhlcr", "python", "numpy", "created", "data", "command"} == set(loaded.provenance_)
     assert loaded.provenance_["fedhlcr"] == fedhlcr.__version__
     assert through_a_file(loaded, tmp_path).provenance_ == loaded.provenance_, "not when it was written again"
-    assert b"secret" not in modelfile.to_bytes(model, public=True)
+    assert b"secret" not in model_file.to_bytes(model, public=True)
 
 
 def test_models_that_are_not_fitted_cannot_be_saved(tmp_path):
@@ -304,7 +305,7 @@ def named_fit(estimator=HLCRRegressor, n_agents=10, **settings):
 @pytest.mark.parametrize("estimator", [HLCRRegressor, FedHLCRRegressor])
 def test_a_public_file_holds_nothing_of_any_agent(estimator):
     model = named_fit(estimator)
-    data, whole = modelfile.to_bytes(model, public=True), modelfile.to_bytes(model)
+    data, whole = model_file.to_bytes(model, public=True), model_file.to_bytes(model)
     private = [b"hospital", b"patient", b"private"]
     memory = model.posterior_.memory
     private += [gram.tobytes() for gram in memory.entities.grams]
@@ -313,7 +314,7 @@ def test_a_public_file_holds_nothing_of_any_agent(estimator):
     for secret in private:
         assert secret in whole
         assert secret not in data
-    sizes = {len(modelfile.to_bytes(named_fit(estimator, n), public=True)) // 64 for n in (4, 10)}
+    sizes = {len(model_file.to_bytes(named_fit(estimator, n), public=True)) // 64 for n in (4, 10)}
     assert len(sizes) == 1, "a size that depends on the number of agents"
 
 
@@ -343,7 +344,7 @@ def test_a_public_model_that_saw_the_events_knows_the_agents(tmp_path):
     assert apart < 0.05 * model.noise_scale_
     np.testing.assert_allclose(adapted.agent_weights_, model.agent_weights_, atol=0.05)
     assert_same_model(adapted, through_a_file(adapted, tmp_path), table.X, **who)
-    assert modelfile.to_bytes(adapted, public=True) == modelfile.to_bytes(public, public=True), "and tells of none"
+    assert model_file.to_bytes(adapted, public=True) == model_file.to_bytes(public, public=True), "and tells of none"
 
 
 @pytest.mark.parametrize("estimator", [HLCRRegressor, FedHLCRRegressor])
@@ -423,9 +424,9 @@ def test_a_file_that_may_not_be_read(tmp_path):
 
 
 def test_a_file_of_a_later_release_asks_for_it(tmp_path):
-    path, data = tmp_path / "model", modelfile.to_bytes(fitted())
-    record = codec.decode(data, modelfile.KIND, modelfile.VERSION)
-    path.write_bytes(codec.encode(modelfile.KIND, modelfile.VERSION + 1, record))
+    path, data = tmp_path / "model", model_file.to_bytes(fitted())
+    record = codec.decode(data, model_file.KIND, model_file.VERSION)
+    path.write_bytes(codec.encode(model_file.KIND, model_file.VERSION + 1, record))
     assert "upgrade fedhlcr" in reason(path)
     path.write_bytes(data[:8] + (codec.FORMAT + 1).to_bytes(2, "little") + data[10:])
     assert "upgrade fedhlcr" in reason(path)

@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import fedhlcr
-from fedhlcr import FedHLCRRegressor, HLCRRegressor, codec, modelfile
-from fedhlcr.codec import CodecError
+from fedhlcr import FedHLCRRegressor, HLCRRegressor
+from fedhlcr.data.recipe import Recipe
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.exceptions import ModelFileError, StorageError
 from fedhlcr.federation import Agent
-from fedhlcr.posterior import MODEL_KIND, MODEL_VERSION, PublicModel
-from fedhlcr.recipe import Recipe
+from fedhlcr.posterior.prediction import MODEL_KIND, MODEL_VERSION, PublicModel
+from fedhlcr.storage import codec, model_file
+from fedhlcr.storage.codec import CodecError
 
 TABLE, _ = make_hlcr(6, 2, 4, 3, 2, 0.3, random_state=1)
 RECIPE = Recipe(
@@ -36,10 +37,10 @@ def models():
     posterior = federated.posterior_
     flower = PublicModel(posterior.layout, posterior.standardization, posterior.draws, 3, ("a", "b", "c"))
     return {
-        "central": modelfile.to_bytes(central),
-        "federated": modelfile.to_bytes(federated),
-        "one agent": modelfile.to_bytes(lone),
-        "public": modelfile.to_bytes(central, public=True),
+        "central": model_file.to_bytes(central),
+        "federated": model_file.to_bytes(federated),
+        "one agent": model_file.to_bytes(lone),
+        "public": model_file.to_bytes(central, public=True),
         "flower": flower.to_bytes(),
     }
 
@@ -48,7 +49,7 @@ FILES = models()
 RECORDS = {
     name: codec.decode(data, MODEL_KIND, MODEL_VERSION)
     if name == "flower"
-    else codec.decode(data, modelfile.KIND, modelfile.VERSION)
+    else codec.decode(data, model_file.KIND, model_file.VERSION)
     for name, data in FILES.items()
 }
 NAMES = st.sampled_from(sorted(FILES))
@@ -86,13 +87,13 @@ def use(model):
         model.predict_interval(X, **ids)
         model.responsibilities(**ids)
         model.adapt(X, np.ones(7), **ids).predict(X, **ids)
-        modelfile.to_bytes(model)
+        model_file.to_bytes(model)
     except ZeroDivisionError:
         pass
 
 
 def forged(name, record):
-    kind, version = (MODEL_KIND, MODEL_VERSION) if name == "flower" else (modelfile.KIND, modelfile.VERSION)
+    kind, version = (MODEL_KIND, MODEL_VERSION) if name == "flower" else (model_file.KIND, model_file.VERSION)
     return codec.encode(kind, version, record)
 
 

@@ -17,9 +17,11 @@ from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression
 
 import fedhlcr
-from fedhlcr import FedHLCRRegressor, HLCRRegressor, alignment, hold_out_events, modelfile, plot
-from fedhlcr.comparison import Comparison, CountResult
+from fedhlcr import FedHLCRRegressor, HLCRRegressor, hold_out_events, plot
+from fedhlcr.analysis.comparison import Comparison, CountResult
 from fedhlcr.datasets import make_hlcr
+from fedhlcr.posterior.prediction import alignment
+from fedhlcr.storage import model_file
 
 OF_MODEL = [plot.traces, plot.coefficients, plot.cluster_weights, plot.agent_map, plot.label_certainty]
 OF_EVENTS = [plot.predicted_against_observed, plot.calibration]
@@ -192,7 +194,7 @@ def test_few_agents_are_named(split):
 
 
 def test_a_public_model_has_no_agents_to_show(model):
-    public = modelfile.from_bytes(modelfile.to_bytes(model, public=True))
+    public = model_file.from_bytes(model_file.to_bytes(model, public=True))
     for draw in (plot.agent_map, plot.label_certainty):
         with pytest.raises(ValueError, match="`model` is public"):
             draw(public)

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from fedhlcr import ConvergenceWarning, HLCRRegressor
+from fedhlcr._support.streams import ReservedChain, Stream, text_key
+from fedhlcr._support.threads import Blocks, run_blocks
 from fedhlcr.datasets import make_hlcr
-from fedhlcr.streams import ReservedChain, Stream, text_key
-from fedhlcr.threads import Blocks, run_blocks
 
 
 @pytest.fixture(scope="module")

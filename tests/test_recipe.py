@@ -12,9 +12,9 @@ import pytest
 
 import fedhlcr
 from fedhlcr import cli
+from fedhlcr.data.recipe import MOST_LEVELS, Recipe, note_on_unnamed, plan_recipe
+from fedhlcr.data.table_files import TableFile, open_table
 from fedhlcr.exceptions import DataError, FileError, MissingValuesError
-from fedhlcr.files import TableFile, open_table
-from fedhlcr.recipe import MOST_LEVELS, Recipe, note_on_unnamed, plan_recipe
 
 SECRET = "chartreuse"
 ROLES = {"target": "y", "agent": "store", "entity": "product"}

@@ -7,9 +7,8 @@ import pytest
 from problems import entities_from
 from scipy.stats import multivariate_normal
 
-from fedhlcr.gram import NormalEquations
-from fedhlcr.reference import Regression, log_sequential_likelihood
-from fedhlcr.regression import (
+from fedhlcr.model.gram import NormalEquations
+from fedhlcr.model.regression import (
     CoefPrior,
     coef_posterior,
     draw_coef,
@@ -17,6 +16,7 @@ from fedhlcr.regression import (
     log_evidence,
     predictive,
 )
+from fedhlcr.reference import Regression, log_sequential_likelihood
 
 
 def normal_equations(X, y):

@@ -15,8 +15,10 @@ from sklearn.linear_model import LinearRegression
 
 import fedhlcr
 from fedhlcr import FedHLCRRegressor, HLCRRegressor, describe_clusters, hold_out_events
+from fedhlcr._support.wording import byte_size, number, percent
+from fedhlcr.analysis.summary import change_intervals, changes_told, effect_sizes, entity_shares
 from fedhlcr.datasets import make_hlcr
-from fedhlcr.diagnostics import Diagnostic
+from fedhlcr.posterior.diagnostics import Diagnostic
 from fedhlcr.report import HeldOut, charts, listings, render_report
 from fedhlcr.report import doubts as doubts_module
 from fedhlcr.report import page as page_module
@@ -24,8 +26,6 @@ from fedhlcr.report.doubts import find_doubts
 from fedhlcr.report.findings import gather
 from fedhlcr.report.rounds import Rounds
 from fedhlcr.report.scores import score_held_out
-from fedhlcr.summary import change_intervals, changes_told, effect_sizes, entity_shares
-from fedhlcr.wording import byte_size, number, percent
 from tests.reports import HOSTILE, Page, fitted, held_out, public, recipe_of
 
 

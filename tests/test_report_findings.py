@@ -11,14 +11,14 @@ from sklearn.linear_model import Ridge as SklearnRidge
 from sklearn.metrics import mean_absolute_error, mean_squared_error, r2_score
 
 from fedhlcr import HLCRRegressor, hold_out_events
+from fedhlcr.analysis.summary import effect_sizes
 from fedhlcr.baselines.ridge import PENALTIES
-from fedhlcr.hierarchy import UNKNOWN
+from fedhlcr.data.hierarchy import UNKNOWN
 from fedhlcr.report import HeldOut, render_report
 from fedhlcr.report import findings as findings_module
 from fedhlcr.report.findings import SURE, gather
 from fedhlcr.report.ridges import Ridges
 from fedhlcr.report.scores import score_held_out
-from fedhlcr.summary import effect_sizes
 from tests.reports import Page, fitted, held_out
 
 

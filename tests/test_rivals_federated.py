@@ -8,8 +8,8 @@ from fedhlcr.baselines import FedAvgRegressor, FedEMRegressor, GroupedRidge, IFC
 from fedhlcr.baselines.clustered import _Groups
 from fedhlcr.baselines.federated import Attendance
 from fedhlcr.baselines.rival import Standardized
-from fedhlcr.gram import GramLayout, Standardization
-from fedhlcr.hierarchy import UNKNOWN, build_hierarchy
+from fedhlcr.data.hierarchy import UNKNOWN, build_hierarchy
+from fedhlcr.model.gram import GramLayout, Standardization
 
 LINEAR = [
     FedAvgRegressor(20),

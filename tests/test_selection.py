@@ -12,10 +12,10 @@ from sklearn.ensemble import RandomForestRegressor
 from sklearn.metrics import mean_squared_error, r2_score
 
 from fedhlcr import HLCRRegressor, compare_cluster_counts, hold_out_events
-from fedhlcr.comparison import Comparison, CountResult
+from fedhlcr.analysis.comparison import Comparison, CountResult
+from fedhlcr.analysis.selection import DEFAULT_COUNTS, grouped_standard_error
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.exceptions import FitInterruptedWarning, warn_user
-from fedhlcr.selection import DEFAULT_COUNTS, grouped_standard_error
 
 QUICK = HLCRRegressor(n_sweeps=80, n_draws=30, n_threads=1)
 

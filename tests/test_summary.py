@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 
 from fedhlcr import FedHLCRRegressor, HLCRRegressor, demo, describe_clusters, load
+from fedhlcr.analysis.summary import change_intervals, changes_told, coef_intervals, effect_sizes, entity_shares
 from fedhlcr.cli.telling import model_facts
-from fedhlcr.posterior import PublicModel
+from fedhlcr.posterior.prediction import PublicModel
 from fedhlcr.report import render_report
-from fedhlcr.summary import change_intervals, changes_told, coef_intervals, effect_sizes, entity_shares
 from tests.reports import fitted, public, recipe_of
 
 

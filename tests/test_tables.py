@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from fedhlcr import HLCRRegressor
-from fedhlcr.hierarchy import build_hierarchy
-from fedhlcr.tables import canonical_text, natural_key, read_ids, take_apart
+from fedhlcr.data.hierarchy import build_hierarchy
+from fedhlcr.data.inputs import canonical_text, natural_key, read_ids, take_apart
 
 SECRET = 987654.25
 

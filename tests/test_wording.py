@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fedhlcr.wording import Noun, byte_size, capital, listed, noun, number, percent, printable
+from fedhlcr._support.wording import Noun, byte_size, capital, listed, noun, number, percent, printable
 
 
 @pytest.mark.parametrize(

@@ -17,14 +17,14 @@ from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
 from fedhlcr import HLCRRegressor, hold_out_events, plot
+from fedhlcr._support.streams import Stream
 from fedhlcr.baselines import GroupedRidge
 from fedhlcr.datasets import HierarchicalData, load_flights, make_hlcr
 from fedhlcr.federation import Agent, FederationSettings, GramLayout, Server
+from fedhlcr.model.priors import ModelSpec
 from fedhlcr.plot.canvas import GREY, PALE, PALETTE
-from fedhlcr.priors import ModelSpec
 from fedhlcr.samplers.chain import ChainPlan, run_chain
 from fedhlcr.samplers.state import ChainState
-from fedhlcr.streams import Stream
 
 FOLDER = Path(__file__).parent
 CLASSES = dict(zip(("bargain", "staple", "treat"), PALETTE[:3], strict=True))

@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments.synthetic.data import AGENT_CONCENTRATION, COEF_SCALE, Fold, Size
+from fedhlcr.data.hierarchy import build_hierarchy, row_agents, row_entities
 from fedhlcr.engines.in_process import InProcessEngine
 from fedhlcr.federation.held_out import Validation
 from fedhlcr.federation.run import run_round
 from fedhlcr.federation.server import Server
 from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.federation.shard import AgentShard
-from fedhlcr.gram import GramLayout
-from fedhlcr.hierarchy import build_hierarchy, row_agents, row_entities
-from fedhlcr.posterior import Profiles
+from fedhlcr.model.gram import GramLayout
+from fedhlcr.posterior.prediction import Profiles
 
 RULES = ("published", "corrected", "delta")
 RULE_NAMES = {"published": "blend, as published", "corrected": "blend, corrected", "delta": "delta"}

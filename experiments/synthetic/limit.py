@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedhlcr._support.streams import Stream
+from fedhlcr.data.hierarchy import build_hierarchy, row_agents, row_entities
 from fedhlcr.datasets import HierarchicalData, HLCRTruth
-from fedhlcr.gram import GramLayout, Standardization, entity_grams
-from fedhlcr.hierarchy import build_hierarchy, row_agents, row_entities
-from fedhlcr.posterior import AgentMemory, Draws, Posterior, Profiles
-from fedhlcr.priors import ModelSpec
+from fedhlcr.model.gram import GramLayout, Standardization, entity_grams
+from fedhlcr.model.priors import ModelSpec
+from fedhlcr.posterior.prediction import AgentMemory, Draws, Posterior, Profiles
 from fedhlcr.samplers import blocked, collapsed
 from fedhlcr.samplers.state import Draw, Entities
-from fedhlcr.streams import Stream
 
 
 def limit_mse(

@@ -8,13 +8,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedhlcr.estimators import HLCRRegressor
+    from fedhlcr.analysis.selection import compare_cluster_counts
+    from fedhlcr.analysis.summary import describe_clusters
+    from fedhlcr.data.splitting import hold_out_events
+    from fedhlcr.estimators.fedhlcr import FedHLCRRegressor
+    from fedhlcr.estimators.hlcr import HLCRRegressor
     from fedhlcr.exceptions import ConvergenceWarning, FitInterruptedWarning
-    from fedhlcr.federated import FedHLCRRegressor
-    from fedhlcr.modelfile import load
-    from fedhlcr.selection import compare_cluster_counts
-    from fedhlcr.splitting import hold_out_events
-    from fedhlcr.summary import describe_clusters
+    from fedhlcr.storage.model_file import load
 
 __version__ = "0.1.0"
 
@@ -32,13 +32,13 @@ __all__ = [
 # Imported when first asked for: a node of a federation starts a process for every round, and needs no estimator.
 _HOMES = {
     "ConvergenceWarning": "exceptions",
-    "FedHLCRRegressor": "federated",
+    "FedHLCRRegressor": "estimators.fedhlcr",
     "FitInterruptedWarning": "exceptions",
-    "HLCRRegressor": "estimators",
-    "compare_cluster_counts": "selection",
-    "describe_clusters": "summary",
-    "hold_out_events": "splitting",
-    "load": "modelfile",
+    "HLCRRegressor": "estimators.hlcr",
+    "compare_cluster_counts": "analysis.selection",
+    "describe_clusters": "analysis.summary",
+    "hold_out_events": "data.splitting",
+    "load": "storage.model_file",
 }
 
 

@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from fedhlcr import FedHLCRRegressor, HLCRRegressor, hold_out_events, storage
-from fedhlcr.arrays import FloatArray
+from fedhlcr import FedHLCRRegressor, HLCRRegressor, hold_out_events
+from fedhlcr._support.arrays import FloatArray
+from fedhlcr.analysis.summary import text_table, typical_levels
 from fedhlcr.baselines import GroupedRidge
+from fedhlcr.data.recipe import Recipe
 from fedhlcr.datasets import load_flights
-from fedhlcr.recipe import Recipe
 from fedhlcr.report import HeldOut, render_report
-from fedhlcr.summary import text_table, typical_levels
+from fedhlcr.storage import atomic
 
 PARTICIPATION, FAILURE_RATE = 0.3, 0.2
 TRAVELLED = {
@@ -73,7 +74,7 @@ def main(page: Path = Path("demo-report.html")) -> None:
     print(f"Of the held-out flights {100 * inside:.1f} % lie in its 90 % intervals.\n")
     _tell_clusters(federated)
     federated.recipe_ = Recipe("minutes per 100 miles", "airline", "route", flights.feature_names)
-    storage.replace_file(page, render_report(federated, HeldOut(X_test, test.y, test.agent, test.entity)).encode())
+    atomic.replace_file(page, render_report(federated, HeldOut(X_test, test.y, test.agent, test.entity)).encode())
     print(f"\nAll of it on a page, to be opened in a browser: {page}")
 
 

@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedhlcr.arrays import FloatArray, IndexArray, LabelArray
-from fedhlcr.gram import GramLayout
+from fedhlcr._support.arrays import FloatArray, IndexArray, LabelArray
 from fedhlcr.kernels.arguments import EntityArrays, LabelLaw
 from fedhlcr.kernels.labels import keyed_uniforms
-from fedhlcr.priors import Hyperparameters
-from fedhlcr.regression import CoefPrior, log_block_likelihood
+from fedhlcr.model.gram import GramLayout
+from fedhlcr.model.priors import Hyperparameters
+from fedhlcr.model.regression import CoefPrior, log_block_likelihood
 from fedhlcr.samplers.state import ClusterSums
 
 

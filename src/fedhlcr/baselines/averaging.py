@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fedhlcr.arrays import FloatArray
+from fedhlcr._support.arrays import FloatArray
 from fedhlcr.baselines.federated import BYTES_PER_NUMBER, Attendance, FederatedRival, Round, Settings
 from fedhlcr.baselines.rival import AUTO, COUNT, WEIGHT, Coefficients, Constraints, Standardized
-from fedhlcr.gram import NormalEquations
+from fedhlcr.model.gram import NormalEquations
 
 
 class FedAvgRegressor(FederatedRival[Coefficients]):

@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
-from fedhlcr.arrays import FloatArray, IndexArray
+from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr.baselines.rival import SEED, Constraints, Model, Rival, Standardized
 
 # Of a float64 number, and of an index that travels beside numbers.

@@ -11,7 +11,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
-from fedhlcr.arrays import FloatArray
+from fedhlcr._support.arrays import FloatArray
 from fedhlcr.baselines.mixtures import Units, normalize
 from fedhlcr.baselines.rival import AUTO, COUNT, SEED, TOLERANCE, Coefficients, Constraints, Rival, Standardized
 

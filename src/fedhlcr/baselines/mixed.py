@@ -14,9 +14,9 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from scipy.optimize import minimize
 
-from fedhlcr.arrays import FloatArray
+from fedhlcr._support.arrays import FloatArray
 from fedhlcr.baselines.rival import COUNT, Coefficients, Constraints, Rival, Standardized
-from fedhlcr.gram import NormalEquations
+from fedhlcr.model.gram import NormalEquations
 
 # A column is left out if others explain it but for this share of its variance.
 LEAST_OWN_VARIANCE = 1e-10

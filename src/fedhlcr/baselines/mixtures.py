@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedhlcr.arrays import FloatArray
+from fedhlcr._support.arrays import FloatArray
 from fedhlcr.baselines.ridge import solve_ridge
 from fedhlcr.baselines.rival import Standardized
-from fedhlcr.gram import GramLayout
+from fedhlcr.model.gram import GramLayout
 
 # In standardised units: what keeps the equations of a small class regular, and its noise from vanishing.
 PENALTY, LEAST_VARIANCE = 1e-3, 1e-4

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhlcr.arrays import FloatArray, IndexArray
+from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr.baselines.federated import Attendance, FederatedRival, Round, Settings
 from fedhlcr.baselines.rival import AUTO, COUNT, WEIGHT, Constraints, Rows, Standardized
 

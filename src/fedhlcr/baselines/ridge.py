@@ -8,9 +8,9 @@ from typing import ClassVar
 import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
-from fedhlcr.arrays import FloatArray
+from fedhlcr._support.arrays import FloatArray
 from fedhlcr.baselines.rival import Coefficients, Constraints, Rival, Standardized
-from fedhlcr.gram import GramLayout, entity_grams
+from fedhlcr.model.gram import GramLayout, entity_grams
 
 LEVELS = ("all", "agent", "entity")
 # Penalties tried by cross-validation over the events, in standardised units; one serves all groups of a level.

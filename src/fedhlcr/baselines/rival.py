@@ -15,10 +15,10 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from fedhlcr.arrays import FloatArray, IndexArray
-from fedhlcr.gram import GramLayout, Standardization, column_means, entity_grams
-from fedhlcr.hierarchy import UNKNOWN, EntityIndex, Hierarchy
-from fedhlcr.regressor import HierarchicalRegressor, checking_parameters
+from fedhlcr._support.arrays import FloatArray, IndexArray
+from fedhlcr.data.hierarchy import UNKNOWN, EntityIndex, Hierarchy
+from fedhlcr.estimators.regressor import HierarchicalRegressor, checking_parameters
+from fedhlcr.model.gram import GramLayout, Standardization, column_means, entity_grams
 
 # One event of so many is held out where a rival has to choose.
 N_FOLDS = 5

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from fedhlcr.arrays import FloatArray, IndexArray
+from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr.baselines.federated import BYTES_PER_NUMBER, Attendance, FederatedRival, Round, Settings
 from fedhlcr.baselines.mixtures import Units, normalize
 from fedhlcr.baselines.rival import AUTO, COUNT, TOLERANCE, Coefficients, Constraints, Rows, Standardized

@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fedhlcr.arrays import FloatArray, IndexArray
+from fedhlcr._support.arrays import FloatArray, IndexArray
+from fedhlcr.analysis.evaluation import was_fitted
 from fedhlcr.cli.options import Missing, split_names
 from fedhlcr.cli.shell import Shell, plural
-from fedhlcr.evaluation import was_fitted
+from fedhlcr.data.hierarchy import UNKNOWN, index_pairs, row_agents
+from fedhlcr.data.inputs import Ids, read_ids
+from fedhlcr.data.recipe import Prepared, Recipe, note_on_unnamed, plan_recipe
+from fedhlcr.data.splitting import hold_out_events
+from fedhlcr.data.table_files import open_table, source_name
 from fedhlcr.exceptions import DataError
-from fedhlcr.files import open_table, source_name
-from fedhlcr.hierarchy import UNKNOWN, index_pairs, row_agents
-from fedhlcr.recipe import Prepared, Recipe, note_on_unnamed, plan_recipe
-from fedhlcr.splitting import hold_out_events
-from fedhlcr.tables import Ids, read_ids
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedhlcr._support.wording import fine_percent, number
 from fedhlcr.cli import options
 from fedhlcr.cli.shell import INTERRUPTED, Shell, plural
-from fedhlcr.wording import fine_percent, number
 
 if TYPE_CHECKING:
     from fedhlcr.cli.events import Events
@@ -316,7 +316,7 @@ def _split(events: Events, share: float, seed: int) -> tuple[Events, Events | No
 
 
 def _fit(model: Any, events: Events, source: str, shell: Shell, **more: Any) -> Any:
-    from fedhlcr.files import source_name
+    from fedhlcr.data.table_files import source_name
 
     recipe = events.recipe
     # entities are counted only where it matters: that takes as long as to read them
@@ -347,13 +347,13 @@ def _tell_unsettled(model: Any, shell: Shell) -> None:
 
 def _write_model(model: Any, out: Path, shell: Shell, *, public: bool) -> Path:
     """Write a model, and tell where: one that was cut short does not take the place of a whole one."""
-    from fedhlcr import modelfile
     from fedhlcr.cli.output import write_output
+    from fedhlcr.storage import model_file
 
     if shell.interrupted:
         out = out.with_name(f"{out.name}.interrupted")
     with shell.stage("writing the model"):
-        write_output(out, modelfile.to_bytes(model, public=public), private=not public)
+        write_output(out, model_file.to_bytes(model, public=public), private=not public)
     return out
 
 

@@ -88,9 +88,9 @@ def split(
 
     from fedhlcr.cli.events import hold_out_rows
     from fedhlcr.cli.output import check_table_output, write_tables
-    from fedhlcr.columns import counts_missing, rows_missing
+    from fedhlcr.data.columns import counts_missing, rows_missing
+    from fedhlcr.data.table_files import open_table
     from fedhlcr.exceptions import DataError
-    from fedhlcr.files import open_table
 
     shell = Shell(as_json, quiet)
     options.require_apart("--test", test, "--train", train)

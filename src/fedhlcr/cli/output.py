@@ -15,8 +15,8 @@ import pyarrow.csv
 import pyarrow.feather
 import pyarrow.parquet
 
-from fedhlcr import storage
-from fedhlcr.files import STDIN
+from fedhlcr.data.table_files import STDIN
+from fedhlcr.storage import atomic
 
 STDOUT = STDIN
 FORMATS = ".csv, .csv.gz, .parquet, .feather or .arrow"
@@ -48,9 +48,9 @@ def write_output(path: Path, data: bytes, *, private: bool = False) -> None:
     _write({path: data}, private=private)
 
 
-def _write(files: Mapping[storage.PathLike, bytes], *, private: bool = False) -> None:
+def _write(files: Mapping[atomic.PathLike, bytes], *, private: bool = False) -> None:
     try:
-        storage.replace_files(files, private=private)
+        atomic.replace_files(files, private=private)
     except OSError as error:
         raise OutputError(f"cannot write {error.filename!r}: {error.strerror or type(error).__name__}.") from None
 

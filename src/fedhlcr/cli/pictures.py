@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+from fedhlcr.analysis.comparison import Comparison
 from fedhlcr.cli.output import OutputError, check_output, write_output
-from fedhlcr.comparison import Comparison
 
 SUFFIXES = (".png", ".svg", ".pdf")
 

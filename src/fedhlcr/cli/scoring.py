@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from fedhlcr._support.wording import fine_percent, number
+from fedhlcr.analysis.evaluation import Scores, predict_in_chunks
 from fedhlcr.cli.events import Events
 from fedhlcr.cli.shell import Shell, plural
-from fedhlcr.evaluation import Scores, predict_in_chunks
-from fedhlcr.predictive import Moments, interval_ends
-from fedhlcr.wording import fine_percent, number
+from fedhlcr.posterior.predictive import Moments, interval_ends
 
 
 def predict_events(model: Any, events: Events, levels: tuple[float, ...], shell: Shell) -> Moments:

@@ -20,9 +20,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from fedhlcr._support.progress import Bar
+from fedhlcr._support.wording import Noun
 from fedhlcr.exceptions import FitInterruptedWarning
-from fedhlcr.progress import Bar
-from fedhlcr.wording import Noun
 
 # Exit codes; 0 is done.
 FAILED, WRONG_USAGE, BAD_DATA, BAD_MODEL, NO_OUTPUT, INTERRUPTED = 1, 2, 3, 4, 5, 130

@@ -8,10 +8,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from fedhlcr.cli.shell import Shell, in_shell_words, plural
-from fedhlcr.comparison import SAME_EVIDENCE, Comparison
-from fedhlcr.modelfile import provenance_of
-from fedhlcr.summary import (
+from fedhlcr._support.wording import number
+from fedhlcr.analysis.comparison import SAME_EVIDENCE, Comparison
+from fedhlcr.analysis.summary import (
     INTERVAL_LEVEL,
     coef_intervals,
     describe_clusters,
@@ -19,7 +18,8 @@ from fedhlcr.summary import (
     feature_names,
     summarize,
 )
-from fedhlcr.wording import number
+from fedhlcr.cli.shell import Shell, in_shell_words, plural
+from fedhlcr.storage.model_file import provenance_of
 
 # Clusters described in words.
 N_SENTENCES = 8

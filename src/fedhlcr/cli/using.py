@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedhlcr._support.wording import fine_percent, number
 from fedhlcr.cli import options
 from fedhlcr.cli.shell import Shell, plural
-from fedhlcr.wording import fine_percent, number
 
 if TYPE_CHECKING:
-    from fedhlcr.evaluation import Scores
+    from fedhlcr.analysis.evaluation import Scores
 
 # Agents shown on a terminal.
 MOST_AGENTS = 50
@@ -54,7 +54,7 @@ def predict(
     from fedhlcr.cli.events import Roles, events_to_predict
     from fedhlcr.cli.output import STDOUT, check_table_output, write_table
     from fedhlcr.cli.scoring import predict_events
-    from fedhlcr.predictive import interval_ends
+    from fedhlcr.posterior.predictive import interval_ends
 
     shell = Shell(as_json, quiet, progress)
     check_table_output(out, model, data, stdout=True)
@@ -118,11 +118,11 @@ def evaluate(
     import pyarrow as pa
 
     import fedhlcr
+    from fedhlcr.analysis.evaluation import Scores, scores_by_agent
     from fedhlcr.cli.events import Roles, events_to_predict, seen
     from fedhlcr.cli.output import check_table_output, write_table
     from fedhlcr.cli.scoring import predict_events, tell_scores
-    from fedhlcr.evaluation import Scores, scores_by_agent
-    from fedhlcr.predictive import interval_ends
+    from fedhlcr.posterior.predictive import interval_ends
 
     shell = Shell(as_json, quiet, progress)
     check_table_output(out, model, data)
@@ -179,9 +179,9 @@ def adapt(
     DATA.
     """
     import fedhlcr
-    from fedhlcr import modelfile
     from fedhlcr.cli.events import Roles, events_for, seen
     from fedhlcr.cli.output import check_output, write_output
+    from fedhlcr.storage import model_file
 
     shell = Shell(as_json, quiet, progress)
     check_output(out, data)
@@ -193,7 +193,7 @@ def adapt(
             shell.note("the model was fitted to these very events, so they now count twice")
         with shell.stage("adapting"):
             adapted = fitted.adapt(events.features, events.y, agent=events.agents, entity=events.entities)
-    write_output(out, modelfile.to_bytes(adapted), private=True)
+    write_output(out, model_file.to_bytes(adapted), private=True)
     counts = {"n_events": len(events)}
     for name, before, after in (
         ("agents", fitted.agent_ids_, adapted.agent_ids_),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhlcr.arrays import FloatArray
+from fedhlcr._support.arrays import FloatArray
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
-from fedhlcr.arrays import FloatArray
+from fedhlcr._support.arrays import FloatArray
 from fedhlcr.datasets.hierarchical import HierarchicalData
 
 

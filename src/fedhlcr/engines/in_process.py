@@ -13,15 +13,15 @@ from itertools import pairwise
 
 import numpy as np
 
-from fedhlcr import codec
-from fedhlcr.arrays import IndexArray
+from fedhlcr._support.arrays import IndexArray
+from fedhlcr._support.streams import Stream
+from fedhlcr._support.threads import stream_results
 from fedhlcr.federation.messages import Contribution, Contributions
 from fedhlcr.federation.server import Invitation, Reply
 from fedhlcr.federation.shard import SHARD_SIZE, AgentShard
-from fedhlcr.gram import GramLayout, Standardization
-from fedhlcr.recordreader import checkpoint_reader, not_negative
-from fedhlcr.streams import Stream
-from fedhlcr.threads import stream_results
+from fedhlcr.model.gram import GramLayout, Standardization
+from fedhlcr.storage import codec
+from fedhlcr.storage.reader import checkpoint_reader, not_negative
 
 
 class Fate(IntEnum):

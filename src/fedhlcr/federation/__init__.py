@@ -15,8 +15,8 @@ from fedhlcr.federation.run import Checkpoints, Engine, run_federation
 from fedhlcr.federation.server import Invitation, Server
 from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.federation.shard import AgentShard
-from fedhlcr.gram import GramLayout
-from fedhlcr.posterior import PublicModel
+from fedhlcr.model.gram import GramLayout
+from fedhlcr.posterior.prediction import PublicModel
 
 __all__ = [
     "Agent",

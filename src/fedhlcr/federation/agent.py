@@ -6,15 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from fedhlcr import codec, storage, tables
+from fedhlcr.data import inputs
+from fedhlcr.data.hierarchy import EntityIndex, Hierarchy, build_hierarchy
+from fedhlcr.data.inputs import Ids
 from fedhlcr.federation.group import AgentGroup
 from fedhlcr.federation.messages import Broadcast, Contribution
-from fedhlcr.hierarchy import EntityIndex, Hierarchy, build_hierarchy
-from fedhlcr.posterior import Posterior, PublicModel
-from fedhlcr.predictive import Moments
-from fedhlcr.recordreader import RecordReader
-from fedhlcr.storage import PathLike
-from fedhlcr.tables import Ids
+from fedhlcr.posterior.prediction import Posterior, PublicModel
+from fedhlcr.posterior.predictive import Moments
+from fedhlcr.storage import atomic, codec
+from fedhlcr.storage.atomic import PathLike
+from fedhlcr.storage.reader import RecordReader
 
 STATE_KIND, STATE_VERSION = "agent", 1
 
@@ -67,27 +68,27 @@ class Agent:
 
         Save after `round` and *before* its contribution is sent: else the server may know labels that are lost here.
         """
-        storage.write_atomically(path, codec.encode(STATE_KIND, STATE_VERSION, self._group.to_record()), private=True)
+        atomic.write_atomically(path, codec.encode(STATE_KIND, STATE_VERSION, self._group.to_record()), private=True)
 
     @classmethod
     def load(cls, path: PathLike) -> Agent:
         """An agent as it was saved; if the newest file is damaged, as it was saved before."""
         agent = cls.__new__(cls)
-        record = storage.read_newest(path, STATE_KIND, STATE_VERSION)
+        record = atomic.read_newest(path, STATE_KIND, STATE_VERSION)
         agent._group = AgentGroup.read(RecordReader(record, "the agent's state", "make it anew from its events"))
         return agent
 
 
 def _hierarchy_of_one(agent: Any, X: Any, y: Any, entity: Any, sample_weight: Any) -> Hierarchy:
-    if tables.is_missing(agent):
+    if inputs.is_missing(agent):
         raise ValueError("`agent` is missing; pass the id by which the server is to know this agent.")
     if np.shape(X)[:1] == (0,) and np.ndim(X) == 2:
         nothing, nobody = np.empty(0), np.empty(0, dtype=np.int64)
-        index = EntityIndex(Ids.of_texts([tables.canonical_text(agent)]), Ids.of_texts([]), nobody, nobody)
+        index = EntityIndex(Ids.of_texts([inputs.canonical_text(agent)]), Ids.of_texts([]), nobody, nobody)
         return Hierarchy(np.empty(np.shape(X)), nothing, nothing, np.zeros(1, dtype=np.int64), index)
-    matrix = tables.feature_matrix(X)
-    target = tables.target_vector(y, len(matrix))
-    weight = tables.weight_vector(sample_weight, len(matrix))
+    matrix = inputs.feature_matrix(X)
+    target = inputs.target_vector(y, len(matrix))
+    weight = inputs.weight_vector(sample_weight, len(matrix))
     everywhere = np.empty(len(matrix), dtype=object)
     for row in range(len(matrix)):
         # one by one: an id may be a tuple

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhlcr.arrays import FloatArray
+from fedhlcr._support.arrays import FloatArray
 from fedhlcr.federation.messages import Contribution, Contributions
 from fedhlcr.federation.sums import AgentSums
-from fedhlcr.gram import GramLayout
 from fedhlcr.kernels.arguments import N_SCALARS
 from fedhlcr.kernels.grams import NOT_FINITE, NOT_POSITIVE, check_grams
+from fedhlcr.model.gram import GramLayout
 
 # No column of anyone is as large: its square could not be summed up.
 LARGEST = 1e100

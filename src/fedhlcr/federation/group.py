@@ -7,19 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from fedhlcr import codec, tables
-from fedhlcr.arrays import IndexArray
+from fedhlcr._support.arrays import IndexArray
+from fedhlcr._support.streams import ReservedChain, Stream
+from fedhlcr._support.threads import single_threaded_blas
+from fedhlcr.data import inputs
+from fedhlcr.data.hierarchy import UNKNOWN, Hierarchy, row_agents, row_entities
+from fedhlcr.data.inputs import Ids
 from fedhlcr.federation.messages import MOST_ROUNDS, NEVER, Broadcast, Contributions
 from fedhlcr.federation.shard import AgentShard
-from fedhlcr.gram import GramLayout
-from fedhlcr.hierarchy import UNKNOWN, Hierarchy, row_agents, row_entities
-from fedhlcr.posterior import AgentMemory, Posterior, Profiles, PublicModel
-from fedhlcr.predictive import Moments
-from fedhlcr.recordreader import MOST, RecordReader, not_negative, within
+from fedhlcr.model.gram import GramLayout
+from fedhlcr.posterior.prediction import AgentMemory, Posterior, Profiles, PublicModel
+from fedhlcr.posterior.predictive import Moments
 from fedhlcr.samplers.state import Entities
-from fedhlcr.streams import ReservedChain, Stream
-from fedhlcr.tables import Ids
-from fedhlcr.threads import single_threaded_blas
+from fedhlcr.storage import codec
+from fedhlcr.storage.reader import MOST, RecordReader, not_negative, within
 
 
 class AgentGroup:
@@ -70,7 +71,7 @@ class AgentGroup:
         They need not have taken part. `agent=None` is for a group of one; entities that are not known, and
         `entity=None`, are predicted by what the agent's others are.
         """
-        matrix = tables.feature_matrix(X)
+        matrix = inputs.feature_matrix(X)
         if matrix.shape[1] != model.layout.n_features:
             raise ValueError(
                 f"`X` has {matrix.shape[1]} columns, but the model is about {model.layout.n_features} features; pass "

@@ -6,14 +6,14 @@ from typing import Protocol
 
 import numpy as np
 
-from fedhlcr.arrays import FloatArray
+from fedhlcr._support.arrays import FloatArray
+from fedhlcr._support.streams import ReservedChain, Stream
+from fedhlcr.data.hierarchy import EntityIndex
 from fedhlcr.federation.server import Server
 from fedhlcr.federation.shard import AgentShard
-from fedhlcr.gram import GramLayout, Standardization
-from fedhlcr.hierarchy import EntityIndex
-from fedhlcr.posterior import AgentMemory, Draws, Posterior, Profiles
+from fedhlcr.model.gram import GramLayout, Standardization
+from fedhlcr.posterior.prediction import AgentMemory, Draws, Posterior, Profiles
 from fedhlcr.samplers.state import Entities, GlobalDraw
-from fedhlcr.streams import ReservedChain, Stream
 
 
 class HoldsAgents(Protocol):

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple, get_type_hints
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhlcr import codec
-from fedhlcr.arrays import IndexArray
+from fedhlcr._support.arrays import IndexArray
 from fedhlcr.federation.messages import SURVEY_ROUND
-from fedhlcr.recordreader import RecordReader, within
+from fedhlcr.storage import codec
+from fedhlcr.storage.reader import RecordReader, within
 
 
 class RoundRecord(NamedTuple):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedhlcr import codec
 from fedhlcr.federation.messages import MOST_ROUNDS
-from fedhlcr.gram import GramLayout
-from fedhlcr.posterior import Draws
-from fedhlcr.recordreader import RecordReader, within
+from fedhlcr.model.gram import GramLayout
+from fedhlcr.posterior.prediction import Draws
 from fedhlcr.samplers.state import GlobalDraw
+from fedhlcr.storage import codec
+from fedhlcr.storage.reader import RecordReader, within
 
 
 class DrawKeeper:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedhlcr.arrays import FloatArray, IndexArray, LabelArray
+from fedhlcr._support.arrays import FloatArray, IndexArray, LabelArray
 from fedhlcr.federation.messages import BlendLaw, GibbsLaw, Law
-from fedhlcr.gram import GramLayout
 from fedhlcr.kernels import labels as kernels
 from fedhlcr.kernels.arguments import AgentAnswers, BlendedLaw, EntityArrays
+from fedhlcr.model.gram import GramLayout
 from fedhlcr.samplers.blocked import empty_answers
 from fedhlcr.samplers.state import label_law
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedhlcr import codec
-from fedhlcr.arrays import IndexArray
+from fedhlcr._support.arrays import IndexArray
 from fedhlcr.federation.shard import SHARD_SIZE
 from fedhlcr.federation.sums import AgentSums
-from fedhlcr.recordreader import RecordReader
 from fedhlcr.samplers.state import ClusterSums
+from fedhlcr.storage import codec
+from fedhlcr.storage.reader import RecordReader
 
 
 class Ledger:

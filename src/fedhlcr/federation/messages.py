@@ -13,11 +13,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedhlcr import codec
-from fedhlcr.arrays import CountArray, FloatArray, IndexArray
+from fedhlcr._support.arrays import CountArray, FloatArray, IndexArray
 from fedhlcr.federation.sums import AgentSums
-from fedhlcr.gram import GramLayout, Standardization
-from fedhlcr.recordreader import (
+from fedhlcr.model.gram import GramLayout, Standardization
+from fedhlcr.storage import codec
+from fedhlcr.storage.reader import (
     MOST,
     RecordReader,
     log_weights,

@@ -6,12 +6,12 @@ import logging
 
 import numpy as np
 
-from fedhlcr import codec
-from fedhlcr.arrays import IndexArray
+from fedhlcr._support.arrays import IndexArray
 from fedhlcr.federation.checks import Expected, ReplyLimits, find_faults, find_malformed, find_mistyped
 from fedhlcr.federation.messages import SURVEY_ROUND, VERSION, Broadcast, Contribution, Contributions
 from fedhlcr.federation.registry import STRANGER, Registry
 from fedhlcr.kernels.arguments import LABELS_CHANGED
+from fedhlcr.storage import codec
 
 logger = logging.getLogger(__name__)
 

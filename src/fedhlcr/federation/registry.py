@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from fedhlcr import codec
-from fedhlcr.arrays import IndexArray
+from fedhlcr._support.arrays import IndexArray
+from fedhlcr.data.inputs import natural_key
 from fedhlcr.federation.messages import MOST_ROUNDS, NEVER
-from fedhlcr.recordreader import RecordReader, within
-from fedhlcr.tables import natural_key
+from fedhlcr.storage import codec
+from fedhlcr.storage.reader import RecordReader, within
 
 STRANGER = -1
 

@@ -10,14 +10,19 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from fedhlcr import codec
-from fedhlcr.arrays import IndexArray
+from fedhlcr._support.arrays import IndexArray
+from fedhlcr._support.streams import Stream
 from fedhlcr.federation.ledger import Ledger
 from fedhlcr.federation.messages import MOST_ROUNDS, BlendLaw, GibbsLaw, Law
 from fedhlcr.federation.sums import AgentSums
-from fedhlcr.gram import GramLayout
-from fedhlcr.priors import Hyperparameters, ModelSpec, initial_hyperparameters
-from fedhlcr.recordreader import (
+from fedhlcr.model.gram import GramLayout
+from fedhlcr.model.priors import Hyperparameters, ModelSpec, initial_hyperparameters
+from fedhlcr.model.regression import CoefPrior, draw_coef
+from fedhlcr.samplers import blocked
+from fedhlcr.samplers.merging import Merger, merge_globals
+from fedhlcr.samplers.state import ClusterSums, Globals, ServerState
+from fedhlcr.storage import codec
+from fedhlcr.storage.reader import (
     RecordReader,
     log_weights,
     not_negative,
@@ -26,11 +31,6 @@ from fedhlcr.recordreader import (
     square_positive,
     within,
 )
-from fedhlcr.regression import CoefPrior, draw_coef
-from fedhlcr.samplers import blocked
-from fedhlcr.samplers.merging import Merger, merge_globals
-from fedhlcr.samplers.state import ClusterSums, Globals, ServerState
-from fedhlcr.streams import Stream
 
 RuleName = Literal["delta", "blend"]
 

@@ -9,13 +9,13 @@ from typing import Protocol
 
 import numpy as np
 
-from fedhlcr import codec, storage
 from fedhlcr.exceptions import StorageError
 from fedhlcr.federation.history import RoundRecord
 from fedhlcr.federation.server import Invitation, Reply, Server
 from fedhlcr.federation.settings import FederationSettings
-from fedhlcr.recordreader import RecordReader, checkpoint_reader, within
-from fedhlcr.storage import PathLike
+from fedhlcr.storage import atomic, codec
+from fedhlcr.storage.atomic import PathLike
+from fedhlcr.storage.reader import RecordReader, checkpoint_reader, within
 
 INTERRUPTED = "interrupted"
 CHECKPOINT_KIND, CHECKPOINT_VERSION = "checkpoint", 1
@@ -59,11 +59,11 @@ class Checkpoints:
         record: codec.Record = {name: np.frombuffer(data, dtype=np.uint8) for name, data in parts.items()}
         record |= {"session": server.session, "finished": server.finished}
         data = codec.encode(CHECKPOINT_KIND, CHECKPOINT_VERSION, record)
-        storage.write_atomically(self.path, data, keep_previous=keep_previous, private=True)
+        atomic.write_atomically(self.path, data, keep_previous=keep_previous, private=True)
 
     def hold_unfinished(self) -> bool:
         """Whether there is a run to go on with, or one of which it cannot be told."""
-        if not Path(self.path).exists() and not storage.previous_of(self.path).exists():
+        if not Path(self.path).exists() and not atomic.previous_of(self.path).exists():
             return False
         try:
             return not self._read().value("finished", bool)
@@ -75,7 +75,7 @@ class Checkpoints:
         return _agents_record(self._read())
 
     def _read(self) -> RecordReader:
-        return checkpoint_reader(storage.read_newest(self.path, CHECKPOINT_KIND, CHECKPOINT_VERSION))
+        return checkpoint_reader(atomic.read_newest(self.path, CHECKPOINT_KIND, CHECKPOINT_VERSION))
 
     def resume(self, settings: FederationSettings, engine: Engine) -> Server:
         """The server as it was; the engine's agents are brought back to where they were."""

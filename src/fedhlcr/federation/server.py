@@ -20,8 +20,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedhlcr import codec
-from fedhlcr.arrays import IndexArray
+from fedhlcr._support.arrays import IndexArray
+from fedhlcr._support.streams import Stream, text_key
+from fedhlcr._support.threads import single_threaded_blas
+from fedhlcr.data.inputs import canonical_text
 from fedhlcr.federation.checks import Expected
 from fedhlcr.federation.convergence import has_settled
 from fedhlcr.federation.history import History, RoundRecord
@@ -32,13 +34,11 @@ from fedhlcr.federation.registry import STRANGER, Registry
 from fedhlcr.federation.rules import BlendRule, DeltaRule, Rule
 from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.federation.survey import ENOUGH_AGENTS, Survey, Units
-from fedhlcr.posterior import Draws, PublicModel
-from fedhlcr.priors import ModelSpec
-from fedhlcr.recordreader import checkpoint_reader, not_negative, within
+from fedhlcr.model.priors import ModelSpec
+from fedhlcr.posterior.prediction import Draws, PublicModel
 from fedhlcr.samplers.state import GlobalDraw, ServerState
-from fedhlcr.streams import Stream, text_key
-from fedhlcr.tables import canonical_text
-from fedhlcr.threads import single_threaded_blas
+from fedhlcr.storage import codec
+from fedhlcr.storage.reader import checkpoint_reader, not_negative, within
 
 logger = logging.getLogger(__name__)
 

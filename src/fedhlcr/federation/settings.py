@@ -10,11 +10,11 @@ from typing import Any, get_args
 
 from fedhlcr.federation.checks import ReplyLimits
 from fedhlcr.federation.rules import RuleName
-from fedhlcr.gram import GramLayout
-from fedhlcr.priors import CoefPriorKind
-from fedhlcr.recordreader import MOST
+from fedhlcr.model.gram import GramLayout
+from fedhlcr.model.priors import CoefPriorKind
 from fedhlcr.samplers.chain import START_FACTOR
 from fedhlcr.samplers.merging import Merger, MergeSchedule
+from fedhlcr.storage.reader import MOST
 
 # Looks for mergers begin in this round with all agents, when a centralised chain begins them (round 1 is its
 # sweep 0), and after so many visits of each agent otherwise.

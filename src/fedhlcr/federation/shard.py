@@ -11,16 +11,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedhlcr.arrays import FloatArray, IndexArray, KeyArray, LabelArray, ranges
+from fedhlcr._support.arrays import FloatArray, IndexArray, KeyArray, LabelArray, ranges
+from fedhlcr._support.streams import Stream
+from fedhlcr.data.hierarchy import EntityIndex, Hierarchy
 from fedhlcr.federation.labelling import label_entities
 from fedhlcr.federation.messages import MOST_ROUNDS, NEVER, SURVEY_ROUND, BlendLaw, Broadcast, Contributions
 from fedhlcr.federation.sums import AgentSums
-from fedhlcr.gram import GramLayout, Standardization, agent_means, entity_grams
-from fedhlcr.hierarchy import EntityIndex, Hierarchy
 from fedhlcr.kernels.arguments import N_SCALARS, EntityArrays
 from fedhlcr.kernels.grams import change_units, sum_by_cluster
-from fedhlcr.recordreader import MOST, RecordReader, within
-from fedhlcr.streams import Stream
+from fedhlcr.model.gram import GramLayout, Standardization, agent_means, entity_grams
+from fedhlcr.storage.reader import MOST, RecordReader, within
 
 logger = logging.getLogger(__name__)
 

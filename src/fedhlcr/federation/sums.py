@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhlcr import codec
-from fedhlcr.arrays import CountArray, FloatArray, IndexArray, ranges
+from fedhlcr._support.arrays import CountArray, FloatArray, IndexArray, ranges
 from fedhlcr.kernels.arguments import N_SCALARS
 from fedhlcr.kernels.grams import add_rows
-from fedhlcr.recordreader import RecordReader, not_negative, within
 from fedhlcr.samplers.state import ClusterSums
+from fedhlcr.storage import codec
+from fedhlcr.storage.reader import RecordReader, not_negative, within
 
 
 @dataclass(frozen=True)

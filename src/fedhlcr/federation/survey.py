@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhlcr import codec
-from fedhlcr.arrays import FloatArray, IndexArray
+from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr.federation.messages import SURVEY_CLUSTERS, Contributions
 from fedhlcr.federation.sums import AgentSums
-from fedhlcr.gram import GramLayout, Standardization
-from fedhlcr.recordreader import RecordReader, not_negative, positive, within
+from fedhlcr.model.gram import GramLayout, Standardization
+from fedhlcr.storage import codec
+from fedhlcr.storage.reader import RecordReader, not_negative, positive, within
 
 # Agents to hear of before the units are fixed, if there are so many: a few may be of one kind.
 ENOUGH_AGENTS = 30

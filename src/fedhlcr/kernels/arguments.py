@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from fedhlcr.arrays import CountArray, FloatArray, IndexArray, KeyArray
+from fedhlcr._support.arrays import CountArray, FloatArray, IndexArray, KeyArray
 
 
 class EntityArrays(NamedTuple):

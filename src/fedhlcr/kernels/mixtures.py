@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedhlcr.arrays import FloatArray
+from fedhlcr._support.arrays import FloatArray
 from fedhlcr.kernels.compiling import kernel
 
 

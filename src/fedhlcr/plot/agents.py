@@ -7,11 +7,11 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from fedhlcr.alignment import mean_compositions
-from fedhlcr.arrays import FloatArray
+from fedhlcr._support.arrays import FloatArray
+from fedhlcr.analysis.summary import shorten
+from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.plot.canvas import BLUE, GREY, NONE_TO_ALL, axes_or_new, check_agents, color_bar, evenly, legend, log_axis
-from fedhlcr.predictor import HierarchicalPredictor
-from fedhlcr.summary import shorten
+from fedhlcr.posterior.alignment import mean_compositions
 
 # Up to so many agents are named.
 MAX_NAMED = 25

@@ -13,7 +13,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from numpy.typing import NDArray
 
-from fedhlcr.predictor import HierarchicalPredictor, check_model
+from fedhlcr.estimators.base import HierarchicalPredictor, check_model
 
 # Okabe and Ito's palette, without its yellow, which is too light for lines
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#000000")

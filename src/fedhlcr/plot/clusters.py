@@ -9,8 +9,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from fedhlcr.alignment import central_interval
-from fedhlcr.arrays import FloatArray
+from fedhlcr._support.arrays import FloatArray
+from fedhlcr.analysis.summary import MAX_FEATURES, coef_intervals, feature_names, shorten
+from fedhlcr.estimators.base import HierarchicalPredictor, check_model
 from fedhlcr.plot.canvas import (
     BLUE,
     GREY,
@@ -19,8 +20,7 @@ from fedhlcr.plot.canvas import (
     check_level,
     legend,
 )
-from fedhlcr.predictor import HierarchicalPredictor, check_model
-from fedhlcr.summary import MAX_FEATURES, coef_intervals, feature_names, shorten
+from fedhlcr.posterior.alignment import central_interval
 
 PER = {"spread": "standard deviation", "unit": "unit"}
 

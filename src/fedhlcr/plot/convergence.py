@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
+from fedhlcr.estimators.base import HierarchicalPredictor, check_model
 from fedhlcr.plot.canvas import GREY, PALETTE, axes_or_new, legend
-from fedhlcr.predictor import HierarchicalPredictor, check_model
 
 LABELS = {
     "log_joint": "log joint density",

@@ -8,13 +8,13 @@ import numpy as np
 from matplotlib.axes import Axes
 from sklearn.metrics import r2_score
 
-from fedhlcr import tables
-from fedhlcr.arrays import FloatArray
+from fedhlcr._support.arrays import FloatArray
+from fedhlcr._support.threads import single_threaded_blas
+from fedhlcr.data import inputs
+from fedhlcr.estimators.base import HierarchicalPredictor, check_model
 from fedhlcr.plot.canvas import BLUE, FEW_TO_MANY, GREY, MAX_POINTS, axes_or_new, color_bar, evenly, legend
-from fedhlcr.posterior import Profiles
-from fedhlcr.predictive import interval_ends
-from fedhlcr.predictor import HierarchicalPredictor, check_model
-from fedhlcr.threads import single_threaded_blas
+from fedhlcr.posterior.prediction import Profiles
+from fedhlcr.posterior.predictive import interval_ends
 
 # Probabilities of the intervals that are counted.
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
@@ -51,7 +51,7 @@ def predicted_against_observed(
     """
     check_model(model)
     predicted = model.predict(X, agent=agent, entity=entity)
-    observed = tables.target_vector(y, len(predicted))
+    observed = inputs.target_vector(y, len(predicted))
     ax = axes_or_new(ax)
     if len(observed) <= MAX_POINTS:
         ax.plot(predicted, observed, "o", color=BLUE, markersize=2.5, alpha=0.5, markeredgewidth=0, zorder=2)
@@ -122,7 +122,7 @@ def calibration(
 def _inside(model: HierarchicalPredictor, X: Any, y: Any, agent: Any, entity: Any) -> tuple[FloatArray, int]:
     """Share of the targets inside the interval of each level, and the number of events it was found by."""
     table, matrix = model._read(X, agent, entity)
-    target = tables.target_vector(y, len(matrix))
+    target = inputs.target_vector(y, len(matrix))
     profiles = model._profiles(table.agent, table.entity, len(matrix))
     rows = evenly(len(matrix), MAX_EVENTS)
     of_row = profiles.of_row[rows]

@@ -8,8 +8,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
-from fedhlcr.arrays import FloatArray
-from fedhlcr.comparison import Comparison
+from fedhlcr._support.arrays import FloatArray
+from fedhlcr.analysis.comparison import Comparison
 from fedhlcr.plot.canvas import BLUE, GREY, ORANGE, PALETTE, axes_or_new, legend
 
 GREEN = PALETTE[2]

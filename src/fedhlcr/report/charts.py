@@ -15,8 +15,8 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from fedhlcr.arrays import FloatArray
-from fedhlcr.wording import number
+from fedhlcr._support.arrays import FloatArray
+from fedhlcr._support.wording import number
 
 # Points of a line, and cells along a side of a density.
 MAX_POINTS, CELLS = 400, 48

@@ -7,15 +7,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedhlcr import alignment
-from fedhlcr.diagnostics import R_HAT_LIMIT
+from fedhlcr._support.wording import CLUSTER, Noun, listed, number, percent
+from fedhlcr.analysis.summary import NEAR_THE_LIMIT, few_events
+from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.federation.run import INTERRUPTED
-from fedhlcr.predictor import HierarchicalPredictor
+from fedhlcr.posterior import alignment
+from fedhlcr.posterior.diagnostics import R_HAT_LIMIT
 from fedhlcr.report.findings import SURE, Findings
 from fedhlcr.report.rounds import ROUND, Rounds
 from fedhlcr.report.scores import LEVEL, HeldOutScores
-from fedhlcr.summary import NEAR_THE_LIMIT, few_events
-from fedhlcr.wording import CLUSTER, Noun, listed, number, percent
 
 ANSWER = Noun("answer", "answers")
 # A cluster of fewer entities is small.

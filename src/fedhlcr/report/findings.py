@@ -8,13 +8,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhlcr import alignment
-from fedhlcr.alignment import mean_compositions
-from fedhlcr.arrays import FloatArray, IndexArray
-from fedhlcr.hierarchy import EntityIndex
-from fedhlcr.posterior import Profiles
-from fedhlcr.predictor import HierarchicalPredictor
-from fedhlcr.summary import (
+from fedhlcr._support.arrays import FloatArray, IndexArray
+from fedhlcr._support.threads import single_threaded_blas
+from fedhlcr._support.wording import AGENT, ENTITY, Noun, noun, printable
+from fedhlcr.analysis.summary import (
     change_intervals,
     changes_told,
     describe_effects,
@@ -26,8 +23,11 @@ from fedhlcr.summary import (
     target_spread,
     typical_levels,
 )
-from fedhlcr.threads import single_threaded_blas
-from fedhlcr.wording import AGENT, ENTITY, Noun, noun, printable
+from fedhlcr.data.hierarchy import EntityIndex
+from fedhlcr.estimators.base import HierarchicalPredictor
+from fedhlcr.posterior import alignment
+from fedhlcr.posterior.alignment import mean_compositions
+from fedhlcr.posterior.prediction import Profiles
 
 # Below this probability of its cluster an entity's label is uncertain.
 SURE = 0.8

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from fedhlcr.arrays import FloatArray
+from fedhlcr._support.arrays import FloatArray
+from fedhlcr._support.wording import number, percent
 from fedhlcr.report.charts import color_class, effect_bar, mix_bar
 from fedhlcr.report.findings import SURE, Agents, Cluster, Entities, Findings, Names
 from fedhlcr.report.scores import AgentErrors, HeldOutScores
-from fedhlcr.wording import number, percent
 
 # Rows in the page at any time.
 PAGE_ROWS = 25

@@ -14,15 +14,25 @@ import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from fedhlcr.predictor import HierarchicalPredictor, check_model
+from fedhlcr._support.wording import (
+    CLUSTER,
+    EVENT,
+    amount,
+    byte_size,
+    capital,
+    fine_percent,
+    number,
+    percent,
+    printable,
+)
+from fedhlcr.analysis.summary import INTERVAL_LEVEL
+from fedhlcr.estimators.base import HierarchicalPredictor, check_model
 from fedhlcr.report import charts, listings, story
 from fedhlcr.report.doubts import find_doubts
 from fedhlcr.report.findings import SURE, Entities, Findings, gather
 from fedhlcr.report.rounds import Rounds
 from fedhlcr.report.scores import LEVEL, HeldOut, HeldOutScores, score_held_out
 from fedhlcr.report.settings import Settings
-from fedhlcr.summary import INTERVAL_LEVEL
-from fedhlcr.wording import CLUSTER, EVENT, amount, byte_size, capital, fine_percent, number, percent, printable
 
 # Clusters shown at once, features with a bar in each, agents with a row of the map, doubtful entities told.
 OPEN_CARDS, CARD_FEATURES, MATRIX_AGENTS, DOUBTFUL_TOLD = 12, 6, 60, 10

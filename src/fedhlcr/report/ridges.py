@@ -16,11 +16,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedhlcr.arrays import FloatArray, IndexArray
+from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr.baselines.ridge import PENALTIES
-from fedhlcr.gram import GramLayout
-from fedhlcr.hierarchy import UNKNOWN
-from fedhlcr.posterior import Posterior
+from fedhlcr.data.hierarchy import UNKNOWN
+from fedhlcr.model.gram import GramLayout
+from fedhlcr.posterior.prediction import Posterior
 
 # Numbers in one block of unpacked matrices: 64 MB.
 NUMBERS_AT_ONCE = 1 << 23

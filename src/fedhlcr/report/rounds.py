@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from fedhlcr.arrays import FloatArray
+from fedhlcr._support.arrays import FloatArray
+from fedhlcr._support.wording import Noun
+from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.federation.messages import SURVEY_ROUND
-from fedhlcr.predictor import HierarchicalPredictor
-from fedhlcr.wording import Noun
 
 ROUND = Noun("round", "rounds")
 

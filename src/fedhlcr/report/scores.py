@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from fedhlcr import tables
-from fedhlcr.arrays import FloatArray, IndexArray
-from fedhlcr.evaluation import Errors, was_fitted
-from fedhlcr.hierarchy import UNKNOWN
-from fedhlcr.predictive import interval_ends
-from fedhlcr.predictor import HierarchicalPredictor
+from fedhlcr._support.arrays import FloatArray, IndexArray
+from fedhlcr._support.threads import single_threaded_blas
+from fedhlcr.analysis.evaluation import Errors, was_fitted
+from fedhlcr.data import inputs
+from fedhlcr.data.hierarchy import UNKNOWN
+from fedhlcr.estimators.base import HierarchicalPredictor
+from fedhlcr.posterior.predictive import interval_ends
 from fedhlcr.report.ridges import Ridges
-from fedhlcr.threads import single_threaded_blas
 
 LEVEL = 0.9
 
@@ -88,7 +88,7 @@ class HeldOutScores:
 def score_held_out(model: HierarchicalPredictor, data: HeldOut) -> HeldOutScores:
     """Judge a model by events."""
     table, matrix = model._read(data.X, data.agent, data.entity)
-    observed = tables.target_vector(data.y, len(matrix))
+    observed = inputs.target_vector(data.y, len(matrix))
     profiles = model._profiles(table.agent, table.entity, len(matrix))
     agents, entities = profiles.agents[profiles.of_row], profiles.entities[profiles.of_row]
     moments = model.posterior_.predict(matrix, profiles, interval_ends(LEVEL))

@@ -9,10 +9,10 @@ from dataclasses import dataclass, is_dataclass
 from typing import Any
 
 import fedhlcr
-from fedhlcr.predictor import HierarchicalPredictor
-from fedhlcr.recipe import Recipe
-from fedhlcr.tables import canonical_text
-from fedhlcr.wording import UNPRINTABLE, listed, number, printable
+from fedhlcr._support.wording import UNPRINTABLE, listed, number, printable
+from fedhlcr.data.inputs import canonical_text
+from fedhlcr.data.recipe import Recipe
+from fedhlcr.estimators.base import HierarchicalPredictor
 
 # Parameters that change nothing of the result, and a path that means nothing elsewhere.
 WITHOUT_EFFECT = frozenset({"n_threads", "verbose", "checkpoint", "checkpoint_every"})

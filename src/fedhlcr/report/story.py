@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
-from fedhlcr.predictor import HierarchicalPredictor
+from fedhlcr._support.wording import EVENT, FEATURE, Noun, byte_size, capital, fine_percent, listed, number, percent
+from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.report.doubts import Doubt
 from fedhlcr.report.findings import NO_NAME, Agents, Cluster, Findings, named
 from fedhlcr.report.rounds import ROUND, Rounds
 from fedhlcr.report.scores import LEVEL, HeldOutScores
-from fedhlcr.wording import EVENT, FEATURE, Noun, byte_size, capital, fine_percent, listed, number, percent
 
 KIND = Noun("kind", "kinds")
 NUMERALS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")

@@ -11,17 +11,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedhlcr.arrays import FloatArray, LabelArray
-from fedhlcr.gram import GramLayout
+from fedhlcr._support.arrays import FloatArray, LabelArray
+from fedhlcr._support.streams import Stream
+from fedhlcr._support.threads import run_blocks
 from fedhlcr.kernels import labels as kernels
 from fedhlcr.kernels.arguments import N_SCALARS, AgentAnswers
 from fedhlcr.kernels.grams import move_grams
-from fedhlcr.priors import Hyperparameters, ModelSpec, initial_hyperparameters
-from fedhlcr.regression import CoefPrior, draw_coef
+from fedhlcr.model.gram import GramLayout
+from fedhlcr.model.priors import Hyperparameters, ModelSpec, initial_hyperparameters
+from fedhlcr.model.regression import CoefPrior, draw_coef
 from fedhlcr.samplers import hyper
 from fedhlcr.samplers.state import ChainState, ClusterSums, Entities, Globals, ServerState, label_law
-from fedhlcr.streams import Stream
-from fedhlcr.threads import run_blocks
 
 REBUILD_EVERY = 64
 SETTLING_PASSES = 30

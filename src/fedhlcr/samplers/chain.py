@@ -9,12 +9,12 @@ from typing import Literal, NamedTuple, get_type_hints
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhlcr.priors import ModelSpec
+from fedhlcr._support.streams import Stream
+from fedhlcr.model.priors import ModelSpec
 from fedhlcr.samplers import blocked, collapsed
 from fedhlcr.samplers.collapsed import LabelPrior
 from fedhlcr.samplers.merging import Merger, MergeSchedule, merge_state
 from fedhlcr.samplers.state import ChainState, Draw, Entities
-from fedhlcr.streams import Stream
 
 SamplerName = Literal["blocked", "collapsed"]
 Progress = Callable[[ChainState], None]

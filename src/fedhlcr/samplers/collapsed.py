@@ -13,15 +13,15 @@ from typing import Literal
 
 import numpy as np
 
-from fedhlcr.arrays import FloatArray
-from fedhlcr.gram import GramLayout
+from fedhlcr._support.arrays import FloatArray
+from fedhlcr._support.streams import Stream
 from fedhlcr.kernels import labels as kernels
 from fedhlcr.kernels.arguments import CollapsedLaw
-from fedhlcr.priors import ModelSpec
-from fedhlcr.regression import CoefPrior
+from fedhlcr.model.gram import GramLayout
+from fedhlcr.model.priors import ModelSpec
+from fedhlcr.model.regression import CoefPrior
 from fedhlcr.samplers.blocked import draw_globals, sums_of_labels
 from fedhlcr.samplers.state import ChainState, Entities, Globals, prior_weights
-from fedhlcr.streams import Stream
 
 LabelPrior = Literal["tables", "paper"]
 

@@ -11,9 +11,9 @@ from collections.abc import Callable
 import numpy as np
 from scipy.special import gammaln
 
-from fedhlcr.arrays import FloatArray
-from fedhlcr.priors import CoefPriorKind, Gamma, Hyperpriors, InverseGamma
-from fedhlcr.regression import LOG_2PI, CoefPrior
+from fedhlcr._support.arrays import FloatArray
+from fedhlcr.model.priors import CoefPriorKind, Gamma, Hyperpriors, InverseGamma
+from fedhlcr.model.regression import LOG_2PI, CoefPrior
 
 
 def draw_variance(rng: np.random.Generator, prior: InverseGamma, n: float, squares: FloatArray) -> FloatArray:

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhlcr.arrays import FloatArray
-from fedhlcr.gram import GramLayout
-from fedhlcr.priors import Hyperparameters
-from fedhlcr.regression import log_evidence
+from fedhlcr._support.arrays import FloatArray
+from fedhlcr.model.gram import GramLayout
+from fedhlcr.model.priors import Hyperparameters
+from fedhlcr.model.regression import log_evidence
 from fedhlcr.samplers.state import ChainState, ClusterSums, Globals, ServerState
 
 

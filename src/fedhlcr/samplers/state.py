@@ -13,16 +13,16 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhlcr.arrays import FloatArray, LabelArray
-from fedhlcr.gram import GramLayout
-from fedhlcr.hierarchy import EntityIndex
+from fedhlcr._support.arrays import FloatArray, LabelArray
+from fedhlcr._support.streams import Stream
+from fedhlcr._support.threads import Blocks
+from fedhlcr.data.hierarchy import EntityIndex
 from fedhlcr.kernels import arguments
 from fedhlcr.kernels.arguments import AgentAnswers, EntityArrays, LabelLaw
 from fedhlcr.kernels.labels import LANES
-from fedhlcr.priors import Hyperparameters
-from fedhlcr.regression import CoefPosterior, coef_posterior
-from fedhlcr.streams import Stream
-from fedhlcr.threads import Blocks
+from fedhlcr.model.gram import GramLayout
+from fedhlcr.model.priors import Hyperparameters
+from fedhlcr.model.regression import CoefPosterior, coef_posterior
 
 
 @dataclass(frozen=True)

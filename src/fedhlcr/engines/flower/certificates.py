@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from fedhlcr.storage import replace_file
+from fedhlcr.storage.atomic import replace_file
 
 CA_YEARS = 10
 SERVER_DAYS = 397

@@ -16,7 +16,7 @@ from fedhlcr.engines.flower.node import Node
 from fedhlcr.engines.flower.options import NodeOptions, check_experiment
 from fedhlcr.engines.flower.records import Errand
 from fedhlcr.engines.flower.refusal import Refusal
-from fedhlcr.posterior import PublicModel
+from fedhlcr.posterior.prediction import PublicModel
 
 logger = logging.getLogger(__name__)
 

@@ -19,13 +19,13 @@ import numpy as np
 import pyarrow.csv
 
 from fedhlcr import FedHLCRRegressor, HLCRRegressor, hold_out_events
-from fedhlcr.arrays import IndexArray
+from fedhlcr._support.arrays import IndexArray
+from fedhlcr.analysis.summary import text_table
 from fedhlcr.datasets import load_flights
 from fedhlcr.datasets.hierarchical import HierarchicalData
 from fedhlcr.engines.flower.app_folder import write_app
 from fedhlcr.engines.flower.loopback import END_SIGNALS, Loopback
-from fedhlcr.posterior import PublicModel
-from fedhlcr.summary import text_table
+from fedhlcr.posterior.prediction import PublicModel
 
 FOLDER = Path("demo-flower")
 NODES = ("node-1", "node-2", "node-3")

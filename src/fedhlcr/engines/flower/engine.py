@@ -17,7 +17,7 @@ from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
 import fedhlcr
-from fedhlcr import codec
+from fedhlcr.data.inputs import natural_key
 from fedhlcr.engines.flower.records import (
     GONE,
     Answers,
@@ -34,9 +34,9 @@ from fedhlcr.engines.flower.records import (
 from fedhlcr.engines.flower.refusal import UNKNOWN_AGENT, Refusal
 from fedhlcr.federation.messages import Contribution
 from fedhlcr.federation.server import Invitation, Reply
-from fedhlcr.posterior import PublicModel
-from fedhlcr.recordreader import checkpoint_reader
-from fedhlcr.tables import natural_key
+from fedhlcr.posterior.prediction import PublicModel
+from fedhlcr.storage import codec
+from fedhlcr.storage.reader import checkpoint_reader
 
 logger = logging.getLogger(__name__)
 

@@ -20,19 +20,20 @@ import pyarrow.compute as pc
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
-from fedhlcr import codec, storage, tables
-from fedhlcr.arrays import FloatArray, IndexArray
+from fedhlcr._support.arrays import FloatArray, IndexArray
+from fedhlcr.data import inputs
+from fedhlcr.data.hierarchy import build_hierarchy
+from fedhlcr.data.inputs import Ids
+from fedhlcr.data.table_files import read_columns
 from fedhlcr.engines.flower.options import NodeOptions
 from fedhlcr.engines.flower.records import Letter, Score
 from fedhlcr.engines.flower.refusal import UNKNOWN_AGENT, Refusal
 from fedhlcr.exceptions import FileError, StorageError
 from fedhlcr.federation.group import AgentGroup
 from fedhlcr.federation.messages import SURVEY_ROUND, Broadcast
-from fedhlcr.files import read_columns
-from fedhlcr.hierarchy import build_hierarchy
-from fedhlcr.posterior import PublicModel
-from fedhlcr.recordreader import RecordReader
-from fedhlcr.tables import Ids
+from fedhlcr.posterior.prediction import PublicModel
+from fedhlcr.storage import atomic, codec
+from fedhlcr.storage.reader import RecordReader
 
 logger = logging.getLogger(__name__)
 
@@ -188,10 +189,10 @@ class Node:
 
     def _saved(self) -> Held | None:
         """The state, if there is one and it is of this table and these columns."""
-        if not self.state_path.exists() and not storage.previous_of(self.state_path).exists():
+        if not self.state_path.exists() and not atomic.previous_of(self.state_path).exists():
             return None
         try:
-            record = storage.read_newest(self.state_path, STATE_KIND, STATE_VERSION)
+            record = atomic.read_newest(self.state_path, STATE_KIND, STATE_VERSION)
             reader = RecordReader(record, "the node's state", "it is made anew from the table")
             was = Source(*(reader.value(name, str) for name in Source._fields))
             order, columns = tuple(reader.texts("features")), reader.value("columns", str)
@@ -218,7 +219,7 @@ class Node:
         record = held.group.to_record()
         record |= {"columns": self._columns_key(), "features": list(self.columns), **held.source._asdict()}
         with _writing():
-            storage.write_atomically(self.state_path, codec.encode(STATE_KIND, STATE_VERSION, record), private=True)
+            atomic.write_atomically(self.state_path, codec.encode(STATE_KIND, STATE_VERSION, record), private=True)
 
     def _make_folder(self) -> None:
         with _writing():
@@ -236,7 +237,7 @@ class Node:
             return path
         number, n_nodes = self.options.share
         files = sorted(
-            (file for file in path.iterdir() if file.is_file()), key=lambda file: tables.natural_key(file.stem)
+            (file for file in path.iterdir() if file.is_file()), key=lambda file: inputs.natural_key(file.stem)
         )
         if len(files) != n_nodes:
             cure = f"there are {n_nodes} simulated nodes but {len(files)} files in the folder; have as many"
@@ -254,9 +255,9 @@ class Node:
         if not len(table):
             raise Refusal("DataError", _READ_IT, f"{file.name!r} has no rows.")
         with _checking(file, "its features"):
-            X = tables.feature_matrix(table.select(list(self.columns)))
+            X = inputs.feature_matrix(table.select(list(self.columns)))
         with _checking(file, f"column {options.target!r}"):
-            y = tables.target_vector(table[options.target], len(X))
+            y = inputs.target_vector(table[options.target], len(X))
         agents, entities = _sole(options.agent_name, len(X)), None
         if options.agent:
             with _checking(file, f"column {options.agent!r}"):
@@ -316,7 +317,7 @@ def _ids(column: pa.ChunkedArray, argument: str) -> Ids:
     if pa.types.is_string(column.type):
         # an empty field of a CSV file is no id
         column = pc.if_else(pc.equal(column, ""), pa.scalar(None, column.type), column)
-    return tables.read_ids(column, argument, len(column))
+    return inputs.read_ids(column, argument, len(column))
 
 
 def _sole(name: str, n_rows: int) -> Ids:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from fedhlcr.engines.flower.refusal import Refusal
 from fedhlcr.federation.checks import ReplyLimits
 from fedhlcr.federation.settings import FederationSettings
-from fedhlcr.gram import GramLayout
+from fedhlcr.model.gram import GramLayout
 
 Scalar = bool | int | float | str
 

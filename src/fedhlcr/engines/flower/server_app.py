@@ -13,7 +13,6 @@ from pathlib import Path
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from fedhlcr import storage
 from fedhlcr.engines.flower.engine import FlowerEngine, Waiting
 from fedhlcr.engines.flower.logs import log_through_flower
 from fedhlcr.engines.flower.options import RunOptions
@@ -22,7 +21,8 @@ from fedhlcr.federation.history import RoundRecord
 from fedhlcr.federation.run import Checkpoints, run_federation
 from fedhlcr.federation.server import Server
 from fedhlcr.federation.settings import FederationSettings
-from fedhlcr.posterior import PublicModel
+from fedhlcr.posterior.prediction import PublicModel
+from fedhlcr.storage import atomic
 
 logger = logging.getLogger(__name__)
 
@@ -118,4 +118,4 @@ def _tell_scores(scores: dict[str, Score], path: Path) -> None:
 def _write_json(path: Path, value: object) -> None:
     """NaN, for what was not measured, is no JSON: null."""
     text = json.dumps(json.loads(json.dumps(value), parse_constant=lambda _: None), indent=1)
-    storage.write_atomically(path, text.encode(), keep_previous=False)
+    atomic.write_atomically(path, text.encode(), keep_previous=False)

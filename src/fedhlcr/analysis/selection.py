@@ -1,0 +1,252 @@
+"""How many clusters? Counts compared by how well held-out events are predicted, and by evidence."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable
+from numbers import Integral
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.utils import check_random_state
+
+from fedhlcr._support.arrays import FloatArray
+from fedhlcr._support.streams import ReservedChain, Stream
+from fedhlcr._support.threads import single_threaded_blas
+from fedhlcr.analysis.comparison import Comparison, CountResult
+from fedhlcr.analysis.evaluation import Errors
+from fedhlcr.analysis.evidence import partition_evidence
+from fedhlcr.data import inputs
+from fedhlcr.data.hierarchy import index_pairs, row_agents, row_entities
+from fedhlcr.data.splitting import hold_out_events
+from fedhlcr.estimators.hlcr import HLCRRegressor
+from fedhlcr.exceptions import FitInterruptedWarning
+
+Progress = Callable[[int, int, str], None]
+
+AUTO = "auto"
+# Up to the clusters an estimator starts with where it finds their number itself.
+DEFAULT_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+
+
+def compare_cluster_counts(
+    X: Any,
+    y: Any,
+    agent: Any = None,
+    entity: Any = None,
+    *,
+    counts: Iterable[int] | None = None,
+    n_splits: int = 3,
+    fraction: float = 0.2,
+    estimator: HLCRRegressor | None = None,
+    random_state: Any = 0,
+    progress: Progress | None = None,
+) -> Comparison:
+    """Compare numbers of clusters by held-out log density and by evidence.
+
+    Each number, and "auto", is fitted to the same splits, each of which holds out a share of every entity's events.
+
+    *Held-out log density* is the mean of `HLCRRegressor.log_density` over the held-out events. Differences to the best
+    number are taken event by event, so that what is common to all numbers cancels; standard errors take the events of
+    an entity together, over all splits, for they are hard or easy together. They know nothing of the luck of a single
+    sampler run: for that, take an estimator with several chains.
+
+    *Evidence* is log p(y, partition | K) of the fitted events, mean over the splits: the joint density of their
+    targets, in units of y, and of the fit's partition of the entities into clusters. Coefficients, weights and learned
+    hyperparameters are integrated out under their priors, no constant is left out, and the K!/(K − K₊)! ways to number
+    K₊ clusters in use are summed, so that numbers of clusters are comparable: with more of them the targets become more
+    probable, and the partition less. The partition is the better of two, `labels_` and the labels of the most probable
+    draw. It is known as the (exact) integrated classification likelihood, a lower bound of log p(y | K), below it by
+    −log p(partition | y, K): where clusters overlap it prefers fewer. Clusters that stay empty hardly change it. For
+    "auto", K is the number found. It is estimated, to about one nat where the clusters differ clearly.
+
+    Parameters
+    ----------
+    X, y, agent, entity : as in `HLCRRegressor.fit`; without `entity`, a share of each agent's events is held out, and
+        predicted as new entities
+    counts : numbers of clusters; None is 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, up to the number of entities
+    n_splits : how often events are held out
+    fraction : share of each entity's events to hold out
+    estimator : HLCRRegressor whose settings, but for `n_clusters`, are taken; None is one with its defaults
+    random_state : seed of the splits; the estimator has its own
+    progress : called after each fit with (fits done, fits in all, a line that tells what was found)
+
+    Returns
+    -------
+    Comparison
+
+    Examples
+    --------
+    >>> from fedhlcr import compare_cluster_counts
+    >>> from fedhlcr.datasets import make_hlcr
+    >>> table, truth = make_hlcr(n_agents=40, n_clusters=3, random_state=1)
+    >>> found = compare_cluster_counts(
+    ...     table.X, table.y, agent=table.agent, entity=table.entity, counts=[1, 2, 3, 4], n_splits=1
+    ... )
+    >>> found.suggested
+    3
+    """
+    prototype = _prototype(estimator)
+    if not isinstance(n_splits, Integral) or n_splits < 1:
+        raise ValueError(f"`n_splits` must be a whole number of at least 1, but is {n_splits!r}.")
+    events = _Events.read(X, y, agent, entity)
+    candidates: list[int | str] = [*_checked_counts(counts, events.n_entities), AUTO]
+    rng = check_random_state(random_state)
+    groups: list[NDArray[np.int64]] = []
+    trials: dict[int | str, list[_Trial]] = {candidate: [] for candidate in candidates}
+    for split in range(n_splits):
+        train, test = events.hold_out(fraction, rng)
+        groups.append(events.pair[test])
+        for done, candidate in enumerate(candidates, start=split * len(candidates) + 1):
+            trial = _try(clone(prototype).set_params(n_clusters=candidate), events.take(train), events.take(test))
+            trials[candidate].append(trial)
+            if progress is not None:
+                told = (
+                    f"split {split + 1} of {n_splits}, {candidate} clusters: log density {trial.log_density.mean():.4f}"
+                )
+                progress(done, n_splits * len(candidates), told)
+    return _compared(trials, np.concatenate(groups))
+
+
+class _Events(NamedTuple):
+    """A user's table in numbers and ids; `pair` numbers the agent–entity pairs."""
+
+    X: FloatArray
+    y: FloatArray
+    agent: NDArray[np.object_] | None
+    entity: NDArray[np.object_] | None
+    pair: NDArray[np.int64]
+
+    @classmethod
+    def read(cls, X: Any, y: Any, agent: Any, entity: Any) -> _Events:
+        table = inputs.take_apart(X, agent, entity)
+        matrix = inputs.feature_matrix(table.features)
+        n_rows = len(matrix)
+        target = inputs.target_vector(y, n_rows)
+        agents = row_agents(table.agent, n_rows)
+        own_agent = None if table.agent is None else agents.values[agents.codes]
+        if table.entity is None:
+            return cls(matrix, target, own_agent, None, np.arange(n_rows))
+        entities = row_entities(table.entity, n_rows)
+        _, pair = index_pairs(agents, entities, agents.codes, entities.codes)
+        return cls(matrix, target, own_agent, entities.values[entities.codes], pair)
+
+    @property
+    def n_entities(self) -> int:
+        return int(self.pair.max()) + 1
+
+    def take(self, rows: NDArray[np.intp]) -> _Events:
+        agent, entity = (None if ids is None else ids[rows] for ids in (self.agent, self.entity))
+        return _Events(self.X[rows], self.y[rows], agent, entity, self.pair[rows])
+
+    def hold_out(self, fraction: float, rng: np.random.RandomState) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        if self.entity is None:
+            everyone = np.zeros(len(self.y), dtype=np.int64)
+            train, test = hold_out_events(
+                None, everyone if self.agent is None else self.agent, fraction=fraction, random_state=rng
+            )
+        else:
+            train, test = hold_out_events(self.agent, self.entity, fraction=fraction, random_state=rng)
+        if not len(test):
+            raise ValueError(
+                "no events could be held out, for one of each entity's stays and there are no others; pass entities "
+                "with several events, a larger `fraction`, or leave out `entity` to hold out whole entities."
+            )
+        return train, test
+
+
+class _Trial(NamedTuple):
+    """One fit: log densities of the events held out, and what else is told of it."""
+
+    log_density: FloatArray
+    evidence: float
+    r2: float
+    mse: float
+    occupied: int
+
+
+def _prototype(estimator: Any) -> HLCRRegressor:
+    if estimator is None:
+        return HLCRRegressor()
+    if not isinstance(estimator, HLCRRegressor):
+        raise TypeError(
+            f"`estimator` must be an HLCRRegressor, but is of type {type(estimator).__name__}; of a pipeline pass the "
+            "last step, and `X` as the steps before it make it."
+        )
+    return estimator
+
+
+def _checked_counts(counts: Iterable[int] | None, n_entities: int) -> list[int]:
+    if counts is None:
+        return [count for count in DEFAULT_COUNTS if count <= n_entities]
+    given = list(counts)
+    if not given or any(isinstance(count, bool) or not isinstance(count, Integral) or count < 1 for count in given):
+        raise ValueError(
+            f"`counts` must hold whole numbers of at least 1, and at least one of them, but is {given!r}; "
+            "'auto' is compared in any case."
+        )
+    return sorted({int(count) for count in given})
+
+
+def _try(model: HLCRRegressor, train: _Events, test: _Events) -> _Trial:
+    with warnings.catch_warnings():
+        # a fit that was stopped is no fit to compare: the user wants all of it to end
+        warnings.simplefilter("error", FitInterruptedWarning)
+        try:
+            model.fit(train.X, train.y, agent=train.agent, entity=train.entity)
+        except FitInterruptedWarning:
+            raise KeyboardInterrupt from None
+    ids: dict[str, Any] = {"agent": test.agent, "entity": test.entity}
+    log_density = model.log_density(test.X, test.y, **ids)
+    errors = Errors.of(test.y, model.predict(test.X, **ids))
+    draws = model.posterior_.draws
+    occupied = int((draws.entity_counts[np.argmax(draws.log_joint)] > 0).sum())
+    return _Trial(log_density, _evidence(model), errors.r2, errors.mse, occupied)
+
+
+@single_threaded_blas
+def _evidence(model: HLCRRegressor) -> float:
+    """log p(y, partition | K) of the fitted events in the user's units, of the better of two partitions."""
+    posterior = model.posterior_
+    draws, entities = posterior.draws, posterior.memory.entities
+    scale = float(posterior.standardization.scale[-1])
+    spec, stream = model._spec(entities, scale), Stream(model.seed_, ReservedChain.EVIDENCE)
+    partitions = (model.labels_, posterior.memory.labels[np.argmax(draws.log_joint)])
+    evidence = max(partition_evidence(entities, spec, labels, draws.n_clusters, stream) for labels in partitions)
+    return evidence - float(posterior.layout.n_events(entities.grams).sum()) * np.log(scale)
+
+
+def _compared(trials: dict[int | str, list[_Trial]], groups: NDArray[np.int64]) -> Comparison:
+    densities = {
+        candidate: np.concatenate([trial.log_density for trial in tried]) for candidate, tried in trials.items()
+    }
+    best = max((candidate for candidate in trials if candidate != AUTO), key=lambda count: densities[count].mean())
+
+    def result(candidate: int | str) -> CountResult:
+        own, tried = densities[candidate], trials[candidate]
+        difference = own - densities[best]
+        return CountResult(
+            n_clusters=candidate,
+            log_density=float(own.mean()),
+            log_density_se=grouped_standard_error(own, groups),
+            difference=float(difference.mean()),
+            difference_se=grouped_standard_error(difference, groups),
+            evidence=float(np.mean([trial.evidence for trial in tried])),
+            r2=float(np.mean([trial.r2 for trial in tried])),
+            mse=float(np.mean([trial.mse for trial in tried])),
+            occupied=tuple(trial.occupied for trial in tried),
+        )
+
+    *rows, auto = (result(candidate) for candidate in trials)
+    return Comparison(tuple(rows), auto, len(trials[AUTO]), len(groups))
+
+
+def grouped_standard_error(values: FloatArray, groups: NDArray[np.int64]) -> float:
+    """Standard error of the mean of values that are independent between groups only; NaN with a single group."""
+    _, group = np.unique(groups, return_inverse=True)
+    sums = np.bincount(group, values - values.mean())
+    if len(sums) < 2:
+        return float("nan")
+    return float(np.sqrt((sums**2).sum() * len(sums) / (len(sums) - 1))) / len(values)

@@ -1,0 +1,129 @@
+"""CSV: its header, its delimiter, and its columns as floats, or as they are written."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import csv
+import io
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+
+from fedhlcr.data.columns import MISSING_TEXTS, NUMBER, likelier_numbers, parsed
+from fedhlcr.exceptions import FileError
+from fedhlcr._support.wording import Noun
+
+ROW = Noun("row", "rows")
+# Bytes in which the header must be found.
+HEADER_SIZE = 1 << 20
+DELIMITERS = (",", ";", "\t", "|")
+
+
+def csv_columns(name: str, source: Path | io.BytesIO) -> tuple[str, tuple[str, ...]]:
+    """The delimiter that splits the first line into the most names, and these names."""
+    if isinstance(source, Path):
+        with source.open("rb") as file:
+            start = file.read(HEADER_SIZE)
+    else:
+        start = source.getvalue()[:HEADER_SIZE]
+    if start.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise FileError(f"{name!r} is in UTF-16; save it in UTF-8.")
+    if b"\0" in start:
+        raise FileError(f"{name!r} is neither text nor a known kind of table; save it as CSV or Parquet.")
+    text = start.decode("utf-8-sig", errors="replace")
+    headers = {delimiter: _first_line(text, delimiter) for delimiter in DELIMITERS}
+    delimiter, names = max(headers.items(), key=lambda header: len(header[1]))
+    if any("\N{REPLACEMENT CHARACTER}" in column for column in names):
+        raise FileError(f"the column names of {name!r} are not in UTF-8; save it in UTF-8.")
+    if not names:
+        raise FileError(f"{name!r} is empty; a table has at least a line of column names.")
+    if len(start) < HEADER_SIZE and len(start.strip().splitlines()) == 1:
+        raise FileError(f"{name!r} has no rows below its header.")
+    return delimiter, names
+
+
+def _first_line(text: str, delimiter: str) -> tuple[str, ...]:
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    return next((tuple(row) for row in rows if row), ())
+
+
+def csv_loader(
+    name: str, source: Path | io.BytesIO, delimiter: str
+) -> Callable[[Sequence[str], Collection[str]], pa.Table]:
+    """What reads columns: those among `texts` as they are written, the others as floats if that is what they are."""
+
+    def load(wanted: Sequence[str], texts: Collection[str]) -> pa.Table:
+        types = {column: pa.string() if column in texts else pa.float64() for column in wanted}
+        # where commas are no delimiters they may be decimal
+        for decimal_point in "." if delimiter == "," else ".,":
+            with contextlib.suppress(pa.ArrowInvalid):
+                return _read(source, delimiter, types, decimal_point=decimal_point)
+        # something is no number, or a row is broken: the texts will tell
+        types = dict.fromkeys(wanted, pa.string())
+        try:
+            table = _read(source, delimiter, types)
+        except pa.ArrowInvalid:
+            _require_utf8(name, source)
+            _tell_broken_rows(name, source, delimiter, types)
+            raise
+        numbers = [column for column in wanted if column not in texts]
+        pattern = NUMBER if delimiter == "," else likelier_numbers(table[column] for column in numbers)
+        return pa.table({n: parsed(n, name, table[n], pattern) if n in numbers else table[n] for n in wanted})
+
+    return load
+
+
+def _require_utf8(name: str, source: Path | io.BytesIO) -> None:
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    with source.open("rb") if isinstance(source, Path) else io.BytesIO(source.getvalue()) as file:
+        try:
+            while chunk := file.read(HEADER_SIZE):
+                decoder.decode(chunk)
+        except UnicodeDecodeError:
+            raise FileError(f"{name!r} is not in UTF-8; save it in UTF-8.") from None
+
+
+def _tell_broken_rows(name: str, source: Path | io.BytesIO, delimiter: str, types: dict[str, Any]) -> None:
+    """FileError if there are rows of more or fewer fields than the header."""
+    broken: list[int] = []
+
+    def pass_over(row: Any) -> str:
+        broken.append(row.number)
+        return "skip"
+
+    _read(source, delimiter, types, pass_over)
+    if broken:
+        # the first line, of names, is no row
+        raise FileError(
+            f"{name!r} has {ROW.count(len(broken))} with more or fewer fields than its "
+            f"first line (first: row {broken[0] - 1:,}); correct them."
+        )
+
+
+def _read(
+    source: Path | io.BytesIO,
+    delimiter: str,
+    types: dict[str, Any],
+    on_broken_row: Callable[[Any], str] | None = None,
+    decimal_point: str = ".",
+) -> pa.Table:
+    convert = pa.csv.ConvertOptions(
+        include_columns=list(types),
+        column_types=types,
+        null_values=list(MISSING_TEXTS),
+        strings_can_be_null=False,
+        decimal_point=decimal_point,
+    )
+    parse = pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True, invalid_row_handler=on_broken_row)
+    # rows are numbered only by one thread
+    read = pa.csv.ReadOptions(use_threads=on_broken_row is None)
+    if isinstance(source, io.BytesIO):
+        source.seek(0)
+        return pa.csv.read_csv(source, read, parse, convert)
+    # not by its name, which arrow would take for a kind of compression
+    with pa.OSFile(str(source)) as file:
+        return pa.csv.read_csv(file, read, parse, convert)

@@ -1,0 +1,203 @@
+"""Agent → entity → event: a table sorted by agent and entity, with the offsets of each.
+
+Two agents may use the same entity id: the pair is what counts. Events of an entity need not stand
+together in the user's table. Agents and entities are ordered by their ids' canonical text
+(whole numbers by value), so the order of the rows does not matter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedhlcr._support.arrays import FloatArray, KeyArray
+from fedhlcr._support.streams import text_keys
+from fedhlcr.data.inputs import Ids, read_ids, sorted_ids
+
+UNKNOWN = -1
+
+
+@dataclass(frozen=True)
+class EntityIndex:
+    """Which agents and entities there are, in order, and where to find them again.
+
+    Attributes
+    ----------
+    agents, entities : the distinct ids; an entity id may belong to several agents
+    agent_of, entity_of : for each agent–entity pair, positions in `agents` and `entities`; pairs are
+        sorted by both
+    """
+
+    agents: Ids
+    entities: Ids
+    agent_of: NDArray[np.int64]
+    entity_of: NDArray[np.int64]
+
+    @property
+    def n_agents(self) -> int:
+        return len(self.agents.texts)
+
+    @property
+    def n_entities(self) -> int:
+        """Number of agent–entity pairs."""
+        return len(self.agent_of)
+
+    @cached_property
+    def agent_start(self) -> NDArray[np.int64]:
+        """Pairs of agent i are [agent_start[i], agent_start[i + 1])."""
+        return np.searchsorted(self.agent_of, np.arange(self.n_agents + 1)).astype(np.int64)
+
+    @cached_property
+    def agent_keys(self) -> KeyArray:
+        return text_keys(self.agents.texts)
+
+    @cached_property
+    def entity_keys(self) -> KeyArray:
+        return text_keys(self.entities.texts)[self.entity_of]
+
+    @property
+    def agent_ids(self) -> NDArray[np.object_]:
+        """(agents,) as the user wrote them."""
+        return self.agents.values
+
+    @property
+    def entity_ids(self) -> NDArray[np.object_]:
+        """(pairs,) as the user wrote them."""
+        return self.entities.values[self.entity_of]
+
+    @cached_property
+    def _agent_position(self) -> dict[str, int]:
+        return {text: position for position, text in enumerate(self.agents.texts)}
+
+    @cached_property
+    def _entity_position(self) -> dict[str, int]:
+        return {text: position for position, text in enumerate(self.entities.texts)}
+
+    def find_agents(self, ids: Ids) -> NDArray[np.int64]:
+        """Position of each row's agent, or UNKNOWN."""
+        known = [self._agent_position.get(text, UNKNOWN) for text in ids.texts]
+        return np.array(known, dtype=np.int64)[ids.codes]
+
+    def find_entities(self, agents: NDArray[np.int64], ids: Ids) -> NDArray[np.int64]:
+        """Position of each row's pair, or UNKNOWN; `agents` as `find_agents` returns them."""
+        known = np.array([self._entity_position.get(text, UNKNOWN) for text in ids.texts], dtype=np.int64)
+        return self._find_pairs(agents, known[ids.codes])
+
+    def _find_pairs(self, agents: NDArray[np.int64], entities: NDArray[np.int64]) -> NDArray[np.int64]:
+        if not self.n_entities:
+            return np.full(len(agents), UNKNOWN, dtype=np.int64)
+        width = len(self.entities.texts)
+        pairs = self.agent_of * width + self.entity_of
+        wanted = agents * width + entities
+        position = np.minimum(np.searchsorted(pairs, wanted), len(pairs) - 1)
+        found = (agents != UNKNOWN) & (entities != UNKNOWN) & (pairs[position] == wanted)
+        return np.where(found, position, UNKNOWN)
+
+    def subset(self, pairs: NDArray[np.int64]) -> EntityIndex:
+        """The same agents with only the given pairs, ascending."""
+        return EntityIndex(self.agents, self.entities, self.agent_of[pairs], self.entity_of[pairs])
+
+    def union(self, other: EntityIndex) -> tuple[EntityIndex, NDArray[np.int64], NDArray[np.int64]]:
+        """An index of the pairs of both, and the new positions of this one's and of the other's pairs."""
+        agents, agent_codes = _merge_ids(self.agents, other.agents)
+        entities, entity_codes = _merge_ids(self.entities, other.entities)
+        agent_of = np.concatenate([agent_codes[0][self.agent_of], agent_codes[1][other.agent_of]])
+        entity_of = np.concatenate([entity_codes[0][self.entity_of], entity_codes[1][other.entity_of]])
+        index, positions = index_pairs(agents, entities, agent_of, entity_of)
+        return index, positions[: self.n_entities], positions[self.n_entities :]
+
+
+def index_pairs(
+    agents: Ids, entities: Ids, agent_codes: NDArray[np.int64], entity_codes: NDArray[np.int64]
+) -> tuple[EntityIndex, NDArray[np.int64]]:
+    """The distinct pairs of two columns of codes, and the position of each row's pair."""
+    width = len(entities.texts)
+    pairs, positions = np.unique(agent_codes * width + entity_codes, return_inverse=True)
+    # the codes of rows would outlive the rows
+    agents, entities = (ids._replace(codes=np.empty(0, dtype=np.int64)) for ids in (agents, entities))
+    return EntityIndex(agents, entities, pairs // width, pairs % width), positions
+
+
+def _merge_ids(a: Ids, b: Ids) -> tuple[Ids, tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    n = len(a.texts)
+    merged = sorted_ids([*a.values, *b.values], [*a.texts, *b.texts], np.arange(n + len(b.texts)))
+    return merged, (merged.codes[:n], merged.codes[n:])
+
+
+@dataclass(frozen=True)
+class Hierarchy:
+    """A table of events sorted by agent and entity.
+
+    Attributes
+    ----------
+    X, y, weight : the events, sorted; events of weight 0 are left out
+    event_start : events of pair e are [event_start[e], event_start[e + 1])
+    index : the agents and entities
+    """
+
+    X: FloatArray
+    y: FloatArray
+    weight: FloatArray
+    event_start: NDArray[np.int64]
+    index: EntityIndex
+
+    @property
+    def n_entities(self) -> int:
+        return self.index.n_entities
+
+    @property
+    def n_events(self) -> int:
+        return len(self.y)
+
+
+def build_hierarchy(X: FloatArray, y: FloatArray, weight: FloatArray, agent: Any, entity: Any) -> Hierarchy:
+    """Sort validated events into a hierarchy.
+
+    `agent=None` is one agent for all rows; `entity=None` makes each row an entity of its own, named
+    by its number among the rows of its agent: an agent alone names them as it would among others.
+    """
+    n_rows = len(y)
+    agents = row_agents(agent, n_rows)
+    entities = numbered_rows(agents.codes) if entity is None else row_entities(entity, n_rows)
+    rows = np.flatnonzero(weight > 0)
+    index, pair = index_pairs(agents, entities, agents.codes[rows], entities.codes[rows])
+    # stable: the events of an entity keep the order they came in
+    order = np.argsort(pair, kind="stable")
+    rows = rows[order]
+    event_start = np.searchsorted(pair[order], np.arange(index.n_entities + 1)).astype(np.int64)
+    if not np.array_equal(rows, np.arange(n_rows)):
+        # a table that is sorted already is not copied
+        X, y, weight = X[rows], y[rows], weight[rows]
+    return Hierarchy(X, y, weight, event_start, index)
+
+
+def row_agents(agent: Any, n_rows: int) -> Ids:
+    if agent is not None:
+        return read_ids(agent, "agent", n_rows)
+    sole = np.empty(1, dtype=object)
+    sole[0] = ""
+    return Ids(sole, [""], np.zeros(n_rows, dtype=np.int64))
+
+
+def row_entities(entity: Any, n_rows: int) -> Ids:
+    return read_ids(entity, "entity", n_rows)
+
+
+def numbered_rows(groups: NDArray[np.int64]) -> Ids:
+    """Ids for rows that have none: 0, 1, … in each group."""
+    order = np.argsort(groups, kind="stable")
+    sorted_groups = groups[order]
+    starts = np.searchsorted(sorted_groups, sorted_groups)
+    numbers = np.empty(len(groups), dtype=np.int64)
+    numbers[order] = np.arange(len(groups)) - starts
+    distinct = np.arange(numbers.max(initial=-1) + 1)
+    return Ids(distinct.astype(object), [numbered(number) for number in distinct], numbers)
+
+
+def numbered(number: int) -> str:
+    """A text no user writes: a row number passed to `predict` later is not that row."""
+    return f"\0row {number}"

@@ -1,0 +1,57 @@
+"""Holding out events of each entity, so that a model is judged on entities it knows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils import check_random_state
+
+from fedhlcr.data.hierarchy import index_pairs, row_agents, row_entities
+
+
+def hold_out_events(
+    agent: Any, entity: Any, *, fraction: float = 0.2, random_state: Any = 0
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Split rows so that about `fraction` of each entity's events are held out, and never all of them.
+
+    Parameters
+    ----------
+    agent : array (n_events,) of ids; None is one agent of all rows
+    entity : array (n_events,) of ids; two agents may use the same
+    fraction : float, default=0.2
+        Share to hold out, above 0 and below 1; right on average where an entity's events cannot be split so.
+    random_state : int, RandomState instance or None, default=0
+        Seed of the choice; None draws another each time.
+
+    Returns
+    -------
+    train, test : row numbers, ascending
+
+    Examples
+    --------
+    >>> from fedhlcr import hold_out_events
+    >>> train, test = hold_out_events(["a"] * 10, [1] * 5 + [2] * 5)
+    >>> len(train), len(test)
+    (8, 2)
+    """
+    if not 0 < fraction < 1:
+        raise ValueError(f"`fraction` must lie between 0 and 1, but is {fraction}.")
+    rng = check_random_state(random_state)
+    if entity is None:
+        raise ValueError("`entity` is missing; pass one entity id per event row, and `agent=None` for a sole agent.")
+    n_rows = len(entity)
+    if agent is not None and len(agent) != n_rows:
+        raise ValueError(f"`agent` has {len(agent)} rows but `entity` has {n_rows}; pass one id of each per event row.")
+    agents, entities = row_agents(agent, n_rows), row_entities(entity, n_rows)
+    index, pair = index_pairs(agents, entities, agents.codes, entities.codes)
+    shuffled = rng.permutation(n_rows)
+    order = shuffled[np.argsort(pair[shuffled], kind="stable")]
+    size = np.bincount(pair, minlength=index.n_entities)
+    rank = np.arange(n_rows) - np.repeat(np.cumsum(size) - size, size)
+    # fractions of an event are rounded up or down at random, so that the share is right on average
+    n_test = np.minimum(np.floor(fraction * size + rng.uniform(size=len(size))), size - 1)
+    is_test = np.zeros(n_rows, dtype=bool)
+    is_test[order] = rank < np.repeat(n_test, size)
+    return np.flatnonzero(~is_test), np.flatnonzero(is_test)

@@ -1,0 +1,251 @@
+"""Tables on disk or from a pipe: the named columns, as numbers or as text, and nothing else.
+
+CSV, Parquet (a file, or a folder of them), Arrow and Feather, compressed or not, are recognised by how they begin,
+not by their names. Errors never contain a value of the table, only names of columns.
+"""
+
+from __future__ import annotations
+
+import bz2
+import csv
+import difflib
+import gzip
+import io
+import lzma
+import re
+import sys
+import zlib
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from fedhlcr.data.columns import NUMBER, as_numbers, as_texts, decoded, with_whole_numbers
+from fedhlcr.data.csv_files import csv_columns, csv_loader
+from fedhlcr.exceptions import FileError
+
+STDIN = "-"
+PARQUET_SUFFIXES = (".parquet", ".pq")
+# Files called so are never CSV.
+BINARY_SUFFIXES = (*PARQUET_SUFFIXES, ".arrow", ".feather", ".ipc", ".gz", ".bz2", ".xz", ".zst", ".lz4")
+# What a folder of a partitioned table is called where its column has no value.
+NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+UNPACKERS: dict[bytes, Callable[[bytes], bytes]] = {
+    b"\x1f\x8b": gzip.decompress,
+    b"BZh": bz2.decompress,
+    b"\xfd7zXZ\x00": lzma.decompress,
+    b"\x28\xb5\x2f\xfd": lambda data: _unpack(data, "zstd"),
+    b"\x04\x22\x4d\x18": lambda data: _unpack(data, "lz4"),
+}
+# What libraries raise over tables that are damaged or not what they seem.
+DAMAGE = (pa.ArrowException, ValueError, TypeError, LookupError, EOFError, csv.Error, zlib.error, lzma.LZMAError)
+
+
+def read_columns(path: Path, columns: Sequence[str], texts: Collection[str] = ()) -> pa.Table:
+    """The named columns of a table; those among `texts` are read as text, for ids are not numbers ("007")."""
+    return open_table(path).read(columns, texts)
+
+
+def source_name(source: str | Path) -> str:
+    """What a table is called in messages."""
+    return "standard input" if str(source) == STDIN else Path(source).name
+
+
+def open_table(source: str | Path) -> TableFile:
+    """A table whose columns are known; "-" is a table from a pipe."""
+    if str(source) == STDIN:
+        if sys.stdin is None:
+            raise FileError("standard input is closed; name a file, or pipe a table in.")
+        data = sys.stdin.buffer.read()
+        return _table_of(source_name(source), io.BytesIO(data), data[:8])
+    path = Path(source)
+    with _reading(path.name):
+        if not path.exists():
+            cure = "check the path; a relative one starts from the working directory"
+            raise FileError(f"{path.name!r} does not exist; {cure}.")
+        if path.is_dir():
+            return _folder(path)
+        if path.is_fifo():
+            # what comes from a pipe comes once
+            data = path.read_bytes()
+            return _table_of(path.name, io.BytesIO(data), data[:8])
+        if not path.is_file():
+            raise FileError(f"{path.name!r} is a device, not a file; name a file.")
+        with path.open("rb") as file:
+            start = file.read(8)
+        return _table_of(path.name, path, start)
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """A table that has been opened: its columns are known, its rows are read when asked for.
+
+    Attributes
+    ----------
+    name : of the file, for messages
+    columns : names, in their order
+    is_csv : whether its values are written, not typed
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    _load: Callable[[Sequence[str], Collection[str]], pa.Table]
+    is_csv: bool = False
+
+    @classmethod
+    def of_arrow(cls, name: str, table: pa.Table) -> TableFile:
+        """A table that is in memory."""
+        return cls(name, tuple(table.column_names), lambda columns, _: table.select(list(columns)))
+
+    def read(self, columns: Sequence[str], texts: Collection[str] = ()) -> pa.Table:
+        """The named columns, in this order: texts for those among `texts`, else floats; missing values are null.
+
+        An id may be called "NA"; a number that is not there may too. Ids of CSV that all have a decimal point are
+        numbers: 7.0 is 7.
+        """
+        columns = list(dict.fromkeys(columns))
+        table = self._loaded(columns, texts)
+        with _reading(self.name, self.is_csv):
+            return pa.table({name: self._converted(name, table[name], is_text=name in texts) for name in columns})
+
+    def read_as_is(self, columns: Sequence[str]) -> pa.Table:
+        """All columns as they are written, those named among them: of CSV as texts, else with their types."""
+        self.require(columns)
+        return self._loaded(self.columns, self.columns)
+
+    def _converted(self, name: str, column: pa.ChunkedArray, *, is_text: bool) -> pa.ChunkedArray:
+        if not is_text:
+            return as_numbers(name, self.name, column)
+        texts = as_texts(name, self.name, column)
+        return with_whole_numbers(texts) if self.is_csv else texts
+
+    def _loaded(self, columns: Sequence[str], texts: Collection[str]) -> pa.Table:
+        self.require(columns)
+        with _reading(self.name, self.is_csv):
+            return self._load(columns, texts).select(list(columns))
+
+    def require(self, columns: Sequence[str]) -> None:
+        """FileError unless each is there, once."""
+        if missing := [name for name in columns if name not in self.columns]:
+            raise FileError(f"{self.name!r} has no column {', '.join(map(repr, missing))}; {self._cure(missing)}")
+        if double := [name for name in columns if self.columns.count(name) > 1]:
+            double = list(dict.fromkeys(double))
+            raise FileError(
+                f"{self.name!r} has more than one column {', '.join(map(repr, double))}; rename or drop the copies."
+            )
+
+    def _cure(self, missing: Sequence[str]) -> str:
+        if any(re.match(NUMBER, name.strip()) for name in self.columns):
+            # a row, most likely, whose values are not to be told
+            return "check the spelling; the first line must hold the column names, but some of them are numbers."
+        plain = {name.strip().casefold(): name for name in self.columns}
+        found = [near for name in missing for near in difflib.get_close_matches(name.strip().casefold(), plain, 1, 0.7)]
+        return f"did you mean {', '.join(repr(plain[near]) for near in found)}?" if found else "check the spelling."
+
+
+def _table_of(name: str, source: Path | io.BytesIO, start: bytes) -> TableFile:
+    """A table by how its bytes begin."""
+    if not start:
+        raise FileError(f"{name!r} is empty; a table has at least a line of column names.")
+    for magic, unpack in UNPACKERS.items():
+        if start.startswith(magic):
+            with _reading(name):
+                data = unpack(source.read_bytes() if isinstance(source, Path) else source.getvalue())
+            return _table_of(name, io.BytesIO(data), data[:8])
+    if start.startswith((b"PK\x03\x04", b"\xd0\xcf\x11\xe0")):
+        raise FileError(f"{name!r} is a spreadsheet or a zip archive; save it as CSV or Parquet.")
+    if start.startswith(b"PAR1"):
+        return _parquet(name, source)
+    if start.startswith((b"ARROW1", b"FEA1", b"\xff\xff\xff\xff")):
+        return _arrow(name, source, start)
+    if isinstance(source, Path) and source.suffix.lower() in BINARY_SUFFIXES:
+        raise FileError(f"{name!r} is not what its name says, or is damaged; write it again.")
+    with _reading(name, is_csv=True):
+        delimiter, columns = csv_columns(name, source)
+    return TableFile(name, columns, csv_loader(name, source, delimiter), is_csv=True)
+
+
+def _folder(path: Path) -> TableFile:
+    """All Parquet files in a folder and those below it, one after the other."""
+    files = (file for file in path.rglob("*") if file.suffix.lower() in PARQUET_SUFFIXES and file.is_file())
+    below = sorted(file.relative_to(path) for file in files)
+    # what begins so is not data: what other programs leave beside it
+    below = [file for file in below if not any(part.startswith((".", "_")) for part in file.parts)]
+    if not below:
+        raise FileError(f"{path.name!r} is a folder without Parquet files; name a file in it.")
+    parts = [_part(path, file) for file in below]
+    columns = tuple(dict.fromkeys(name for part in parts for name in part.columns))
+
+    def load(wanted: Sequence[str], texts: Collection[str]) -> pa.Table:
+        tables = [part._loaded(wanted, texts) for part in parts]
+        tables = [pa.table({name: decoded(table[name]) for name in wanted}) for table in tables]
+        try:
+            return pa.concat_tables(tables, promote_options="permissive")
+        except pa.ArrowException:
+            raise FileError(
+                f"the files of {path.name!r} have different types for the same columns; write them with the same types."
+            ) from None
+
+    return TableFile(path.name, columns, load)
+
+
+def _part(root: Path, path: Path) -> TableFile:
+    """One file of a folder; the folders it is in, such as store=north, are columns."""
+    file = _parquet(str(path), root / path)
+    told = dict(folder.split("=", 1) for folder in path.parts[:-1] if "=" in folder)
+    told = {unquote(name): unquote(value) for name, value in told.items() if unquote(name) not in file.columns}
+
+    def load(columns: Sequence[str], texts: Collection[str]) -> pa.Table:
+        own = [name for name in columns if name not in told]
+        table = file._load(own or file.columns[:1], texts)
+        for name in told.keys() & set(columns):
+            value = None if told[name] == NO_PARTITION else told[name]
+            table = table.append_column(name, pa.repeat(pa.scalar(value, pa.string()), len(table)))
+        return table
+
+    return TableFile(str(path), (*file.columns, *told), load)
+
+
+def _parquet(name: str, source: Path | io.BytesIO) -> TableFile:
+    with _reading(name), pa.parquet.ParquetFile(source) as file:
+        columns = tuple(file.schema_arrow.names)
+
+    def load(wanted: Sequence[str], _: Collection[str]) -> pa.Table:
+        # opened when it is needed: a folder may hold more files than may be open
+        with pa.parquet.ParquetFile(source) as file:
+            return file.read(columns=list(wanted))
+
+    return TableFile(name, columns, load)
+
+
+def _arrow(name: str, source: Path | io.BytesIO, start: bytes) -> TableFile:
+    from pyarrow.feather import read_table
+
+    with _reading(name), pa.OSFile(str(source)) if isinstance(source, Path) else source as file:
+        table = pa.ipc.open_stream(file).read_all() if start.startswith(b"\xff\xff\xff\xff") else read_table(file)
+    return TableFile.of_arrow(name, table)
+
+
+def _unpack(data: bytes, codec: str) -> bytes:
+    with pa.CompressedInputStream(pa.BufferReader(data), codec) as stream:
+        return bytes(stream.read())
+
+
+@contextmanager
+def _reading(name: str, is_csv: bool = False) -> Iterator[None]:
+    """Whatever goes wrong in reading is reported in one line, without the library's words: they may quote the table."""
+    try:
+        yield
+    except FileError:
+        raise
+    except DAMAGE as error:
+        cure = "it is damaged or incomplete: copy or write it again"
+        if is_csv:
+            cure = "check that it is whole, in UTF-8, and has the same number of fields in every row"
+        raise FileError(f"{name!r} cannot be read ({type(error).__name__}); {cure}.") from None
+    except OSError as error:
+        raise FileError(f"{name!r} cannot be read: {error.strerror or 'it is damaged'}.") from None

@@ -1,0 +1,336 @@
+"""What every fitted model can do: predict, tell, adapt. Estimators add how they are fitted."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from numbers import Integral, Real
+from types import MappingProxyType
+from typing import Any, Literal, Self, overload
+
+import numpy as np
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted
+
+from fedhlcr._support.arrays import FloatArray
+from fedhlcr._support.streams import ReservedChain, Stream
+from fedhlcr._support.threads import available_threads, single_threaded_blas
+from fedhlcr.analysis.summary import Summary, summarize
+from fedhlcr.data import inputs
+from fedhlcr.data.hierarchy import EntityIndex, Hierarchy, build_hierarchy
+from fedhlcr.data.recipe import Recipe
+from fedhlcr.estimators.regressor import HierarchicalRegressor
+from fedhlcr.model.gram import entity_grams
+from fedhlcr.posterior import alignment
+from fedhlcr.posterior.diagnostics import Diagnostic, diagnose
+from fedhlcr.posterior.prediction import Posterior, Profiles
+from fedhlcr.posterior.predictive import Moments, interval_ends
+from fedhlcr.samplers.state import Entities
+from fedhlcr.storage import model_file
+from fedhlcr.storage.atomic import PathLike
+
+LEARNABLE = [Interval(Real, 0, None, closed="neither"), StrOptions({"learn"})]
+POSITIVE_INTEGER = Interval(Integral, 1, None, closed="left")
+
+# What all estimators take.
+PARAMETER_CONSTRAINTS: dict[str, list[Any]] = {
+    "n_clusters": [POSITIVE_INTEGER, StrOptions({"auto"})],
+    "noise_scale": LEARNABLE,
+    "coef_scale": LEARNABLE,
+    "global_concentration": LEARNABLE,
+    "agent_concentration": LEARNABLE,
+    "coef_prior": [StrOptions({"adaptive", "common_mean", "zero_mean"})],
+    "standardize": ["boolean"],
+    "fit_intercept": ["boolean"],
+    "n_draws": [POSITIVE_INTEGER],
+    "max_clusters": [POSITIVE_INTEGER],
+    "n_threads": [POSITIVE_INTEGER, None],
+    "random_state": ["random_state"],
+    "verbose": ["verbose"],
+}
+
+
+def number_or_none(value: Any) -> Any:
+    """A parameter as Python's number, or None where it is a word: "auto" or "learn"."""
+    if isinstance(value, np.generic):
+        # numpy's float32 would make all that is drawn with it float32
+        return value.item()
+    return None if isinstance(value, str) else value
+
+
+class HierarchicalPredictor(HierarchicalRegressor):
+    """A regressor with a posterior. `fit` of a subclass sets `posterior_`, `seed_`, the id columns, and describes."""
+
+    n_clusters: int | str
+    max_clusters: int
+    n_threads: int | None
+    random_state: Any
+    seed_: int
+    posterior_: Posterior
+    diagnostics_: tuple[Diagnostic, ...] = ()
+    # how raw tables become features, where the model was fitted to one, and where the model comes from
+    recipe_: Recipe | None = None
+    provenance_: Mapping[str, Any] = MappingProxyType({})
+
+    @overload
+    def predict(
+        self, X: Any, agent: Any = None, entity: Any = None, return_std: Literal[False] = False
+    ) -> FloatArray: ...
+
+    @overload
+    def predict(
+        self, X: Any, agent: Any = None, entity: Any = None, *, return_std: Literal[True]
+    ) -> tuple[FloatArray, FloatArray]: ...
+
+    @overload
+    def predict(
+        self, X: Any, agent: Any = None, entity: Any = None, return_std: bool = False
+    ) -> FloatArray | tuple[FloatArray, FloatArray]: ...
+
+    def predict(
+        self, X: Any, agent: Any = None, entity: Any = None, return_std: bool = False
+    ) -> FloatArray | tuple[FloatArray, FloatArray]:
+        """Predict the target: the mean over labels and draws.
+
+        Parameters
+        ----------
+        X : array or dataframe (n_events, n_features)
+        agent, entity : array (n_events,) or str, optional
+            As in `fit`. An entity that was fitted is predicted by what is known of it, a new entity
+            (or `entity=None`) by what is known of its agent, a new agent by the clusters' overall
+            weights. `agent=None` is the sole agent if there was only one, else a new one.
+        return_std : bool, default=False
+            Whether to return the predictive standard deviation too.
+
+        Returns
+        -------
+        mean : ndarray (n_events,)
+        std : ndarray (n_events,), if return_std
+        """
+        moments = self.predict_moments(X, agent, entity)
+        return (moments.mean, moments.std) if return_std else moments.mean
+
+    def predict_interval(
+        self, X: Any, agent: Any = None, entity: Any = None, level: float = 0.9
+    ) -> tuple[FloatArray, FloatArray]:
+        """Central interval that holds the target with probability `level`.
+
+        Its ends are quantiles of the predictive mixture of normals over labels and draws.
+
+        Returns
+        -------
+        lower, upper : ndarrays (n_events,)
+        """
+        if not isinstance(level, Real) or not 0.0 < level < 1.0:
+            raise ValueError(f"`level` must lie between 0 and 1, but is {level!r}; 0.9 is a usual choice.")
+        quantiles = self.predict_moments(X, agent, entity, interval_ends(level)).quantiles
+        return quantiles[:, 0], quantiles[:, 1]
+
+    @single_threaded_blas
+    def predict_moments(self, X: Any, agent: Any = None, entity: Any = None, levels: tuple[float, ...] = ()) -> Moments:
+        """Mean, standard deviation and quantiles at once.
+
+        Parameters
+        ----------
+        X, agent, entity : as in `predict`
+        levels : tuple of float
+            Probabilities of the quantiles.
+
+        Returns
+        -------
+        Moments
+            Named tuple of mean (n_events,), std (n_events,) and quantiles (n_events, levels).
+        """
+        check_is_fitted(self)
+        table, matrix = self._read(X, agent, entity)
+        return self.posterior_.predict(matrix, self._profiles(table.agent, table.entity, len(matrix)), levels)
+
+    @single_threaded_blas
+    def log_density(self, X: Any, y: Any, agent: Any = None, entity: Any = None) -> FloatArray:
+        """Log of the predictive density of each event's target, in nats, for y in its original units.
+
+        The density is that of the mixture of normals over labels and draws whose quantiles `predict_interval` tells.
+        Its mean over held-out events tells how good a model is, spread and shape of its predictions included.
+
+        Parameters
+        ----------
+        X, agent, entity : as in `predict`
+        y : array (n_events,)
+
+        Returns
+        -------
+        ndarray (n_events,)
+        """
+        check_is_fitted(self)
+        table, matrix = self._read(X, agent, entity)
+        target = inputs.target_vector(y, len(matrix))
+        return self.posterior_.log_density(matrix, target, self._profiles(table.agent, table.entity, len(matrix)))
+
+    @single_threaded_blas
+    def responsibilities(self, agent: Any = None, entity: Any = None) -> FloatArray:
+        """Probability of each cluster for entities.
+
+        Parameters
+        ----------
+        agent, entity : one id each, or arrays of ids of the same length
+            New ones are answered too, as in `predict`.
+
+        Returns
+        -------
+        ndarray (n_clusters_,) for one entity, (n, n_clusters_) for arrays
+        """
+        check_is_fitted(self)
+        sizes = {len(ids) for ids in (agent, entity) if ids is not None and np.ndim(ids)}
+        if len(sizes) > 1 or 0 in sizes:
+            raise ValueError(
+                "`agent` and `entity` must be one id each, or lists of the same length and not empty; "
+                f"their lengths are {sorted(sizes)}."
+            )
+        one = not sizes
+        n_rows = 1 if one else sizes.pop()
+        agent, entity = (
+            np.array([ids] * n_rows, dtype=object) if ids is not None and np.ndim(ids) == 0 else ids
+            for ids in (agent, entity)
+        )
+        rows = self._responsibilities(self._profiles(agent, entity, n_rows))
+        return rows[0] if one else rows
+
+    @single_threaded_blas
+    def adapt(self, X: Any, y: Any, agent: Any = None, entity: Any = None, sample_weight: Any = None) -> Self:
+        """A model that has seen new events of known or new entities; the clusters are not refitted.
+
+        An agent's events only change what is predicted for that agent. This model stays as it is, and so
+        does what `agent=None` means.
+
+        Parameters
+        ----------
+        X, y, agent, entity, sample_weight : as in `fit`; `entity` is required
+
+        Returns
+        -------
+        HLCRRegressor or FedHLCRRegressor
+            Of the same type as this one.
+        """
+        new = self.entities_of(X, y, agent, entity, sample_weight)
+        adapted = copy.copy(self)
+        adapted.posterior_ = self.posterior_.adapt(new, Stream(self.seed_, ReservedChain.ADAPTATION))
+        adapted._describe()
+        return adapted
+
+    def entities_of(self, X: Any, y: Any, agent: Any = None, entity: Any = None, sample_weight: Any = None) -> Entities:
+        """The entities of a table and their Gram matrices, in the model's units.
+
+        Parameters
+        ----------
+        X, y, agent, entity, sample_weight : as in `adapt`
+
+        Returns
+        -------
+        Entities
+        """
+        check_is_fitted(self)
+        table, matrix = self._read(X, agent, entity)
+        if table.entity is None:
+            raise ValueError("`entity` is missing; pass one entity id per event row, so that the events find theirs.")
+        target = inputs.target_vector(y, len(matrix))
+        weight = inputs.weight_vector(sample_weight, len(matrix))
+        own_agent = self._agents_or_sole(table.agent, len(matrix))
+        if own_agent is None:
+            raise ValueError("`agent` is missing and the model has several agents; pass one agent id per event row.")
+        hierarchy = build_hierarchy(matrix, target, weight, own_agent, table.entity)
+        layout, units = self.posterior_.layout, self.posterior_.standardization
+        grams = entity_grams(hierarchy, layout, units.shift, self._threads())
+        return Entities(layout, hierarchy.index, units.rescale(layout, grams), self._threads())
+
+    def save(self, path: PathLike, *, public: bool = False) -> None:
+        """Write the fitted model to one file, whole or not at all; `fedhlcr.load` reads it.
+
+        Parameters
+        ----------
+        path : str or path
+        public : bool, default=False
+            Leave out all that is private to agents: ids, Gram matrices, labels. Such a model predicts for new agents,
+            and for known ones after `adapt`.
+        """
+        check_is_fitted(self)
+        model_file.save(self, path, public=public)
+
+    def summary(self) -> Summary:
+        """What was fitted, to be read in a terminal (print it) or in a notebook."""
+        check_is_fitted(self)
+        return summarize(self)
+
+    def _training_events(self, X: Any, y: Any, agent: Any, entity: Any, sample_weight: Any = None) -> Hierarchy:
+        # those of a model that was loaded are not those of this fit
+        self.recipe_, self.provenance_ = None, {}
+        hierarchy = super()._training_events(X, y, agent, entity, sample_weight)
+        self.seed_ = self._seed()
+        return hierarchy
+
+    def _seed(self) -> int:
+        if isinstance(self.random_state, Integral):
+            return int(self.random_state)
+        return int(check_random_state(self.random_state).randint(2**31))
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "posterior_")
+
+    def _settle_clusters(self) -> None:
+        """Which clusters are told, by what numbers, and what features are typical: for good, `adapt` keeps it so."""
+        posterior = self.posterior_
+        pooled = posterior.memory.entities.grams.sum(axis=0)
+        normal = posterior.layout.normal_equations(pooled)
+        found = isinstance(self.n_clusters, str)
+        self._alignment = alignment.align(posterior.draws, normal.xx / normal.n, drop_empty=found)
+        means, spreads = posterior.standardization.column_moments(posterior.layout, pooled)
+        self.feature_means_, self.feature_spreads_ = means[:-1], spreads[:-1]
+
+    def _describe(self) -> None:
+        """The fitted attributes, from the posterior."""
+        posterior, aligned = self.posterior_, self._alignment
+        draws, memory, units = posterior.draws, posterior.memory, posterior.standardization
+        self.n_clusters_ = aligned.n_clusters
+        self.coef_, self.intercept_ = units.to_user_units(posterior.layout, alignment.mean_coef(draws, aligned))
+        self.cluster_weights_ = aligned.gather(np.exp(draws.log_weights))
+        self.agent_weights_ = alignment.mean_agent_weights(draws, memory, aligned)
+        self.labels_ = alignment.voted_labels(memory, aligned)
+        self.noise_scale_ = float(draws.noise_scale.mean() * units.scale[-1])
+        self.coef_mean_, self.coef_scale_ = draws.coef_mean.mean(axis=0), draws.coef_scale.mean(axis=0)
+        self.global_concentration_ = float(draws.global_concentration.mean())
+        self.agent_concentration_ = float(draws.agent_concentration.mean())
+        index = memory.entities.index
+        self.agent_ids_ = index.agent_ids
+        self.pair_ids_ = list(zip(index.agent_ids[index.agent_of], index.entity_ids, strict=True))
+        if index.n_entities:
+            self.diagnostics_ = diagnose(posterior)
+
+    def _responsibilities(self, profiles: Profiles) -> FloatArray:
+        """(rows, clusters)"""
+        blocks = [self._alignment.gather(np.moveaxis(block, 1, 0)) for _, block in self.posterior_.blocks(profiles)]
+        return np.concatenate(blocks)[profiles.of_row]
+
+    def _threads(self) -> int:
+        return available_threads() if self.n_threads is None else int(self.n_threads)
+
+    def _read(self, X: Any, agent: Any, entity: Any) -> tuple[inputs.Table, FloatArray]:
+        """X taken apart as in `fit`."""
+        if self.recipe_ is not None:
+            X = self.recipe_.encode(X)
+        return super()._read(X, agent, entity)
+
+    def _profiles(self, agent: Any, entity: Any, n_rows: int) -> Profiles:
+        return self._profiles_in(self.posterior_.memory.entities.index, agent, entity, n_rows)
+
+    def _profiles_in(self, index: EntityIndex, agent: Any, entity: Any, n_rows: int) -> Profiles:
+        return Profiles.of(*self._find(index, agent, entity, n_rows))
+
+
+def check_model(model: Any) -> None:
+    """Refuse what is no fitted model of this package."""
+    if not isinstance(model, HierarchicalPredictor):
+        raise TypeError(
+            f"`model` must be an HLCRRegressor or a FedHLCRRegressor, but is of type {type(model).__name__}; "
+            "of a pipeline pass the last step, `pipeline[-1]`."
+        )
+    check_is_fitted(model)

@@ -1,0 +1,286 @@
+"""The scikit-learn face of the federation: `FedHLCRRegressor`."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from numbers import Real
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from fedhlcr._support.progress import RoundProgress
+from fedhlcr._support.streams import ReservedChain, Stream
+from fedhlcr._support.threads import single_threaded_blas
+from fedhlcr.data import inputs
+from fedhlcr.data.hierarchy import EntityIndex
+from fedhlcr.engines.in_process import InProcessEngine
+from fedhlcr.estimators.base import (
+    PARAMETER_CONSTRAINTS,
+    POSITIVE_INTEGER,
+    HierarchicalPredictor,
+    number_or_none,
+)
+from fedhlcr.estimators.regressor import checking_parameters
+from fedhlcr.exceptions import FitInterruptedWarning, warn_user
+from fedhlcr.federation.checks import ReplyLimits
+from fedhlcr.federation.held_out import Validation
+from fedhlcr.federation.rules import RuleName
+from fedhlcr.federation.run import INTERRUPTED, Checkpoints, run_federation
+from fedhlcr.federation.server import Server
+from fedhlcr.federation.settings import FederationSettings
+from fedhlcr.federation.shard import AgentShard
+from fedhlcr.model.gram import GramLayout
+from fedhlcr.model.priors import CoefPriorKind
+from fedhlcr.posterior.prediction import AgentMemory, Posterior
+from fedhlcr.samplers.state import Entities
+from fedhlcr.storage.atomic import PathLike
+
+
+class FedHLCRRegressor(HierarchicalPredictor):
+    """Hierarchical latent class regression where every agent's events stay with the agent.
+
+    The same model as `HLCRRegressor`. `fit` simulates a federation in this process: each agent of the table holds its
+    own events, a server asks some of them in each round, and only sums by cluster travel. By default the number of
+    clusters and all hyperparameters are learned, and the run ends when it has converged.
+
+    Parameters
+    ----------
+    n_clusters : int or "auto", default="auto"
+        Number of clusters; "auto" starts with `max_clusters` and merges down.
+    rule : {"delta", "blend"}, default="delta"
+        What the server makes of contributions: "delta" is exact blocked Gibbs sampling, with any part of the agents per
+        round; "blend" is the paper's Algorithm 3, which takes `n_clusters` and all hyperparameters as given.
+    learning_rate : float, default=0.2
+        γ of the blend rule.
+    participation_scaling : bool, default=True
+        Whether the blend rule scales what came to all agents; as published it does not.
+    participation : float, default=1.0
+        Share of the agents that is asked in each round.
+    rounds : int or None, default=None
+        The most rounds; None is as many as it takes. The survey before the first is not counted.
+    failure_rate : float, default=0.0
+        Chance that an agent that was asked fails: it does not answer, its answer is lost, or it comes too late.
+    patience : int or None, default=10
+        The run ends when the last so many rounds are like as many before, once merging is over; where fewer than half
+        of the agents are asked, each is to have had half so many visits. None never ends early.
+    noise_scale, coef_scale, global_concentration, agent_concentration, coef_prior : as in `HLCRRegressor`
+    standardize, fit_intercept, max_clusters : as in `HLCRRegressor`
+    n_draws : int, default=100
+        Draws kept, at most.
+    limits : ReplyLimits or None, default=None
+        What a reply may hold at most before it is refused; None is the default limits.
+    checkpoint : path or None, default=None
+        File to save the run to as it goes; `fit(..., resume=True)` goes on from it.
+    checkpoint_every : int, default=1
+        Rounds from one save to the next.
+    n_threads : int or None, default=None
+        Threads; None is all cores. The result does not depend on it.
+    random_state : int, RandomState instance or None, default=0
+        Seed. None draws one, kept in `seed_`.
+    verbose : bool, default=False
+        Whether to show a progress bar.
+
+    Attributes
+    ----------
+    history_ : structured ndarray
+        One record per round, the survey (round 0) first: round, participants (ids of the agents whose contribution
+        was accepted), n_asked, n_accepted, n_refused, bytes_down, bytes_up, labels_changed, log_joint, noise_scale
+        (units of y), global_concentration, agent_concentration, n_clusters (in use), validation_mse (NaN without a
+        validation set), kept (whether its draw was).
+    stop_reason_ : str
+        Why the run ended.
+    n_rounds_ : int
+    server_ : Server
+        The server as it was at the end. To withdraw an agent from a model, fit again without its rows.
+    coef_, intercept_, cluster_weights_, agent_weights_, labels_, noise_scale_, coef_mean_, coef_scale_,
+    global_concentration_, agent_concentration_, n_clusters_, diagnostics_, agent_ids_, pair_ids_, posterior_, seed_,
+    n_features_in_, feature_names_in_, feature_means_, feature_spreads_, agent_column_, entity_column_, recipe_,
+    provenance_
+        As in `HLCRRegressor`.
+
+    Examples
+    --------
+    >>> from fedhlcr import FedHLCRRegressor
+    >>> from fedhlcr.datasets import make_hlcr
+    >>> table, truth = make_hlcr(n_agents=40, n_clusters=3, random_state=1)
+    >>> model = FedHLCRRegressor(participation=0.5, failure_rate=0.1)
+    >>> model = model.fit(table.X, table.y, agent=table.agent, entity=table.entity)
+    >>> model.n_clusters_
+    3
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **PARAMETER_CONSTRAINTS,
+        "rule": [StrOptions({"delta", "blend"})],
+        "learning_rate": [Interval(Real, 0, 1, closed="right")],
+        "participation_scaling": ["boolean"],
+        "participation": [Interval(Real, 0, 1, closed="right")],
+        "rounds": [POSITIVE_INTEGER, None],
+        "failure_rate": [Interval(Real, 0, 1, closed="left")],
+        "patience": [POSITIVE_INTEGER, None],
+        "limits": [ReplyLimits, None],
+        "checkpoint": [str, os.PathLike, None],
+        "checkpoint_every": [POSITIVE_INTEGER],
+    }
+
+    def __init__(
+        self,
+        n_clusters: int | str = "auto",
+        *,
+        rule: RuleName = "delta",
+        learning_rate: float = 0.2,
+        participation_scaling: bool = True,
+        participation: float = 1.0,
+        rounds: int | None = None,
+        failure_rate: float = 0.0,
+        patience: int | None = 10,
+        noise_scale: float | str = "learn",
+        coef_scale: float | str = "learn",
+        global_concentration: float | str = "learn",
+        agent_concentration: float | str = "learn",
+        coef_prior: CoefPriorKind = "adaptive",
+        standardize: bool = True,
+        fit_intercept: bool = True,
+        n_draws: int = 100,
+        max_clusters: int = 64,
+        limits: ReplyLimits | None = None,
+        checkpoint: PathLike | None = None,
+        checkpoint_every: int = 1,
+        n_threads: int | None = None,
+        random_state: Any = 0,
+        verbose: bool = False,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.rule = rule
+        self.learning_rate = learning_rate
+        self.participation_scaling = participation_scaling
+        self.participation = participation
+        self.rounds = rounds
+        self.failure_rate = failure_rate
+        self.patience = patience
+        self.noise_scale = noise_scale
+        self.coef_scale = coef_scale
+        self.global_concentration = global_concentration
+        self.agent_concentration = agent_concentration
+        self.coef_prior = coef_prior
+        self.standardize = standardize
+        self.fit_intercept = fit_intercept
+        self.n_draws = n_draws
+        self.max_clusters = max_clusters
+        self.limits = limits
+        self.checkpoint = checkpoint
+        self.checkpoint_every = checkpoint_every
+        self.n_threads = n_threads
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @checking_parameters
+    @single_threaded_blas
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        agent: Any = None,
+        entity: Any = None,
+        sample_weight: Any = None,
+        validation: tuple[Any, ...] | None = None,
+        resume: bool = False,
+    ) -> Self:
+        """Run a federation of the table's agents.
+
+        Parameters
+        ----------
+        X, y, agent, entity, sample_weight : as in `HLCRRegressor.fit`
+        validation : tuple (X, y), (X, y, agent) or (X, y, agent, entity), optional
+            Events that are not fitted, whose mean squared error is told for each round in `history_`.
+        resume : bool, default=False
+            Go on from the file `checkpoint`, with the same table and settings: the result is the same, to the last
+            digit, as if the run had never been interrupted.
+
+        Returns
+        -------
+        self
+
+        Notes
+        -----
+        Ctrl-C ends the run early with a warning; the model is then usable with what has been sampled.
+        """
+        if resume and self.checkpoint is None:
+            raise ValueError("`resume` needs the file to go on from; pass its path as `checkpoint`.")
+        hierarchy = self._training_events(X, y, agent, entity, sample_weight)
+        settings = self._settings(hierarchy.X.shape[1], weighted=sample_weight is not None)
+        index, everyone = hierarchy.index, AgentShard.from_hierarchy(hierarchy, self._threads())
+        # from here on there are no events, only the agents' sums
+        del hierarchy
+        engine = InProcessEngine(everyone, failure_rate=self.failure_rate, seed=self.seed_, n_threads=self._threads())
+        checkpoints = None if self.checkpoint is None else Checkpoints(self.checkpoint, self.checkpoint_every)
+        evaluate = None if validation is None else self._validation(validation, engine, index)
+        server = Server(settings) if checkpoints is None or not resume else checkpoints.resume(settings, engine)
+        with RoundProgress(settings.rounds, self.verbose) as progress:
+            run_federation(server, engine, checkpoints=checkpoints, evaluate=evaluate, progress=progress)
+        self._finish(server, engine, index)
+        return self
+
+    def _settings(self, n_features: int, *, weighted: bool) -> FederationSettings:
+        limits = ReplyLimits() if self.limits is None else self.limits
+        if weighted:
+            limits = replace(limits, min_events_per_entity=0.0)
+        return FederationSettings(
+            GramLayout(n_features, self.fit_intercept),
+            seed=self.seed_,
+            rule=self.rule,
+            n_clusters=number_or_none(self.n_clusters),
+            max_clusters=self.max_clusters,
+            noise_scale=number_or_none(self.noise_scale),
+            coef_scale=number_or_none(self.coef_scale),
+            global_concentration=number_or_none(self.global_concentration),
+            agent_concentration=number_or_none(self.agent_concentration),
+            coef_prior=self.coef_prior,
+            standardize=self.standardize,
+            participation=self.participation,
+            rounds=self.rounds,
+            patience=self.patience,
+            n_draws=self.n_draws,
+            learning_rate=self.learning_rate,
+            participation_scaling=self.participation_scaling,
+            limits=limits,
+        )
+
+    def _validation(self, validation: Any, engine: InProcessEngine, index: EntityIndex) -> Validation:
+        if not isinstance(validation, tuple) or not 2 <= len(validation) <= 4:
+            raise ValueError("`validation` must be a tuple (X, y), (X, y, agent) or (X, y, agent, entity).")
+        X, y, agent, entity = (*validation, None, None)[:4]
+        table, matrix = self._read(X, agent, entity)
+        profiles = self._profiles_in(index, table.agent, table.entity, len(matrix))
+        return Validation(engine, index, matrix, inputs.target_vector(y, len(matrix)), profiles)
+
+    def _finish(self, server: Server, engine: InProcessEngine, index: EntityIndex) -> None:
+        """The fitted attributes: the public draws, and every agent's labels under them."""
+        model = server.model()
+        engine.enter_run(server.run, model.layout, model.standardization)
+        entities = Entities(model.layout, index, engine.everyone.grams, self._threads())
+        memory = AgentMemory.from_draws(entities, model.draws, Stream(self.seed_, ReservedChain.PREDICTION))
+        self.posterior_ = Posterior(model.layout, model.standardization, model.draws, memory)
+        self.server_ = server
+        kept = {draw.round for draw in server.kept_draws}
+        self.history_ = server.history.table(self._ids_of(server, index), kept)
+        self.stop_reason_, self.n_rounds_ = server.stop_reason, server.round
+        self._settle_clusters()
+        self._describe()
+        if server.stop_reason == INTERRUPTED:
+            n_draws = len(model.draws)
+            warn_user(
+                f"The run was interrupted after {server.round} of at most {server.settings.most_rounds} rounds; "
+                f"the model uses the {n_draws} draw{'s' if n_draws > 1 else ''} kept so far.",
+                FitInterruptedWarning,
+            )
+
+    @staticmethod
+    def _ids_of(server: Server, index: EntityIndex) -> np.ndarray:
+        """The agents' ids as the user wrote them, in the server's order."""
+        ids = dict(zip(index.agents.texts, index.agent_ids, strict=True))
+        out = np.empty(len(server.registry), dtype=object)
+        out[:] = [ids[name] for name in server.registry.names]
+        return out

@@ -1,0 +1,280 @@
+"""The scikit-learn face: `HLCRRegressor`."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.utils._param_validation import StrOptions
+
+from fedhlcr._support.progress import SweepProgress
+from fedhlcr._support.streams import Stream
+from fedhlcr._support.threads import single_threaded_blas
+from fedhlcr.estimators.base import (
+    PARAMETER_CONSTRAINTS,
+    POSITIVE_INTEGER,
+    HierarchicalPredictor,
+    number_or_none,
+)
+from fedhlcr.estimators.regressor import checking_parameters
+from fedhlcr.exceptions import ConvergenceWarning, FitInterruptedWarning, warn_user
+from fedhlcr.model.gram import GramLayout, Standardization, column_means, entity_grams
+from fedhlcr.model.priors import CoefPriorKind, ModelSpec
+from fedhlcr.posterior.diagnostics import R_HAT_LIMIT
+from fedhlcr.posterior.prediction import AgentMemory, Draws, Posterior
+from fedhlcr.samplers.chain import ChainPlan, ChainResult, SamplerName, run_chain, trace_table
+from fedhlcr.samplers.collapsed import LabelPrior
+from fedhlcr.samplers.state import Entities
+
+
+class HLCRRegressor(HierarchicalPredictor):
+    """Hierarchical latent class regression.
+
+    Every agent–entity pair belongs to one of K clusters, each cluster is a linear regression, and
+    agents differ in how common the clusters are among their entities. Fitted by Gibbs sampling; by
+    default the number of clusters and all hyperparameters are learned.
+
+    Parameters
+    ----------
+    n_clusters : int or "auto", default="auto"
+        Number of clusters; "auto" starts with `max_clusters` and merges down.
+    sampler : {"blocked", "collapsed"}, default="blocked"
+        "blocked" runs agents in parallel; "collapsed" is the paper's Algorithm 2.
+    label_prior : {"tables", "paper"}, default="tables"
+        How common the clusters are, for the collapsed sampler: exactly, by table counts, or by the
+        paper's approximate weights.
+    noise_scale : float or "learn", default="learn"
+        σ, in units of y.
+    coef_scale : float or "learn", default="learn"
+        δ, in standardised units: standard deviations of y per standard deviation of x. A number is
+        the paper's prior N(0, δ²) for every coefficient.
+    global_concentration : float or "learn", default="learn"
+        α: the larger, the more even the clusters.
+    agent_concentration : float or "learn", default="learn"
+        β: the larger, the more alike the agents.
+    coef_prior : {"adaptive", "common_mean", "zero_mean"}, default="adaptive"
+        Prior of the coefficients where `coef_scale` is learned: all around zero with one scale (the
+        paper), each around a learned mean with a scale of its own, or whichever of these the data favour.
+    standardize : bool, default=True
+        Scale features and target to unit spread before fitting. Results are told in the user's units.
+    fit_intercept : bool, default=True
+        Whether regressions have an intercept; it is a coefficient of the centred target, under the
+        same prior as the others. Without one, nothing is centred.
+    n_sweeps : int, default=200
+        Length of a chain; the second half is kept.
+    n_draws : int, default=100
+        Draws kept of each chain, at most.
+    n_chains : int, default=1
+        Independent chains. With more than one, disagreement is detected and warned of.
+    max_clusters : int, default=64
+        Clusters to start with when `n_clusters="auto"`, and so the most that can be found.
+    n_threads : int or None, default=None
+        Threads; None is all cores. The result does not depend on it.
+    random_state : int, RandomState instance or None, default=0
+        Seed. None draws one, kept in `seed_`.
+    verbose : bool, default=False
+        Whether to show a progress bar.
+
+    Attributes
+    ----------
+    coef_ : ndarray (n_clusters_, n_features_in_)
+        Posterior mean slopes of each cluster, in the user's units. Clusters, here and below, are
+        those of the draw with the best log joint, in order of falling weight.
+    intercept_ : ndarray (n_clusters_,)
+    cluster_weights_ : ndarray (n_clusters_,)
+        How common the clusters are overall, ψ.
+    agent_weights_ : ndarray (n_agents, n_clusters_)
+        How common they are for each agent, θ, in the order of `agent_ids_`.
+    labels_ : ndarray (n_entities,)
+        Cluster each agent–entity pair was in most often over the draws, in the order of `pair_ids_`; where it is
+        close, the most probable one, of the largest of its `responsibilities`, may be another.
+    noise_scale_ : float
+        Posterior mean of σ, in units of y.
+    coef_mean_, coef_scale_ : ndarrays (n_coef,)
+        Posterior means of μ and δ, in standardised units; the intercept, if there is one, comes first.
+    global_concentration_, agent_concentration_ : float
+        Posterior means of α and β.
+    n_clusters_ : int
+        Clusters reported: all of them if the number was given, else those that hold entities.
+    trace_ : structured ndarray
+        One record per sweep: chain, sweep, log_joint, noise_scale (units of y),
+        global_concentration, agent_concentration, n_clusters, labels_changed, kept.
+    diagnostics_ : tuple of (quantity, r_hat, effective_size)
+    agent_ids_ : ndarray (n_agents,)
+    pair_ids_ : list of (agent id, entity id)
+    posterior_ : Posterior
+        Draws and the agents' matrices, in standardised units.
+    seed_ : int
+    n_features_in_, feature_names_in_ : as usual in scikit-learn
+    feature_means_, feature_spreads_ : ndarrays (n_features_in_,)
+        Means and standard deviations of the features over the fitted events.
+    agent_column_, entity_column_ : names of the id columns, or None
+    recipe_ : Recipe or None
+        How a raw table becomes features, where the command line fitted the model.
+    provenance_ : mapping
+        Where a model that was loaded comes from: releases, when it was saved, and what the command line noted of its
+        table. Empty before.
+
+    Examples
+    --------
+    >>> from fedhlcr import HLCRRegressor
+    >>> from fedhlcr.datasets import make_hlcr
+    >>> table, truth = make_hlcr(n_agents=40, n_clusters=3, random_state=1)
+    >>> model = HLCRRegressor().fit(table.X, table.y, agent=table.agent, entity=table.entity)
+    >>> model.n_clusters_
+    3
+    >>> y_known = model.predict(table.X, agent=table.agent, entity=table.entity)
+    >>> y_new_agent = model.predict(table.X)
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **PARAMETER_CONSTRAINTS,
+        "sampler": [StrOptions({"blocked", "collapsed"})],
+        "label_prior": [StrOptions({"tables", "paper"})],
+        "n_sweeps": [POSITIVE_INTEGER],
+        "n_chains": [POSITIVE_INTEGER],
+    }
+
+    def __init__(
+        self,
+        n_clusters: int | str = "auto",
+        *,
+        sampler: SamplerName = "blocked",
+        label_prior: LabelPrior = "tables",
+        noise_scale: float | str = "learn",
+        coef_scale: float | str = "learn",
+        global_concentration: float | str = "learn",
+        agent_concentration: float | str = "learn",
+        coef_prior: CoefPriorKind = "adaptive",
+        standardize: bool = True,
+        fit_intercept: bool = True,
+        n_sweeps: int = 200,
+        n_draws: int = 100,
+        n_chains: int = 1,
+        max_clusters: int = 64,
+        n_threads: int | None = None,
+        random_state: Any = 0,
+        verbose: bool = False,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.sampler = sampler
+        self.label_prior = label_prior
+        self.noise_scale = noise_scale
+        self.coef_scale = coef_scale
+        self.global_concentration = global_concentration
+        self.agent_concentration = agent_concentration
+        self.coef_prior = coef_prior
+        self.standardize = standardize
+        self.fit_intercept = fit_intercept
+        self.n_sweeps = n_sweeps
+        self.n_draws = n_draws
+        self.n_chains = n_chains
+        self.max_clusters = max_clusters
+        self.n_threads = n_threads
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @checking_parameters
+    @single_threaded_blas
+    def fit(self, X: Any, y: Any, agent: Any = None, entity: Any = None, sample_weight: Any = None) -> Self:
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : array or dataframe (n_events, n_features)
+        y : array (n_events,)
+        agent, entity : array (n_events,) or str, optional
+            Ids of any type, or the name of a column of X, which then is no feature and is found
+            again by `predict`. `entity=None` makes each row an entity of its own, `agent=None` one
+            agent of all rows; both together are the classical latent class regression. Ids are told
+            apart by their text: 1, 1.0 and "1" are one id.
+        sample_weight : array (n_events,), optional
+            Frequencies of the events.
+
+        Returns
+        -------
+        self
+
+        Notes
+        -----
+        Ctrl-C ends the fit early with a warning; the model is then usable with what has been sampled.
+        """
+        with SweepProgress(self.n_chains * self.n_sweeps, self.verbose) as progress:
+            results = self._sample(X, y, agent, entity, sample_weight, progress)
+            progress.tell("summing up")
+            self._settle_clusters()
+            self._describe()
+        self._warn(results)
+        return self
+
+    def _sample(
+        self, X: Any, y: Any, agent: Any, entity: Any, sample_weight: Any, progress: SweepProgress
+    ) -> list[ChainResult]:
+        """The posterior and the trace."""
+        hierarchy = self._training_events(X, y, agent, entity, sample_weight)
+        layout = GramLayout(hierarchy.X.shape[1], self.fit_intercept)
+        shift = column_means(hierarchy) if self.fit_intercept else np.zeros(layout.n_features + 1)
+        grams = entity_grams(hierarchy, layout, shift, self._threads())
+        standardization = Standardization.from_gram(layout, grams.sum(axis=0), shift, scale=self.standardize)
+        entities = Entities(layout, hierarchy.index, standardization.rescale(layout, grams), self._threads())
+        progress.target_scale = float(standardization.scale[-1])
+        progress.begin()
+        results = self._run_chains(entities, progress)
+        # a chain that was stopped before it had draws to keep counts only if there is nothing else
+        chains = [result.kept for result in results if result.kept] or [[results[-1].last]]
+        self.posterior_ = Posterior(
+            layout, standardization, Draws.from_chains(chains), AgentMemory.from_chains(entities, chains)
+        )
+        self.trace_ = trace_table(results)
+        self.trace_["noise_scale"] *= standardization.scale[-1]
+        return results
+
+    def _spec(self, entities: Entities, target_scale: float) -> ModelSpec:
+        noise_scale = number_or_none(self.noise_scale)
+        pooled = entities.layout.normal_equations(entities.grams.sum(axis=0))
+        return ModelSpec(
+            noise_scale=None if noise_scale is None else noise_scale / target_scale,
+            coef_scale=number_or_none(self.coef_scale),
+            global_concentration=number_or_none(self.global_concentration),
+            agent_concentration=number_or_none(self.agent_concentration),
+            coef_prior=self.coef_prior,
+            target_spread=float(np.sqrt(pooled.yy / pooled.n)) or 1.0,
+        )
+
+    def _run_chains(self, entities: Entities, progress: SweepProgress) -> list[ChainResult]:
+        plan = ChainPlan(
+            n_sweeps=self.n_sweeps,
+            n_draws=self.n_draws,
+            n_clusters=number_or_none(self.n_clusters),
+            max_clusters=self.max_clusters,
+            sampler=self.sampler,
+            label_prior=self.label_prior,
+        )
+        spec = self._spec(entities, progress.target_scale)
+        results: list[ChainResult] = []
+        try:
+            while len(results) < self.n_chains and not any(result.interrupted for result in results):
+                results.append(run_chain(entities, spec, plan, Stream(self.seed_, len(results)), progress))
+        except KeyboardInterrupt:
+            # between two chains, or while one was being started
+            if not results:
+                raise
+        return results
+
+    def _warn(self, results: list[ChainResult]) -> None:
+        done = len(self.trace_)
+        if done < self.n_chains * self.n_sweeps:
+            n_draws = len(self.posterior_.draws)
+            warn_user(
+                f"The fit was interrupted after {done} of {self.n_chains * self.n_sweeps} sweeps; the model uses "
+                f"the {n_draws} draw{'s' if n_draws > 1 else ''} kept so far.",
+                FitInterruptedWarning,
+            )
+        apart = [d for d in self.diagnostics_ if d.r_hat > R_HAT_LIMIT]
+        if len(results) > 1 and apart:
+            figures = ", ".join(f"{d.quantity} {d.r_hat:.2f}" for d in apart)
+            warn_user(
+                f"The {len(results)} chains disagree (R-hat above {R_HAT_LIMIT}: {figures}). Predictions average over "
+                f"all of them; run longer chains (n_sweeps={2 * self.n_sweeps}), or fix n_clusters.",
+                ConvergenceWarning,
+            )

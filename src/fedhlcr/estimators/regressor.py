@@ -1,0 +1,73 @@
+"""What all regressors on hierarchical tables share: which table they were fitted to, and how they read the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, RegressorMixin, _fit_context
+from sklearn.utils.validation import validate_data
+
+from fedhlcr._support.arrays import FloatArray, IndexArray
+from fedhlcr.data import inputs
+from fedhlcr.data.hierarchy import UNKNOWN, EntityIndex, Hierarchy, build_hierarchy, row_agents, row_entities
+
+Fit = TypeVar("Fit", bound=Callable[..., Any])
+
+
+def checking_parameters(fit: Fit) -> Fit:
+    """Decorator: `fit` that checks the constructor's arguments first. Scikit-learn's own hides the types."""
+    checked: Fit = _fit_context(prefer_skip_nested_validation=True)(fit)
+    return checked
+
+
+class HierarchicalRegressor(RegressorMixin, BaseEstimator):
+    """A regressor on tables of agents, entities and events."""
+
+    agent_column_: str | None
+    entity_column_: str | None
+    _sole_agent: NDArray[np.object_] | None
+
+    def score(self, X: Any, y: Any, agent: Any = None, entity: Any = None, sample_weight: Any = None) -> float:
+        """R² of the predictions; `agent` and `entity` as in `predict`."""
+        from sklearn.metrics import r2_score
+
+        return float(r2_score(y, self.predict(X, agent=agent, entity=entity), sample_weight=sample_weight))
+
+    def _training_events(self, X: Any, y: Any, agent: Any, entity: Any, sample_weight: Any = None) -> Hierarchy:
+        """What `fit` was given, checked and sorted; the id columns and the sole agent are remembered."""
+        table = inputs.take_apart(X, agent, entity)
+        matrix = self._features(table, reset=True)
+        target = inputs.target_vector(y, len(matrix))
+        weight = inputs.weight_vector(sample_weight, len(matrix))
+        hierarchy = build_hierarchy(matrix, target, weight, table.agent, table.entity)
+        self.agent_column_, self.entity_column_ = table.columns
+        self._sole_agent = hierarchy.index.agent_ids if hierarchy.index.n_agents == 1 else None
+        return hierarchy
+
+    def _read(self, X: Any, agent: Any, entity: Any) -> tuple[inputs.Table, FloatArray]:
+        """X taken apart as in `fit`."""
+        remembered = inputs.IdColumns(self.agent_column_, self.entity_column_)
+        table = inputs.take_apart(X, agent, entity, remembered, one_agent=self._sole_agent is not None)
+        return table, self._features(table, reset=False)
+
+    def _features(self, table: inputs.Table, *, reset: bool) -> FloatArray:
+        """The checked features; their names and number are set (reset) or compared with those fitted."""
+        matrix = inputs.feature_matrix(table.features)
+        named = inputs.as_frame(table.features) is not None
+        validate_data(self, table.features if named else matrix, reset=reset, skip_check_array=True)
+        return matrix
+
+    def _agents_or_sole(self, agent: Any, n_rows: int) -> Any:
+        """The agents as given, or the one the model was fitted with, or None."""
+        return np.repeat(self._sole_agent, n_rows) if agent is None and self._sole_agent is not None else agent
+
+    def _find(self, index: EntityIndex, agent: Any, entity: Any, n_rows: int) -> tuple[IndexArray, IndexArray]:
+        """Where the agents and the entities of rows are in the index, or UNKNOWN."""
+        unknown = np.full(n_rows, UNKNOWN, dtype=np.int64)
+        agent = self._agents_or_sole(agent, n_rows)
+        agents = unknown if agent is None else index.find_agents(row_agents(agent, n_rows))
+        entities = unknown if entity is None else index.find_entities(agents, row_entities(entity, n_rows))
+        return agents, entities

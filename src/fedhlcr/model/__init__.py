@@ -1,0 +1,1 @@
+"""The model: Gram matrices, one Bayesian regression, and the priors."""

@@ -1,0 +1,209 @@
+"""Augmented Gram matrices: the one sufficient statistic everything else is computed from.
+
+For any set of events let x̃ = (1, x, y) and M = Σ w·x̃x̃ᵀ, with w the events' weights. M holds n, Σx,
+Σy, G = Σxxᵀ, g = Σxy and q = Σy². Merging sets is `+`, taking one out is `−`, and standardising
+columns is the congruence M → T M Tᵀ. Matrices are kept *packed*: the lower triangle row by row,
+(F+2)(F+3)/2 numbers, as the last axis of an array.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedhlcr._support.arrays import FloatArray
+from fedhlcr._support.threads import Blocks, run_blocks
+from fedhlcr.data.hierarchy import Hierarchy
+from fedhlcr.kernels.grams import accumulate_grams, group_means
+
+
+class NormalEquations(NamedTuple):
+    """The parts of M a regression needs, with any leading axes: n, G = Σxxᵀ, g = Σxy, q = Σy²."""
+
+    n: FloatArray
+    xx: FloatArray
+    xy: FloatArray
+    yy: FloatArray
+
+
+@dataclass(frozen=True)
+class GramLayout:
+    """Where things stand in a packed augmented Gram matrix, and which of its columns are regressors.
+
+    Attributes
+    ----------
+    n_features : number of features, the constant not counted
+    fit_intercept : whether the constant is a regressor too
+    """
+
+    n_features: int
+    fit_intercept: bool = True
+
+    @property
+    def width(self) -> int:
+        """Side of the full matrix: constant, features, target."""
+        return self.n_features + 2
+
+    @property
+    def packed_size(self) -> int:
+        return self.width * (self.width + 1) // 2
+
+    @property
+    def first_regressor(self) -> int:
+        return 0 if self.fit_intercept else 1
+
+    @property
+    def n_coef(self) -> int:
+        """Coefficients of one regression; with an intercept it is the first of them."""
+        return self.n_features + 1 - self.first_regressor
+
+    @cached_property
+    def _lower(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        return np.tril_indices(self.width)
+
+    @cached_property
+    def _packed_index(self) -> NDArray[np.intp]:
+        """(width, width) → position in the packed form."""
+        index = np.empty((self.width, self.width), dtype=np.intp)
+        rows, columns = self._lower
+        index[rows, columns] = index[columns, rows] = np.arange(self.packed_size)
+        return index
+
+    @cached_property
+    def regression_block(self) -> NDArray[np.intp]:
+        """Packed positions of the (regressors, y) block, itself in packed order."""
+        _, columns = self._lower
+        return np.flatnonzero(columns >= self.first_regressor)
+
+    def pack(self, full: FloatArray) -> FloatArray:
+        rows, columns = self._lower
+        return full[..., rows, columns]
+
+    def unpack(self, packed: FloatArray) -> FloatArray:
+        return packed[..., self._packed_index]
+
+    def n_events(self, packed: FloatArray) -> FloatArray:
+        return packed[..., 0]
+
+    def diagonal(self, packed: FloatArray) -> FloatArray:
+        """(..., width): n and the sums of squares."""
+        return packed[..., np.cumsum(np.arange(1, self.width + 1)) - 1]
+
+    def normal_equations(self, packed: FloatArray) -> NormalEquations:
+        full = self.unpack(packed)
+        x = slice(self.first_regressor, self.width - 1)
+        return NormalEquations(full[..., 0, 0], full[..., x, x], full[..., x, -1], full[..., -1, -1])
+
+    def rss_vectors(self, coef: FloatArray) -> FloatArray:
+        """Packed vectors r with M·r = RSS(w) = (−w, 1)ᵀ M (−w, 1), one for each w in coef (..., n_coef)."""
+        v = np.zeros((*coef.shape[:-1], self.width))
+        v[..., self.first_regressor : -1] = -coef
+        v[..., -1] = 1.0
+        rows, columns = self._lower
+        return v[..., rows] * v[..., columns] * np.where(rows == columns, 1.0, 2.0)
+
+    def rss(self, packed: FloatArray, coef: FloatArray) -> FloatArray:
+        """Residual sum of squares, never below zero; packed (..., packed_size) against coef (..., n_coef)."""
+        return np.maximum(np.einsum("...p,...p->...", packed, self.rss_vectors(coef)), 0.0)
+
+
+@dataclass(frozen=True)
+class Standardization:
+    """x̃ → (x̃ − shift) / scale, columnwise over (x, y); the constant stays 1.
+
+    Coefficients of the standardised regression are turned into the user's units by `to_user_units`.
+    """
+
+    shift: FloatArray  # (n_features + 1,), the target last
+    scale: FloatArray  # (n_features + 1,)
+
+    @classmethod
+    def from_gram(cls, layout: GramLayout, pooled: FloatArray, shift: FloatArray, *, scale: bool) -> Standardization:
+        """From the Gram matrix of all events, accumulated around `shift`.
+
+        The scale is the root mean square around the shift: the standard deviation where the shift is
+        the mean. A feature without spread has an infinite one, hence no effect at all; a target without
+        spread has scale 1.
+        """
+        if not scale:
+            return cls(shift, np.ones_like(shift))
+        spread = np.sqrt(np.maximum(layout.diagonal(pooled)[1:], 0.0) / layout.n_events(pooled))
+        # what rounding leaves of a constant column is no spread
+        floor = 1e-13 * np.maximum(np.abs(shift), 1e-290)
+        spread = np.where(spread > floor, spread, np.inf)
+        spread[-1] = 1.0 if np.isinf(spread[-1]) else spread[-1]
+        return cls(shift, spread)
+
+    def apply(self, X: FloatArray) -> FloatArray:
+        return (X - self.shift[:-1]) / self.scale[:-1]
+
+    def apply_target(self, y: FloatArray) -> FloatArray:
+        return (y - self.shift[-1]) / self.scale[-1]
+
+    def restore_target(self, y: FloatArray) -> FloatArray:
+        return y * self.scale[-1] + self.shift[-1]
+
+    def rescale(self, layout: GramLayout, packed: FloatArray) -> FloatArray:
+        """The congruence with the diagonal T = 1 / scale, in place, of matrices accumulated around the shift."""
+        inverse = np.concatenate([[1.0], 1.0 / self.scale])
+        packed *= layout.pack(np.outer(inverse, inverse))
+        return packed
+
+    def column_moments(self, layout: GramLayout, pooled: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Means and standard deviations of (x, y), in the user's units, from all events' standardised matrix."""
+        n = layout.n_events(pooled)
+        mean, square = layout.unpack(pooled)[0, 1:] / n, layout.diagonal(pooled)[1:] / n
+        # a feature without spread has an infinite scale
+        scale = np.where(np.isfinite(self.scale), self.scale, 0.0)
+        return self.shift + scale * mean, scale * np.sqrt(np.maximum(square - mean**2, 0.0))
+
+    def to_user_units(self, layout: GramLayout, coef: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """(slopes, intercepts) in the user's units of standardised coefficients (..., n_coef)."""
+        slopes = coef[..., 1 - layout.first_regressor :] * self.scale[-1] / self.scale[:-1]
+        constant = coef[..., 0] * self.scale[-1] if layout.fit_intercept else np.zeros(coef.shape[:-1])
+        return slopes, constant + self.shift[-1] - (slopes * self.shift[:-1]).sum(axis=-1)
+
+
+def column_means(hierarchy: Hierarchy) -> FloatArray:
+    """Weighted means of (x, y) over all events, in two passes: of a constant column, the constant itself."""
+    weight = hierarchy.weight / hierarchy.weight.sum()
+    means = np.zeros(hierarchy.X.shape[1] + 1)
+    for _ in range(2):
+        # einsum, for BLAS would add in an order that depends on its threads
+        means[:-1] += np.einsum("n,nf->f", weight, hierarchy.X - means[:-1])
+        means[-1] += np.einsum("n,n->", weight, hierarchy.y - means[-1])
+    return means
+
+
+def agent_means(hierarchy: Hierarchy) -> FloatArray:
+    """(agents, n_features + 1): the same over the events of each agent alone."""
+    means = np.zeros((hierarchy.index.n_agents, hierarchy.X.shape[1] + 1))
+    group_means(hierarchy.X, hierarchy.y, hierarchy.weight, hierarchy.event_start[hierarchy.index.agent_start], means)
+    return means
+
+
+def entity_grams(hierarchy: Hierarchy, layout: GramLayout, shift: FloatArray, n_threads: int = 1) -> FloatArray:
+    """Packed Gram matrix of each entity, (entities, packed_size), accumulated around `shift`.
+
+    The shift keeps the sums exact where a column's mean is large against its spread: x² of such a
+    column would lose the digits that carry the information. It is one for all, (n_features + 1,), or one for each
+    agent, (agents, n_features + 1).
+    """
+    grams = np.zeros((hierarchy.n_entities, layout.packed_size))
+    blocks = Blocks.balanced(hierarchy.event_start)
+    shift_of = hierarchy.index.agent_of if shift.ndim == 2 else np.zeros(hierarchy.n_entities, dtype=np.int64)
+    shifts = np.atleast_2d(shift)
+
+    def accumulate(block: int) -> None:
+        accumulate_grams(
+            *(hierarchy.X, hierarchy.y, hierarchy.weight, hierarchy.event_start),
+            *(shifts, shift_of, grams),
+            *blocks.range(block),
+        )
+
+    run_blocks(accumulate, len(blocks), n_threads)
+    return grams

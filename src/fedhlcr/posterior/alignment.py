@@ -1,0 +1,159 @@
+"""Clusters told to the user: those of the best draw, with every other draw matched to them.
+
+Cluster numbers mean nothing from one draw or chain to the next. Reported figures refer to the
+draw with the best log joint; the clusters of the other draws are matched to its clusters by how
+alike they predict, and averaged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+
+from fedhlcr._support.arrays import FloatArray
+from fedhlcr.posterior.prediction import AgentMemory, Draws
+from fedhlcr.posterior.predictive import interval_ends
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """For each draw and cluster, the reported cluster it stands for; reported clusters by falling weight."""
+
+    target: NDArray[np.int64]  # (draws, clusters)
+    n_clusters: int
+
+    def membership(self, draw: int) -> FloatArray:
+        """(clusters, reported clusters): 1 where a cluster of the draw stands for a reported one."""
+        return np.eye(self.n_clusters)[self.target[draw]]
+
+    def gather(self, values: FloatArray) -> FloatArray:
+        """Mean over draws of (draws, ..., clusters), clusters of a draw summed into their reported one."""
+        out = np.zeros((*values.shape[1:-1], self.n_clusters))
+        for draw, row in enumerate(values):
+            out += row @ self.membership(draw)
+        return out / len(values)
+
+    def by_draw(self, values: FloatArray) -> FloatArray:
+        """What `gather` averages: (draws, ..., reported clusters)."""
+        return np.stack([row @ self.membership(draw) for draw, row in enumerate(values)])
+
+
+def align(draws: Draws, second_moment: FloatArray, *, drop_empty: bool) -> Alignment:
+    """Match every draw to the best one.
+
+    Parameters
+    ----------
+    second_moment : (n_coef, n_coef) mean of xxᵀ over all events: two regressions are as far apart as
+        their predictions are on average, (w − w')ᵀ S (w − w')
+    drop_empty : whether clusters that are empty in the best draw go unreported
+    """
+    best = int(np.argmax(draws.log_joint))
+    reported = np.flatnonzero(draws.entity_counts[best] > 0 if drop_empty else np.isfinite(draws.log_weights[best]))
+    root = np.linalg.cholesky(second_moment + 1e-9 * np.eye(len(second_moment)))
+    projected = draws.coef @ root
+    target = np.empty(draws.log_weights.shape, dtype=np.int64)
+    for draw in range(len(draws)):
+        target[draw] = _match(projected[draw], projected[best, reported], draws.entity_counts[draw] > 0)
+    alignment = Alignment(target, len(reported))
+    order = np.argsort(-alignment.gather(np.exp(draws.log_weights)), kind="stable")
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    return Alignment(rank[target], len(reported))
+
+
+def _match(clusters: FloatArray, reference: FloatArray, occupied: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """One-to-one as far as it goes, occupied clusters first; what is left over goes to the nearest."""
+    distance = ((clusters[:, None, :] - reference[None]) ** 2).sum(axis=2)
+    target = distance.argmin(axis=1)
+    taken: NDArray[np.bool_] = np.zeros(len(reference), dtype=bool)
+    for group in (np.flatnonzero(occupied), np.flatnonzero(~occupied)):
+        free = np.flatnonzero(~taken)
+        rows, columns = linear_sum_assignment(distance[np.ix_(group, free)])
+        target[group[rows]] = free[columns]
+        taken[free[columns]] = True
+    return target
+
+
+def mean_coef(draws: Draws, alignment: Alignment) -> FloatArray:
+    """(reported clusters, n_coef): mean over draws, each cluster of a draw by the entities it holds.
+
+    A cluster that holds none in any draw is averaged evenly.
+    """
+    out = np.zeros((alignment.n_clusters, draws.coef.shape[2]))
+    mass = np.zeros((alignment.n_clusters, 1))
+    for coef, shares in zip(draws.coef, _shares(draws, alignment), strict=True):
+        out += shares @ coef
+        mass += shares.sum(axis=1, keepdims=True)
+    return out / np.maximum(mass, 1e-300)
+
+
+def coef_by_draw(draws: Draws, alignment: Alignment) -> tuple[FloatArray, FloatArray]:
+    """What `mean_coef` averages: the reported clusters' coefficients in each draw, and how much each draw counts.
+
+    Returns
+    -------
+    coef : (draws, reported clusters, n_coef); 0 where no cluster of the draw stands for the reported one
+    mass : (draws, reported clusters) entities behind it; there 0
+    """
+    shares = np.stack(list(_shares(draws, alignment)))
+    mass = shares.sum(axis=2)
+    return shares @ draws.coef / np.maximum(mass, 1e-300)[..., None], mass
+
+
+def central_interval(values: FloatArray, mass: FloatArray, level: float) -> tuple[FloatArray, FloatArray]:
+    """Ends of the central interval of values (draws, ...), each counting by its mass (draws, ...); NaN without any."""
+    order = np.argsort(values, axis=0, kind="stable")
+    ordered, share = (np.take_along_axis(array, order, axis=0) for array in (values, mass))
+    with np.errstate(invalid="ignore"):
+        below = np.cumsum(share, axis=0) / share.sum(axis=0)
+    known = np.isfinite(below[-1])
+    lower, upper = (
+        # rounding may leave the last sum a little under 1, and the level above it
+        np.take_along_axis(ordered, np.argmax(below >= min(q, 1 - 1e-12), axis=0)[None], axis=0)[0]
+        for q in interval_ends(level)
+    )
+    return np.where(known, lower, np.nan), np.where(known, upper, np.nan)
+
+
+def _shares(draws: Draws, alignment: Alignment) -> Iterator[FloatArray]:
+    """For each draw, (reported clusters, clusters): entities of the clusters that stand for a reported one."""
+    # a little for empty clusters: it counts only where nothing else does
+    weights = draws.entity_counts + 1e-9 * np.isfinite(draws.log_weights)
+    for draw, weight in enumerate(weights):
+        yield alignment.membership(draw).T * weight
+
+
+def voted_labels(memory: AgentMemory, alignment: Alignment) -> NDArray[np.int64]:
+    """(entities,) the reported cluster an entity is in most often."""
+    votes = np.zeros((len(memory.entities), alignment.n_clusters), dtype=np.int32)
+    rows = np.arange(len(votes))
+    for labels, target in zip(memory.labels, alignment.target, strict=True):
+        votes[rows, target[labels]] += 1
+    return votes.argmax(axis=1)
+
+
+def mean_compositions(memory: AgentMemory, alignment: Alignment) -> FloatArray:
+    """(agents, reported clusters): what their entities are, mean of N_ik / N_i.
+
+    Not `mean_agent_weights`, which tell what a further entity would be: of an agent with few entities, mostly prior.
+    """
+    agents = np.arange(memory.entities.index.n_agents)
+    n_draws, n_clusters = alignment.target.shape
+    out = np.zeros((len(agents), alignment.n_clusters))
+    for draw in range(n_draws):
+        out += memory.counts(draw, agents, n_clusters) @ alignment.membership(draw)
+    return out / np.maximum(out.sum(axis=1, keepdims=True), 1.0)
+
+
+def mean_agent_weights(draws: Draws, memory: AgentMemory, alignment: Alignment) -> FloatArray:
+    """(agents, reported clusters): mean of (N_ik + βψ_k) / (N_i + β)."""
+    agents = np.arange(memory.entities.index.n_agents)
+    out = np.zeros((len(agents), alignment.n_clusters))
+    for draw, prior in enumerate(draws.prior_weights):
+        weights = memory.counts(draw, agents, draws.n_clusters) + prior
+        out += weights / weights.sum(axis=1, keepdims=True) @ alignment.membership(draw)
+    return out / len(draws)

@@ -1,0 +1,112 @@
+"""Do the chains agree? R-hat and effective sample size on quantities no relabelling changes.
+
+Rank-normalised split R-hat and bulk effective sample size after Vehtari, Gelman, Simpson, Carpenter
+and Bürkner, "Rank-normalization, folding, and localization" (2021).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import ndtri
+from scipy.stats import rankdata
+
+from fedhlcr._support.arrays import FloatArray
+from fedhlcr.posterior.prediction import Posterior, Profiles
+
+# Above this R-hat chains are told to disagree.
+R_HAT_LIMIT = 1.1
+# Entities whose predictions are watched.
+N_PROBES = 32
+
+
+class Diagnostic(NamedTuple):
+    """Of one quantity: R-hat (near 1 when chains agree) and effective number of independent draws."""
+
+    quantity: str
+    r_hat: float
+    effective_size: float
+
+
+def diagnose(posterior: Posterior) -> tuple[Diagnostic, ...]:
+    """Log joint, noise scale, and the predictions of some entities, of which the median is told."""
+    draws = posterior.draws
+    probes = _probe_predictions(posterior)
+    values = np.column_stack([draws.log_joint, draws.noise_scale, probes])
+    n_chains = int(draws.chain.max()) + 1
+    shortest = min(int((draws.chain == chain).sum()) for chain in range(n_chains))
+    chains = np.stack([values[draws.chain == chain][-shortest:] for chain in range(n_chains)])
+    figures = [(r_hat(chains[:, :, q]), effective_size(chains[:, :, q])) for q in range(values.shape[1])]
+    probe_figures = np.median(np.array(figures[2:]), axis=0)
+    return (
+        Diagnostic("log joint", *figures[0]),
+        Diagnostic("noise scale", *figures[1]),
+        Diagnostic("predictions", float(probe_figures[0]), float(probe_figures[1])),
+    )
+
+
+def _probe_predictions(posterior: Posterior) -> FloatArray:
+    """(draws, probes): what each draw predicts for some entities at their own mean x."""
+    store = posterior.memory.entities
+    entities = np.unique(np.linspace(0, len(store) - 1, N_PROBES).astype(np.int64))
+    profiles = Profiles.of(store.index.agent_of[entities], entities)
+    weights = posterior.label_weights(profiles.agents, profiles.entities)
+    normal = store.grams[profiles.entities]
+    means = posterior.layout.unpack(normal)[:, 0, posterior.layout.first_regressor : -1] / normal[:, :1]
+    return np.einsum("pdk,dkc,pc->dp", weights, posterior.draws.coef, means)
+
+
+def r_hat(chains: FloatArray) -> float:
+    """Rank-normalised split R-hat of (chains, draws); NaN with fewer than four draws a chain."""
+    halves = _split(chains)
+    if halves is None:
+        return float("nan")
+    folded = np.abs(halves - np.median(halves))
+    return max(_plain_r_hat(_rank_normalize(halves)), _plain_r_hat(_rank_normalize(folded)))
+
+
+def effective_size(chains: FloatArray) -> float:
+    """Bulk effective sample size of (chains, draws); NaN with fewer than four draws a chain."""
+    halves = _split(chains)
+    if halves is None:
+        return float("nan")
+    z = _rank_normalize(halves)
+    n_chains, n_draws = z.shape
+    if np.ptp(z) == 0.0:
+        return float(n_chains * n_draws)
+    within = z.var(axis=1, ddof=1).mean()
+    total = within * (n_draws - 1) / n_draws + z.mean(axis=1).var(ddof=1)
+    correlation = 1.0 - (within - _autocovariance(z).mean(axis=0) * n_draws / (n_draws - 1)) / total
+    correlation[0] = 1.0
+    # Geyer: sums of neighbouring pairs, as long as they are positive, made to fall
+    pairs = correlation[: n_draws // 2 * 2].reshape(-1, 2).sum(axis=1)
+    stop = int(np.argmax(pairs <= 0)) if (pairs <= 0).any() else len(pairs)
+    time = -1.0 + 2.0 * np.minimum.accumulate(pairs[:stop]).sum()
+    return float(n_chains * n_draws / max(time, 1.0 / np.log10(n_chains * n_draws)))
+
+
+def _split(chains: FloatArray) -> FloatArray | None:
+    half = chains.shape[1] // 2
+    return None if half < 2 else np.concatenate([chains[:, :half], chains[:, -half:]])
+
+
+def _rank_normalize(values: FloatArray) -> FloatArray:
+    ranks = rankdata(values).reshape(values.shape)
+    return ndtri((ranks - 0.375) / (values.size + 0.25))
+
+
+def _plain_r_hat(halves: FloatArray) -> float:
+    n_draws = halves.shape[1]
+    within = halves.var(axis=1, ddof=1).mean()
+    if within == 0.0:
+        return 1.0 if np.ptp(halves) == 0.0 else float("inf")
+    between = halves.mean(axis=1).var(ddof=1)
+    return float(np.sqrt((n_draws - 1) / n_draws + between / within))
+
+
+def _autocovariance(chains: FloatArray) -> FloatArray:
+    """(chains, lags), biased, by the fast Fourier transform."""
+    n_draws = chains.shape[1]
+    spectrum = np.fft.rfft(chains - chains.mean(axis=1, keepdims=True), 2 * n_draws, axis=1)
+    return np.fft.irfft(np.abs(spectrum) ** 2, axis=1)[:, :n_draws] / n_draws

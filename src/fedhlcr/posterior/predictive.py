@@ -1,0 +1,81 @@
+"""Mixtures of normals, one for each row of a table, evaluated block by block on threads. In standardised units."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from fedhlcr._support.arrays import FloatArray
+from fedhlcr._support.threads import Blocks, run_blocks
+from fedhlcr.kernels import mixtures
+from fedhlcr.kernels.mixtures import Mixture
+from fedhlcr.model.regression import LOG_2PI
+
+
+def interval_ends(level: float) -> tuple[float, float]:
+    """Probabilities of the quantiles that bound a central interval."""
+    return 0.5 - level / 2, 0.5 + level / 2
+
+
+class Moments(NamedTuple):
+    """Predictive mean and standard deviation of each row, and quantiles (rows, levels)."""
+
+    mean: FloatArray
+    std: FloatArray
+    quantiles: FloatArray
+
+    @classmethod
+    def empty(cls, n_rows: int, n_levels: int) -> Moments:
+        return cls(np.empty(n_rows), np.empty(n_rows), np.empty((n_rows, n_levels)))
+
+
+class MixtureRows(NamedTuple):
+    """Rows of a table with the mixtures they are predicted by.
+
+    Attributes
+    ----------
+    rows : (n,) their numbers in the table
+    design : (n, n_coef)
+    profile : (n,) which of the mixtures
+    """
+
+    rows: NDArray[np.int64]
+    design: FloatArray
+    profile: NDArray[np.int64]
+    mixture: Mixture
+
+
+def mixture_moments(part: MixtureRows, levels: tuple[float, ...], n_threads: int) -> Moments:
+    """Mean, standard deviation and quantiles of each row's mixture."""
+    wanted = np.array(levels, dtype=np.float64)
+    normal = ndtri(wanted)
+    out = Moments.empty(len(part.rows), len(levels))
+    blocks = Blocks.balanced(np.arange(len(part.rows) + 1))
+
+    def evaluate(block: int) -> None:
+        mixtures.mixture_rows(part.mixture, part.design, part.profile, wanted, normal, *out, *blocks.range(block))
+
+    run_blocks(evaluate, len(blocks), n_threads)
+    return out
+
+
+def mixture_log_density(part: MixtureRows, target: FloatArray, n_threads: int) -> FloatArray:
+    """(n,) log density of each row's mixture at its target; the mixtures' weights are overwritten."""
+    weights, coef, scales = part.mixture
+    with np.errstate(divide="ignore"):
+        # in place: a block of weights is the largest array there is
+        log_weights = np.log(weights, out=weights)
+    log_weights -= np.log(scales) + 0.5 * LOG_2PI
+    out = np.empty(len(part.rows))
+    blocks = Blocks.balanced(np.arange(len(part.rows) + 1))
+
+    def evaluate(block: int) -> None:
+        mixtures.log_density_rows(
+            log_weights, coef, scales, part.design, part.profile, target, out, *blocks.range(block)
+        )
+
+    run_blocks(evaluate, len(blocks), n_threads)
+    return out

@@ -1,0 +1,129 @@
+"""The parts of a model file, checked as `recordreader` checks."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, get_type_hints
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedhlcr._support.arrays import FloatArray, IndexArray
+from fedhlcr.data.hierarchy import EntityIndex, numbered
+from fedhlcr.data.inputs import Ids
+from fedhlcr.federation.history import history_columns
+from fedhlcr.model.gram import GramLayout
+from fedhlcr.posterior.prediction import AgentMemory, Draws
+from fedhlcr.samplers.chain import SweepRecord
+from fedhlcr.samplers.state import Entities
+from fedhlcr.storage.codec import Record
+from fedhlcr.storage.reader import RecordReader, not_negative, within
+
+PRIVATE = "private."
+ABOUT: dict[str, type | tuple[type, ...]] = {
+    "estimator": str,
+    "settings": dict,
+    "seed": int,
+    "fit_intercept": bool,
+    "n_clusters": int,
+    "feature_names": (list, type(None)),
+    "agent_column": (str, type(None)),
+    "entity_column": (str, type(None)),
+    "one_agent": bool,
+    "diagnostics": list,
+    "stop_reason": (str, type(None)),
+    "recipe": (dict, type(None)),
+    "provenance": dict,
+}
+
+
+class ModelReader(RecordReader):
+    """Takes the parts of an estimator out of a record."""
+
+    def __init__(self, record: Record) -> None:
+        super().__init__(record, "the model", "save it again")
+
+    def about(self) -> dict[str, Any]:
+        about = json.loads(self.value("about", str))
+        self.require(isinstance(about, dict), "about")
+        for name, kind in ABOUT.items():
+            self.require(name in about and isinstance(about[name], kind), name)
+        for name in ("seed", "n_clusters"):
+            self.require(type(about[name]) is int, name)
+        self.require(all(_is_diagnostic(figures) for figures in about["diagnostics"]), "diagnostics")
+        self.require(all(isinstance(value, (str, int, float)) for value in about["provenance"].values()), "provenance")
+        return dict(about)
+
+    def alignment(self, draws: Draws, n_reported: int) -> IndexArray:
+        self.require(1 <= n_reported <= draws.n_clusters, "n_clusters")
+        return self.array("alignment", "i8", draws.log_weights.shape, within(0, n_reported))
+
+    def features(self, layout: GramLayout) -> tuple[FloatArray, FloatArray]:
+        """Means and spreads."""
+        mean = self.array("features.mean", "f8", (layout.n_features,), np.isfinite)
+        return mean, self.array("features.spread", "f8", (layout.n_features,), not_negative)
+
+    @property
+    def is_public(self) -> bool:
+        return self.part(PRIVATE).is_empty
+
+    def memory(self, layout: GramLayout, draws: Draws, n_threads: int) -> AgentMemory:
+        """The agents' matrices and labels; of none, where the file is public."""
+        if self.is_public:
+            return AgentMemory.of_nobody(layout, draws, n_threads)
+        private = self.part(PRIVATE)
+        index = private.index(self._ids("agents"), self._ids("entities"))
+        grams = private.array("grams", "f8", (index.n_entities, layout.packed_size), np.isfinite)
+        private.require(len(grams) and (layout.diagonal(grams) >= 0).all() and (grams[:, 0] > 0).all(), "grams")
+        kind = np.min_scalar_type(draws.n_clusters).str
+        labels = private.array("labels", kind, (len(draws), len(grams)), within(0, draws.n_clusters))
+        return AgentMemory(Entities(layout, index, grams, n_threads), labels)
+
+    def sole_agent(self, index: EntityIndex) -> NDArray[np.object_]:
+        """The one that is meant where no agent is told; of a public model, the one without a name."""
+        if self.is_public:
+            return np.array([""], dtype=object)
+        place = self.value(f"{PRIVATE}sole_agent", int, within(0, index.n_agents))
+        return index.agent_ids[[place]]
+
+    def _ids(self, name: str) -> Ids:
+        private = self.part(PRIVATE)
+        texts = private.texts(name)
+        ids = Ids.of_texts(texts)
+        if f"{name}_numbers" not in private:
+            return ids
+        numbers = private.array(f"{name}_numbers", "i8", (len(texts),)).tolist()
+        # rows that had no entity are called by their numbers too
+        same = (text in (str(number), numbered(number)) for text, number in zip(texts, numbers, strict=True))
+        private.require(all(same), name)
+        return ids._replace(values=np.array(numbers, dtype=object))
+
+    def trace(self) -> NDArray[np.void]:
+        return self._table("trace", list(get_type_hints(SweepRecord).items()))
+
+    def history(self, index: EntityIndex) -> NDArray[np.void]:
+        """The rounds; who took part is told only where the agents are."""
+        table = self._table("history", history_columns())
+        sizes = np.zeros(len(table), dtype=np.int64)
+        places = np.empty(0, dtype=np.int64)
+        if not self.is_public:
+            sizes = self.array(f"{PRIVATE}n_participants", "i8", (len(table),), not_negative)
+            places = self.array(f"{PRIVATE}participants", "i8", (int(sizes.sum()),), within(0, index.n_agents))
+        for row, own in zip(table, np.split(places, np.cumsum(sizes)[:-1]), strict=True):
+            row["participants"] = index.agent_ids[own]
+        return table
+
+    def _table(self, prefix: str, columns: list[tuple[str, type]]) -> NDArray[np.void]:
+        """A structured array from its columns; those of objects are filled in by others."""
+        told = [name for name, kind in columns if kind is not object]
+        n_rows = len(self.array(f"{prefix}.{told[0]}", "i8", (None,)))
+        table = np.empty(n_rows, dtype=np.dtype(columns))
+        for name in told:
+            table[name] = self.array(f"{prefix}.{name}", table.dtype[name].str, (n_rows,))
+        return table
+
+
+def _is_diagnostic(figures: Any) -> bool:
+    if not isinstance(figures, list) or len(figures) != 3:
+        return False
+    return isinstance(figures[0], str) and all(isinstance(figure, float) for figure in figures[1:])

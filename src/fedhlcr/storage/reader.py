@@ -1,0 +1,134 @@
+"""Values taken out of a record, checked: shapes that agree, numbers that can be, positions that exist.
+
+Kernels do not check bounds. What is wrong in a file or a message, by accident or by malice, must not reach them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedhlcr.data.hierarchy import EntityIndex
+from fedhlcr.data.inputs import Ids
+from fedhlcr.model.gram import GramLayout, Standardization
+from fedhlcr.storage.codec import CodecError, Record
+
+# Clusters and features there can be: their squares must fit into memory.
+MOST = 10_000
+Test = Callable[[Any], Any]
+
+
+def not_negative(values: NDArray[Any]) -> NDArray[np.bool_]:
+    return np.isfinite(values) & (values >= 0)
+
+
+def positive(values: NDArray[Any]) -> NDArray[np.bool_]:
+    return np.isfinite(values) & (values > 0)
+
+
+def square_positive(values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Above zero, and so is the square, which is finite."""
+    return (values > 0) & positive(values**2)
+
+
+def square_finite(values: NDArray[Any]) -> NDArray[np.bool_]:
+    return np.isfinite(values**2)
+
+
+def within(least: int, limit: int) -> Test:
+    """least, …, limit − 1."""
+    return lambda values: (values >= least) & (values < limit)
+
+
+def log_weights(values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Whether each row of logarithms is of weights that sum to 1.
+
+    To less than 1 where a chain was stopped as it merged clusters: those it dropped had some weight.
+    """
+    total = np.exp(values).sum(axis=-1)
+    return (values <= 1e-9).all(axis=-1) & (total > 1e-6) & (total < 1.0 + 1e-6)
+
+
+class RecordReader:
+    """Takes values out of a record; CodecError where one is missing or cannot be.
+
+    Parameters
+    ----------
+    what, cure : what the record is of, and what to do if it does not fit together; for the error
+    prefix : of the names of the fields that are read
+    """
+
+    def __init__(self, record: Record, what: str, cure: str, prefix: str = "") -> None:
+        self._record, self._what, self._cure, self._prefix = record, what, cure, prefix
+
+    def part(self, prefix: str) -> RecordReader:
+        """A reader of the fields whose names begin so."""
+        return RecordReader(self._record, self._what, self._cure, self._prefix + prefix)
+
+    def __contains__(self, name: str) -> bool:
+        return self._prefix + name in self._record
+
+    @property
+    def is_empty(self) -> bool:
+        return not any(name.startswith(self._prefix) for name in self._record)
+
+    def require(self, sound: Any, name: str) -> None:
+        if not sound:
+            name = self._prefix + name
+            raise CodecError(f"{self._what} does not fit together: `{name}` is missing or cannot be; {self._cure}.")
+
+    def value(self, name: str, kind: type, test: Test | None = None) -> Any:
+        value = self._record.get(self._prefix + name)
+        self.require(type(value) is kind, name)
+        with np.errstate(all="ignore"):
+            self.require(test is None or test(np.asarray(value)), name)
+        return value
+
+    def texts(self, name: str) -> list[str]:
+        """A list of texts, each once."""
+        texts: list[str] = self.value(name, list)
+        self.require(len(set(texts)) == len(texts), name)
+        return texts
+
+    def array(self, name: str, kind: str, shape: tuple[int | None, ...], test: Test | None = None) -> NDArray[Any]:
+        """An array of this kind ("f8") and shape, where None is any size, all of whose values pass the test."""
+        array: Any = self._record.get(self._prefix + name)
+        self.require(isinstance(array, np.ndarray) and array.dtype == np.dtype(kind), name)
+        self.require(len(array.shape) == len(shape), name)
+        self.require(all(wanted in (None, size) for size, wanted in zip(array.shape, shape, strict=True)), name)
+        with np.errstate(all="ignore"):
+            self.require(test is None or np.all(test(array)), name)
+        # what is read is read-only, and kernels are compiled for arrays that are not
+        return np.array(array)
+
+    def units(self, *, fit_intercept: bool) -> tuple[GramLayout, Standardization]:
+        shift = self.array("shift", "f8", (None,), np.isfinite)
+        self.require(1 <= len(shift) <= MOST, "shift")
+        # a feature without spread has an infinite scale
+        scale = self.array("scale", "f8", shift.shape, lambda values: values > 0)
+        with np.errstate(over="ignore"):
+            # the units of coefficients, whose squares are finite too: so are their products
+            self.require(np.isfinite(scale[-1]) and square_finite(scale[-1] / scale).all(), "scale")
+        return GramLayout(len(shift) - 1, fit_intercept), Standardization(shift, scale)
+
+    def clusters(self, name: str, shape: tuple[int | None], n_clusters: int) -> NDArray[np.int64]:
+        """The present cluster of each original one, −1 for one that is no more; each present one has an original."""
+        cluster_of = self.array(name, "i8", shape, within(-1, n_clusters))
+        present = np.unique(cluster_of[cluster_of >= 0])
+        self.require(len(cluster_of) <= MOST and 0 < len(present) == n_clusters, name)
+        return cluster_of
+
+    def index(self, agents: Ids, entities: Ids) -> EntityIndex:
+        """Which of these agents has which of the entities."""
+        agent_of = self.array("agent_of", "i8", (None,), within(0, len(agents.texts)))
+        entity_of = self.array("entity_of", "i8", agent_of.shape, within(0, len(entities.texts)))
+        # sorted by both, and each pair once
+        self.require((np.diff(agent_of * len(entities.texts) + entity_of) > 0).all(), "agent_of")
+        return EntityIndex(agents, entities, agent_of, entity_of)
+
+
+def checkpoint_reader(record: Record) -> RecordReader:
+    return RecordReader(record, "the checkpoint", "start the run anew")
