@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import logging
-import sys
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-import test_exactness
-import test_federated_exactness as federated
+from tests.federation import test_federated_exactness as federated
+from tests.samplers import test_exactness
 
 N_VISITS = 20_000
 FEDERATIONS = {

@@ -27,7 +27,7 @@ from experiments.synthetic.limit import limit_mse
 from experiments.synthetic.measuring import LIMIT, cell, measure
 
 SMALL = Size(2, 5, 2)
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def square(*, number, log):

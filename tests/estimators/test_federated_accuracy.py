@@ -6,12 +6,12 @@ from functools import cache
 
 import numpy as np
 import pytest
-from test_accuracy import SETS, held_out_mse, synthetic
 
 from experiments.synthetic.data import Fold, Size
 from experiments.synthetic.federations import Look, settings_of, watch
 from experiments.synthetic.limit import limit_mse
 from fedhlcr import FedHLCRRegressor
+from tests.estimators.test_accuracy import SETS, held_out_mse, synthetic
 
 
 @cache

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from federations import FIXED, OneByOneEngine, agents_of, in_process, run_rounds, server_for
 
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.federation import Agent, Broadcast, Server
@@ -20,6 +19,7 @@ from fedhlcr.federation.agent import STATE_KIND, STATE_VERSION
 from fedhlcr.federation.run import run_round
 from fedhlcr.federation.server import STATE_KIND as SERVER_KIND
 from fedhlcr.storage import codec
+from tests.federations import FIXED, OneByOneEngine, agents_of, in_process, run_rounds, server_for
 
 RULES = {"delta": {"max_clusters": 6, "patience": None}, "blend": {"rule": "blend", "n_clusters": 3, **FIXED}}
 TABLE, _ = make_hlcr(8, 4, 6, 3, 3, 0.3, random_state=11)
@@ -289,7 +289,11 @@ def test_nothing_that_is_mutated_crashes(subject, rule, tmp_path):
     """Any error but a ValueError, and any signal, fails it."""
     n_trials = "400" if subject == "letter" else "200"
     done = subprocess.run(
-        [sys.executable, __file__, subject, rule, n_trials, str(tmp_path)], capture_output=True, text=True, timeout=300
+        [sys.executable, "-m", "tests.federation.test_hostile_server", subject, rule, n_trials, str(tmp_path)],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     refused, answered = map(int, done.stdout.split())

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from problems import entities_from
 
 from fedhlcr._support.streams import Stream
 from fedhlcr.model.priors import Gamma, Hyperparameters, Hyperpriors, InverseGamma, ModelSpec
@@ -14,6 +13,7 @@ from fedhlcr.model.regression import CoefPrior
 from fedhlcr.posterior.diagnostics import effective_size
 from fedhlcr.samplers import blocked, collapsed, hyper
 from fedhlcr.samplers.state import ChainState, Globals
+from tests.problems import entities_from
 
 K, SIZES, N_EVENTS = 3, (3, 2, 4, 1), 2
 PRIORS = Hyperpriors(InverseGamma(6.0, 5.0), InverseGamma(6.0, 5.0), 0.7, Gamma(3.0, 2.0), Gamma(3.0, 2.0))

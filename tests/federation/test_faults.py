@@ -6,7 +6,6 @@ import logging
 
 import numpy as np
 import pytest
-from federations import OneByOneEngine, agents_of, run_rounds, server_for
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from fedhlcr.federation.reception import Reception
 from fedhlcr.federation.run import run_round
 from fedhlcr.federation.server import Server
 from fedhlcr.federation.shard import AgentShard
+from tests.federations import OneByOneEngine, agents_of, run_rounds, server_for
 
 TABLE, _ = make_hlcr(8, 3, 4, 2, 2, 0.5, random_state=7)
 FATES = ("fine", "absent", "lost", "late", "twice", "garbled")

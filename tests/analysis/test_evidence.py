@@ -6,14 +6,14 @@ from itertools import product
 
 import numpy as np
 import pytest
-from enumeration import log_label_prior
-from problems import entities_from, tiny_table
 from scipy.special import gammaln, logsumexp
 from scipy.stats import norm
 
 from fedhlcr._support.streams import Stream
 from fedhlcr.analysis.evidence import partition_evidence
 from fedhlcr.model.priors import Gamma, InverseGamma, ModelSpec
+from tests.enumeration import log_label_prior
+from tests.problems import entities_from, tiny_table
 
 FIXED = ModelSpec(noise_scale=0.8, coef_scale=1.3, global_concentration=1.1, agent_concentration=0.7)
 PARTITIONS = [[0, 0, 1, 1, 0, 1], [0, 0, 0, 0, 0, 0], [0, 1, 2, 0, 1, 2]]

@@ -6,12 +6,12 @@ from dataclasses import FrozenInstanceError, fields, replace
 
 import numpy as np
 import pytest
-from federations import FIXED, OneByOneEngine, in_process, run_rounds, server_for
 
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.federation.agent import Agent
 from fedhlcr.federation.messages import Broadcast, Contribution, Contributions
 from fedhlcr.storage import codec
+from tests.federations import FIXED, OneByOneEngine, in_process, run_rounds, server_for
 
 RULES = {"delta": {}, "blend": {"rule": "blend", "n_clusters": 3, **FIXED}}
 

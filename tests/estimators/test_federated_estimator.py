@@ -8,7 +8,6 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
-from federations import FIXED, hierarchy_of, in_process, run_rounds, server_for
 from sklearn.base import clone
 
 from fedhlcr import FedHLCRRegressor, FitInterruptedWarning, HLCRRegressor, hold_out_events
@@ -22,6 +21,7 @@ from fedhlcr.model.priors import ModelSpec
 from fedhlcr.samplers import blocked
 from fedhlcr.samplers.merging import Merger, MergeSchedule, merge_state
 from fedhlcr.samplers.state import Entities
+from tests.federations import FIXED, hierarchy_of, in_process, run_rounds, server_for
 
 
 def fit(table, **params):

@@ -10,7 +10,6 @@ import time
 
 import numpy as np
 import pytest
-from federations import FIXED, assert_same_server, in_process, server_for
 
 from fedhlcr import FedHLCRRegressor
 from fedhlcr._support.progress import RoundProgress
@@ -18,6 +17,7 @@ from fedhlcr.datasets import make_hlcr
 from fedhlcr.exceptions import StorageError
 from fedhlcr.federation.run import Checkpoints, run_federation, run_round
 from fedhlcr.storage import atomic, codec
+from tests.federations import FIXED, assert_same_server, in_process, server_for
 
 RULES = {
     "delta": {"max_clusters": 12},

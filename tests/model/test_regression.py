@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from problems import entities_from
 from scipy.stats import multivariate_normal
 
 from fedhlcr.model.gram import NormalEquations
@@ -17,6 +16,7 @@ from fedhlcr.model.regression import (
     predictive,
 )
 from fedhlcr.reference import Regression, log_sequential_likelihood
+from tests.problems import entities_from
 
 
 def normal_equations(X, y):

@@ -6,13 +6,13 @@ from functools import partial
 
 import numpy as np
 import pytest
-from enumeration import exact_posterior, labeling_index
-from mutants import mutant
-from problems import entities_from, tiny_table
 
 from fedhlcr._support.streams import Stream
 from fedhlcr.model.priors import ModelSpec
 from fedhlcr.samplers import blocked, collapsed
+from tests.enumeration import exact_posterior, labeling_index
+from tests.mutants import mutant
+from tests.problems import entities_from, tiny_table
 
 ALPHA, BETA, SIGMA, DELTA = 1.0, 0.7, 1.0, 1.0
 SPEC = ModelSpec(noise_scale=SIGMA, coef_scale=DELTA, global_concentration=ALPHA, agent_concentration=BETA)

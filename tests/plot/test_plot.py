@@ -20,7 +20,7 @@ import fedhlcr
 from fedhlcr import FedHLCRRegressor, HLCRRegressor, hold_out_events, plot
 from fedhlcr.analysis.comparison import Comparison, CountResult
 from fedhlcr.datasets import make_hlcr
-from fedhlcr.posterior.prediction import alignment
+from fedhlcr.posterior import alignment
 from fedhlcr.storage import model_file
 
 OF_MODEL = [plot.traces, plot.coefficients, plot.cluster_weights, plot.agent_map, plot.label_certainty]

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from federations import FIXED, OneByOneEngine, agents_of, in_process, run_rounds, server_for
 
 from fedhlcr import FedHLCRRegressor, hold_out_events
 from fedhlcr.datasets import make_hlcr
@@ -17,6 +16,7 @@ from fedhlcr.federation.messages import Broadcast, Contribution
 from fedhlcr.federation.run import run_round
 from fedhlcr.model.gram import GramLayout
 from fedhlcr.storage import codec
+from tests.federations import FIXED, OneByOneEngine, agents_of, in_process, run_rounds, server_for
 
 
 def changed(name, change):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from problems import entities_from
 
 from fedhlcr._support.streams import Stream
 from fedhlcr.datasets import make_hlcr
@@ -13,6 +12,7 @@ from fedhlcr.model.regression import log_evidence
 from fedhlcr.samplers import blocked
 from fedhlcr.samplers.chain import ChainPlan, run_chain
 from fedhlcr.samplers.merging import MergeSchedule, merge_map, merge_state
+from tests.problems import entities_from
 
 SPEC = ModelSpec(noise_scale=0.3, coef_scale=1.0, global_concentration=1.0, agent_concentration=1.0)
 

@@ -6,10 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from enumeration import exact_posterior, labeling_index
-from federations import FIXED, hierarchy_of, in_process, run_rounds, server_for
-from problems import tiny_table
-from test_exactness import distance_to, folded
 
 from fedhlcr._support.streams import Stream
 from fedhlcr.datasets.hierarchical import HierarchicalData
@@ -19,6 +15,10 @@ from fedhlcr.federation.run import run_round
 from fedhlcr.model.priors import ModelSpec
 from fedhlcr.samplers.merging import Merger, MergeSchedule
 from fedhlcr.samplers.state import Entities
+from tests.enumeration import exact_posterior, labeling_index
+from tests.federations import FIXED, hierarchy_of, in_process, run_rounds, server_for
+from tests.problems import tiny_table
+from tests.samplers.test_exactness import distance_to, folded
 
 
 def tiny(seed=4, sizes=(3, 2, 1), n_events=2):

@@ -10,12 +10,12 @@ import time
 
 import numpy as np
 import pytest
-from federations import OneByOneEngine, agents_of, assert_same_server, in_process, run_rounds, server_for
 
 from fedhlcr import FedHLCRRegressor
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.federation.agent import Agent
 from fedhlcr.federation.run import run_round
+from tests.federations import OneByOneEngine, agents_of, assert_same_server, in_process, run_rounds, server_for
 
 
 @pytest.mark.parametrize("participation", [1.0, 0.3])

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from federations import FIXED, in_process, run_rounds, server_for
-from problems import entities_from
 from scipy.optimize import brentq
 from scipy.special import logsumexp
 from scipy.stats import norm
@@ -25,6 +23,8 @@ from fedhlcr.reference import LiteralHLCR, blend_agents, relabel_agents
 from fedhlcr.samplers import blocked, collapsed
 from fedhlcr.samplers.merging import merge_map, merge_state
 from fedhlcr.samplers.state import Globals, label_law, score_rows
+from tests.federations import FIXED, in_process, run_rounds, server_for
+from tests.problems import entities_from
 
 # Counter, key → output, from the Random123 distribution's known-answer file.
 KNOWN_ANSWERS = [
@@ -244,7 +244,7 @@ def test_without_the_compiler():
     run = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", __file__, "-k", chosen],
         env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
-        cwd=Path(__file__).parents[1],
+        cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
         check=False,
