@@ -161,7 +161,7 @@ def test_bars_are_the_cluster_weights(model):
 
 def compositions(model):
     """What agents' entities are, by cluster, counted one by one."""
-    memory, target = model.posterior_.memory, model._alignment.target
+    memory, target = model.posterior_.memory, model.alignment_.target
     out = np.zeros((len(model.agent_ids_), model.n_clusters_))
     for draw, labels in enumerate(memory.labels):
         for agent, label in zip(memory.entities.index.agent_of, labels, strict=True):
@@ -402,7 +402,7 @@ def test_cluster_counts_refuse_what_is_no_comparison(model):
 
 
 def test_aligned_draws_average_to_what_is_reported(model):
-    draws, aligned = model.posterior_.draws, model._alignment
+    draws, aligned = model.posterior_.draws, model.alignment_
     coef, mass = alignment.coef_by_draw(draws, aligned)
     assert coef.shape == (len(draws), 3, 4)
     mean = np.einsum("dk,dkc->kc", mass, coef) / mass.sum(axis=0)[:, None]

@@ -197,7 +197,7 @@ def test_agents_are_made_of_what_their_entities_are(model):
     found = gather(model).agents
     labels = model.posterior_.memory.labels
     own = [row for row, (agent, _) in enumerate(model.pair_ids_) if agent == model.agent_ids_[5]]
-    told = model._alignment.target[np.arange(len(labels))[:, None], labels[:, own]]
+    told = model.alignment_.target[np.arange(len(labels))[:, None], labels[:, own]]
     np.testing.assert_allclose(found.weights[5], np.bincount(told.ravel(), minlength=model.n_clusters_) / told.size)
     np.testing.assert_allclose(found.weights.sum(axis=1), 1.0)
     assert found.n_entities.sum() == len(model.pair_ids_)

@@ -98,7 +98,7 @@ def share_seen(model: Any, X: Any, y: Any, agent: Any, entity: Any) -> float:
     Two sets of events with the same sums are the same, but for an accident.
     """
     known = model.posterior_.memory.entities
-    nobody = agent is None and model._sole_agent is None and entity is not None
+    nobody = agent is None and model.sole_agent_ is None and entity is not None
     if not len(known) or nobody:
         return 0.0
     if entity is None:

@@ -212,7 +212,7 @@ def _evidence(model: HLCRRegressor) -> float:
     posterior = model.posterior_
     draws, entities = posterior.draws, posterior.memory.entities
     scale = float(posterior.standardization.scale[-1])
-    spec, stream = model._spec(entities, scale), Stream(model.seed_, ReservedChain.EVIDENCE)
+    spec, stream = model.model_spec(entities, scale), Stream(model.seed_, ReservedChain.EVIDENCE)
     partitions = (model.labels_, posterior.memory.labels[np.argmax(draws.log_joint)])
     evidence = max(partition_evidence(entities, spec, labels, draws.n_clusters, stream) for labels in partitions)
     return evidence - float(posterior.layout.n_events(entities.grams).sum()) * np.log(scale)

@@ -218,8 +218,8 @@ def entity_shares(model: HierarchicalPredictor) -> FloatArray:
     memory = model.posterior_.memory
     if len(memory.entities):
         sizes = np.diff(memory.entities.index.agent_start)
-        return sizes @ mean_compositions(memory, model._alignment) / len(memory.entities)
-    counts = model._alignment.gather(model.posterior_.draws.entity_counts)
+        return sizes @ mean_compositions(memory, model.alignment_) / len(memory.entities)
+    counts = model.alignment_.gather(model.posterior_.draws.entity_counts)
     return counts / counts.sum() if counts.any() else model.cluster_weights_
 
 
@@ -269,7 +269,7 @@ def change_intervals(model: HierarchicalPredictor, level: float = INTERVAL_LEVEL
 def _slopes_by_draw(model: HierarchicalPredictor) -> tuple[FloatArray, FloatArray]:
     """(draws, clusters, features): slopes in the user's units, and how much each counts; one draw tells nothing."""
     posterior = model.posterior_
-    coef, mass = coef_by_draw(posterior.draws, model._alignment)
+    coef, mass = coef_by_draw(posterior.draws, model.alignment_)
     slopes, _ = posterior.standardization.to_user_units(posterior.layout, coef)
     mass = mass if len(mass) > 1 else np.zeros_like(mass)
     return slopes, np.broadcast_to(mass[..., None], slopes.shape)

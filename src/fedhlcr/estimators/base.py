@@ -20,9 +20,10 @@ from fedhlcr.analysis.summary import Summary, summarize
 from fedhlcr.data import inputs
 from fedhlcr.data.hierarchy import EntityIndex, Hierarchy, build_hierarchy
 from fedhlcr.data.recipe import Recipe
-from fedhlcr.estimators.regressor import HierarchicalRegressor
+from fedhlcr.estimators.regressor import EventRows, HierarchicalRegressor
 from fedhlcr.model.gram import entity_grams
 from fedhlcr.posterior import alignment
+from fedhlcr.posterior.alignment import Alignment
 from fedhlcr.posterior.diagnostics import Diagnostic, diagnose
 from fedhlcr.posterior.prediction import Posterior, Profiles
 from fedhlcr.posterior.predictive import Moments, interval_ends
@@ -68,6 +69,7 @@ class HierarchicalPredictor(HierarchicalRegressor):
     random_state: Any
     seed_: int
     posterior_: Posterior
+    alignment_: Alignment
     diagnostics_: tuple[Diagnostic, ...] = ()
     # how raw tables become features, where the model was fitted to one, and where the model comes from
     recipe_: Recipe | None = None
@@ -143,8 +145,8 @@ class HierarchicalPredictor(HierarchicalRegressor):
             Named tuple of mean (n_events,), std (n_events,) and quantiles (n_events, levels).
         """
         check_is_fitted(self)
-        table, matrix = self._read(X, agent, entity)
-        return self.posterior_.predict(matrix, self._profiles(table.agent, table.entity, len(matrix)), levels)
+        events = self.read_events(X, agent, entity)
+        return self.posterior_.predict(events.matrix, events.profiles, levels)
 
     @single_threaded_blas
     def log_density(self, X: Any, y: Any, agent: Any = None, entity: Any = None) -> FloatArray:
@@ -163,9 +165,8 @@ class HierarchicalPredictor(HierarchicalRegressor):
         ndarray (n_events,)
         """
         check_is_fitted(self)
-        table, matrix = self._read(X, agent, entity)
-        target = inputs.target_vector(y, len(matrix))
-        return self.posterior_.log_density(matrix, target, self._profiles(table.agent, table.entity, len(matrix)))
+        events = self.read_events(X, agent, entity)
+        return self.posterior_.log_density(events.matrix, inputs.target_vector(y, len(events.matrix)), events.profiles)
 
     @single_threaded_blas
     def responsibilities(self, agent: Any = None, entity: Any = None) -> FloatArray:
@@ -193,7 +194,7 @@ class HierarchicalPredictor(HierarchicalRegressor):
             np.array([ids] * n_rows, dtype=object) if ids is not None and np.ndim(ids) == 0 else ids
             for ids in (agent, entity)
         )
-        rows = self._responsibilities(self._profiles(agent, entity, n_rows))
+        rows = self.profile_responsibilities(self._profiles(agent, entity, n_rows))
         return rows[0] if one else rows
 
     @single_threaded_blas
@@ -215,7 +216,7 @@ class HierarchicalPredictor(HierarchicalRegressor):
         new = self.entities_of(X, y, agent, entity, sample_weight)
         adapted = copy.copy(self)
         adapted.posterior_ = self.posterior_.adapt(new, Stream(self.seed_, ReservedChain.ADAPTATION))
-        adapted._describe()
+        adapted.set_fitted_attributes()
         return adapted
 
     def entities_of(self, X: Any, y: Any, agent: Any = None, entity: Any = None, sample_weight: Any = None) -> Entities:
@@ -240,8 +241,23 @@ class HierarchicalPredictor(HierarchicalRegressor):
             raise ValueError("`agent` is missing and the model has several agents; pass one agent id per event row.")
         hierarchy = build_hierarchy(matrix, target, weight, own_agent, table.entity)
         layout, units = self.posterior_.layout, self.posterior_.standardization
-        grams = entity_grams(hierarchy, layout, units.shift, self._threads())
-        return Entities(layout, hierarchy.index, units.rescale(layout, grams), self._threads())
+        grams = entity_grams(hierarchy, layout, units.shift, self.thread_count())
+        return Entities(layout, hierarchy.index, units.rescale(layout, grams), self.thread_count())
+
+    def read_events(self, X: Any, agent: Any = None, entity: Any = None) -> EventRows:
+        """Read event rows as `predict` does; X, agent and entity as there."""
+        check_is_fitted(self)
+        table, matrix = self._read(X, agent, entity)
+        return EventRows(matrix, self._profiles(table.agent, table.entity, len(matrix)), table.agent, table.entity)
+
+    def profile_responsibilities(self, profiles: Profiles) -> FloatArray:
+        """Probability of each cluster for rows that were already looked up, (rows, n_clusters_)."""
+        blocks = [self.alignment_.gather(np.moveaxis(block, 1, 0)) for _, block in self.posterior_.blocks(profiles)]
+        return np.concatenate(blocks)[profiles.of_row]
+
+    def thread_count(self) -> int:
+        """Number of threads to run with: `n_threads`, or all cores if it is None."""
+        return available_threads() if self.n_threads is None else int(self.n_threads)
 
     def save(self, path: PathLike, *, public: bool = False) -> None:
         """Write the fitted model to one file, whole or not at all; `fedhlcr.load` reads it.
@@ -282,13 +298,13 @@ class HierarchicalPredictor(HierarchicalRegressor):
         pooled = posterior.memory.entities.grams.sum(axis=0)
         normal = posterior.layout.normal_equations(pooled)
         found = isinstance(self.n_clusters, str)
-        self._alignment = alignment.align(posterior.draws, normal.xx / normal.n, drop_empty=found)
+        self.alignment_ = alignment.align(posterior.draws, normal.xx / normal.n, drop_empty=found)
         means, spreads = posterior.standardization.column_moments(posterior.layout, pooled)
         self.feature_means_, self.feature_spreads_ = means[:-1], spreads[:-1]
 
-    def _describe(self) -> None:
-        """The fitted attributes, from the posterior."""
-        posterior, aligned = self.posterior_, self._alignment
+    def set_fitted_attributes(self) -> None:
+        """Set `coef_`, `labels_` and all other attributes that follow from `posterior_` and `alignment_`."""
+        posterior, aligned = self.posterior_, self.alignment_
         draws, memory, units = posterior.draws, posterior.memory, posterior.standardization
         self.n_clusters_ = aligned.n_clusters
         self.coef_, self.intercept_ = units.to_user_units(posterior.layout, alignment.mean_coef(draws, aligned))
@@ -304,14 +320,6 @@ class HierarchicalPredictor(HierarchicalRegressor):
         self.pair_ids_ = list(zip(index.agent_ids[index.agent_of], index.entity_ids, strict=True))
         if index.n_entities:
             self.diagnostics_ = diagnose(posterior)
-
-    def _responsibilities(self, profiles: Profiles) -> FloatArray:
-        """(rows, clusters)"""
-        blocks = [self._alignment.gather(np.moveaxis(block, 1, 0)) for _, block in self.posterior_.blocks(profiles)]
-        return np.concatenate(blocks)[profiles.of_row]
-
-    def _threads(self) -> int:
-        return available_threads() if self.n_threads is None else int(self.n_threads)
 
     def _read(self, X: Any, agent: Any, entity: Any) -> tuple[inputs.Table, FloatArray]:
         """X taken apart as in `fit`."""

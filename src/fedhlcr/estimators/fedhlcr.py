@@ -95,9 +95,9 @@ class FedHLCRRegressor(HierarchicalPredictor):
     server_ : Server
         The server as it was at the end. To withdraw an agent from a model, fit again without its rows.
     coef_, intercept_, cluster_weights_, agent_weights_, labels_, noise_scale_, coef_mean_, coef_scale_,
-    global_concentration_, agent_concentration_, n_clusters_, diagnostics_, agent_ids_, pair_ids_, posterior_, seed_,
-    n_features_in_, feature_names_in_, feature_means_, feature_spreads_, agent_column_, entity_column_, recipe_,
-    provenance_
+    global_concentration_, agent_concentration_, n_clusters_, diagnostics_, agent_ids_, pair_ids_, posterior_,
+    alignment_, seed_, n_features_in_, feature_names_in_, feature_means_, feature_spreads_, agent_column_,
+    entity_column_, sole_agent_, recipe_, provenance_
         As in `HLCRRegressor`.
 
     Examples
@@ -211,10 +211,12 @@ class FedHLCRRegressor(HierarchicalPredictor):
             raise ValueError("`resume` needs the file to go on from; pass its path as `checkpoint`.")
         hierarchy = self._training_events(X, y, agent, entity, sample_weight)
         settings = self._settings(hierarchy.X.shape[1], weighted=sample_weight is not None)
-        index, everyone = hierarchy.index, AgentShard.from_hierarchy(hierarchy, self._threads())
+        index, everyone = hierarchy.index, AgentShard.from_hierarchy(hierarchy, self.thread_count())
         # from here on there are no events, only the agents' sums
         del hierarchy
-        engine = InProcessEngine(everyone, failure_rate=self.failure_rate, seed=self.seed_, n_threads=self._threads())
+        engine = InProcessEngine(
+            everyone, failure_rate=self.failure_rate, seed=self.seed_, n_threads=self.thread_count()
+        )
         checkpoints = None if self.checkpoint is None else Checkpoints(self.checkpoint, self.checkpoint_every)
         evaluate = None if validation is None else self._validation(validation, engine, index)
         server = Server(settings) if checkpoints is None or not resume else checkpoints.resume(settings, engine)
@@ -260,7 +262,7 @@ class FedHLCRRegressor(HierarchicalPredictor):
         """The fitted attributes: the public draws, and every agent's labels under them."""
         model = server.model()
         engine.enter_run(server.run, model.layout, model.standardization)
-        entities = Entities(model.layout, index, engine.everyone.grams, self._threads())
+        entities = Entities(model.layout, index, engine.everyone.grams, self.thread_count())
         memory = AgentMemory.from_draws(entities, model.draws, Stream(self.seed_, ReservedChain.PREDICTION))
         self.posterior_ = Posterior(model.layout, model.standardization, model.draws, memory)
         self.server_ = server
@@ -268,7 +270,7 @@ class FedHLCRRegressor(HierarchicalPredictor):
         self.history_ = server.history.table(self._ids_of(server, index), kept)
         self.stop_reason_, self.n_rounds_ = server.stop_reason, server.round
         self._settle_clusters()
-        self._describe()
+        self.set_fitted_attributes()
         if server.stop_reason == INTERRUPTED:
             n_draws = len(model.draws)
             warn_user(

@@ -104,11 +104,15 @@ class HLCRRegressor(HierarchicalPredictor):
     pair_ids_ : list of (agent id, entity id)
     posterior_ : Posterior
         Draws and the agents' matrices, in standardised units.
+    alignment_ : Alignment
+        For every cluster of every draw, the number it has in `coef_` and `labels_`.
     seed_ : int
     n_features_in_, feature_names_in_ : as usual in scikit-learn
     feature_means_, feature_spreads_ : ndarrays (n_features_in_,)
         Means and standard deviations of the features over the fitted events.
     agent_column_, entity_column_ : names of the id columns, or None
+    sole_agent_ : ndarray (1,) or None
+        Id of the agent if there was only one.
     recipe_ : Recipe or None
         How a raw table becomes features, where the command line fitted the model.
     provenance_ : mapping
@@ -203,7 +207,7 @@ class HLCRRegressor(HierarchicalPredictor):
             results = self._sample(X, y, agent, entity, sample_weight, progress)
             progress.tell("summing up")
             self._settle_clusters()
-            self._describe()
+            self.set_fitted_attributes()
         self._warn(results)
         return self
 
@@ -214,9 +218,9 @@ class HLCRRegressor(HierarchicalPredictor):
         hierarchy = self._training_events(X, y, agent, entity, sample_weight)
         layout = GramLayout(hierarchy.X.shape[1], self.fit_intercept)
         shift = column_means(hierarchy) if self.fit_intercept else np.zeros(layout.n_features + 1)
-        grams = entity_grams(hierarchy, layout, shift, self._threads())
+        grams = entity_grams(hierarchy, layout, shift, self.thread_count())
         standardization = Standardization.from_gram(layout, grams.sum(axis=0), shift, scale=self.standardize)
-        entities = Entities(layout, hierarchy.index, standardization.rescale(layout, grams), self._threads())
+        entities = Entities(layout, hierarchy.index, standardization.rescale(layout, grams), self.thread_count())
         progress.target_scale = float(standardization.scale[-1])
         progress.begin()
         results = self._run_chains(entities, progress)
@@ -229,7 +233,14 @@ class HLCRRegressor(HierarchicalPredictor):
         self.trace_["noise_scale"] *= standardization.scale[-1]
         return results
 
-    def _spec(self, entities: Entities, target_scale: float) -> ModelSpec:
+    def model_spec(self, entities: Entities, target_scale: float) -> ModelSpec:
+        """The priors as the sampler takes them: what was given in numbers, in standardised units.
+
+        Parameters
+        ----------
+        entities : the entities to be fitted
+        target_scale : what y was divided by
+        """
         noise_scale = number_or_none(self.noise_scale)
         pooled = entities.layout.normal_equations(entities.grams.sum(axis=0))
         return ModelSpec(
@@ -250,7 +261,7 @@ class HLCRRegressor(HierarchicalPredictor):
             sampler=self.sampler,
             label_prior=self.label_prior,
         )
-        spec = self._spec(entities, progress.target_scale)
+        spec = self.model_spec(entities, progress.target_scale)
         results: list[ChainResult] = []
         try:
             while len(results) < self.n_chains and not any(result.interrupted for result in results):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from sklearn.utils.validation import validate_data
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr.data import inputs
 from fedhlcr.data.hierarchy import UNKNOWN, EntityIndex, Hierarchy, build_hierarchy, row_agents, row_entities
+from fedhlcr.posterior.prediction import Profiles
 
 Fit = TypeVar("Fit", bound=Callable[..., Any])
 
@@ -23,12 +24,28 @@ def checking_parameters(fit: Fit) -> Fit:
     return checked
 
 
+class EventRows(NamedTuple):
+    """Rows of events that were read for a fitted model.
+
+    Attributes
+    ----------
+    matrix : ndarray (n_events, n_features_in_), the features in the user's units
+    profiles : which agent and which entity of the model each row belongs to
+    agent, entity : the ids of the rows, or None where there are none
+    """
+
+    matrix: FloatArray
+    profiles: Profiles
+    agent: Any
+    entity: Any
+
+
 class HierarchicalRegressor(RegressorMixin, BaseEstimator):
     """A regressor on tables of agents, entities and events."""
 
     agent_column_: str | None
     entity_column_: str | None
-    _sole_agent: NDArray[np.object_] | None
+    sole_agent_: NDArray[np.object_] | None
 
     def score(self, X: Any, y: Any, agent: Any = None, entity: Any = None, sample_weight: Any = None) -> float:
         """R² of the predictions; `agent` and `entity` as in `predict`."""
@@ -44,13 +61,13 @@ class HierarchicalRegressor(RegressorMixin, BaseEstimator):
         weight = inputs.weight_vector(sample_weight, len(matrix))
         hierarchy = build_hierarchy(matrix, target, weight, table.agent, table.entity)
         self.agent_column_, self.entity_column_ = table.columns
-        self._sole_agent = hierarchy.index.agent_ids if hierarchy.index.n_agents == 1 else None
+        self.sole_agent_ = hierarchy.index.agent_ids if hierarchy.index.n_agents == 1 else None
         return hierarchy
 
     def _read(self, X: Any, agent: Any, entity: Any) -> tuple[inputs.Table, FloatArray]:
         """X taken apart as in `fit`."""
         remembered = inputs.IdColumns(self.agent_column_, self.entity_column_)
-        table = inputs.take_apart(X, agent, entity, remembered, one_agent=self._sole_agent is not None)
+        table = inputs.take_apart(X, agent, entity, remembered, one_agent=self.sole_agent_ is not None)
         return table, self._features(table, reset=False)
 
     def _features(self, table: inputs.Table, *, reset: bool) -> FloatArray:
@@ -62,7 +79,7 @@ class HierarchicalRegressor(RegressorMixin, BaseEstimator):
 
     def _agents_or_sole(self, agent: Any, n_rows: int) -> Any:
         """The agents as given, or the one the model was fitted with, or None."""
-        return np.repeat(self._sole_agent, n_rows) if agent is None and self._sole_agent is not None else agent
+        return np.repeat(self.sole_agent_, n_rows) if agent is None and self.sole_agent_ is not None else agent
 
     def _find(self, index: EntityIndex, agent: Any, entity: Any, n_rows: int) -> tuple[IndexArray, IndexArray]:
         """Where the agents and the entities of rows are in the index, or UNKNOWN."""

@@ -41,7 +41,7 @@ def agent_map(model: HierarchicalPredictor, ax: Axes | None = None) -> Axes:
     ax : Axes
     """
     check_agents(model)
-    shares = mean_compositions(model.posterior_.memory, model._alignment)
+    shares = mean_compositions(model.posterior_.memory, model.alignment_)
     order, dominant = _by_dominant_cluster(shares)
     ax = axes_or_new(ax)
     ax.grid(visible=False)

@@ -103,7 +103,7 @@ def cluster_weights(model: HierarchicalPredictor, ax: Axes | None = None, *, lev
     number = np.arange(model.n_clusters_)
     intervals = None
     if level is not None:
-        weights = model._alignment.by_draw(np.exp(model.posterior_.draws.log_weights))
+        weights = model.alignment_.by_draw(np.exp(model.posterior_.draws.log_weights))
         intervals = central_interval(weights, np.ones_like(weights), level)
     ax = axes_or_new(ax)
     ax.bar(number, model.cluster_weights_, width=0.8, color=BLUE, alpha=0.6)

@@ -121,9 +121,8 @@ def calibration(
 @single_threaded_blas
 def _inside(model: HierarchicalPredictor, X: Any, y: Any, agent: Any, entity: Any) -> tuple[FloatArray, int]:
     """Share of the targets inside the interval of each level, and the number of events it was found by."""
-    table, matrix = model._read(X, agent, entity)
+    matrix, profiles, _, _ = model.read_events(X, agent, entity)
     target = inputs.target_vector(y, len(matrix))
-    profiles = model._profiles(table.agent, table.entity, len(matrix))
     rows = evenly(len(matrix), MAX_EVENTS)
     of_row = profiles.of_row[rows]
     profiles = Profiles.of(profiles.agents[of_row], profiles.entities[of_row])

@@ -175,7 +175,7 @@ def _alike(model: HierarchicalPredictor, findings: Findings) -> Iterator[Doubt]:
     if findings.entities is None or len(findings.clusters) < 2:
         return
     posterior = model.posterior_
-    coef = alignment.mean_coef(posterior.draws, model._alignment)
+    coef = alignment.mean_coef(posterior.draws, model.alignment_)
     pooled = posterior.layout.normal_equations(posterior.memory.entities.grams.sum(axis=0))
     first, second = np.triu_indices(len(coef), 1)
     apart = coef[first] - coef[second]

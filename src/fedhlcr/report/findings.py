@@ -212,7 +212,7 @@ def _memberships(model: HierarchicalPredictor) -> Memberships:
 def _residual_squares(model: HierarchicalPredictor, label: IndexArray) -> FloatArray:
     """(entities,) squared residuals around the regression of each entity's cluster, in units of the target."""
     posterior = model.posterior_
-    coef = alignment.mean_coef(posterior.draws, model._alignment)
+    coef = alignment.mean_coef(posterior.draws, model.alignment_)
     squares, grams = np.zeros(len(label)), posterior.memory.entities.grams
     for k, vector in enumerate(posterior.layout.rss_vectors(coef)):
         own = np.flatnonzero(label == k)
@@ -256,7 +256,7 @@ def _list_agents(model: HierarchicalPredictor, n_events: FloatArray) -> Agents:
         ids=_texts(index.agents.texts),
         n_entities=np.diff(index.agent_start),
         n_events=np.bincount(index.agent_of, weights=n_events, minlength=index.n_agents).astype(np.float64),
-        weights=mean_compositions(model.posterior_.memory, model._alignment),
+        weights=mean_compositions(model.posterior_.memory, model.alignment_),
     )
 
 
@@ -287,12 +287,12 @@ def _list_entities(model: HierarchicalPredictor, memberships: Memberships, resid
 def _responsibilities(model: HierarchicalPredictor, entities: IndexArray) -> FloatArray:
     """(entities, clusters), as the model's method of this name, by position."""
     profiles = Profiles.of(model.posterior_.memory.entities.index.agent_of[entities], entities)
-    return model._responsibilities(profiles)
+    return model.profile_responsibilities(profiles)
 
 
 def _votes(model: HierarchicalPredictor) -> FloatArray:
     """(entities,) share of the draws in which an entity has its label: a rough certainty, at once."""
-    labels, target = model.posterior_.memory.labels, model._alignment.target
+    labels, target = model.posterior_.memory.labels, model.alignment_.target
     agreeing: NDArray[np.int64] = np.zeros(labels.shape[1], dtype=np.int64)
     for row, reported in zip(labels, target, strict=True):
         agreeing += reported[row] == model.labels_

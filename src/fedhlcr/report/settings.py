@@ -163,7 +163,7 @@ def _fit_call(model: HierarchicalPredictor) -> list[str]:
     columns = {"agent": model.agent_column_, "entity": model.entity_column_}
     index = model.posterior_.memory.entities.index
     without = set()
-    if model._sole_agent is not None and canonical_text(model._sole_agent[0]) == "":
+    if model.sole_agent_ is not None and canonical_text(model.sole_agent_[0]) == "":
         without.add("agent")
     # rows that are entities of their own have a name no user writes
     if index.entities.texts and index.entities.texts[0].startswith("\0"):

@@ -105,7 +105,7 @@ def to_bytes(model: HierarchicalPredictor, *, public: bool = False) -> bytes:
         "about": json.dumps(_about(model, public=public), default=_plain),
         "standardization.shift": posterior.standardization.shift,
         "standardization.scale": posterior.standardization.scale,
-        "alignment": model._alignment.target,
+        "alignment": model.alignment_.target,
         "features.mean": model.feature_means_,
         "features.spread": model.feature_spreads_,
         **{f"draws.{name}": value for name, value in vars(posterior.draws).items()},
@@ -139,7 +139,7 @@ def _about(model: HierarchicalPredictor, *, public: bool) -> dict[str, Any]:
         "agent_column": model.agent_column_,
         "entity_column": model.entity_column_,
         # who that is is private, unless it has no name
-        "one_agent": model._sole_agent is not None and (not public or canonical_text(model._sole_agent[0]) == ""),
+        "one_agent": model.sole_agent_ is not None and (not public or canonical_text(model.sole_agent_[0]) == ""),
         "diagnostics": [list(figures) for figures in model.diagnostics_],
         "stop_reason": getattr(model, "stop_reason_", None),
         "recipe": None if model.recipe_ is None else model.recipe_.to_json(),
@@ -177,8 +177,8 @@ def _private_part(model: HierarchicalPredictor) -> Record:
     }
     # by their texts: 1 and True are two ids, but one key
     position = {text: place for place, text in enumerate(index.agents.texts)}
-    if model._sole_agent is not None:
-        record["sole_agent"] = position[canonical_text(model._sole_agent[0])]
+    if model.sole_agent_ is not None:
+        record["sole_agent"] = position[canonical_text(model.sole_agent_[0])]
     history = getattr(model, "history_", None)
     if history is not None:
         took_part = [[position[canonical_text(agent)] for agent in agents] for agents in history["participants"]]
@@ -216,18 +216,18 @@ def _read(reader: ModelReader) -> Any:
     draws = Draws.read(reader.part("draws."), layout)
     model = _estimator(about)
     _set_features(model, layout.n_features, about["feature_names"])
-    model.posterior_ = Posterior(layout, units, draws, reader.memory(layout, draws, model._threads()))
-    model._alignment = Alignment(reader.alignment(draws, about["n_clusters"]), about["n_clusters"])
+    model.posterior_ = Posterior(layout, units, draws, reader.memory(layout, draws, model.thread_count()))
+    model.alignment_ = Alignment(reader.alignment(draws, about["n_clusters"]), about["n_clusters"])
     model.feature_means_, model.feature_spreads_ = reader.features(layout)
     index = model.posterior_.memory.entities.index
-    model._sole_agent = reader.sole_agent(index) if about["one_agent"] else None
+    model.sole_agent_ = reader.sole_agent(index) if about["one_agent"] else None
     if about["estimator"] == "HLCRRegressor":
         model.trace_ = reader.trace()
     elif about["stop_reason"] is not None:
         # the server of a federation on Flower keeps its history elsewhere
         model.history_ = reader.history(index)
         model.stop_reason_, model.n_rounds_ = about["stop_reason"], int(model.history_["round"].max(initial=0))
-    model._describe()
+    model.set_fitted_attributes()
     model.diagnostics_ = tuple(Diagnostic(*figures) for figures in about["diagnostics"])
     return model
 
@@ -238,14 +238,14 @@ def _of_federation(public: PublicModel) -> Any:
     model = fedhlcr.FedHLCRRegressor()
     model.seed_ = public.seed
     _set_features(model, layout.n_features, list(public.features) or None)
-    model.agent_column_ = model.entity_column_ = model._sole_agent = None
-    memory = AgentMemory.of_nobody(layout, public.draws, model._threads())
+    model.agent_column_ = model.entity_column_ = model.sole_agent_ = None
+    memory = AgentMemory.of_nobody(layout, public.draws, model.thread_count())
     model.posterior_ = Posterior(layout, units, public.draws, memory)
     # how features go together is not known: apart from each other, and with spread 1 in standardised units
-    model._alignment = align(public.draws, np.eye(layout.n_coef), drop_empty=True)
+    model.alignment_ = align(public.draws, np.eye(layout.n_coef), drop_empty=True)
     model.feature_means_ = units.shift[:-1].copy()
     model.feature_spreads_ = np.where(np.isfinite(units.scale[:-1]), units.scale[:-1], 0.0)
-    model._describe()
+    model.set_fitted_attributes()
     return model
 
 
