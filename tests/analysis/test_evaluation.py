@@ -10,7 +10,7 @@ from sklearn.metrics import mean_absolute_error, mean_squared_error, r2_score
 from fedhlcr import HLCRRegressor
 from fedhlcr.analysis import evaluation
 from fedhlcr.analysis.evaluation import Scores, predict_in_chunks, scores_by_agent, share_seen
-from fedhlcr.data.inputs import read_ids
+from fedhlcr.data.ids import read_ids
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.posterior.prediction import Moments
 from fedhlcr.posterior.predictive import interval_ends

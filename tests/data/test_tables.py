@@ -12,7 +12,8 @@ import pytest
 
 from fedhlcr import HLCRRegressor
 from fedhlcr.data.hierarchy import build_hierarchy
-from fedhlcr.data.inputs import canonical_text, natural_key, read_ids, take_apart
+from fedhlcr.data.ids import canonical_text, natural_key, read_ids
+from fedhlcr.data.inputs import take_apart
 
 SECRET = 987654.25
 

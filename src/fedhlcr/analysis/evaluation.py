@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr.data.hierarchy import UNKNOWN
-from fedhlcr.data.inputs import Ids
+from fedhlcr.data.ids import Ids
 from fedhlcr.posterior.predictive import Moments
 
 # A table counts as the fitted one if more than this share of its entities have the very events that were fitted.

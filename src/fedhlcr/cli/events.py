@@ -13,7 +13,7 @@ from fedhlcr.analysis.evaluation import was_fitted
 from fedhlcr.cli.options import Missing, split_names
 from fedhlcr.cli.shell import Shell, plural
 from fedhlcr.data.hierarchy import UNKNOWN, index_pairs, row_agents
-from fedhlcr.data.inputs import Ids, read_ids
+from fedhlcr.data.ids import Ids, read_ids
 from fedhlcr.data.recipe import Prepared, Recipe, note_on_unnamed, plan_recipe
 from fedhlcr.data.splitting import hold_out_events
 from fedhlcr.data.table_files import open_table, source_name

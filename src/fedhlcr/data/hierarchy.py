@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray, KeyArray
 from fedhlcr._support.streams import text_keys
-from fedhlcr.data.inputs import Ids, read_ids, sorted_ids
+from fedhlcr.data.ids import Ids, read_ids, sorted_ids
 
 UNKNOWN = -1
 

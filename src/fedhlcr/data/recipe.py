@@ -19,11 +19,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
-from fedhlcr.data.columns import WHOLE_DECIMAL, counts_missing, kinds_missing, rows_missing, without_missing_texts
-from fedhlcr.exceptions import DataError, MissingValuesError
-from fedhlcr.data.table_files import TableFile
-from fedhlcr.data.inputs import as_frame, canonical_text, is_missing, natural_key
 from fedhlcr._support.wording import Noun, listed
+from fedhlcr.data.columns import WHOLE_DECIMAL, counts_missing, kinds_missing, rows_missing, without_missing_texts
+from fedhlcr.data.ids import canonical_text, is_missing, natural_key
+from fedhlcr.data.inputs import as_frame
+from fedhlcr.data.table_files import TableFile
+from fedhlcr.exceptions import DataError, MissingValuesError
 
 ROW, LEVEL, COLUMN = Noun("row", "rows"), Noun("level", "levels"), Noun("column", "columns")
 MissingPolicy = Literal["refuse", "drop", "impute"]
