@@ -25,9 +25,20 @@ class Ids(NamedTuple):
         """Ids that are known by their texts only, of no rows."""
         return cls(np.array(texts, dtype=object), texts, np.empty(0, dtype=np.int64))
 
+    def take(self, rows: NDArray[np.intp] | slice) -> Ids:
+        """Return the ids of the given rows; ids that do not occur in them are left out."""
+        kept, codes = np.unique(self.codes[rows], return_inverse=True)
+        return Ids(self.values[kept], [self.texts[code] for code in kept], codes)
+
 
 def read_ids(values: Any, argument: str, n_rows: int) -> Ids:
-    """Distinct ids of a column of any type and the code of each row; missing ids are refused."""
+    """Distinct ids of a column of any type and the code of each row; missing ids are refused.
+
+    Ids that have been read before are returned as they are.
+    """
+    if isinstance(values, Ids):
+        require_length(values.codes, argument, f"{argument} id", n_rows)
+        return values
     array = _id_array(native_array(values))
     if array.ndim != 1:
         raise ValueError(

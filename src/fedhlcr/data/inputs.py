@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from fedhlcr._support.arrays import FloatArray
-from fedhlcr.data.ids import is_missing, native_array, require_length
+from fedhlcr.data.encoded import EncodedTable
+from fedhlcr.data.ids import Ids, is_missing, native_array, read_ids, require_length
 from fedhlcr.exceptions import warn_user
 
 
@@ -31,54 +32,78 @@ NO_COLUMNS = IdColumns()
 
 
 class Table(NamedTuple):
-    """A user's table taken apart: features as they came, and the ids, if any."""
+    """A user's table split into features, as they came, and ids, if there are any."""
 
     features: Any
     agent: Any
     entity: Any
     columns: IdColumns
 
+    def with_read_ids(self, n_rows: int) -> Table:
+        """Return the same table with its ids read, so that nobody has to read them again."""
+        agent = None if self.agent is None else read_ids(self.agent, "agent", n_rows)
+        entity = None if self.entity is None else read_ids(self.entity, "entity", n_rows)
+        return self._replace(agent=agent, entity=entity)
+
 
 def take_apart(
     X: Any, agent: Any = None, entity: Any = None, remembered: IdColumns = NO_COLUMNS, *, one_agent: bool = False
 ) -> Table:
-    """Take the id columns out of X: those that `agent` and `entity` name, and those remembered from a fit.
+    """Separate the id columns of X from its features.
 
-    A remembered column serves where its argument is None, and is never a feature. If X lacks it the
-    argument stays None, with a warning; of a model of one agent, all rows are that agent's.
+    `agent` and `entity` are ids or names of columns. Where one of them is None, the column that `fit` used is taken.
+    If X lacks that column, a warning says so and the argument stays None. No id column is ever a feature.
+
+    Parameters
+    ----------
+    X : array, dataframe or EncodedTable
+    agent, entity : array of ids, Ids, name of a column, or None
+    remembered : names of the id columns that `fit` used
+    one_agent : whether the model was fitted with a single agent
     """
-    frame = as_frame(X)
-    present = [] if frame is None else list(frame.columns)
+    source = X if isinstance(X, EncodedTable) else as_frame(X)
+    present = _possible_id_columns(source)
     ids, columns = [], []
     for argument, given, known in (("agent", agent, remembered.agent), ("entity", entity, remembered.entity)):
         if given is None and known is not None:
             if known in present:
                 given = known
             else:
-                sole = one_agent and argument == "agent"
-                meaning = "an event of the only agent that was fitted" if sole else f"a new {argument}"
-                warn_user(
-                    f"`X` has no column {known!r}, which `fit` took as {argument}, and no `{argument}` was passed: "
-                    f"every row counts as {meaning}.",
-                )
+                _warn_of_lost_column(argument, known, one_agent=one_agent)
         columns.append(given if isinstance(given, str) else None)
-        ids.append(_id_column(frame, argument, given) if isinstance(given, str) else given)
+        ids.append(_id_column(source, argument, given) if isinstance(given, str) else given)
     id_columns = [name for name in dict.fromkeys([*columns, *remembered]) if name in present]
-    features = frame.drop(id_columns).to_native() if frame is not None and id_columns else X
-    return Table(features, ids[0], ids[1], IdColumns(*columns))
+    if isinstance(source, nw.DataFrame) and id_columns:
+        X = source.drop(id_columns).to_native()
+    return Table(X, ids[0], ids[1], IdColumns(*columns))
 
 
-def _id_column(frame: nw.DataFrame[Any] | None, argument: str, name: str) -> nw.Series[Any]:
-    if frame is None:
+def _warn_of_lost_column(argument: str, name: str, *, one_agent: bool) -> None:
+    sole = one_agent and argument == "agent"
+    meaning = "an event of the only agent that was fitted" if sole else f"a new {argument}"
+    warn_user(
+        f"`X` has no column {name!r}, which `fit` used as {argument}, and no `{argument}` was passed: "
+        f"every row counts as {meaning}."
+    )
+
+
+def _possible_id_columns(source: nw.DataFrame[Any] | EncodedTable | None) -> list[str]:
+    if source is None:
+        return []
+    return list(source.ids if isinstance(source, EncodedTable) else source.columns)
+
+
+def _id_column(source: nw.DataFrame[Any] | EncodedTable | None, argument: str, name: str) -> nw.Series[Any] | Ids:
+    if source is None:
         raise ValueError(
             f"`{argument}` names a column, {name!r}, but `X` is an array without column names; "
             f"pass one {argument} id per event row instead."
         )
-    if name not in frame.columns:
+    if name not in _possible_id_columns(source):
         raise ValueError(
-            f"`{argument}` names the column {name!r}, but `X` has no such column; its columns are {frame.columns}."
+            f"`{argument}` names the column {name!r}, but `X` has no such column; its columns are {source.columns}."
         )
-    return frame[name]
+    return source.ids[name] if isinstance(source, EncodedTable) else source[name]
 
 
 def as_frame(X: Any) -> nw.DataFrame[Any] | None:
@@ -93,34 +118,54 @@ def as_frame(X: Any) -> nw.DataFrame[Any] | None:
 
 
 def feature_matrix(X: Any) -> FloatArray:
-    """The features as a float matrix; text and missing or infinite values are refused by column.
+    """Return the features as a float matrix; refuse text and missing or infinite values, by column.
 
-    Constant and collinear columns are fine: the prior on the coefficients takes care of them.
+    An EncodedTable has been checked already. Constant and collinear columns are fine: the prior on the coefficients
+    takes care of them.
     """
-    # here and below, not above: scikit-learn takes a second to import, and a node in mid-run has no table to check
+    # imported here and below, because scikit-learn takes a second to import and a running node has no table to check
     from sklearn.utils.validation import check_array
 
+    if isinstance(X, EncodedTable):
+        return _with_rows(X.matrix)
     frame = as_frame(X)
-    if frame is not None:
-        names = list(frame.columns)
-        for name in names:
-            dtype = frame.schema[name]
-            if not (dtype.is_numeric() or dtype == nw.Boolean):
-                raise _not_a_number(f"column {name!r} of `X`", str(dtype))
-        X = np.column_stack([_column(frame[:, c]) for c in range(len(names))]) if names else np.empty((len(frame), 0))
-    else:
-        names = None
-        X = _numeric_array(X, "X")
-        if X.ndim != 2:
-            raise ValueError(
-                f"Expected 2D array, got {X.ndim}D array instead: `X` must have a row per event and a column per "
-                "feature. Reshape your data with X.reshape(-1, 1) if it has a single feature."
-            )
-    matrix = check_array(X, dtype=np.float64, ensure_all_finite=False, ensure_min_samples=0, input_name="X")
-    if matrix.shape[0] == 0:
-        raise ValueError("`X` is empty: found array with 0 sample(s) while a minimum of 1 is required.")
+    names = None if frame is None else list(frame.columns)
+    X = _two_dimensional(X) if frame is None else _stacked(frame)
+    matrix = _with_rows(check_array(X, dtype=np.float64, ensure_all_finite=False, ensure_min_samples=0, input_name="X"))
     _refuse_not_finite(matrix, "`X`", names)
     return np.ascontiguousarray(matrix)
+
+
+def _stacked(frame: nw.DataFrame[Any]) -> FloatArray:
+    """Return the columns of a frame side by side; each must hold numbers."""
+    for name, dtype in frame.schema.items():
+        if not (dtype.is_numeric() or dtype == nw.Boolean):
+            raise _not_a_number(f"column {name!r} of `X`", str(dtype))
+    columns = [_column(frame[:, place]) for place in range(len(frame.columns))]
+    return np.column_stack(columns) if columns else np.empty((len(frame), 0))
+
+
+def _two_dimensional(X: Any) -> NDArray[Any]:
+    array = _numeric_array(X, "X")
+    if array.ndim != 2:
+        raise ValueError(
+            f"Expected 2D array, got {array.ndim}D array instead: `X` must have a row per event and a column per "
+            "feature. Reshape your data with X.reshape(-1, 1) if it has a single feature."
+        )
+    return array
+
+
+def _with_rows(matrix: FloatArray) -> FloatArray:
+    if not len(matrix):
+        raise ValueError("`X` is empty: found array with 0 sample(s) while a minimum of 1 is required.")
+    return matrix
+
+
+def named_features(features: Any, matrix: FloatArray) -> Any:
+    """Return what scikit-learn reads the names of the features from: a table, or the matrix if there are no names."""
+    if isinstance(features, EncodedTable):
+        return features.header()
+    return matrix if as_frame(features) is None else features
 
 
 def target_vector(y: Any, n_rows: int) -> FloatArray:

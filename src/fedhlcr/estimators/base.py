@@ -96,6 +96,8 @@ class HierarchicalPredictor(HierarchicalRegressor):
         Parameters
         ----------
         X : array or dataframe (n_events, n_features)
+            Features in the order of `fit`. A model that was fitted to a file also accepts a raw dataframe with the
+            columns of that file: it encodes categories and fills gaps as it did then.
         agent, entity : array (n_events,) or str, optional
             As in `fit`. An entity that was fitted is predicted by what is known of it, a new entity
             (or `entity=None`) by what is known of its agent, a new agent by the clusters' overall
@@ -314,8 +316,8 @@ class HierarchicalPredictor(HierarchicalRegressor):
         return available_threads() if self.n_threads is None else int(self.n_threads)
 
     def _read(self, X: Any, agent: Any, entity: Any) -> tuple[inputs.Table, FloatArray]:
-        """X taken apart as in `fit`."""
-        if self.recipe_ is not None:
+        """Split X as in `fit`. If the model has a recipe, encode a raw dataframe first; see `Recipe.is_raw`."""
+        if self.recipe_ is not None and self.recipe_.is_raw(X):
             X = self.recipe_.encode(X)
         return super()._read(X, agent, entity)
 

@@ -113,7 +113,7 @@ def score_held_out(model: HierarchicalPredictor, data: HeldOut) -> HeldOutScores
         n_events=len(observed),
         n_new_entities=int(((entities == UNKNOWN) & (agents != UNKNOWN)).sum()),
         n_new_agents=int((agents == UNKNOWN).sum()),
-        was_fitted=was_fitted(model, data.X, observed, table.agent, table.entity),
+        was_fitted=was_fitted(model, table.features, observed, table.agent, table.entity),
         by_agent=by_agent,
         observed=observed,
         predicted=moments.mean,
