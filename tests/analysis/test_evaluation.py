@@ -3,14 +3,14 @@
 import math
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from sklearn.metrics import mean_absolute_error, mean_squared_error, r2_score
 
 from fedhlcr import HLCRRegressor
 from fedhlcr.analysis import evaluation
 from fedhlcr.analysis.evaluation import Scores, predict_in_chunks, scores_by_agent, share_seen
-from fedhlcr.data.inputs import read_ids
+from fedhlcr.data.encoded import EncodedTable
+from fedhlcr.data.ids import read_ids
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.posterior.prediction import Moments
 from fedhlcr.posterior.predictive import interval_ends
@@ -69,15 +69,16 @@ def test_a_target_without_spread_has_no_share_explained(value, n_events):
 def test_chunks_change_nothing(model, monkeypatch):
     monkeypatch.setattr(evaluation, "CHUNK", 7)
     done = []
-    columns = {"agent": pa.chunked_array([TABLE.agent]), "entity": pa.chunked_array([TABLE.entity])}
-    table = pa.table({"a": TABLE.X[:, 0], "b": TABLE.X[:, 1]})
-    named = HLCRRegressor(2, n_sweeps=20).fit(table, TABLE.y, agent=TABLE.agent, entity=TABLE.entity)
-    predicted = predict_in_chunks(named, table, columns, interval_ends(0.8), done.append)
+    agent, entity = (read_ids(ids, "agent", len(TABLE.y)) for ids in (TABLE.agent, TABLE.entity))
+    table = EncodedTable(TABLE.X, ("a", "b"), {"store": agent})
+    named = HLCRRegressor(2, n_sweeps=20).fit(table, TABLE.y, agent="store", entity=entity)
+    assert named.feature_names_in_.tolist() == ["a", "b"]
+    predicted = predict_in_chunks(named, table, agent, entity, interval_ends(0.8), done.append)
     for part, whole in zip(predicted, moments(model), strict=True):
         np.testing.assert_array_equal(part, whole)
     assert sum(done) == len(TABLE.y)
     assert max(done) == 7
-    predict_in_chunks(named, table, {"agent": None, "entity": None}, (), done.append)
+    predict_in_chunks(named, table, None, None, (), done.append)
 
 
 def share(model, rows=slice(None), y=TABLE.y, **ids):

@@ -12,7 +12,8 @@ import pytest
 
 import fedhlcr
 from fedhlcr import cli
-from fedhlcr.data.recipe import MOST_LEVELS, Recipe, note_on_unnamed, plan_recipe
+from fedhlcr.data.categories import MOST_LEVELS
+from fedhlcr.data.recipe import Recipe, note_on_unnamed, plan_recipe
 from fedhlcr.data.table_files import TableFile, open_table
 from fedhlcr.exceptions import DataError, FileError, MissingValuesError
 
@@ -40,8 +41,7 @@ def prepared(recipe, data, missing=None, *, target=True):
 
 
 def features(result):
-    names = [name for name in result.table.column_names if name not in ("store", "product")]
-    return {name: result.table[name].to_pylist() for name in names}
+    return dict(zip(result.table.names, result.table.matrix.T.tolist(), strict=True))
 
 
 def test_levels_come_in_natural_order():
@@ -186,7 +186,7 @@ def test_the_target_is_not_asked_for_when_it_is_predicted():
     recipe, _ = learnt(table(x=[1.0, 2.0]))
     new = table(x=[3.0], y=[None])
     assert prepared(recipe, new, target=False).target is None
-    assert prepared(recipe, new.drop_columns(["y"]), target=False).table.num_rows == 1
+    assert len(prepared(recipe, new.drop_columns(["y"]), target=False).table) == 1
 
 
 @pytest.mark.parametrize("missing", ["refuse", "drop", "impute"])
@@ -361,11 +361,24 @@ def test_a_model_without_a_recipe_knows_nothing_that_is_usual():
 def test_a_recipe_takes_what_is_encoded_as_it_is(fitted):
     model, frame = fitted
     loaded = fedhlcr.load(model)
-    raw = TableFile.of_arrow("X", pa.Table.from_pandas(frame.drop(columns="extra")))
-    encoded = loaded.recipe_.prepare(loaded.recipe_.read(raw, target=False)).table
-    assert loaded.recipe_.encode(encoded) is encoded
-    np.testing.assert_array_equal(loaded.predict(encoded), loaded.predict(frame))
-    assert isinstance(loaded.recipe_.encode(np.ones((2, 3))), np.ndarray)
+    recipe, expected = loaded.recipe_, loaded.predict(frame)
+    ids = {"agent": frame["store"], "entity": frame["product"]}
+    encoded = recipe.encode(frame)
+    as_frame = pd.DataFrame(encoded.matrix, columns=list(encoded.names))
+    for X, more in (
+        (encoded, {}),
+        (encoded, ids),
+        (encoded, {"agent": "store", "entity": "product"}),
+        (as_frame, ids),
+        (as_frame.assign(**frame[["store", "product"]]), {}),
+    ):
+        assert not recipe.is_raw(X)
+        np.testing.assert_array_equal(loaded.predict(X, **more), expected)
+    assert recipe.is_raw(frame)
+    assert recipe.is_raw(frame.assign(**as_frame)), "a frame that has all raw columns is raw"
+    assert not recipe.is_raw(encoded.matrix)
+    with pytest.raises(TypeError, match="`frame` must be a dataframe, but is of type ndarray"):
+        recipe.encode(encoded.matrix)
 
 
 @pytest.mark.parametrize("kind", ["pandas", "polars", "pyarrow"])

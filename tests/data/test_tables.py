@@ -12,7 +12,8 @@ import pytest
 
 from fedhlcr import HLCRRegressor
 from fedhlcr.data.hierarchy import build_hierarchy
-from fedhlcr.data.inputs import canonical_text, natural_key, read_ids, take_apart
+from fedhlcr.data.ids import canonical_text, natural_key, read_ids
+from fedhlcr.data.inputs import take_apart
 
 SECRET = 987654.25
 
@@ -62,7 +63,7 @@ def test_a_remembered_column_that_is_missing_is_warned_of():
     columns, y = table()
     frame = pd.DataFrame(columns)
     model = fit(frame, y, agent="hospital", entity="patient")
-    with pytest.warns(UserWarning, match="no column 'patient', which `fit` took as entity"):
+    with pytest.warns(UserWarning, match="no column 'patient', which `fit` used as entity"):
         new_entities = model.predict(frame.drop(columns="patient"))
     np.testing.assert_allclose(new_entities, model.predict(frame, entity=np.full(len(y), "nobody")))
 

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray
+from fedhlcr.data.encoded import EncodedTable
 from fedhlcr.data.hierarchy import UNKNOWN
-from fedhlcr.data.inputs import Ids
+from fedhlcr.data.ids import Ids
 from fedhlcr.posterior.predictive import Moments
 
 # A table counts as the fitted one if more than this share of its entities have the very events that were fitted.
@@ -72,18 +73,29 @@ class Scores(NamedTuple):
 
 
 def predict_in_chunks(
-    model: Any, table: Any, ids: dict[str, Any], levels: tuple[float, ...], progress: Progress
+    model: Any,
+    table: EncodedTable,
+    agent: Ids | None,
+    entity: Ids | None,
+    levels: tuple[float, ...],
+    progress: Progress,
 ) -> Moments:
-    """Mean, standard deviation and quantiles of all rows of an arrow table; `progress` is told of rows done.
+    """Predict all rows of a table, a few thousand at a time.
 
-    `ids` are columns of arrow, by the arguments of `predict`, or None.
+    Parameters
+    ----------
+    model : a fitted estimator
+    table : the features
+    agent, entity : ids of the rows, as in `predict`
+    levels : probabilities of the quantiles
+    progress : called after each chunk with its number of rows
     """
     parts = []
     for first in range(0, len(table), CHUNK):
-        chunk = table.slice(first, CHUNK)
-        own = {name: None if column is None else column.slice(first, CHUNK) for name, column in ids.items()}
-        parts.append(model.predict_moments(chunk, **own, levels=levels))
-        progress(len(chunk))
+        rows = slice(first, first + CHUNK)
+        own_agent, own_entity = (None if ids is None else ids.take(rows) for ids in (agent, entity))
+        parts.append(model.predict_moments(table.take(rows), own_agent, own_entity, levels))
+        progress(len(parts[-1].mean))
     return Moments(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 

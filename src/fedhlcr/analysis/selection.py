@@ -20,6 +20,7 @@ from fedhlcr.analysis.evaluation import Errors
 from fedhlcr.analysis.evidence import partition_evidence
 from fedhlcr.data import inputs
 from fedhlcr.data.hierarchy import index_pairs, row_agents, row_entities
+from fedhlcr.data.ids import Ids
 from fedhlcr.data.splitting import hold_out_events
 from fedhlcr.estimators.hlcr import HLCRRegressor
 from fedhlcr.exceptions import FitInterruptedWarning
@@ -115,8 +116,8 @@ class _Events(NamedTuple):
 
     X: FloatArray
     y: FloatArray
-    agent: NDArray[np.object_] | None
-    entity: NDArray[np.object_] | None
+    agent: Ids | None
+    entity: Ids | None
     pair: NDArray[np.int64]
 
     @classmethod
@@ -126,19 +127,19 @@ class _Events(NamedTuple):
         n_rows = len(matrix)
         target = inputs.target_vector(y, n_rows)
         agents = row_agents(table.agent, n_rows)
-        own_agent = None if table.agent is None else agents.values[agents.codes]
+        own_agent = None if table.agent is None else agents
         if table.entity is None:
             return cls(matrix, target, own_agent, None, np.arange(n_rows))
         entities = row_entities(table.entity, n_rows)
         _, pair = index_pairs(agents, entities, agents.codes, entities.codes)
-        return cls(matrix, target, own_agent, entities.values[entities.codes], pair)
+        return cls(matrix, target, own_agent, entities, pair)
 
     @property
     def n_entities(self) -> int:
         return int(self.pair.max()) + 1
 
     def take(self, rows: NDArray[np.intp]) -> _Events:
-        agent, entity = (None if ids is None else ids[rows] for ids in (self.agent, self.entity))
+        agent, entity = (None if ids is None else ids.take(rows) for ids in (self.agent, self.entity))
         return _Events(self.X[rows], self.y[rows], agent, entity, self.pair[rows])
 
     def hold_out(self, fraction: float, rng: np.random.RandomState) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr.analysis.evaluation import was_fitted
 from fedhlcr.cli.options import Missing, split_names
 from fedhlcr.cli.shell import Shell, plural
-from fedhlcr.data.hierarchy import UNKNOWN, index_pairs, row_agents
-from fedhlcr.data.inputs import Ids, read_ids
+from fedhlcr.data.encoded import EncodedTable
+from fedhlcr.data.hierarchy import UNKNOWN, index_pairs, row_sole_agent
+from fedhlcr.data.ids import Ids
 from fedhlcr.data.recipe import Prepared, Recipe, note_on_unnamed, plan_recipe
 from fedhlcr.data.splitting import hold_out_events
 from fedhlcr.data.table_files import open_table, source_name
@@ -31,19 +31,14 @@ class Roles:
 
 @dataclass(frozen=True)
 class Events:
-    """Events for a model: its table with ids and features, and the targets, if they were asked for."""
+    """Events for a model: ids and features, and the targets, if they were asked for."""
 
     recipe: Recipe
     prepared: Prepared
 
     @property
-    def table(self) -> pa.Table:
+    def table(self) -> EncodedTable:
         return self.prepared.table
-
-    @property
-    def features(self) -> pa.Table:
-        """The features alone."""
-        return self.table.select(list(self.recipe.encoded_features))
 
     @property
     def y(self) -> FloatArray:
@@ -53,32 +48,28 @@ class Events:
     def __len__(self) -> int:
         return len(self.table)
 
-    def ids_of(self, column: str | None) -> Any:
-        """The ids as the model takes them, or None."""
-        return None if column is None or column not in self.table.column_names else self.table[column]
-
-    def ids(self, column: str | None) -> Ids:
-        """The same in order, with the code of each row; those of one, where there are none."""
-        own = self.ids_of(column)
-        return row_agents(None, len(self)) if own is None or column is None else read_ids(own, column, len(self))
+    @property
+    def agents(self) -> Ids | None:
+        """The agent of each row, or None if the table has no such column."""
+        return None if self.recipe.agent is None else self.table.ids.get(self.recipe.agent)
 
     @property
-    def agents(self) -> Any:
-        return self.ids_of(self.recipe.agent)
-
-    @property
-    def entities(self) -> Any:
-        return self.ids_of(self.recipe.entity)
+    def entities(self) -> Ids | None:
+        """The entity of each row, or None if the table has no such column."""
+        return self.table.ids.get(self.recipe.entity)
 
     @property
     def n_entities(self) -> int:
-        agents, entities = self.ids(self.recipe.agent), self.ids(self.recipe.entity)
+        agents, entities = (_ids_or_one(ids, len(self)) for ids in (self.agents, self.entities))
         return index_pairs(agents, entities, agents.codes, entities.codes)[0].n_entities
 
     def take(self, rows: IndexArray) -> Events:
-        target = None if self.prepared.target is None else self.prepared.target[rows]
-        part = Prepared(self.table.take(pa.array(rows)), target, self.prepared.rows[rows], self.prepared.notes)
-        return Events(self.recipe, part)
+        return Events(self.recipe, self.prepared.take(rows))
+
+
+def _ids_or_one(ids: Ids | None, n_rows: int) -> Ids:
+    """Return the ids, or, if there are none, the same id for every row."""
+    return row_sole_agent("", n_rows) if ids is None else ids
 
 
 def training_events(
@@ -168,7 +159,7 @@ def _tell_unknown(model: Any, events: Events, *, new_agents: bool, shell: Shell)
     if events.recipe.agent is None:
         agents = np.zeros(len(events), dtype=np.int64)
     else:
-        ids = events.ids(events.recipe.agent)
+        ids = _ids_or_one(events.agents, len(events))
         agents = index.find_agents(ids)
         n_new = len(np.unique(ids.codes[agents == UNKNOWN]))
         if n_new and not new_agents:
@@ -177,7 +168,7 @@ def _tell_unknown(model: Any, events: Events, *, new_agents: bool, shell: Shell)
                 f"the model does not know {plural(n_new, 'agent')} ({rows}); predict new agents too (--new-agents), or "
                 "adapt the model to their events first."
             )
-    entities = index.find_entities(agents, events.ids(events.recipe.entity))
+    entities = index.find_entities(agents, _ids_or_one(events.entities, len(events)))
     n_rows = int(((entities == UNKNOWN) & (agents != UNKNOWN)).sum())
     if n_rows:
         rows = plural(n_rows, "row")
@@ -194,7 +185,7 @@ def hold_out_rows(agents: Any, entities: Any, share: float, seed: int) -> tuple[
 
 def seen(model: Any, events: Events) -> bool:
     """Whether these are events the model was fitted to."""
-    return was_fitted(model, events.features, events.y, events.agents, events.entities)
+    return was_fitted(model, events.table, events.y, events.agents, events.entities)
 
 
 def _recipe_of(model: Any, roles: Roles, *, target: bool) -> Recipe:

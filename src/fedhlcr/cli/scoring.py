@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from fedhlcr._support.wording import fine_percent, number
@@ -13,8 +14,8 @@ from fedhlcr.posterior.predictive import Moments, interval_ends
 
 def predict_events(model: Any, events: Events, levels: tuple[float, ...], shell: Shell) -> Moments:
     with shell.bar(len(events), "predicting", "rows") as bar:
-        ids = {"agent": events.agents, "entity": events.entities}
-        return predict_in_chunks(model, events.features, ids, levels, lambda rows: bar.advance({}, rows))
+        done = partial(bar.advance, {})
+        return predict_in_chunks(model, events.table, events.agents, events.entities, levels, done)
 
 
 def score(model: Any, events: Events, *, shell: Shell, level: float = 0.9) -> Scores:

@@ -67,7 +67,8 @@ def predict(
         )
         levels = () if interval is None else interval_ends(interval)
         predicted = predict_events(fitted, events, levels, shell)
-    ids = {name: events.table[name] for name in events.recipe.ids if name in events.table.column_names}
+    id_columns = events.prepared.id_columns
+    ids = dict(zip(id_columns.column_names, id_columns.columns, strict=True))
     figures = {"prediction": predicted.mean, "std": predicted.std}
     if interval is not None:
         figures |= {"lower": predicted.quantiles[:, 0], "upper": predicted.quantiles[:, 1]}
@@ -122,6 +123,7 @@ def evaluate(
     from fedhlcr.cli.events import Roles, events_to_predict, seen
     from fedhlcr.cli.output import check_table_output, write_table
     from fedhlcr.cli.scoring import predict_events, tell_scores
+    from fedhlcr.data.hierarchy import row_agents
     from fedhlcr.posterior.predictive import interval_ends
 
     shell = Shell(as_json, quiet, progress)
@@ -137,7 +139,7 @@ def evaluate(
         predicted = predict_events(fitted, events, interval_ends(level), shell)
     result = tell_scores(shell, Scores.of(events.y, predicted, level), "event")
     if by_agent or out is not None:
-        by = scores_by_agent(events.y, predicted, level, events.ids(events.recipe.agent))
+        by = scores_by_agent(events.y, predicted, level, row_agents(events.agents, len(events)))
         if events.agents is None:
             by = [("all events", scores) for _, scores in by]
         result["agents"] = [{"agent": name, **scores._asdict()} for name, scores in by]
@@ -192,7 +194,7 @@ def adapt(
         if seen(fitted, events):
             shell.note("the model was fitted to these very events, so they now count twice")
         with shell.stage("adapting"):
-            adapted = fitted.adapt(events.features, events.y, agent=events.agents, entity=events.entities)
+            adapted = fitted.adapt(events.table, events.y, agent=events.agents, entity=events.entities)
     write_output(out, model_file.to_bytes(adapted), private=True)
     counts = {"n_events": len(events)}
     for name, before, after in (
@@ -261,7 +263,7 @@ def report(
             events = events_to_predict(
                 fitted, data, roles, target=True, missing=missing, new_agents=new_agents, shell=shell
             )
-            held_out = HeldOut(events.features, events.y, events.agents, events.entities)
+            held_out = HeldOut(events.table, events.y, events.agents, events.entities)
         with shell.stage("writing the report"):
             page = render_report(fitted, held_out, title=title)
     write_output(out, page.encode())

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from fedhlcr.exceptions import FileError
 from fedhlcr._support.wording import listed
+from fedhlcr.exceptions import FileError
 
 # What stands for a missing value among numbers and categories; among ids only nothing at all does.
 MISSING_TEXTS = ("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NAN", "-nan", "NULL", "null", "None")

@@ -13,9 +13,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.csv
 
+from fedhlcr._support.wording import Noun
 from fedhlcr.data.columns import MISSING_TEXTS, NUMBER, likelier_numbers, parsed
 from fedhlcr.exceptions import FileError
-from fedhlcr._support.wording import Noun
 
 ROW = Noun("row", "rows")
 # Bytes in which the header must be found.

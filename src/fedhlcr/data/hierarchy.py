@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray, KeyArray
 from fedhlcr._support.streams import text_keys
-from fedhlcr.data.inputs import Ids, read_ids, sorted_ids
+from fedhlcr.data.ids import Ids, canonical_text, read_ids, sorted_ids
 
 UNKNOWN = -1
 
@@ -176,11 +176,15 @@ def build_hierarchy(X: FloatArray, y: FloatArray, weight: FloatArray, agent: Any
 
 
 def row_agents(agent: Any, n_rows: int) -> Ids:
-    if agent is not None:
-        return read_ids(agent, "agent", n_rows)
-    sole = np.empty(1, dtype=object)
-    sole[0] = ""
-    return Ids(sole, [""], np.zeros(n_rows, dtype=np.int64))
+    """Return the agent of each row; `None` is one agent without a name."""
+    return row_sole_agent("", n_rows) if agent is None else read_ids(agent, "agent", n_rows)
+
+
+def row_sole_agent(agent: Any, n_rows: int) -> Ids:
+    """Return the same agent for each row."""
+    value = np.empty(1, dtype=object)
+    value[0] = agent
+    return Ids(value, [canonical_text(agent)], np.zeros(n_rows, dtype=np.int64))
 
 
 def row_entities(entity: Any, n_rows: int) -> Ids:

@@ -6,8 +6,6 @@ wrong and in which columns, never the values: messages cross a privacy boundary.
 
 from __future__ import annotations
 
-import datetime
-from collections.abc import Sequence
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -18,6 +16,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from fedhlcr._support.arrays import FloatArray
+from fedhlcr.data.encoded import EncodedTable
+from fedhlcr.data.ids import Ids, is_missing, native_array, read_ids, require_length
 from fedhlcr.exceptions import warn_user
 
 
@@ -32,54 +32,78 @@ NO_COLUMNS = IdColumns()
 
 
 class Table(NamedTuple):
-    """A user's table taken apart: features as they came, and the ids, if any."""
+    """A user's table split into features, as they came, and ids, if there are any."""
 
     features: Any
     agent: Any
     entity: Any
     columns: IdColumns
 
+    def with_read_ids(self, n_rows: int) -> Table:
+        """Return the same table with its ids read, so that nobody has to read them again."""
+        agent = None if self.agent is None else read_ids(self.agent, "agent", n_rows)
+        entity = None if self.entity is None else read_ids(self.entity, "entity", n_rows)
+        return self._replace(agent=agent, entity=entity)
+
 
 def take_apart(
     X: Any, agent: Any = None, entity: Any = None, remembered: IdColumns = NO_COLUMNS, *, one_agent: bool = False
 ) -> Table:
-    """Take the id columns out of X: those that `agent` and `entity` name, and those remembered from a fit.
+    """Separate the id columns of X from its features.
 
-    A remembered column serves where its argument is None, and is never a feature. If X lacks it the
-    argument stays None, with a warning; of a model of one agent, all rows are that agent's.
+    `agent` and `entity` are ids or names of columns. Where one of them is None, the column that `fit` used is taken.
+    If X lacks that column, a warning says so and the argument stays None. No id column is ever a feature.
+
+    Parameters
+    ----------
+    X : array, dataframe or EncodedTable
+    agent, entity : array of ids, Ids, name of a column, or None
+    remembered : names of the id columns that `fit` used
+    one_agent : whether the model was fitted with a single agent
     """
-    frame = as_frame(X)
-    present = [] if frame is None else list(frame.columns)
+    source = X if isinstance(X, EncodedTable) else as_frame(X)
+    present = _possible_id_columns(source)
     ids, columns = [], []
     for argument, given, known in (("agent", agent, remembered.agent), ("entity", entity, remembered.entity)):
         if given is None and known is not None:
             if known in present:
                 given = known
             else:
-                sole = one_agent and argument == "agent"
-                meaning = "an event of the only agent that was fitted" if sole else f"a new {argument}"
-                warn_user(
-                    f"`X` has no column {known!r}, which `fit` took as {argument}, and no `{argument}` was passed: "
-                    f"every row counts as {meaning}.",
-                )
+                _warn_of_lost_column(argument, known, one_agent=one_agent)
         columns.append(given if isinstance(given, str) else None)
-        ids.append(_id_column(frame, argument, given) if isinstance(given, str) else given)
+        ids.append(_id_column(source, argument, given) if isinstance(given, str) else given)
     id_columns = [name for name in dict.fromkeys([*columns, *remembered]) if name in present]
-    features = frame.drop(id_columns).to_native() if frame is not None and id_columns else X
-    return Table(features, ids[0], ids[1], IdColumns(*columns))
+    if isinstance(source, nw.DataFrame) and id_columns:
+        X = source.drop(id_columns).to_native()
+    return Table(X, ids[0], ids[1], IdColumns(*columns))
 
 
-def _id_column(frame: nw.DataFrame[Any] | None, argument: str, name: str) -> nw.Series[Any]:
-    if frame is None:
+def _warn_of_lost_column(argument: str, name: str, *, one_agent: bool) -> None:
+    sole = one_agent and argument == "agent"
+    meaning = "an event of the only agent that was fitted" if sole else f"a new {argument}"
+    warn_user(
+        f"`X` has no column {name!r}, which `fit` used as {argument}, and no `{argument}` was passed: "
+        f"every row counts as {meaning}."
+    )
+
+
+def _possible_id_columns(source: nw.DataFrame[Any] | EncodedTable | None) -> list[str]:
+    if source is None:
+        return []
+    return list(source.ids if isinstance(source, EncodedTable) else source.columns)
+
+
+def _id_column(source: nw.DataFrame[Any] | EncodedTable | None, argument: str, name: str) -> nw.Series[Any] | Ids:
+    if source is None:
         raise ValueError(
             f"`{argument}` names a column, {name!r}, but `X` is an array without column names; "
             f"pass one {argument} id per event row instead."
         )
-    if name not in frame.columns:
+    if name not in _possible_id_columns(source):
         raise ValueError(
-            f"`{argument}` names the column {name!r}, but `X` has no such column; its columns are {frame.columns}."
+            f"`{argument}` names the column {name!r}, but `X` has no such column; its columns are {source.columns}."
         )
-    return frame[name]
+    return source.ids[name] if isinstance(source, EncodedTable) else source[name]
 
 
 def as_frame(X: Any) -> nw.DataFrame[Any] | None:
@@ -94,34 +118,54 @@ def as_frame(X: Any) -> nw.DataFrame[Any] | None:
 
 
 def feature_matrix(X: Any) -> FloatArray:
-    """The features as a float matrix; text and missing or infinite values are refused by column.
+    """Return the features as a float matrix; refuse text and missing or infinite values, by column.
 
-    Constant and collinear columns are fine: the prior on the coefficients takes care of them.
+    An EncodedTable has been checked already. Constant and collinear columns are fine: the prior on the coefficients
+    takes care of them.
     """
-    # here and below, not above: scikit-learn takes a second to import, and a node in mid-run has no table to check
+    # imported here and below, because scikit-learn takes a second to import and a running node has no table to check
     from sklearn.utils.validation import check_array
 
+    if isinstance(X, EncodedTable):
+        return _with_rows(X.matrix)
     frame = as_frame(X)
-    if frame is not None:
-        names = list(frame.columns)
-        for name in names:
-            dtype = frame.schema[name]
-            if not (dtype.is_numeric() or dtype == nw.Boolean):
-                raise _not_a_number(f"column {name!r} of `X`", str(dtype))
-        X = np.column_stack([_column(frame[:, c]) for c in range(len(names))]) if names else np.empty((len(frame), 0))
-    else:
-        names = None
-        X = _numeric_array(X, "X")
-        if X.ndim != 2:
-            raise ValueError(
-                f"Expected 2D array, got {X.ndim}D array instead: `X` must have a row per event and a column per "
-                "feature. Reshape your data with X.reshape(-1, 1) if it has a single feature."
-            )
-    matrix = check_array(X, dtype=np.float64, ensure_all_finite=False, ensure_min_samples=0, input_name="X")
-    if matrix.shape[0] == 0:
-        raise ValueError("`X` is empty: found array with 0 sample(s) while a minimum of 1 is required.")
+    names = None if frame is None else list(frame.columns)
+    X = _two_dimensional(X) if frame is None else _stacked(frame)
+    matrix = _with_rows(check_array(X, dtype=np.float64, ensure_all_finite=False, ensure_min_samples=0, input_name="X"))
     _refuse_not_finite(matrix, "`X`", names)
     return np.ascontiguousarray(matrix)
+
+
+def _stacked(frame: nw.DataFrame[Any]) -> FloatArray:
+    """Return the columns of a frame side by side; each must hold numbers."""
+    for name, dtype in frame.schema.items():
+        if not (dtype.is_numeric() or dtype == nw.Boolean):
+            raise _not_a_number(f"column {name!r} of `X`", str(dtype))
+    columns = [_column(frame[:, place]) for place in range(len(frame.columns))]
+    return np.column_stack(columns) if columns else np.empty((len(frame), 0))
+
+
+def _two_dimensional(X: Any) -> NDArray[Any]:
+    array = _numeric_array(X, "X")
+    if array.ndim != 2:
+        raise ValueError(
+            f"Expected 2D array, got {array.ndim}D array instead: `X` must have a row per event and a column per "
+            "feature. Reshape your data with X.reshape(-1, 1) if it has a single feature."
+        )
+    return array
+
+
+def _with_rows(matrix: FloatArray) -> FloatArray:
+    if not len(matrix):
+        raise ValueError("`X` is empty: found array with 0 sample(s) while a minimum of 1 is required.")
+    return matrix
+
+
+def named_features(features: Any, matrix: FloatArray) -> Any:
+    """Return what scikit-learn reads the names of the features from: a table, or the matrix if there are no names."""
+    if isinstance(features, EncodedTable):
+        return features.header()
+    return matrix if as_frame(features) is None else features
 
 
 def target_vector(y: Any, n_rows: int) -> FloatArray:
@@ -130,8 +174,8 @@ def target_vector(y: Any, n_rows: int) -> FloatArray:
         raise ValueError("requires y to be passed, but the target y is None; pass one target per event row.")
     from sklearn.utils.validation import column_or_1d
 
-    vector = column_or_1d(_numeric_array(_native_array(y), "y"), warn=True).astype(np.float64)
-    _require_length(vector, "y", "target", n_rows)
+    vector = column_or_1d(_numeric_array(native_array(y), "y"), warn=True).astype(np.float64)
+    require_length(vector, "y", "target", n_rows)
     _refuse_not_finite(vector[:, None], "`y`", None)
     return vector
 
@@ -142,10 +186,10 @@ def weight_vector(sample_weight: Any, n_rows: int) -> FloatArray:
         return np.ones(n_rows)
     if isinstance(sample_weight, Real):
         sample_weight = np.full(n_rows, sample_weight, dtype=np.float64)
-    weight = _numeric_array(_native_array(sample_weight), "sample_weight").astype(np.float64)
+    weight = _numeric_array(native_array(sample_weight), "sample_weight").astype(np.float64)
     if weight.ndim != 1:
         raise ValueError(f"`sample_weight` must be one number per event row, but it has {weight.ndim} dimensions.")
-    _require_length(weight, "sample_weight", "weight", n_rows)
+    require_length(weight, "sample_weight", "weight", n_rows)
     _refuse_not_finite(weight[:, None], "`sample_weight`", None)
     if (weight < 0).any():
         raise ValueError(
@@ -157,139 +201,9 @@ def weight_vector(sample_weight: Any, n_rows: int) -> FloatArray:
     return weight
 
 
-class Ids(NamedTuple):
-    """A column of ids: the distinct ones in natural order, and the code of each row."""
-
-    values: NDArray[np.object_]  # as the user wrote them
-    texts: list[str]  # canonical texts, sorted
-    codes: NDArray[np.int64]  # (rows,)
-
-    @classmethod
-    def of_texts(cls, texts: list[str]) -> Ids:
-        """Ids that are known by their texts only, of no rows."""
-        return cls(np.array(texts, dtype=object), texts, np.empty(0, dtype=np.int64))
-
-
-def read_ids(values: Any, argument: str, n_rows: int) -> Ids:
-    """Distinct ids of a column of any type and the code of each row; missing ids are refused."""
-    array = _id_array(_native_array(values))
-    if array.ndim != 1:
-        raise ValueError(
-            f"`{argument}` must be one {argument} id per event row, but it is an array of {array.ndim} dimensions."
-        )
-    _require_length(array, argument, f"{argument} id", n_rows)
-    distinct, codes, n_missing = _factorize(array)
-    if n_missing:
-        raise ValueError(
-            f"`{argument}` has {n_missing} missing ids among {n_rows} rows; drop these rows or give them an id."
-        )
-    return sorted_ids(distinct, [canonical_text(value) for value in distinct], codes)
-
-
-def sorted_ids(values: Sequence[Any], texts: list[str], codes: NDArray[np.int64]) -> Ids:
-    """Ids in natural order; values of the same text are one id (1 and "1"), written as the first of them."""
-    first = {text: position for position, text in reversed(list(enumerate(texts)))}
-    ordered = sorted(first, key=natural_key)
-    rank = {text: position for position, text in enumerate(ordered)}
-    own_values = np.empty(len(ordered), dtype=object)
-    for text, position in rank.items():
-        own_values[position] = values[first[text]]
-    return Ids(own_values, ordered, np.array([rank[text] for text in texts], dtype=np.int64)[codes])
-
-
-def canonical_text(value: Any) -> str:
-    """One text for one id, whatever library or type it came in.
-
-    7, numpy's 7 and 7.0 are "7"; a moment is its ISO text without trailing zeros, a moment at midnight its
-    date, and one with a time zone is told in UTC.
-    """
-    if isinstance(value, (bytes, np.bytes_)):
-        return bytes(value).decode(errors="backslashreplace")
-    if isinstance(value, (float, np.floating)) and float(value).is_integer():
-        return str(int(value))
-    if isinstance(value, (datetime.datetime, np.datetime64)):
-        zone = ""
-        if isinstance(value, datetime.datetime) and value.tzinfo is not None:
-            value, zone = value.astimezone(datetime.UTC).replace(tzinfo=None), "Z"
-        text = value.isoformat() if isinstance(value, datetime.datetime) else str(value)
-        if "." in text:
-            text = text.rstrip("0").rstrip(".")
-        return text.removesuffix("T00:00:00") + zone
-    return str(value)
-
-
-def natural_key(text: str) -> tuple[int, int, str]:
-    """Sorts whole numbers by value and before everything else, texts by code point."""
-    digits = text[1:] if text.startswith("-") else text
-    # Python turns no text of thousands of digits into a number
-    whole = (
-        len(digits) < 1000 and digits.isascii() and digits.isdigit() and (digits == "0" or not digits.startswith("0"))
-    )
-    return (0, int(text), "") if whole else (1, 0, text)
-
-
-def _factorize(array: NDArray[Any]) -> tuple[Sequence[Any], NDArray[np.int64], int]:
-    """Distinct values, code of each row, and how many rows are missing."""
-    if array.dtype.kind in "iubUSfmM":
-        n_missing = int((array != array).sum()) if array.dtype.kind in "fmM" else 0
-        distinct, codes = np.unique(array, return_inverse=True)
-        return list(distinct) if array.dtype.kind in "mM" else distinct.tolist(), codes, n_missing
-    import pyarrow as pa
-
-    try:
-        encoded = pa.array(array, from_pandas=True).dictionary_encode()
-    except (TypeError, ValueError, NotImplementedError, OverflowError):
-        # types that arrow does not know, or several in one column
-        return _factorize_mixed(array)
-    if encoded.null_count:
-        return [], np.zeros(len(array), dtype=np.int64), int(encoded.null_count)
-    return encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.int64), 0
-
-
-def _factorize_mixed(array: NDArray[Any]) -> tuple[Sequence[Any], NDArray[np.int64], int]:
-    """Ids of several types in one column: told apart by their canonical text."""
-    n_missing = sum(is_missing(value) for value in array)
-    positions: dict[str, int] = {}
-    distinct: list[Any] = []
-    codes = np.empty(len(array), dtype=np.int64)
-    for row, value in enumerate(array):
-        text = canonical_text(value)
-        if text not in positions:
-            positions[text] = len(distinct)
-            distinct.append(value)
-        codes[row] = positions[text]
-    return distinct, codes, n_missing
-
-
-def is_missing(value: Any) -> bool:
-    return (
-        value is None or type(value).__name__ in {"NAType", "NaTType"} or (isinstance(value, float) and value != value)
-    )
-
-
-def _native_array(values: Any) -> Any:
-    """Series and frames of any dataframe library as numpy; anything else as it is."""
-    wrapped = nw.from_native(values, pass_through=True, allow_series=True)
-    if isinstance(wrapped, nw.Series) and wrapped.dtype == nw.Categorical and wrapped.implementation.is_pyarrow():
-        # numpy would get the codes of missing values, which are anything
-        native = wrapped.to_native()
-        wrapped = nw.from_native(native.cast(native.type.value_type), series_only=True)
-    return wrapped.to_numpy() if isinstance(wrapped, (nw.Series, nw.DataFrame)) else values
-
-
 def _column(series: nw.Series[Any]) -> FloatArray:
     """A numeric column as floats, with NaN where it is missing."""
     return series.cast(nw.Float64).to_numpy().astype(np.float64)
-
-
-def _id_array(values: Any) -> NDArray[Any]:
-    """A list element by element, so that numpy does not turn a missing id among texts into a text."""
-    if not isinstance(values, (list, tuple)) or any(isinstance(value, list) for value in values):
-        return np.asarray(values)
-    array = np.empty(len(values), dtype=object)
-    for row, value in enumerate(values):
-        array[row] = value
-    return array
 
 
 def _numeric_array(values: Any, argument: str) -> NDArray[Any]:
@@ -347,8 +261,3 @@ def _refuse_not_finite(matrix: FloatArray, what: str, names: list[str] | None) -
         f"{what} has {int(bad.sum())} NaN or infinite values in {len(matrix)} rows{where}; "
         "drop these rows or fill them in, for example with sklearn.impute.SimpleImputer."
     )
-
-
-def _require_length(array: NDArray[Any], argument: str, item: str, n_rows: int) -> None:
-    if len(array) != n_rows:
-        raise ValueError(f"`{argument}` has {len(array)} rows but `X` has {n_rows}; pass one {item} per event row.")

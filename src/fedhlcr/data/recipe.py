@@ -19,36 +19,45 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
-from fedhlcr.data.columns import WHOLE_DECIMAL, counts_missing, kinds_missing, rows_missing, without_missing_texts
-from fedhlcr.exceptions import DataError, MissingValuesError
-from fedhlcr.data.table_files import TableFile
-from fedhlcr.data.inputs import as_frame, canonical_text, is_missing, natural_key
 from fedhlcr._support.wording import Noun, listed
+from fedhlcr.data.categories import level_texts, levels_of, median, most_common_level
+from fedhlcr.data.columns import counts_missing, kinds_missing, rows_missing
+from fedhlcr.data.encoded import EncodedTable
+from fedhlcr.data.ids import canonical_text, is_missing, read_ids
+from fedhlcr.data.inputs import as_frame
+from fedhlcr.data.table_files import TableFile
+from fedhlcr.exceptions import DataError, MissingValuesError
 
 ROW, LEVEL, COLUMN = Noun("row", "rows"), Noun("level", "levels"), Noun("column", "columns")
 MissingPolicy = Literal["refuse", "drop", "impute"]
 POLICIES: tuple[str, ...] = get_args(MissingPolicy)
-# More levels than these are ids, not categories: a matrix of an entity grows with their square.
-MOST_LEVELS = 100
 # Columns that number the rows, as pandas writes them to CSV and to Parquet.
 INDEX_NAME = re.compile(r"(__index_level_\d+__)?$")
 
 
 class Prepared(NamedTuple):
-    """Events ready for a model.
+    """The result of preparing a raw table.
 
     Attributes
     ----------
-    table : id columns and features, which are finite numbers
-    target : (events,), or None where it was not asked for
-    rows : (events,) their numbers in the raw table, from 0; fewer than there if rows were dropped
+    table : features and ids, ready for a model
+    target : (events,), or None if it was not asked for
+    rows : (events,) the events' rows in the raw table, counted from 0; some are absent if rows were dropped
     notes : what was done to the table, for the user
+    id_columns : the id columns as they were in the raw table, without the dropped rows
     """
 
-    table: pa.Table
+    table: EncodedTable
     target: FloatArray | None
     rows: IndexArray
     notes: tuple[str, ...]
+    id_columns: pa.Table
+
+    def take(self, rows: IndexArray) -> Prepared:
+        """Return the given events."""
+        target = None if self.target is None else self.target[rows]
+        id_columns = self.id_columns.take(pa.array(rows))
+        return Prepared(self.table.take(rows), target, self.rows[rows], self.notes, id_columns)
 
 
 @dataclass(frozen=True)
@@ -96,22 +105,29 @@ class Recipe:
         return file.read(names, {*ids, *self.categorical})
 
     def learn(self, raw: pa.Table) -> tuple[Recipe, Prepared]:
-        """This recipe with the levels and medians of a raw table, and the table prepared by it."""
+        """Return this recipe with the levels and medians of a raw table, and the table prepared by it."""
         if not len(raw):
             raise DataError("the table has no rows; at least one event is needed.")
         gaps = self._gaps(raw, self.missing)
-        # what is dropped teaches nothing
+        # rows that are dropped teach nothing
         dropped = [gap for name, gap in gaps.items() if self.missing == "drop" or name not in self.features]
-        taught = raw.filter(pa.array(~np.logical_or.reduce(dropped))) if dropped else raw
+        texts = self._level_texts(raw)
+        kept = pa.array(~np.logical_or.reduce(dropped)) if dropped else None
+        taught = texts if kept is None else texts.filter(kept)
         if not len(taught):
             raise DataError(f"{_all_missing(raw, gaps)}; nothing is left to fit.")
-        recipe = replace(
-            self,
-            categorical={name: _levels(name, taught[name]) for name in self.categorical},
-            fill={name: _fill(name, taught[name], name in self.categorical) for name in self.features},
-        )
+        levels = {name: levels_of(name, taught[name]) for name in self.categorical}
+        fill: dict[str, float | str] = {
+            name: most_common_level(taught[name]) if name in levels else median(name, taught[name])
+            for name in self.features
+        }
+        recipe = replace(self, categorical=levels, fill=fill)
         recipe._require_distinct_names()
-        return recipe, recipe.prepare(raw)
+        return recipe, recipe._prepared(raw, texts, gaps, self.missing)
+
+    def _level_texts(self, raw: pa.Table) -> pa.Table:
+        """Return the table with the texts of their levels in the columns that are categories."""
+        return pa.table({n: level_texts(raw[n]) if n in self.categorical else raw[n] for n in raw.column_names})
 
     def _require_distinct_names(self) -> None:
         names = [*self.ids, *self.encoded_features]
@@ -143,39 +159,45 @@ class Recipe:
         return MissingValuesError(f"{told}: {counts_missing(gaps)}; {cure}.", can_fill)
 
     def prepare(self, raw: pa.Table, missing: MissingPolicy | None = None) -> Prepared:
-        """Check a raw table and make it features; what has no target or no id is never made up, but dropped."""
+        """Check a raw table and encode its features. Rows without a target or an id are never filled, but dropped."""
         policy = self.missing if missing is None else missing
         gaps = self._gaps(raw, policy)
+        return self._prepared(raw, self._level_texts(raw), gaps, policy)
+
+    def _prepared(
+        self, raw: pa.Table, texts: pa.Table, gaps: Mapping[str, NDArray[np.bool_]], policy: MissingPolicy
+    ) -> Prepared:
+        """Drop rows and fill gaps by the policy, and encode the rest; `texts` as `_level_texts` returns them."""
         notes = []
         rows = np.arange(len(raw))
         filled = {name for name in gaps if name in self.features} if policy == "impute" else set()
-        dropped = [gap for name, gap in gaps.items() if name not in filled]
+        dropped = {name: gap for name, gap in gaps.items() if name not in filled}
         if dropped:
-            rows = np.flatnonzero(~np.logical_or.reduce(dropped))
+            rows = np.flatnonzero(~np.logical_or.reduce(list(dropped.values())))
             if not len(rows):
                 raise DataError(f"{_all_missing(raw, gaps)}; none is left.")
-            why = kinds_missing(raw, {name: gap for name, gap in gaps.items() if name not in filled})
-            notes.append(f"dropped {ROW.count(len(raw) - len(rows))} with {why} values")
-            raw = raw.take(pa.array(rows))
-        # of a row that was dropped nothing is filled
+            notes.append(f"dropped {ROW.count(len(raw) - len(rows))} with {kinds_missing(raw, dropped)} values")
+            raw, texts = raw.take(pa.array(rows)), texts.take(pa.array(rows))
+        # gaps of dropped rows are not filled
         gaps = {name: gaps[name][rows] for name in sorted(filled) if gaps[name][rows].any()}
         if gaps:
             notes.append(f"filled {kinds_missing(raw, gaps)} values: {counts_missing(gaps)}")
-        columns = {name: raw[name] for name in self.ids if name in raw.column_names}
-        columns |= dict(zip(self.encoded_features, self._encoded(raw, filled), strict=True))
+        id_columns = raw.select([name for name in self.ids if name in raw.column_names])
+        ids = {name: read_ids(id_columns[name], name, len(rows)) for name in id_columns.column_names}
+        table = EncodedTable(np.column_stack(self._encoded(texts, filled)), self.encoded_features, ids)
         target = raw[self.target].to_numpy() if self.target in raw.column_names else None
-        return Prepared(pa.table(columns), target, rows, tuple(notes))
+        return Prepared(table, target, rows, tuple(notes), id_columns)
 
-    def _encoded(self, raw: pa.Table, filled: Collection[str]) -> list[NDArray[Any]]:
+    def _encoded(self, texts: pa.Table, filled: Collection[str]) -> list[NDArray[Any]]:
+        """Return the columns of the model's features."""
         out: list[NDArray[Any]] = []
         for name in self.features:
-            column, fill = raw[name], self._fill_of(name) if name in filled else None
+            column, fill = texts[name], self._fill_of(name) if name in filled else None
             if name not in self.categorical:
                 numbers = column.to_numpy().astype(np.float64)
                 out.append(numbers if fill is None else np.where(rows_missing(column), fill, numbers))
                 continue
-            texts = _level_texts(column)
-            codes = self._codes(name, texts if fill is None else pc.fill_null(texts, fill))
+            codes = self._codes(name, column if fill is None else pc.fill_null(column, fill))
             first = len(self.categorical[name]) - len(self._told(name))
             out += [(codes == code).astype(np.float64) for code in range(first, len(self.categorical[name]))]
         return out
@@ -195,17 +217,28 @@ class Recipe:
             )
         return codes.to_numpy().astype(np.int64)
 
-    def encode(self, frame: Any) -> Any:
-        """A user's dataframe as the model takes it; what is no dataframe, or encoded already, stays as it is."""
+    def is_raw(self, X: Any) -> bool:
+        """Return whether X is a raw table, which `encode` turns into features.
+
+        Only a dataframe can be raw. Arrays and an EncodedTable hold the model's features already. So does a dataframe
+        that has the columns `encoded_features`, unless it has all raw columns as well.
+        """
+        frame = as_frame(X)
+        if frame is None:
+            return False
+        return set(self.features) <= set(frame.columns) or not set(self.encoded_features) <= set(frame.columns)
+
+    def encode(self, frame: Any) -> EncodedTable:
+        """Encode a raw dataframe: read the columns of this recipe, and ids if they are there.
+
+        Every row of the frame is encoded. If rows have gaps that cannot be filled, the whole frame is refused.
+        """
         wrapped = as_frame(frame)
         if wrapped is None:
-            return frame
+            raise TypeError(f"`frame` must be a dataframe, but is of type {type(frame).__name__}.")
         columns = tuple(name for name in wrapped.columns if isinstance(name, str))
-        if set(self.encoded_features) <= set(columns) and not set(self.features) <= set(columns):
-            return frame
         file = TableFile("X", columns, lambda names, _: pa.table({n: _arrow_column(wrapped[n]) for n in names}))
         raw = self.read(file, target=False, require_ids=False)
-        # every row of a frame has a prediction: none is dropped
         prepared = self.prepare(raw, "impute" if self.missing == "impute" else "refuse")
         if len(prepared.rows) < len(raw):
             raise DataError(f"`X` has {ROW.count(len(raw) - len(prepared.rows))} without an id; drop such rows first.")
@@ -305,40 +338,3 @@ def _arrow_column(series: Any) -> pa.ChunkedArray:
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         texts = [None if is_missing(value) else canonical_text(value) for value in series.to_list()]
         return pa.chunked_array([pa.array(texts, pa.string())])
-
-
-def _level_texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Categories as texts, the same in whatever table: 1, 1.0 and "1.0" are "1", True and "TRUE" are "true"."""
-    if not pa.types.is_string(column.type):
-        if pa.types.is_floating(column.type):
-            column = pc.if_else(pc.is_finite(column), column, pa.scalar(None, column.type))
-        distinct = pc.unique(pc.drop_null(column))
-        texts = pa.array([canonical_text(value) for value in distinct.to_pylist()], pa.string())
-        column = pa.chunked_array([texts.take(pc.index_in(column, distinct).combine_chunks())])
-    column = pc.replace_substring_regex(without_missing_texts(column), WHOLE_DECIMAL, r"\1")
-    lower = pc.utf8_lower(column)
-    return pc.if_else(pc.is_in(lower, pa.array(["true", "false"])), lower, column)
-
-
-def _levels(name: str, column: pa.ChunkedArray) -> list[str]:
-    levels = pc.unique(pc.drop_null(_level_texts(column))).to_pylist()
-    if len(levels) > MOST_LEVELS:
-        raise DataError(
-            f"column {name!r} has {len(levels):,} levels, more than the {MOST_LEVELS} a category may have; leave it "
-            "out, or group its levels."
-        )
-    if not levels:
-        raise DataError(f"column {name!r} has no value at all; leave it out.")
-    return sorted(levels, key=natural_key)
-
-
-def _fill(name: str, column: pa.ChunkedArray, is_category: bool) -> float | str:
-    """The median of numbers, the most common level of categories, of several the first."""
-    if is_category:
-        pairs = pc.value_counts(pc.drop_null(_level_texts(column))).to_pylist()
-        counts = {pair["values"]: pair["counts"] for pair in pairs}
-        return max(sorted(counts, key=natural_key), key=lambda level: counts[level])
-    numbers = column.to_numpy()[~rows_missing(column)]
-    if not len(numbers):
-        raise DataError(f"column {name!r} has no value at all; leave it out.")
-    return float(np.median(numbers))

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from fedhlcr.data.hierarchy import index_pairs, row_agents, row_entities
+from fedhlcr.data.ids import Ids
 
 
 def hold_out_events(
@@ -41,9 +42,9 @@ def hold_out_events(
     rng = check_random_state(random_state)
     if entity is None:
         raise ValueError("`entity` is missing; pass one entity id per event row, and `agent=None` for a sole agent.")
-    n_rows = len(entity)
-    if agent is not None and len(agent) != n_rows:
-        raise ValueError(f"`agent` has {len(agent)} rows but `entity` has {n_rows}; pass one id of each per event row.")
+    n_rows = _n_rows(entity)
+    if agent is not None and (n_agents := _n_rows(agent)) != n_rows:
+        raise ValueError(f"`agent` has {n_agents} rows but `entity` has {n_rows}; pass one id of each per event row.")
     agents, entities = row_agents(agent, n_rows), row_entities(entity, n_rows)
     index, pair = index_pairs(agents, entities, agents.codes, entities.codes)
     shuffled = rng.permutation(n_rows)
@@ -55,3 +56,7 @@ def hold_out_events(
     is_test = np.zeros(n_rows, dtype=bool)
     is_test[order] = rank < np.repeat(n_test, size)
     return np.flatnonzero(~is_test), np.flatnonzero(is_test)
+
+
+def _n_rows(ids: Any) -> int:
+    return len(ids.codes if isinstance(ids, Ids) else ids)

@@ -98,6 +98,8 @@ class HierarchicalPredictor(HierarchicalRegressor):
         Parameters
         ----------
         X : array or dataframe (n_events, n_features)
+            Features in the order of `fit`. A model that was fitted to a file also accepts a raw dataframe with the
+            columns of that file: it encodes categories and fills gaps as it did then.
         agent, entity : array (n_events,) or str, optional
             As in `fit`. An entity that was fitted is predicted by what is known of it, a new entity
             (or `entity=None`) by what is known of its agent, a new agent by the clusters' overall
@@ -248,7 +250,8 @@ class HierarchicalPredictor(HierarchicalRegressor):
         """Read event rows as `predict` does; X, agent and entity as there."""
         check_is_fitted(self)
         table, matrix = self._read(X, agent, entity)
-        return EventRows(matrix, self._profiles(table.agent, table.entity, len(matrix)), table.agent, table.entity)
+        profiles = self._profiles(table.agent, table.entity, len(matrix))
+        return EventRows(table.features, matrix, profiles, table.agent, table.entity)
 
     def profile_responsibilities(self, profiles: Profiles) -> FloatArray:
         """Probability of each cluster for rows that were already looked up, (rows, n_clusters_)."""
@@ -322,8 +325,8 @@ class HierarchicalPredictor(HierarchicalRegressor):
             self.diagnostics_ = diagnose(posterior)
 
     def _read(self, X: Any, agent: Any, entity: Any) -> tuple[inputs.Table, FloatArray]:
-        """X taken apart as in `fit`."""
-        if self.recipe_ is not None:
+        """Split X as in `fit`. If the model has a recipe, encode a raw dataframe first; see `Recipe.is_raw`."""
+        if self.recipe_ is not None and self.recipe_.is_raw(X):
             X = self.recipe_.encode(X)
         return super()._read(X, agent, entity)
 

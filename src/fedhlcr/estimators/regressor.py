@@ -12,7 +12,15 @@ from sklearn.utils.validation import validate_data
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr.data import inputs
-from fedhlcr.data.hierarchy import UNKNOWN, EntityIndex, Hierarchy, build_hierarchy, row_agents, row_entities
+from fedhlcr.data.hierarchy import (
+    UNKNOWN,
+    EntityIndex,
+    Hierarchy,
+    build_hierarchy,
+    row_agents,
+    row_entities,
+    row_sole_agent,
+)
 from fedhlcr.posterior.prediction import Profiles
 
 Fit = TypeVar("Fit", bound=Callable[..., Any])
@@ -29,11 +37,13 @@ class EventRows(NamedTuple):
 
     Attributes
     ----------
+    features : the features as a table or array that the model takes without encoding them again
     matrix : ndarray (n_events, n_features_in_), the features in the user's units
     profiles : which agent and which entity of the model each row belongs to
     agent, entity : the ids of the rows, or None where there are none
     """
 
+    features: Any
     matrix: FloatArray
     profiles: Profiles
     agent: Any
@@ -68,18 +78,19 @@ class HierarchicalRegressor(RegressorMixin, BaseEstimator):
         """X taken apart as in `fit`."""
         remembered = inputs.IdColumns(self.agent_column_, self.entity_column_)
         table = inputs.take_apart(X, agent, entity, remembered, one_agent=self.sole_agent_ is not None)
-        return table, self._features(table, reset=False)
+        matrix = self._features(table, reset=False)
+        return table.with_read_ids(len(matrix)), matrix
 
     def _features(self, table: inputs.Table, *, reset: bool) -> FloatArray:
         """The checked features; their names and number are set (reset) or compared with those fitted."""
         matrix = inputs.feature_matrix(table.features)
-        named = inputs.as_frame(table.features) is not None
-        validate_data(self, table.features if named else matrix, reset=reset, skip_check_array=True)
+        named = inputs.named_features(table.features, matrix)
+        validate_data(self, named, reset=reset, skip_check_array=True)
         return matrix
 
     def _agents_or_sole(self, agent: Any, n_rows: int) -> Any:
         """The agents as given, or the one the model was fitted with, or None."""
-        return np.repeat(self.sole_agent_, n_rows) if agent is None and self.sole_agent_ is not None else agent
+        return row_sole_agent(self.sole_agent_[0], n_rows) if agent is None and self.sole_agent_ is not None else agent
 
     def _find(self, index: EntityIndex, agent: Any, entity: Any, n_rows: int) -> tuple[IndexArray, IndexArray]:
         """Where the agents and the entities of rows are in the index, or UNKNOWN."""

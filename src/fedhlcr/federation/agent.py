@@ -8,7 +8,7 @@ import numpy as np
 
 from fedhlcr.data import inputs
 from fedhlcr.data.hierarchy import EntityIndex, Hierarchy, build_hierarchy
-from fedhlcr.data.inputs import Ids
+from fedhlcr.data.ids import Ids, canonical_text, is_missing
 from fedhlcr.federation.group import AgentGroup
 from fedhlcr.federation.messages import Broadcast, Contribution
 from fedhlcr.posterior.prediction import Posterior, PublicModel
@@ -80,11 +80,11 @@ class Agent:
 
 
 def _hierarchy_of_one(agent: Any, X: Any, y: Any, entity: Any, sample_weight: Any) -> Hierarchy:
-    if inputs.is_missing(agent):
+    if is_missing(agent):
         raise ValueError("`agent` is missing; pass the id by which the server is to know this agent.")
     if np.shape(X)[:1] == (0,) and np.ndim(X) == 2:
         nothing, nobody = np.empty(0), np.empty(0, dtype=np.int64)
-        index = EntityIndex(Ids.of_texts([inputs.canonical_text(agent)]), Ids.of_texts([]), nobody, nobody)
+        index = EntityIndex(Ids.of_texts([canonical_text(agent)]), Ids.of_texts([]), nobody, nobody)
         return Hierarchy(np.empty(np.shape(X)), nothing, nothing, np.zeros(1, dtype=np.int64), index)
     matrix = inputs.feature_matrix(X)
     target = inputs.target_vector(y, len(matrix))

@@ -12,7 +12,7 @@ from fedhlcr._support.streams import ReservedChain, Stream
 from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr.data import inputs
 from fedhlcr.data.hierarchy import UNKNOWN, Hierarchy, row_agents, row_entities
-from fedhlcr.data.inputs import Ids
+from fedhlcr.data.ids import Ids
 from fedhlcr.federation.messages import MOST_ROUNDS, NEVER, Broadcast, Contributions
 from fedhlcr.federation.shard import AgentShard
 from fedhlcr.model.gram import GramLayout

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from fedhlcr._support.arrays import IndexArray
-from fedhlcr.data.inputs import natural_key
+from fedhlcr.data.ids import natural_key
 from fedhlcr.federation.messages import MOST_ROUNDS, NEVER
 from fedhlcr.storage import codec
 from fedhlcr.storage.reader import RecordReader, within

@@ -23,7 +23,7 @@ import numpy as np
 from fedhlcr._support.arrays import IndexArray
 from fedhlcr._support.streams import Stream, text_key
 from fedhlcr._support.threads import single_threaded_blas
-from fedhlcr.data.inputs import canonical_text
+from fedhlcr.data.ids import canonical_text
 from fedhlcr.federation.checks import Expected
 from fedhlcr.federation.convergence import has_settled
 from fedhlcr.federation.history import History, RoundRecord

@@ -121,7 +121,7 @@ def calibration(
 @single_threaded_blas
 def _inside(model: HierarchicalPredictor, X: Any, y: Any, agent: Any, entity: Any) -> tuple[FloatArray, int]:
     """Share of the targets inside the interval of each level, and the number of events it was found by."""
-    matrix, profiles, _, _ = model.read_events(X, agent, entity)
+    _, matrix, profiles, _, _ = model.read_events(X, agent, entity)
     target = inputs.target_vector(y, len(matrix))
     rows = evenly(len(matrix), MAX_EVENTS)
     of_row = profiles.of_row[rows]

@@ -23,7 +23,7 @@ from fedhlcr._support.arrays import FloatArray, ranges
 from fedhlcr._support.streams import Stream
 from fedhlcr._support.threads import run_blocks
 from fedhlcr.data.hierarchy import UNKNOWN, EntityIndex
-from fedhlcr.data.inputs import Ids
+from fedhlcr.data.ids import Ids
 from fedhlcr.kernels import labels as label_kernels
 from fedhlcr.kernels.mixtures import Mixture
 from fedhlcr.model.gram import GramLayout, Standardization

@@ -87,7 +87,7 @@ class HeldOutScores:
 @single_threaded_blas
 def score_held_out(model: HierarchicalPredictor, data: HeldOut) -> HeldOutScores:
     """Judge a model by events."""
-    matrix, profiles, own_agent, own_entity = model.read_events(data.X, data.agent, data.entity)
+    features, matrix, profiles, own_agent, own_entity = model.read_events(data.X, data.agent, data.entity)
     observed = inputs.target_vector(data.y, len(matrix))
     agents, entities = profiles.agents[profiles.of_row], profiles.entities[profiles.of_row]
     moments = model.posterior_.predict(matrix, profiles, interval_ends(LEVEL))
@@ -112,7 +112,7 @@ def score_held_out(model: HierarchicalPredictor, data: HeldOut) -> HeldOutScores
         n_events=len(observed),
         n_new_entities=int(((entities == UNKNOWN) & (agents != UNKNOWN)).sum()),
         n_new_agents=int((agents == UNKNOWN).sum()),
-        was_fitted=was_fitted(model, data.X, observed, own_agent, own_entity),
+        was_fitted=was_fitted(model, features, observed, own_agent, own_entity),
         by_agent=by_agent,
         observed=observed,
         predicted=moments.mean,

@@ -10,7 +10,7 @@ from typing import Any
 
 import fedhlcr
 from fedhlcr._support.wording import UNPRINTABLE, listed, number, printable
-from fedhlcr.data.inputs import canonical_text
+from fedhlcr.data.ids import canonical_text
 from fedhlcr.data.recipe import Recipe
 from fedhlcr.estimators.base import HierarchicalPredictor
 

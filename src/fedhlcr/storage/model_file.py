@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import fedhlcr
-from fedhlcr.data.inputs import Ids, canonical_text
+from fedhlcr.data.ids import Ids, canonical_text
 from fedhlcr.data.recipe import Recipe
 from fedhlcr.exceptions import ModelFileError
 from fedhlcr.posterior.alignment import Alignment, align

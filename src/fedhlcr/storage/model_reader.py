@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr.data.hierarchy import EntityIndex, numbered
-from fedhlcr.data.inputs import Ids
+from fedhlcr.data.ids import Ids
 from fedhlcr.federation.history import history_columns
 from fedhlcr.model.gram import GramLayout
 from fedhlcr.posterior.prediction import AgentMemory, Draws

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhlcr.data.hierarchy import EntityIndex
-from fedhlcr.data.inputs import Ids
+from fedhlcr.data.ids import Ids
 from fedhlcr.model.gram import GramLayout, Standardization
 from fedhlcr.storage.codec import CodecError, Record
 

@@ -17,7 +17,7 @@ from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
 import fedhlcr
-from fedhlcr.data.inputs import natural_key
+from fedhlcr.data.ids import natural_key
 from fedhlcr.engines.flower.records import (
     GONE,
     Answers,

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr.data import inputs
 from fedhlcr.data.hierarchy import build_hierarchy
-from fedhlcr.data.inputs import Ids
+from fedhlcr.data.ids import Ids, natural_key, read_ids
 from fedhlcr.data.table_files import read_columns
 from fedhlcr.engines.flower.options import NodeOptions
 from fedhlcr.engines.flower.records import Letter, Score
@@ -236,9 +236,7 @@ class Node:
         if self.options.share is None or not path.is_dir():
             return path
         number, n_nodes = self.options.share
-        files = sorted(
-            (file for file in path.iterdir() if file.is_file()), key=lambda file: inputs.natural_key(file.stem)
-        )
+        files = sorted((file for file in path.iterdir() if file.is_file()), key=lambda file: natural_key(file.stem))
         if len(files) != n_nodes:
             cure = f"there are {n_nodes} simulated nodes but {len(files)} files in the folder; have as many"
             raise Refusal("SimulationError", cure)
@@ -317,7 +315,7 @@ def _ids(column: pa.ChunkedArray, argument: str) -> Ids:
     if pa.types.is_string(column.type):
         # an empty field of a CSV file is no id
         column = pc.if_else(pc.equal(column, ""), pa.scalar(None, column.type), column)
-    return inputs.read_ids(column, argument, len(column))
+    return read_ids(column, argument, len(column))
 
 
 def _sole(name: str, n_rows: int) -> Ids:

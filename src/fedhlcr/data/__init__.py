@@ -1,0 +1,1 @@
+"""From a table to a hierarchy: files, columns, ids, checks, and agent → entity → event."""

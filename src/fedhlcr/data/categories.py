@@ -1,0 +1,59 @@
+"""Categories: their levels as texts, and the value that fills gaps of a feature."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fedhlcr.data.columns import WHOLE_DECIMAL, rows_missing, without_missing_texts
+from fedhlcr.data.ids import canonical_text, natural_key
+from fedhlcr.exceptions import DataError
+
+# A column of more levels holds ids, not categories: the Gram matrix of an entity grows with the square of the levels.
+MOST_LEVELS = 100
+
+
+def level_texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Categories as texts, the same in whatever table: 1, 1.0 and "1.0" are "1", True and "TRUE" are "true"."""
+    if not pa.types.is_string(column.type):
+        if pa.types.is_floating(column.type):
+            column = pc.if_else(pc.is_finite(column), column, pa.scalar(None, column.type))
+        distinct = pc.unique(pc.drop_null(column))
+        texts = pa.array([canonical_text(value) for value in distinct.to_pylist()], pa.string())
+        column = pa.chunked_array([texts.take(pc.index_in(column, distinct).combine_chunks())])
+    column = pc.replace_substring_regex(without_missing_texts(column), WHOLE_DECIMAL, r"\1")
+    lower = pc.utf8_lower(column)
+    return pc.if_else(pc.is_in(lower, pa.array(["true", "false"])), lower, column)
+
+
+def levels_of(name: str, texts: pa.ChunkedArray) -> list[str]:
+    """Return the distinct levels of a category in natural order; `texts` as `level_texts` returns them."""
+    levels = pc.unique(pc.drop_null(texts)).to_pylist()
+    if len(levels) > MOST_LEVELS:
+        raise DataError(
+            f"column {name!r} has {len(levels):,} levels, more than the {MOST_LEVELS} a category may have; leave it "
+            "out, or group its levels."
+        )
+    if not levels:
+        raise no_values(name)
+    return sorted(levels, key=natural_key)
+
+
+def most_common_level(texts: pa.ChunkedArray) -> str:
+    """Return the level that occurs most often, the first in natural order if there are several."""
+    pairs = pc.value_counts(pc.drop_null(texts)).to_pylist()
+    counts = {pair["values"]: pair["counts"] for pair in pairs}
+    return max(sorted(counts, key=natural_key), key=lambda level: counts[level])
+
+
+def median(name: str, column: pa.ChunkedArray) -> float:
+    """Return the median of the values that are there."""
+    numbers = column.to_numpy()[~rows_missing(column)]
+    if not len(numbers):
+        raise no_values(name)
+    return float(np.median(numbers))
+
+
+def no_values(name: str) -> DataError:
+    return DataError(f"column {name!r} has no value at all; leave it out.")

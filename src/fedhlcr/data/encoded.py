@@ -1,0 +1,43 @@
+"""Events that are ready for a model: a matrix of finite features, and ids with a code for each row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from fedhlcr._support.arrays import FloatArray, IndexArray
+from fedhlcr.data.ids import Ids
+
+
+@dataclass(frozen=True)
+class EncodedTable:
+    """A table that has been checked and encoded. Models accept it as `X` and do not check it again.
+
+    Attributes
+    ----------
+    matrix : (events, features) finite numbers
+    names : names of the features, in the order of the matrix's columns
+    ids : the ids of each id column, by the column's name
+    """
+
+    matrix: FloatArray
+    names: tuple[str, ...]
+    ids: Mapping[str, Ids]
+
+    def __len__(self) -> int:
+        return len(self.matrix)
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the id columns and of the features."""
+        return [*self.ids, *self.names]
+
+    def header(self) -> pa.Table:
+        """Return a table without rows that has the names of the features."""
+        return pa.table({name: pa.array([], pa.float64()) for name in self.names})
+
+    def take(self, rows: IndexArray | slice) -> EncodedTable:
+        """Return the given rows."""
+        return EncodedTable(self.matrix[rows], self.names, {name: ids.take(rows) for name, ids in self.ids.items()})
