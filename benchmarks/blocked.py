@@ -14,7 +14,7 @@ from benchmarks.timing import Call, Side, alternate
 from fedhlcr._support.streams import Stream
 from fedhlcr.model.priors import ModelSpec
 from fedhlcr.samplers import blocked
-from fedhlcr.samplers.state import ChainState, Entities, score_rows
+from fedhlcr.samplers.state import ChainState, Entities, label_law
 
 BOUND = 3
 SETTLING_SWEEPS = 20
@@ -29,7 +29,7 @@ def run(options: Options) -> list[Row]:
     for _ in range(SETTLING_SWEEPS):
         state = blocked.step(entities, ModelSpec(), state, stream)
     drawn = state.globals
-    score_matrix = np.ascontiguousarray(score_rows(entities.layout, drawn.coef, drawn.noise_scale).T)
+    score_matrix = np.ascontiguousarray(label_law(entities.likelihood, drawn, 0).score_rows.T)
     shapes = " times ".join(f"({rows}, {columns})" for rows, columns in (entities.grams.shape, score_matrix.shape))
     say("blocked", f"the product is {shapes}")
 

@@ -6,7 +6,6 @@ import gc
 import resource
 import sys
 import tracemalloc
-from dataclasses import fields
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from fedhlcr.datasets import make_hlcr
 from fedhlcr.datasets.hierarchical import HierarchicalData
 from fedhlcr.engines.in_process import InProcessEngine
 from fedhlcr.federation import AgentShard, FederationSettings, GramLayout, Server
+from fedhlcr.federation.ledger import Ledger
 from fedhlcr.federation.rules import DeltaRule
 from fedhlcr.federation.run import run_round
 from fedhlcr.model.priors import ModelSpec
@@ -56,7 +56,7 @@ def _measure_rounds(options: Options, table: HierarchicalData) -> Row:
     server, engine, index = _federate(table, N_CLUSTERS, options, SETTLING_ROUNDS)
     rule = server.rule
     assert isinstance(rule, DeltaRule)
-    entities = Entities(server.settings.layout, index, engine.everyone.grams, options.threads)
+    entities = Entities(server.likelihood, index, engine.everyone.grams, options.threads)
     labels = rule.cluster_of[engine.everyone.pending].astype(np.int32)
     stream = Stream(options.seed)
     state = blocked.state_from_labels(entities, ModelSpec(), labels, N_CLUSTERS, stream)
@@ -84,7 +84,8 @@ def _measure_memory(options: Options, table: HierarchicalData) -> Row:
     tracemalloc.stop()
     rule = server.rule
     assert isinstance(rule, DeltaRule)
-    ledger = sum(getattr(page, f.name).nbytes for page in rule.ledger.pages for f in fields(page))
+    assert isinstance(rule.account, Ledger)
+    ledger = sum(array.nbytes for page in rule.account.pages for array in page.to_record().values())
     rest = allocated - engine.everyone.grams.nbytes - ledger
     say("federation", f"matrices {engine.everyone.grams.nbytes / 1e6:.0f} MB, ledger {ledger / 1e6:.0f} MB, "
         f"all else {rest / 1e6:.1f} MB")  # fmt: skip

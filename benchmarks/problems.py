@@ -11,6 +11,7 @@ from fedhlcr.data.hierarchy import Hierarchy, build_hierarchy
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.datasets.hierarchical import HierarchicalData
 from fedhlcr.datasets.synthetic import HLCRTruth
+from fedhlcr.model.gaussian import Gaussian
 from fedhlcr.model.gram import GramLayout, Standardization, column_means, entity_grams
 from fedhlcr.samplers.state import Entities
 
@@ -43,4 +44,4 @@ def entities_of(hierarchy: Hierarchy, n_threads: int, *, standardize: bool) -> E
     shift = column_means(hierarchy) if standardize else np.zeros(layout.n_features + 1)
     grams = entity_grams(hierarchy, layout, shift, n_threads)
     standardization = Standardization.from_gram(layout, grams.sum(axis=0), shift, scale=standardize)
-    return Entities(layout, hierarchy.index, standardization.rescale(layout, grams), n_threads)
+    return Entities(Gaussian(layout), hierarchy.index, standardization.rescale(layout, grams), n_threads)

@@ -7,9 +7,10 @@ import numpy as np
 from fedhlcr._support.streams import Stream
 from fedhlcr.data.hierarchy import build_hierarchy, row_agents, row_entities
 from fedhlcr.datasets import HierarchicalData, HLCRTruth
+from fedhlcr.model.gaussian import Gaussian
 from fedhlcr.model.gram import GramLayout, Standardization, entity_grams
 from fedhlcr.model.priors import ModelSpec
-from fedhlcr.posterior.prediction import AgentMemory, Draws, Posterior, Profiles
+from fedhlcr.posterior import AgentMemory, Draws, Posterior, Profiles
 from fedhlcr.samplers import blocked, collapsed
 from fedhlcr.samplers.state import Draw, Entities
 
@@ -31,7 +32,7 @@ def limit_mse(
     spec = ModelSpec(truth.noise_scale, 1.0, float(n_clusters), 1.0)
     hierarchy = build_hierarchy(train.X, train.y, np.ones(len(train)), train.agent, train.entity)
     layout, raw = GramLayout(train.X.shape[1]), np.zeros(train.X.shape[1] + 1)
-    entities = Entities(layout, hierarchy.index, entity_grams(hierarchy, layout, raw), n_threads)
+    entities = Entities(Gaussian(layout), hierarchy.index, entity_grams(hierarchy, layout, raw), n_threads)
     stream = Stream(77)
     state = blocked.state_from_labels(entities, spec, truth.labels.astype(np.int32), n_clusters, stream)
     kept = []
@@ -40,7 +41,7 @@ def limit_mse(
         if sweep >= burn_in:
             kept.append(Draw.of(state))
     units = Standardization(raw, np.ones_like(raw))
-    posterior = Posterior(layout, units, Draws.from_chains([kept]), AgentMemory.from_chains(entities, [kept]))
+    posterior = Posterior(Gaussian(layout), units, Draws.from_chains([kept]), AgentMemory.from_chains(entities, [kept]))
     agents = entities.index.find_agents(row_agents(test.agent, len(test)))
     pairs = entities.index.find_entities(agents, row_entities(test.entity, len(test)))
     return float(((posterior.predict(test.X, Profiles.of(agents, pairs)).mean - test.y) ** 2).mean())

@@ -7,22 +7,24 @@ a linear regression. Start with `HLCRRegressor`, or with `FedHLCRRegressor` wher
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from fedhlcr._support.version import __version__
+
 if TYPE_CHECKING:
     from fedhlcr.analysis.selection import compare_cluster_counts
     from fedhlcr.analysis.summary import describe_clusters
     from fedhlcr.data.splitting import hold_out_events
     from fedhlcr.estimators.fedhlcr import FedHLCRRegressor
     from fedhlcr.estimators.hlcr import HLCRRegressor
+    from fedhlcr.estimators.loading import load
     from fedhlcr.exceptions import ConvergenceWarning, FitInterruptedWarning
-    from fedhlcr.storage.model_file import load
 
-__version__ = "0.1.0"
 
 __all__ = [
     "ConvergenceWarning",
     "FedHLCRRegressor",
     "FitInterruptedWarning",
     "HLCRRegressor",
+    "__version__",
     "compare_cluster_counts",
     "describe_clusters",
     "hold_out_events",
@@ -38,7 +40,7 @@ _HOMES = {
     "compare_cluster_counts": "analysis.selection",
     "describe_clusters": "analysis.summary",
     "hold_out_events": "data.splitting",
-    "load": "storage.model_file",
+    "load": "estimators.loading",
 }
 
 

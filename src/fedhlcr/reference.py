@@ -14,10 +14,11 @@ import numpy as np
 from fedhlcr._support.arrays import FloatArray, IndexArray, LabelArray
 from fedhlcr.kernels.arguments import EntityArrays, LabelLaw
 from fedhlcr.kernels.labels import keyed_uniforms
+from fedhlcr.model.gaussian import GaussianGlobals
 from fedhlcr.model.gram import GramLayout
-from fedhlcr.model.priors import Hyperparameters
 from fedhlcr.model.regression import CoefPrior, log_block_likelihood
-from fedhlcr.samplers.state import ClusterSums
+from fedhlcr.model.schema import GRAMS
+from fedhlcr.model.sums import ClusterSums
 
 
 class Regression(NamedTuple):
@@ -140,15 +141,20 @@ def relabel_agents(entities: EntityArrays, law: LabelLaw, labels: LabelArray) ->
         n_entities = last - first
         bernoulli += u_agent < n_entities / (n_entities + beta)
         entity_counts += seen
-    changed = float((new != labels).sum())
-    return new, ClusterSums(grams, entity_counts, table_counts, log_q, bernoulli, log_prior, changed)
+    scalars = {
+        "log_beta_draws": float(log_q),
+        "bernoulli_draws": float(bernoulli),
+        "log_label_prior": float(log_prior),
+        "labels_changed": float((new != labels).sum()),
+    }
+    return new, ClusterSums({GRAMS: grams}, entity_counts, table_counts, scalars)
 
 
 def blend_agents(
     layout: GramLayout,
     entities: EntityArrays,
     blended: ClusterSums,
-    hyper: Hyperparameters,
+    given: GaussianGlobals,
     labels: LabelArray,
     sweep: int,
 ) -> LabelArray:
@@ -156,7 +162,7 @@ def blend_agents(
 
     The statistics contain the entity that is scored; own labels are removed from both counts.
     """
-    n_clusters, alpha, beta = blended.n_clusters, hyper.global_concentration, hyper.agent_concentration
+    n_clusters, alpha, beta = blended.n_clusters, given.global_concentration, given.agent_concentration
     new = labels.copy()
     for agent, (first, last) in enumerate(zip(entities.agent_start[:-1], entities.agent_start[1:], strict=True)):
         current = labels[first:last].copy()
@@ -170,8 +176,8 @@ def blend_agents(
             scores = log_block_likelihood(
                 layout.normal_equations(entities.grams[entity]),
                 layout.normal_equations(blended.grams),
-                hyper.noise_scale,
-                hyper.coef_prior,
+                given.noise_scale,
+                given.coef_prior,
             )
             weights = prior * np.exp(scores - scores.max())
             u_label, _, _ = keyed_uniforms(

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from typing import TYPE_CHECKING, Any, Self
-
-if TYPE_CHECKING:
-    from fedhlcr.federation.history import RoundRecord
-    from fedhlcr.samplers.state import ChainState
+from typing import Any, Self
 
 # The time that is left is told by the pace of this share of the steps done, the latest: early sweeps, with many
 # clusters, are slower than late ones.
@@ -106,43 +102,3 @@ def told_time(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes}:{seconds:02.0f} min"
     return f"{minutes // 60}:{minutes % 60:02d}:{seconds:02.0f} h"
-
-
-class SweepProgress(Bar):
-    """Callback of `run_chain`."""
-
-    def __init__(self, n_sweeps: int, enabled: bool) -> None:
-        super().__init__(n_sweeps, "sampling", "sweeps", enabled)
-        self.target_scale = 1.0
-
-    def __call__(self, state: ChainState) -> None:
-        self.advance(
-            {
-                "clusters": int(state.sums.occupied.sum()),
-                "noise": f"{state.globals.hyper.noise_scale * self.target_scale:.3g}",
-                "labels changed": int(state.sums.labels_changed),
-            }
-        )
-
-
-class RoundProgress(Bar):
-    """Callback of `run_federation`; the number of rounds is None if the run ends by itself."""
-
-    def __init__(self, n_rounds: int | None, enabled: bool) -> None:
-        super().__init__(n_rounds, "federation", "rounds", enabled)
-        self._bytes = 0
-
-    def __call__(self, record: RoundRecord) -> None:
-        self._bytes += record.bytes_down + record.bytes_up
-        if record.round == 0:
-            return
-        figures = {
-            "agents": f"{record.n_accepted}/{record.n_asked}",
-            "clusters": record.n_clusters,
-            "noise": f"{record.noise_scale:.3g}",
-            "labels changed": record.labels_changed,
-            "MB": f"{self._bytes / 1e6:.1f}",
-        }
-        if not math.isnan(record.validation_mse):
-            figures["MSE"] = f"{record.validation_mse:.4g}"
-        self.advance(figures)

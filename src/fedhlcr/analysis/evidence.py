@@ -22,11 +22,11 @@ from scipy.special import gammaln, logsumexp
 
 from fedhlcr._support.arrays import FloatArray, LabelArray
 from fedhlcr._support.streams import Stream
-from fedhlcr.model.gram import GramLayout
-from fedhlcr.model.priors import Gamma, Hyperparameters, ModelSpec
-from fedhlcr.model.regression import LOG_2PI, CoefPosterior, coef_posterior
-from fedhlcr.samplers import hyper
-from fedhlcr.samplers.blocked import SETTLING_PASSES, cluster_grams, draw_globals, initial_globals, sums_of_labels
+from fedhlcr.kernels.grams import add_rows
+from fedhlcr.model.conjugate import log_mean_exp
+from fedhlcr.model.priors import Gamma, ModelSpec
+from fedhlcr.model.schema import Globals
+from fedhlcr.samplers.blocked import SETTLING_PASSES, draw_globals, initial_globals, sums_of_labels
 from fedhlcr.samplers.state import Entities, ServerState
 
 N_DRAWS = 100
@@ -35,9 +35,9 @@ N_NODES, REACH = 33, 8.0
 
 
 class FixedLabelDraw(NamedTuple):
-    """What is drawn with the labels held fixed: hyperparameters, and the tables α was drawn given."""
+    """What is drawn with the labels held fixed: the globals, and the tables that α was drawn from."""
 
-    hyper: Hyperparameters
+    globals: Globals
     table_counts: FloatArray  # (K,)
     coef_mean: FloatArray  # (clusters in use, n_coef)
 
@@ -60,11 +60,8 @@ def partition_evidence(
     compact = compact.astype(np.int32)
     draws = _draws_given_labels(entities, spec, compact, n_clusters, stream)
     numberings = gammaln(n_clusters + 1) - gammaln(n_clusters - len(used) + 1)
-    grams = cluster_grams(entities, len(used), compact)
     return float(
-        _log_likelihood(entities.layout, spec, grams, draws)
-        + _log_label_prior(entities, spec, compact, draws)
-        + numberings
+        _log_likelihood(entities, spec, compact, draws) + _log_label_prior(entities, spec, compact, draws) + numberings
     )
 
 
@@ -72,35 +69,26 @@ def _draws_given_labels(
     entities: Entities, spec: ModelSpec, labels: LabelArray, n_clusters: int, stream: Stream
 ) -> list[FixedLabelDraw]:
     """The blocked sampler with its labels held fixed; clusters in use come first."""
-    layout, n_used = entities.layout, int(labels.max()) + 1
-    given = initial_globals(layout, spec, n_clusters, stream.generator(0, "evidence"))
+    likelihood, n_used = entities.likelihood, int(labels.max()) + 1
+    given = initial_globals(likelihood, spec, n_clusters, stream.generator(0, "evidence"))
     draws = []
     for number in range(1, SETTLING_PASSES + N_DRAWS + 1):
         sums = sums_of_labels(entities, given, labels, number, stream)
-        state = ServerState.given(layout, number, sums, given)
-        given = draw_globals(layout, state, spec, stream.generator(number, "evidence"))
-        draws.append(FixedLabelDraw(given.hyper, sums.table_counts, state.regressions.mean[:n_used]))
+        state = ServerState.given(likelihood, number, sums, given)
+        given = draw_globals(likelihood, state, spec, stream.generator(number, "evidence"))
+        draws.append(FixedLabelDraw(given, sums.table_counts, state.regressions.mean[:n_used]))
     return draws[SETTLING_PASSES:]
 
 
-def _log_likelihood(layout: GramLayout, spec: ModelSpec, grams: FloatArray, draws: list[FixedLabelDraw]) -> float:
-    """log p(y | z) of clusters with the given Gram matrices, (clusters in use, packed)."""
-    priors = spec.hyperpriors.for_spread(spec.target_spread)
-    data = layout.normal_equations(grams)
+def _log_likelihood(entities: Entities, spec: ModelSpec, labels: LabelArray, draws: list[FixedLabelDraw]) -> float:
+    """log p(y | z), at the coefficients that are the draws' mean."""
     coef = np.mean([draw.coef_mean for draw in draws], axis=0)
-    n_events, squares = float(data.n.sum()), layout.rss(grams, coef).sum()
-    if spec.noise_scale is None:
-        given_coef = float(hyper.log_scale_marginal(n_events, squares, priors.noise_variance))
-    else:
-        given_coef = _log_normal(n_events, squares, spec.noise_scale)
-    if spec.coef_scale is None:
-        prior = hyper.log_coef_marginal(coef, spec.coef_prior, priors)
-    else:
-        prior = _log_normal(coef.size, (coef**2).sum(), spec.coef_scale)
-    posterior = [
-        _log_coef_density(coef, coef_posterior(data, draw.hyper.noise_scale, draw.hyper.coef_prior)) for draw in draws
-    ]
-    return float(given_coef + prior - _log_mean(posterior))
+    given = draws[-1].globals.of_clusters(slice(len(coef)))
+    summands = entities.likelihood.summands(entities.grams, given, labels)
+    blocks = entities.likelihood.sum_schema.zero_blocks(len(coef))
+    for name, block in blocks.items():
+        add_rows(summands.blocks[name], labels, block)
+    return entities.likelihood.log_partition_likelihood(spec, blocks, [draw.globals for draw in draws], coef)
 
 
 def _log_label_prior(entities: Entities, spec: ModelSpec, labels: LabelArray, draws: list[FixedLabelDraw]) -> float:
@@ -113,8 +101,8 @@ def _log_label_prior(entities: Entities, spec: ModelSpec, labels: LabelArray, dr
     # clusters behind each weight
     sizes = np.append(np.ones(n_used), n_clusters - n_used)
     sizes = sizes[sizes > 0]
-    alphas = np.array([draw.hyper.global_concentration for draw in draws])
-    betas = np.array([draw.hyper.agent_concentration for draw in draws])
+    alphas = np.array([draw.globals.global_concentration for draw in draws])
+    betas = np.array([draw.globals.agent_concentration for draw in draws])
     tables = np.zeros((len(draws), len(sizes)))
     tables[:, :n_used] = [draw.table_counts[:n_used] for draw in draws]
     shapes = alphas[:, None] / n_clusters * sizes + tables
@@ -129,7 +117,7 @@ def _log_label_prior(entities: Entities, spec: ModelSpec, labels: LabelArray, dr
             alphas,
             priors.global_concentration,
         )
-        - _log_mean([_log_dirichlet(weights, shape) for shape in shapes])
+        - log_mean_exp([_log_dirichlet(weights, shape) for shape in shapes])
     )
 
 
@@ -165,21 +153,5 @@ def _integrated(log_f: Callable[[float], float], fixed: float | None, draws: Flo
     return float(logsumexp(terms) + np.log(step * width))
 
 
-def _log_coef_density(coef: FloatArray, posterior: CoefPosterior) -> float:
-    """log density of the coefficients of all clusters, (clusters, n_coef), under normals N(mean, RRᵀ)."""
-    scaled = np.linalg.solve(posterior.covariance_root, (coef - posterior.mean)[..., None])
-    diagonal = np.diagonal(posterior.covariance_root, axis1=-2, axis2=-1)
-    return _log_normal(coef.size, (scaled**2).sum(), 1.0) - float(np.log(diagonal).sum())
-
-
-def _log_normal(n: float, squares: float, scale: float) -> float:
-    """log density of n centred normal values with the given sum of squares."""
-    return float(-0.5 * n * (LOG_2PI + 2.0 * np.log(scale)) - 0.5 * squares / scale**2)
-
-
 def _log_dirichlet(weights: FloatArray, shape: FloatArray) -> float:
     return float(gammaln(shape.sum()) - gammaln(shape).sum() + ((shape - 1.0) * np.log(weights)).sum())
-
-
-def _log_mean(logs: list[float]) -> float:
-    return float(logsumexp(logs) - np.log(len(logs)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -12,9 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.wording import AGENT, CHAIN, ENTITY, EVENT, FEATURE, Noun, listed, number, percent, printable
 from fedhlcr.posterior.alignment import central_interval, coef_by_draw, mean_compositions
-
-if TYPE_CHECKING:
-    from fedhlcr.estimators.base import HierarchicalPredictor
+from fedhlcr.posterior.fitted_model import FittedModel
 
 MAX_FEATURES = 6
 MAX_CLUSTERS = 30
@@ -68,7 +65,7 @@ class Summary:
         )
 
 
-def summarize(model: HierarchicalPredictor) -> Summary:
+def summarize(model: FittedModel) -> Summary:
     """The summary of a fitted model."""
     names, effects = feature_names(model), effect_sizes(model)
     # the features that matter most, in the order of the table
@@ -100,7 +97,7 @@ def summarize(model: HierarchicalPredictor) -> Summary:
     return Summary(_facts(model), header, rows, tuple(notes))
 
 
-def _facts(model: HierarchicalPredictor) -> tuple[tuple[str, str], ...]:
+def _facts(model: FittedModel) -> tuple[tuple[str, str], ...]:
     posterior = model.posterior_
     store = posterior.memory.entities
     n_events = posterior.layout.n_events(store.grams).sum()
@@ -123,7 +120,7 @@ def _facts(model: HierarchicalPredictor) -> tuple[tuple[str, str], ...]:
     )
 
 
-def few_events(model: HierarchicalPredictor) -> str | None:
+def few_events(model: FittedModel) -> str | None:
     """How few events the fit had, where they were too few to know how sure it is: "4 events for the 3 coefficients …".
 
     None where there were enough, and where the model does not hold the events that were fitted.
@@ -137,7 +134,7 @@ def few_events(model: HierarchicalPredictor) -> str | None:
 
 
 def describe_clusters(
-    model: HierarchicalPredictor, target: str | None = None, n_effects: int = 3, *, entities: str = "entities"
+    model: FittedModel, target: str | None = None, n_effects: int = 3, *, entities: str = "entities"
 ) -> list[str]:
     """One sentence for each cluster: how common it is, its level, and what moves it most.
 
@@ -162,7 +159,7 @@ def describe_clusters(
     ]
 
 
-def describe_effects(model: HierarchicalPredictor, n_effects: int = 3) -> list[list[str]]:
+def describe_effects(model: FittedModel, n_effects: int = 3) -> list[list[str]]:
     """For each cluster what moves its target, strongest first: "it rises 0.7 per unit of price".
 
     Left out is what moves it by less than a tenth of the noise, and what has a 90 % interval that holds 0.
@@ -192,17 +189,17 @@ def describe_effects(model: HierarchicalPredictor, n_effects: int = 3) -> list[l
     return sentences
 
 
-def target_name(model: HierarchicalPredictor) -> str:
+def target_name(model: FittedModel) -> str:
     """The column of the target, where the model knows it."""
     return printable(model.recipe_.target if model.recipe_ is not None else "the target")
 
 
-def feature_names(model: HierarchicalPredictor) -> list[str]:
+def feature_names(model: FittedModel) -> list[str]:
     given = getattr(model, "feature_names_in_", None)
     return [f"x{f}" for f in range(model.n_features_in_)] if given is None else [str(name) for name in given]
 
 
-def one_hot(model: HierarchicalPredictor) -> dict[int, tuple[str, str]]:
+def one_hot(model: FittedModel) -> dict[int, tuple[str, str]]:
     """Column and level of the features that tell whether a category is at a level."""
     categorical = {} if model.recipe_ is None else model.recipe_.categorical
     position = {name: f for f, name in enumerate(feature_names(model))}
@@ -210,7 +207,7 @@ def one_hot(model: HierarchicalPredictor) -> dict[int, tuple[str, str]]:
     return {position[name]: (str(column), str(level)) for name, column, level in named if name in position}
 
 
-def entity_shares(model: HierarchicalPredictor) -> FloatArray:
+def entity_shares(model: FittedModel) -> FloatArray:
     """(clusters,) shares of the entities, mean over the draws; of a model that holds none, what its draws tell of them.
 
     Not shares of `labels_`: where labels are uncertain, the commonest cluster is nearly everyone's most probable one.
@@ -223,7 +220,7 @@ def entity_shares(model: HierarchicalPredictor) -> FloatArray:
     return counts / counts.sum() if counts.any() else model.cluster_weights_
 
 
-def target_spread(model: HierarchicalPredictor) -> float:
+def target_spread(model: FittedModel) -> float:
     """Standard deviation of the target over all events; a model that holds no entities knows what it was scaled by."""
     posterior = model.posterior_
     if not len(posterior.memory.entities):
@@ -232,7 +229,7 @@ def target_spread(model: HierarchicalPredictor) -> float:
     return float(posterior.standardization.column_moments(posterior.layout, pooled)[1][-1])
 
 
-def changes_told(model: HierarchicalPredictor) -> FloatArray:
+def changes_told(model: FittedModel) -> FloatArray:
     """(clusters, features): change of the target per unit of each feature.
 
     For a level of a category, how much higher the target is there than elsewhere: with p the share of events at each
@@ -241,7 +238,7 @@ def changes_told(model: HierarchicalPredictor) -> FloatArray:
     return _changes(model, model.coef_)
 
 
-def _changes(model: HierarchicalPredictor, slopes: FloatArray) -> FloatArray:
+def _changes(model: FittedModel, slopes: FloatArray) -> FloatArray:
     """`changes_told` of any slopes (..., features)."""
     changes, shares = np.array(slopes), np.clip(model.feature_means_, 0.0, 1.0)
     columns: dict[str, list[int]] = {}
@@ -254,19 +251,19 @@ def _changes(model: HierarchicalPredictor, slopes: FloatArray) -> FloatArray:
     return changes
 
 
-def coef_intervals(model: HierarchicalPredictor, level: float = INTERVAL_LEVEL) -> tuple[FloatArray, FloatArray]:
+def coef_intervals(model: FittedModel, level: float = INTERVAL_LEVEL) -> tuple[FloatArray, FloatArray]:
     """Ends of the central posterior intervals of `coef_`, (clusters, features) each; NaN with one draw only."""
     slopes, mass = _slopes_by_draw(model)
     return central_interval(slopes, mass, level)
 
 
-def change_intervals(model: HierarchicalPredictor, level: float = INTERVAL_LEVEL) -> tuple[FloatArray, FloatArray]:
+def change_intervals(model: FittedModel, level: float = INTERVAL_LEVEL) -> tuple[FloatArray, FloatArray]:
     """The same of `changes_told`."""
     slopes, mass = _slopes_by_draw(model)
     return central_interval(_changes(model, slopes), mass, level)
 
 
-def _slopes_by_draw(model: HierarchicalPredictor) -> tuple[FloatArray, FloatArray]:
+def _slopes_by_draw(model: FittedModel) -> tuple[FloatArray, FloatArray]:
     """(draws, clusters, features): slopes in the user's units, and how much each counts; one draw tells nothing."""
     posterior = model.posterior_
     coef, mass = coef_by_draw(posterior.draws, model.alignment_)
@@ -275,12 +272,12 @@ def _slopes_by_draw(model: HierarchicalPredictor) -> tuple[FloatArray, FloatArra
     return slopes, np.broadcast_to(mass[..., None], slopes.shape)
 
 
-def effect_sizes(model: HierarchicalPredictor) -> FloatArray:
+def effect_sizes(model: FittedModel) -> FloatArray:
     """(clusters, features): change of the target by one spread of each feature; 0 for one without."""
     return changes_told(model) * model.feature_spreads_
 
 
-def typical_levels(model: HierarchicalPredictor) -> FloatArray:
+def typical_levels(model: FittedModel) -> FloatArray:
     """(clusters,): predicted target at the features' means."""
     return model.intercept_ + model.coef_ @ model.feature_means_
 

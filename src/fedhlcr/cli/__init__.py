@@ -17,7 +17,7 @@ from typing import Annotated
 import click
 import typer
 
-import fedhlcr
+from fedhlcr._support.version import __version__
 from fedhlcr.cli import fitting, flower, making, using
 from fedhlcr.cli.shell import BAD_DATA, BAD_MODEL, FAILED, INTERRUPTED, NO_OUTPUT, WRONG_USAGE, error_line
 from fedhlcr.exceptions import DataError, FileError, MissingValuesError, ModelFileError
@@ -67,7 +67,7 @@ app.add_typer(flower.app, name="flower", rich_help_panel="Over a network")
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"fedhlcr {fedhlcr.__version__}")
+        typer.echo(f"fedhlcr {__version__}")
         raise typer.Exit
 
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from fedhlcr._support.arrays import FloatArray, KeyArray
 from fedhlcr._support.streams import text_keys
 from fedhlcr.data.ids import Ids, canonical_text, read_ids, sorted_ids
+from fedhlcr.storage.reader import RecordReader, within
 
 UNKNOWN = -1
 
@@ -36,6 +37,20 @@ class EntityIndex:
     entities: Ids
     agent_of: NDArray[np.int64]
     entity_of: NDArray[np.int64]
+
+    @classmethod
+    def empty(cls) -> EntityIndex:
+        """Of no agents at all."""
+        return cls(Ids.of_texts([]), Ids.of_texts([]), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
+
+    @classmethod
+    def read(cls, reader: RecordReader, agents: Ids, entities: Ids) -> EntityIndex:
+        """Which of these agents has which of the entities, from a record, checked."""
+        agent_of = reader.array("agent_of", "i8", (None,), within(0, len(agents.texts)))
+        entity_of = reader.array("entity_of", "i8", agent_of.shape, within(0, len(entities.texts)))
+        # sorted by both, and each pair once
+        reader.require((np.diff(agent_of * len(entities.texts) + entity_of) > 0).all(), "agent_of")
+        return cls(agents, entities, agent_of, entity_of)
 
     @property
     def n_agents(self) -> int:

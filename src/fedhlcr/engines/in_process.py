@@ -13,12 +13,14 @@ from itertools import pairwise
 
 import numpy as np
 
-from fedhlcr._support.arrays import IndexArray
+from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.streams import Stream
 from fedhlcr._support.threads import stream_results
+from fedhlcr.data.hierarchy import Hierarchy
 from fedhlcr.federation.messages import Contribution, Contributions
 from fedhlcr.federation.server import Invitation, Reply
-from fedhlcr.federation.shard import SHARD_SIZE, AgentShard
+from fedhlcr.federation.shard import AgentShard
+from fedhlcr.federation.sums import PAGE_SIZE
 from fedhlcr.model.gram import GramLayout, Standardization
 from fedhlcr.storage import codec
 from fedhlcr.storage.reader import checkpoint_reader, not_negative
@@ -34,7 +36,7 @@ class Fate(IntEnum):
 
 
 class InProcessEngine:
-    """Carries messages between a server and agents of this process.
+    """Carries messages between a server and agents of this process, `everyone`.
 
     Parameters
     ----------
@@ -52,6 +54,12 @@ class InProcessEngine:
         self._late: list[bytes] = []
         self._n_deliveries = 0
         self._away: set[str] = set()
+
+    @classmethod
+    def from_hierarchy(cls, hierarchy: Hierarchy, *, failure_rate: float, seed: int, n_threads: int) -> InProcessEngine:
+        """The engine of a table's agents. The table is not needed any more afterwards."""
+        agents = AgentShard.from_hierarchy(hierarchy, n_threads)
+        return cls(agents, failure_rate=failure_rate, seed=seed, n_threads=n_threads)
 
     def agents(self) -> list[str]:
         """Who can be reached."""
@@ -76,11 +84,11 @@ class InProcessEngine:
         fates = self._draw_fates()[asked]
         present = fates != Fate.ABSENT
         asked, acknowledged, fates = asked[present], acknowledged[present], fates[present]
-        shards, starts = np.unique(asked // SHARD_SIZE, return_index=True)
+        shards, starts = np.unique(asked // PAGE_SIZE, return_index=True)
         parts = [slice(*ends) for ends in pairwise([*starts.tolist(), len(asked)])]
 
         def answer(number: int) -> Contributions:
-            agents = asked[parts[number]] - shards[number] * SHARD_SIZE
+            agents = asked[parts[number]] - shards[number] * PAGE_SIZE
             return self._shards[shards[number]].answer(call.broadcast, agents, acknowledged[parts[number]])
 
         for part, contributions in zip(parts, stream_results(answer, len(parts), self._n_threads), strict=True):
@@ -97,10 +105,15 @@ class InProcessEngine:
         self._n_deliveries += 1
         return np.where(rng.random(n_agents) < self._failure_rate, rng.integers(Fate.FINE, size=n_agents), Fate.FINE)
 
-    def enter_run(self, run: int, layout: GramLayout, units: Standardization) -> None:
-        """Let agents that were never asked know the units too, to predict for them."""
+    def n_copies(self, call: Invitation) -> int:
+        """Every agent stands for a device of its own."""
+        return len(call.agents)
+
+    def entity_grams(self, run: int, layout: GramLayout, units: Standardization) -> FloatArray:
+        """(entities, packed) all agents' matrices; those that were never asked get to know the units here."""
         for shard in self._shards:
             shard.enter_run(run, layout, units)
+        return self.everyone.grams
 
     def to_record(self, forgotten: Collection[str] = ()) -> codec.Record:
         """What a checkpoint must hold of the agents, but for the forgotten; matrices follow from their events."""

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Mapping
 from numbers import Integral, Real
 from types import MappingProxyType
-from typing import Any, Literal, Self, overload
+from typing import Any, ClassVar, Literal, Self, overload
 
 import numpy as np
 from sklearn.utils import check_random_state
@@ -22,10 +22,9 @@ from fedhlcr.data.hierarchy import EntityIndex, Hierarchy, build_hierarchy
 from fedhlcr.data.recipe import Recipe
 from fedhlcr.estimators.regressor import EventRows, HierarchicalRegressor
 from fedhlcr.model.gram import entity_grams
-from fedhlcr.posterior import alignment
+from fedhlcr.posterior import Posterior, Profiles, alignment
 from fedhlcr.posterior.alignment import Alignment
 from fedhlcr.posterior.diagnostics import Diagnostic, diagnose
-from fedhlcr.posterior.prediction import Posterior, Profiles
 from fedhlcr.posterior.predictive import Moments, interval_ends
 from fedhlcr.samplers.state import Entities
 from fedhlcr.storage import model_file
@@ -42,6 +41,7 @@ PARAMETER_CONSTRAINTS: dict[str, list[Any]] = {
     "global_concentration": LEARNABLE,
     "agent_concentration": LEARNABLE,
     "coef_prior": [StrOptions({"adaptive", "common_mean", "zero_mean"})],
+    "likelihood": [str],
     "standardize": ["boolean"],
     "fit_intercept": ["boolean"],
     "n_draws": [POSITIVE_INTEGER],
@@ -63,6 +63,8 @@ def number_or_none(value: Any) -> Any:
 class HierarchicalPredictor(HierarchicalRegressor):
     """A regressor with a posterior. `fit` of a subclass sets `posterior_`, `seed_`, the id columns, and describes."""
 
+    # the name of the class in model files
+    saved_as: ClassVar[str]
     n_clusters: int | str
     max_clusters: int
     n_threads: int | None
@@ -244,7 +246,7 @@ class HierarchicalPredictor(HierarchicalRegressor):
         hierarchy = build_hierarchy(matrix, target, weight, own_agent, table.entity)
         layout, units = self.posterior_.layout, self.posterior_.standardization
         grams = entity_grams(hierarchy, layout, units.shift, self.thread_count())
-        return Entities(layout, hierarchy.index, units.rescale(layout, grams), self.thread_count())
+        return Entities(self.posterior_.likelihood, hierarchy.index, units.rescale(layout, grams), self.thread_count())
 
     def read_events(self, X: Any, agent: Any = None, entity: Any = None) -> EventRows:
         """Read event rows as `predict` does; X, agent and entity as there."""
@@ -292,6 +294,10 @@ class HierarchicalPredictor(HierarchicalRegressor):
             return int(self.random_state)
         return int(check_random_state(self.random_state).randint(2**31))
 
+    def check_parameters(self) -> None:
+        """Refuse constructor arguments that are out of range, as `fit` does."""
+        self._validate_params()
+
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "posterior_")
 
@@ -314,10 +320,8 @@ class HierarchicalPredictor(HierarchicalRegressor):
         self.cluster_weights_ = aligned.gather(np.exp(draws.log_weights))
         self.agent_weights_ = alignment.mean_agent_weights(draws, memory, aligned)
         self.labels_ = alignment.voted_labels(memory, aligned)
-        self.noise_scale_ = float(draws.noise_scale.mean() * units.scale[-1])
-        self.coef_mean_, self.coef_scale_ = draws.coef_mean.mean(axis=0), draws.coef_scale.mean(axis=0)
-        self.global_concentration_ = float(draws.global_concentration.mean())
-        self.agent_concentration_ = float(draws.agent_concentration.mean())
+        for name, value in alignment.mean_quantities(draws, aligned, float(units.scale[-1])).items():
+            setattr(self, f"{name}_", value)
         index = memory.entities.index
         self.agent_ids_ = index.agent_ids
         self.pair_ids_ = list(zip(index.agent_ids[index.agent_of], index.entity_ids, strict=True))

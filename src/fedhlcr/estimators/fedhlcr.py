@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from fedhlcr._support.progress import RoundProgress
 from fedhlcr._support.streams import ReservedChain, Stream
 from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr.data import inputs
@@ -22,20 +21,24 @@ from fedhlcr.estimators.base import (
     HierarchicalPredictor,
     number_or_none,
 )
+from fedhlcr.estimators.progress import RoundProgress
 from fedhlcr.estimators.regressor import checking_parameters
 from fedhlcr.exceptions import FitInterruptedWarning, warn_user
 from fedhlcr.federation.checks import ReplyLimits
 from fedhlcr.federation.held_out import Validation
 from fedhlcr.federation.rules import RuleName
-from fedhlcr.federation.run import INTERRUPTED, Checkpoints, run_federation
+from fedhlcr.federation.run import INTERRUPTED, Checkpoints, EngineFactory, SimulationEngine, run_federation
 from fedhlcr.federation.server import Server
 from fedhlcr.federation.settings import FederationSettings
-from fedhlcr.federation.shard import AgentShard
 from fedhlcr.model.gram import GramLayout
+from fedhlcr.model.likelihood import GAUSSIAN
 from fedhlcr.model.priors import CoefPriorKind
-from fedhlcr.posterior.prediction import AgentMemory, Posterior
+from fedhlcr.posterior import AgentMemory, Posterior
 from fedhlcr.samplers.state import Entities
 from fedhlcr.storage.atomic import PathLike
+
+# Engines by the names that users give them.
+ENGINES: dict[str, EngineFactory] = {"in_process": InProcessEngine.from_hierarchy}
 
 
 class FedHLCRRegressor(HierarchicalPredictor):
@@ -66,9 +69,13 @@ class FedHLCRRegressor(HierarchicalPredictor):
         The run ends when the last so many rounds are like as many before, once merging is over; where fewer than half
         of the agents are asked, each is to have had half so many visits. None never ends early.
     noise_scale, coef_scale, global_concentration, agent_concentration, coef_prior : as in `HLCRRegressor`
+    likelihood : as in `HLCRRegressor`; the blend rule knows "gaussian" alone
     standardize, fit_intercept, max_clusters : as in `HLCRRegressor`
     n_draws : int, default=100
         Draws kept, at most.
+    engine : "in_process" or EngineFactory, default="in_process"
+        What carries the messages between the server and the agents: all agents in this process, or whatever a factory
+        makes of the table (`fedhlcr.federation.EngineFactory`).
     limits : ReplyLimits or None, default=None
         What a reply may hold at most before it is refused; None is the default limits.
     checkpoint : path or None, default=None
@@ -111,6 +118,7 @@ class FedHLCRRegressor(HierarchicalPredictor):
     3
     """
 
+    saved_as: ClassVar[str] = "FedHLCRRegressor"
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **PARAMETER_CONSTRAINTS,
         "rule": [StrOptions({"delta", "blend"})],
@@ -120,6 +128,7 @@ class FedHLCRRegressor(HierarchicalPredictor):
         "rounds": [POSITIVE_INTEGER, None],
         "failure_rate": [Interval(Real, 0, 1, closed="left")],
         "patience": [POSITIVE_INTEGER, None],
+        "engine": [StrOptions(set(ENGINES)), callable],
         "limits": [ReplyLimits, None],
         "checkpoint": [str, os.PathLike, None],
         "checkpoint_every": [POSITIVE_INTEGER],
@@ -141,10 +150,12 @@ class FedHLCRRegressor(HierarchicalPredictor):
         global_concentration: float | str = "learn",
         agent_concentration: float | str = "learn",
         coef_prior: CoefPriorKind = "adaptive",
+        likelihood: str = GAUSSIAN,
         standardize: bool = True,
         fit_intercept: bool = True,
         n_draws: int = 100,
         max_clusters: int = 64,
+        engine: str | EngineFactory = "in_process",
         limits: ReplyLimits | None = None,
         checkpoint: PathLike | None = None,
         checkpoint_every: int = 1,
@@ -165,10 +176,12 @@ class FedHLCRRegressor(HierarchicalPredictor):
         self.global_concentration = global_concentration
         self.agent_concentration = agent_concentration
         self.coef_prior = coef_prior
+        self.likelihood = likelihood
         self.standardize = standardize
         self.fit_intercept = fit_intercept
         self.n_draws = n_draws
         self.max_clusters = max_clusters
+        self.engine = engine
         self.limits = limits
         self.checkpoint = checkpoint
         self.checkpoint_every = checkpoint_every
@@ -211,12 +224,10 @@ class FedHLCRRegressor(HierarchicalPredictor):
             raise ValueError("`resume` needs the file to go on from; pass its path as `checkpoint`.")
         hierarchy = self._training_events(X, y, agent, entity, sample_weight)
         settings = self._settings(hierarchy.X.shape[1], weighted=sample_weight is not None)
-        index, everyone = hierarchy.index, AgentShard.from_hierarchy(hierarchy, self.thread_count())
+        index, make_engine = hierarchy.index, ENGINES[self.engine] if isinstance(self.engine, str) else self.engine
+        engine = make_engine(hierarchy, failure_rate=self.failure_rate, seed=self.seed_, n_threads=self.thread_count())
         # from here on there are no events, only the agents' sums
         del hierarchy
-        engine = InProcessEngine(
-            everyone, failure_rate=self.failure_rate, seed=self.seed_, n_threads=self.thread_count()
-        )
         checkpoints = None if self.checkpoint is None else Checkpoints(self.checkpoint, self.checkpoint_every)
         evaluate = None if validation is None else self._validation(validation, engine, index)
         server = Server(settings) if checkpoints is None or not resume else checkpoints.resume(settings, engine)
@@ -248,9 +259,10 @@ class FedHLCRRegressor(HierarchicalPredictor):
             learning_rate=self.learning_rate,
             participation_scaling=self.participation_scaling,
             limits=limits,
+            likelihood=self.likelihood,
         )
 
-    def _validation(self, validation: Any, engine: InProcessEngine, index: EntityIndex) -> Validation:
+    def _validation(self, validation: Any, engine: SimulationEngine, index: EntityIndex) -> Validation:
         if not isinstance(validation, tuple) or not 2 <= len(validation) <= 4:
             raise ValueError("`validation` must be a tuple (X, y), (X, y, agent) or (X, y, agent, entity).")
         X, y, agent, entity = (*validation, None, None)[:4]
@@ -258,13 +270,13 @@ class FedHLCRRegressor(HierarchicalPredictor):
         profiles = self._profiles_in(index, table.agent, table.entity, len(matrix))
         return Validation(engine, index, matrix, inputs.target_vector(y, len(matrix)), profiles)
 
-    def _finish(self, server: Server, engine: InProcessEngine, index: EntityIndex) -> None:
+    def _finish(self, server: Server, engine: SimulationEngine, index: EntityIndex) -> None:
         """The fitted attributes: the public draws, and every agent's labels under them."""
         model = server.model()
-        engine.enter_run(server.run, model.layout, model.standardization)
-        entities = Entities(model.layout, index, engine.everyone.grams, self.thread_count())
+        grams = engine.entity_grams(server.run, model.layout, model.standardization)
+        entities = Entities(model.likelihood, index, grams, self.thread_count())
         memory = AgentMemory.from_draws(entities, model.draws, Stream(self.seed_, ReservedChain.PREDICTION))
-        self.posterior_ = Posterior(model.layout, model.standardization, model.draws, memory)
+        self.posterior_ = Posterior(model.likelihood, model.standardization, model.draws, memory)
         self.server_ = server
         kept = {draw.round for draw in server.kept_draws}
         self.history_ = server.history.table(self._ids_of(server, index), kept)

@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
-from fedhlcr._support.progress import SweepProgress
 from fedhlcr._support.streams import Stream
 from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr.estimators.base import (
@@ -16,12 +15,14 @@ from fedhlcr.estimators.base import (
     HierarchicalPredictor,
     number_or_none,
 )
+from fedhlcr.estimators.progress import SweepProgress
 from fedhlcr.estimators.regressor import checking_parameters
 from fedhlcr.exceptions import ConvergenceWarning, FitInterruptedWarning, warn_user
 from fedhlcr.model.gram import GramLayout, Standardization, column_means, entity_grams
+from fedhlcr.model.likelihood import GAUSSIAN, likelihood_named
 from fedhlcr.model.priors import CoefPriorKind, ModelSpec
+from fedhlcr.posterior import AgentMemory, Draws, Posterior
 from fedhlcr.posterior.diagnostics import R_HAT_LIMIT
-from fedhlcr.posterior.prediction import AgentMemory, Draws, Posterior
 from fedhlcr.samplers.chain import ChainPlan, ChainResult, SamplerName, run_chain, trace_table
 from fedhlcr.samplers.collapsed import LabelPrior
 from fedhlcr.samplers.state import Entities
@@ -55,6 +56,9 @@ class HLCRRegressor(HierarchicalPredictor):
     coef_prior : {"adaptive", "common_mean", "zero_mean"}, default="adaptive"
         Prior of the coefficients where `coef_scale` is learned: all around zero with one scale (the
         paper), each around a learned mean with a scale of its own, or whichever of these the data favour.
+    likelihood : str, default="gaussian"
+        How targets scatter around a cluster's regression: the name of a registered likelihood. "gaussian" is the
+        paper's, with one noise scale for all.
     standardize : bool, default=True
         Scale features and target to unit spread before fitting. Results are told in the user's units.
     fit_intercept : bool, default=True
@@ -131,6 +135,7 @@ class HLCRRegressor(HierarchicalPredictor):
     >>> y_new_agent = model.predict(table.X)
     """
 
+    saved_as: ClassVar[str] = "HLCRRegressor"
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **PARAMETER_CONSTRAINTS,
         "sampler": [StrOptions({"blocked", "collapsed"})],
@@ -150,6 +155,7 @@ class HLCRRegressor(HierarchicalPredictor):
         global_concentration: float | str = "learn",
         agent_concentration: float | str = "learn",
         coef_prior: CoefPriorKind = "adaptive",
+        likelihood: str = GAUSSIAN,
         standardize: bool = True,
         fit_intercept: bool = True,
         n_sweeps: int = 200,
@@ -168,6 +174,7 @@ class HLCRRegressor(HierarchicalPredictor):
         self.global_concentration = global_concentration
         self.agent_concentration = agent_concentration
         self.coef_prior = coef_prior
+        self.likelihood = likelihood
         self.standardize = standardize
         self.fit_intercept = fit_intercept
         self.n_sweeps = n_sweeps
@@ -220,17 +227,17 @@ class HLCRRegressor(HierarchicalPredictor):
         shift = column_means(hierarchy) if self.fit_intercept else np.zeros(layout.n_features + 1)
         grams = entity_grams(hierarchy, layout, shift, self.thread_count())
         standardization = Standardization.from_gram(layout, grams.sum(axis=0), shift, scale=self.standardize)
-        entities = Entities(layout, hierarchy.index, standardization.rescale(layout, grams), self.thread_count())
+        likelihood = likelihood_named(self.likelihood, layout)
+        entities = Entities(likelihood, hierarchy.index, standardization.rescale(layout, grams), self.thread_count())
         progress.target_scale = float(standardization.scale[-1])
         progress.begin()
         results = self._run_chains(entities, progress)
         # a chain that was stopped before it had draws to keep counts only if there is nothing else
         chains = [result.kept for result in results if result.kept] or [[results[-1].last]]
         self.posterior_ = Posterior(
-            layout, standardization, Draws.from_chains(chains), AgentMemory.from_chains(entities, chains)
+            likelihood, standardization, Draws.from_chains(chains), AgentMemory.from_chains(entities, chains)
         )
-        self.trace_ = trace_table(results)
-        self.trace_["noise_scale"] *= standardization.scale[-1]
+        self.trace_ = trace_table(results, likelihood.globals_type, progress.target_scale)
         return results
 
     def model_spec(self, entities: Entities, target_scale: float) -> ModelSpec:
@@ -241,10 +248,10 @@ class HLCRRegressor(HierarchicalPredictor):
         entities : the entities to be fitted
         target_scale : what y was divided by
         """
-        noise_scale = number_or_none(self.noise_scale)
         pooled = entities.layout.normal_equations(entities.grams.sum(axis=0))
-        return ModelSpec(
-            noise_scale=None if noise_scale is None else noise_scale / target_scale,
+        return ModelSpec.in_units(
+            target_scale,
+            noise_scale=number_or_none(self.noise_scale),
             coef_scale=number_or_none(self.coef_scale),
             global_concentration=number_or_none(self.global_concentration),
             agent_concentration=number_or_none(self.agent_concentration),

@@ -8,17 +8,20 @@ From start to end:
     agent.predict(model, X, entity)  # at the agent, with what only it knows
 """
 
+from fedhlcr.federation.account import Account
 from fedhlcr.federation.agent import Agent
 from fedhlcr.federation.checks import ReplyLimits
 from fedhlcr.federation.messages import Broadcast, Contribution, Contributions
-from fedhlcr.federation.run import Checkpoints, Engine, run_federation
+from fedhlcr.federation.mods import Mod
+from fedhlcr.federation.run import Checkpoints, Engine, EngineFactory, SimulationEngine, run_federation
 from fedhlcr.federation.server import Invitation, Server
 from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.federation.shard import AgentShard
 from fedhlcr.model.gram import GramLayout
-from fedhlcr.posterior.prediction import PublicModel
+from fedhlcr.posterior import PublicModel
 
 __all__ = [
+    "Account",
     "Agent",
     "AgentShard",
     "Broadcast",
@@ -26,11 +29,14 @@ __all__ = [
     "Contribution",
     "Contributions",
     "Engine",
+    "EngineFactory",
     "FederationSettings",
     "GramLayout",
     "Invitation",
+    "Mod",
     "PublicModel",
     "ReplyLimits",
     "Server",
+    "SimulationEngine",
     "run_federation",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,7 @@ from fedhlcr.data.hierarchy import EntityIndex, Hierarchy, build_hierarchy
 from fedhlcr.data.ids import Ids, canonical_text, is_missing
 from fedhlcr.federation.group import AgentGroup
 from fedhlcr.federation.messages import Broadcast, Contribution
-from fedhlcr.posterior.prediction import Posterior, PublicModel
-from fedhlcr.posterior.predictive import Moments
+from fedhlcr.federation.mods import Mod
 from fedhlcr.storage import atomic, codec
 from fedhlcr.storage.atomic import PathLike
 from fedhlcr.storage.reader import RecordReader
@@ -20,7 +20,7 @@ from fedhlcr.storage.reader import RecordReader
 STATE_KIND, STATE_VERSION = "agent", 1
 
 
-class Agent:
+class Agent(AgentGroup):
     """What one agent holds: the Gram matrices of its entities, their labels, what it last had acknowledged.
 
     Its events are summed up when it is made and not kept; there may be none at all.
@@ -31,52 +31,42 @@ class Agent:
     X, y : its events, as in `HLCRRegressor.fit`
     entity : (n_events,) ids; None makes each event an entity of its own
     sample_weight : (n_events,) frequencies
+    mods : what contributions pass through before they leave the agent, `federation.mods`
     """
 
-    def __init__(self, agent: Any, X: Any, y: Any, entity: Any = None, sample_weight: Any = None) -> None:
-        self._group = AgentGroup(_hierarchy_of_one(agent, X, y, entity, sample_weight))
+    def __init__(
+        self, agent: Any, X: Any, y: Any, entity: Any = None, sample_weight: Any = None, mods: Sequence[Mod] = ()
+    ) -> None:
+        super().__init__(_hierarchy_of_one(agent, X, y, entity, sample_weight), mods)
 
     @property
     def name(self) -> str:
         """Canonical text of its id: how the server knows it."""
-        return self._group.names[0]
+        return self.names[0]
 
     @property
     def accepted_labels(self) -> dict[str, int]:
         """Original cluster of each entity under the last acknowledged labels; −1 before there are any."""
-        index = self._group.index
-        texts = (index.entities.texts[i] for i in index.entity_of)
-        return dict(zip(texts, self._group.shard.accepted.tolist(), strict=True))
+        texts = (self.index.entities.texts[i] for i in self.index.entity_of)
+        return dict(zip(texts, self.shard.accepted.tolist(), strict=True))
 
     def round(self, broadcast: Broadcast) -> Contribution:
         """New labels under the broadcast, and what the entities sum to under them."""
-        return self._group.round(broadcast, np.array([0]), np.array([broadcast.acknowledged]))[0]
-
-    def predict(self, model: PublicModel, X: Any, entity: Any = None) -> Moments:
-        """Predictions for its own entities, from what is public and its private matrices; nothing is sent.
-
-        It need not have taken part. Entities it does not know, and `entity=None`, are predicted by what its others are.
-        """
-        return self._group.predict(model, X, entity=entity)
-
-    def posterior(self, model: PublicModel) -> Posterior:
-        """The public draws with its own matrices, and its entities' labels under each of the draws."""
-        return self._group.posterior(model)
+        return self.answer(broadcast, np.array([0]), np.array([broadcast.acknowledged]))[0]
 
     def save(self, path: PathLike) -> None:
         """Write the private state to a local file: whole or not at all, whatever happens meanwhile.
 
-        Save after `round` and *before* its contribution is sent: else the server may know labels that are lost here.
+        Save after `round` and *before* its contribution is sent: otherwise the server may know labels that are lost
+        here.
         """
-        atomic.write_atomically(path, codec.encode(STATE_KIND, STATE_VERSION, self._group.to_record()), private=True)
+        atomic.write_atomically(path, codec.encode(STATE_KIND, STATE_VERSION, self.to_record()), private=True)
 
     @classmethod
-    def load(cls, path: PathLike) -> Agent:
+    def load(cls, path: PathLike, mods: Sequence[Mod] = ()) -> Agent:
         """An agent as it was saved; if the newest file is damaged, as it was saved before."""
-        agent = cls.__new__(cls)
         record = atomic.read_newest(path, STATE_KIND, STATE_VERSION)
-        agent._group = AgentGroup.read(RecordReader(record, "the agent's state", "make it anew from its events"))
-        return agent
+        return cls.read(RecordReader(record, "the agent's state", "make it anew from its events"), mods)
 
 
 def _hierarchy_of_one(agent: Any, X: Any, y: Any, entity: Any, sample_weight: Any) -> Hierarchy:

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr.federation.messages import Contribution, Contributions
 from fedhlcr.federation.sums import AgentSums
-from fedhlcr.kernels.arguments import N_SCALARS
-from fedhlcr.kernels.grams import NOT_FINITE, NOT_POSITIVE, check_grams
+from fedhlcr.kernels.grams import NOT_FINITE, NOT_POSITIVE, SOUND, check_grams
 from fedhlcr.model.gram import GramLayout
+from fedhlcr.model.schema import GRAMS, SumSchema, gram_sums
 
 # No column of anyone is as large: its square could not be summed up.
 LARGEST = 1e100
@@ -54,6 +54,7 @@ class Expected(NamedTuple):
     """What a sound contribution to the open round looks like."""
 
     layout: GramLayout
+    schema: SumSchema
     n_clusters: int
     units: FloatArray  # (width,) usual mean square of each column; zeros in the survey
     has_tables: bool
@@ -61,7 +62,8 @@ class Expected(NamedTuple):
 
     @classmethod
     def survey(cls, layout: GramLayout) -> Expected:
-        return cls(layout, 1, np.zeros(layout.width), has_tables=False, is_survey=True)
+        schema = gram_sums(layout.packed_size)
+        return cls(layout, schema, 1, np.zeros(layout.width), has_tables=False, is_survey=True)
 
 
 def find_mistyped(contribution: Contribution) -> str | None:
@@ -74,19 +76,21 @@ def find_mistyped(contribution: Contribution) -> str | None:
 
 def find_malformed(contribution: Contribution, expected: Expected) -> str | None:
     """Why a single contribution cannot even be stacked with others, or None."""
-    layout, n_clusters = expected.layout, expected.n_clusters
+    n_clusters, schema = expected.n_clusters, expected.schema
+    if set(contribution.blocks) != {block.name for block in schema.blocks}:
+        return "other blocks than the likelihood sums"
+    values = {**vars(contribution), **contribution.blocks}
     wanted: dict[str, tuple[type[np.generic], tuple[int, ...]]] = {
         "entity_counts": (np.int32, (n_clusters,)),
         "table_counts": (np.int32, (n_clusters,)),
-        "grams": (np.float64, (n_clusters, layout.packed_size)),
-        "scalars": (np.float64, (N_SCALARS,)),
-        "shift": (np.float64, (layout.n_features + 1 if expected.is_survey else 0,)),
+        **{block.name: (np.float64, (n_clusters, block.size)) for block in schema.blocks},
+        "scalars": (np.float64, (len(schema.scalars),)),
+        "shift": (np.float64, (expected.layout.n_features + 1 if expected.is_survey else 0,)),
     }
     for name, (dtype, shape) in wanted.items():
-        value = getattr(contribution, name)
-        if not isinstance(value, np.ndarray) or value.dtype != dtype:
+        if not isinstance(values[name], np.ndarray) or values[name].dtype != dtype:
             return f"wrong dtype of `{name}`"
-        if value.shape != shape:
+        if values[name].shape != shape:
             return f"wrong shape of `{name}`"
     return None
 
@@ -94,9 +98,10 @@ def find_malformed(contribution: Contribution, expected: Expected) -> str | None
 def find_faults(contributions: Contributions, expected: Expected, limits: ReplyLimits) -> list[str | None]:
     """For each agent why its contribution cannot be true, or None."""
     sums, verdicts = contributions.sums, _Verdicts(contributions)
-    soundness = np.empty(len(sums.grams), dtype=np.int64)
-    check_grams(sums.grams, expected.units, limits.tolerance, soundness)
-    verdicts.refuse_rows(soundness == NOT_FINITE, "NaN or infinity in `grams`")
+    soundness = _soundness(sums, expected, limits)
+    for block in expected.schema.blocks:
+        bad = soundness[block.name] == NOT_FINITE
+        verdicts.refuse_rows(bad, f"NaN or infinity in `{block.name}`")
     verdicts.refuse(~np.isfinite(sums.scalars).all(axis=1), "NaN or infinity in `scalars`")
     verdicts.refuse(~np.isfinite(contributions.shifts).all(axis=1), "NaN or infinity in `shift`")
     # what is not finite has its verdict; here it must only not disturb
@@ -107,12 +112,26 @@ def find_faults(contributions: Contributions, expected: Expected, limits: ReplyL
             _check_labels(sums, expected, limits, verdicts)
         events = expected.layout.n_events(sums.grams)
         verdicts.refuse_rows(events <= 0, "a matrix without events")
-        verdicts.refuse_rows(soundness == NOT_POSITIVE, "a matrix that is not positive semi-definite")
+        bad = soundness[GRAMS] == NOT_POSITIVE
+        verdicts.refuse_rows(bad, "a matrix that is not positive semi-definite")
         verdicts.refuse(sums.by_agent(events) > limits.max_events, "more events than `max_events`")
         diagonal = expected.layout.diagonal(sums.grams)
         bound = limits.max_mean_square * np.where(expected.units > 0, expected.units, np.inf)
         verdicts.refuse_rows((diagonal > bound * events[:, None]).any(axis=1), "columns beyond `max_mean_square`")
     return verdicts.reasons
+
+
+def _soundness(sums: AgentSums, expected: Expected, limits: ReplyLimits) -> dict[str, NDArray[np.int64]]:
+    """For each row of each block SOUND, NOT_FINITE or, of a Gram matrix, NOT_POSITIVE."""
+    found: dict[str, NDArray[np.int64]] = {}
+    for block in expected.schema.blocks:
+        rows = sums.blocks[block.name]
+        if block.is_gram:
+            found[block.name] = np.empty(len(rows), dtype=np.int64)
+            check_grams(rows, expected.units, limits.tolerance, found[block.name])
+        else:
+            found[block.name] = np.where(np.isfinite(rows).all(axis=1), SOUND, NOT_FINITE)
+    return found
 
 
 class _Verdicts:
@@ -150,7 +169,5 @@ def _check_labels(sums: AgentSums, expected: Expected, limits: ReplyLimits, verd
     verdicts.refuse_rows(too_few, "counts that disagree with the matrix")
     n_entities = sums.by_agent(sums.entity_counts)
     verdicts.refuse(n_entities > limits.max_entities, "more entities than `max_entities`")
-    log_q, bernoulli, log_prior, changed = sums.scalars.T
-    possible = (log_q <= 0) & (log_prior <= 1e-9 * n_entities) & (changed >= 0) & (changed <= n_entities)
-    possible &= (bernoulli == 0) | ((bernoulli == 1) & (n_entities > 0))
-    verdicts.refuse(~possible, "impossible `scalars`")
+    for scalar in expected.schema.scalars:
+        verdicts.refuse(~scalar.possible(sums.scalar(scalar.name), n_entities), "impossible `scalars`")

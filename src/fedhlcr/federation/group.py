@@ -1,9 +1,13 @@
-"""Agents that share a device: their matrices and labels in one place, and in one file."""
+"""Agents that share a device: their matrices and labels in one place, and in one file.
+
+`AgentGroup` adds to a shard what a device needs: ids as their users know them, predictions, and a file. `agent.Agent`
+is a group of one with simpler arguments.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -11,12 +15,13 @@ from fedhlcr._support.arrays import IndexArray
 from fedhlcr._support.streams import ReservedChain, Stream
 from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr.data import inputs
-from fedhlcr.data.hierarchy import UNKNOWN, Hierarchy, row_agents, row_entities
+from fedhlcr.data.hierarchy import UNKNOWN, EntityIndex, Hierarchy, row_agents, row_entities
 from fedhlcr.data.ids import Ids
 from fedhlcr.federation.messages import MOST_ROUNDS, NEVER, Broadcast, Contributions
+from fedhlcr.federation.mods import Mod
 from fedhlcr.federation.shard import AgentShard
-from fedhlcr.model.gram import GramLayout
-from fedhlcr.posterior.prediction import AgentMemory, Posterior, Profiles, PublicModel
+from fedhlcr.model.gram import GramLayout, read_units
+from fedhlcr.posterior import AgentMemory, Posterior, Profiles, PublicModel
 from fedhlcr.posterior.predictive import Moments
 from fedhlcr.samplers.state import Entities
 from fedhlcr.storage import codec
@@ -29,11 +34,13 @@ class AgentGroup:
     Parameters
     ----------
     hierarchy : their events, which are summed up and not kept
+    mods : what contributions pass through before they leave the device, `federation.mods`
     """
 
-    def __init__(self, hierarchy: Hierarchy) -> None:
+    def __init__(self, hierarchy: Hierarchy, mods: Sequence[Mod] = ()) -> None:
         self.index = hierarchy.index
         self.shard = AgentShard.from_hierarchy(hierarchy)
+        self.shard.mods = tuple(mods)
 
     @property
     def names(self) -> list[str]:
@@ -48,21 +55,10 @@ class AgentGroup:
         return np.array([place[name] for name in names], dtype=np.int64)
 
     @single_threaded_blas
-    def round(self, broadcast: Broadcast, positions: IndexArray, acknowledged: IndexArray) -> Contributions:
-        """New labels of some agents' entities, and what these sum to; each agent told its last accepted round."""
-        self._check_units(broadcast)
+    def answer(self, broadcast: Broadcast, positions: IndexArray, acknowledged: IndexArray) -> Contributions:
+        """New labels of some agents' entities, and what these sum to; each agent with its last accepted round."""
         order = np.argsort(positions, kind="stable")
         return self.shard.answer(broadcast, positions[order], acknowledged[order])
-
-    def _check_units(self, broadcast: Broadcast) -> None:
-        """Whether the matrices survive the units of a broadcast: they cannot be brought back from infinity."""
-        self.shard.check(broadcast)
-        if broadcast.standardization is None:
-            return
-        here, there = self.shard.grams, self.shard.grams_in(broadcast.standardization)
-        # after the first round they are in these units, and the same
-        if there is not here and (np.isfinite(here) & ~np.isfinite(there)).any():
-            raise ValueError("the units of the broadcast are absurdly far from the events here; it is not answered.")
 
     @single_threaded_blas
     def predict(self, model: PublicModel, X: Any, agent: Any = None, entity: Any = None) -> Moments:
@@ -93,9 +89,9 @@ class AgentGroup:
                 f"the model is about {model.layout.n_features} features, but the agents here have "
                 f"{self.shard.n_features}; use the model of the federation they take part in."
             )
-        entities = Entities(model.layout, self.index, self.shard.grams_in(model.standardization))
+        entities = Entities(model.likelihood, self.index, self.shard.grams_in(model.standardization))
         memory = AgentMemory.from_draws(entities, model.draws, Stream(model.seed, ReservedChain.PREDICTION))
-        return Posterior(model.layout, model.standardization, model.draws, memory)
+        return Posterior(model.likelihood, model.standardization, model.draws, memory)
 
     def to_record(self) -> codec.Record:
         """The private state, for a local file."""
@@ -124,20 +120,23 @@ class AgentGroup:
         return record
 
     @classmethod
-    def read(cls, reader: RecordReader) -> AgentGroup:
+    def read(cls, reader: RecordReader, mods: Sequence[Mod] = ()) -> Self:
         """From the fields of `to_record`, checked."""
         group = cls.__new__(cls)
-        group.index = reader.index(Ids.of_texts(reader.texts("agents")), Ids.of_texts(reader.texts("entities")))
+        group.index = EntityIndex.read(
+            reader, Ids.of_texts(reader.texts("agents")), Ids.of_texts(reader.texts("entities"))
+        )
         shifts = reader.array("shifts", "f8", (group.index.n_agents, None), np.isfinite)
         reader.require(1 <= shifts.shape[1] <= MOST, "shifts")
         layout = GramLayout(shifts.shape[1] - 1)
         grams = reader.array("grams", "f8", (group.index.n_entities, layout.packed_size))
         group.shard = shard = AgentShard.unlabelled(group.index, grams, shifts)
+        shard.mods = tuple(mods)
         shard.restore(reader)
         if "run" in reader:
             shard.run, shard.session = reader.value("run", int), reader.value("session", int, not_negative)
             shard.newest_round = reader.value("newest_round", int, within(NEVER, MOST_ROUNDS))
             fit_intercept = reader.value("fit_intercept", bool)
-            shard.layout, shard.units = reader.part("unit_").units(fit_intercept=fit_intercept)
+            shard.layout, shard.units = read_units(reader.part("unit_"), fit_intercept=fit_intercept)
             reader.require(shard.layout.n_features == layout.n_features, "unit_shift")
         return group

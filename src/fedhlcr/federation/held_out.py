@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import numpy as np
 
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.streams import ReservedChain, Stream
 from fedhlcr.data.hierarchy import EntityIndex
+from fedhlcr.federation.run import SimulationEngine
 from fedhlcr.federation.server import Server
-from fedhlcr.federation.shard import AgentShard
-from fedhlcr.model.gram import GramLayout, Standardization
-from fedhlcr.posterior.prediction import AgentMemory, Draws, Posterior, Profiles
+from fedhlcr.posterior import AgentMemory, Draws, Posterior, Profiles
 from fedhlcr.samplers.state import Entities, GlobalDraw
-
-
-class HoldsAgents(Protocol):
-    """An engine whose agents live in this process."""
-
-    everyone: AgentShard
-
-    def enter_run(self, run: int, layout: GramLayout, units: Standardization) -> None: ...
 
 
 class Validation:
@@ -32,7 +21,7 @@ class Validation:
     """
 
     def __init__(
-        self, engine: HoldsAgents, index: EntityIndex, X: FloatArray, y: FloatArray, profiles: Profiles
+        self, engine: SimulationEngine, index: EntityIndex, X: FloatArray, y: FloatArray, profiles: Profiles
     ) -> None:
         self._engine, self._index = engine, index
         self._X, self._y, self._profiles = X, y, profiles
@@ -50,9 +39,8 @@ class Validation:
     def predict(self, server: Server, draw: GlobalDraw) -> FloatArray:
         """What one draw alone predicts."""
         assert server.units is not None
-        units, layout = server.units.standardization, server.settings.layout
-        self._engine.enter_run(server.run, layout, units)
-        entities = Entities(layout, self._index, self._engine.everyone.grams)
-        draws = Draws.from_chains([[draw]])
+        units, likelihood = server.units.standardization, server.likelihood
+        grams = self._engine.entity_grams(server.run, likelihood.layout, units)
+        entities, draws = Entities(likelihood, self._index, grams), Draws.from_chains([[draw]])
         memory = AgentMemory.from_draws(entities, draws, Stream(server.settings.seed, ReservedChain.HELD_OUT))
-        return Posterior(layout, units, draws, memory).predict(self._X, self._profiles).mean
+        return Posterior(likelihood, units, draws, memory).predict(self._X, self._profiles).mean

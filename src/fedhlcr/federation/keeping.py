@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from fedhlcr.federation.messages import MOST_ROUNDS
-from fedhlcr.model.gram import GramLayout
-from fedhlcr.posterior.prediction import Draws
+from fedhlcr.model.likelihood import AnyLikelihood
+from fedhlcr.posterior import Draws
 from fedhlcr.samplers.state import GlobalDraw
 from fedhlcr.storage import codec
 from fedhlcr.storage.reader import RecordReader, within
@@ -15,7 +15,8 @@ from fedhlcr.storage.reader import RecordReader, within
 class DrawKeeper:
     """Keeps at most `most` draws, spread over the later half of the rounds.
 
-    When there are too many, every second is dropped, and from then on only every second is taken.
+    When there are too many, every second is dropped, and from then on only every second is taken. A centralised chain
+    (`samplers.chain.ChainPlan`) needs none of this: it knows beforehand how long it runs.
     """
 
     def __init__(self, most: int) -> None:
@@ -56,17 +57,17 @@ class DrawKeeper:
             return {}
         draws = [*self._draws, self._newest]
         return {
-            **vars(Draws.from_chains([draws])),
+            **Draws.from_chains([draws]).to_record(),
             "round": np.array([draw.round for draw in draws]),
             "n_clusters": np.array([draw.globals.n_clusters for draw in draws]),
             "stride": self._stride,
         }
 
-    def restore(self, reader: RecordReader, layout: GramLayout) -> None:
+    def restore(self, reader: RecordReader, likelihood: AnyLikelihood) -> None:
         if reader.is_empty:
             return
         self._stride = reader.value("stride", int, within(1, MOST_ROUNDS))
-        draws = Draws.read(reader, layout)
+        draws = Draws.read(reader, likelihood)
         rounds = reader.array("round", "i8", (len(draws),), within(0, MOST_ROUNDS))
         sizes = reader.array("n_clusters", "i8", (len(draws),), within(1, draws.n_clusters + 1))
         *self._draws, self._newest = draws.separate(rounds.tolist(), sizes.tolist())

@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from fedhlcr._support.arrays import FloatArray, IndexArray, LabelArray
-from fedhlcr.federation.messages import BlendLaw, GibbsLaw, Law
+from fedhlcr.federation.messages import BlendLaw, Law
 from fedhlcr.kernels import labels as kernels
 from fedhlcr.kernels.arguments import AgentAnswers, BlendedLaw, EntityArrays
 from fedhlcr.model.gram import GramLayout
-from fedhlcr.samplers.blocked import empty_answers
-from fedhlcr.samplers.state import label_law
+from fedhlcr.model.likelihood import AnyLikelihood
+from fedhlcr.samplers.blocked import empty_answers, relabel_agents
 
 
 def label_entities(
-    layout: GramLayout,
+    likelihood: AnyLikelihood,
     law: Law,
     sweep: int,
     entities: EntityArrays,
@@ -22,21 +22,14 @@ def label_entities(
     agents: IndexArray,
 ) -> tuple[LabelArray, AgentAnswers]:
     """New labels of the given agents' entities (those of others stay), and the agents' answers."""
-    new_labels = labels.copy()
-    match law:
-        case GibbsLaw():
-            answers = empty_answers(len(agents), len(law.coef))
-            kernels.relabel_agents(
-                entities, label_law(layout, law, sweep), labels, new_labels, agents, 0, len(agents), answers
-            )
-        case BlendLaw():
-            answers = empty_answers(len(agents), len(law.linear))
-            block = entities.grams[:, layout.regression_block]
-            block /= law.noise_scale**2
-            blended = blend_kernel_law(layout, law, sweep)
-            kernels.blend_agents(
-                entities._replace(grams=block), blended, labels, new_labels, agents, answers, layout.n_coef
-            )
+    if not isinstance(law, BlendLaw):
+        return relabel_agents(likelihood, entities, law, labels, sweep, agents)
+    layout, new_labels = likelihood.layout, labels.copy()
+    answers = empty_answers(len(agents), law.n_clusters)
+    block = entities.grams[:, layout.regression_block]
+    block /= law.noise_scale**2
+    blended = blend_kernel_law(layout, law, sweep)
+    kernels.blend_agents(entities._replace(grams=block), blended, labels, new_labels, agents, answers, layout.n_coef)
     return new_labels, answers
 
 

@@ -1,27 +1,27 @@
-"""The server's account: each agent's last accepted contribution, and what they all sum to."""
+"""The plain account: each agent's last accepted contribution, and what they all sum to."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from fedhlcr._support.arrays import IndexArray
-from fedhlcr.federation.shard import SHARD_SIZE
-from fedhlcr.federation.sums import AgentSums
-from fedhlcr.samplers.state import ClusterSums
+from fedhlcr.federation.sums import PAGE_SIZE, AgentSums
+from fedhlcr.model.schema import SumSchema
+from fedhlcr.model.sums import ClusterSums
 from fedhlcr.storage import codec
 from fedhlcr.storage.reader import RecordReader
 
 
 class Ledger:
-    """Contributions by agent, sparse over clusters, in pages of SHARD_SIZE agents.
+    """Contributions by agent, sparse over clusters, in pages of PAGE_SIZE agents.
 
     An accepted contribution takes the place of the agent's last one: the total changes by new − old. It is not
     updated by that difference but summed anew, page by page in the order of the agents, where a page has
     changed: so it *is* the sum of the ledger to the last digit, whatever came in what order.
     """
 
-    def __init__(self, n_clusters: int, packed_size: int) -> None:
-        self._n_clusters, self._packed_size = n_clusters, packed_size
+    def __init__(self, n_clusters: int, schema: SumSchema) -> None:
+        self._n_clusters, self._schema = n_clusters, schema
         self._pages: list[AgentSums] = []
         self._totals: list[ClusterSums | None] = []
 
@@ -40,30 +40,30 @@ class Ledger:
     def grow(self, n_agents: int) -> None:
         """Room for n_agents, new ones without a contribution."""
         while (missing := n_agents - len(self)) > 0:
-            if not self._pages or len(self._pages[-1]) == SHARD_SIZE:
-                self._pages.append(AgentSums.empty(0, self._packed_size))
+            if not self._pages or len(self._pages[-1]) == PAGE_SIZE:
+                self._pages.append(AgentSums.empty(self._schema, 0))
                 self._totals.append(None)
-            room = min(missing, SHARD_SIZE - len(self._pages[-1]))
-            self._pages[-1] = AgentSums.stack([self._pages[-1], AgentSums.empty(room, self._packed_size)])
+            room = min(missing, PAGE_SIZE - len(self._pages[-1]))
+            self._pages[-1] = AgentSums.stack([self._pages[-1], AgentSums.empty(self._schema, room)])
 
     def replace(self, agents: IndexArray, sums: AgentSums) -> None:
         """Enter the contributions of the given agents, by position, instead of their last ones."""
         order = np.argsort(agents, kind="stable")
-        pages = agents[order] // SHARD_SIZE
+        pages = agents[order] // PAGE_SIZE
         for page in np.unique(pages):
             own = order[pages == page]
             part = sums if len(own) == len(sums) and np.array_equal(own, np.arange(len(own))) else sums.take(own)
-            self._pages[page] = self._pages[page].replace(agents[own] - page * SHARD_SIZE, part)
+            self._pages[page] = self._pages[page].replace(agents[own] - page * PAGE_SIZE, part)
             # a page that came whole is summed at once, while agents of the next still work
             self._totals[page] = part.total(self._n_clusters) if len(part) == len(self._pages[page]) else None
 
     def remove(self, agent: int) -> None:
         """Withdraw all an agent has contributed."""
-        self.replace(np.array([agent]), AgentSums.empty(1, self._packed_size))
+        self.replace(np.array([agent]), AgentSums.empty(self._schema, 1))
 
     def total(self) -> ClusterSums:
         """The sum of all contributions, by original cluster."""
-        total = ClusterSums.zero(self._n_clusters, self._packed_size)
+        total = ClusterSums.zero(self._schema, self._n_clusters)
         for number, page in enumerate(self._pages):
             own = self._totals[number]
             if own is None:
@@ -72,11 +72,11 @@ class Ledger:
         return total
 
     def to_record(self) -> codec.Record:
-        return AgentSums.stack([AgentSums.empty(0, self._packed_size), *self._pages]).to_record()
+        return AgentSums.stack([AgentSums.empty(self._schema, 0), *self._pages]).to_record()
 
     def restore(self, reader: RecordReader, n_agents: int) -> None:
-        whole = AgentSums.read(reader, self._n_clusters, self._packed_size)
+        whole = AgentSums.read(reader, self._schema, self._n_clusters)
         reader.require(len(whole) <= n_agents, "sums_scalars")
         agents = np.arange(len(whole))
-        self._pages = [whole.take(agents[first : first + SHARD_SIZE]) for first in range(0, len(whole), SHARD_SIZE)]
+        self._pages = [whole.take(agents[first : first + PAGE_SIZE]) for first in range(0, len(whole), PAGE_SIZE)]
         self._totals = [None] * len(self._pages)

@@ -9,24 +9,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from fedhlcr._support.arrays import CountArray, FloatArray, IndexArray
 from fedhlcr.federation.sums import AgentSums
-from fedhlcr.model.gram import GramLayout, Standardization
+from fedhlcr.model.gram import GramLayout, Standardization, read_units
+from fedhlcr.model.likelihood import GAUSSIAN, AnyLikelihood, is_registered, likelihood_named
+from fedhlcr.model.schema import Globals, SumSchema
 from fedhlcr.storage import codec
-from fedhlcr.storage.reader import (
-    MOST,
-    RecordReader,
-    log_weights,
-    not_negative,
-    positive,
-    square_finite,
-    square_positive,
-    within,
-)
+from fedhlcr.storage.reader import MOST, RecordReader, not_negative, positive, square_positive, within
 
 VERSION = 1
 # Rounds of an agent that has never had a contribution accepted.
@@ -43,44 +36,22 @@ class _ReadOnly:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if isinstance(value, np.ndarray):
-                view = value.view()
-                view.flags.writeable = False
-                object.__setattr__(self, name, view)
+            object.__setattr__(self, name, _frozen(value))
 
 
-@dataclass(frozen=True)
-class GibbsLaw(_ReadOnly):
-    """The delta rule: a draw of the globals, under which agents draw their labels exactly.
-
-    Attributes
-    ----------
-    coef : (clusters, n_coef) w_k
-    log_weights : (clusters,) log ψ
-    noise_scale, agent_concentration : σ, β
-    """
-
-    kind: ClassVar[str] = "gibbs"
-
-    coef: FloatArray
-    log_weights: FloatArray
-    noise_scale: float
-    agent_concentration: float
-
-    @classmethod
-    def read(cls, reader: RecordReader, layout: GramLayout) -> GibbsLaw:
-        """From the fields of a broadcast, checked."""
-        coef = reader.array("coef", "f8", (None, layout.n_coef), square_finite)
-        return cls(
-            coef,
-            reader.array("log_weights", "f8", (len(coef),), log_weights),
-            reader.value("noise_scale", float, square_positive),
-            reader.value("agent_concentration", float, positive),
-        )
-
-    @property
-    def n_clusters(self) -> int:
-        return len(self.coef)
+def _frozen(value: Any) -> Any:
+    """The value with arrays that cannot be written to."""
+    match value:
+        case np.ndarray():
+            view = value.view()
+            view.flags.writeable = False
+            return view
+        case dict():
+            return {name: _frozen(part) for name, part in value.items()}
+        case Globals():
+            return replace(value, **{name: _frozen(part) for name, part in vars(value).items()})
+        case _:
+            return value
 
 
 @dataclass(frozen=True)
@@ -95,7 +66,7 @@ class BlendLaw(_ReadOnly):
     noise_scale, global_concentration, agent_concentration : σ, α, β
     """
 
-    kind: ClassVar[str] = "blend"
+    KIND: ClassVar[str] = "blend"
 
     precision: FloatArray
     linear: FloatArray
@@ -125,8 +96,10 @@ class BlendLaw(_ReadOnly):
         return len(self.precision)
 
 
-Law = GibbsLaw | BlendLaw
-_LAWS: dict[str, type[Law]] = {law.kind: law for law in (GibbsLaw, BlendLaw)}
+# What agents draw their labels under: a draw of the globals (delta rule), or blended regressions (blend rule).
+Law = Globals | BlendLaw
+# The delta rule's law on the wire; that of any other likelihood than the Gaussian adds its name.
+GIBBS = "gibbs"
 
 
 @dataclass(frozen=True)
@@ -140,6 +113,7 @@ class Broadcast(_ReadOnly):
     round : 0 is the survey: answer with one unlabelled matrix; there is no law yet
     acknowledged : the round of the agent's last accepted contribution, or NEVER
     seed : of the run; an agent's draws are keyed by it
+    likelihood : of the run; it knows the layout, on which all agents must agree
     cluster_of : (original clusters,) the present cluster of each original one; −1 for one that is no more
     """
 
@@ -148,10 +122,14 @@ class Broadcast(_ReadOnly):
     round: int
     acknowledged: int
     seed: int
-    layout: GramLayout
+    likelihood: AnyLikelihood
     standardization: Standardization | None = None
     cluster_of: IndexArray | None = None
     law: Law | None = None
+
+    @property
+    def layout(self) -> GramLayout:
+        return self.likelihood.layout
 
     @property
     def sweep(self) -> int:
@@ -185,58 +163,89 @@ class Broadcast(_ReadOnly):
                 "shift": self.standardization.shift,
                 "scale": self.standardization.scale,
                 "cluster_of": self.cluster_of,
-                "law": self.law.kind,
-                **vars(self.law),
+                **_law_to_record(self.law, self.likelihood),
             }
         return codec.encode("broadcast", VERSION, record)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Broadcast:
-        """From bytes of `to_bytes`, checked; CodecError where agents could not answer: not every server is sound."""
+        """From bytes of `to_bytes`, checked; CodecError if agents could not answer: not every server is sound."""
         record = codec.decode(data, "broadcast", VERSION)
         reader = RecordReader(record, "the broadcast", "use the same release of fedhlcr at the server and its agents")
-        law = _LAWS.get(reader.value("law", str)) if "law" in reader else None
-        if set(record) != _field_names(law):
-            raise codec.CodecError("the broadcast lacks a field, or has one too many.")
+        layout = GramLayout(reader.value("n_features", int, within(0, MOST)), reader.value("fit_intercept", bool))
         number = reader.value("round", int, within(SURVEY_ROUND, MOST_ROUNDS))
-        reader.require((number == SURVEY_ROUND) == (law is None), "round")
+        law_name = reader.value("law", str) if "law" in reader else ""
+        reader.require((number == SURVEY_ROUND) == (not law_name), "round")
+        likelihood = _read_likelihood(reader, law_name, layout)
+        if set(record) != _field_names(law_name, likelihood):
+            raise codec.CodecError("the broadcast lacks a field, or has one too many.")
         common = cls(
             reader.value("run", int),
             reader.value("session", int, not_negative),
             number,
             reader.value("acknowledged", int, within(NEVER, MOST_ROUNDS)),
             reader.value("seed", int),
-            GramLayout(reader.value("n_features", int, within(0, MOST)), reader.value("fit_intercept", bool)),
+            likelihood,
         )
-        if law is None:
+        if not law_name:
             return common
-        layout, units = reader.units(fit_intercept=common.layout.fit_intercept)
-        reader.require(layout == common.layout, "n_features")
+        found, units = read_units(reader, fit_intercept=layout.fit_intercept)
+        reader.require(found == layout, "n_features")
         # agents could not leave units without end for others
         reader.require(np.isfinite(units.scale).all(), "scale")
-        told = law.read(reader, layout)
-        cluster_of = reader.clusters("cluster_of", (None,), told.n_clusters)
-        return replace(common, standardization=units, cluster_of=cluster_of, law=told)
+        law = _read_law(reader, law_name, likelihood)
+        cluster_of = reader.clusters("cluster_of", (None,), law.n_clusters)
+        return replace(common, standardization=units, cluster_of=cluster_of, law=law)
 
 
-def _field_names(law: type[Law] | None) -> set[str]:
+def _law_to_record(law: Law, likelihood: AnyLikelihood) -> codec.Record:
+    if isinstance(law, BlendLaw):
+        return {"law": BlendLaw.KIND, **vars(law)}
+    name = GIBBS if likelihood.name == GAUSSIAN else f"{GIBBS}:{likelihood.name}"
+    return {"law": name, **law.to_record(law.broadcast_quantities())}
+
+
+def _read_likelihood(reader: RecordReader, law_name: str, layout: GramLayout) -> AnyLikelihood:
+    """The likelihood that a law is of; the survey and the blend rule know the Gaussian alone."""
+    kind, _, name = law_name.partition(":")
+    reader.require(kind in ("", GIBBS, BlendLaw.KIND) and (not name or (kind == GIBBS and is_registered(name))), "law")
+    return likelihood_named(name or GAUSSIAN, layout)
+
+
+def _read_law(reader: RecordReader, law_name: str, likelihood: AnyLikelihood) -> Law:
+    if law_name == BlendLaw.KIND:
+        return BlendLaw.read(reader, likelihood.layout)
+    kind = likelihood.globals_type
+    law: Globals = kind.read(reader, likelihood.layout.n_coef, kind.broadcast_quantities())
+    return law
+
+
+def _field_names(law_name: str, likelihood: AnyLikelihood) -> set[str]:
     common = {"run", "session", "round", "acknowledged", "seed", "n_features", "fit_intercept"}
-    return common if law is None else common | {"shift", "scale", "cluster_of", "law", *(f.name for f in fields(law))}
+    if not law_name:
+        return common
+    own = {f.name for f in fields(BlendLaw)}
+    if law_name != BlendLaw.KIND:
+        own = {q.name for q in likelihood.globals_type.broadcast_quantities()}
+    return common | {"shift", "scale", "cluster_of", "law"} | own
 
 
 @dataclass(frozen=True)
 class Contribution(_ReadOnly):
-    """What an agent's entities sum to, by cluster, under the labels it drew in this round.
+    """What one agent's entities sum to, by cluster, under the labels it drew in this round: what travels.
 
-    It holds all clusters of the broadcast, the agent's own or not: its size tells nothing of the agent.
+    It holds all clusters of the broadcast, the agent's own or not: its size says nothing about the agent. Inside the
+    server and between simulated agents the same sums are kept without the empty clusters, many agents together
+    (`Contributions`): a dense copy of each would take most of the memory.
 
     Attributes
     ----------
     run, session, round : of the broadcast it answers
     agent : canonical text of its id
     entity_counts, table_counts : (clusters,) N_ik and m_ik
-    grams : (clusters, packed) M_ik, in the units of the broadcast; in the survey one, around `shift`
-    scalars : (4,) log q_i, s_i, log p(labels), labels changed; see `kernels.arguments`
+    blocks : by name, (clusters, size), as the likelihood's `SumSchema` declares them; in the survey one matrix, around
+        `shift`
+    scalars : numbers of the agent, named in the same schema
     shift : (n_features + 1,) in the survey, else empty
     """
 
@@ -246,20 +255,32 @@ class Contribution(_ReadOnly):
     agent: str
     entity_counts: CountArray
     table_counts: CountArray
-    grams: FloatArray
+    blocks: dict[str, FloatArray]
     scalars: FloatArray
     shift: FloatArray
 
     def to_bytes(self) -> bytes:
-        return codec.encode("contribution", VERSION, vars(self))
+        named = vars(self)
+        return codec.encode("contribution", VERSION, _flat(named, self.blocks))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Contribution:
+        """Read, not believed: `federation.checks` says what is wrong with the values."""
         record = codec.decode(data, "contribution", VERSION)
-        try:
-            return cls(**record)
-        except TypeError:
-            raise codec.CodecError("the contribution lacks a field, or has one too many.") from None
+        fixed = [f.name for f in fields(cls) if f.name != "blocks"]
+        if missing := [name for name in fixed if name not in record]:
+            raise codec.CodecError(f"the contribution lacks the field `{missing[0]}`.")
+        blocks = {name: value for name, value in record.items() if name not in fixed}
+        return cls(**{name: record[name] for name in fixed}, blocks=blocks)
+
+
+def _flat(values: dict[str, Any], blocks: dict[str, FloatArray]) -> dict[str, Any]:
+    """Values with the blocks in the place of the field that holds them."""
+    return {
+        name: value
+        for field, whole in values.items()
+        for name, value in (blocks.items() if field == "blocks" else [(field, whole)])
+    }
 
 
 @dataclass(frozen=True)
@@ -282,16 +303,19 @@ class Contributions:
     shifts: FloatArray
 
     @classmethod
-    def of(cls, contribution: Contribution, representative: IndexArray) -> Contributions:
+    def of(cls, contribution: Contribution, representative: IndexArray, schema: SumSchema) -> Contributions:
         """A single one; its arrays must have the right shapes."""
         used = (contribution.entity_counts != 0) | (contribution.table_counts != 0)
-        rows = np.flatnonzero(used | (contribution.grams != 0).any(axis=1))
+        for block in contribution.blocks.values():
+            used |= (block != 0).any(axis=1)
+        rows = np.flatnonzero(used)
         sums = AgentSums(
+            schema,
             np.array([0, len(rows)]),
             representative[rows].astype(np.int32),
             contribution.entity_counts[rows],
             contribution.table_counts[rows],
-            contribution.grams[rows],
+            {block.name: contribution.blocks[block.name][rows] for block in schema.blocks},
             contribution.scalars[None],
         )
         life = contribution.run, contribution.session, contribution.round
@@ -302,19 +326,20 @@ class Contributions:
 
     def __getitem__(self, position: int) -> Contribution:
         own = self.sums.take(np.array([position]))
-        n_clusters = len(self.representative)
         place = np.empty(self.representative.max() + 1, dtype=np.int64)
-        place[self.representative] = np.arange(n_clusters)
-        entity_counts, table_counts = (np.zeros(n_clusters, dtype=np.int32) for _ in range(2))
-        grams = np.zeros((n_clusters, own.grams.shape[1]))
-        for whole, rows in ((entity_counts, own.entity_counts), (table_counts, own.table_counts), (grams, own.grams)):
+        place[self.representative] = np.arange(len(self.representative))
+
+        def dense(rows: Any) -> Any:
+            whole = np.zeros((len(self.representative), *rows.shape[1:]), dtype=rows.dtype)
             whole[place[own.clusters]] = rows
+            return whole
+
         return Contribution(
             *(self.run, self.session, self.round),
             self.agents[position],
-            entity_counts,
-            table_counts,
-            grams,
+            dense(own.entity_counts),
+            dense(own.table_counts),
+            {name: dense(rows) for name, rows in own.blocks.items()},
             own.scalars[0],
             self.shifts[position],
         )
@@ -326,8 +351,9 @@ class Contributions:
     def encoded_size(self) -> int:
         """Bytes of all contributions together, as `Contribution.to_bytes` makes them."""
         none = np.empty(0, dtype=np.int32)
-        empty = Contribution(0, 0, 0, "", none, none, np.empty((0, 0)), np.empty(0), np.empty(0))
-        row = 2 * none.itemsize + 8 * self.sums.grams.shape[1]
+        no_blocks = {block.name: np.empty((0, 0)) for block in self.sums.schema.blocks}
+        empty = Contribution(0, 0, 0, "", none, none, no_blocks, np.empty(0), np.empty(0))
+        row = 2 * none.itemsize + 8 * sum(block.size for block in self.sums.schema.blocks)
         numbers = self.sums.scalars.shape[1] + self.shifts.shape[1]
         each = len(empty.to_bytes()) + len(self.representative) * row + 8 * numbers
         return len(self) * each + len("".join(self.agents).encode(errors="surrogatepass"))

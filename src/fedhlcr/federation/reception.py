@@ -10,7 +10,6 @@ from fedhlcr._support.arrays import IndexArray
 from fedhlcr.federation.checks import Expected, ReplyLimits, find_faults, find_malformed, find_mistyped
 from fedhlcr.federation.messages import SURVEY_ROUND, VERSION, Broadcast, Contribution, Contributions
 from fedhlcr.federation.registry import STRANGER, Registry
-from fedhlcr.kernels.arguments import LABELS_CHANGED
 from fedhlcr.storage import codec
 
 logger = logging.getLogger(__name__)
@@ -36,13 +35,18 @@ class Reception:
         limits: ReplyLimits,
     ) -> None:
         self.broadcast, self.n_asked = broadcast, n_asked
-        self.bytes_down = n_asked * len(broadcast.to_bytes())
+        # a copy for each agent asked, unless an engine sends fewer
+        self.n_copies = n_asked
         self.n_refused = self.bytes_up = 0
         self.labels_changed = 0.0
         self._registry, self._expected, self._limits = registry, expected, limits
         self._awaited = np.zeros(len(registry), dtype=bool)
         self._awaited[awaited] = True
         self._believed: list[IndexArray] = []
+
+    @property
+    def bytes_down(self) -> int:
+        return self.n_copies * len(self.broadcast.to_bytes())
 
     @property
     def participants(self) -> IndexArray:
@@ -80,7 +84,7 @@ class Reception:
         if reason is not None:
             self._refuse(contribution.agent, reason)
             return None, NOBODY
-        stacked = Contributions.of(contribution, self.broadcast.representative)
+        stacked = Contributions.of(contribution, self.broadcast.representative, self._expected.schema)
         self.bytes_up += 0 if counted else stacked.encoded_size()
         return self._judge(stacked)
 
@@ -99,7 +103,7 @@ class Reception:
             contributions, positions = contributions.take(left), positions[left]
         self._awaited[positions] = False
         self._believed.append(positions)
-        self.labels_changed += contributions.sums.scalars[:, LABELS_CHANGED].sum()
+        self.labels_changed += contributions.sums.scalar("labels_changed").sum()
         return contributions, positions
 
     def _find_misplaced(self, contributions: Contributions, positions: IndexArray) -> list[str | None]:

@@ -12,25 +12,22 @@ import numpy as np
 
 from fedhlcr._support.arrays import IndexArray
 from fedhlcr._support.streams import Stream
+from fedhlcr.federation.account import Account
 from fedhlcr.federation.ledger import Ledger
-from fedhlcr.federation.messages import MOST_ROUNDS, BlendLaw, GibbsLaw, Law
+from fedhlcr.federation.messages import MOST_ROUNDS, BlendLaw, Law
 from fedhlcr.federation.sums import AgentSums
+from fedhlcr.model.gaussian import Gaussian
 from fedhlcr.model.gram import GramLayout
-from fedhlcr.model.priors import Hyperparameters, ModelSpec, initial_hyperparameters
-from fedhlcr.model.regression import CoefPrior, draw_coef
+from fedhlcr.model.likelihood import AnyLikelihood
+from fedhlcr.model.priors import ModelSpec
+from fedhlcr.model.regression import draw_coef
+from fedhlcr.model.schema import GRAMS, Globals
+from fedhlcr.model.sums import ClusterSums
 from fedhlcr.samplers import blocked
 from fedhlcr.samplers.merging import Merger, merge_globals
-from fedhlcr.samplers.state import ClusterSums, Globals, ServerState
+from fedhlcr.samplers.state import ServerState
 from fedhlcr.storage import codec
-from fedhlcr.storage.reader import (
-    RecordReader,
-    log_weights,
-    not_negative,
-    positive,
-    square_finite,
-    square_positive,
-    within,
-)
+from fedhlcr.storage.reader import RecordReader, finite, not_negative, within
 
 RuleName = Literal["delta", "blend"]
 
@@ -67,17 +64,25 @@ class Rule(Protocol):
 class DeltaRule:
     """Exact blocked Gibbs with any subset of agents per round.
 
-    The state of the chain is the ledger, entries of absent agents included: a round is a random-scan Gibbs sweep over
+    The state of the chain is the account, entries of absent agents included: a round is a random-scan Gibbs sweep over
     those that answered. The labels of an agent and its entry never differ.
     """
 
     has_tables = True
 
-    def __init__(self, layout: GramLayout, spec: ModelSpec, n_clusters: int, merger: Merger, stream: Stream) -> None:
-        self._layout, self._spec, self._stream = layout, spec, stream
+    def __init__(
+        self,
+        likelihood: AnyLikelihood,
+        spec: ModelSpec,
+        n_clusters: int,
+        merger: Merger,
+        stream: Stream,
+        account: Account | None = None,
+    ) -> None:
+        self._likelihood, self._spec, self._stream = likelihood, spec, stream
         self._merger = merger
         self.cluster_of = np.arange(n_clusters)
-        self.ledger = Ledger(n_clusters, layout.packed_size)
+        self.account = Ledger(n_clusters, likelihood.sum_schema) if account is None else account
         self._round = 0
         self._drawn: Globals | None = None
         self._state: ServerState | None = None
@@ -86,33 +91,30 @@ class DeltaRule:
     def settled(self) -> bool:
         return self._merger.over
 
-    def open(self, round_number: int) -> GibbsLaw:
+    def open(self, round_number: int) -> Globals:
         self._round = round_number
         # round 1 is the start of a centralised chain, its sweep 0
         rng = self._stream.generator(round_number - 1)
         if self._state is None:
             n_clusters = int(self.cluster_of.max()) + 1
-            self._drawn = blocked.initial_globals(self._layout, self._spec, n_clusters, rng)
+            self._drawn = blocked.initial_globals(self._likelihood, self._spec, n_clusters, rng)
         else:
-            self._drawn = blocked.draw_globals(self._layout, self._state, self._spec, rng)
-        hyper = self._drawn.hyper
-        return GibbsLaw(
-            self._drawn.coef, self._drawn.log_weights, float(hyper.noise_scale), float(hyper.agent_concentration)
-        )
+            self._drawn = blocked.draw_globals(self._likelihood, self._state, self._spec, rng)
+        return self._drawn.for_agents()
 
     def absorb(self, agents: IndexArray, sums: AgentSums) -> None:
-        self.ledger.replace(agents, sums)
+        self.account.replace(agents, sums)
 
     def close(self, n_known: int, n_accepted: int) -> ServerState | None:  # noqa: ARG002
-        if self.ledger.is_empty or self._drawn is None:
+        if self.account.is_empty or self._drawn is None:
             return None
         self._state = self._given(self._drawn)
-        return self._merged(self._merger.look(self._layout, self._state))
+        return self._merged(self._merger.look(self._likelihood, self._state))
 
     def finish(self) -> ServerState | None:
         if self._state is None or self._merger.over or self._merger.n_wanted is None:
             return None
-        return self._merged(self._merger.merge_now(self._layout, self._state))
+        return self._merged(self._merger.merge_now(self._likelihood, self._state))
 
     def _merged(self, target: IndexArray | None) -> ServerState:
         """The state after cluster k has become target[k]."""
@@ -124,16 +126,16 @@ class DeltaRule:
         return self._state
 
     def _given(self, drawn: Globals) -> ServerState:
-        """The state that follows from ledger, clusters and globals: what a checkpoint need not hold."""
-        return ServerState.given(self._layout, self._round, self.ledger.total().regroup(self.cluster_of), drawn)
+        """The state that follows from account, clusters and globals: what a checkpoint need not hold."""
+        return ServerState.given(self._likelihood, self._round, self.account.total().regroup(self.cluster_of), drawn)
 
     def forget(self, agent: int) -> None:
-        self.ledger.remove(agent)
+        self.account.remove(agent)
         if self._state is not None:
-            self._state = None if self.ledger.is_empty else self._given(self._state.globals)
+            self._state = None if self.account.is_empty else self._given(self._state.globals)
 
     def grow(self, n_agents: int) -> None:
-        self.ledger.grow(n_agents)
+        self.account.grow(n_agents)
 
     def to_record(self) -> codec.Record:
         record: codec.Record = {
@@ -141,17 +143,18 @@ class DeltaRule:
             "cluster_of": self.cluster_of,
             "idle": self._merger.idle,
             "over": self._merger.over,
-            **self.ledger.to_record(),
+            **self.account.to_record(),
         }
-        return record if self._state is None else record | globals_to_record(self._state.globals)
+        return record if self._state is None else record | self._state.globals.to_record()
 
     def restore(self, reader: RecordReader, n_agents: int) -> None:
         self._round = reader.value("round", int, within(0, MOST_ROUNDS))
-        drawn = read_globals(reader, self._layout) if "coef" in reader else None
+        kind, n_coef = self._likelihood.globals_type, self._likelihood.layout.n_coef
+        drawn = kind.read(reader, n_coef) if "coef" in reader else None
         n_clusters = len(self.cluster_of) if drawn is None else drawn.n_clusters
         self.cluster_of = reader.clusters("cluster_of", self.cluster_of.shape, n_clusters)
         self._merger.idle, self._merger.over = reader.value("idle", int, not_negative), reader.value("over", bool)
-        self.ledger.restore(reader, n_agents)
+        self.account.restore(reader, n_agents)
         self._state = None if drawn is None else self._given(drawn)
 
 
@@ -161,6 +164,8 @@ class BlendRule:
     S ← (1 − γ) S + γ · (all agents / participants) · Σ contributions. As printed the factor is missing, and with a
     fraction π of the agents per round the statistics settle at π of the data; counts are added to the message, for
     the label prior needs them. All clusters are equal at first, so round 1 only draws labels from the prior.
+
+    It knows the paper's likelihood, the Gaussian, alone, and takes all hyperparameters as given.
     """
 
     has_tables = False
@@ -175,30 +180,30 @@ class BlendRule:
         participation_scaling: bool,
         stream: Stream,
     ) -> None:
-        self._layout, self._stream = layout, stream
-        self._hyper = initial_hyperparameters(spec, layout.n_coef)
+        self._likelihood, self._stream = Gaussian(layout), stream
+        self._given = self._likelihood.start(spec, n_clusters)
         self._learning_rate, self._scaling = learning_rate, participation_scaling
         self.cluster_of = np.arange(n_clusters)
-        self._blended = ClusterSums.zero(n_clusters, layout.packed_size)
-        self._incoming = Ledger(n_clusters, layout.packed_size)
+        self._blended = ClusterSums.zero(self._likelihood.sum_schema, n_clusters)
+        self._incoming = Ledger(n_clusters, self._likelihood.sum_schema)
         self._n_agents = self._round = 0
 
     def open(self, round_number: int) -> BlendLaw:
         self._round = round_number
-        self._incoming = Ledger(len(self.cluster_of), self._layout.packed_size)
+        self._incoming = Ledger(len(self.cluster_of), self._likelihood.sum_schema)
         self._incoming.grow(self._n_agents)
-        hyper, data = self._hyper, self._layout.normal_equations(self._blended.grams)
-        prior = hyper.coef_prior.scale**-2.0
-        rows, columns = np.tril_indices(self._layout.n_coef)
-        precision = (data.xx / hyper.noise_scale**2 + np.diag(prior))[:, rows, columns]
-        linear = data.xy / hyper.noise_scale**2 + hyper.coef_prior.mean * prior
+        given, layout = self._given, self._likelihood.layout
+        data, prior = layout.normal_equations(self._blended.grams), given.coef_scale**-2.0
+        rows, columns = np.tril_indices(layout.n_coef)
+        precision = (data.xx / given.noise_scale**2 + np.diag(prior))[:, rows, columns]
+        linear = data.xy / given.noise_scale**2 + given.coef_mean * prior
         return BlendLaw(
             precision,
             linear,
             self._blended.entity_counts,
-            hyper.noise_scale,
-            hyper.global_concentration,
-            hyper.agent_concentration,
+            given.noise_scale,
+            given.global_concentration,
+            given.agent_concentration,
         )
 
     def absorb(self, agents: IndexArray, sums: AgentSums) -> None:
@@ -211,7 +216,7 @@ class BlendRule:
             came, old = self._incoming.total(), self._blended
             self._blended = replace(
                 came,
-                grams=(1.0 - gamma) * old.grams + factor * came.grams,
+                blocks={GRAMS: (1.0 - gamma) * old.grams + factor * came.grams},
                 entity_counts=(1.0 - gamma) * old.entity_counts + factor * came.entity_counts,
             )
         if not self._blended.entity_counts.any():
@@ -223,10 +228,10 @@ class BlendRule:
 
     def _drawn_state(self) -> ServerState:
         """Coefficients drawn from the blended regressions, weights as the paper's prior has them."""
-        alpha, counts = self._hyper.global_concentration, self._blended.entity_counts
+        alpha, counts = self._given.global_concentration, self._blended.entity_counts
         log_weights = np.log((counts + alpha / len(counts)) / (counts.sum() + alpha))
-        given = Globals(np.zeros((len(counts), self._layout.n_coef)), log_weights, self._hyper)
-        state = ServerState.given(self._layout, self._round, self._blended, given)
+        given = replace(self._given, log_weights=log_weights)
+        state = ServerState.given(self._likelihood, self._round, self._blended, given)
         coef = draw_coef(state.regressions, self._stream.generator(self._round, "blend"))
         return replace(state, globals=replace(given, coef=coef))
 
@@ -246,34 +251,6 @@ class BlendRule:
         self._round = reader.value("round", int, within(0, MOST_ROUNDS))
         self._blended = replace(
             self._blended,
-            grams=reader.array("grams", "f8", self._blended.grams.shape, np.isfinite),
+            blocks={GRAMS: reader.array(GRAMS, "f8", self._blended.grams.shape, finite)},
             entity_counts=reader.array("entity_counts", "f8", self._blended.entity_counts.shape, not_negative),
         )
-
-
-def globals_to_record(drawn: Globals) -> codec.Record:
-    hyper = drawn.hyper
-    return {
-        "coef": drawn.coef,
-        "log_weights": drawn.log_weights,
-        "noise_scale": float(hyper.noise_scale),
-        "coef_mean": hyper.coef_prior.mean,
-        "coef_scale": hyper.coef_prior.scale,
-        "global_concentration": float(hyper.global_concentration),
-        "agent_concentration": float(hyper.agent_concentration),
-    }
-
-
-def read_globals(reader: RecordReader, layout: GramLayout) -> Globals:
-    """From the fields of `globals_to_record`, checked."""
-    hyper = Hyperparameters(
-        reader.value("noise_scale", float, square_positive),
-        CoefPrior(
-            reader.array("coef_mean", "f8", (layout.n_coef,), np.isfinite),
-            reader.array("coef_scale", "f8", (layout.n_coef,), positive),
-        ),
-        reader.value("global_concentration", float, positive),
-        reader.value("agent_concentration", float, positive),
-    )
-    coef = reader.array("coef", "f8", (None, layout.n_coef), square_finite)
-    return Globals(coef, reader.array("log_weights", "f8", (len(coef),), log_weights), hyper)

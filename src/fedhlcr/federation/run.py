@@ -9,10 +9,13 @@ from typing import Protocol
 
 import numpy as np
 
+from fedhlcr._support.arrays import FloatArray
+from fedhlcr.data.hierarchy import Hierarchy
 from fedhlcr.exceptions import StorageError
 from fedhlcr.federation.history import RoundRecord
 from fedhlcr.federation.server import Invitation, Reply, Server
 from fedhlcr.federation.settings import FederationSettings
+from fedhlcr.model.gram import GramLayout, Standardization
 from fedhlcr.storage import atomic, codec
 from fedhlcr.storage.atomic import PathLike
 from fedhlcr.storage.reader import RecordReader, checkpoint_reader, within
@@ -30,11 +33,27 @@ class Engine(Protocol):
     def deliver(self, call: Invitation) -> Iterator[Reply]:
         """Replies, in any order, until all have come or the deadline is over."""
 
+    def n_copies(self, call: Invitation) -> int:
+        """How many copies of the broadcast are sent: one for each device."""
+
     def to_record(self, forgotten: Collection[str] = ()) -> codec.Record:
         """What a checkpoint must hold of agents that live in this process, but for the forgotten; nothing if they
         keep their own state."""
 
     def restore(self, record: codec.Record) -> None: ...
+
+
+class SimulationEngine(Engine, Protocol):
+    """An engine that was made from a table, and can give back what its agents hold: what `FedHLCRRegressor` takes."""
+
+    def entity_grams(self, run: int, layout: GramLayout, units: Standardization) -> FloatArray:
+        """(entities, packed) the Gram matrices of all agents, in the units of the run and the order of the table."""
+
+
+class EngineFactory(Protocol):
+    """Makes the engine of a simulated federation from a table."""
+
+    def __call__(self, hierarchy: Hierarchy, *, failure_rate: float, seed: int, n_threads: int) -> SimulationEngine: ...
 
 
 @dataclass(frozen=True)
@@ -62,7 +81,7 @@ class Checkpoints:
         atomic.write_atomically(self.path, data, keep_previous=keep_previous, private=True)
 
     def hold_unfinished(self) -> bool:
-        """Whether there is a run to go on with, or one of which it cannot be told."""
+        """Whether there is an unfinished run, or a file that cannot be read and may hold one."""
         if not Path(self.path).exists() and not atomic.previous_of(self.path).exists():
             return False
         try:
@@ -117,6 +136,7 @@ def run_federation(
 
 def run_round(server: Server, engine: Engine) -> RoundRecord:
     call = server.open_round(engine.agents())
+    server.count_sent(engine.n_copies(call))
     for reply in engine.deliver(call):
         server.accept(reply)
     return server.close_round()

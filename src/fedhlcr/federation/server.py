@@ -35,7 +35,7 @@ from fedhlcr.federation.rules import BlendRule, DeltaRule, Rule
 from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.federation.survey import ENOUGH_AGENTS, Survey, Units
 from fedhlcr.model.priors import ModelSpec
-from fedhlcr.posterior.prediction import Draws, PublicModel
+from fedhlcr.posterior import Draws, PublicModel
 from fedhlcr.samplers.state import GlobalDraw, ServerState
 from fedhlcr.storage import codec
 from fedhlcr.storage.reader import checkpoint_reader, not_negative, within
@@ -64,18 +64,19 @@ class Server:
 
     def __init__(self, settings: FederationSettings) -> None:
         self.settings = settings
+        self.likelihood = settings.make_likelihood()
         self.registry = Registry()
-        self.history = History()
+        self.history = History(self.likelihood.globals_type)
         self.units: Units | None = None
         self.rule: Rule | None = None
         self.round = NEVER
         self.stop_reason: str | None = None
         self._stream = Stream(settings.seed)
-        # 63 bits, for records hold signed numbers
-        self.run = text_key(f"run/{settings}") >> 1
+        # 63 bits, because records hold signed numbers
+        self.run = text_key(settings.run_text) >> 1
         self._survey = Survey(settings.layout)
         self._n_surveys = 0
-        # lives of a server are told apart by when they began; nothing else depends on the time
+        # a restarted server has a later session; nothing else depends on the time
         self.session = time.time_ns()
         self._end = settings.most_rounds
         self._open: Reception | None = None
@@ -115,7 +116,7 @@ class Server:
         return np.sort(self._stream.generator(self.round + 1, purpose).permutation(candidates)[:n_asked])
 
     def _broadcast(self, number: int) -> Broadcast:
-        common = Broadcast(self.run, self.session, number, NEVER, self.settings.seed, self.settings.layout)
+        common = Broadcast(self.run, self.session, number, NEVER, self.settings.seed, self.likelihood)
         if self.rule is None or self.units is None:
             return common
         self.rule.grow(len(self.registry))
@@ -140,11 +141,17 @@ class Server:
             self.registry.accepted_round[positions] = believed.round
         return len(believed)
 
+    def count_sent(self, n_copies: int) -> None:
+        """How many copies of the open round's broadcast go out, where that is not one for each agent asked."""
+        if self._open is not None:
+            self._open.n_copies = n_copies
+
     def _expected(self) -> Expected:
         if self.rule is None or self.units is None:
             return Expected.survey(self.settings.layout)
         n_clusters = int(self.rule.cluster_of.max()) + 1
-        return Expected(self.settings.layout, n_clusters, self.units.mean_squares, self.rule.has_tables)
+        schema = self.likelihood.sum_schema
+        return Expected(self.settings.layout, schema, n_clusters, self.units.mean_squares, self.rule.has_tables)
 
     @single_threaded_blas
     def close_round(self) -> RoundRecord:
@@ -182,9 +189,9 @@ class Server:
 
     def _make_rule(self, units: Units) -> Rule:
         settings = self.settings
-        target_scale = float(units.standardization.scale[-1])
-        spec = ModelSpec(
-            noise_scale=None if settings.noise_scale is None else settings.noise_scale / target_scale,
+        spec = ModelSpec.in_units(
+            float(units.standardization.scale[-1]),
+            noise_scale=settings.noise_scale,
             coef_scale=settings.coef_scale,
             global_concentration=settings.global_concentration,
             agent_concentration=settings.agent_concentration,
@@ -200,7 +207,7 @@ class Server:
                 settings.participation_scaling,
                 self._stream,
             )
-        return DeltaRule(settings.layout, spec, settings.start_clusters, settings.merger(), self._stream)
+        return DeltaRule(self.likelihood, spec, settings.start_clusters, settings.merger(), self._stream)
 
     def _close_sampling(self, rule: Rule, done: Reception) -> ServerState | None:
         self.round = done.broadcast.round
@@ -214,14 +221,14 @@ class Server:
             self._keeper.replace_newest(GlobalDraw.of_server(state))
         window = self.settings.window
         if window is not None and has_settled(self._settled_log_joints, window):
-            self.stop_reason = f"converged: the last {window} rounds are like the {window} before"
+            self.stop_reason = f"converged: the log joint has been stable for {2 * window} rounds"
         elif self.round >= self._end:
             self.stop_reason = f"reached {self.round} rounds"
         return state
 
     def _record(self, done: Reception, state: ServerState | None) -> RoundRecord:
-        hyper = None if state is None else state.globals.hyper
         target_scale = 1.0 if self.units is None else float(self.units.standardization.scale[-1])
+        unknown = {q.name: math.nan for q in self.likelihood.globals_type.traced_quantities()}
         return RoundRecord(
             round=done.broadcast.round,
             n_asked=done.n_asked,
@@ -231,9 +238,7 @@ class Server:
             bytes_up=done.bytes_up,
             labels_changed=int(done.labels_changed),
             log_joint=math.nan if state is None else state.log_joint,
-            noise_scale=math.nan if hyper is None else float(hyper.noise_scale) * target_scale,
-            global_concentration=math.nan if hyper is None else float(hyper.global_concentration),
-            agent_concentration=math.nan if hyper is None else float(hyper.agent_concentration),
+            shared=unknown if state is None else state.globals.traced(target_scale),
             n_clusters=0 if state is None else int(state.sums.occupied.sum()),
             validation_mse=math.nan,
         )
@@ -266,7 +271,7 @@ class Server:
                 "more rounds; if replies were refused, the log tells why."
             )
         draws = Draws.from_chains([self._keeper.kept()])
-        return PublicModel(self.settings.layout, self.units.standardization, draws, self.settings.seed)
+        return PublicModel(self.likelihood, self.units.standardization, draws, self.settings.seed)
 
     @single_threaded_blas
     def forget(self, agent: object) -> None:
@@ -323,12 +328,12 @@ class Server:
             raise ValueError("the checkpoint was made with other settings; resume with the ones it was started with.")
         server.registry = Registry.read(reader.part("registry."))
         n_agents = len(server.registry)
-        server.history = History.read(reader.part("history."), n_agents)
+        server.history = History.read(reader.part("history."), server.likelihood.globals_type, n_agents)
         if not reader.part("units.").is_empty:
             server.units = Units.read(reader.part("units."), settings.layout)
             server.rule = server._make_rule(server.units)
             server.rule.restore(reader.part("rule."), n_agents)
-        server._keeper.restore(reader.part("draws."), settings.layout)
+        server._keeper.restore(reader.part("draws."), server.likelihood)
         server._survey.restore(reader.part("survey."), n_agents)
         server.round = reader.value("round", int, within(NEVER, MOST_ROUNDS))
         server._n_surveys, server._end = (reader.value(name, int, not_negative) for name in ("n_surveys", "end"))

@@ -11,6 +11,7 @@ from typing import Any, get_args
 from fedhlcr.federation.checks import ReplyLimits
 from fedhlcr.federation.rules import RuleName
 from fedhlcr.model.gram import GramLayout
+from fedhlcr.model.likelihood import GAUSSIAN, AnyLikelihood, likelihood_named
 from fedhlcr.model.priors import CoefPriorKind
 from fedhlcr.samplers.chain import START_FACTOR
 from fedhlcr.samplers.merging import Merger, MergeSchedule
@@ -54,6 +55,7 @@ class FederationSettings:
         asked seldom; None never stops
     n_draws : the most draws that are kept
     learning_rate, participation_scaling : of the blend rule
+    likelihood : name of a registered likelihood, `model.likelihood`
     """
 
     layout: GramLayout
@@ -74,9 +76,11 @@ class FederationSettings:
     learning_rate: float = 0.2
     participation_scaling: bool = True
     limits: ReplyLimits = field(default_factory=ReplyLimits)
+    likelihood: str = field(default=GAUSSIAN, repr=False)
 
     def __post_init__(self) -> None:
         self._check()
+        self.make_likelihood()
         if self.rule == "blend":
             self._check_blend()
 
@@ -110,6 +114,11 @@ class FederationSettings:
         object.__setattr__(self, name, kind(value))
 
     def _check_blend(self) -> None:
+        if self.likelihood != GAUSSIAN:
+            raise ValueError(
+                f"rule='blend' is the paper's algorithm, for the likelihood {GAUSSIAN!r} only, but `likelihood` is "
+                f"{self.likelihood!r}; use rule='delta'."
+            )
         given = {
             "n_clusters": self.n_clusters,
             "noise_scale": self.noise_scale,
@@ -122,6 +131,15 @@ class FederationSettings:
                 f"rule='blend' cannot learn {', '.join(f'`{name}`' for name in missing)}: it takes all hyperparameters "
                 "as given. Pass numbers, or use rule='delta', which learns them."
             )
+
+    def make_likelihood(self) -> AnyLikelihood:
+        return likelihood_named(self.likelihood, self.layout)
+
+    @property
+    def run_text(self) -> str:
+        """Names the run: runs with other settings have another text."""
+        own = "" if self.likelihood == GAUSSIAN else f"/{self.likelihood}"
+        return f"run/{self}{own}"
 
     @property
     def most_rounds(self) -> int:

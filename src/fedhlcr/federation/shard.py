@@ -1,7 +1,7 @@
 """The agents' side: Gram matrices and labels that stay where they are, and the answer to a broadcast.
 
-A shard is many agents in stacked arrays, for simulations; `agent.Agent` is a shard of one, on a device of its own. An
-agent draws the same numbers in any company.
+A shard is many agents in stacked arrays. `group.AgentGroup` puts a shard on a device: it adds ids, a file and
+predictions. An agent draws the same numbers in any company.
 """
 
 from __future__ import annotations
@@ -16,16 +16,15 @@ from fedhlcr._support.streams import Stream
 from fedhlcr.data.hierarchy import EntityIndex, Hierarchy
 from fedhlcr.federation.labelling import label_entities
 from fedhlcr.federation.messages import MOST_ROUNDS, NEVER, SURVEY_ROUND, BlendLaw, Broadcast, Contributions
-from fedhlcr.federation.sums import AgentSums
-from fedhlcr.kernels.arguments import N_SCALARS, EntityArrays
+from fedhlcr.federation.mods import Mod, with_mods
+from fedhlcr.federation.sums import PAGE_SIZE, AgentSums
+from fedhlcr.kernels.arguments import AgentAnswers, EntityArrays
 from fedhlcr.kernels.grams import change_units, sum_by_cluster
 from fedhlcr.model.gram import GramLayout, Standardization, agent_means, entity_grams
+from fedhlcr.model.schema import GRAMS, Globals, gram_sums
 from fedhlcr.storage.reader import MOST, RecordReader, within
 
 logger = logging.getLogger(__name__)
-
-# Agents in one shard, and in one page of the server's ledger.
-SHARD_SIZE = 512
 
 
 @dataclass
@@ -43,6 +42,7 @@ class AgentShard:
     accepted_round, pending_round : (agents,)
     run, layout, units : of the federation the agents take part in, once they know it
     session, newest_round : of the newest broadcast they answered
+    mods : what contributions pass through before they leave the agents, the outermost first
     """
 
     agents: list[str]
@@ -61,6 +61,7 @@ class AgentShard:
     session: int = 0
     newest_round: int = NEVER
     is_split: bool = False
+    mods: tuple[Mod, ...] = ()
 
     @classmethod
     def from_hierarchy(cls, hierarchy: Hierarchy, n_threads: int = 1) -> AgentShard:
@@ -94,7 +95,7 @@ class AgentShard:
             rounds = getattr(self, name)
             rounds[:] = reader.array(name, "i8", rounds.shape, within(NEVER, MOST_ROUNDS))
 
-    def split(self, size: int = SHARD_SIZE) -> list[AgentShard]:
+    def split(self, size: int = PAGE_SIZE) -> list[AgentShard]:
         """The same agents in shards of `size`, which share this one's arrays, and are all that may change them."""
         if self.is_split:
             raise ValueError("these agents belong to an engine already; make them anew from their events for another.")
@@ -113,6 +114,7 @@ class AgentShard:
             run=self.run,
             layout=self.layout,
             units=self.units,
+            mods=self.mods,
         )
 
     def __len__(self) -> int:
@@ -123,10 +125,13 @@ class AgentShard:
         return self.shifts.shape[1] - 1
 
     def answer(self, broadcast: Broadcast, agents: IndexArray, acknowledged: IndexArray) -> Contributions:
-        """One round of the given agents (ascending positions), each told its last accepted round."""
+        """One round of the given agents (ascending positions), each with its last accepted round."""
         self.check(broadcast)
-        if broadcast.round == SURVEY_ROUND:
-            return self._survey(broadcast, agents)
+        step = self._survey if broadcast.round == SURVEY_ROUND else self._sample
+        return with_mods(self.mods, lambda seen: step(seen, agents, acknowledged))(broadcast)
+
+    def _sample(self, broadcast: Broadcast, agents: IndexArray, acknowledged: IndexArray) -> Contributions:
+        """New labels under the broadcast's law, and what the entities sum to under them."""
         if broadcast.law is None or broadcast.standardization is None or broadcast.cluster_of is None:
             raise ValueError(f"the broadcast of round {broadcast.round} lacks its law, its units or its clusters.")
         if max(self.accepted.max(initial=-1), self.pending.max(initial=-1)) >= len(broadcast.cluster_of):
@@ -134,6 +139,7 @@ class AgentShard:
                 "the broadcast has fewer original clusters than the agents have labels of; the server has lost its "
                 "run, make the agents anew from their events to join another."
             )
+        self._check_units(broadcast.standardization)
         self.enter_run(broadcast.run, broadcast.layout, broadcast.standardization)
         self.session, self.newest_round = broadcast.session, broadcast.round
         if isinstance(broadcast.law, BlendLaw):
@@ -141,23 +147,37 @@ class AgentShard:
             acknowledged = self.pending_round[agents]
         self._settle(agents, acknowledged)
         labels = np.append(broadcast.cluster_of, -1)[self.accepted].astype(np.int32)
+        arrays = self._arrays(broadcast.seed)
         new_labels, answers = label_entities(
-            broadcast.layout, broadcast.law, broadcast.sweep, self._arrays(broadcast.seed), labels, agents
+            broadcast.likelihood, broadcast.law, broadcast.sweep, arrays, labels, agents
         )
         drawn = self._entities_of(agents)
         self.pending[drawn] = broadcast.representative[new_labels[drawn]]
         self.pending_round[agents] = broadcast.round
-        positions, clusters = np.nonzero(answers.entities)
-        sums = AgentSums(
-            row_start=np.searchsorted(positions, np.arange(len(agents) + 1)),
-            clusters=broadcast.representative[clusters].astype(np.int32),
-            entity_counts=answers.entities[positions, clusters],
-            table_counts=answers.tables[positions, clusters],
-            grams=np.empty((len(positions), self.grams.shape[1])),
-            scalars=answers.scalars,
-        )
-        sum_by_cluster(self.grams, self.agent_start, agents, new_labels, sums.row_start, answers.entities, sums.grams)
+        sums = self._sums(broadcast, agents, new_labels, answers)
         return self._contributions(broadcast, agents, sums, np.empty((len(agents), 0)))
+
+    def _sums(self, broadcast: Broadcast, agents: IndexArray, labels: LabelArray, answers: AgentAnswers) -> AgentSums:
+        """What the entities of the given agents sum to by cluster, in rows of the clusters they are in."""
+        likelihood = broadcast.likelihood
+        positions, clusters = np.nonzero(answers.entities)
+        row_start = np.searchsorted(positions, np.arange(len(agents) + 1))
+        given = broadcast.law if isinstance(broadcast.law, Globals) else None
+        summands = likelihood.summands(self.grams, given, labels)
+        blocks = {block.name: np.empty((len(positions), block.size)) for block in likelihood.sum_schema.blocks}
+        for name, rows in blocks.items():
+            sum_by_cluster(summands.blocks[name], self.agent_start, agents, labels, row_start, answers.entities, rows)
+        own = np.zeros((len(self), summands.scalars.shape[1]))
+        np.add.at(own, np.repeat(np.arange(len(self)), np.diff(self.agent_start)), summands.scalars)
+        return AgentSums(
+            likelihood.sum_schema,
+            row_start,
+            broadcast.representative[clusters].astype(np.int32),
+            answers.entities[positions, clusters],
+            answers.tables[positions, clusters],
+            blocks,
+            np.hstack([answers.scalars, own[agents]]),
+        )
 
     def labels_at(self, acknowledged: IndexArray) -> LabelArray:
         """(entities,) labels by original cluster that each agent would go on from, told these rounds; −1 for none."""
@@ -183,6 +203,13 @@ class AgentShard:
                 f"{self.newest_round}; it came too late, and is not answered."
             )
 
+    def _check_units(self, units: Standardization) -> None:
+        """ValueError if the matrices would not survive the units: they cannot be brought back from infinity."""
+        here, there = self.grams, self.grams_in(units)
+        # after the first round they are in these units, and the same
+        if there is not here and (np.isfinite(here) & ~np.isfinite(there)).any():
+            raise ValueError("the units of the broadcast are absurdly far from the events here; it is not answered.")
+
     def grams_in(self, units: Standardization) -> FloatArray:
         """The matrices in the units of a run, be it the agents' own or one they have not entered."""
         if self.units is not None and _equal(self.units, units):
@@ -205,26 +232,20 @@ class AgentShard:
             present = np.broadcast_to(self.units.shift, self.shifts.shape)
         change_units(grams, self.agent_start, present - shift, 1.0 / scale)
 
-    def _survey(self, broadcast: Broadcast, agents: IndexArray) -> Contributions:
+    def _survey(self, broadcast: Broadcast, agents: IndexArray, _: IndexArray) -> Contributions:
         """One matrix of all events of each agent, around its own means; none of an agent without events."""
-        sizes = np.diff(self.agent_start)[agents]
+        schema, sizes = gram_sums(self.grams.shape[1]), np.diff(self.agent_start)[agents]
         rows = np.flatnonzero(sizes)
-        unlabelled = np.zeros(len(rows), dtype=np.int32)
-        sums = AgentSums(
-            row_start=np.searchsorted(rows, np.arange(len(agents) + 1)),
-            clusters=unlabelled,
-            entity_counts=unlabelled,
-            table_counts=unlabelled,
-            grams=np.empty((len(rows), self.grams.shape[1])),
-            scalars=np.zeros((len(agents), N_SCALARS)),
-        )
-        own_units = self.grams
+        row_start, unlabelled = np.searchsorted(rows, np.arange(len(agents) + 1)), np.zeros(len(rows), dtype=np.int32)
+        own_units, grams = self.grams, np.empty((len(rows), self.grams.shape[1]))
         if self.units is not None:
-            # a server that has begun anew: it wants to hear what it heard at first
+            # the server has begun anew: it needs what it got at first
             own_units = self.grams.copy()
             self._convert(own_units, self.shifts, np.ones(self.n_features + 1))
         in_one = np.zeros(len(self.grams), dtype=np.int32)
-        sum_by_cluster(own_units, self.agent_start, agents, in_one, sums.row_start, sizes[:, None], sums.grams)
+        sum_by_cluster(own_units, self.agent_start, agents, in_one, row_start, sizes[:, None], grams)
+        scalars = np.zeros((len(agents), len(schema.scalars)))
+        sums = AgentSums(schema, row_start, unlabelled, unlabelled, unlabelled, {GRAMS: grams}, scalars)
         return self._contributions(broadcast, agents, sums, self.shifts[agents])
 
     def _contributions(

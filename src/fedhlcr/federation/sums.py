@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import CountArray, FloatArray, IndexArray, ranges
-from fedhlcr.kernels.arguments import N_SCALARS
 from fedhlcr.kernels.grams import add_rows
-from fedhlcr.samplers.state import ClusterSums
+from fedhlcr.model.schema import GRAMS, SumSchema
+from fedhlcr.model.sums import ClusterSums
 from fedhlcr.storage import codec
-from fedhlcr.storage.reader import RecordReader, not_negative, within
+from fedhlcr.storage.reader import RecordReader, finite, not_negative, within
+
+PREFIX = "sums_"
+# Agents in one page of the server's ledger, and in one shard of a simulation, so that a whole shard is a whole page.
+PAGE_SIZE = 512
 
 
 @dataclass(frozen=True)
@@ -25,46 +29,59 @@ class AgentSums:
     ----------
     clusters : (rows,) original ids
     entity_counts, table_counts : (rows,)
-    grams : (rows, packed)
-    scalars : (agents, 4), columns as in `kernels.arguments`
+    blocks : by name, (rows, size)
+    scalars : (agents, scalars), columns named by the schema
     """
 
+    schema: SumSchema
     row_start: IndexArray
     clusters: CountArray
     entity_counts: CountArray
     table_counts: CountArray
-    grams: FloatArray
+    blocks: dict[str, FloatArray]
     scalars: FloatArray
 
     @classmethod
-    def empty(cls, n_agents: int, packed_size: int) -> AgentSums:
-        none = np.empty(0, dtype=np.int32)
-        rows = np.zeros(n_agents + 1, dtype=np.int64)
-        return cls(rows, none, none, none, np.empty((0, packed_size)), np.zeros((n_agents, N_SCALARS)))
+    def empty(cls, schema: SumSchema, n_agents: int) -> AgentSums:
+        none, rows = np.empty(0, dtype=np.int32), np.zeros(n_agents + 1, dtype=np.int64)
+        scalars = np.zeros((n_agents, len(schema.scalars)))
+        return cls(schema, rows, none, none, none, schema.zero_blocks(0), scalars)
 
     def __len__(self) -> int:
         return len(self.scalars)
 
     def to_record(self) -> codec.Record:
-        return {f"sums_{f.name}": getattr(self, f.name) for f in fields(self)}
+        counts = {"entity_counts": self.entity_counts, "table_counts": self.table_counts}
+        values = {"row_start": self.row_start, "clusters": self.clusters, **counts, **self.blocks}
+        return {f"{PREFIX}{name}": value for name, value in {**values, "scalars": self.scalars}.items()}
 
     @classmethod
-    def read(cls, reader: RecordReader, n_clusters: int, packed_size: int) -> AgentSums:
+    def read(cls, reader: RecordReader, schema: SumSchema, n_clusters: int) -> AgentSums:
         """From the fields of `to_record`, checked."""
-        own = reader.part("sums_")
-        scalars = own.array("scalars", "f8", (None, N_SCALARS), np.isfinite)
+        own = reader.part(PREFIX)
+        scalars = own.array("scalars", "f8", (None, len(schema.scalars)), finite)
         clusters = own.array("clusters", "i4", (None,), within(0, n_clusters))
         row_start = own.array("row_start", "i8", (len(scalars) + 1,))
         own.require(row_start[0] == 0 and row_start[-1] == len(clusters), "row_start")
         own.require((row_start[1:] >= row_start[:-1]).all(), "row_start")
         return cls(
+            schema,
             row_start,
             clusters,
             own.array("entity_counts", "i4", clusters.shape, not_negative),
             own.array("table_counts", "i4", clusters.shape, not_negative),
-            own.array("grams", "f8", (len(clusters), packed_size), np.isfinite),
+            {block.name: own.array(block.name, "f8", (len(clusters), block.size), finite) for block in schema.blocks},
             scalars,
         )
+
+    @property
+    def grams(self) -> FloatArray:
+        """(rows, packed) M_ik."""
+        return self.blocks[GRAMS]
+
+    def scalar(self, name: str) -> FloatArray:
+        """(agents,) one of the numbers."""
+        return self.schema.column(self.scalars, name)
 
     @property
     def row_owner(self) -> IndexArray:
@@ -81,21 +98,30 @@ class AgentSums:
         row_start = np.concatenate([[0], np.cumsum(sizes)])
         rows = ranges(self.row_start[agents], sizes)
         return AgentSums(
+            self.schema,
             row_start,
             self.clusters[rows],
             self.entity_counts[rows],
             self.table_counts[rows],
-            self.grams[rows],
+            {name: block[rows] for name, block in self.blocks.items()},
             self.scalars[agents],
         )
 
     @classmethod
     def stack(cls, parts: Sequence[AgentSums]) -> AgentSums:
-        """The agents of all parts, one after the other."""
-        stacked = {f.name: np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(cls)}
+        """The agents of all parts, one after the other; there is at least one part."""
+        schema = parts[0].schema
         n_rows = np.cumsum([0, *(part.row_start[-1] for part in parts)])
         starts = [part.row_start[:-1] + rows for part, rows in zip(parts, n_rows, strict=False)]
-        return cls(**stacked | {"row_start": np.concatenate([*starts, n_rows[-1:]])})
+        return cls(
+            schema,
+            np.concatenate([*starts, n_rows[-1:]]),
+            np.concatenate([part.clusters for part in parts]),
+            np.concatenate([part.entity_counts for part in parts]),
+            np.concatenate([part.table_counts for part in parts]),
+            {block.name: np.concatenate([part.blocks[block.name] for part in parts]) for block in schema.blocks},
+            np.concatenate([part.scalars for part in parts]),
+        )
 
     def replace(self, agents: IndexArray, new: AgentSums) -> AgentSums:
         """These sums with those of the given agents (ascending) replaced."""
@@ -107,12 +133,13 @@ class AgentSums:
 
     def total(self, n_clusters: int) -> ClusterSums:
         """Sums over the agents by original cluster, in the agents' order."""
-        grams = np.zeros((n_clusters, self.grams.shape[1]))
-        add_rows(self.grams, self.clusters, grams)
+        blocks = self.schema.zero_blocks(n_clusters)
+        for name, block in blocks.items():
+            add_rows(self.blocks[name], self.clusters, block)
         entities, tables = (
             weighted_counts(self.clusters, counts, n_clusters) for counts in (self.entity_counts, self.table_counts)
         )
-        return ClusterSums.from_parts(grams, entities, tables, self.scalars.sum(axis=0))
+        return ClusterSums.of(self.schema, blocks, entities, tables, self.scalars.sum(axis=0))
 
 
 def weighted_counts(places: NDArray[np.integer], weights: NDArray[Any], n_places: int) -> FloatArray:

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr.federation.messages import SURVEY_CLUSTERS, Contributions
 from fedhlcr.federation.sums import AgentSums
-from fedhlcr.model.gram import GramLayout, Standardization
+from fedhlcr.model.gram import GramLayout, Standardization, has_spread, read_units
+from fedhlcr.model.schema import gram_sums
 from fedhlcr.storage import codec
 from fedhlcr.storage.reader import RecordReader, not_negative, positive, within
 
@@ -50,7 +51,7 @@ class Units:
 
     @classmethod
     def read(cls, reader: RecordReader, layout: GramLayout) -> Units:
-        found, units = reader.units(fit_intercept=layout.fit_intercept)
+        found, units = read_units(reader, fit_intercept=layout.fit_intercept)
         reader.require(found == layout, "shift")
         mean_squares = reader.array("mean_squares", "f8", (layout.width,), not_negative)
         return cls(units, reader.value("target_spread", float, positive), mean_squares)
@@ -113,7 +114,7 @@ class Survey:
             agents = reader.array("agents", "i8", (None,), within(0, n_agents))
             reader.require(len(np.unique(agents)) == len(agents), "agents")
             shifts = reader.array("shifts", "f8", (len(agents), self._layout.width - 1), np.isfinite)
-            sums = AgentSums.read(reader, len(SURVEY_CLUSTERS), self._layout.packed_size)
+            sums = AgentSums.read(reader, gram_sums(self._layout.packed_size), len(SURVEY_CLUSTERS))
             reader.require(len(sums) == len(agents), "agents")
             self._agents, self._shifts, self._sums = [agents], [shifts], [sums]
 
@@ -122,7 +123,8 @@ class Survey:
 
         Column by column, agents that lie absurdly far from most have no say, and none has more than MOST_SHARES times
         that of a usual one: what one agent claims must not spoil the units for all. A column without spread among
-        those asked may have some elsewhere; it keeps its own unit.
+        those asked may have some elsewhere; it keeps its own unit. A centralised fit, which sees all events and has
+        nobody to mistrust, takes plain means (`Standardization.from_gram`).
         """
         order = np.argsort(self.agents, kind="stable")
         sums, shifts = AgentSums.stack(self._sums).take(order), np.concatenate(self._shifts)[order]
@@ -135,8 +137,7 @@ class Survey:
         squares = _mean(own_squares + (own_means - shift) ** 2, weight)
         scale = np.ones_like(shift)
         if standardize:
-            # what rounding leaves of a constant column is no spread
-            varies = np.sqrt(squares) > 1e-13 * np.maximum(np.abs(shift), 1e-290)
+            varies = has_spread(np.sqrt(squares), shift)
             scale, squares = np.where(varies, np.sqrt(squares), 1.0), np.where(varies, squares, 0.0)
         mean_squares = np.concatenate([[1.0], squares / scale**2])
         return Units(Standardization(shift, scale), float(np.sqrt(mean_squares[-1])) or 1.0, mean_squares)

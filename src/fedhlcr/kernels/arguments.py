@@ -1,4 +1,10 @@
-"""What the label kernels take and give, in named tuples of arrays."""
+"""What the label kernels take and give, in named tuples of arrays.
+
+There are three laws because there are three kernels that draw labels, each under different terms: `LabelLaw` with
+coefficients drawn (blocked), `CollapsedLaw` and `BlendedLaw` with coefficients integrated out, given all other
+entities (collapsed) or given blended statistics (Algorithm 3). They are arguments of compiled code; what travels is in
+`federation.messages`.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +23,7 @@ class EntityArrays(NamedTuple):
 
 
 class LabelLaw(NamedTuple):
-    """What the agents are told: how to score an entity, and how common the clusters are."""
+    """How to score an entity, and how common the clusters are."""
 
     score_rows: FloatArray  # (clusters padded to LANES, packed): packed gram · row = log likelihood + constant
     prior_weights: FloatArray  # (clusters,) agent_concentration · cluster_weights
@@ -30,12 +36,7 @@ class AgentAnswers(NamedTuple):
 
     entities: CountArray  # (agents, clusters) N_ik
     tables: CountArray  # (agents, clusters) m_ik
-    scalars: FloatArray  # (agents, N_SCALARS), see below
-
-
-# Columns of AgentAnswers.scalars.
-LOG_BETA_DRAWS, BERNOULLI_DRAWS, LOG_LABEL_PRIOR, LABELS_CHANGED = range(4)
-N_SCALARS = 4
+    scalars: FloatArray  # (agents, 4) named, in this order, by `model.schema.LABEL_SCALARS`
 
 
 class CollapsedLaw(NamedTuple):

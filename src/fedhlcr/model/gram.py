@@ -19,6 +19,7 @@ from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.threads import Blocks, run_blocks
 from fedhlcr.data.hierarchy import Hierarchy
 from fedhlcr.kernels.grams import accumulate_grams, group_means
+from fedhlcr.storage.reader import MOST, RecordReader, finite, square_finite
 
 
 class NormalEquations(NamedTuple):
@@ -132,9 +133,7 @@ class Standardization:
         if not scale:
             return cls(shift, np.ones_like(shift))
         spread = np.sqrt(np.maximum(layout.diagonal(pooled)[1:], 0.0) / layout.n_events(pooled))
-        # what rounding leaves of a constant column is no spread
-        floor = 1e-13 * np.maximum(np.abs(shift), 1e-290)
-        spread = np.where(spread > floor, spread, np.inf)
+        spread = np.where(has_spread(spread, shift), spread, np.inf)
         spread[-1] = 1.0 if np.isinf(spread[-1]) else spread[-1]
         return cls(shift, spread)
 
@@ -166,6 +165,11 @@ class Standardization:
         slopes = coef[..., 1 - layout.first_regressor :] * self.scale[-1] / self.scale[:-1]
         constant = coef[..., 0] * self.scale[-1] if layout.fit_intercept else np.zeros(coef.shape[:-1])
         return slopes, constant + self.shift[-1] - (slopes * self.shift[:-1]).sum(axis=-1)
+
+
+def has_spread(spread: FloatArray, mean: FloatArray) -> NDArray[np.bool_]:
+    """Whether columns vary; what rounding leaves of a constant column is no spread."""
+    return np.asarray(spread > 1e-13 * np.maximum(np.abs(mean), 1e-290))
 
 
 def column_means(hierarchy: Hierarchy) -> FloatArray:
@@ -207,3 +211,15 @@ def entity_grams(hierarchy: Hierarchy, layout: GramLayout, shift: FloatArray, n_
 
     run_blocks(accumulate, len(blocks), n_threads)
     return grams
+
+
+def read_units(reader: RecordReader, *, fit_intercept: bool) -> tuple[GramLayout, Standardization]:
+    """Shift and scale of all columns from a record, checked, and the layout they imply."""
+    shift = reader.array("shift", "f8", (None,), finite)
+    reader.require(1 <= len(shift) <= MOST, "shift")
+    # a feature without spread has an infinite scale
+    scale = reader.array("scale", "f8", shift.shape, lambda values: values > 0)
+    with np.errstate(over="ignore"):
+        # the units of coefficients, whose squares are finite too: so are their products
+        reader.require(np.isfinite(scale[-1]) and square_finite(scale[-1] / scale).all(), "scale")
+    return GramLayout(len(shift) - 1, fit_intercept), Standardization(shift, scale)

@@ -7,7 +7,7 @@ zero. The priors are weak: a few entities outweigh them.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -72,26 +72,10 @@ class ModelSpec:
     target_spread: float = 1.0
     hyperpriors: Hyperpriors = field(default_factory=Hyperpriors)
 
-
-@dataclass(frozen=True)
-class Hyperparameters:
-    """Present values of σ, (μ, δ), α and β."""
-
-    noise_scale: float
-    coef_prior: CoefPrior
-    global_concentration: float
-    agent_concentration: float
-
-
-def initial_hyperparameters(spec: ModelSpec, n_coef: int) -> Hyperparameters:
-    """Where a chain starts: learned values at the spread of the target."""
-    coef_scale = spec.coef_scale if spec.coef_scale is not None else spec.target_spread * n_coef**-0.5
-    return Hyperparameters(
-        noise_scale=spec.target_spread if spec.noise_scale is None else spec.noise_scale,
-        coef_prior=constant_coef_prior(coef_scale, n_coef),
-        global_concentration=1.0 if spec.global_concentration is None else spec.global_concentration,
-        agent_concentration=1.0 if spec.agent_concentration is None else spec.agent_concentration,
-    )
+    @classmethod
+    def in_units(cls, target_scale: float, *, noise_scale: float | None, **given: Any) -> ModelSpec:
+        """A specification whose noise scale comes in units of y; all else is in the units of the Gram matrices."""
+        return cls(noise_scale=None if noise_scale is None else noise_scale / target_scale, **given)
 
 
 def constant_coef_prior(scale: float, n_coef: int) -> CoefPrior:

@@ -1,5 +1,7 @@
 """Kept draws, and what they predict."""
 
-from fedhlcr.posterior.prediction import AgentMemory, Draws, Posterior, Profiles, PublicModel
+from fedhlcr.posterior.draws import Draws
+from fedhlcr.posterior.prediction import AgentMemory, Posterior, Profiles
+from fedhlcr.posterior.public_model import PublicModel
 
 __all__ = ["AgentMemory", "Draws", "Posterior", "Profiles", "PublicModel"]

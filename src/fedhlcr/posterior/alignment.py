@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from fedhlcr._support.arrays import FloatArray
-from fedhlcr.posterior.prediction import AgentMemory, Draws
+from fedhlcr.posterior.draws import Draws
+from fedhlcr.posterior.prediction import AgentMemory
 from fedhlcr.posterior.predictive import interval_ends
 
 
@@ -83,12 +85,36 @@ def mean_coef(draws: Draws, alignment: Alignment) -> FloatArray:
 
     A cluster that holds none in any draw is averaged evenly.
     """
-    out = np.zeros((alignment.n_clusters, draws.coef.shape[2]))
+    return _mean_by_cluster(draws, alignment, draws.coef)
+
+
+def _mean_by_cluster(draws: Draws, alignment: Alignment, values: FloatArray) -> FloatArray:
+    """(reported clusters, size) mean of (draws, clusters, size), each cluster of a draw by the entities it holds."""
+    out = np.zeros((alignment.n_clusters, values.shape[2]))
     mass = np.zeros((alignment.n_clusters, 1))
-    for coef, shares in zip(draws.coef, _shares(draws, alignment), strict=True):
-        out += shares @ coef
+    for value, shares in zip(values, _shares(draws, alignment), strict=True):
+        out += shares @ value
         mass += shares.sum(axis=1, keepdims=True)
     return out / np.maximum(mass, 1e-300)
+
+
+def mean_quantities(draws: Draws, alignment: Alignment, target_scale: float) -> dict[str, Any]:
+    """Means over the draws of all other shared quantities of the likelihood, by name, in the units that users see.
+
+    A number, an array, or, of what every cluster has, a value for each reported cluster.
+    """
+    means: dict[str, Any] = {}
+    for q in draws.stacked.quantities():
+        values = getattr(draws.stacked, q.name)
+        if q.name in ("coef", "log_weights"):
+            continue
+        if q.by_cluster:
+            mean: Any = _mean_by_cluster(draws, alignment, values.reshape(*values.shape[:2], -1))
+            mean = mean.reshape(alignment.n_clusters, *values.shape[2:])
+        else:
+            mean = values.mean(axis=0) if q.axes else float(values.mean())
+        means[q.name] = q.reported(mean, target_scale)
+    return means
 
 
 def coef_by_draw(draws: Draws, alignment: Alignment) -> tuple[FloatArray, FloatArray]:

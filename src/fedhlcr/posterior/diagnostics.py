@@ -30,18 +30,19 @@ class Diagnostic(NamedTuple):
 
 
 def diagnose(posterior: Posterior) -> tuple[Diagnostic, ...]:
-    """Log joint, noise scale, and the predictions of some entities, of which the median is told."""
+    """Log joint, traced scales, and the predictions of some entities, of which the median is reported."""
     draws = posterior.draws
-    probes = _probe_predictions(posterior)
-    values = np.column_stack([draws.log_joint, draws.noise_scale, probes])
+    scales = [q.name for q in draws.stacked.traced_quantities() if q.in_target_units]
+    watched = np.column_stack([draws.log_joint, *(getattr(draws, name) for name in scales)])
+    values = np.column_stack([watched, _probe_predictions(posterior)])
     n_chains = int(draws.chain.max()) + 1
     shortest = min(int((draws.chain == chain).sum()) for chain in range(n_chains))
     chains = np.stack([values[draws.chain == chain][-shortest:] for chain in range(n_chains)])
     figures = [(r_hat(chains[:, :, q]), effective_size(chains[:, :, q])) for q in range(values.shape[1])]
-    probe_figures = np.median(np.array(figures[2:]), axis=0)
+    names = ["log joint", *(name.replace("_", " ") for name in scales)]
+    probe_figures = np.median(np.array(figures[len(names) :]), axis=0)
     return (
-        Diagnostic("log joint", *figures[0]),
-        Diagnostic("noise scale", *figures[1]),
+        *(Diagnostic(name, *figure) for name, figure in zip(names, figures, strict=False)),
         Diagnostic("predictions", float(probe_figures[0]), float(probe_figures[1])),
     )
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, is_dataclass
 from typing import Any
 
-import fedhlcr
+from fedhlcr._support.version import __version__
 from fedhlcr._support.wording import UNPRINTABLE, listed, number, printable
 from fedhlcr.data.ids import canonical_text
 from fedhlcr.data.recipe import Recipe
@@ -65,7 +65,7 @@ class Settings:
             estimator=type(model).__name__,
             parameters=parameters,
             seed=model.seed_,
-            version=fedhlcr.__version__,
+            version=__version__,
             claim=_claim(model, n_events, is_command=bool(command)),
             code=UNPRINTABLE.sub("\ufffd", str(command)) if command else _snippet(model, changed),
             preparation=() if model.recipe_ is None else _preparation(model.recipe_),

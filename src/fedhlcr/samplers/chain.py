@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_type_hints
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedhlcr._support.streams import Stream
 from fedhlcr.model.priors import ModelSpec
+from fedhlcr.model.schema import Globals
 from fedhlcr.samplers import blocked, collapsed
 from fedhlcr.samplers.collapsed import LabelPrior
 from fedhlcr.samplers.merging import Merger, MergeSchedule, merge_state
@@ -56,17 +57,30 @@ class ChainPlan:
 
 
 class SweepRecord(NamedTuple):
-    """One line of the trace; every quantity is the same under any permutation of the clusters."""
+    """One line of the trace; every number is the same under any permutation of the clusters.
+
+    `shared` holds the quantities that the likelihood's globals declare as traced.
+    """
 
     chain: int
     sweep: int
     log_joint: float
-    noise_scale: float
-    global_concentration: float
-    agent_concentration: float
+    shared: dict[str, float]
     n_clusters: int
     labels_changed: int
     kept: bool
+
+    def row(self) -> tuple[float, ...]:
+        """The values of `trace_columns`."""
+        before, after = self[:3], self[4:]
+        return *before, *self.shared.values(), *after
+
+
+def trace_columns(globals_type: type[Globals]) -> list[tuple[str, type]]:
+    """Names and types of a trace's columns."""
+    shared = [(q.name, float) for q in globals_type.traced_quantities()]
+    before: list[tuple[str, type]] = [("chain", int), ("sweep", int), ("log_joint", float)]
+    return [*before, *shared, ("n_clusters", int), ("labels_changed", int), ("kept", bool)]
 
 
 @dataclass(frozen=True)
@@ -97,7 +111,7 @@ def run_chain(
     try:
         while state.round < plan.n_sweeps:
             state = _step(entities, spec, plan, state, stream)
-            state = _merged(entities, state, merger.look(entities.layout, state))
+            state = _merged(entities, state, merger.look(entities.likelihood, state))
             if merger.over and state.round % plan.thinning == 0:
                 draws.append(Draw.of(state))
             trace.append(_record(state, stream.chain))
@@ -111,7 +125,7 @@ def run_chain(
     trace = [record._replace(kept=record.sweep in rounds) for record in trace]
     if plan.n_clusters is not None and not merger.over:
         # stopped early: the wanted number of clusters all the same
-        state = _merged(entities, state, merger.merge_now(entities.layout, state))
+        state = _merged(entities, state, merger.merge_now(entities.likelihood, state))
     return ChainResult(kept, Draw.of(state), trace, interrupted)
 
 
@@ -122,25 +136,25 @@ def _step(entities: Entities, spec: ModelSpec, plan: ChainPlan, state: ChainStat
 
 
 def _merged(entities: Entities, state: ChainState, target: NDArray[np.int64] | None) -> ChainState:
-    return state if target is None else merge_state(entities.layout, state, target)
+    return state if target is None else merge_state(entities.likelihood, state, target)
 
 
 def _record(state: ChainState, chain: int) -> SweepRecord:
-    hyper = state.globals.hyper
     return SweepRecord(
         chain,
         state.round,
         state.log_joint,
-        hyper.noise_scale,
-        hyper.global_concentration,
-        hyper.agent_concentration,
+        state.globals.traced(),
         int(state.sums.occupied.sum()),
-        int(state.sums.labels_changed),
+        int(state.sums.scalars["labels_changed"]),
         kept=False,
     )
 
 
-def trace_table(results: list[ChainResult]) -> NDArray[np.void]:
+def trace_table(results: list[ChainResult], globals_type: type[Globals], target_scale: float = 1.0) -> NDArray[np.void]:
     """All chains' records as one structured array: a column by name, or a dataframe's input as it is."""
-    columns = np.dtype(list(get_type_hints(SweepRecord).items()))
-    return np.array([record for result in results for record in result.trace], dtype=columns)
+    rows = [record.row() for result in results for record in result.trace]
+    table = np.array(rows, dtype=np.dtype(trace_columns(globals_type)))
+    for q in globals_type.traced_quantities():
+        table[q.name] = q.reported(table[q.name], target_scale)
+    return table

@@ -7,17 +7,18 @@ left out of the gain: with it, true clusters get merged.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray
-from fedhlcr.model.gram import GramLayout
-from fedhlcr.model.priors import Hyperparameters
-from fedhlcr.model.regression import log_evidence
-from fedhlcr.samplers.state import ChainState, ClusterSums, Globals, ServerState
+from fedhlcr.model.likelihood import AnyLikelihood
+from fedhlcr.model.schema import Globals
+from fedhlcr.model.sums import ClusterSums
+from fedhlcr.samplers.state import ChainState, ServerState
+
+BlockRow = dict[str, FloatArray]
 
 
 @dataclass(frozen=True)
@@ -38,22 +39,17 @@ class MergeSchedule:
         return self.first <= round_number <= self.last and (round_number - self.first) % self.every == 0
 
 
-def merge_map(layout: GramLayout, sums: ClusterSums, hyper: Hyperparameters, n_wanted: int | None) -> NDArray[np.int64]:
+def merge_map(likelihood: AnyLikelihood, sums: ClusterSums, given: Globals, n_wanted: int | None) -> NDArray[np.int64]:
     """Old cluster → new cluster after merging greedily; −1 for an empty cluster that is dropped.
 
     While the best gain is positive the pair is merged. With n_wanted, empty clusters are dropped and
     pairs are merged, at a loss if need be, until n_wanted clusters are left, and never fewer.
     """
 
-    def evidence(grams: FloatArray) -> FloatArray:
-        return log_evidence(layout.normal_equations(grams), hyper.noise_scale, hyper.coef_prior)
-
     occupied = np.flatnonzero(sums.occupied)
     empty = np.flatnonzero(~sums.occupied)
     groups = {int(k): [int(k)] for k in occupied}
-    grams = {int(k): sums.grams[k] for k in occupied}
-    single = dict(zip(groups, evidence(sums.grams[occupied]), strict=True))
-    gains = _GainTable(list(groups), grams, single, evidence)
+    gains = _GainTable(likelihood, sums, given)
     while len(groups) > (1 if n_wanted is None else n_wanted):
         gain, keep, drop = gains.best()
         if n_wanted is None and gain <= 0.0:
@@ -68,24 +64,32 @@ def merge_map(layout: GramLayout, sums: ClusterSums, hyper: Hyperparameters, n_w
 
 
 class _GainTable:
-    """Gains of all pairs, kept up to date as pairs merge."""
+    """Gains of all pairs of occupied clusters, kept up to date as pairs merge."""
 
-    def __init__(
-        self,
-        clusters: list[int],
-        grams: dict[int, FloatArray],
-        single: dict[int, float],
-        evidence: Callable[[FloatArray], FloatArray],
-    ) -> None:
-        self._clusters, self._grams, self._single, self._evidence = clusters, grams, single, evidence
+    def __init__(self, likelihood: AnyLikelihood, sums: ClusterSums, given: Globals) -> None:
+        self._likelihood, self._given = likelihood, given
+        occupied = np.flatnonzero(sums.occupied)
+        self._clusters = occupied.tolist()
+        self._rows = {k: {name: block[k] for name, block in sums.blocks.items()} for k in self._clusters}
+        single = self._evidence([self._rows[k] for k in self._clusters])
+        self._single = dict(zip(self._clusters, single, strict=True))
         self._gains: dict[tuple[int, int], float] = {}
-        for position, k in enumerate(clusters):
-            self._add(k, clusters[position + 1 :])
+        for position, k in enumerate(self._clusters):
+            self._add(k, self._clusters[position + 1 :])
+
+    def _evidence(self, rows: list[BlockRow]) -> FloatArray:
+        """Log evidence of each of several sets of entities."""
+        names = [block.name for block in self._likelihood.sum_schema.blocks]
+        stacked = {name: np.array([row[name] for row in rows]) for name in names}
+        return self._likelihood.evidence(stacked, self._given)
+
+    def _together(self, k: int, other: int) -> BlockRow:
+        return {name: block + self._rows[other][name] for name, block in self._rows[k].items()}
 
     def _add(self, k: int, others: list[int]) -> None:
         if not others:
             return
-        merged = self._evidence(np.array([self._grams[k] + self._grams[other] for other in others]))
+        merged = self._evidence([self._together(k, other) for other in others])
         for other, value in zip(others, merged, strict=True):
             self._gains[min(k, other), max(k, other)] = value - self._single[k] - self._single[other]
 
@@ -95,29 +99,29 @@ class _GainTable:
 
     def merge(self, keep: int, drop: int) -> None:
         self._gains = {pair: gain for pair, gain in self._gains.items() if keep not in pair and drop not in pair}
-        self._grams[keep] = self._grams[keep] + self._grams.pop(drop)
+        self._rows[keep] = self._together(keep, drop)
         self._clusters.remove(drop)
-        self._single[keep] = float(self._evidence(self._grams[keep]))
+        self._single[keep] = float(self._evidence([self._rows[keep]])[0])
         self._add(keep, [k for k in self._clusters if k != keep])
 
 
 def merge_globals(drawn: Globals, entity_counts: FloatArray, target: NDArray[np.int64]) -> Globals:
-    """The globals after cluster k has become target[k]; a merged cluster keeps the larger part's coefficients."""
+    """The globals after cluster k has become target[k]; a merged cluster keeps what its larger part had."""
     n_clusters = int(target.max()) + 1
     weights = np.full(n_clusters, -np.inf)
-    coef = np.empty((n_clusters, drawn.coef.shape[1]))
+    source = np.empty(n_clusters, dtype=np.int64)
     for k in np.argsort(entity_counts, kind="stable"):
         if target[k] >= 0:
-            coef[target[k]] = drawn.coef[k]
+            source[target[k]] = k
             weights[target[k]] = np.logaddexp(weights[target[k]], drawn.log_weights[k])
-    return Globals(coef, weights, drawn.hyper)
+    return replace(drawn.of_clusters(source), log_weights=weights)
 
 
-def merge_state(layout: GramLayout, state: ChainState, target: NDArray[np.int64]) -> ChainState:
+def merge_state(likelihood: AnyLikelihood, state: ChainState, target: NDArray[np.int64]) -> ChainState:
     """A chain after cluster k has become target[k]."""
     merged = merge_globals(state.globals, state.sums.entity_counts, target)
     sums, labels = state.sums.regroup(target), target[state.labels].astype(np.int32)
-    return ChainState.of(layout, state.round, labels, sums, merged)
+    return ChainState.of(likelihood, state.round, labels, sums, merged)
 
 
 @dataclass
@@ -135,17 +139,17 @@ class Merger:
     over: bool = False
     idle: int = 0
 
-    def look(self, layout: GramLayout, state: ServerState) -> NDArray[np.int64] | None:
+    def look(self, likelihood: AnyLikelihood, state: ServerState) -> NDArray[np.int64] | None:
         """What to merge after this round: a map as of `merge_map`, or None for nothing."""
         last = state.round >= self.schedule.last
         if self.over or not (last or self.schedule.due(state.round)):
             return None
-        target = self.merge_now(layout, state)
+        target = self.merge_now(likelihood, state)
         self.idle = self.idle + 1 if target is None else 0
         # where a number is wanted, one look leaves just so many
         self.over = last or self.n_wanted is not None or self.idle >= self.schedule.patience
         return target
 
-    def merge_now(self, layout: GramLayout, state: ServerState) -> NDArray[np.int64] | None:
-        target = merge_map(layout, state.sums, state.globals.hyper, self.n_wanted)
+    def merge_now(self, likelihood: AnyLikelihood, state: ServerState) -> NDArray[np.int64] | None:
+        target = merge_map(likelihood, state.sums, state.globals, self.n_wanted)
         return target if target.max() + 1 < len(target) else None

@@ -9,7 +9,8 @@ The file is one record of `fedhlcr.storage.codec`: no pickle, no code, a version
     trace.* or history.*    how the sampler, or the federation, went
     private.*               ids, Gram matrices and labels of agents and entities, and who took part in which round
 
-`fedhlcr.storage.model_reader` checks what it reads: whatever does not fit together is an error that says so.
+This module writes it. `estimators.loading` makes an estimator of it, with `storage.model_reader`, which checks every
+field.
 """
 
 from __future__ import annotations
@@ -18,86 +19,35 @@ import datetime
 import json
 import platform
 from dataclasses import asdict
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-import fedhlcr
+from fedhlcr._support.version import __version__
 from fedhlcr.data.ids import Ids, canonical_text
-from fedhlcr.data.recipe import Recipe
-from fedhlcr.exceptions import ModelFileError
-from fedhlcr.posterior.alignment import Alignment, align
-from fedhlcr.posterior.diagnostics import Diagnostic
-from fedhlcr.posterior.prediction import MODEL_KIND as FEDERATED_KIND
-from fedhlcr.posterior.prediction import AgentMemory, Draws, Posterior, PublicModel
+from fedhlcr.model.likelihood import GAUSSIAN
+from fedhlcr.posterior.fitted_model import FittedModel
 from fedhlcr.storage import atomic, codec
 from fedhlcr.storage.atomic import PathLike
-from fedhlcr.storage.codec import CodecError, Record
-from fedhlcr.storage.model_reader import PRIVATE, ModelReader
-
-if TYPE_CHECKING:
-    from fedhlcr.estimators.base import HierarchicalPredictor
-    from fedhlcr.estimators.fedhlcr import FedHLCRRegressor
-    from fedhlcr.estimators.hlcr import HLCRRegressor
+from fedhlcr.storage.codec import Record
 
 KIND, VERSION = "model", 1
+# The part that is private to the agents.
+PRIVATE = "private."
 # Settings of the machine or the moment, not of the model.
-UNSAVED = ("n_threads", "verbose", "checkpoint", "random_state")
-# What provenance may tell of a public model: nothing of where the events came from.
+UNSAVED = ("n_threads", "verbose", "checkpoint", "random_state", "engine")
+# Settings that the first files did not have; they are written only where they are not these defaults.
+LATER_SETTINGS = {"likelihood": GAUSSIAN}
+# The provenance that a public model keeps: nothing of where the events came from.
 PUBLIC_PROVENANCE = ("fedhlcr", "python", "numpy", "created")
 
 
-def save(model: HierarchicalPredictor, path: PathLike, *, public: bool = False) -> None:
+def save(model: FittedModel, path: PathLike, *, public: bool = False) -> None:
     """Write a fitted model to a file, whole or not at all; `public` leaves out all that is private to agents."""
     atomic.replace_file(path, to_bytes(model, public=public), private=not public)
 
 
-def load(path: PathLike) -> HLCRRegressor | FedHLCRRegressor:
-    """The model in a file that `save` wrote, or the server of a federation on Flower.
-
-    Nothing in the file is executed.
-
-    Parameters
-    ----------
-    path : str or path
-
-    Returns
-    -------
-    HLCRRegressor or FedHLCRRegressor
-        Fitted. One that was saved with `public=True` knows no agent: it predicts for new ones, and after `adapt`.
-
-    Examples
-    --------
-    >>> import fedhlcr, tempfile, pathlib
-    >>> from fedhlcr.datasets import make_hlcr
-    >>> table, _ = make_hlcr(n_agents=10, n_clusters=2)
-    >>> model = fedhlcr.HLCRRegressor(n_sweeps=20).fit(table.X, table.y, agent=table.agent, entity=table.entity)
-    >>> path = pathlib.Path(tempfile.mkdtemp()) / "model.fedhlcr"
-    >>> model.save(path)
-    >>> bool((fedhlcr.load(path).coef_ == model.coef_).all())
-    True
-    """
-    path = Path(path)
-    try:
-        if not path.is_file():
-            cure = "it is a folder or a device" if path.exists() else "it does not exist; check the path"
-            raise ModelFileError(f"no model can be read from {path.name or str(path)!r}: {cure}.")
-        with path.open("rb") as file:
-            # a table of many gigabytes is told from a model before it is read
-            codec.require_start(file.read(len(codec.MAGIC)))
-            file.seek(0)
-            model: HLCRRegressor | FedHLCRRegressor = from_bytes(file.read())
-            return model
-    except CodecError as error:
-        raise ModelFileError(f"no model can be read from {path.name!r}: {error}") from None
-    except OSError as error:
-        raise ModelFileError(f"no model can be read from {path.name!r}: {error.strerror}.") from None
-    except MemoryError:
-        raise ModelFileError(f"no model can be read from {path.name!r}: it does not fit into memory.") from None
-
-
-def to_bytes(model: HierarchicalPredictor, *, public: bool = False) -> bytes:
+def to_bytes(model: FittedModel, *, public: bool = False) -> bytes:
     posterior = model.posterior_
     # a model that knows no agent has nothing private
     public = public or not len(posterior.memory.entities)
@@ -108,7 +58,7 @@ def to_bytes(model: HierarchicalPredictor, *, public: bool = False) -> bytes:
         "alignment": model.alignment_.target,
         "features.mean": model.feature_means_,
         "features.spread": model.feature_spreads_,
-        **{f"draws.{name}": value for name, value in vars(posterior.draws).items()},
+        **{f"draws.{name}": value for name, value in posterior.draws.to_record().items()},
     }
     for name in ("trace", "history"):
         table = getattr(model, f"{name}_", None)
@@ -120,17 +70,19 @@ def to_bytes(model: HierarchicalPredictor, *, public: bool = False) -> bytes:
     return codec.encode(KIND, VERSION, record)
 
 
-def _about(model: HierarchicalPredictor, *, public: bool) -> dict[str, Any]:
-    from fedhlcr.estimators.fedhlcr import FedHLCRRegressor
-
+def _about(model: FittedModel, *, public: bool) -> dict[str, Any]:
     limits = getattr(model, "limits", None)
-    settings = {name: value for name, value in model.get_params().items() if name not in UNSAVED}
+    settings = {
+        name: value
+        for name, value in model.get_params().items()
+        if name not in UNSAVED and (name, value) not in LATER_SETTINGS.items()
+    }
     names = getattr(model, "feature_names_in_", None)
     provenance = provenance_of(model)
     if public:
         provenance = {name: provenance[name] for name in PUBLIC_PROVENANCE if name in provenance}
     return {
-        "estimator": "FedHLCRRegressor" if isinstance(model, FedHLCRRegressor) else "HLCRRegressor",
+        "estimator": model.saved_as,
         "settings": settings | ({} if limits is None else {"limits": asdict(limits)}),
         "seed": model.seed_,
         "fit_intercept": model.posterior_.layout.fit_intercept,
@@ -152,11 +104,11 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else float(value)
 
 
-def provenance_of(model: HierarchicalPredictor) -> dict[str, Any]:
+def provenance_of(model: FittedModel) -> dict[str, Any]:
     """Where a model comes from: as its file says, or this release, now."""
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     return {
-        "fedhlcr": fedhlcr.__version__,
+        "fedhlcr": __version__,
         "python": platform.python_version(),
         "numpy": np.__version__,
         "created": now,
@@ -164,7 +116,7 @@ def provenance_of(model: HierarchicalPredictor) -> dict[str, Any]:
     }
 
 
-def _private_part(model: HierarchicalPredictor) -> Record:
+def _private_part(model: FittedModel) -> Record:
     memory = model.posterior_.memory
     index = memory.entities.index
     record: Record = {
@@ -193,88 +145,3 @@ def _ids_record(name: str, ids: Ids) -> Record:
     if all(type(value) is int and abs(value) < 2**63 for value in ids.values):
         record[f"{name}_numbers"] = np.array(ids.values.tolist(), dtype=np.int64)
     return record
-
-
-def from_bytes(data: bytes) -> Any:
-    """The estimator in the bytes of a file; CodecError where there is none."""
-    try:
-        # numbers that cannot be are refused where they are read; what overflows after that is told as infinite
-        with np.errstate(all="ignore"):
-            if codec.kind_of(data) == FEDERATED_KIND:
-                return _of_federation(PublicModel.from_bytes(data))
-            return _read(ModelReader(codec.decode(data, KIND, VERSION)))
-    except CodecError:
-        raise
-    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, MemoryError) as error:
-        # the checksum keeps out accidents, not malice
-        raise CodecError(f"the model does not fit together ({type(error).__name__}); save it again.") from None
-
-
-def _read(reader: ModelReader) -> Any:
-    about = reader.about()
-    layout, units = reader.part("standardization.").units(fit_intercept=about["fit_intercept"])
-    draws = Draws.read(reader.part("draws."), layout)
-    model = _estimator(about)
-    _set_features(model, layout.n_features, about["feature_names"])
-    model.posterior_ = Posterior(layout, units, draws, reader.memory(layout, draws, model.thread_count()))
-    model.alignment_ = Alignment(reader.alignment(draws, about["n_clusters"]), about["n_clusters"])
-    model.feature_means_, model.feature_spreads_ = reader.features(layout)
-    index = model.posterior_.memory.entities.index
-    model.sole_agent_ = reader.sole_agent(index) if about["one_agent"] else None
-    if about["estimator"] == "HLCRRegressor":
-        model.trace_ = reader.trace()
-    elif about["stop_reason"] is not None:
-        # the server of a federation on Flower keeps its history elsewhere
-        model.history_ = reader.history(index)
-        model.stop_reason_, model.n_rounds_ = about["stop_reason"], int(model.history_["round"].max(initial=0))
-    model.set_fitted_attributes()
-    model.diagnostics_ = tuple(Diagnostic(*figures) for figures in about["diagnostics"])
-    return model
-
-
-def _of_federation(public: PublicModel) -> Any:
-    """The model that the server of a federation wrote, as an estimator that knows no agent."""
-    layout, units = public.layout, public.standardization
-    model = fedhlcr.FedHLCRRegressor()
-    model.seed_ = public.seed
-    _set_features(model, layout.n_features, list(public.features) or None)
-    model.agent_column_ = model.entity_column_ = model.sole_agent_ = None
-    memory = AgentMemory.of_nobody(layout, public.draws, model.thread_count())
-    model.posterior_ = Posterior(layout, units, public.draws, memory)
-    # how features go together is not known: apart from each other, and with spread 1 in standardised units
-    model.alignment_ = align(public.draws, np.eye(layout.n_coef), drop_empty=True)
-    model.feature_means_ = units.shift[:-1].copy()
-    model.feature_spreads_ = np.where(np.isfinite(units.scale[:-1]), units.scale[:-1], 0.0)
-    model.set_fitted_attributes()
-    return model
-
-
-def _estimator(about: dict[str, Any]) -> Any:
-    """An estimator with the settings of a file, checked as those of any user."""
-    from fedhlcr.federation.checks import ReplyLimits
-
-    estimators = {"HLCRRegressor": fedhlcr.HLCRRegressor, "FedHLCRRegressor": fedhlcr.FedHLCRRegressor}
-    settings = dict(about["settings"])
-    if alien := [name for name in UNSAVED if name in settings]:
-        # a file must not say where to write, or how many threads to start
-        raise CodecError(f"the model does not fit together: its settings cannot hold `{alien[0]}`; save it again.")
-    if settings.get("limits") is not None:
-        settings["limits"] = ReplyLimits(**settings["limits"])
-    model = estimators[about["estimator"]](**settings, random_state=about["seed"])
-    model._validate_params()
-    model.seed_ = about["seed"]
-    model.agent_column_, model.entity_column_ = about["agent_column"], about["entity_column"]
-    model.recipe_ = None if about["recipe"] is None else Recipe.from_json(about["recipe"])
-    model.provenance_ = about["provenance"]
-    return model
-
-
-def _set_features(model: Any, n_features: int, names: list[str] | None) -> None:
-    recipe = model.recipe_
-    if names is not None and (len(names) != n_features or not all(isinstance(name, str) for name in names)):
-        raise CodecError("the model does not fit together: its features and their names differ in number.")
-    if recipe is not None and list(recipe.encoded_features) != names:
-        raise CodecError("the model does not fit together: its recipe makes other features.")
-    model.n_features_in_ = n_features
-    if names is not None:
-        model.feature_names_in_ = np.array(names, dtype=object)

@@ -1,9 +1,9 @@
-"""The parts of a model file, checked as `recordreader` checks."""
+"""The parts of a model file, every field checked."""
 
 from __future__ import annotations
 
 import json
-from typing import Any, get_type_hints
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,13 +13,15 @@ from fedhlcr.data.hierarchy import EntityIndex, numbered
 from fedhlcr.data.ids import Ids
 from fedhlcr.federation.history import history_columns
 from fedhlcr.model.gram import GramLayout
-from fedhlcr.posterior.prediction import AgentMemory, Draws
-from fedhlcr.samplers.chain import SweepRecord
+from fedhlcr.model.likelihood import AnyLikelihood
+from fedhlcr.model.schema import Globals
+from fedhlcr.posterior import AgentMemory, Draws
+from fedhlcr.samplers.chain import trace_columns
 from fedhlcr.samplers.state import Entities
 from fedhlcr.storage.codec import Record
+from fedhlcr.storage.model_file import PRIVATE
 from fedhlcr.storage.reader import RecordReader, not_negative, within
 
-PRIVATE = "private."
 ABOUT: dict[str, type | tuple[type, ...]] = {
     "estimator": str,
     "settings": dict,
@@ -67,17 +69,17 @@ class ModelReader(RecordReader):
     def is_public(self) -> bool:
         return self.part(PRIVATE).is_empty
 
-    def memory(self, layout: GramLayout, draws: Draws, n_threads: int) -> AgentMemory:
+    def memory(self, likelihood: AnyLikelihood, draws: Draws, n_threads: int) -> AgentMemory:
         """The agents' matrices and labels; of none, where the file is public."""
         if self.is_public:
-            return AgentMemory.of_nobody(layout, draws, n_threads)
-        private = self.part(PRIVATE)
-        index = private.index(self._ids("agents"), self._ids("entities"))
+            return AgentMemory.of_nobody(likelihood, draws, n_threads)
+        private, layout = self.part(PRIVATE), likelihood.layout
+        index = EntityIndex.read(private, self._ids("agents"), self._ids("entities"))
         grams = private.array("grams", "f8", (index.n_entities, layout.packed_size), np.isfinite)
         private.require(len(grams) and (layout.diagonal(grams) >= 0).all() and (grams[:, 0] > 0).all(), "grams")
         kind = np.min_scalar_type(draws.n_clusters).str
         labels = private.array("labels", kind, (len(draws), len(grams)), within(0, draws.n_clusters))
-        return AgentMemory(Entities(layout, index, grams, n_threads), labels)
+        return AgentMemory(Entities(likelihood, index, grams, n_threads), labels)
 
     def sole_agent(self, index: EntityIndex) -> NDArray[np.object_]:
         """The one that is meant where no agent is told; of a public model, the one without a name."""
@@ -98,12 +100,12 @@ class ModelReader(RecordReader):
         private.require(all(same), name)
         return ids._replace(values=np.array(numbers, dtype=object))
 
-    def trace(self) -> NDArray[np.void]:
-        return self._table("trace", list(get_type_hints(SweepRecord).items()))
+    def trace(self, globals_type: type[Globals]) -> NDArray[np.void]:
+        return self._table("trace", trace_columns(globals_type))
 
-    def history(self, index: EntityIndex) -> NDArray[np.void]:
+    def history(self, globals_type: type[Globals], index: EntityIndex) -> NDArray[np.void]:
         """The rounds; who took part is told only where the agents are."""
-        table = self._table("history", history_columns())
+        table = self._table("history", history_columns(globals_type))
         sizes = np.zeros(len(table), dtype=np.int64)
         places = np.empty(0, dtype=np.int64)
         if not self.is_public:

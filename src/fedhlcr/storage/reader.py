@@ -11,14 +11,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhlcr.data.hierarchy import EntityIndex
-from fedhlcr.data.ids import Ids
-from fedhlcr.model.gram import GramLayout, Standardization
 from fedhlcr.storage.codec import CodecError, Record
 
 # Clusters and features there can be: their squares must fit into memory.
 MOST = 10_000
-Test = Callable[[Any], Any]
+Check = Callable[[Any], Any]
+
+
+def finite(values: NDArray[Any]) -> NDArray[np.bool_]:
+    return np.isfinite(values)
 
 
 def not_negative(values: NDArray[Any]) -> NDArray[np.bool_]:
@@ -38,7 +39,7 @@ def square_finite(values: NDArray[Any]) -> NDArray[np.bool_]:
     return np.isfinite(values**2)
 
 
-def within(least: int, limit: int) -> Test:
+def within(least: int, limit: int) -> Check:
     """least, …, limit − 1."""
     return lambda values: (values >= least) & (values < limit)
 
@@ -80,7 +81,7 @@ class RecordReader:
             name = self._prefix + name
             raise CodecError(f"{self._what} does not fit together: `{name}` is missing or cannot be; {self._cure}.")
 
-    def value(self, name: str, kind: type, test: Test | None = None) -> Any:
+    def value(self, name: str, kind: type, test: Check | None = None) -> Any:
         value = self._record.get(self._prefix + name)
         self.require(type(value) is kind, name)
         with np.errstate(all="ignore"):
@@ -93,7 +94,7 @@ class RecordReader:
         self.require(len(set(texts)) == len(texts), name)
         return texts
 
-    def array(self, name: str, kind: str, shape: tuple[int | None, ...], test: Test | None = None) -> NDArray[Any]:
+    def array(self, name: str, kind: str, shape: tuple[int | None, ...], test: Check | None = None) -> NDArray[Any]:
         """An array of this kind ("f8") and shape, where None is any size, all of whose values pass the test."""
         array: Any = self._record.get(self._prefix + name)
         self.require(isinstance(array, np.ndarray) and array.dtype == np.dtype(kind), name)
@@ -104,30 +105,12 @@ class RecordReader:
         # what is read is read-only, and kernels are compiled for arrays that are not
         return np.array(array)
 
-    def units(self, *, fit_intercept: bool) -> tuple[GramLayout, Standardization]:
-        shift = self.array("shift", "f8", (None,), np.isfinite)
-        self.require(1 <= len(shift) <= MOST, "shift")
-        # a feature without spread has an infinite scale
-        scale = self.array("scale", "f8", shift.shape, lambda values: values > 0)
-        with np.errstate(over="ignore"):
-            # the units of coefficients, whose squares are finite too: so are their products
-            self.require(np.isfinite(scale[-1]) and square_finite(scale[-1] / scale).all(), "scale")
-        return GramLayout(len(shift) - 1, fit_intercept), Standardization(shift, scale)
-
     def clusters(self, name: str, shape: tuple[int | None], n_clusters: int) -> NDArray[np.int64]:
         """The present cluster of each original one, −1 for one that is no more; each present one has an original."""
         cluster_of = self.array(name, "i8", shape, within(-1, n_clusters))
         present = np.unique(cluster_of[cluster_of >= 0])
         self.require(len(cluster_of) <= MOST and 0 < len(present) == n_clusters, name)
         return cluster_of
-
-    def index(self, agents: Ids, entities: Ids) -> EntityIndex:
-        """Which of these agents has which of the entities."""
-        agent_of = self.array("agent_of", "i8", (None,), within(0, len(agents.texts)))
-        entity_of = self.array("entity_of", "i8", agent_of.shape, within(0, len(entities.texts)))
-        # sorted by both, and each pair once
-        self.require((np.diff(agent_of * len(entities.texts) + entity_of) > 0).all(), "agent_of")
-        return EntityIndex(agents, entities, agent_of, entity_of)
 
 
 def checkpoint_reader(record: Record) -> RecordReader:

@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-import fedhlcr
+from fedhlcr._support.version import __version__
 from fedhlcr.engines.flower.options import NODE_KEYS, RUN_OPTIONS, Option, Scalar
 
 # What `flwr build` accepts for a folder.
@@ -62,7 +62,7 @@ def write_app(folder: Path, options: dict[str, Scalar] | None = None) -> Path:
     chosen = dict(options or {})
     text = PYPROJECT.format(
         name=_toml(folder.name),
-        version=fedhlcr.__version__,
+        version=__version__,
         options=_options_text(chosen),
         node_keys="\n".join(f"#      {key:<12}{NODE_COMMENTS[key]}" for key in NODE_KEYS),
     )

@@ -9,14 +9,14 @@ from collections.abc import Callable
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-import fedhlcr
+from fedhlcr._support.version import __version__
 from fedhlcr.engines.flower import records
 from fedhlcr.engines.flower.logs import log_through_flower
 from fedhlcr.engines.flower.node import Node
 from fedhlcr.engines.flower.options import NodeOptions, check_experiment
 from fedhlcr.engines.flower.records import Errand
 from fedhlcr.engines.flower.refusal import Refusal
-from fedhlcr.posterior.prediction import PublicModel
+from fedhlcr.posterior import PublicModel
 
 logger = logging.getLogger(__name__)
 
@@ -47,10 +47,10 @@ def in_simulation() -> bool:
 
 def _open_node(message: Message, context: Context) -> Node:
     envelope = records.Envelope.from_content(message.content)
-    if envelope.version != fedhlcr.__version__:
+    if envelope.version != __version__:
         raise Refusal(
             "VersionError",
-            f"the node has fedhlcr {fedhlcr.__version__}, the server {envelope.version}; install the same release",
+            f"the node has fedhlcr {__version__}, the server {envelope.version}; install the same release",
         )
     # it comes from the server, and becomes a file's name here
     check_experiment(envelope.experiment)
@@ -62,7 +62,7 @@ def _open_node(message: Message, context: Context) -> Node:
 @_answering
 def roll_call(node: Node, message: Message) -> RecordDict:  # noqa: ARG001
     """Who is here, and with which columns."""
-    return records.Presence(fedhlcr.__version__, node.names(), list(node.options.features)).to_content()
+    return records.Presence(__version__, node.names(), list(node.options.features)).to_content()
 
 
 @app.train(Errand.LETTER.action)

@@ -25,7 +25,7 @@ from fedhlcr.datasets import load_flights
 from fedhlcr.datasets.hierarchical import HierarchicalData
 from fedhlcr.engines.flower.app_folder import write_app
 from fedhlcr.engines.flower.loopback import END_SIGNALS, Loopback
-from fedhlcr.posterior.prediction import PublicModel
+from fedhlcr.posterior import PublicModel
 
 FOLDER = Path("demo-flower")
 NODES = ("node-1", "node-2", "node-3")

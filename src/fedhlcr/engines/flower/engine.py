@@ -16,7 +16,7 @@ from typing import NamedTuple
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
-import fedhlcr
+from fedhlcr._support.version import __version__
 from fedhlcr.data.ids import natural_key
 from fedhlcr.engines.flower.records import (
     GONE,
@@ -34,7 +34,7 @@ from fedhlcr.engines.flower.records import (
 from fedhlcr.engines.flower.refusal import UNKNOWN_AGENT, Refusal
 from fedhlcr.federation.messages import Contribution
 from fedhlcr.federation.server import Invitation, Reply
-from fedhlcr.posterior.prediction import PublicModel
+from fedhlcr.posterior import PublicModel
 from fedhlcr.storage import codec
 from fedhlcr.storage.reader import checkpoint_reader
 
@@ -179,6 +179,11 @@ class FlowerEngine:
                 sent.add(self._send(Errand.LETTER, node, content, asked, LATE_ROUNDS * self.waiting.for_replies, group))
         yield from self._await(sent)
 
+    def n_copies(self, call: Invitation) -> int:
+        """A letter for each node that holds an agent asked."""
+        asked = set(call.agents)
+        return sum(not names.isdisjoint(asked) for names in self.present.values())
+
     def keep_model(self, model: PublicModel) -> dict[str, Score]:
         """Send every node the model; how each scores it on its own test events, by the node's name or number."""
         self._look_around()
@@ -258,7 +263,7 @@ class FlowerEngine:
         return {sent.node for sent in self._sent.values() if sent.errand is errand}
 
     def _envelope(self) -> Envelope:
-        return Envelope(fedhlcr.__version__, self.experiment, list(self.features))
+        return Envelope(__version__, self.experiment, list(self.features))
 
     def _send(
         self, errand: Errand, node: int, content: RecordDict, agents: Collection[str], ttl: float, group: str
@@ -314,8 +319,8 @@ class FlowerEngine:
 
     def _welcome(self, node: int, presence: Presence) -> None:
         """A node has said who it is."""
-        if presence.version != fedhlcr.__version__:
-            cure = f"the server has fedhlcr {fedhlcr.__version__}; install the same release at the node"
+        if presence.version != __version__:
+            cure = f"the server has fedhlcr {__version__}; install the same release at the node"
             self._dismiss(node, Refusal("VersionError", cure), ASK_AGAIN)
             return
         elsewhere = {name for other, names in self.present.items() if other != node for name in names}

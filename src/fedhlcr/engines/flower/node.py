@@ -31,7 +31,7 @@ from fedhlcr.engines.flower.refusal import UNKNOWN_AGENT, Refusal
 from fedhlcr.exceptions import FileError, StorageError
 from fedhlcr.federation.group import AgentGroup
 from fedhlcr.federation.messages import SURVEY_ROUND, Broadcast
-from fedhlcr.posterior.prediction import PublicModel
+from fedhlcr.posterior import PublicModel
 from fedhlcr.storage import atomic, codec
 from fedhlcr.storage.reader import RecordReader
 
@@ -162,7 +162,7 @@ class Node:
             positions = held.group.positions(letter.agents)
         except KeyError:
             raise Refusal(UNKNOWN_AGENT, "the node's table has lost an agent; it is asked who is there") from None
-        contributions = held.group.round(broadcast, positions, np.array(letter.acknowledged, dtype=np.int64))
+        contributions = held.group.answer(broadcast, positions, np.array(letter.acknowledged, dtype=np.int64))
         self._save(held)
         return [contributions[i].to_bytes() for i in range(len(contributions))]
 

@@ -21,7 +21,7 @@ from fedhlcr.federation.history import RoundRecord
 from fedhlcr.federation.run import Checkpoints, run_federation
 from fedhlcr.federation.server import Server
 from fedhlcr.federation.settings import FederationSettings
-from fedhlcr.posterior.prediction import PublicModel
+from fedhlcr.posterior import PublicModel
 from fedhlcr.storage import atomic
 
 logger = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ def run(grid: Grid, options: RunOptions) -> PublicModel:
     logger.info("ended after %d rounds: %s.", server.round, server.stop_reason)
     model = replace(server.model(), features=engine.features)
     model.save(outputs.model)
-    _write_json(outputs.history, [record._asdict() for record in server.history.records])
+    _write_json(outputs.history, [record.to_dict() for record in server.history.records])
     if options["evaluate"]:
         _tell_scores(engine.keep_model(model), outputs.scores)
     return model
@@ -89,7 +89,7 @@ class _Progress:
     def __call__(self, record: RoundRecord) -> None:
         seconds, self._began = time.monotonic() - self._began, time.monotonic()
         what = f"round {record.round} of at most {self._most}" if record.round else "survey"
-        found = f"{record.n_clusters} clusters, noise {record.noise_scale:.4g}; " if record.n_clusters else ""
+        found = f"{record.n_clusters} clusters, {_shared(record)}; " if record.n_clusters else ""
         logger.info(
             "%s: %d of %d agents answered%s; %s%d kB up, %d kB down; %.1f s.",
             what,
@@ -101,6 +101,12 @@ class _Progress:
             record.bytes_down // 1000,
             seconds,
         )
+
+
+def _shared(record: RoundRecord) -> str:
+    """The first of the traced quantities: of the Gaussian, its noise scale."""
+    name, value = next(iter(record.shared.items()))
+    return f"{name.replace('_', ' ')} {value:.4g}"
 
 
 def _tell_scores(scores: dict[str, Score], path: Path) -> None:

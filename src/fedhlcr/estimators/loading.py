@@ -1,0 +1,153 @@
+"""A model file → the estimator it was saved from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedhlcr.data.recipe import Recipe
+from fedhlcr.estimators.fedhlcr import FedHLCRRegressor
+from fedhlcr.estimators.hlcr import HLCRRegressor
+from fedhlcr.exceptions import ModelFileError
+from fedhlcr.federation.checks import ReplyLimits
+from fedhlcr.model.gram import read_units
+from fedhlcr.model.likelihood import likelihood_named
+from fedhlcr.posterior import AgentMemory, Draws, Posterior, PublicModel
+from fedhlcr.posterior.alignment import Alignment, align
+from fedhlcr.posterior.diagnostics import Diagnostic
+from fedhlcr.posterior.public_model import MODEL_KIND
+from fedhlcr.storage import codec
+from fedhlcr.storage.atomic import PathLike
+from fedhlcr.storage.codec import CodecError
+from fedhlcr.storage.model_file import KIND, UNSAVED, VERSION
+from fedhlcr.storage.model_reader import ModelReader
+
+
+def load(path: PathLike) -> HLCRRegressor | FedHLCRRegressor:
+    """The model in a file that `save` wrote, or the server of a federation on Flower.
+
+    Nothing in the file is executed.
+
+    Parameters
+    ----------
+    path : str or path
+
+    Returns
+    -------
+    HLCRRegressor or FedHLCRRegressor
+        Fitted. One that was saved with `public=True` knows no agent: it predicts for new ones, and after `adapt`.
+
+    Examples
+    --------
+    >>> import fedhlcr, tempfile, pathlib
+    >>> from fedhlcr.datasets import make_hlcr
+    >>> table, _ = make_hlcr(n_agents=10, n_clusters=2)
+    >>> model = fedhlcr.HLCRRegressor(n_sweeps=20).fit(table.X, table.y, agent=table.agent, entity=table.entity)
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "model.fedhlcr"
+    >>> model.save(path)
+    >>> bool((fedhlcr.load(path).coef_ == model.coef_).all())
+    True
+    """
+    path = Path(path)
+    try:
+        if not path.is_file():
+            cure = "it is a folder or a device" if path.exists() else "it does not exist; check the path"
+            raise ModelFileError(f"no model can be read from {path.name or str(path)!r}: {cure}.")
+        with path.open("rb") as file:
+            # a table of many gigabytes is told from a model before it is read
+            codec.require_start(file.read(len(codec.MAGIC)))
+            file.seek(0)
+            model: HLCRRegressor | FedHLCRRegressor = from_bytes(file.read())
+            return model
+    except CodecError as error:
+        raise ModelFileError(f"no model can be read from {path.name!r}: {error}") from None
+    except OSError as error:
+        raise ModelFileError(f"no model can be read from {path.name!r}: {error.strerror}.") from None
+    except MemoryError:
+        raise ModelFileError(f"no model can be read from {path.name!r}: it does not fit into memory.") from None
+
+
+def from_bytes(data: bytes) -> Any:
+    """The estimator in the bytes of a file; CodecError where there is none."""
+    try:
+        # numbers that cannot be are refused where they are read; what overflows after that is told as infinite
+        with np.errstate(all="ignore"):
+            if codec.kind_of(data) == MODEL_KIND:
+                return _of_federation(PublicModel.from_bytes(data))
+            return _read(ModelReader(codec.decode(data, KIND, VERSION)))
+    except CodecError:
+        raise
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, MemoryError) as error:
+        # the checksum keeps out accidents, not malice
+        raise CodecError(f"the model does not fit together ({type(error).__name__}); save it again.") from None
+
+
+def _read(reader: ModelReader) -> Any:
+    about = reader.about()
+    layout, units = read_units(reader.part("standardization."), fit_intercept=about["fit_intercept"])
+    model = _estimator(about)
+    likelihood = likelihood_named(model.likelihood, layout)
+    draws = Draws.read(reader.part("draws."), likelihood)
+    _set_features(model, layout.n_features, about["feature_names"])
+    model.posterior_ = Posterior(likelihood, units, draws, reader.memory(likelihood, draws, model.thread_count()))
+    model.alignment_ = Alignment(reader.alignment(draws, about["n_clusters"]), about["n_clusters"])
+    model.feature_means_, model.feature_spreads_ = reader.features(layout)
+    index = model.posterior_.memory.entities.index
+    model.sole_agent_ = reader.sole_agent(index) if about["one_agent"] else None
+    if about["estimator"] == HLCRRegressor.saved_as:
+        model.trace_ = reader.trace(likelihood.globals_type)
+    elif about["stop_reason"] is not None:
+        # the server of a federation on Flower keeps its history elsewhere
+        model.history_ = reader.history(likelihood.globals_type, index)
+        model.stop_reason_, model.n_rounds_ = about["stop_reason"], int(model.history_["round"].max(initial=0))
+    model.set_fitted_attributes()
+    model.diagnostics_ = tuple(Diagnostic(*figures) for figures in about["diagnostics"])
+    return model
+
+
+def _of_federation(public: PublicModel) -> Any:
+    """The model that the server of a federation wrote, as an estimator that knows no agent."""
+    layout, units = public.layout, public.standardization
+    model = FedHLCRRegressor(likelihood=public.likelihood.name)
+    model.seed_ = public.seed
+    _set_features(model, layout.n_features, list(public.features) or None)
+    model.agent_column_ = model.entity_column_ = model.sole_agent_ = None
+    memory = AgentMemory.of_nobody(public.likelihood, public.draws, model.thread_count())
+    model.posterior_ = Posterior(public.likelihood, units, public.draws, memory)
+    # how features go together is not known: apart from each other, and with spread 1 in standardised units
+    model.alignment_ = align(public.draws, np.eye(layout.n_coef), drop_empty=True)
+    model.feature_means_ = units.shift[:-1].copy()
+    model.feature_spreads_ = np.where(np.isfinite(units.scale[:-1]), units.scale[:-1], 0.0)
+    model.set_fitted_attributes()
+    return model
+
+
+def _estimator(about: dict[str, Any]) -> Any:
+    """An estimator with the settings of a file, checked as those of any user."""
+    estimators = {kind.saved_as: kind for kind in (HLCRRegressor, FedHLCRRegressor)}
+    settings = dict(about["settings"])
+    if alien := [name for name in UNSAVED if name in settings]:
+        # a file must not say where to write, or how many threads to start
+        raise CodecError(f"the model does not fit together: its settings cannot hold `{alien[0]}`; save it again.")
+    if settings.get("limits") is not None:
+        settings["limits"] = ReplyLimits(**settings["limits"])
+    model = estimators[about["estimator"]](**settings, random_state=about["seed"])
+    model.check_parameters()
+    model.seed_ = about["seed"]
+    model.agent_column_, model.entity_column_ = about["agent_column"], about["entity_column"]
+    model.recipe_ = None if about["recipe"] is None else Recipe.from_json(about["recipe"])
+    model.provenance_ = about["provenance"]
+    return model
+
+
+def _set_features(model: Any, n_features: int, names: list[str] | None) -> None:
+    recipe = model.recipe_
+    if names is not None and (len(names) != n_features or not all(isinstance(name, str) for name in names)):
+        raise CodecError("the model does not fit together: its features and their names differ in number.")
+    if recipe is not None and list(recipe.encoded_features) != names:
+        raise CodecError("the model does not fit together: its recipe makes other features.")
+    model.n_features_in_ = n_features
+    if names is not None:
+        model.feature_names_in_ = np.array(names, dtype=object)

@@ -1,0 +1,54 @@
+"""What estimators show while they sample: clusters, noise, labels that changed."""
+
+from __future__ import annotations
+
+import math
+
+from fedhlcr._support.progress import Bar
+from fedhlcr.federation.history import RoundRecord
+from fedhlcr.samplers.state import ChainState
+
+
+class SweepProgress(Bar):
+    """Callback of `run_chain`."""
+
+    def __init__(self, n_sweeps: int, enabled: bool) -> None:
+        super().__init__(n_sweeps, "sampling", "sweeps", enabled)
+        self.target_scale = 1.0
+
+    def __call__(self, state: ChainState) -> None:
+        self.advance(
+            {
+                "clusters": int(state.sums.occupied.sum()),
+                **_scales(state.globals.traced(self.target_scale)),
+                "labels changed": int(state.sums.scalars["labels_changed"]),
+            }
+        )
+
+
+class RoundProgress(Bar):
+    """Callback of `run_federation`; the number of rounds is None if the run ends by itself."""
+
+    def __init__(self, n_rounds: int | None, enabled: bool) -> None:
+        super().__init__(n_rounds, "federation", "rounds", enabled)
+        self._bytes = 0
+
+    def __call__(self, record: RoundRecord) -> None:
+        self._bytes += record.bytes_down + record.bytes_up
+        if record.round == 0:
+            return
+        figures = {
+            "agents": f"{record.n_accepted}/{record.n_asked}",
+            "clusters": record.n_clusters,
+            **_scales(record.shared),
+            "labels changed": record.labels_changed,
+            "MB": f"{self._bytes / 1e6:.1f}",
+        }
+        if not math.isnan(record.validation_mse):
+            figures["MSE"] = f"{record.validation_mse:.4g}"
+        self.advance(figures)
+
+
+def _scales(shared: dict[str, float]) -> dict[str, str]:
+    """Traced scales, without the word: "noise" for `noise_scale`."""
+    return {name.removesuffix("_scale"): f"{value:.3g}" for name, value in shared.items() if name.endswith("_scale")}

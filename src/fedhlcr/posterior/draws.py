@@ -1,0 +1,116 @@
+"""Kept draws of what all agents share: the public part of the posterior."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedhlcr._support.arrays import FloatArray
+from fedhlcr.model.likelihood import AnyLikelihood
+from fedhlcr.model.schema import CLUSTERS, COEF, Globals, Quantity, value_of
+from fedhlcr.samplers.state import GlobalDraw
+from fedhlcr.storage.codec import Record
+from fedhlcr.storage.reader import MOST, RecordReader, finite, log_weights, not_negative, within
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Draws stacked: it holds nothing of any agent. In standardised units.
+
+    Every shared quantity of the likelihood is an attribute, with a leading axis of draws: `draws.coef` is
+    (draws, clusters, n_coef). Chains may have found different numbers of clusters: the smaller ones are padded with
+    clusters of weight zero.
+    """
+
+    stacked: Globals
+    entity_counts: FloatArray  # (draws, clusters)
+    log_joint: FloatArray  # (draws,)
+    chain: NDArray[np.int64]  # (draws,)
+
+    def __getattr__(self, name: str) -> Any:
+        # only what is no attribute of its own comes here; copies ask before there is anything
+        if name.startswith("__") or name == "stacked":
+            raise AttributeError(name)
+        return getattr(self.stacked, name)
+
+    @classmethod
+    def from_chains(cls, chains: Sequence[Sequence[GlobalDraw]]) -> Draws:
+        kept = [draw for chain in chains for draw in chain]
+        n_clusters = max(draw.globals.n_clusters for draw in kept)
+
+        def padded(values: list[FloatArray], fill: float) -> FloatArray:
+            out = np.full((len(values), n_clusters, *values[0].shape[1:]), fill)
+            for row, value in zip(out, values, strict=True):
+                row[: len(value)] = value
+            return out
+
+        def stacked(q: Quantity) -> FloatArray:
+            values = [getattr(draw.globals, q.name) for draw in kept]
+            return padded(values, q.padding) if q.by_cluster else np.array(values)
+
+        kind: Any = type(kept[0].globals)
+        return cls(
+            kind(**{q.name: stacked(q) for q in kind.quantities()}),
+            padded([draw.entity_counts for draw in kept], 0.0),
+            np.array([draw.log_joint for draw in kept]),
+            np.repeat(np.arange(len(chains)), [len(chain) for chain in chains]),
+        )
+
+    def to_record(self) -> Record:
+        values = {q.name: getattr(self.stacked, q.name) for q in self.stacked.quantities()}
+        by_cluster = {q.name: values.pop(q.name) for q in self.stacked.quantities() if q.by_cluster}
+        counts = {"entity_counts": self.entity_counts}
+        return {**by_cluster, **counts, **values, "log_joint": self.log_joint, "chain": self.chain}
+
+    @classmethod
+    def read(cls, reader: RecordReader, likelihood: AnyLikelihood) -> Draws:
+        """From the fields of `to_record`, checked."""
+        log_joint = reader.array("log_joint", "f8", (None,), finite)
+        weights = reader.array("log_weights", "f8", (len(log_joint), None), log_weights)
+        n_draws, n_clusters = weights.shape
+        reader.require(n_draws > 0 and 0 < n_clusters <= MOST, "log_weights")
+        sizes = {CLUSTERS: n_clusters, COEF: likelihood.layout.n_coef}
+        # chains follow each other and are numbered without gaps
+        chain = reader.array("chain", "i8", (n_draws,), within(0, n_draws))
+        reader.require(chain[0] == 0 and np.isin(np.diff(chain), (0, 1)).all(), "chain")
+        kind = likelihood.globals_type
+        values = {
+            q.name: reader.array(q.name, "f8", (n_draws, *(sizes[axis] for axis in q.axes)), q.possible)
+            for q in kind.quantities()
+        }
+        counts = reader.array("entity_counts", "f8", (n_draws, n_clusters), not_negative)
+        return cls(kind(**values), counts, log_joint, chain)
+
+    def __len__(self) -> int:
+        return len(self.log_joint)
+
+    @property
+    def n_clusters(self) -> int:
+        return self.entity_counts.shape[1]
+
+    @property
+    def prior_weights(self) -> FloatArray:
+        """(draws, clusters) βψ."""
+        concentration = np.asarray(self.stacked.agent_concentration)
+        return concentration[:, None] * np.exp(self.stacked.log_weights)
+
+    def globals(self, draw: int) -> Globals:
+        """One of them."""
+        values = {q: getattr(self.stacked, q.name)[draw] for q in self.stacked.quantities()}
+        return replace(self.stacked, **{q.name: value_of(q, value) for q, value in values.items()})
+
+    def separate(self, rounds: list[int], n_clusters: list[int]) -> list[GlobalDraw]:
+        """The draws one by one, as they were before they were put together; of one chain."""
+        return [
+            GlobalDraw(
+                number,
+                self.entity_counts[draw, :size],
+                self.globals(draw).of_clusters(slice(size)),
+                float(self.log_joint[draw]),
+            )
+            for draw, (number, size) in enumerate(zip(rounds, n_clusters, strict=True))
+        ]

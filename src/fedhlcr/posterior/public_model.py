@@ -1,0 +1,79 @@
+"""What the server of a federation publishes, as bytes and as a file.
+
+It is not the file of an estimator (`storage.model_file`), which also holds settings, an alignment of the clusters and a
+trace: an agent that predicts for itself needs none of these, nor scikit-learn, to read this one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedhlcr.model.gram import GramLayout, Standardization, read_units
+from fedhlcr.model.likelihood import GAUSSIAN, AnyLikelihood, is_registered, likelihood_named
+from fedhlcr.posterior.draws import Draws
+from fedhlcr.storage import atomic, codec
+from fedhlcr.storage.atomic import PathLike
+from fedhlcr.storage.reader import RecordReader
+
+MODEL_KIND, MODEL_VERSION = "public model", 1
+
+
+@dataclass(frozen=True)
+class PublicModel:
+    """All that is public of a fitted federation: what an agent needs besides its own matrices to predict.
+
+    Attributes
+    ----------
+    features : names of the columns, in their order, where they are known
+    """
+
+    likelihood: AnyLikelihood
+    standardization: Standardization
+    draws: Draws
+    seed: int
+    features: tuple[str, ...] = ()
+
+    @property
+    def layout(self) -> GramLayout:
+        return self.likelihood.layout
+
+    def to_bytes(self) -> bytes:
+        record: codec.Record = {
+            "n_features": self.layout.n_features,
+            "fit_intercept": self.layout.fit_intercept,
+            "shift": self.standardization.shift,
+            "scale": self.standardization.scale,
+            "seed": self.seed,
+            "features": list(self.features),
+            **{f"draws.{name}": value for name, value in self.draws.to_record().items()},
+        }
+        if self.likelihood.name != GAUSSIAN:
+            record["likelihood"] = self.likelihood.name
+        return codec.encode(MODEL_KIND, MODEL_VERSION, record)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> PublicModel:
+        """From bytes of `to_bytes`, checked; CodecError if they hold no model that can be used."""
+        return cls._read(codec.decode(data, MODEL_KIND, MODEL_VERSION))
+
+    def save(self, path: PathLike) -> None:
+        """Write it to a file, whole or not at all."""
+        atomic.write_atomically(path, self.to_bytes(), keep_previous=False)
+
+    @classmethod
+    def load(cls, path: PathLike) -> PublicModel:
+        """From a file of `save`, checked as bytes are."""
+        return cls._read(atomic.read_newest(path, MODEL_KIND, MODEL_VERSION))
+
+    @classmethod
+    def _read(cls, record: codec.Record) -> PublicModel:
+        reader = RecordReader(record, "the model", "save it again")
+        layout, units = read_units(reader, fit_intercept=reader.value("fit_intercept", bool))
+        reader.value("n_features", int, lambda number: number == layout.n_features)
+        name = reader.value("likelihood", str) if "likelihood" in reader else GAUSSIAN
+        reader.require(is_registered(name), "likelihood")
+        likelihood = likelihood_named(name, layout)
+        draws = Draws.read(reader.part("draws."), likelihood)
+        features = reader.value("features", list)
+        reader.require(len(features) in (0, layout.n_features), "features")
+        return cls(likelihood, units, draws, reader.value("seed", int), tuple(features))
