@@ -54,6 +54,9 @@ class OneByOneEngine:
             letter = call.broadcast.told(int(call.acknowledged[i])).to_bytes()
             yield self.by_name[call.agents[i]].round(Broadcast.from_bytes(letter)).to_bytes()
 
+    def n_copies(self, call: Invitation) -> int:
+        return len(call.agents)
+
 
 def server_for(n_features: int, **params) -> Server:
     return Server(FederationSettings(GramLayout(n_features), **params))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedhlcr.data.hierarchy import build_hierarchy
+from fedhlcr.model.gaussian import Gaussian
 from fedhlcr.model.gram import GramLayout, entity_grams
 from fedhlcr.samplers.state import Entities
 
@@ -14,7 +15,8 @@ def entities_from(X, y, agent, entity, *, fit_intercept=True, n_threads=1) -> En
     X, y = np.asarray(X, float), np.asarray(y, float)
     hierarchy = build_hierarchy(X, y, np.ones(len(y)), agent, entity)
     layout = GramLayout(X.shape[1], fit_intercept)
-    return Entities(layout, hierarchy.index, entity_grams(hierarchy, layout, np.zeros(X.shape[1] + 1)), n_threads)
+    grams = entity_grams(hierarchy, layout, np.zeros(X.shape[1] + 1))
+    return Entities(Gaussian(layout), hierarchy.index, grams, n_threads)
 
 
 def tiny_table(seed: int, sizes=(3, 2, 1), n_events=2, n_features=1, noise=1.0):

@@ -9,7 +9,7 @@ import pytest
 from fedhlcr import FedHLCRRegressor, HLCRRegressor, demo, describe_clusters, load
 from fedhlcr.analysis.summary import change_intervals, changes_told, coef_intervals, effect_sizes, entity_shares
 from fedhlcr.cli.telling import model_facts
-from fedhlcr.posterior.prediction import PublicModel
+from fedhlcr.posterior import PublicModel
 from fedhlcr.report import render_report
 from tests.reports import fitted, public, recipe_of
 

@@ -19,7 +19,7 @@ import pytest
 
 import fedhlcr
 from fedhlcr.cli import BAD_DATA, BAD_MODEL, FAILED, INTERRUPTED, NO_OUTPUT, WRONG_USAGE, run
-from fedhlcr.posterior.prediction import PublicModel
+from fedhlcr.posterior import PublicModel
 
 COLUMNS = ("--target", "sales", "--agent", "store", "--entity", "product")
 FIT = (*COLUMNS, "--categorical", "promotion,season", "--sweeps", "40")

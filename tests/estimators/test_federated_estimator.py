@@ -308,7 +308,7 @@ def test_agents_come_and_go(split):
     engine.send_away([leaver])
     server.forget(leaver)
     run_rounds(server, engine, 20)
-    events = server.rule.ledger.total().grams[:, 0].sum()
+    events = server.rule.account.total().grams[:, 0].sum()
     assert events == pytest.approx(np.sum(train.agent.astype(str) != leaver))
 
 

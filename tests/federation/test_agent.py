@@ -42,7 +42,7 @@ def test_so_do_more_agents_than_fit_a_shard():
     for engine in (in_process(table, n_threads=2), OneByOneEngine(agents_of(table), shuffle=1)):
         server = server_for(1, seed=2, participation=0.7, max_clusters=4, rounds=6, patience=None)
         run_rounds(server, engine, 7)
-        assert len(server.rule.ledger.pages) == 3
+        assert len(server.rule.account.pages) == 3
         servers.append(server)
     assert_same_server(*servers)
 
@@ -114,7 +114,7 @@ def test_an_agent_without_any_event_joins_no_cluster():
     server, engine = server_for(2, max_clusters=2), OneByOneEngine([agent, other])
     run_rounds(server, engine, 3)
     assert server.history.records[-1].n_accepted == 2
-    assert server.rule.ledger.total().entity_counts.sum() == 2
+    assert server.rule.account.total().entity_counts.sum() == 2
 
 
 def test_only_empty_agents_are_told_of_as_such():

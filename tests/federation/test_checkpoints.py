@@ -158,7 +158,7 @@ def test_the_withdrawn_can_be_left_out_of_the_files_too(small, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
     resumed = checkpoints.resume(server.settings, in_process(table))
     others = table.agent.astype(str) != late.agent
-    assert resumed.rule.ledger.total().grams[:, 0].sum() == pytest.approx(others.sum())
+    assert resumed.rule.account.total().grams[:, 0].sum() == pytest.approx(others.sum())
     assert late.agent not in resumed.open_round(engine.agents()).agents
 
 

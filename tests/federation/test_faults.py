@@ -60,7 +60,7 @@ def held_by(agent: Agent, acknowledged: int, n_clusters: int):
 def check_books(server: Server, agents: dict[str, Agent]) -> None:
     """The total is the sum of the entries, and each entry is what its agent holds."""
     n_clusters = len(server.rule.cluster_of)
-    ledger = server.rule.ledger
+    ledger = server.rule.account
     total, entries = ledger.total(), [page.take(np.array([i])) for page in ledger.pages for i in range(len(page))]
     np.testing.assert_array_equal(total.entity_counts, sum(e.total(n_clusters).entity_counts for e in entries))
     np.testing.assert_array_equal(total.table_counts, sum(e.total(n_clusters).table_counts for e in entries))
@@ -178,13 +178,13 @@ def test_forgetting_an_agent_leaves_the_sums_of_the_others():
     everyone = {agent.name: agent for agent in agents}
     server, engine = server_for(2, seed=3, max_clusters=6, patience=None), OneByOneEngine(agents)
     run_rounds(server, engine, 12)
-    events_before = server.rule.ledger.total().grams[:, 0].sum()
+    events_before = server.rule.account.total().grams[:, 0].sum()
     leaver = agents[2]
     n_events = (TABLE.agent == int(leaver.name)).sum()
     call = server.open_round(engine.agents())
     reply = leaver.round(call.broadcast.told(server.round))
     server.forget(int(leaver.name))
-    assert server.rule.ledger.total().grams[:, 0].sum() == pytest.approx(events_before - n_events)
+    assert server.rule.account.total().grams[:, 0].sum() == pytest.approx(events_before - n_events)
     assert not server.has_draws
     check_books(server, everyone)
     assert server.accept(reply) == 0, "what it sends after it has left is refused"
@@ -219,7 +219,7 @@ def test_forgetting_all_starts_anew(n_rounds):
     server.forget(agents[0].name)
     run_rounds(server, OneByOneEngine(agents[1:]), 4)
     own = int((TABLE.agent == int(agents[1].name)).sum())
-    assert server.rule.ledger.total().grams[:, 0].sum() == pytest.approx(own)
+    assert server.rule.account.total().grams[:, 0].sum() == pytest.approx(own)
 
 
 def test_a_run_that_has_ended_goes_on_when_an_agent_withdraws():
@@ -335,7 +335,7 @@ def test_latecomers_are_taken_in():
     run_rounds(server, engine, 6)
     engine.by_name |= {agent.name: agent for agent in agents[3:]}
     run_rounds(server, engine, 1)
-    assert server.rule.ledger.total().grams[:, 0].sum() == pytest.approx(len(TABLE))
+    assert server.rule.account.total().grams[:, 0].sum() == pytest.approx(len(TABLE))
     check_books(server, engine.by_name)
 
 

@@ -122,14 +122,14 @@ def open_round(small):
 @pytest.mark.parametrize("through_bytes", [True, False])
 def test_each_kind_of_nonsense_is_refused(open_round, reason, through_bytes, caplog):
     server, reply = open_round
-    before = server.rule.ledger.total()
+    before = server.rule.account.total()
     spoiled = SPOILERS[reason](reply)
     with caplog.at_level(logging.INFO):
         assert server.accept(codec.encode("contribution", 1, vars(spoiled)) if through_bytes else spoiled) == 0
     (message,) = [record.getMessage() for record in caplog.records]
     assert reason.strip() in message
     assert not re.search(r"\d\.\d|nan\b|\binf\b|\[", message), "a reason with values"
-    np.testing.assert_array_equal(server.rule.ledger.total().grams, before.grams)
+    np.testing.assert_array_equal(server.rule.account.total().grams, before.grams)
     assert server.accept(reply) == 1, "the round goes on, and the true reply is still welcome"
     assert server.close_round().n_refused == 1
 
@@ -225,7 +225,7 @@ def test_a_third_of_garbage_costs_nothing(caplog):
                 moments = agent.predict(server.model(), test.X[rows], test.entity[rows])
                 squares.extend((moments.mean - test.y[rows]) ** 2)
         errors[name] = np.mean(squares)
-        assert server.rule.ledger.total().grams[:, 0].sum() == pytest.approx(honest.sum())
+        assert server.rule.account.total().grams[:, 0].sum() == pytest.approx(honest.sum())
     assert errors["with liars"] == pytest.approx(errors["without"], rel=0.02)
 
 

@@ -21,7 +21,7 @@ from fedhlcr import FedHLCRRegressor, HLCRRegressor, plot
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.exceptions import ModelFileError
 from fedhlcr.federation.checks import ReplyLimits
-from fedhlcr.posterior.prediction import PublicModel
+from fedhlcr.posterior import PublicModel
 from fedhlcr.storage import codec, model_file
 
 QUICK = {"n_sweeps": 16, "max_clusters": 8}

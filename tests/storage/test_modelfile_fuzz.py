@@ -16,7 +16,7 @@ from fedhlcr.data.recipe import Recipe
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.exceptions import ModelFileError, StorageError
 from fedhlcr.federation import Agent
-from fedhlcr.posterior.prediction import MODEL_KIND, MODEL_VERSION, PublicModel
+from fedhlcr.posterior.public_model import MODEL_KIND, MODEL_VERSION, PublicModel
 from fedhlcr.storage import codec, model_file
 from fedhlcr.storage.codec import CodecError
 

@@ -194,13 +194,32 @@ class SumSchema:
         return {block.name: np.zeros((n_rows, block.size)) for block in self.blocks}
 
 
+def _not_positive(values: FloatArray, n_entities: FloatArray) -> NDArray[np.bool_]:  # noqa: ARG001
+    return values <= 0
+
+
+def _one_draw(values: FloatArray, n_entities: FloatArray) -> NDArray[np.bool_]:
+    """0 or 1, and 0 without entities."""
+    return (values == 0) | ((values == 1) & (n_entities > 0))
+
+
+def _log_probability(values: FloatArray, n_entities: FloatArray) -> NDArray[np.bool_]:
+    """At most 0, but for what rounding leaves of a sum over entities."""
+    return values <= 1e-9 * n_entities
+
+
+def _some_of_the_entities(values: FloatArray, n_entities: FloatArray) -> NDArray[np.bool_]:
+    return (values >= 0) & (values <= n_entities)
+
+
 # What every likelihood sums of the labels' prior, in the order in which the label kernels write it
-# (`kernels.arguments`); a likelihood's own numbers come after these.
+# (`kernels.arguments`); a likelihood's own numbers come after these. Fitted models hold these checks and can be
+# pickled, so they are functions of this module.
 LABEL_SCALARS = (
-    SummedScalar("log_beta_draws", lambda values, _: values <= 0),
-    SummedScalar("bernoulli_draws", lambda values, n_entities: (values == 0) | ((values == 1) & (n_entities > 0))),
-    SummedScalar("log_label_prior", lambda values, n_entities: values <= 1e-9 * n_entities),
-    SummedScalar("labels_changed", lambda values, n_entities: (values >= 0) & (values <= n_entities)),
+    SummedScalar("log_beta_draws", _not_positive),
+    SummedScalar("bernoulli_draws", _one_draw),
+    SummedScalar("log_label_prior", _log_probability),
+    SummedScalar("labels_changed", _some_of_the_entities),
 )
 
 

@@ -32,7 +32,7 @@ from fedhlcr.exceptions import StorageError
 from fedhlcr.federation.group import AgentGroup
 from fedhlcr.federation.messages import Contribution
 from fedhlcr.federation.run import run_round
-from fedhlcr.posterior.prediction import PublicModel
+from fedhlcr.posterior import PublicModel
 from fedhlcr.storage import atomic, codec
 from tests.federations import server_for
 from tests.flower_grid import (

@@ -16,7 +16,7 @@ from fedhlcr import FedHLCRRegressor, hold_out_events
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.engines.flower.app_folder import write_app
 from fedhlcr.engines.flower.loopback import CONNECTION, Loopback, LoopbackError
-from fedhlcr.posterior.prediction import PublicModel
+from fedhlcr.posterior import PublicModel
 from tests.flower_grid import assert_same_model, node_config, write_table
 
 # one federation for all of them, in this order, in one process

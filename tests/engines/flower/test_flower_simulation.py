@@ -8,7 +8,7 @@ from fedhlcr import FedHLCRRegressor
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.engines.flower.app_folder import write_app
 from fedhlcr.engines.flower.loopback import Loopback
-from fedhlcr.posterior.prediction import PublicModel
+from fedhlcr.posterior import PublicModel
 from tests.flower_grid import assert_same_model, node_config, write_table
 
 
