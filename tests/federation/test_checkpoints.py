@@ -62,7 +62,7 @@ def test_a_truncated_or_altered_checkpoint_gives_way_to_the_one_before(small, tm
         with caplog.at_level(logging.WARNING):
             server = checkpoints.resume(expected.settings, engine)
         assert "truncated or altered" in caplog.text
-        assert "previous one is used" in caplog.text
+        assert "using the previous file" in caplog.text
         assert server.round == 10
         run_federation(server, engine, checkpoints=checkpoints)
         assert_same_server(server, expected)
@@ -119,7 +119,7 @@ def test_what_does_not_fit_is_told(small, tmp_path):
     table, _ = small
     checkpoints = Checkpoints(tmp_path / "run")
     server, engine = server_for(3, seed=1), in_process(table)
-    with pytest.raises(StorageError, match="nothing to go on from"):
+    with pytest.raises(StorageError, match="no intact file"):
         checkpoints.resume(server.settings, engine)
     run_round(server, engine)
     checkpoints.save(server, engine)

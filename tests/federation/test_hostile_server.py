@@ -107,7 +107,7 @@ def test_broadcasts_that_do_not_fit_together_are_refused(rule):
     server, engine, agent = federation(rule)
     record = letter_to(server, engine, agent)
     for field, change in (FORGED[rule] | FORGED_EITHER).values():
-        with pytest.raises(codec.CodecError, match=r"the broadcast (does not fit together|lacks a field)"):
+        with pytest.raises(codec.CodecError, match=r"the broadcast (is not valid|lacks a field)"):
             answer(agent, record | {field: change(record[field])})
     assert answer(agent, record).agent == agent.name
 
@@ -168,7 +168,7 @@ def test_states_that_do_not_fit_together_are_refused(case, tmp_path):
     field, change = STATES[case]
     forged = codec.encode(STATE_KIND, STATE_VERSION, record | {field: change(record[field])})
     (tmp_path / "agent").write_bytes(forged)
-    with pytest.raises(codec.CodecError, match="the agent's state does not fit together"):
+    with pytest.raises(codec.CodecError, match="the agent's state is not valid"):
         Agent.load(tmp_path / "agent")
 
 
@@ -202,7 +202,7 @@ def test_checkpoints_that_do_not_fit_together_are_refused(case):
         run_rounds(server, OneByOneEngine(agents_of(TABLE)[:7]), 4)
         record = codec.decode(server.to_bytes(), SERVER_KIND, 1)
     forged = codec.encode(SERVER_KIND, 1, record | {field: change(record[field])})
-    with pytest.raises(codec.CodecError, match="the checkpoint does not fit together"):
+    with pytest.raises(codec.CodecError, match="the checkpoint is not valid"):
         Server.from_bytes(server.settings, forged)
 
 

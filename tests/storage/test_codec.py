@@ -135,7 +135,7 @@ def test_a_damaged_file_gives_way_to_the_one_before(tmp_path, caplog):
     assert not path.exists(), "the next write must not put the damaged file in the place of the whole one"
     assert atomic.read_newest(path, "thing", 1)["number"] == 1
     atomic.previous_of(path).write_bytes(b"nonsense")
-    with pytest.raises(StorageError, match=r"does not exist.*no fedhlcr record"):
+    with pytest.raises(StorageError, match=r"does not exist.*not a fedhlcr file"):
         atomic.read_newest(path, "thing", 1)
 
 

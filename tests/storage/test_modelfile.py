@@ -398,10 +398,10 @@ def test_nothing_that_is_no_model_is_loaded_and_nothing_is_executed(tmp_path):
     path, crater = tmp_path / "model.fedhlcr", tmp_path / "crater"
     for data in (pickle.dumps(Bomb(crater)), b"", b"fedhlcr", b"x", b"PK\x03\x04", b"\x89PNG", bytes(1000)):
         path.write_bytes(data)
-        assert "empty" in reason(path) if not data else "no fedhlcr record" in reason(path)
+        assert "empty" in reason(path) if not data else "not a fedhlcr file" in reason(path)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("model", pickle.dumps(Bomb(crater)))
-    assert "no fedhlcr record" in reason(path)
+    assert "not a fedhlcr file" in reason(path)
     assert not crater.exists()
 
 

@@ -411,7 +411,7 @@ def test_models_that_do_not_fit_together_do_not_reach_an_agent(case, path):
     field, change = FORGED[case]
     record = RECORDS["flower"] | {field: change(RECORDS["flower"][field])}
     told = attempt_at_an_agent(path, forged("flower", record))
-    assert "the model does not fit together" in told
+    assert "the model is not valid" in told
     assert told == attempt(path, forged("flower", record)).partition(": ")[2], "one reader for one format"
 
 

@@ -72,7 +72,7 @@ def load(path: PathLike) -> HLCRRegressor | FedHLCRRegressor:
 def from_bytes(data: bytes) -> Any:
     """The estimator in the bytes of a file; CodecError where there is none."""
     try:
-        # numbers that cannot be are refused where they are read; what overflows after that is told as infinite
+        # impossible numbers are refused where they are read; what overflows after that becomes infinite
         with np.errstate(all="ignore"):
             if codec.kind_of(data) == MODEL_KIND:
                 return _of_federation(PublicModel.from_bytes(data))
@@ -80,8 +80,8 @@ def from_bytes(data: bytes) -> Any:
     except CodecError:
         raise
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, MemoryError) as error:
-        # the checksum keeps out accidents, not malice
-        raise CodecError(f"the model does not fit together ({type(error).__name__}); save it again.") from None
+        # the checksum catches accidents but not attacks
+        raise CodecError(f"the model is not valid ({type(error).__name__}); save it again.") from None
 
 
 def _read(reader: ModelReader) -> Any:
@@ -130,7 +130,7 @@ def _estimator(about: dict[str, Any]) -> Any:
     settings = dict(about["settings"])
     if alien := [name for name in UNSAVED if name in settings]:
         # a file must not say where to write, or how many threads to start
-        raise CodecError(f"the model does not fit together: its settings cannot hold `{alien[0]}`; save it again.")
+        raise CodecError(f"the model is not valid: its settings cannot hold `{alien[0]}`; save it again.")
     if settings.get("limits") is not None:
         settings["limits"] = ReplyLimits(**settings["limits"])
     model = estimators[about["estimator"]](**settings, random_state=about["seed"])
@@ -145,9 +145,9 @@ def _estimator(about: dict[str, Any]) -> Any:
 def _set_features(model: Any, n_features: int, names: list[str] | None) -> None:
     recipe = model.recipe_
     if names is not None and (len(names) != n_features or not all(isinstance(name, str) for name in names)):
-        raise CodecError("the model does not fit together: its features and their names differ in number.")
+        raise CodecError("the model is not valid: its features and their names differ in number.")
     if recipe is not None and list(recipe.encoded_features) != names:
-        raise CodecError("the model does not fit together: its recipe makes other features.")
+        raise CodecError("the model is not valid: its recipe makes other features.")
     model.n_features_in_ = n_features
     if names is not None:
         model.feature_names_in_ = np.array(names, dtype=object)

@@ -1,7 +1,8 @@
-"""Files that survive a crash: written whole or not at all, and the one before is kept.
+"""Write files so that a crash cannot damage them: each is written completely or not at all.
 
-A file is written beside its place, forced to the disk, and renamed into it; what was there becomes
-`<name>.previous`. Whenever the process is killed, one of the two is whole.
+`write_atomically` is for files that fedhlcr owns, such as checkpoints: it writes a draft beside the file, forces it to
+the disk and renames it; the old file is kept as `<name>.previous`. Whenever the process is killed, one of the two is
+complete. `replace_files` is for paths that the user names: it leaves no other file beside them.
 """
 
 from __future__ import annotations
@@ -30,12 +31,15 @@ def damaged_of(path: PathLike) -> Path:
 
 
 def write_atomically(path: PathLike, data: bytes, *, keep_previous: bool = True, private: bool = False) -> None:
-    """Put `data` at `path`. Without `keep_previous` nothing of what was there before is left.
+    """Write `data` to `path`.
 
-    What is `private` can be read by its owner only.
+    Parameters
+    ----------
+    keep_previous : keep the old file as `<name>.previous`; otherwise delete it and every older copy
+    private : let only the file's owner read it
     """
     path = Path(path)
-    # one name: what a killed process left is overwritten by the next
+    # always the same name, so that the next write overwrites what a killed process left
     draft = path.with_name(f"{path.name}.draft")
     _write_draft(draft, data, private=private)
     if keep_previous and path.exists():
@@ -48,14 +52,14 @@ def write_atomically(path: PathLike, data: bytes, *, keep_previous: bool = True,
 
 
 def replace_file(path: PathLike, data: bytes, *, private: bool = False) -> None:
-    """Put `data` at a path of the user's, as `replace_files` does."""
+    """Write one file that the user named; see `replace_files`."""
     replace_files({path: data}, private=private)
 
 
 def replace_files(files: Mapping[PathLike, bytes], *, private: bool = False) -> None:
-    """Put data at paths of the user's: all of them whole, or none; and touch nothing beside them.
+    """Write files that the user named, all of them completely or none, and touch no other file.
 
-    A link leads to where it points, and a device or a pipe is written to as it is.
+    A symbolic link is followed. A device or a pipe is written to directly.
     """
     drafts: list[tuple[PathLike, Path, Path]] = []
     try:
@@ -65,7 +69,7 @@ def replace_files(files: Mapping[PathLike, bytes], *, private: bool = False) -> 
                 if path.exists() and not path.is_file():
                     path.write_bytes(data)
                     continue
-                # a name of its own: others may write to the same place, and a long name has no room for an ending
+                # a random name: another process may write the same file, and a long name leaves no room for a suffix
                 draft = path.with_name(f".{secrets.token_hex(8)}.draft")
                 drafts.append((given, draft, path))
                 _write_draft(draft, data, private=private)
@@ -74,7 +78,7 @@ def replace_files(files: Mapping[PathLike, bytes], *, private: bool = False) -> 
                 os.replace(draft, path)
     finally:
         for _, draft, _ in drafts:
-            # where there is no folder, there is no draft
+            # if the folder does not exist, neither does the draft
             with suppress(OSError):
                 draft.unlink(missing_ok=True)
     for folder in {path.parent for _, _, path in drafts}:
@@ -83,7 +87,7 @@ def replace_files(files: Mapping[PathLike, bytes], *, private: bool = False) -> 
 
 @contextmanager
 def _blamed_on(path: PathLike) -> Iterator[None]:
-    """Errors are of the path the user knows, not of a draft."""
+    """Make errors name the path that the user gave, not the draft's."""
     try:
         yield
     except OSError as error:
@@ -98,15 +102,15 @@ def _write_draft(draft: Path, data: bytes, *, private: bool) -> None:
             file.flush()
             os.fsync(file.fileno())
     except BaseException:
-        # on a full disk, what could be written is of no use, and in the way
+        # on a full disk a partial draft is useless and takes up space
         draft.unlink(missing_ok=True)
         raise
 
 
 def read_newest(path: PathLike, kind: str, version: int) -> Record:
-    """The record at `path`; if that is missing, truncated or altered, the one before it, which is logged.
+    """Return the record at `path`, or, if that file is missing or damaged, the one in `<name>.previous`.
 
-    A damaged file is then set aside as `<name>.damaged`.
+    The fallback is logged, and the damaged file is renamed to `<name>.damaged`.
     """
     failures = []
     for candidate in (Path(path), previous_of(path)):
@@ -115,20 +119,19 @@ def read_newest(path: PathLike, kind: str, version: int) -> Record:
         except FileNotFoundError:
             failures.append(f"{candidate.name} does not exist")
         except CodecError as error:
-            failures.append(f"{candidate.name}: {error}")
+            failures.append(f"{candidate.name}: {str(error).rstrip('.')}")
         else:
             if failures:
-                logger.warning("%s; the previous one is used.", failures[0])
+                logger.warning("%s; using the previous file.", failures[0])
                 if Path(path).exists():
-                    # out of the way of the next write, which would put it in the place of the whole one
+                    # otherwise the next write would keep it as the previous file, in place of the intact one
                     os.replace(path, damaged_of(path))
             return record
-    told = f"there is nothing to go on from at {os.fspath(path)!r}; begin a new run"
-    raise StorageError(f"{told}: {'; '.join(failures)}")
+    raise StorageError(f"no intact file at {os.fspath(path)!r} ({'; '.join(failures)}); start a new run.")
 
 
 def _sync_folder(folder: Path) -> None:
-    """Force the renames to the disk, where the system can: not every one can, and the file is whole without it."""
+    """Force renames to the disk. Not every system can; the files are complete without it."""
     if hasattr(os, "O_DIRECTORY"):
         with suppress(OSError):
             descriptor = os.open(folder, os.O_DIRECTORY)

@@ -1,10 +1,10 @@
-"""Named values ↔ bytes: one format for messages, private state, checkpoints and files.
+"""Records (named values) as bytes: one format for messages, private state, checkpoints and model files.
 
     magic · format · kind · version · fields (name, type, shape) · values · checksum
 
-Little-endian, no padding, nothing that depends on a value but the values: the size of a record follows from the
-shapes of its arrays. Values round-trip exactly. There is no pickle and no code in a record; a reader checks
-length and checksum before it believes anything.
+Numbers are little-endian, without padding. The size of a record depends only on the names, the shapes of its arrays and
+the lengths of its texts, never on a number in it. Values round-trip exactly. A record holds no pickle and no code.
+`decode` checks length and checksum; `storage.reader.RecordReader` then checks each field.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Record = dict[str, Any]
 MAGIC = b"fedhlcr\0"
 FORMAT = 1
 CHECKSUM_BYTES = 16
-MOST_AXES = 8
+MAX_AXES = 8
 
 _BOOL, _INT, _FLOAT, _TEXT, _TEXTS = range(5)
 _FIRST_ARRAY = 16
@@ -34,11 +34,11 @@ _ARRAY_CODES = {np.dtype(name): _FIRST_ARRAY + place for place, name in enumerat
 
 
 class CodecError(ValueError):
-    """Bytes that are no record, or not the one that was expected."""
+    """The bytes are not a valid record, or not a record of the expected kind."""
 
 
 def encode(kind: str, version: int, record: Mapping[str, Value]) -> bytes:
-    """A record as bytes."""
+    """Return a record as bytes."""
     head = [MAGIC, struct.pack("<H", FORMAT), _short(kind), struct.pack("<HH", version, len(record))]
     payload = []
     for name, value in record.items():
@@ -50,56 +50,56 @@ def encode(kind: str, version: int, record: Mapping[str, Value]) -> bytes:
 
 
 def decode(data: bytes, kind: str, version: int) -> Record:
-    """The record in `data`, which must be of this kind and version. Arrays are read-only."""
+    """Return the record in `data`, which must be of this kind and version. Its arrays are read-only."""
     try:
         return _decode(data, kind, version)
     except CodecError:
         raise
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
-        # the checksum keeps out accidents, not malice: whatever is wrong inside is told as one kind of error
-        raise CodecError(f"the record is malformed: {type(error).__name__}.") from None
+        # the checksum catches accidents but not attacks: a forged record may fail anywhere while it is parsed
+        raise CodecError(f"the record is malformed ({type(error).__name__}); get it again.") from None
 
 
 def kind_of(data: bytes) -> str:
-    """What a record says it is; CodecError where it is none of this format."""
-    return _opened(data)[1]
+    """Return the kind that a record names in its header; CodecError if the bytes are not a record of this format."""
+    return _read_header(data)[1]
 
 
 def require_start(start: bytes) -> None:
-    """CodecError unless bytes begin as a record does; tells it from the first few, before all are read."""
+    """CodecError unless a file starts as a record does. The first bytes are enough: the rest need not be read."""
     if not start:
-        raise CodecError("there is nothing in it: it is empty; check where it comes from.")
+        raise CodecError("the file is empty; check where it comes from.")
     if not start.startswith(MAGIC):
-        raise CodecError("these bytes are no fedhlcr record: they do not begin as one; check where they come from.")
+        raise CodecError("not a fedhlcr file; check where it comes from.")
 
 
-def _opened(data: bytes) -> tuple[_Reader, str]:
+def _read_header(data: bytes) -> tuple[_Reader, str]:
     require_start(data)
     reader = _Reader(data)
     reader.take(len(MAGIC))
     if (found := reader.number("<H")) != FORMAT:
-        raise CodecError(f"the record has format {found}, this fedhlcr reads format {FORMAT}; {_cure(found, FORMAT)}.")
+        raise CodecError(f"expected format {FORMAT}, but the file has format {found}; {_cure(found, FORMAT)}.")
     return reader, reader.text()
 
 
 def _cure(found: int, known: int) -> str:
-    return "upgrade fedhlcr, a newer release wrote it" if found > known else "an older release wrote it, use that one"
+    if found > known:
+        return "a newer release of fedhlcr wrote it: upgrade fedhlcr"
+    return "an older release of fedhlcr wrote it: read it with that release"
 
 
 def _decode(data: bytes, kind: str, version: int) -> Record:
-    reader, came = _opened(data)
+    reader, found_kind = _read_header(data)
     if data[-CHECKSUM_BYTES:] != _checksum(data[:-CHECKSUM_BYTES]):
         raise CodecError(f"the record of {len(data)} bytes is truncated or altered (wrong checksum); get it again.")
-    if came != kind:
-        raise CodecError(f"expected a record of kind {kind!r}, but this one is of kind {came!r}.")
+    if found_kind != kind:
+        raise CodecError(f"expected a record of kind {kind!r}, but got one of kind {found_kind!r}.")
     if (found := reader.number("<H")) != version:
-        raise CodecError(
-            f"expected version {version} of {kind!r}, but this one has version {found}; {_cure(found, version)}."
-        )
+        raise CodecError(f"expected version {version} of {kind!r}, but got version {found}; {_cure(found, version)}.")
     fields = [reader.field() for _ in range(reader.number("<H"))]
     record = {name: reader.value(code, shape) for name, code, shape in fields}
     if reader.left != CHECKSUM_BYTES:
-        raise CodecError(f"the record of kind {kind!r} is malformed: it has bytes nothing accounts for.")
+        raise CodecError(f"the record of kind {kind!r} has bytes after its last value; get it again.")
     return record
 
 
@@ -120,7 +120,9 @@ def _encode_value(name: str, value: Value) -> tuple[int, tuple[int, ...], bytes]
     array = np.asarray(value)
     code = _ARRAY_CODES.get(array.dtype.newbyteorder("<"))
     if code is None:
-        raise TypeError(f"`{name}` is an array of {array.dtype}; a record holds {', '.join(map(str, _ARRAY_CODES))}.")
+        raise TypeError(
+            f"`{name}` is an array of {array.dtype}; a record can hold {', '.join(map(str, _ARRAY_CODES))}."
+        )
     return code, array.shape, array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
 
 
@@ -134,7 +136,7 @@ def _checksum(data: bytes) -> bytes:
 
 
 class _Reader:
-    """Takes one thing after the other off the front; never reads past the end."""
+    """Read one item after the other from the front; never read past the end."""
 
     def __init__(self, data: bytes) -> None:
         self._data = memoryview(data)
@@ -146,7 +148,9 @@ class _Reader:
 
     def take(self, size: int) -> bytes:
         if size > self.left:
-            raise CodecError(f"the record is truncated: {size} more bytes were expected, {self.left} are left.")
+            raise CodecError(
+                f"the record is truncated: expected {size} more bytes, but {self.left} are left; get it again."
+            )
         self._position += size
         return bytes(self._data[self._position - size : self._position])
 
@@ -158,8 +162,8 @@ class _Reader:
 
     def field(self) -> tuple[str, int, tuple[int, ...]]:
         name, code, n_axes = self.text(), self.number("<B"), self.number("<B")
-        if n_axes > MOST_AXES:
-            raise CodecError(f"the record holds an array of more than {MOST_AXES} axes.")
+        if n_axes > MAX_AXES:
+            raise CodecError(f"the record has an array of {n_axes} axes; expected at most {MAX_AXES}.")
         return name, code, tuple(self.number("<Q") for _ in range(n_axes))
 
     def value(self, code: int, shape: tuple[int, ...]) -> Value:
@@ -175,10 +179,14 @@ class _Reader:
             case _ if code == _TEXTS:
                 texts = json.loads(self.take(math.prod(shape)))
                 if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-                    raise CodecError("the record holds a list of texts that is none.")
+                    raise CodecError(
+                        "the record has a field that should be a list of strings but is not; get it again."
+                    )
                 return texts
         if not _FIRST_ARRAY <= code < _FIRST_ARRAY + len(_DTYPES):
-            raise CodecError(f"the record holds a value of unknown type {code}; use the same release of fedhlcr.")
+            raise CodecError(
+                f"the record has a value of unknown type {code}; use the release of fedhlcr that wrote it."
+            )
         dtype = np.dtype(_DTYPES[code - _FIRST_ARRAY])
         array = np.frombuffer(self.take(math.prod(shape) * dtype.itemsize), dtype=dtype)
         return array.reshape(shape)

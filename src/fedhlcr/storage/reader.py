@@ -1,6 +1,7 @@
-"""Values taken out of a record, checked: shapes that agree, numbers that can be, positions that exist.
+"""Read the fields of a record, each checked: its type, its shape and its values.
 
-Kernels do not check bounds. What is wrong in a file or a message, by accident or by malice, must not reach them.
+Kernels do not check bounds. So a wrong value in a file or a message, by accident or from an attacker, must be refused
+here.
 """
 
 from __future__ import annotations
@@ -54,19 +55,20 @@ def log_weights(values: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 class RecordReader:
-    """Takes values out of a record; CodecError where one is missing or cannot be.
+    """Read fields of a record; CodecError if one is missing or has an invalid value.
 
     Parameters
     ----------
-    what, cure : what the record is of, and what to do if it does not fit together; for the error
-    prefix : of the names of the fields that are read
+    what : what the record is, for the error: "the model"
+    cure : what the user can do about an invalid record, for the error: "save it again"
+    prefix : put before the name of each field
     """
 
     def __init__(self, record: Record, what: str, cure: str, prefix: str = "") -> None:
         self._record, self._what, self._cure, self._prefix = record, what, cure, prefix
 
     def part(self, prefix: str) -> RecordReader:
-        """A reader of the fields whose names begin so."""
+        """Return a reader of the fields whose names start with `prefix`."""
         return RecordReader(self._record, self._what, self._cure, self._prefix + prefix)
 
     def __contains__(self, name: str) -> bool:
@@ -76,12 +78,14 @@ class RecordReader:
     def is_empty(self) -> bool:
         return not any(name.startswith(self._prefix) for name in self._record)
 
-    def require(self, sound: Any, name: str) -> None:
-        if not sound:
+    def require(self, valid: Any, name: str) -> None:
+        """CodecError about the field `name` unless `valid`."""
+        if not valid:
             name = self._prefix + name
-            raise CodecError(f"{self._what} does not fit together: `{name}` is missing or cannot be; {self._cure}.")
+            raise CodecError(f"{self._what} is not valid: `{name}` is missing or has a wrong value; {self._cure}.")
 
     def value(self, name: str, kind: type, test: Check | None = None) -> Any:
+        """Return a single value of exactly this type that passes the test."""
         value = self._record.get(self._prefix + name)
         self.require(type(value) is kind, name)
         with np.errstate(all="ignore"):
@@ -89,29 +93,32 @@ class RecordReader:
         return value
 
     def texts(self, name: str) -> list[str]:
-        """A list of texts, each once."""
+        """Return a list of strings without duplicates."""
         texts: list[str] = self.value(name, list)
         self.require(len(set(texts)) == len(texts), name)
         return texts
 
-    def array(self, name: str, kind: str, shape: tuple[int | None, ...], test: Check | None = None) -> NDArray[Any]:
-        """An array of this kind ("f8") and shape, where None is any size, all of whose values pass the test."""
+    def array(self, name: str, dtype: str, shape: tuple[int | None, ...], test: Check | None = None) -> NDArray[Any]:
+        """Return an array of this dtype ("f8") and shape, all of whose values pass the test. None allows any size."""
         array: Any = self._record.get(self._prefix + name)
-        self.require(isinstance(array, np.ndarray) and array.dtype == np.dtype(kind), name)
+        self.require(isinstance(array, np.ndarray) and array.dtype == np.dtype(dtype), name)
         self.require(len(array.shape) == len(shape), name)
         self.require(all(wanted in (None, size) for size, wanted in zip(array.shape, shape, strict=True)), name)
         with np.errstate(all="ignore"):
             self.require(test is None or np.all(test(array)), name)
-        # what is read is read-only, and kernels are compiled for arrays that are not
+        # a copy: decoded arrays are read-only, and kernels are compiled for writable ones
         return np.array(array)
 
     def clusters(self, name: str, shape: tuple[int | None], n_clusters: int) -> NDArray[np.int64]:
-        """The present cluster of each original one, −1 for one that is no more; each present one has an original."""
+        """Return the current cluster of each original cluster, −1 for one that was dropped.
+
+        Every current cluster must come from at least one original cluster.
+        """
         cluster_of = self.array(name, "i8", shape, within(-1, n_clusters))
-        present = np.unique(cluster_of[cluster_of >= 0])
-        self.require(len(cluster_of) <= MOST and 0 < len(present) == n_clusters, name)
+        current = np.unique(cluster_of[cluster_of >= 0])
+        self.require(len(cluster_of) <= MOST and 0 < len(current) == n_clusters, name)
         return cluster_of
 
 
 def checkpoint_reader(record: Record) -> RecordReader:
-    return RecordReader(record, "the checkpoint", "start the run anew")
+    return RecordReader(record, "the checkpoint", "start a new run")

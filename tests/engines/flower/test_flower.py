@@ -771,7 +771,7 @@ def test_a_forged_state_file_costs_labels_and_nothing_else(nodes, tmp_path, said
 
     nodes[101].dies_at = forges
     run_app(nodes, tmp_path)
-    assert "`accepted` is missing or cannot be" in said.text
+    assert "`accepted` is missing or has a wrong value" in said.text
     assert "the labels are lost, the agents begin anew" in said.text
     history = json.loads((tmp_path / "out" / "experiment.history.json").read_text())
     assert all(record["n_accepted"] == 12 for record in history[1:])
