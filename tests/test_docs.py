@@ -1,7 +1,8 @@
-"""Every code block of the README and the docs runs, and what they name exists."""
+"""Every code block of the README and the docs runs, and what the pages name exists."""
 
 from __future__ import annotations
 
+import doctest
 import importlib
 import os
 import re
@@ -15,11 +16,16 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-# What an opening fence may say: it is run; or it is shown, such as output, formulas, and what only a deployment runs.
+SOURCE = ROOT / "src" / "fedhlcr"
+SITE_PAGES = sorted((ROOT / "docs").rglob("*.md"))
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *SITE_PAGES]
+TRACKED_FOLDERS = ("docs", "experiments", "benchmarks")
+ALL_MARKDOWN = [*sorted(ROOT.glob("*.md")), *(p for name in TRACKED_FOLDERS for p in sorted((ROOT / name).rglob("*.md")))]
+# Languages of fenced blocks. Blocks of RUN are executed; blocks of SHOWN are output, formulas, or what only a
+# deployment executes.
 RUN, SHOWN = {"python", "sh"}, {"text"}
-FENCED = re.compile(r"^(?P<fence>`{3,})(?P<kind>[^`\n]*)\n(?P<body>.*?)^(?P=fence)\s*$", re.DOTALL | re.MULTILINE)
-# Commands that are shown and not run, by how they begin.
+FENCED = re.compile(r"^(?P<fence>`{3,})(?P<language>[^`\n]*)\n(?P<body>.*?)^(?P=fence)\s*$", re.DOTALL | re.MULTILINE)
+# A line that is a command, in a block that is shown.
 COMMAND = re.compile(r"^(fedhlcr|flwr|flower-\w+|python|pip|make|export|curl) [\w-]", re.MULTILINE)
 
 
@@ -28,23 +34,23 @@ def name_of(page: Path) -> str:
 
 
 def blocks(page: Path) -> list[tuple[str, str]]:
-    """Kind and body of each fenced block."""
-    return [(found["kind"].strip(), found["body"]) for found in FENCED.finditer(page.read_text())]
+    """Language and body of each fenced block."""
+    return [(found["language"].strip(), found["body"]) for found in FENCED.finditer(page.read_text())]
 
 
 def runs(page: Path) -> bool:
-    return any(kind in RUN for kind, _ in blocks(page))
+    return any(language in RUN for language, _ in blocks(page))
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if runs(p)], ids=name_of)
 def test_code_blocks_run(page, capsys, tmp_path, monkeypatch):
-    """In order, in a folder of the page's own; Python blocks share their names. Output shown is what they print."""
+    """In order, in a folder of their own; Python blocks of a page share their names. They print the output shown."""
     monkeypatch.chdir(tmp_path)
     names: dict = {}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for kind, body, shown in blocks_and_outputs(page):
-            if kind == "python":
+        for language, body, shown in blocks_and_outputs(page):
+            if language == "python":
                 exec(compile(body, str(page), "exec"), names)
                 printed = capsys.readouterr().out
             else:
@@ -59,15 +65,15 @@ def blocks_and_outputs(page: Path) -> list[tuple[str, str, str]]:
         one.end(): other for one, other in pairwise(found) if not page.read_text()[one.end() : other.start()].strip()
     }
     outputs = {end: other["body"] for end, other in below.items() if is_output(other)}
-    return [(f["kind"].strip(), f["body"], outputs.get(f.end(), "")) for f in found if f["kind"].strip() in RUN]
+    return [(f["language"].strip(), f["body"], outputs.get(f.end(), "")) for f in found if f["language"].strip() in RUN]
 
 
 def is_output(block: re.Match[str]) -> bool:
-    return block["kind"].strip() in SHOWN and not COMMAND.search(block["body"])
+    return block["language"].strip() in SHOWN and not COMMAND.search(block["body"])
 
 
 def assert_printed(shown: str, printed: str) -> None:
-    """Every line that is shown was printed, but for its numbers, which may differ by machine; … stands for anything."""
+    """Every line shown was printed. Numbers may differ, because machines do; … stands for the rest of a line."""
     lines = {_without_numbers(line) for line in printed.splitlines()}
     for line in map(_without_numbers, shown.splitlines()):
         start, *cut = line.split("…")
@@ -81,7 +87,7 @@ def _without_numbers(line: str) -> str:
 
 
 def run_in_shell(commands: str, folder: Path) -> str:
-    """What is printed, errors among it. This checkout's fedhlcr, and this environment's commands before any others."""
+    """Standard output and errors of the commands, with this checkout's fedhlcr and this environment's commands."""
     environment = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
@@ -103,91 +109,128 @@ def run_in_shell(commands: str, folder: Path) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_every_code_block_is_fenced_and_of_a_known_kind(page):
-    """So that none can be there that neither runs nor is meant only to be read."""
+def test_every_code_block_is_fenced_and_has_a_known_language(page):
+    """A block in another form would neither run nor be checked."""
     text = page.read_text()
-    assert {kind for kind, _ in blocks(page)} <= RUN | SHOWN
+    assert {language for language, _ in blocks(page)} <= RUN | SHOWN
     rest = FENCED.sub("", text)
     assert "```" not in rest
     assert "~~~" not in rest
-    # four spaces after an empty line are code too, but for the inner lines of lists
+    # four spaces after an empty line are code too, except inside lists
     assert not re.findall(r"(?<=\n)\n {4,}(?![-*0-9 ]).*", rest)
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if p.name != "command-line.md"], ids=name_of)
-def test_commands_that_are_only_shown_name_what_runs_them(page):
-    """A deployment on three machines is no test; which test runs the like of it must stand on the page."""
-    shown = [body for kind, body in blocks(page) if kind in SHOWN and COMMAND.search(body)]
-    named = re.findall(r"`(tests/test_\w+\.py|\.ci/run)`", page.read_text())
+def test_pages_with_commands_that_do_not_run_name_a_test_that_does(page):
+    """No test deploys three machines; the page names the test that comes closest."""
+    shown = [body for language, body in blocks(page) if language in SHOWN and COMMAND.search(body)]
+    named = re.findall(r"`(tests/[\w/]+\.py|\.ci/run)`", page.read_text())
     assert not shown or named, shown
     assert all((ROOT / name).exists() for name in named)
 
 
-@pytest.mark.parametrize("page", [ROOT / "PAPER.md", ROOT / "CHANGELOG.md", *PAGES], ids=name_of)
+@pytest.mark.parametrize("page", ALL_MARKDOWN, ids=name_of)
 def test_links_lead_somewhere(page):
     text = FENCED.sub("", page.read_text())
-    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text):
+    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text):
         assert target.startswith("https://") or (page.parent / target).exists(), target
 
 
+@pytest.mark.parametrize("page", ALL_MARKDOWN, ids=name_of)
+def test_lines_are_wrapped(page):
+    """At 120 columns, except tables, code and headings, and lines that cannot be broken."""
+    prose = (line for line in FENCED.sub("", page.read_text()).splitlines() if not line.startswith(("|", "#", "!")))
+    assert not [line for line in prose if len(line) > 120 and " " in line.strip()]
+
+
 def test_every_page_is_in_the_navigation():
-    """The strict build tells it too, but later."""
     navigation = (ROOT / "mkdocs.yml").read_text()
-    for page in PAGES[1:]:
+    for page in SITE_PAGES:
         assert str(page.relative_to(ROOT / "docs")) in navigation, page
 
 
 @pytest.mark.parametrize("start", ["README.md", "docs/index.md"])
-def test_every_page_to_learn_do_or_understand_is_listed_where_readers_start(start):
+def test_start_pages_list_tutorial_how_tos_and_explanations(start):
     start = ROOT / start
     linked = {(start.parent / target).resolve() for target in re.findall(r"\]\(([^)#]+\.md)", start.read_text())}
-    pages = {page for page in PAGES[1:] if page.parent.name in ("how-to", "explanation") or page.name == "tutorial.md"}
+    pages = {page for page in SITE_PAGES if page.parent.name in ("how-to", "explanation") or page.name == "tutorial.md"}
     assert pages <= linked
 
 
-def test_the_readme_tells_of_every_module():
-    tree = (ROOT / "README.md").read_text().partition("## Reading the code")[2]
-    for path in (ROOT / "src" / "fedhlcr").iterdir():
-        if not path.name.startswith(("_", ".")) and path.name != "py.typed":
-            assert path.name in tree, path.name
+def map_of_the_code() -> str:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    return text[text.index("## The map of the code") :].partition("\n## ")[0]
 
 
-def test_the_paper_map_names_what_exists():
-    text = (ROOT / "PAPER.md").read_text()
-    sources = {path.stem: path.read_text() for path in (ROOT / "src").rglob("*.py")}
-    for file, test in re.findall(r"`(test_\w+\.py)::(\w+)`", text):
-        assert f"def {test}(" in (ROOT / "tests" / file).read_text(), test
-    for name in re.findall(
-        r"`((?:regression|reference|posterior|kernels|samplers|priors|streams|federation)[\w.]*)`", text
-    ):
-        for cut in range(name.count(".") + 1, 0, -1):
-            try:
-                found = importlib.import_module("fedhlcr." + ".".join(name.split(".")[:cut]))
-            except ModuleNotFoundError:
-                continue
-            for part in name.split(".")[cut:]:
-                # attributes of dataclasses exist on the class or among its fields
-                fields = getattr(found, "__dataclass_fields__", {})
-                assert hasattr(found, part) or part in fields, name
-                found = getattr(found, part, None)
-            break
-        else:
-            pytest.fail(f"no module for {name}")
-    for mark in ("Theorem 1", "Theorem 2", "Algorithm 1", "Algorithm 2", "Algorithm 3", "eq. (prior)"):
-        assert any(re.search(rf"Paper: .*{re.escape(mark)}", source) for source in sources.values()), mark
+def test_map_of_the_code_has_every_package_and_root_module():
+    for path in SOURCE.iterdir():
+        is_package = (path / "__init__.py").exists()
+        if is_package or (path.suffix == ".py" and path.name != "__init__.py"):
+            assert re.search(rf"\b{path.stem}{'/' if is_package else '.py'}", map_of_the_code()), path.name
 
 
-def test_docstring_examples():
-    import doctest
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/explanation/federation.md"])
+def test_paths_of_the_code_exist(page):
+    """Of modules (`federation/rules.py`, below src/fedhlcr) and of tests (`tests/test_docs.py`)."""
+    paths = re.findall(r"`((?:\w+/)+\w+\.py)(?:::\w+)?`", (ROOT / page).read_text())
+    assert paths
+    for path in paths:
+        assert (ROOT / path).exists() or (SOURCE / path).exists(), path
 
-    for name in ("estimators", "federated", "selection", "splitting", "datasets.flights", "datasets.synthetic"):
-        failures, tried = doctest.testmod(importlib.import_module(f"fedhlcr.{name}"))
-        assert tried > 0
-        assert failures == 0
+
+def test_paper_map_names_tests_that_exist():
+    files = {path.name: path for path in (ROOT / "tests").rglob("test_*.py")}
+    named = re.findall(r"`(test_\w+\.py)(?:::(\w+))?`", (ROOT / "PAPER.md").read_text())
+    assert named
+    for file, test in named:
+        assert file in files, file
+        assert not test or f"def {test}(" in files[file].read_text(), f"{file}::{test}"
+
+
+def test_paper_map_names_functions_that_exist():
+    packages = "|".join(path.parent.name for path in SOURCE.glob("*/__init__.py"))
+    named = re.findall(rf"`((?:{packages}|reference)(?:\.\w+)*)`", (ROOT / "PAPER.md").read_text())
+    assert named
+    for name in named:
+        assert resolves(name.split(".")), name
+
+
+def resolves(parts: list[str]) -> bool:
+    """Whether a module below fedhlcr has it, or a class, or the fields of a dataclass."""
+    found = None
+    for part in parts:
+        try:
+            found = importlib.import_module(".".join([found.__name__ if found else "fedhlcr", part]))
+        except (ModuleNotFoundError, AttributeError):
+            if part in getattr(found, "__dataclass_fields__", {}):
+                return True
+            if not hasattr(found, part):
+                return False
+            found = getattr(found, part)
+    return True
+
+
+@pytest.mark.parametrize(
+    "mark", ["Theorem 1", "Theorem 2", "Algorithm 1", "Algorithm 2", "Algorithm 3", "eq. (prior)"]
+)
+def test_paper_marks_are_in_the_code(mark):
+    assert any(re.search(rf"Paper: .*{re.escape(mark)}", path.read_text()) for path in SOURCE.rglob("*.py"))
+
+
+def modules_with_examples() -> list[str]:
+    paths = (path for path in sorted(SOURCE.rglob("*.py")) if ">>> " in path.read_text())
+    return [".".join(path.relative_to(SOURCE.parent).with_suffix("").parts) for path in paths]
+
+
+@pytest.mark.parametrize("name", modules_with_examples())
+def test_docstring_examples(name):
+    failures, tried = doctest.testmod(importlib.import_module(name))
+    assert tried > 0
+    assert failures == 0
 
 
 def test_the_site_can_be_searched_from_disk(tmp_path):
-    """On a phone and on a desktop, in pages of either depth, and without asking any other host."""
+    """On a phone and on a desktop, in pages of either depth, and without a request to another host."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if chromium is None:
         pytest.skip("no browser here: install Debian's chromium")
