@@ -418,7 +418,7 @@ def test_models_that_do_not_fit_together_do_not_reach_an_agent(case, path):
 def test_a_model_of_other_features_is_no_model_for_an_agent():
     model = PublicModel.from_bytes(FILES["flower"])
     narrow = Agent("a", TABLE.X[:60, :1], TABLE.y[:60], TABLE.entity[:60])
-    with pytest.raises(ValueError, match="the model is about 3 features, but the agents here have 1"):
+    with pytest.raises(ValueError, match="the model has 3 features, but the agents here have 1"):
         narrow.predict(model, TABLE.X[:7])
-    with pytest.raises(ValueError, match="`X` has 1 columns, but the model is about 3 features"):
+    with pytest.raises(ValueError, match="`X` has 1 columns, but the model has 3 features"):
         AGENT.predict(model, TABLE.X[:7, :1])

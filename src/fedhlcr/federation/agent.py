@@ -1,4 +1,4 @@
-"""One agent on a device of its own: it answers broadcasts, predicts for itself, and survives a restart."""
+"""One agent on a device of its own: it answers broadcasts, predicts for its entities, and can be saved to a file."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ STATE_KIND, STATE_VERSION = "agent", 1
 
 
 class Agent(AgentGroup):
-    """What one agent holds: the Gram matrices of its entities, their labels, what it last had acknowledged.
+    """One agent: the Gram matrices of its entities, and their labels.
 
-    Its events are summed up when it is made and not kept; there may be none at all.
+    The events are summed when the agent is constructed, and not kept. An agent may have no events.
 
     Parameters
     ----------
-    agent : the agent's id, of any type; ids are told apart by their text
+    agent : the agent's id, of any type; ids with the same text are the same id
     X, y : its events, as in `HLCRRegressor.fit`
     entity : (n_events,) ids; None makes each event an entity of its own
     sample_weight : (n_events,) frequencies
-    mods : what contributions pass through before they leave the agent, `federation.mods`
+    mods : functions that contributions pass through before they leave the agent, `federation.mods`
     """
 
     def __init__(
@@ -41,37 +41,37 @@ class Agent(AgentGroup):
 
     @property
     def name(self) -> str:
-        """Canonical text of its id: how the server knows it."""
+        """Canonical text of the agent's id, by which the server knows it."""
         return self.names[0]
 
     @property
     def accepted_labels(self) -> dict[str, int]:
-        """Original cluster of each entity under the last acknowledged labels; −1 before there are any."""
+        """Original cluster of each entity under the labels that the server last acknowledged; −1 for none."""
         texts = (self.index.entities.texts[i] for i in self.index.entity_of)
         return dict(zip(texts, self.shard.accepted.tolist(), strict=True))
 
     def round(self, broadcast: Broadcast) -> Contribution:
-        """New labels under the broadcast, and what the entities sum to under them."""
+        """Answer a broadcast: draw new labels under its law, and return the entities' sums by cluster."""
         return self.answer(broadcast, np.array([0]), np.array([broadcast.acknowledged]))[0]
 
     def save(self, path: PathLike) -> None:
-        """Write the private state to a local file: whole or not at all, whatever happens meanwhile.
+        """Write the private state to a local file, atomically: an interrupted save leaves the old file.
 
-        Save after `round` and *before* its contribution is sent: otherwise the server may know labels that are lost
-        here.
+        Save after `round` and *before* you send its contribution. Otherwise the server may accept labels that the
+        agent has lost.
         """
         atomic.write_atomically(path, codec.encode(STATE_KIND, STATE_VERSION, self.to_record()), private=True)
 
     @classmethod
     def load(cls, path: PathLike, mods: Sequence[Mod] = ()) -> Agent:
-        """An agent as it was saved; if the newest file is damaged, as it was saved before."""
+        """Load an agent that was saved. If the newest file is damaged, the one before it is used."""
         record = atomic.read_newest(path, STATE_KIND, STATE_VERSION)
-        return cls.read(RecordReader(record, "the agent's state", "make it anew from its events"), mods)
+        return cls.read(RecordReader(record, "the agent's state", "build the agent from its events again"), mods)
 
 
 def _hierarchy_of_one(agent: Any, X: Any, y: Any, entity: Any, sample_weight: Any) -> Hierarchy:
     if is_missing(agent):
-        raise ValueError("`agent` is missing; pass the id by which the server is to know this agent.")
+        raise ValueError("`agent` is missing; pass the id by which the server will know this agent.")
     if np.shape(X)[:1] == (0,) and np.ndim(X) == 2:
         nothing, nobody = np.empty(0), np.empty(0, dtype=np.int64)
         index = EntityIndex(Ids.of_texts([canonical_text(agent)]), Ids.of_texts([]), nobody, nobody)
@@ -81,6 +81,6 @@ def _hierarchy_of_one(agent: Any, X: Any, y: Any, entity: Any, sample_weight: An
     weight = inputs.weight_vector(sample_weight, len(matrix))
     everywhere = np.empty(len(matrix), dtype=object)
     for row in range(len(matrix)):
-        # one by one: an id may be a tuple
+        # not `everywhere[:] = agent`: an id may be a tuple, which numpy would spread over the rows
         everywhere[row] = agent
     return build_hierarchy(matrix, target, weight, everywhere, entity)

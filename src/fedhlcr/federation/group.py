@@ -1,7 +1,13 @@
-"""Agents that share a device: their matrices and labels in one place, and in one file.
+"""Agents that share a device: they answer broadcasts, predict, and are saved in one file.
 
-`AgentGroup` adds to a shard what a device needs: ids as their users know them, predictions, and a file. `agent.Agent`
-is a group of one with simpler arguments.
+Why there are three classes for agents:
+
+    `shard.AgentShard`   arrays and what a round does to them. A simulation splits one shard into many that share its
+                         arrays, one for each task of a thread.
+    `AgentGroup`         a shard on a device. It cannot be split, because it also has the entities' ids, by which
+                         predictions find their entity, and the record that a file holds. A Flower node has one.
+    `agent.Agent`        a group of one agent: it takes one table with one agent's id, answers with one contribution,
+                         and saves itself. It adds no state.
 """
 
 from __future__ import annotations
@@ -29,12 +35,12 @@ from fedhlcr.storage.reader import MOST, RecordReader, not_negative, within
 
 
 class AgentGroup:
-    """The Gram matrices of all agents of a device, the labels of their entities, what they last had acknowledged.
+    """All agents of a device: the Gram matrices of their entities, and the entities' labels.
 
     Parameters
     ----------
-    hierarchy : their events, which are summed up and not kept
-    mods : what contributions pass through before they leave the device, `federation.mods`
+    hierarchy : the agents' events; they are summed, and not kept
+    mods : functions that contributions pass through before they leave the device, `federation.mods`
     """
 
     def __init__(self, hierarchy: Hierarchy, mods: Sequence[Mod] = ()) -> None:
@@ -44,33 +50,39 @@ class AgentGroup:
 
     @property
     def names(self) -> list[str]:
-        """Canonical texts of the agents' ids: how the server knows them."""
+        """Canonical texts of the agents' ids, by which the server knows them."""
         return self.shard.agents
 
     def positions(self, names: Sequence[str]) -> IndexArray:
-        """Where agents are, by name; KeyError, without the name, where one is not here."""
+        """Positions of agents by name. The error for an unknown agent does not quote its name."""
         place = {name: position for position, name in enumerate(self.names)}
-        if strangers := sum(name not in place for name in names):
-            raise KeyError(f"{strangers} of {len(names)} agents asked are not here")
+        if n_unknown := sum(name not in place for name in names):
+            raise KeyError(f"{n_unknown} of the {len(names)} agents asked are not on this device")
         return np.array([place[name] for name in names], dtype=np.int64)
 
     @single_threaded_blas
     def answer(self, broadcast: Broadcast, positions: IndexArray, acknowledged: IndexArray) -> Contributions:
-        """New labels of some agents' entities, and what these sum to; each agent with its last accepted round."""
+        """Draw new labels for the entities of some agents, and return their sums.
+
+        Parameters
+        ----------
+        positions : of the agents asked
+        acknowledged : round of each agent's last accepted contribution, or NEVER
+        """
         order = np.argsort(positions, kind="stable")
         return self.shard.answer(broadcast, positions[order], acknowledged[order])
 
     @single_threaded_blas
     def predict(self, model: PublicModel, X: Any, agent: Any = None, entity: Any = None) -> Moments:
-        """Predictions for their own entities, from what is public and their private matrices; nothing is sent.
+        """Predict for these agents' entities, from the public model and the private matrices. Nothing is sent.
 
-        They need not have taken part. `agent=None` is for a group of one; entities that are not known, and
-        `entity=None`, are predicted by what the agent's others are.
+        The agents need not have taken part in the federation. `agent=None` is for a group of one agent. Rows of an
+        unknown entity, or all rows if `entity=None`, are predicted as a new entity of their agent.
         """
         matrix = inputs.feature_matrix(X)
         if matrix.shape[1] != model.layout.n_features:
             raise ValueError(
-                f"`X` has {matrix.shape[1]} columns, but the model is about {model.layout.n_features} features; pass "
+                f"`X` has {matrix.shape[1]} columns, but the model has {model.layout.n_features} features; pass "
                 "the columns the federation was fitted to, in their order."
             )
         n_rows = len(matrix)
@@ -83,10 +95,10 @@ class AgentGroup:
         return self.posterior(model).predict(matrix, Profiles.of(agents, pairs))
 
     def posterior(self, model: PublicModel) -> Posterior:
-        """The public draws with their own matrices, and their entities' labels under each of the draws."""
+        """The public draws together with these agents' matrices and their entities' labels under each draw."""
         if model.layout.n_features != self.shard.n_features:
             raise ValueError(
-                f"the model is about {model.layout.n_features} features, but the agents here have "
+                f"the model has {model.layout.n_features} features, but the agents here have "
                 f"{self.shard.n_features}; use the model of the federation they take part in."
             )
         entities = Entities(model.likelihood, self.index, self.shard.grams_in(model.standardization))
@@ -94,7 +106,7 @@ class AgentGroup:
         return Posterior(model.likelihood, model.standardization, model.draws, memory)
 
     def to_record(self) -> codec.Record:
-        """The private state, for a local file."""
+        """The private state, to be kept in a local file."""
         shard, index = self.shard, self.index
         record: codec.Record = {
             "agents": index.agents.texts,
@@ -121,7 +133,7 @@ class AgentGroup:
 
     @classmethod
     def read(cls, reader: RecordReader, mods: Sequence[Mod] = ()) -> Self:
-        """From the fields of `to_record`, checked."""
+        """Read the fields of `to_record`, and check every value."""
         group = cls.__new__(cls)
         group.index = EntityIndex.read(
             reader, Ids.of_texts(reader.texts("agents")), Ids.of_texts(reader.texts("entities"))

@@ -1,11 +1,11 @@
-"""How agents draw labels under a broadcast law."""
+"""How agents draw labels under the law of a broadcast: that of the delta rule or of the blend rule."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from fedhlcr._support.arrays import FloatArray, IndexArray, LabelArray
-from fedhlcr.federation.messages import BlendLaw, Law
+from fedhlcr.federation.laws import BlendLaw, Law
 from fedhlcr.kernels import labels as kernels
 from fedhlcr.kernels.arguments import AgentAnswers, BlendedLaw, EntityArrays
 from fedhlcr.model.gram import GramLayout
@@ -21,7 +21,7 @@ def label_entities(
     labels: LabelArray,
     agents: IndexArray,
 ) -> tuple[LabelArray, AgentAnswers]:
-    """New labels of the given agents' entities (those of others stay), and the agents' answers."""
+    """Draw new labels for the given agents' entities; labels of other agents stay. Also returns the agents' counts."""
     if not isinstance(law, BlendLaw):
         return relabel_agents(likelihood, entities, law, labels, sweep, agents)
     layout, new_labels = likelihood.layout, labels.copy()
@@ -34,6 +34,7 @@ def label_entities(
 
 
 def blend_kernel_law(layout: GramLayout, law: BlendLaw, sweep: int) -> BlendedLaw:
+    """The law as the compiled kernel takes it."""
     return BlendedLaw(
         np.ascontiguousarray(augmented_precision(layout.n_coef, law).T),
         np.array(law.entity_counts, dtype=np.float64),
@@ -44,13 +45,16 @@ def blend_kernel_law(layout: GramLayout, law: BlendLaw, sweep: int) -> BlendedLa
 
 
 def augmented_precision(n_coef: int, law: BlendLaw) -> FloatArray:
-    """(clusters, packed) [[A, c], [cᵀ, cᵀA⁻¹c]]: any corner does that keeps it positive; scores do not depend on it."""
+    """(clusters, packed) the matrices [[A, c], [cᵀ, cᵀA⁻¹c]].
+
+    Scores do not depend on the last corner; this value keeps the matrix positive semi-definite.
+    """
     rows, columns = np.tril_indices(n_coef)
     precision = np.zeros((len(law.linear), n_coef, n_coef))
     precision[:, rows, columns] = precision[:, columns, rows] = law.precision
     try:
         corner = (law.linear * np.linalg.solve(precision, law.linear[..., None])[..., 0]).sum(axis=1)
     except np.linalg.LinAlgError:
-        raise ValueError("`precision` of the broadcast's law is singular; it is not answered.") from None
-    # in packed order the last row stands at the end
+        raise ValueError("`precision` of the broadcast's law is singular; agents do not answer it.") from None
+    # packed matrices hold row after row of the lower triangle, so the last row comes at the end
     return np.column_stack([law.precision, law.linear, corner])

@@ -13,8 +13,9 @@ import numpy as np
 from fedhlcr._support.arrays import IndexArray
 from fedhlcr._support.streams import Stream
 from fedhlcr.federation.account import Account
+from fedhlcr.federation.laws import BlendLaw, Law
 from fedhlcr.federation.ledger import Ledger
-from fedhlcr.federation.messages import MOST_ROUNDS, BlendLaw, Law
+from fedhlcr.federation.messages import MOST_ROUNDS
 from fedhlcr.federation.sums import AgentSums
 from fedhlcr.model.gaussian import Gaussian
 from fedhlcr.model.gram import GramLayout

@@ -1,7 +1,7 @@
-"""The agents' side: Gram matrices and labels that stay where they are, and the answer to a broadcast.
+"""The agents' side of a round: they keep Gram matrices and labels, and answer a broadcast.
 
-A shard is many agents in stacked arrays. `group.AgentGroup` puts a shard on a device: it adds ids, a file and
-predictions. An agent draws the same numbers in any company.
+A shard is many agents in stacked arrays, so that one call of a kernel serves all of them. An agent draws the same
+labels whichever other agents share its shard. `group.AgentGroup` adds what a device needs: ids, a file and predictions.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from fedhlcr._support.arrays import FloatArray, IndexArray, KeyArray, LabelArray
 from fedhlcr._support.streams import Stream
 from fedhlcr.data.hierarchy import EntityIndex, Hierarchy
 from fedhlcr.federation.labelling import label_entities
-from fedhlcr.federation.messages import MOST_ROUNDS, NEVER, SURVEY_ROUND, BlendLaw, Broadcast, Contributions
+from fedhlcr.federation.laws import BlendLaw
+from fedhlcr.federation.messages import MOST_ROUNDS, NEVER, SURVEY_ROUND, Broadcast, Contributions
 from fedhlcr.federation.mods import Mod, with_mods
 from fedhlcr.federation.sums import PAGE_SIZE, AgentSums
 from fedhlcr.kernels.arguments import AgentAnswers, EntityArrays
@@ -29,20 +30,22 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class AgentShard:
-    """Consecutive agents in stacked arrays: what they hold, and what they last had acknowledged.
+    """Consecutive agents in stacked arrays: their Gram matrices, their labels, and which labels the server accepted.
 
     Attributes
     ----------
-    agents : canonical texts of their ids
-    agent_start : entities of agent i are [agent_start[i], agent_start[i + 1])
+    agents : canonical texts of the agents' ids
+    agent_start : (agents + 1,) entities of agent i are [agent_start[i], agent_start[i + 1])
+    agent_keys, entity_keys : (agents,) and (entities,) keys of their random numbers
     grams : (entities, packed) around each agent's own `shifts` until the units of the run are known
-    shifts : (agents, n_features + 1), each agent's own means
-    accepted, pending : (entities,) labels by original cluster: those of the last acknowledged round, and those of
-        the last answer, of which it is not known yet whether it arrived; −1 for none
-    accepted_round, pending_round : (agents,)
-    run, layout, units : of the federation the agents take part in, once they know it
-    session, newest_round : of the newest broadcast they answered
-    mods : what contributions pass through before they leave the agents, the outermost first
+    shifts : (agents, n_features + 1) column means of each agent
+    accepted : (entities,) labels by original cluster that the server last acknowledged; −1 for none
+    pending : (entities,) labels of the last answer, which the server may or may not have received; −1 for none
+    accepted_round, pending_round : (agents,) the rounds of these labels
+    run, layout, units : of the federation, once a broadcast has brought them
+    session, newest_round : of the newest broadcast that was answered
+    is_split : whether `split` has handed the arrays over to smaller shards
+    mods : functions that contributions pass through before they leave the agents, the outermost first
     """
 
     agents: list[str]
@@ -65,14 +68,14 @@ class AgentShard:
 
     @classmethod
     def from_hierarchy(cls, hierarchy: Hierarchy, n_threads: int = 1) -> AgentShard:
-        """All agents of a table. The table is not needed any more afterwards."""
+        """All agents of a table. The table is not needed afterwards."""
         shifts = agent_means(hierarchy)
         grams = entity_grams(hierarchy, GramLayout(hierarchy.X.shape[1]), shifts, n_threads)
         return cls.unlabelled(hierarchy.index, grams, shifts)
 
     @classmethod
     def unlabelled(cls, index: EntityIndex, grams: FloatArray, shifts: FloatArray) -> AgentShard:
-        """Agents that have never been asked."""
+        """Agents that have not answered any broadcast yet."""
         return cls(
             index.agents.texts,
             index.agent_start,
@@ -87,7 +90,7 @@ class AgentShard:
         )
 
     def restore(self, reader: RecordReader) -> None:
-        """Take labels and acknowledgements, in place, from a record that was made of these agents."""
+        """Set labels and acknowledged rounds, in place, from a record of the same agents."""
         for name in ("accepted", "pending"):
             labels = getattr(self, name)
             labels[:] = reader.array(name, "i4", labels.shape, within(-1, MOST))
@@ -96,9 +99,11 @@ class AgentShard:
             rounds[:] = reader.array(name, "i8", rounds.shape, within(NEVER, MOST_ROUNDS))
 
     def split(self, size: int = PAGE_SIZE) -> list[AgentShard]:
-        """The same agents in shards of `size`, which share this one's arrays, and are all that may change them."""
+        """The same agents in shards of `size`. They share this shard's arrays, and only they may change them now."""
         if self.is_split:
-            raise ValueError("these agents belong to an engine already; make them anew from their events for another.")
+            raise ValueError(
+                "these agents belong to an engine already; build them from their events again for another engine."
+            )
         self.is_split = True
         return [self._part(first, min(first + size, len(self))) for first in range(0, len(self), size)]
 
@@ -125,25 +130,34 @@ class AgentShard:
         return self.shifts.shape[1] - 1
 
     def answer(self, broadcast: Broadcast, agents: IndexArray, acknowledged: IndexArray) -> Contributions:
-        """One round of the given agents (ascending positions), each with its last accepted round."""
+        """Answer a broadcast for the given agents.
+
+        Parameters
+        ----------
+        agents : positions, ascending
+        acknowledged : round of each agent's last accepted contribution, or NEVER
+        """
         self.check(broadcast)
         step = self._survey if broadcast.round == SURVEY_ROUND else self._sample
         return with_mods(self.mods, lambda seen: step(seen, agents, acknowledged))(broadcast)
 
     def _sample(self, broadcast: Broadcast, agents: IndexArray, acknowledged: IndexArray) -> Contributions:
-        """New labels under the broadcast's law, and what the entities sum to under them."""
+        """Draw new labels under the broadcast's law, and sum the entities by them."""
         if broadcast.law is None or broadcast.standardization is None or broadcast.cluster_of is None:
-            raise ValueError(f"the broadcast of round {broadcast.round} lacks its law, its units or its clusters.")
+            raise ValueError(
+                f"the broadcast of round {broadcast.round} lacks its law, its units or its clusters; only the survey, "
+                "round 0, has none."
+            )
         if max(self.accepted.max(initial=-1), self.pending.max(initial=-1)) >= len(broadcast.cluster_of):
             raise ValueError(
-                "the broadcast has fewer original clusters than the agents have labels of; the server has lost its "
-                "run, make the agents anew from their events to join another."
+                "the agents have labels of clusters that the broadcast does not have, so the server is not the one "
+                "they answered before; build the agents from their events again to join this run."
             )
         self._check_units(broadcast.standardization)
         self.enter_run(broadcast.run, broadcast.layout, broadcast.standardization)
         self.session, self.newest_round = broadcast.session, broadcast.round
         if isinstance(broadcast.law, BlendLaw):
-            # the server keeps no account of its agents: they go on from where they are
+            # under the blend rule the server acknowledges nothing: agents continue from their last answer
             acknowledged = self.pending_round[agents]
         self._settle(agents, acknowledged)
         labels = np.append(broadcast.cluster_of, -1)[self.accepted].astype(np.int32)
@@ -158,7 +172,7 @@ class AgentShard:
         return self._contributions(broadcast, agents, sums, np.empty((len(agents), 0)))
 
     def _sums(self, broadcast: Broadcast, agents: IndexArray, labels: LabelArray, answers: AgentAnswers) -> AgentSums:
-        """What the entities of the given agents sum to by cluster, in rows of the clusters they are in."""
+        """The sums of the given agents' entities, with a row for each cluster in which an agent has entities."""
         likelihood = broadcast.likelihood
         positions, clusters = np.nonzero(answers.entities)
         row_start = np.searchsorted(positions, np.arange(len(agents) + 1))
@@ -167,8 +181,11 @@ class AgentShard:
         blocks = {block.name: np.empty((len(positions), block.size)) for block in likelihood.sum_schema.blocks}
         for name, rows in blocks.items():
             sum_by_cluster(summands.blocks[name], self.agent_start, agents, labels, row_start, answers.entities, rows)
-        own = np.zeros((len(self), summands.scalars.shape[1]))
-        np.add.at(own, np.repeat(np.arange(len(self)), np.diff(self.agent_start)), summands.scalars)
+        scalars = answers.scalars
+        if likelihood.own_scalars:
+            own = np.zeros((len(self), len(likelihood.own_scalars)))
+            np.add.at(own, np.repeat(np.arange(len(self)), np.diff(self.agent_start)), summands.scalars)
+            scalars = np.hstack([scalars, own[agents]])
         return AgentSums(
             likelihood.sum_schema,
             row_start,
@@ -176,42 +193,47 @@ class AgentShard:
             answers.entities[positions, clusters],
             answers.tables[positions, clusters],
             blocks,
-            np.hstack([answers.scalars, own[agents]]),
+            scalars,
         )
 
     def labels_at(self, acknowledged: IndexArray) -> LabelArray:
-        """(entities,) labels by original cluster that each agent would go on from, told these rounds; −1 for none."""
+        """(entities,) the labels, by original cluster, from which agents continue after these acknowledged rounds.
+
+        −1 stands for an entity without a label.
+        """
         sizes = np.diff(self.agent_start)
         arrived, never = (np.repeat(of, sizes) for of in (acknowledged == self.pending_round, acknowledged == NEVER))
         return np.where(never, -1, np.where(arrived, self.pending, self.accepted)).astype(np.int32)
 
     def check(self, broadcast: Broadcast) -> None:
-        """ValueError where it is not for these agents, or comes too late."""
+        """Raise an error if the broadcast is not for these agents, or is older than one they have answered."""
         if broadcast.layout.n_features != self.n_features:
             raise ValueError(
-                f"the broadcast is about {broadcast.layout.n_features} features, but the agents here have "
+                f"the broadcast has {broadcast.layout.n_features} features, but the agents here have "
                 f"{self.n_features}; all agents of a federation must have the same columns."
             )
         if self.run is not None and broadcast.run != self.run:
             raise ValueError(
                 "the broadcast belongs to another run than the one these agents take part in; "
-                "make them anew from their events to join it."
+                "build the agents from their events again to join it."
             )
         if (broadcast.session, broadcast.round) < (self.session, self.newest_round):
             raise ValueError(
                 f"the broadcast of round {broadcast.round} is older than one that was answered already, of round "
-                f"{self.newest_round}; it came too late, and is not answered."
+                f"{self.newest_round}; agents do not answer it."
             )
 
     def _check_units(self, units: Standardization) -> None:
-        """ValueError if the matrices would not survive the units: they cannot be brought back from infinity."""
+        """Raise an error if the units would make a matrix infinite: it could not be converted back."""
         here, there = self.grams, self.grams_in(units)
-        # after the first round they are in these units, and the same
+        # after the first round the matrices have these units already, and `grams_in` returns them as they are
         if there is not here and (np.isfinite(here) & ~np.isfinite(there)).any():
-            raise ValueError("the units of the broadcast are absurdly far from the events here; it is not answered.")
+            raise ValueError(
+                "the units of the broadcast are absurdly far from the events here; agents do not answer it."
+            )
 
     def grams_in(self, units: Standardization) -> FloatArray:
-        """The matrices in the units of a run, be it the agents' own or one they have not entered."""
+        """The matrices in the units of a run, whether or not the agents take part in it."""
         if self.units is not None and _equal(self.units, units):
             return self.grams
         grams = self.grams.copy()
@@ -219,13 +241,16 @@ class AgentShard:
         return grams
 
     def enter_run(self, run: int, layout: GramLayout, units: Standardization) -> None:
-        """Bring the matrices to the units of the run."""
+        """Join a run: convert the matrices to its units."""
         if self.units is None or not _equal(self.units, units):
             self._convert(self.grams, units.shift, units.scale)
         self.run, self.layout, self.units = run, layout, units
 
     def _convert(self, grams: FloatArray, shift: FloatArray, scale: FloatArray) -> None:
-        """From the present units to others, in place; `shift` is one for all, or one for each agent."""
+        """Convert matrices from the present units to others, in place.
+
+        `shift` is (columns,), the same for all agents, or (agents, columns).
+        """
         present = self.shifts
         if self.units is not None:
             change_units(grams, self.agent_start, np.zeros_like(self.shifts), self.units.scale)
@@ -233,17 +258,17 @@ class AgentShard:
         change_units(grams, self.agent_start, present - shift, 1.0 / scale)
 
     def _survey(self, broadcast: Broadcast, agents: IndexArray, _: IndexArray) -> Contributions:
-        """One matrix of all events of each agent, around its own means; none of an agent without events."""
+        """One matrix of all events of each agent, around its own means. An agent without events has no row."""
         schema, sizes = gram_sums(self.grams.shape[1]), np.diff(self.agent_start)[agents]
         rows = np.flatnonzero(sizes)
         row_start, unlabelled = np.searchsorted(rows, np.arange(len(agents) + 1)), np.zeros(len(rows), dtype=np.int32)
         own_units, grams = self.grams, np.empty((len(rows), self.grams.shape[1]))
         if self.units is not None:
-            # the server has begun anew: it needs what it got at first
+            # the server has started again, and needs the matrices around the agents' own means once more
             own_units = self.grams.copy()
             self._convert(own_units, self.shifts, np.ones(self.n_features + 1))
-        in_one = np.zeros(len(self.grams), dtype=np.int32)
-        sum_by_cluster(own_units, self.agent_start, agents, in_one, row_start, sizes[:, None], grams)
+        one_cluster = np.zeros(len(self.grams), dtype=np.int32)
+        sum_by_cluster(own_units, self.agent_start, agents, one_cluster, row_start, sizes[:, None], grams)
         scalars = np.zeros((len(agents), len(schema.scalars)))
         sums = AgentSums(schema, row_start, unlabelled, unlabelled, unlabelled, {GRAMS: grams}, scalars)
         return self._contributions(broadcast, agents, sums, self.shifts[agents])
@@ -252,25 +277,25 @@ class AgentShard:
         self, broadcast: Broadcast, agents: IndexArray, sums: AgentSums, shifts: FloatArray
     ) -> Contributions:
         names = [self.agents[i] for i in agents]
-        life = broadcast.run, broadcast.session, broadcast.round
-        return Contributions(*life, names, broadcast.representative, sums, shifts)
+        answered = broadcast.run, broadcast.session, broadcast.round
+        return Contributions(*answered, names, broadcast.representative, sums, shifts)
 
     def _settle(self, agents: IndexArray, acknowledged: IndexArray) -> None:
-        """Take over the pending labels where they arrived; give them up where they did not."""
-        told = self.accepted_round.copy()
-        told[agents] = acknowledged
-        self.accepted[:] = self.labels_at(told)
+        """Accept the pending labels of agents whose last answer the server received; discard the others'."""
+        rounds = self.accepted_round.copy()
+        rounds[agents] = acknowledged
+        self.accepted[:] = self.labels_at(rounds)
         held = (acknowledged == NEVER) | (acknowledged == self.pending_round[agents])
         if unknown := int(np.sum(~held & (acknowledged != self.accepted_round[agents]))):
             logger.warning(
-                "%d agents are acknowledged a round they do not hold (the server went back); "
-                "they go on from their last accepted labels.",
+                "the server acknowledged a round whose labels %d agents no longer have, because it was restored from "
+                "an older checkpoint; these agents continue from their last accepted labels.",
                 unknown,
             )
         self.accepted_round[agents] = acknowledged
 
     def _entities_of(self, agents: IndexArray) -> IndexArray:
-        """Positions of all their entities."""
+        """Positions of all entities of the given agents."""
         return ranges(self.agent_start[agents], np.diff(self.agent_start)[agents])
 
     def _arrays(self, seed: int) -> EntityArrays:

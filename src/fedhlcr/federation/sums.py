@@ -1,4 +1,19 @@
-"""Sums of many agents by cluster, stacked and sparse: only clusters an agent has entities in take room."""
+"""Sums of many agents by cluster, stacked and sparse.
+
+The same sums take five forms on their way from the agents to the server's state. Each exists for one reason:
+
+    `kernels.arguments.AgentAnswers`   what the label kernel counts for a block of agents: (agents, clusters), dense,
+                                       because compiled code writes to fixed places. Counts only, no matrices.
+    `AgentSums`                        many agents, a row for each cluster in which an agent has entities. Most agents
+                                       use few of up to 64 clusters, so dense matrices would fill the memory.
+                                       The pages of the server's ledger and the records of a survey are `AgentSums`.
+    `messages.Contribution`            one agent, dense: what travels. A row for every cluster, so that the size of the
+                                       message does not show how many clusters the agent uses.
+    `messages.Contributions`           the `AgentSums` of one round, with the agents' names and the round they belong
+                                       to. It passes inside a process, from a shard to the server, without bytes.
+    `model.sums.ClusterSums`           the sum over all agents: what the server draws the globals from. A centralised
+                                       sampler uses it too.
+"""
 
 from __future__ import annotations
 
@@ -17,18 +32,20 @@ from fedhlcr.storage import codec
 from fedhlcr.storage.reader import RecordReader, finite, not_negative, within
 
 PREFIX = "sums_"
-# Agents in one page of the server's ledger, and in one shard of a simulation, so that a whole shard is a whole page.
+# Agents in one page of the server's ledger and in one shard of a simulation: the answers of a shard fill a page.
 PAGE_SIZE = 512
 
 
 @dataclass(frozen=True)
 class AgentSums:
-    """Agent i has the rows [row_start[i], row_start[i + 1]), a row for each cluster it has entities in.
+    """Sums by agent and cluster. Agent i has the rows [row_start[i], row_start[i + 1]), one for each of its clusters.
 
     Attributes
     ----------
-    clusters : (rows,) original ids
-    entity_counts, table_counts : (rows,)
+    schema : names and sizes of the blocks and scalars
+    row_start : (agents + 1,)
+    clusters : (rows,) original clusters
+    entity_counts, table_counts : (rows,) N_ik and m_ik
     blocks : by name, (rows, size)
     scalars : (agents, scalars), columns named by the schema
     """
@@ -57,7 +74,7 @@ class AgentSums:
 
     @classmethod
     def read(cls, reader: RecordReader, schema: SumSchema, n_clusters: int) -> AgentSums:
-        """From the fields of `to_record`, checked."""
+        """Read the fields of `to_record`, and check every value."""
         own = reader.part(PREFIX)
         scalars = own.array("scalars", "f8", (None, len(schema.scalars)), finite)
         clusters = own.array("clusters", "i4", (None,), within(0, n_clusters))
@@ -80,7 +97,7 @@ class AgentSums:
         return self.blocks[GRAMS]
 
     def scalar(self, name: str) -> FloatArray:
-        """(agents,) one of the numbers."""
+        """(agents,) the scalar of that name."""
         return self.schema.column(self.scalars, name)
 
     @property
@@ -89,11 +106,11 @@ class AgentSums:
         return np.repeat(np.arange(len(self)), np.diff(self.row_start))
 
     def by_agent(self, rows: NDArray[Any]) -> FloatArray:
-        """(agents,) sums of a column of the rows."""
+        """(agents,) the values of an agent's rows, summed."""
         return weighted_counts(self.row_owner, rows, len(self))
 
     def take(self, agents: IndexArray) -> AgentSums:
-        """The given agents alone, in that order."""
+        """The sums of the given agents only, in the given order."""
         sizes = np.diff(self.row_start)[agents]
         row_start = np.concatenate([[0], np.cumsum(sizes)])
         rows = ranges(self.row_start[agents], sizes)
@@ -109,7 +126,7 @@ class AgentSums:
 
     @classmethod
     def stack(cls, parts: Sequence[AgentSums]) -> AgentSums:
-        """The agents of all parts, one after the other; there is at least one part."""
+        """The agents of all parts, one part after the other. There must be at least one part."""
         schema = parts[0].schema
         n_rows = np.cumsum([0, *(part.row_start[-1] for part in parts)])
         starts = [part.row_start[:-1] + rows for part, rows in zip(parts, n_rows, strict=False)]
@@ -124,7 +141,7 @@ class AgentSums:
         )
 
     def replace(self, agents: IndexArray, new: AgentSums) -> AgentSums:
-        """These sums with those of the given agents (ascending) replaced."""
+        """The same sums, with those of the given agents (ascending positions) replaced by `new`."""
         if len(agents) == len(self):
             return new
         order = np.arange(len(self))
@@ -132,7 +149,7 @@ class AgentSums:
         return self.stack([self, new]).take(order)
 
     def total(self, n_clusters: int) -> ClusterSums:
-        """Sums over the agents by original cluster, in the agents' order."""
+        """Sums over the agents by original cluster, added in the agents' order."""
         blocks = self.schema.zero_blocks(n_clusters)
         for name, block in blocks.items():
             add_rows(self.blocks[name], self.clusters, block)
@@ -143,5 +160,5 @@ class AgentSums:
 
 
 def weighted_counts(places: NDArray[np.integer], weights: NDArray[Any], n_places: int) -> FloatArray:
-    """Sums of the weights by place."""
+    """(n_places,) the sum of the weights at each place."""
     return np.bincount(places, weights=weights, minlength=n_places).astype(np.float64, copy=False)

@@ -1,9 +1,14 @@
-"""What the label kernels take and give, in named tuples of arrays.
+"""Arguments and results of the label kernels, as named tuples of arrays.
 
-There are three laws because there are three kernels that draw labels, each under different terms: `LabelLaw` with
-coefficients drawn (blocked), `CollapsedLaw` and `BlendedLaw` with coefficients integrated out, given all other
-entities (collapsed) or given blended statistics (Algorithm 3). They are arguments of compiled code; what travels is in
-`federation.messages`.
+Three kernels draw labels, each under terms of its own, so there are three laws:
+
+    `LabelLaw`       coefficients are drawn              blocked Gibbs, and agents under the delta rule
+    `CollapsedLaw`   coefficients are integrated out,    collapsed Gibbs, Algorithm 2
+                     given all other entities
+    `BlendedLaw`     coefficients are integrated out,    agents under the blend rule, Algorithm 3
+                     given blended statistics
+
+They hold precomputed arrays for compiled code. The laws that travel in a broadcast are in `federation.laws`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,106 @@
+"""The law of a round: the terms under which agents draw their labels.
+
+Each of the server's rules has one law, in the form in which it travels:
+
+    delta rule   `model.schema.Globals`   a draw of the coefficients and of the clusters' weights
+    blend rule   `BlendLaw`               blended regressions, whose coefficients the agents integrate out
+
+An agent turns the law into an argument of the compiled kernel that draws labels, `kernels.arguments`: `Globals` into
+`LabelLaw`, `BlendLaw` into `BlendedLaw`. The kernel's forms are separate because they hold precomputed rows, which are
+larger than what travels. The third of them, `CollapsedLaw`, belongs to the centralised collapsed sampler and never
+travels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import ClassVar
+
+import numpy as np
+
+from fedhlcr._support.arrays import FloatArray
+from fedhlcr.federation.read_only import ReadOnly
+from fedhlcr.model.gram import GramLayout
+from fedhlcr.model.likelihood import GAUSSIAN, AnyLikelihood, is_registered, likelihood_named
+from fedhlcr.model.schema import Globals
+from fedhlcr.storage import codec
+from fedhlcr.storage.reader import RecordReader, not_negative, positive, square_positive
+
+# How the delta rule's law is called in a message. A likelihood other than the Gaussian appends its name.
+GIBBS = "gibbs"
+
+
+@dataclass(frozen=True)
+class BlendLaw(ReadOnly):
+    """The law of the blend rule: regressions from blended statistics. Paper: Algorithm 3.
+
+    Attributes
+    ----------
+    precision : (clusters, n_coef (n_coef + 1) / 2) A_k = H_k⁻¹, packed
+    linear : (clusters, n_coef) c_k, so that the mean of w_k is H_k c_k
+    entity_counts : (clusters,) N^(k); the paper's prior needs them, but the paper's message lacks them
+    noise_scale, global_concentration, agent_concentration : σ, α, β
+    """
+
+    KIND: ClassVar[str] = "blend"
+
+    precision: FloatArray
+    linear: FloatArray
+    entity_counts: FloatArray
+    noise_scale: float
+    global_concentration: float
+    agent_concentration: float
+
+    @classmethod
+    def read(cls, reader: RecordReader, layout: GramLayout) -> BlendLaw:
+        """Read the law from the fields of a broadcast, and check every value."""
+        n_coef = layout.n_coef
+        precision = reader.array("precision", "f8", (None, n_coef * (n_coef + 1) // 2), np.isfinite)
+        diagonal = precision[:, np.cumsum(np.arange(1, n_coef + 1)) - 1]
+        reader.require((diagonal > 0).all(), "precision")
+        return cls(
+            precision,
+            reader.array("linear", "f8", (len(precision), n_coef), np.isfinite),
+            reader.array("entity_counts", "f8", (len(precision),), not_negative),
+            reader.value("noise_scale", float, square_positive),
+            reader.value("global_concentration", float, positive),
+            reader.value("agent_concentration", float, positive),
+        )
+
+    @property
+    def n_clusters(self) -> int:
+        return len(self.precision)
+
+
+Law = Globals | BlendLaw
+
+
+def law_to_record(law: Law, likelihood: AnyLikelihood) -> codec.Record:
+    """The law as fields of a broadcast."""
+    if isinstance(law, BlendLaw):
+        return {"law": BlendLaw.KIND, **vars(law)}
+    name = GIBBS if likelihood.name == GAUSSIAN else f"{GIBBS}:{likelihood.name}"
+    return {"law": name, **law.to_record(law.broadcast_quantities())}
+
+
+def read_likelihood(reader: RecordReader, law_name: str, layout: GramLayout) -> AnyLikelihood:
+    """The likelihood that a law's name refers to: the Gaussian in the survey and under the blend rule."""
+    kind, _, name = law_name.partition(":")
+    reader.require(kind in ("", GIBBS, BlendLaw.KIND) and (not name or (kind == GIBBS and is_registered(name))), "law")
+    return likelihood_named(name or GAUSSIAN, layout)
+
+
+def read_law(reader: RecordReader, law_name: str, likelihood: AnyLikelihood) -> Law:
+    """Read the law from the fields of a broadcast, and check every value."""
+    if law_name == BlendLaw.KIND:
+        return BlendLaw.read(reader, likelihood.layout)
+    globals_type = likelihood.globals_type
+    law: Globals = globals_type.read(reader, likelihood.layout.n_coef, globals_type.broadcast_quantities())
+    return law
+
+
+def law_fields(law_name: str, likelihood: AnyLikelihood) -> set[str]:
+    """Names of the fields that a law has in a broadcast."""
+    if law_name == BlendLaw.KIND:
+        return {"law", *(f.name for f in fields(BlendLaw))}
+    return {"law", *(q.name for q in likelihood.globals_type.broadcast_quantities())}
