@@ -8,32 +8,26 @@ from typing import ClassVar
 import numpy as np
 
 from fedhlcr._support.arrays import FloatArray
-from fedhlcr.kernels.mixtures import Mixture
 from fedhlcr.model import conjugate
 from fedhlcr.model.gram import GramLayout
-from fedhlcr.model.likelihood import GAUSSIAN, CollapsedTerms, Likelihood, register
+from fedhlcr.model.likelihood import GAUSSIAN, CollapsedTerms, register
+from fedhlcr.model.linear import LinearGlobals, LinearLikelihood
 from fedhlcr.model.priors import ModelSpec
 from fedhlcr.model.regression import LOG_2PI, CoefPosterior, CoefPrior, coef_posterior, draw_coef
-from fedhlcr.model.schema import COEF, GRAMS, Globals, quantity
+from fedhlcr.model.schema import GRAMS, quantity
 from fedhlcr.model.sums import ClusterSums
-from fedhlcr.storage.reader import finite, positive, square_positive
+from fedhlcr.storage.reader import square_positive
 
 
 @dataclass(frozen=True, kw_only=True)
-class GaussianGlobals(Globals):
-    """Besides coefficients and the labels' prior: σ, and the coefficients' prior mean μ and scale δ."""
+class GaussianGlobals(LinearGlobals):
+    """Besides the coefficients, their prior and the labels' prior: σ."""
 
     noise_scale: float = quantity(possible=square_positive, broadcast=True, traced=True, in_target_units=True)
-    coef_mean: FloatArray = quantity(COEF, possible=finite)
-    coef_scale: FloatArray = quantity(COEF, possible=positive)
-
-    @property
-    def coef_prior(self) -> CoefPrior:
-        return CoefPrior(self.coef_mean, self.coef_scale)
 
 
 @register
-class Gaussian(Likelihood[GaussianGlobals]):
+class Gaussian(LinearLikelihood[GaussianGlobals]):
     """Everything depends on an entity through its Gram matrix M, and on a cluster through M_k = Σ M."""
 
     name: ClassVar[str] = GAUSSIAN
@@ -44,20 +38,8 @@ class Gaussian(Likelihood[GaussianGlobals]):
         return self.layout.rss_vectors(given.coef) / (-2.0 * given.noise_scale**2)
 
     def start(self, spec: ModelSpec, n_clusters: int) -> GaussianGlobals:
-        n_coef = self.layout.n_coef
-        scale = spec.coef_scale if spec.coef_scale is not None else spec.target_spread * n_coef**-0.5
-        return GaussianGlobals(
-            coef=np.zeros((n_clusters, n_coef)),
-            log_weights=np.full(n_clusters, -np.log(n_clusters)),
-            noise_scale=spec.target_spread if spec.noise_scale is None else spec.noise_scale,
-            coef_mean=np.zeros(n_coef),
-            coef_scale=np.full(n_coef, float(scale)),
-            global_concentration=1.0 if spec.global_concentration is None else spec.global_concentration,
-            agent_concentration=1.0 if spec.agent_concentration is None else spec.agent_concentration,
-        )
-
-    def prior_coef(self, given: GaussianGlobals, n_clusters: int, rng: np.random.Generator) -> FloatArray:
-        return given.coef_mean + given.coef_scale * rng.standard_normal((n_clusters, self.layout.n_coef))
+        scale = spec.target_spread if spec.noise_scale is None else spec.noise_scale
+        return self.start_with(spec, n_clusters, noise_scale=scale)
 
     def regressions(self, blocks: dict[str, FloatArray], given: GaussianGlobals) -> CoefPosterior:
         return coef_posterior(self.layout.normal_equations(blocks[GRAMS]), given.noise_scale, given.coef_prior)
@@ -71,24 +53,16 @@ class Gaussian(Likelihood[GaussianGlobals]):
         rng: np.random.Generator,
     ) -> GaussianGlobals:
         """w | M, σ, μ, δ; then σ | w, M; then (μ, δ) | w. Empty clusters get coefficients from the new prior."""
-        priors = spec.hyperpriors.for_spread(spec.target_spread)
         drawn = replace(current, coef=draw_coef(regressions, rng))
         if spec.noise_scale is None:
+            prior = spec.hyperpriors.for_spread(spec.target_spread).noise_variance
             n_events, squares = self.layout.n_events(sums.grams).sum(), self.layout.rss(sums.grams, drawn.coef).sum()
-            variance = conjugate.draw_variance(rng, priors.noise_variance, n_events, squares)
-            drawn = replace(drawn, noise_scale=float(np.sqrt(variance)))
-        if spec.coef_scale is None:
-            occupied = sums.occupied
-            prior = conjugate.draw_coef_prior(rng, drawn.coef[occupied], spec.coef_prior, priors)
-            drawn = replace(drawn, coef_mean=prior.mean, coef_scale=prior.scale)
-            afresh = self.prior_coef(drawn, drawn.n_clusters, rng)
-            drawn = replace(drawn, coef=np.where(occupied[:, None], drawn.coef, afresh))
-        return drawn
+            drawn = replace(drawn, noise_scale=float(np.sqrt(conjugate.draw_variance(rng, prior, n_events, squares))))
+        return self.with_coef_prior(drawn, sums, spec, rng)
 
-    def mixture(self, draws: GaussianGlobals, weights: FloatArray) -> Mixture:
-        n_draws, n_clusters, n_coef = draws.coef.shape
-        flat = weights.reshape(len(weights), -1) / n_draws
-        return Mixture(flat, draws.coef.reshape(-1, n_coef), np.repeat(draws.noise_scale, n_clusters))
+    def spreads(self, draws: GaussianGlobals) -> FloatArray:
+        """σ, whatever the cluster."""
+        return np.repeat(draws.noise_scale, draws.n_clusters).reshape(-1, draws.n_clusters)
 
     def collapsed_terms(self, grams: FloatArray, given: GaussianGlobals) -> CollapsedTerms:
         block = np.ascontiguousarray(grams[:, self.layout.regression_block])

@@ -110,21 +110,36 @@ class Likelihood(ABC, Generic[G]):
 
     @abstractmethod
     def regressions(self, blocks: dict[str, FloatArray], given: G) -> CoefPosterior:
-        """Coefficients of sets of entities given their sums: posterior and log evidence, one for each row."""
+        """Coefficients of clusters given their sums: posterior and log evidence, one for each row.
+
+        Rows are the clusters of `given`, from the first one on.
+        """
 
     @abstractmethod
     def draw(self, sums: ClusterSums, regressions: CoefPosterior, current: G, spec: ModelSpec, rng: Any) -> G:
         """The shared quantities given the sums; those of the labels' prior stay as they are."""
 
     def evidence(self, blocks: dict[str, FloatArray], given: G) -> FloatArray:
-        """Log evidence of sets of entities: what merging compares."""
+        """Log evidence of any sets of entities, one for each row: what merging compares.
+
+        A set need not be a cluster, so what clusters have of their own (a noise scale, say) must be integrated out.
+        """
         return self.regressions(blocks, given).log_evidence
 
     # For predictions.
 
     @abstractmethod
+    def spreads(self, draws: G) -> FloatArray:
+        """(draws, clusters) standard deviation of an event around its cluster's regression, from stacked draws."""
+
     def mixture(self, draws: G, weights: FloatArray) -> Mixture:
-        """The mixture of each profile, from stacked draws and label weights (profiles, draws, clusters)."""
+        """The mixture of each profile, from stacked draws and label weights (profiles, draws, clusters).
+
+        Normals around the regressions, unless a likelihood says otherwise.
+        """
+        n_draws, _, n_coef = draws.coef.shape
+        flat = weights.reshape(len(weights), -1) / n_draws
+        return Mixture(flat, draws.coef.reshape(-1, n_coef), self.spreads(draws).ravel())
 
     # What not every likelihood has.
 

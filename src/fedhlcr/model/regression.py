@@ -33,19 +33,22 @@ class CoefPosterior(NamedTuple):
     log_evidence: FloatArray  # (...)
 
 
-def coef_posterior(data: NormalEquations, noise_scale: float, prior: CoefPrior) -> CoefPosterior:
+def coef_posterior(data: NormalEquations, noise_scale: float | FloatArray, prior: CoefPrior) -> CoefPosterior:
     """Posterior of the coefficients given the events behind `data`, and the log evidence
 
     −(n/2)·log(2πσ²) − q/(2σ²) − Σ log δ − ½ Σ μ²/δ² − ½ log|A| + ½ bᵀA⁻¹b.
+
+    σ is one for all, or an array that broadcasts against the leading axes of `data`: one for each regression.
     """
-    precision = data.xx / noise_scale**2
+    variance = np.asarray(noise_scale**2)
+    precision = data.xx / variance[..., None, None]
     diagonal = np.arange(precision.shape[-1])
     precision[..., diagonal, diagonal] += prior.scale**-2.0
     inverse = _inverse_cholesky(precision)
-    half = _times(inverse, data.xy / noise_scale**2 + prior.mean / prior.scale**2)
+    half = _times(inverse, data.xy / variance[..., None] + prior.mean / prior.scale**2)
     log_evidence = (
         -0.5 * data.n * (LOG_2PI + 2.0 * np.log(noise_scale))
-        - 0.5 * data.yy / noise_scale**2
+        - 0.5 * data.yy / variance
         - np.log(prior.scale).sum()
         - 0.5 * ((prior.mean / prior.scale) ** 2).sum()
         + np.log(inverse[..., diagonal, diagonal]).sum(axis=-1)
@@ -55,7 +58,7 @@ def coef_posterior(data: NormalEquations, noise_scale: float, prior: CoefPrior) 
     return CoefPosterior(_times(root, half), root, log_evidence)
 
 
-def log_evidence(data: NormalEquations, noise_scale: float, prior: CoefPrior) -> FloatArray:
+def log_evidence(data: NormalEquations, noise_scale: float | FloatArray, prior: CoefPrior) -> FloatArray:
     """log p(y) of the events behind `data`, with the coefficients integrated out."""
     return coef_posterior(data, noise_scale, prior).log_evidence
 

@@ -33,7 +33,8 @@ class Quantity:
     axes : names of its axes; none for a single number
     possible : which values it can have; what is read is checked by it
     broadcast : whether agents need it to draw their labels, so that it travels in every round
-    traced : whether traces and histories have a column for it; single numbers only
+    traced : whether traces and histories have a column for it: its number, or, where each cluster has one, their
+        mean by the clusters' weights
     in_target_units : whether it is reported multiplied by the target's scale
     padding : stands in for clusters that a draw does not have
     """
@@ -45,6 +46,17 @@ class Quantity:
     traced: bool = False
     in_target_units: bool = False
     padding: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.traced and self.axes not in ((), (CLUSTERS,)):
+            raise ValueError(
+                f"`{self.name}` has the axes {self.axes}; only a single number, or one for each cluster, can be traced."
+            )
+
+    @property
+    def words(self) -> str:
+        """Its name in words."""
+        return self.name.replace("_", " ")
 
     @property
     def by_cluster(self) -> bool:
@@ -75,10 +87,13 @@ class Globals:
     @classmethod
     @cache
     def quantities(cls) -> tuple[Quantity, ...]:
-        """All of them, in the order of messages and files: by cluster, then the likelihood's own, then common ones."""
+        """All of them, in the order of messages and files: by cluster, then the likelihood's own, then common ones.
+
+        Among the likelihood's own, single numbers come before arrays.
+        """
         declared = [Quantity(f.name, **f.metadata["quantity"]) for f in fields(cls)]
         common = {f.name for f in fields(Globals)}
-        order = sorted(declared, key=lambda q: (not q.by_cluster, q.by_cluster ^ (q.name in common)))
+        order = sorted(declared, key=lambda q: (not q.by_cluster, q.by_cluster ^ (q.name in common), bool(q.axes)))
         return tuple(order)
 
     @classmethod
@@ -88,6 +103,11 @@ class Globals:
     @classmethod
     def traced_quantities(cls) -> tuple[Quantity, ...]:
         return tuple(q for q in cls.quantities() if q.traced)
+
+    @classmethod
+    def traced_scales(cls) -> tuple[Quantity, ...]:
+        """Those that are in units of the target, such as the noise."""
+        return tuple(q for q in cls.traced_quantities() if q.in_target_units)
 
     @property
     def n_clusters(self) -> int:
@@ -106,9 +126,15 @@ class Globals:
         }
         return replace(self, **hidden)
 
+    def traced_value(self, q: Quantity) -> Any:
+        """The number that stands for a quantity; one for each draw where draws are stacked."""
+        value = getattr(self, q.name)
+        # padding and empty clusters have no weight
+        return np.average(value, axis=-1, weights=np.exp(self.log_weights)) if q.by_cluster else value
+
     def traced(self, target_scale: float = 1.0) -> dict[str, float]:
         """What a trace or a history holds of this draw."""
-        return {q.name: float(q.reported(getattr(self, q.name), target_scale)) for q in self.traced_quantities()}
+        return {q.name: float(q.reported(self.traced_value(q), target_scale)) for q in self.traced_quantities()}
 
     def to_record(self, quantities: Iterable[Quantity] | None = None) -> Record:
         """Fields of a record, of all quantities or of some."""
