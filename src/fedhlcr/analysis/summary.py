@@ -113,11 +113,20 @@ def _facts(model: FittedModel) -> tuple[tuple[str, str], ...]:
     return (
         ("data", f"{held if len(store) else 'public, nothing of any agent'}, {features}"),
         ("clusters", f"{model.n_clusters_} ({found})"),
-        ("noise scale", f"{model.noise_scale_:.4g} in units of the target"),
+        *_scale_facts(model),
         ("concentrations", f"global {model.global_concentration_:.3g}, agent {model.agent_concentration_:.3g}"),
         ("draws", f"{len(posterior.draws)} from {CHAIN.count(n_chains)}, seed {model.seed_}"),
         ("R-hat (effective size)", agreement or ("too few draws to tell" if model.diagnostics_ else "not known")),
     )
+
+
+def _scale_facts(model: FittedModel) -> list[tuple[str, str]]:
+    """Learned scales of the likelihood, such as the noise; one for all, or one for each cluster shown."""
+    facts = []
+    for q in model.posterior_.likelihood.globals_type.traced_scales():
+        values = np.atleast_1d(getattr(model, f"{q.name}_"))[:MAX_CLUSTERS]
+        facts.append((q.words, f"{', '.join(f'{value:.4g}' for value in values)} in units of the target"))
+    return facts
 
 
 def few_events(model: FittedModel) -> str | None:
@@ -170,7 +179,7 @@ def describe_effects(model: FittedModel, n_effects: int = 3) -> list[list[str]]:
         model.feature_spreads_**2, model.feature_means_ * (1.0 - model.feature_means_), rtol=1e-9, atol=0.0
     ) & (model.feature_spreads_ > 0.0)
     lower, upper = change_intervals(model)
-    clear = (np.abs(effects) > 0.1 * model.noise_scale_) & ((lower > 0.0) | (upper < 0.0))
+    clear = (np.abs(effects) > 0.1 * model.posterior_.noise_level()) & ((lower > 0.0) | (upper < 0.0))
 
     def told(k: int, f: int) -> str:
         size, up = number(abs(changes[k, f])), changes[k, f] > 0

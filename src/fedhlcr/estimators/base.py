@@ -22,6 +22,7 @@ from fedhlcr.data.hierarchy import EntityIndex, Hierarchy, build_hierarchy
 from fedhlcr.data.recipe import Recipe
 from fedhlcr.estimators.regressor import EventRows, HierarchicalRegressor
 from fedhlcr.model.gram import entity_grams
+from fedhlcr.model.priors import LEARNABLE
 from fedhlcr.posterior import Posterior, Profiles, alignment
 from fedhlcr.posterior.alignment import Alignment
 from fedhlcr.posterior.diagnostics import Diagnostic, diagnose
@@ -30,16 +31,12 @@ from fedhlcr.samplers.state import Entities
 from fedhlcr.storage import model_file
 from fedhlcr.storage.atomic import PathLike
 
-LEARNABLE = [Interval(Real, 0, None, closed="neither"), StrOptions({"learn"})]
 POSITIVE_INTEGER = Interval(Integral, 1, None, closed="left")
 
 # What all estimators take.
 PARAMETER_CONSTRAINTS: dict[str, list[Any]] = {
     "n_clusters": [POSITIVE_INTEGER, StrOptions({"auto"})],
-    "noise_scale": LEARNABLE,
-    "coef_scale": LEARNABLE,
-    "global_concentration": LEARNABLE,
-    "agent_concentration": LEARNABLE,
+    **{name: [Interval(Real, 0, None, closed="neither"), StrOptions({"learn"})] for name in LEARNABLE},
     "coef_prior": [StrOptions({"adaptive", "common_mean", "zero_mean"})],
     "likelihood": [str],
     "standardize": ["boolean"],
@@ -58,6 +55,11 @@ def number_or_none(value: Any) -> Any:
         # numpy's float32 would make all that is drawn with it float32
         return value.item()
     return None if isinstance(value, str) else value
+
+
+def given_hyperparameters(estimator: Any) -> dict[str, float | None]:
+    """The hyperparameters of an estimator by name; None where they are to be learned."""
+    return {name: number_or_none(getattr(estimator, name)) for name in LEARNABLE}
 
 
 class HierarchicalPredictor(HierarchicalRegressor):

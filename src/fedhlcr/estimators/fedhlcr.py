@@ -19,6 +19,7 @@ from fedhlcr.estimators.base import (
     PARAMETER_CONSTRAINTS,
     POSITIVE_INTEGER,
     HierarchicalPredictor,
+    given_hyperparameters,
     number_or_none,
 )
 from fedhlcr.estimators.progress import RoundProgress
@@ -246,10 +247,7 @@ class FedHLCRRegressor(HierarchicalPredictor):
             rule=self.rule,
             n_clusters=number_or_none(self.n_clusters),
             max_clusters=self.max_clusters,
-            noise_scale=number_or_none(self.noise_scale),
-            coef_scale=number_or_none(self.coef_scale),
-            global_concentration=number_or_none(self.global_concentration),
-            agent_concentration=number_or_none(self.agent_concentration),
+            **given_hyperparameters(self),
             coef_prior=self.coef_prior,
             standardize=self.standardize,
             participation=self.participation,

@@ -13,6 +13,7 @@ from fedhlcr.estimators.base import (
     PARAMETER_CONSTRAINTS,
     POSITIVE_INTEGER,
     HierarchicalPredictor,
+    given_hyperparameters,
     number_or_none,
 )
 from fedhlcr.estimators.progress import SweepProgress
@@ -251,10 +252,7 @@ class HLCRRegressor(HierarchicalPredictor):
         pooled = entities.layout.normal_equations(entities.grams.sum(axis=0))
         return ModelSpec.in_units(
             target_scale,
-            noise_scale=number_or_none(self.noise_scale),
-            coef_scale=number_or_none(self.coef_scale),
-            global_concentration=number_or_none(self.global_concentration),
-            agent_concentration=number_or_none(self.agent_concentration),
+            **given_hyperparameters(self),
             coef_prior=self.coef_prior,
             target_spread=float(np.sqrt(pooled.yy / pooled.n)) or 1.0,
         )

@@ -34,7 +34,7 @@ from fedhlcr.federation.registry import STRANGER, Registry
 from fedhlcr.federation.rules import BlendRule, DeltaRule, Rule
 from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.federation.survey import ENOUGH_AGENTS, Survey, Units
-from fedhlcr.model.priors import ModelSpec
+from fedhlcr.model.priors import LEARNABLE, ModelSpec
 from fedhlcr.posterior import Draws, PublicModel
 from fedhlcr.samplers.state import GlobalDraw, ServerState
 from fedhlcr.storage import codec
@@ -191,10 +191,7 @@ class Server:
         settings = self.settings
         spec = ModelSpec.in_units(
             float(units.standardization.scale[-1]),
-            noise_scale=settings.noise_scale,
-            coef_scale=settings.coef_scale,
-            global_concentration=settings.global_concentration,
-            agent_concentration=settings.agent_concentration,
+            **{name: getattr(settings, name) for name in LEARNABLE},
             coef_prior=settings.coef_prior,
             target_spread=units.target_spread,
         )

@@ -12,7 +12,7 @@ from fedhlcr.federation.checks import ReplyLimits
 from fedhlcr.federation.rules import RuleName
 from fedhlcr.model.gram import GramLayout
 from fedhlcr.model.likelihood import GAUSSIAN, AnyLikelihood, likelihood_named
-from fedhlcr.model.priors import CoefPriorKind
+from fedhlcr.model.priors import LEARNABLE, CoefPriorKind
 from fedhlcr.samplers.chain import START_FACTOR
 from fedhlcr.samplers.merging import Merger, MergeSchedule
 from fedhlcr.storage.reader import MOST
@@ -21,15 +21,7 @@ from fedhlcr.storage.reader import MOST
 # sweep 0), and after so many visits of each agent otherwise.
 FIRST_LOOK, FIRST_LOOK_VISITS = MergeSchedule.first + 1, 10
 # What may be None: to be learned, to be found, or without a limit.
-OPTIONAL = (
-    "n_clusters",
-    "rounds",
-    "patience",
-    "noise_scale",
-    "coef_scale",
-    "global_concentration",
-    "agent_concentration",
-)
+OPTIONAL = ("n_clusters", "rounds", "patience", *LEARNABLE)
 # Stands for what must be above zero.
 TINY = sys.float_info.min
 # Visits of each agent after which a run without a limit ends, converged or not.
@@ -101,7 +93,7 @@ class FederationSettings:
             self._coerce(name, float, 1e-6, 1.0, "a number of at least 0.000001 and at most 1")
         for name in ("standardize", "participation_scaling"):
             object.__setattr__(self, name, bool(getattr(self, name)))
-        for name in ("noise_scale", "coef_scale", "global_concentration", "agent_concentration"):
+        for name in LEARNABLE:
             self._coerce(name, float, TINY, sys.float_info.max, "a number above 0")
 
     def _coerce(self, name: str, kind: type[int | float], least: float, most: float, expected: str) -> None:
@@ -119,14 +111,7 @@ class FederationSettings:
                 f"rule='blend' is the paper's algorithm, for the likelihood {GAUSSIAN!r} only, but `likelihood` is "
                 f"{self.likelihood!r}; use rule='delta'."
             )
-        given = {
-            "n_clusters": self.n_clusters,
-            "noise_scale": self.noise_scale,
-            "coef_scale": self.coef_scale,
-            "global_concentration": self.global_concentration,
-            "agent_concentration": self.agent_concentration,
-        }
-        if missing := [name for name, value in given.items() if value is None]:
+        if missing := [name for name in ("n_clusters", *LEARNABLE) if getattr(self, name) is None]:
             raise ValueError(
                 f"rule='blend' cannot learn {', '.join(f'`{name}`' for name in missing)}: it takes all hyperparameters "
                 "as given. Pass numbers, or use rule='delta', which learns them."

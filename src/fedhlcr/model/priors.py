@@ -6,7 +6,7 @@ zero. The priors are weak: a few entities outweigh them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -76,6 +76,10 @@ class ModelSpec:
     def in_units(cls, target_scale: float, *, noise_scale: float | None, **given: Any) -> ModelSpec:
         """A specification whose noise scale comes in units of y; all else is in the units of the Gram matrices."""
         return cls(noise_scale=None if noise_scale is None else noise_scale / target_scale, **given)
+
+
+# Hyperparameters that are either given as a number or learned.
+LEARNABLE = tuple(f.name for f in fields(ModelSpec) if f.default is None)
 
 
 def constant_coef_prior(scale: float, n_coef: int) -> CoefPrior:

@@ -59,6 +59,11 @@ class Quantity:
         return self.name.replace("_", " ")
 
     @property
+    def heading(self) -> str:
+        """Its name in few words, for the head of a column: "noise" for `noise_scale`."""
+        return self.words.removesuffix(" scale")
+
+    @property
     def by_cluster(self) -> bool:
         return CLUSTERS in self.axes
 

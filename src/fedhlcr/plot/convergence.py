@@ -12,15 +12,6 @@ from numpy.typing import NDArray
 from fedhlcr.estimators.base import HierarchicalPredictor, check_model
 from fedhlcr.plot.canvas import GREY, PALETTE, axes_or_new, legend
 
-LABELS = {
-    "log_joint": "log joint density",
-    "noise_scale": "noise scale (units of {target})",
-    "global_concentration": "global concentration",
-    "agent_concentration": "agent concentration",
-    "n_clusters": "clusters in use",
-    "labels_changed": "labels changed",
-    "validation_mse": "validation error (units of {target}, squared)",
-}
 # Share of a run, its start, that need not be in view: the first log joints lie far below all others.
 START = 0.05
 
@@ -37,8 +28,8 @@ def traces(
     model : HLCRRegressor or FedHLCRRegressor, fitted
     ax : Axes to draw on; None makes a new figure
     quantity : str, default="log_joint"
-        A column of `trace_` or `history_`: log_joint, noise_scale, global_concentration, agent_concentration,
-        n_clusters, labels_changed; of a federation also validation_mse. The first log joints may be out of view.
+        A column of `trace_` or `history_`: log_joint, a hyperparameter such as noise_scale, n_clusters,
+        labels_changed; of a federation also validation_mse. The first log joints may be out of view.
     target : what y is called in labels, best with its unit
 
     Returns
@@ -47,7 +38,8 @@ def traces(
     """
     check_model(model)
     chains, step, first_kept = _records(model)
-    known = [name for name in LABELS if name in (chains[0].dtype.names or ())]
+    labels = _labels(model, target)
+    known = [name for name in labels if name in (chains[0].dtype.names or ())]
     if quantity not in known:
         raise ValueError(f"`quantity` must be one of {', '.join(known)}, but is {quantity!r}.")
     lines = [(chain[step], chain[quantity].astype(float)) for chain in chains]
@@ -66,10 +58,22 @@ def traces(
         _leave_out_the_start(ax, [values for _, values in lines])
     ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     ax.set_xlabel(step)
-    ax.set_ylabel(LABELS[quantity].format(target=target))
+    ax.set_ylabel(labels[quantity])
     if len(lines) <= len(PALETTE) and ax.get_legend_handles_labels()[0]:
         legend(ax)
     return ax
+
+
+def _labels(model: HierarchicalPredictor, target: str) -> dict[str, str]:
+    """What the columns of a trace or a history are called on an axis."""
+    shared = model.posterior_.likelihood.globals_type.traced_quantities()
+    return {
+        "log_joint": "log joint density",
+        **{q.name: f"{q.words} (units of {target})" if q.in_target_units else q.words for q in shared},
+        "n_clusters": "clusters in use",
+        "labels_changed": "labels changed",
+        "validation_mse": f"validation error (units of {target}, squared)",
+    }
 
 
 def _records(model: Any) -> tuple[list[NDArray[np.void]], str, int]:

@@ -32,14 +32,14 @@ class Diagnostic(NamedTuple):
 def diagnose(posterior: Posterior) -> tuple[Diagnostic, ...]:
     """Log joint, traced scales, and the predictions of some entities, of which the median is reported."""
     draws = posterior.draws
-    scales = [q.name for q in draws.stacked.traced_quantities() if q.in_target_units]
-    watched = np.column_stack([draws.log_joint, *(getattr(draws, name) for name in scales)])
+    scales = draws.stacked.traced_scales()
+    watched = np.column_stack([draws.log_joint, *(draws.stacked.traced_value(q) for q in scales)])
     values = np.column_stack([watched, _probe_predictions(posterior)])
     n_chains = int(draws.chain.max()) + 1
     shortest = min(int((draws.chain == chain).sum()) for chain in range(n_chains))
     chains = np.stack([values[draws.chain == chain][-shortest:] for chain in range(n_chains)])
     figures = [(r_hat(chains[:, :, q]), effective_size(chains[:, :, q])) for q in range(values.shape[1])]
-    names = ["log joint", *(name.replace("_", " ") for name in scales)]
+    names = ["log joint", *(q.words for q in scales)]
     probe_figures = np.median(np.array(figures[len(names) :]), axis=0)
     return (
         *(Diagnostic(name, *figure) for name, figure in zip(names, figures, strict=False)),

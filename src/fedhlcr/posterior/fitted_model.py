@@ -33,7 +33,6 @@ class FittedModel(Protocol):
     labels_: NDArray[np.int64]
     feature_means_: FloatArray
     feature_spreads_: FloatArray
-    noise_scale_: float
     global_concentration_: float
     agent_concentration_: float
     agent_column_: str | None

@@ -118,6 +118,15 @@ class Posterior:
     def layout(self) -> GramLayout:
         return self.likelihood.layout
 
+    def noise_level(self) -> float:
+        """Standard deviation of an event around its regression, in the user's units.
+
+        The mean over draws, and over clusters by their weights.
+        """
+        spreads = self.likelihood.spreads(self.draws.stacked)
+        by_draw = np.average(spreads, axis=1, weights=np.exp(self.draws.log_weights))
+        return float(by_draw.mean() * self.standardization.scale[-1])
+
     def label_weights(self, agents: NDArray[np.int64], entities: NDArray[np.int64]) -> FloatArray:
         """p(z = k) in each draw, (profiles, draws, clusters), for profiles sorted by agent."""
         draws, store = self.draws, self.memory.entities

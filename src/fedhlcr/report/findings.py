@@ -182,7 +182,7 @@ def gather(model: HierarchicalPredictor) -> Findings:
         entities=listed,
         n_events=float(n_events.sum()),
         n_chains=int(posterior.draws.chain.max()) + 1,
-        noise_scale=model.noise_scale_,
+        noise_scale=posterior.noise_level(),
         target_spread=spread,
         explained=explained,
         category_levels=frozenset(one_hot(model)),

@@ -271,7 +271,7 @@ def _round_section(findings: Findings, rounds: Rounds) -> dict[str, Any]:
             ("kB up and down", [("up", rounds.bytes_up / 1e3), ("down", rounds.bytes_down / 1e3)], True),
             ("clusters in use", [("clusters", rounds.n_clusters)], True),
             ("labels changed", [("labels", rounds.labels_changed)], True),
-            ("noise", [("noise", rounds.noise_scale)], False),
+            *((name, [(name, values)], False) for name, values in rounds.scales.items()),
             ("error on the validation set", [("error", rounds.validation)], False),
         ]
         pictures = [
@@ -309,6 +309,6 @@ def _traces(model: HierarchicalPredictor) -> list[charts.LineChart]:
         for title, name, zero in (
             ("log joint", "log_joint", False),
             ("clusters in use", "n_clusters", True),
-            ("noise", "noise_scale", False),
+            *((q.heading, q.name, False) for q in model.posterior_.likelihood.globals_type.traced_scales()),
         )
     ]

@@ -23,6 +23,7 @@ class Rounds:
     ----------
     asked, accepted, refused : agents asked, answers taken, and answers that were not
     bytes_up, bytes_down : per round; `total_up`, `total_down` have the survey too
+    scales : learned scales of the likelihood by what they are called, such as "noise"
     validation : mean squared error of the validation set, NaN where there was none
     """
 
@@ -36,7 +37,7 @@ class Rounds:
     total_up: float
     total_down: float
     n_clusters: FloatArray
-    noise_scale: FloatArray
+    scales: dict[str, FloatArray]
     labels_changed: FloatArray
     validation: FloatArray
 
@@ -62,7 +63,7 @@ class Rounds:
             total_up=float(history["bytes_up"].sum()),
             total_down=float(history["bytes_down"].sum()),
             n_clusters=column("n_clusters"),
-            noise_scale=column("noise_scale"),
+            scales={q.heading: column(q.name) for q in model.posterior_.likelihood.globals_type.traced_scales()},
             labels_changed=column("labels_changed"),
             validation=column("validation_mse"),
         )

@@ -17,6 +17,8 @@ from fedhlcr.engines.flower.refusal import Refusal
 from fedhlcr.federation.checks import ReplyLimits
 from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.model.gram import GramLayout
+from fedhlcr.model.likelihood import GAUSSIAN
+from fedhlcr.model.priors import LEARNABLE
 
 Scalar = bool | int | float | str
 
@@ -86,6 +88,7 @@ RUN_OPTIONS = (
             Option("coef-scale", 0.0, "spread of the clusters' coefficients, in standardised units"),
             Option("global-concentration", 0.0, "how evenly clusters are used by all"),
             Option("agent-concentration", 0.0, "how alike agents are in which clusters they use"),
+            Option("likelihood", GAUSSIAN, "how targets vary around their regressions; see fedhlcr.model.likelihood"),
             Option("coef-prior", "adaptive", "adaptive, common_mean, or zero_mean as in the paper"),
             Option("draws", 100, "the most posterior draws that are kept"),
         ),
@@ -118,9 +121,7 @@ RUN_OPTIONS = (
 )
 SIMULATION_PREFIX = "simulation."
 # Options for which 0 stands for None.
-ZERO_IS_NONE = (
-    "clusters", "rounds", "patience", "noise-scale", "coef-scale", "global-concentration", "agent-concentration",
-)  # fmt: skip
+ZERO_IS_NONE = ("clusters", "rounds", "patience", *(name.replace("_", "-") for name in LEARNABLE))
 # Options that the settings call otherwise.
 SETTING_NAMES = {"clusters": "n_clusters", "draws": "n_draws"}
 EXPERIMENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
