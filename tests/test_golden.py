@@ -24,14 +24,41 @@ def assert_same(name, found, kept):
     if EXACT or found.dtype.kind != "f":
         np.testing.assert_array_equal(found, kept, err_msg=name)
     else:
-        np.testing.assert_allclose(found, kept, rtol=1e-9, atol=1e-9, err_msg=name)
+        # quantiles are roots, found to fewer digits
+        tolerance = 1e-8 if name.endswith("/quantiles") else 1e-9
+        np.testing.assert_allclose(found, kept, rtol=tolerance, atol=tolerance, err_msg=name)
+
+
+def by_size(model, kept):
+    """The kept cluster that each cluster of the model is.
+
+    The golden files are from a release that numbered clusters by weight. They are numbered by size now, which changes
+    the order of the clusters and nothing else.
+    """
+    distance = ((model.coef_[:, None] - kept[None]) ** 2).sum(axis=2)
+    order = distance.argmin(axis=1)
+    assert sorted(order) == list(range(len(kept)))
+    sizes = model.alignment_.gather(model.posterior_.draws.entity_counts)
+    assert (np.diff(sizes) <= 0.0).all()
+    return order
+
+
+def renumbered(name, kept, order):
+    """Kept numbers in the order of the model's clusters."""
+    quantity = name.partition("/")[2]
+    if quantity == "labels":
+        return np.argsort(order)[kept]
+    if quantity in ("coef", "intercept", "cluster_weights", "agent_weights"):
+        return np.take(kept, order, axis=1 if quantity == "agent_weights" else 0)
+    return kept
 
 
 def test_labels_coefficients_and_predictions(models):
     found, kept = cases.numbers(models), np.load(cases.NUMBERS)
     assert sorted(found) == sorted(kept.files)
+    orders = {name: by_size(model, kept[f"{name}/coef"]) for name, model in models.items()}
     for name in kept.files:
-        assert_same(name, found[name], kept[name])
+        assert_same(name, found[name], renumbered(name, kept[name], orders[name.partition("/")[0]]))
 
 
 def test_messages_of_the_same_run():

@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.wording import AGENT, CHAIN, ENTITY, EVENT, FEATURE, Noun, listed, number, percent, printable
-from fedhlcr.posterior.alignment import central_interval, coef_by_draw, mean_compositions
+from fedhlcr.posterior.alignment import central_interval, coef_by_draw
 from fedhlcr.posterior.fitted_model import FittedModel
 
 MAX_FEATURES = 6
@@ -217,14 +217,11 @@ def one_hot(model: FittedModel) -> dict[int, tuple[str, str]]:
 
 
 def entity_shares(model: FittedModel) -> FloatArray:
-    """(clusters,) shares of the entities, mean over the draws; of a model that holds none, what its draws tell of them.
+    """(clusters,) share of the fitted entities in each cluster, mean over the draws. It falls with the cluster number.
 
-    Not shares of `labels_`: where labels are uncertain, the commonest cluster is nearly everyone's most probable one.
+    These are not the shares of `labels_`: where labels are uncertain, the largest cluster is the most probable one of
+    nearly every entity.
     """
-    memory = model.posterior_.memory
-    if len(memory.entities):
-        sizes = np.diff(memory.entities.index.agent_start)
-        return sizes @ mean_compositions(memory, model.alignment_) / len(memory.entities)
     counts = model.alignment_.gather(model.posterior_.draws.entity_counts)
     return counts / counts.sum() if counts.any() else model.cluster_weights_
 

@@ -1,8 +1,8 @@
-"""Clusters told to the user: those of the best draw, with every other draw matched to them.
+"""The clusters that users see: those of the best draw, with the clusters of every other draw matched to them.
 
-Cluster numbers mean nothing from one draw or chain to the next. Reported figures refer to the
-draw with the best log joint; the clusters of the other draws are matched to its clusters by how
-alike they predict, and averaged.
+A cluster's number within a draw has no meaning in another draw or chain. Reported figures refer to the draw with the
+best log joint. The clusters of the other draws are matched to its clusters by how similarly they predict, and averaged.
+Reported clusters are numbered from 0 by size, largest first; users see these numbers everywhere.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from fedhlcr.posterior.predictive import interval_ends
 
 @dataclass(frozen=True)
 class Alignment:
-    """For each draw and cluster, the reported cluster it stands for; reported clusters by falling weight."""
+    """For each draw and cluster, the reported cluster it belongs to; reported clusters are ordered by size."""
 
     target: NDArray[np.int64]  # (draws, clusters)
     n_clusters: int
 
     def membership(self, draw: int) -> FloatArray:
-        """(clusters, reported clusters): 1 where a cluster of the draw stands for a reported one."""
+        """(clusters, reported clusters): 1 where a cluster of the draw belongs to a reported one."""
         return np.eye(self.n_clusters)[self.target[draw]]
 
     def gather(self, values: FloatArray) -> FloatArray:
@@ -45,13 +45,16 @@ class Alignment:
 
 
 def align(draws: Draws, second_moment: FloatArray, *, drop_empty: bool) -> Alignment:
-    """Match every draw to the best one.
+    """Match every draw to the best one, and number the reported clusters by size.
+
+    The size of a cluster is its number of entities, mean over the draws; clusters of equal size go by their weight.
+    Both are public, so a model and its public version number their clusters alike.
 
     Parameters
     ----------
-    second_moment : (n_coef, n_coef) mean of xxᵀ over all events: two regressions are as far apart as
-        their predictions are on average, (w − w')ᵀ S (w − w')
-    drop_empty : whether clusters that are empty in the best draw go unreported
+    second_moment : (n_coef, n_coef) mean of xxᵀ over all events. The distance of two regressions is the mean squared
+        difference of their predictions, (w − w')ᵀ S (w − w')
+    drop_empty : whether to leave out clusters that are empty in the best draw
     """
     best = int(np.argmax(draws.log_joint))
     reported = np.flatnonzero(draws.entity_counts[best] > 0 if drop_empty else np.isfinite(draws.log_weights[best]))
@@ -61,14 +64,15 @@ def align(draws: Draws, second_moment: FloatArray, *, drop_empty: bool) -> Align
     for draw in range(len(draws)):
         target[draw] = _match(projected[draw], projected[best, reported], draws.entity_counts[draw] > 0)
     alignment = Alignment(target, len(reported))
-    order = np.argsort(-alignment.gather(np.exp(draws.log_weights)), kind="stable")
+    size, weight = alignment.gather(draws.entity_counts), alignment.gather(np.exp(draws.log_weights))
+    order = np.lexsort((-weight, -size))
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))
     return Alignment(rank[target], len(reported))
 
 
 def _match(clusters: FloatArray, reference: FloatArray, occupied: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """One-to-one as far as it goes, occupied clusters first; what is left over goes to the nearest."""
+    """One-to-one as far as possible, occupied clusters first; each one left over goes to the nearest."""
     distance = ((clusters[:, None, :] - reference[None]) ** 2).sum(axis=2)
     target = distance.argmin(axis=1)
     taken: NDArray[np.bool_] = np.zeros(len(reference), dtype=bool)
@@ -81,15 +85,15 @@ def _match(clusters: FloatArray, reference: FloatArray, occupied: NDArray[np.boo
 
 
 def mean_coef(draws: Draws, alignment: Alignment) -> FloatArray:
-    """(reported clusters, n_coef): mean over draws, each cluster of a draw by the entities it holds.
+    """(reported clusters, n_coef): mean over draws, each cluster of a draw weighted by its number of entities.
 
-    A cluster that holds none in any draw is averaged evenly.
+    A cluster without entities in every draw gets the plain mean.
     """
     return _mean_by_cluster(draws, alignment, draws.coef)
 
 
 def _mean_by_cluster(draws: Draws, alignment: Alignment, values: FloatArray) -> FloatArray:
-    """(reported clusters, size) mean of (draws, clusters, size), each cluster of a draw by the entities it holds."""
+    """(reported clusters, size) mean of (draws, clusters, size), each weighted by its number of entities."""
     out = np.zeros((alignment.n_clusters, values.shape[2]))
     mass = np.zeros((alignment.n_clusters, 1))
     for value, shares in zip(values, _shares(draws, alignment), strict=True):
@@ -101,7 +105,7 @@ def _mean_by_cluster(draws: Draws, alignment: Alignment, values: FloatArray) -> 
 def mean_quantities(draws: Draws, alignment: Alignment, target_scale: float) -> dict[str, Any]:
     """Means over the draws of all other shared quantities of the likelihood, by name, in the units that users see.
 
-    A number, an array, or, of what every cluster has, a value for each reported cluster.
+    Each is a number, an array, or, where every cluster has one, a value for each reported cluster.
     """
     means: dict[str, Any] = {}
     for q in draws.stacked.quantities():
@@ -118,12 +122,12 @@ def mean_quantities(draws: Draws, alignment: Alignment, target_scale: float) -> 
 
 
 def coef_by_draw(draws: Draws, alignment: Alignment) -> tuple[FloatArray, FloatArray]:
-    """What `mean_coef` averages: the reported clusters' coefficients in each draw, and how much each draw counts.
+    """What `mean_coef` averages: the reported clusters' coefficients in each draw, and the weight of each draw.
 
     Returns
     -------
-    coef : (draws, reported clusters, n_coef); 0 where no cluster of the draw stands for the reported one
-    mass : (draws, reported clusters) entities behind it; there 0
+    coef : (draws, reported clusters, n_coef); 0 where no cluster of the draw belongs to the reported one
+    mass : (draws, reported clusters) number of entities behind it; 0 where there is no such cluster
     """
     shares = np.stack(list(_shares(draws, alignment)))
     mass = shares.sum(axis=2)
@@ -131,7 +135,7 @@ def coef_by_draw(draws: Draws, alignment: Alignment) -> tuple[FloatArray, FloatA
 
 
 def central_interval(values: FloatArray, mass: FloatArray, level: float) -> tuple[FloatArray, FloatArray]:
-    """Ends of the central interval of values (draws, ...), each counting by its mass (draws, ...); NaN without any."""
+    """Ends of the central interval of values (draws, ...) weighted by mass (draws, ...); NaN where all mass is 0."""
     order = np.argsort(values, axis=0, kind="stable")
     ordered, share = (np.take_along_axis(array, order, axis=0) for array in (values, mass))
     with np.errstate(invalid="ignore"):
@@ -146,8 +150,8 @@ def central_interval(values: FloatArray, mass: FloatArray, level: float) -> tupl
 
 
 def _shares(draws: Draws, alignment: Alignment) -> Iterator[FloatArray]:
-    """For each draw, (reported clusters, clusters): entities of the clusters that stand for a reported one."""
-    # a little for empty clusters: it counts only where nothing else does
+    """For each draw, (reported clusters, clusters): entities of the clusters that belong to a reported one."""
+    # empty clusters get a tiny weight, which matters only where all clusters are empty
     weights = draws.entity_counts + 1e-9 * np.isfinite(draws.log_weights)
     for draw, weight in enumerate(weights):
         yield alignment.membership(draw).T * weight
@@ -163,9 +167,10 @@ def voted_labels(memory: AgentMemory, alignment: Alignment) -> NDArray[np.int64]
 
 
 def mean_compositions(memory: AgentMemory, alignment: Alignment) -> FloatArray:
-    """(agents, reported clusters): what their entities are, mean of N_ik / N_i.
+    """(agents, reported clusters): shares of each agent's entities, the mean over draws of N_ik / N_i.
 
-    Not `mean_agent_weights`, which tell what a further entity would be: of an agent with few entities, mostly prior.
+    `mean_agent_weights` is something else: the probabilities for a new entity, which follow the prior where an agent
+    has few entities.
     """
     agents = np.arange(memory.entities.index.n_agents)
     n_draws, n_clusters = alignment.target.shape
