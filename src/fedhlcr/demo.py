@@ -103,23 +103,22 @@ def _tell_rounds(model: FedHLCRRegressor, variance: float) -> str:
 
 
 def _tell_clusters(model: FedHLCRRegressor) -> None:
-    """Sentences on the largest clusters, largest first."""
-    n_routes = np.bincount(model.labels_, minlength=model.n_clusters_)
-    levels = typical_levels(model)
-    largest = np.argsort(-n_routes, kind="stable")[:N_TOLD]
-    print(f"The {len(largest)} largest clusters of routes:")
-    for place, k in enumerate(largest, start=1):
+    """Sentences on the largest clusters, which come first."""
+    n_routes, levels = np.bincount(model.labels_, minlength=model.n_clusters_), typical_levels(model)
+    n_shown = min(N_TOLD, model.n_clusters_)
+    print(f"The {n_shown} largest clusters of routes:")
+    for k in range(n_shown):
         # one route of each airline at most, so that the examples tell more
         routes = {
             pair[0][:2]: pair[1] for pair, label in zip(model.pair_ids_, model.labels_, strict=True) if label == k
         }
         print(
-            f"\n {place}. {n_routes[k]} routes, such as {', '.join(list(routes.values())[:4])}:\n"
+            f"\n Cluster {k}: {n_routes[k]} routes, such as {', '.join(list(routes.values())[:4])}.\n"
             f"    {levels[k]:.1f} minutes per 100 miles on an average flight.\n    " + _effects(model.coef_[k])
         )
-    rest = model.n_clusters_ - len(largest)
+    rest = model.n_clusters_ - n_shown
     if rest > 0:
-        print(f"\n … and {rest} smaller ones. `FedHLCRRegressor.summary()` shows all.")
+        print(f"\n … and {rest} smaller ones. `FedHLCRRegressor.summary()` shows all of them.")
 
 
 def _effects(coef: FloatArray) -> str:

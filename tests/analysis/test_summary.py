@@ -112,7 +112,7 @@ def test_one_chain_is_said_to_be_compared_with_none(small, tmp_path):
     assert "one chain" not in agreement(federated)
     # what Flower's server writes
     posterior = federated.posterior_
-    PublicModel(posterior.layout, posterior.standardization, posterior.draws, seed=0).save(tmp_path / "model")
+    PublicModel(posterior.likelihood, posterior.standardization, posterior.draws, seed=0).save(tmp_path / "model")
     left = load(tmp_path / "model")
     assert agreement(left) == "not known"
     assert "n_chains" not in render_report(left)

@@ -85,7 +85,7 @@ def test_a_level_is_told_against_all_others(split, rng, drop_first):
     assert re.search(r"All \d+ products of \d+ stores are of one kind", page)
     assert "“city” is a category" in page
     assert "depends on the one feature" in page
-    assert "or, for a level of a category, how much higher it is there than elsewhere" in page
+    assert "or, for a level of a category, the difference from all other levels" in page
 
 
 def test_things_are_called_as_their_columns(split):
@@ -150,16 +150,16 @@ def test_changes_have_their_intervals_and_words_their_rule(model, split, rng):
     np.testing.assert_allclose(column["ranges"], np.column_stack([lower[:, 1], upper[:, 1]]), rtol=5e-3)
     low, high = column["ranges"][0]
     assert f"{number(column['values'][0])} {number(low)} to {number(high)}" in page.text
-    assert "a pale one may as well go the other way: its 90 % interval over the draws holds 0" in page.text
+    assert "pale bars mean that the 90 % interval includes zero" in page.text
     train = split[0]
     by_one = fitted(replace(train, y=train.X[:, 0] + rng.normal(size=len(train))), n_clusters=1)
     lower, upper = change_intervals(by_one)
     unclear = ((lower <= 0.0) & (upper >= 0.0)).sum()
     assert 0 < unclear < lower.size
     assert render_report(by_one).count(' unclear"') == unclear
-    assert "under it the 90 % interval" in page.text
+    assert "the small figures are the 90 % interval" in page.text
     one = Page(render_report(fitted(split[0], n_draws=1)))
-    assert "under it the" not in one.text
+    assert "the small figures are" not in one.text
     assert all(not c["ranges"] for c in one.data["clusters"]["columns"])
 
 

@@ -63,15 +63,16 @@ class Cluster:
 
     Attributes
     ----------
-    share : of the entities, on average over the draws
+    number : as in `labels_` and `coef_`
+    share : share of the fitted entities, mean over the draws
     weight : probability that an entity of a new agent is in it
-    n_entities : entities whose most probable cluster it is; None where the model holds no entities
+    n_entities : entities with this label in `labels_`; None if the model holds no entities
     level : predicted target at average features
-    changes : (n_features,) change of the target per unit, or at a level of a category against elsewhere
-    lower, upper : (n_features,) ends of their 90 % intervals; NaN with one draw only
-    effects : (n_features,) the same per standard deviation of the feature
-    moves : the strongest of them in words
-    examples : names of entities that are most surely in it
+    changes : (n_features,) change of the target per unit; for a level of a category, against all other levels
+    lower, upper : (n_features,) ends of their 90 % intervals; NaN if there is only one draw
+    effects : (n_features,) changes per standard deviation of the feature
+    moves : the strongest effects in words
+    examples : names of the entities that are most certainly in it
     """
 
     number: int
@@ -115,8 +116,8 @@ class Entities:
     Attributes
     ----------
     agents, entities : distinct names; `agent`, `entity` are positions in them
-    label, certainty : the most probable cluster, and its probability
-    runner_up, runner_up_probability : the most probable of the other clusters; −1 and 0 if there is only one
+    label, certainty : the cluster in `labels_`, and its probability
+    runner_up, runner_up_probability : the most probable of the other clusters; −1 and 0 if there is only one cluster
     scatter : root mean square of the events around the label's regression, in units of the target
     n_all, n_uncertain : how many there are, listed or not
     """
@@ -190,7 +191,7 @@ def gather(model: HierarchicalPredictor) -> Findings:
 
 
 class Memberships(NamedTuple):
-    """Which cluster every entity is in, how surely, and the probabilities of those that are listed."""
+    """The label of every entity, its probability, and all probabilities of the listed entities."""
 
     label: IndexArray
     certainty: FloatArray
@@ -200,13 +201,12 @@ class Memberships(NamedTuple):
 
 def _memberships(model: HierarchicalPredictor) -> Memberships:
     n_all = len(model.labels_)
-    # of very many only the most doubtful are looked at closely; the others are in the cluster they are in most often
+    # exact probabilities are slow: with very many entities, only the least certain ones get them
     certainty = _votes(model) if n_all > MAX_LISTED else np.zeros(n_all)
     listed = np.sort(np.argsort(certainty, kind="stable")[:MAX_LISTED])
     probability = _responsibilities(model, listed) if n_all else np.zeros((0, model.n_clusters_))
-    label = np.array(model.labels_)
-    label[listed], certainty[listed] = probability.argmax(axis=1), probability.max(axis=1)
-    return Memberships(label, certainty, listed, probability)
+    certainty[listed] = probability[np.arange(len(listed)), model.labels_[listed]]
+    return Memberships(model.labels_, certainty, listed, probability)
 
 
 def _residual_squares(model: HierarchicalPredictor, label: IndexArray) -> FloatArray:

@@ -128,21 +128,23 @@ def cluster_listing(findings: Findings) -> Listing:
     columns = [
         Column("cluster", "cluster", [c.number for c in clusters]),
         Column(
-            "weight",
-            "share",
-            _shares([c.weight for c in clusters]),
-            hint=f"probability that one of the {names.entity.many} of a new {names.agent.one} is in it",
-        ),
-        Column(
             "share",
             "share",
             _shares([c.share for c in clusters]),
-            hint=f"share of {names.entity.many}, on average over the draws",
+            hint=f"share of the {names.entity.many} fitted, mean over the draws",
+        ),
+        Column(
+            "weight",
+            "share",
+            _shares([c.weight for c in clusters]),
+            hint=f"share expected among the {names.entity.many} of a new {names.agent.one}",
         ),
     ]
     if findings.entities is not None:
         counts = [c.n_entities for c in clusters]
-        columns.append(Column(names.entity.many, "count", counts, hint="those whose most probable cluster it is"))
+        columns.append(
+            Column(names.entity.many, "count", counts, hint="those in this cluster in most draws: their label")
+        )
     columns.append(
         Column("level", "number", _figures([c.level for c in clusters]), hint=f"{names.target} at average features")
     )
