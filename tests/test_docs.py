@@ -20,7 +20,10 @@ SOURCE = ROOT / "src" / "fedhlcr"
 SITE_PAGES = sorted((ROOT / "docs").rglob("*.md"))
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *SITE_PAGES]
 TRACKED_FOLDERS = ("docs", "experiments", "benchmarks")
-ALL_MARKDOWN = [*sorted(ROOT.glob("*.md")), *(p for name in TRACKED_FOLDERS for p in sorted((ROOT / name).rglob("*.md")))]
+ALL_MARKDOWN = [
+    *sorted(ROOT.glob("*.md")),
+    *(p for name in TRACKED_FOLDERS for p in sorted((ROOT / name).rglob("*.md"))),
+]
 # Languages of fenced blocks. Blocks of RUN are executed; blocks of SHOWN are output, formulas, or what only a
 # deployment executes.
 RUN, SHOWN = {"python", "sh"}, {"text"}
@@ -210,9 +213,7 @@ def resolves(parts: list[str]) -> bool:
     return True
 
 
-@pytest.mark.parametrize(
-    "mark", ["Theorem 1", "Theorem 2", "Algorithm 1", "Algorithm 2", "Algorithm 3", "eq. (prior)"]
-)
+@pytest.mark.parametrize("mark", ["Theorem 1", "Theorem 2", "Algorithm 1", "Algorithm 2", "Algorithm 3", "eq. (prior)"])
 def test_paper_marks_are_in_the_code(mark):
     assert any(re.search(rf"Paper: .*{re.escape(mark)}", path.read_text()) for path in SOURCE.rglob("*.py"))
 

@@ -18,7 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import fedhlcr
-from fedhlcr.cli import BAD_DATA, BAD_MODEL, FAILED, INTERRUPTED, NO_OUTPUT, WRONG_USAGE, run
+from fedhlcr.cli import run
+from fedhlcr.cli.shell import BAD_DATA, BAD_MODEL, FAILED, INTERRUPTED, NO_OUTPUT, WRONG_USAGE
 from fedhlcr.posterior import PublicModel
 
 COLUMNS = ("--target", "sales", "--agent", "store", "--entity", "product")
@@ -670,7 +671,7 @@ def test_streams_the_shell_closed(closed, shop, tmp_path):
     for command in (inspect, fit, read):
         done = subprocess.run(["bash", "-c", f"{shlex.join(command)} {closed}"], capture_output=True, timeout=120)
         codes.append(done.returncode)
-        assert b"should not happen" not in done.stderr
+        assert b"unexpected error" not in done.stderr
         assert done.stderr.count(b"\n") == (done.returncode != 0 and closed == ">&-")
     assert codes == [NO_OUTPUT, 0, BAD_MODEL]
 
@@ -756,7 +757,7 @@ def test_what_nobody_thought_of_is_one_line_too(shop, capsys, monkeypatch):
     def broken(*_):
         raise ZeroDivisionError
 
-    monkeypatch.setattr("fedhlcr.storage.model_file.from_bytes", broken)
+    monkeypatch.setattr("fedhlcr.estimators.loading.from_bytes", broken)
     assert_refused(call("inspect", shop / "shop.fedhlcr"), capsys, None, FAILED)
 
 
@@ -850,7 +851,7 @@ def elsewhere(kind: str, folder: Path) -> Path:
     path = folder / f"{kind}.fedhlcr"
     if kind == "Flower":
         posterior = model.posterior_
-        parts = (posterior.layout, posterior.standardization, posterior.draws)
+        parts = (posterior.likelihood, posterior.standardization, posterior.draws)
         PublicModel(*parts, seed=0, features=("price", "winter")).save(path)
     else:
         model.save(path)
@@ -966,5 +967,5 @@ def test_a_chain_that_has_not_settled_is_told(tmp_path, capsys):
 
 
 def test_words_of_libraries_are_not_told(shop, capsys, monkeypatch):
-    monkeypatch.setattr("fedhlcr.storage.model_file.from_bytes", lambda data: pd.to_numeric(SECRET + "!"))
+    monkeypatch.setattr("fedhlcr.estimators.loading.from_bytes", lambda data: pd.to_numeric(SECRET + "!"))
     assert_refused(call("inspect", shop / "shop.fedhlcr"), capsys, None, FAILED)

@@ -134,13 +134,13 @@ def test_missing_values_are_refused_with_counts_of_each_column():
     )
     with pytest.raises(MissingValuesError, match=f"^{told}$") as caught:
         learnt(GAPS)
-    assert caught.value.can_fill
+    assert caught.value.options == (("missing", "drop"), ("missing", "impute"))
 
 
 def test_nobody_is_told_to_fill_in_targets_or_ids():
     with pytest.raises(MissingValuesError, match="1 of 2 rows has missing values: 'y' 1; drop these rows: ") as caught:
         learnt(table(x=[1.0, 2.0], y=[1.0, None]))
-    assert not caught.value.can_fill
+    assert caught.value.options == (("missing", "drop"),)
 
 
 def test_values_that_are_too_large_are_called_so():

@@ -23,7 +23,7 @@ from fedhlcr.data.hierarchy import index_pairs, row_agents, row_entities
 from fedhlcr.data.ids import Ids
 from fedhlcr.data.splitting import hold_out_events
 from fedhlcr.estimators.hlcr import HLCRRegressor
-from fedhlcr.exceptions import FitInterruptedWarning
+from fedhlcr.exceptions import ArgumentError, ArgumentTypeError, FitInterruptedWarning
 
 Progress = Callable[[int, int, str], None]
 
@@ -91,7 +91,7 @@ def compare_cluster_counts(
     """
     prototype = _prototype(estimator)
     if not isinstance(n_splits, Integral) or n_splits < 1:
-        raise ValueError(f"`n_splits` must be a whole number of at least 1, but is {n_splits!r}.")
+        raise ArgumentError(f"`n_splits` must be a whole number of at least 1, but is {n_splits!r}.")
     events = _Events.read(X, y, agent, entity)
     candidates: list[int | str] = [*_checked_counts(counts, events.n_entities), AUTO]
     rng = check_random_state(random_state)
@@ -151,7 +151,7 @@ class _Events(NamedTuple):
         else:
             train, test = hold_out_events(self.agent, self.entity, fraction=fraction, random_state=rng)
         if not len(test):
-            raise ValueError(
+            raise ArgumentError(
                 "no events could be held out, for one of each entity's stays and there are no others; pass entities "
                 "with several events, a larger `fraction`, or leave out `entity` to hold out whole entities."
             )
@@ -172,7 +172,7 @@ def _prototype(estimator: Any) -> HLCRRegressor:
     if estimator is None:
         return HLCRRegressor()
     if not isinstance(estimator, HLCRRegressor):
-        raise TypeError(
+        raise ArgumentTypeError(
             f"`estimator` must be an HLCRRegressor, but is of type {type(estimator).__name__}; of a pipeline pass the "
             "last step, and `X` as the steps before it make it."
         )
@@ -184,7 +184,7 @@ def _checked_counts(counts: Iterable[int] | None, n_entities: int) -> list[int]:
         return [count for count in DEFAULT_COUNTS if count <= n_entities]
     given = list(counts)
     if not given or any(isinstance(count, bool) or not isinstance(count, Integral) or count < 1 for count in given):
-        raise ValueError(
+        raise ArgumentError(
             f"`counts` must hold whole numbers of at least 1, and at least one of them, but is {given!r}; "
             "'auto' is compared in any case."
         )

@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.wording import AGENT, CHAIN, ENTITY, EVENT, FEATURE, Noun, listed, number, percent, printable
+from fedhlcr.exceptions import Advice
 from fedhlcr.posterior.alignment import central_interval, coef_by_draw
 from fedhlcr.posterior.fitted_model import FittedModel
 
@@ -32,22 +33,21 @@ class Summary:
 
     Attributes
     ----------
-    facts : (what, value) pairs
+    facts : (what, value) pairs; a value or a note that advises something is an `Advice`
     header, rows : the table of clusters
     notes : what a reader should know of them
     """
 
-    facts: tuple[tuple[str, str], ...]
+    facts: tuple[tuple[str, str | Advice], ...]
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-    notes: tuple[str, ...]
+    notes: tuple[str | Advice, ...]
 
     def __str__(self) -> str:
         width = max(len(what) for what, _ in self.facts)
         lines = [f"{what:<{width}}  {value}" for what, value in self.facts]
-        return "\n".join(
-            ["Hierarchical latent class regression", *lines, "", text_table(self.header, self.rows), *self.notes]
-        )
+        table, notes = text_table(self.header, self.rows), [str(note) for note in self.notes]
+        return "\n".join(["Hierarchical latent class regression", *lines, "", table, *notes])
 
     __repr__ = __str__
 
@@ -56,8 +56,8 @@ class Summary:
             style = "text-align:right;padding:0 .5em"
             return "<tr>" + "".join(f'<{tag} style="{style}">{escape(value)}</{tag}>' for value in values) + "</tr>"
 
-        facts = "".join(f"<tr><td>{escape(what)}</td><td>{escape(value)}</td></tr>" for what, value in self.facts)
-        notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
+        facts = "".join(f"<tr><td>{escape(what)}</td><td>{escape(str(value))}</td></tr>" for what, value in self.facts)
+        notes = "".join(f"<p>{escape(str(note))}</p>" for note in self.notes)
         return (
             f"<h4>Hierarchical latent class regression</h4><table>{facts}</table>"
             f"<table><thead>{cells('th', self.header)}</thead>"
@@ -81,33 +81,35 @@ def summarize(model: FittedModel) -> Summary:
         )
         for k in range(min(model.n_clusters_, MAX_CLUSTERS))
     )
-    notes = [
+    notes: list[str | Advice] = [
         "share: of the entities fitted, mean over the draws; weight: the share expected of a new agent's entities.",
         "level: predicted target where every feature is at its mean; then change of the target per unit.",
     ]
     if len(shown) < len(names):
-        notes.append(f"Not shown, of less effect: {len(names) - len(shown)} of {len(names)} features; see coef_.")
+        hidden = f"Not shown, of less effect: {len(names) - len(shown)} of {len(names)} features"
+        notes.append(Advice(f"{hidden}; {{coef_}} shows all.", coef_=None))
     if len(rows) < model.n_clusters_:
         notes.append(f"Not shown, of less weight: {model.n_clusters_ - len(rows)} of {model.n_clusters_} clusters.")
     if model.n_clusters == "auto" and model.n_clusters_ > NEAR_THE_LIMIT * model.max_clusters:
-        notes.append(f"This is near the most that could be found; try max_clusters={2 * model.max_clusters}.")
+        advice = "This is near the most that could be found; try {max_clusters}."
+        notes.append(Advice(advice, max_clusters=2 * model.max_clusters))
     if scarce := few_events(model):
         notes.append(f"Only {scarce}: intervals are too narrow, more so the fewer events there are.")
     header = ("cluster", "share", "weight", "level", *(shorten(names[f]) for f in shown))
     return Summary(_facts(model), header, rows, tuple(notes))
 
 
-def _facts(model: FittedModel) -> tuple[tuple[str, str], ...]:
+def _facts(model: FittedModel) -> tuple[tuple[str, str | Advice], ...]:
     posterior = model.posterior_
     store = posterior.memory.entities
     n_events = posterior.layout.n_events(store.grams).sum()
     n_chains = int(posterior.draws.chain.max()) + 1
     found = "found" if isinstance(model.n_clusters, str) else "given"
     known = [d for d in model.diagnostics_ if np.isfinite(d.r_hat)]
-    agreement = ", ".join(f"{d.quantity} {d.r_hat:.2f} ({d.effective_size:.0f})" for d in known)
-    # a federation has but one chain
+    agreement: str | Advice = ", ".join(f"{d.quantity} {d.r_hat:.2f} ({d.effective_size:.0f})" for d in known)
+    # a federation has only one chain
     if agreement and n_chains == 1 and hasattr(model, "n_chains"):
-        agreement += "; one chain: only its halves are compared, try n_chains=4"
+        agreement = Advice(f"{agreement}; one chain: only its halves are compared, try {{n_chains}}", n_chains=4)
     held = f"{AGENT.count(store.index.n_agents)}, {ENTITY.count(len(store))}, {EVENT.count(n_events)}"
     features = FEATURE.count(posterior.layout.n_features)
     return (

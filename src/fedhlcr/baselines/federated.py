@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr.baselines.rival import SEED, Constraints, Model, Rival, Standardized
+from fedhlcr.exceptions import DataError
 
 # Of a float64 number, and of an index that travels beside numbers.
 BYTES_PER_NUMBER = 8
@@ -76,7 +77,7 @@ class FederatedRival(Rival, Generic[ModelT]):
         train, rows, target = data.hold_out()
         if not len(target):
             names = " and ".join(f"`{name}`" for name in self._grid if getattr(self, name) == "auto")
-            raise ValueError(
+            raise DataError(
                 f"No agent has the five events it takes to choose {names}; give a number instead of 'auto'."
             )
         models = (self._train(train, settings)[-1].model for settings in candidates)

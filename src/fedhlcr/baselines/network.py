@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr.baselines.federated import Attendance, FederatedRival, Round, Settings
 from fedhlcr.baselines.rival import AUTO, COUNT, WEIGHT, Constraints, Rows, Standardized
+from fedhlcr.exceptions import ArgumentError, FitError, MissingDependencyError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -113,11 +114,11 @@ class FedAvgNetworkRegressor(FederatedRival[Network]):
 
     def _solve(self, data: Standardized) -> Network:
         if not all(COUNT.is_satisfied_by(n_units) for n_units in self.hidden):
-            raise ValueError(f"`hidden` must hold whole numbers of at least 1, but is {self.hidden!r}.")
+            raise ArgumentError(f"`hidden` must hold whole numbers of at least 1, but is {self.hidden!r}.")
         _import_torch()
         network = super()._solve(data)
         if not all(np.isfinite(layer).all() for layer in network.layers):
-            raise ValueError(
+            raise FitError(
                 f"Training diverged with a `learning_rate` of {self.learning_rate_}; give a smaller one, or 'auto'."
             )
         return network
@@ -212,5 +213,5 @@ def _import_torch() -> ModuleType:
     try:
         import torch
     except ImportError as missing:
-        raise ImportError('FedAvgNetworkRegressor takes PyTorch: pip install "fedhlcr[torch]".') from missing
+        raise MissingDependencyError('FedAvgNetworkRegressor takes PyTorch: pip install "fedhlcr[torch]".') from missing
     return torch

@@ -10,7 +10,6 @@ import errno
 import inspect
 import os
 import sys
-import traceback
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -19,8 +18,8 @@ import typer
 
 from fedhlcr._support.version import __version__
 from fedhlcr.cli import fitting, flower, making, using
-from fedhlcr.cli.shell import BAD_DATA, BAD_MODEL, FAILED, INTERRUPTED, NO_OUTPUT, WRONG_USAGE, error_line
-from fedhlcr.exceptions import DataError, FileError, MissingValuesError, ModelFileError
+from fedhlcr.cli.shell import EXIT_CODES, FAILED, INTERRUPTED, NO_OUTPUT, WRONG_USAGE, error_line, error_text
+from fedhlcr.exceptions import FedHLCRError
 
 HELP = """Regression on hierarchical data: agent → entity → event (store → product → week, hospital → patient → visit).
 
@@ -115,7 +114,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if os.environ.get("FEDHLCR_DEBUG"):
             raise
-        return _failed(*_told(error))
+        return _failed(*_explained(error))
 
 
 def _forget_output() -> None:
@@ -123,31 +122,14 @@ def _forget_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _told(error: Exception) -> tuple[str, int]:
-    """A line on an error, and its code. Only words of our own are shown: those of a library may quote a table."""
+def _explained(error: Exception) -> tuple[str, int]:
+    """Return a line on an error and the exit code. The text of a library's error is left out: it may quote a table."""
+    if isinstance(error, FedHLCRError):
+        return error_text(error), EXIT_CODES[error.category]
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF):
         _forget_output()
         return f"cannot write to standard output: {error.strerror}.", NO_OUTPUT
-    *_, (innermost, _) = traceback.walk_tb(error.__traceback__)
-    ours = innermost.f_globals.get("__name__", "").split(".")[0] == "fedhlcr"
-    if ours and isinstance(error, (ValueError, RuntimeError, ImportError, OSError)):
-        return f"{error}{_option_for(error)}", _code_of(error)
-    return f"this should not happen ({type(error).__name__}); FEDHLCR_DEBUG=1 shows where.", FAILED
-
-
-def _option_for(error: Exception) -> str:
-    """How to follow the advice of the library in the shell, where there is an option for it."""
-    if not isinstance(error, MissingValuesError):
-        return ""
-    return " Use --missing drop or --missing impute." if error.can_fill else " Use --missing drop."
-
-
-def _code_of(error: Exception) -> int:
-    # imported only now: help and errors of usage come at once
-    from fedhlcr.cli.output import OutputError
-
-    codes = {FileError: BAD_DATA, DataError: BAD_DATA, ModelFileError: BAD_MODEL, OutputError: NO_OUTPUT}
-    return next((code for kind, code in codes.items() if isinstance(error, kind)), FAILED)
+    return f"unexpected error ({type(error).__name__}); FEDHLCR_DEBUG=1 shows where.", FAILED
 
 
 def _failed(reason: object, code: int) -> int:

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from fedhlcr.exceptions import MissingDependencyError
+
 app = typer.Typer(help="Federations over a network, on Flower.", no_args_is_help=True)
 
 
@@ -15,9 +17,11 @@ def init(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder: lower-case letters, digits and dashes.")],
 ) -> None:
     """Write a Flower app: a folder with a pyproject.toml that declares and explains every option."""
+    from fedhlcr.cli.output import output_errors
     from fedhlcr.engines.flower.app_folder import write_app
 
-    path = write_app(folder.absolute())
+    with output_errors():
+        path = write_app(folder.absolute())
     typer.echo(f"Wrote {path}: set its options, then\n  flwr run {folder} NAME-OF-YOUR-SUPERLINK --stream")
 
 
@@ -37,8 +41,11 @@ def certs(
     ] = False,
 ) -> None:
     """Make a private CA, a server certificate and node keys. What exists already is kept, unless --renew is given."""
+    from fedhlcr.cli.output import output_errors
+
     certificates = _import_certificates()(folder)
-    made = certificates.make(host or (), node or (), renew=renew)
+    with output_errors():
+        made = certificates.make(host or (), node or (), renew=renew)
     for path in made:
         typer.echo(f"made {path}")
     if not made:
@@ -49,5 +56,5 @@ def _import_certificates() -> type:
     try:
         from fedhlcr.engines.flower.certificates import Certificates
     except ImportError:
-        raise ImportError('this needs the flower extra: pip install "fedhlcr[flower]"') from None
+        raise MissingDependencyError('this needs the flower extra: pip install "fedhlcr[flower]"') from None
     return Certificates

@@ -7,7 +7,8 @@ import gzip
 import io
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,14 +17,11 @@ import pyarrow.feather
 import pyarrow.parquet
 
 from fedhlcr.data.table_files import STDIN
+from fedhlcr.exceptions import OutputError
 from fedhlcr.storage import atomic
 
 STDOUT = STDIN
 FORMATS = ".csv, .csv.gz, .parquet, .feather or .arrow"
-
-
-class OutputError(OSError):
-    """A file that cannot be written."""
 
 
 def check_output(path: Path | None, *inputs: str | Path | None) -> None:
@@ -49,8 +47,17 @@ def write_output(path: Path, data: bytes, *, private: bool = False) -> None:
 
 
 def _write(files: Mapping[atomic.PathLike, bytes], *, private: bool = False) -> None:
-    try:
+    with output_errors():
         atomic.replace_files(files, private=private)
+
+
+@contextmanager
+def output_errors() -> Iterator[None]:
+    """Turn the system's errors in writing files into OutputErrors."""
+    try:
+        yield
+    except OutputError:
+        raise
     except OSError as error:
         raise OutputError(f"cannot write {error.filename!r}: {error.strerror or type(error).__name__}.") from None
 

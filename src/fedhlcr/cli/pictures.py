@@ -6,7 +6,8 @@ import io
 from pathlib import Path
 
 from fedhlcr.analysis.comparison import Comparison
-from fedhlcr.cli.output import OutputError, check_output, write_output
+from fedhlcr.cli.output import check_output, write_output
+from fedhlcr.exceptions import OutputError
 
 SUFFIXES = (".png", ".svg", ".pdf")
 

@@ -22,17 +22,19 @@ from rich.text import Text
 
 from fedhlcr._support.progress import Bar
 from fedhlcr._support.wording import Noun
-from fedhlcr.exceptions import FitInterruptedWarning
+from fedhlcr.exceptions import Advice, Category, FedHLCRError, FedHLCRWarning, FitInterruptedWarning
 
 # Exit codes; 0 is done.
 FAILED, WRONG_USAGE, BAD_DATA, BAD_MODEL, NO_OUTPUT, INTERRUPTED = 1, 2, 3, 4, 5, 130
-SHELL_WORDS = {
-    "n_sweeps=": "--sweeps ",
-    "n_chains=": "--chains ",
-    "max_clusters=": "--max-clusters ",
-    "fix n_clusters": "fix the number of --clusters",
-    "see coef_": "--json shows all",
+EXIT_CODES = {
+    Category.FAILED: FAILED,
+    Category.USAGE: WRONG_USAGE,
+    Category.DATA: BAD_DATA,
+    Category.MODEL: BAD_MODEL,
+    Category.OUTPUT: NO_OUTPUT,
 }
+# Options of the commands that are not called like the arguments and attributes in Python.
+OPTIONS = {"n_clusters": "--clusters", "n_sweeps": "--sweeps", "n_chains": "--chains", "coef_": "--json"}
 
 
 @dataclass
@@ -110,23 +112,34 @@ class Shell:
 
     @contextmanager
     def warnings_as_notes(self) -> Iterator[None]:
-        """What the library warns of is told as a remark."""
+        """Show the warnings of fedhlcr as notes, and none of other libraries: those speak of Python."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            warnings.simplefilter("always", UserWarning)
+            warnings.simplefilter("always", FedHLCRWarning)
             warnings.showwarning = self._show_warning
             yield
 
     def _show_warning(self, message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
         self.interrupted |= issubclass(category, FitInterruptedWarning)
-        self.note(in_shell_words(str(message)))
+        assert isinstance(message, FedHLCRWarning)
+        self.note(message.worded(option_text))
 
 
-def in_shell_words(text: str) -> str:
-    """What the library advises in Python, in the shell."""
-    for there, here in SHELL_WORDS.items():
-        text = text.replace(there, here)
-    return text
+def option_text(name: str, value: object) -> str:
+    """Word a setting as an option: `--chains 4`, or `--chains` if no value is meant."""
+    option = OPTIONS.get(name, f"--{name.replace('_', '-')}")
+    return option if value is None else f"{option} {value}"
+
+
+def in_shell_words(text: str | Advice) -> str:
+    """Return a text of the library; if it is advice, with settings worded as options."""
+    return text.worded(option_text) if isinstance(text, Advice) else text
+
+
+def error_text(error: FedHLCRError) -> str:
+    """Return what an error says, with settings worded as options, and the options that cure it."""
+    options = " or ".join(option_text(*setting) for setting in error.options)
+    return f"{error.worded(option_text)} Use {options}." if options else error.worded(option_text)
 
 
 def error_line(text: str) -> None:

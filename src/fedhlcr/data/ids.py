@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fedhlcr.exceptions import ArgumentError
+
 
 class Ids(NamedTuple):
     """A column of ids: the distinct ones in natural order, and the code of each row."""
@@ -41,13 +43,13 @@ def read_ids(values: Any, argument: str, n_rows: int) -> Ids:
         return values
     array = _id_array(native_array(values))
     if array.ndim != 1:
-        raise ValueError(
+        raise ArgumentError(
             f"`{argument}` must be one {argument} id per event row, but it is an array of {array.ndim} dimensions."
         )
     require_length(array, argument, f"{argument} id", n_rows)
     distinct, codes, n_missing = _factorize(array)
     if n_missing:
-        raise ValueError(
+        raise ArgumentError(
             f"`{argument}` has {n_missing} missing ids among {n_rows} rows; drop these rows or give them an id."
         )
     return sorted_ids(distinct, [canonical_text(value) for value in distinct], codes)
@@ -160,4 +162,4 @@ def _id_array(values: Any) -> NDArray[Any]:
 
 def require_length(array: NDArray[Any], argument: str, item: str, n_rows: int) -> None:
     if len(array) != n_rows:
-        raise ValueError(f"`{argument}` has {len(array)} rows but `X` has {n_rows}; pass one {item} per event row.")
+        raise ArgumentError(f"`{argument}` has {len(array)} rows but `X` has {n_rows}; pass one {item} per event row.")

@@ -18,7 +18,7 @@ from scipy import sparse
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr.data.encoded import EncodedTable
 from fedhlcr.data.ids import Ids, is_missing, native_array, read_ids, require_length
-from fedhlcr.exceptions import warn_user
+from fedhlcr.exceptions import ArgumentError, ArgumentTypeError, warn_user
 
 
 class IdColumns(NamedTuple):
@@ -95,12 +95,12 @@ def _possible_id_columns(source: nw.DataFrame[Any] | EncodedTable | None) -> lis
 
 def _id_column(source: nw.DataFrame[Any] | EncodedTable | None, argument: str, name: str) -> nw.Series[Any] | Ids:
     if source is None:
-        raise ValueError(
+        raise ArgumentError(
             f"`{argument}` names a column, {name!r}, but `X` is an array without column names; "
             f"pass one {argument} id per event row instead."
         )
     if name not in _possible_id_columns(source):
-        raise ValueError(
+        raise ArgumentError(
             f"`{argument}` names the column {name!r}, but `X` has no such column; its columns are {source.columns}."
         )
     return source.ids[name] if isinstance(source, EncodedTable) else source[name]
@@ -111,9 +111,11 @@ def as_frame(X: Any) -> nw.DataFrame[Any] | None:
     try:
         frame = nw.from_native(X, pass_through=True)
     except DuplicateError as error:
-        raise ValueError(f"`X` has more than one column of the same name; rename or drop the copies. {error}") from None
+        raise ArgumentError(
+            f"`X` has more than one column of the same name; rename or drop the copies. {error}"
+        ) from None
     if isinstance(frame, nw.LazyFrame):
-        raise ValueError("`X` is a lazy frame, which holds no values yet; collect() it first.")
+        raise ArgumentError("`X` is a lazy frame, which holds no values yet; collect() it first.")
     return frame if isinstance(frame, nw.DataFrame) else None
 
 
@@ -148,7 +150,7 @@ def _stacked(frame: nw.DataFrame[Any]) -> FloatArray:
 def _two_dimensional(X: Any) -> NDArray[Any]:
     array = _numeric_array(X, "X")
     if array.ndim != 2:
-        raise ValueError(
+        raise ArgumentError(
             f"Expected 2D array, got {array.ndim}D array instead: `X` must have a row per event and a column per "
             "feature. Reshape your data with X.reshape(-1, 1) if it has a single feature."
         )
@@ -157,7 +159,7 @@ def _two_dimensional(X: Any) -> NDArray[Any]:
 
 def _with_rows(matrix: FloatArray) -> FloatArray:
     if not len(matrix):
-        raise ValueError("`X` is empty: found array with 0 sample(s) while a minimum of 1 is required.")
+        raise ArgumentError("`X` is empty: found array with 0 sample(s) while a minimum of 1 is required.")
     return matrix
 
 
@@ -171,7 +173,7 @@ def named_features(features: Any, matrix: FloatArray) -> Any:
 def target_vector(y: Any, n_rows: int) -> FloatArray:
     """The target as a float vector of n_rows finite numbers."""
     if y is None:
-        raise ValueError("requires y to be passed, but the target y is None; pass one target per event row.")
+        raise ArgumentError("requires y to be passed, but the target y is None; pass one target per event row.")
     from sklearn.utils.validation import column_or_1d
 
     vector = column_or_1d(_numeric_array(native_array(y), "y"), warn=True).astype(np.float64)
@@ -188,16 +190,16 @@ def weight_vector(sample_weight: Any, n_rows: int) -> FloatArray:
         sample_weight = np.full(n_rows, sample_weight, dtype=np.float64)
     weight = _numeric_array(native_array(sample_weight), "sample_weight").astype(np.float64)
     if weight.ndim != 1:
-        raise ValueError(f"`sample_weight` must be one number per event row, but it has {weight.ndim} dimensions.")
+        raise ArgumentError(f"`sample_weight` must be one number per event row, but it has {weight.ndim} dimensions.")
     require_length(weight, "sample_weight", "weight", n_rows)
     _refuse_not_finite(weight[:, None], "`sample_weight`", None)
     if (weight < 0).any():
-        raise ValueError(
+        raise ArgumentError(
             f"`sample_weight` must not be negative, but {int((weight < 0).sum())} of its values are; "
             "weights are frequencies of events."
         )
     if not (weight > 0).any():
-        raise ValueError("`sample_weight` is zero for every event; at least one event must count.")
+        raise ArgumentError("`sample_weight` is zero for every event; at least one event must count.")
     return weight
 
 
@@ -209,14 +211,16 @@ def _column(series: nw.Series[Any]) -> FloatArray:
 def _numeric_array(values: Any, argument: str) -> NDArray[Any]:
     """Numbers as they are; what is no number is refused before a conversion error would show it."""
     if sparse.issparse(values):
-        raise TypeError(f"`{argument}` is a sparse matrix, but dense data is required; use toarray() to convert it.")
+        raise ArgumentTypeError(
+            f"`{argument}` is a sparse matrix, but dense data is required; use toarray() to convert it."
+        )
     try:
         array = np.asarray(values)
     except ValueError:
-        raise ValueError(f"`{argument}` is ragged: its rows differ in length; pass a table of numbers.") from None
+        raise ArgumentError(f"`{argument}` is ragged: its rows differ in length; pass a table of numbers.") from None
     kind = array.dtype.kind
     if kind == "c":
-        raise ValueError(f"Complex data not supported: `{argument}` must hold real numbers.")
+        raise ArgumentError(f"Complex data not supported: `{argument}` must hold real numbers.")
     if kind in "USmM":
         raise _not_a_number(f"`{argument}`", "dates" if kind in "mM" else "text")
     if kind != "O":
@@ -230,7 +234,7 @@ def _numeric_array(values: Any, argument: str) -> NDArray[Any]:
             raise _not_a_number(f"{column}`{argument}`", "text") from None
         except TypeError:
             # scikit-learn's own checks look for the built-in message
-            raise TypeError(
+            raise ArgumentTypeError(
                 f"`{argument}` holds objects that are no numbers (float() argument must be a string or a real number)."
             ) from None
     return numbers
@@ -257,7 +261,7 @@ def _refuse_not_finite(matrix: FloatArray, what: str, names: list[str] | None) -
         shown = [f"{int(bad[c])} in {f'column {c}' if names is None else repr(names[c])}" for c in columns[:10]]
         more = f" and {len(columns) - 10} more columns" if len(columns) > 10 else ""
         where = f" ({', '.join(shown)}{more})"
-    raise ValueError(
+    raise ArgumentError(
         f"{what} has {int(bad.sum())} NaN or infinite values in {len(matrix)} rows{where}; "
         "drop these rows or fill them in, for example with sklearn.impute.SimpleImputer."
     )

@@ -26,7 +26,7 @@ from fedhlcr.data.encoded import EncodedTable
 from fedhlcr.data.ids import canonical_text, is_missing, read_ids
 from fedhlcr.data.inputs import as_frame
 from fedhlcr.data.table_files import TableFile
-from fedhlcr.exceptions import DataError, MissingValuesError
+from fedhlcr.exceptions import ArgumentError, ArgumentTypeError, DataError, MissingValuesError, Setting
 
 ROW, LEVEL, COLUMN = Noun("row", "rows"), Noun("level", "levels"), Noun("column", "columns")
 MissingPolicy = Literal["refuse", "drop", "impute"]
@@ -156,7 +156,9 @@ class Recipe:
         if never_filled:
             rest = f"{cure}; rows without {listed(never_filled, 'or')} are dropped in any case"
             cure = rest if can_fill else "drop these rows: targets and ids are never filled in"
-        return MissingValuesError(f"{told}: {counts_missing(gaps)}; {cure}.", can_fill)
+        policies = ("drop", "impute") if can_fill else ("drop",)
+        options = tuple(Setting("missing", policy) for policy in policies)
+        return MissingValuesError(f"{told}: {counts_missing(gaps)}; {cure}.", options=options)
 
     def prepare(self, raw: pa.Table, missing: MissingPolicy | None = None) -> Prepared:
         """Check a raw table and encode its features. Rows without a target or an id are never filled, but dropped."""
@@ -235,7 +237,7 @@ class Recipe:
         """
         wrapped = as_frame(frame)
         if wrapped is None:
-            raise TypeError(f"`frame` must be a dataframe, but is of type {type(frame).__name__}.")
+            raise ArgumentTypeError(f"`frame` must be a dataframe, but is of type {type(frame).__name__}.")
         columns = tuple(name for name in wrapped.columns if isinstance(name, str))
         file = TableFile("X", columns, lambda names, _: pa.table({n: _arrow_column(wrapped[n]) for n in names}))
         raw = self.read(file, target=False, require_ids=False)
@@ -265,7 +267,7 @@ class Recipe:
             and recipe.missing in POLICIES
         )
         if not sound:
-            raise ValueError("the recipe is malformed")
+            raise ArgumentError("the recipe is malformed")
         return recipe
 
 

@@ -10,6 +10,7 @@ from sklearn.utils import check_random_state
 
 from fedhlcr.data.hierarchy import index_pairs, row_agents, row_entities
 from fedhlcr.data.ids import Ids
+from fedhlcr.exceptions import ArgumentError
 
 
 def hold_out_events(
@@ -38,13 +39,15 @@ def hold_out_events(
     (8, 2)
     """
     if not 0 < fraction < 1:
-        raise ValueError(f"`fraction` must lie between 0 and 1, but is {fraction}.")
+        raise ArgumentError(f"`fraction` must lie between 0 and 1, but is {fraction}.")
     rng = check_random_state(random_state)
     if entity is None:
-        raise ValueError("`entity` is missing; pass one entity id per event row, and `agent=None` for a sole agent.")
+        raise ArgumentError("`entity` is missing; pass one entity id per event row, and `agent=None` for a sole agent.")
     n_rows = _n_rows(entity)
     if agent is not None and (n_agents := _n_rows(agent)) != n_rows:
-        raise ValueError(f"`agent` has {n_agents} rows but `entity` has {n_rows}; pass one id of each per event row.")
+        raise ArgumentError(
+            f"`agent` has {n_agents} rows but `entity` has {n_rows}; pass one id of each per event row."
+        )
     agents, entities = row_agents(agent, n_rows), row_entities(entity, n_rows)
     index, pair = index_pairs(agents, entities, agents.codes, entities.codes)
     shuffled = rng.permutation(n_rows)

@@ -13,6 +13,7 @@ from sklearn.utils import check_random_state
 
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr.datasets.hierarchical import HierarchicalData
+from fedhlcr.exceptions import ArgumentError
 
 
 @dataclass(frozen=True)
@@ -94,16 +95,16 @@ def make_hlcr(
     }
     for name, value in at_least_one.items():
         if not 1 <= value < math.inf:
-            raise ValueError(f"`{name}` must be finite and at least 1, but is {value}.")
+            raise ArgumentError(f"`{name}` must be finite and at least 1, but is {value}.")
         if balanced and value != round(value):
-            raise ValueError(f"`{name}` must be a whole number where `balanced` is True, but is {value}.")
+            raise ArgumentError(f"`{name}` must be a whole number where `balanced` is True, but is {value}.")
     alpha = float(n_clusters if global_concentration is None else global_concentration)
     for name, value in (("global_concentration", alpha), ("agent_concentration", agent_concentration)):
         if not 0 < value < math.inf:
-            raise ValueError(f"`{name}` must be finite and greater than 0, but is {value}.")
+            raise ArgumentError(f"`{name}` must be finite and greater than 0, but is {value}.")
     for name, value in (("noise_scale", noise_scale), ("coef_scale", coef_scale), ("n_features", n_features)):
         if not 0 <= value < math.inf:
-            raise ValueError(f"`{name}` must be finite and not negative, but is {value}.")
+            raise ArgumentError(f"`{name}` must be finite and not negative, but is {value}.")
     fixed = isinstance(random_state, Integral)
     seed = int(random_state) if fixed else check_random_state(random_state).randint(2**31)
     rng = np.random.default_rng(seed)

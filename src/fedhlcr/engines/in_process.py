@@ -17,6 +17,7 @@ from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.streams import Stream
 from fedhlcr._support.threads import stream_results
 from fedhlcr.data.hierarchy import Hierarchy
+from fedhlcr.exceptions import ArgumentError
 from fedhlcr.federation.messages import Contribution, Contributions
 from fedhlcr.federation.server import Invitation, Reply
 from fedhlcr.federation.shard import AgentShard
@@ -137,7 +138,7 @@ class InProcessEngine:
         """Go on from a checkpoint, with the same agents."""
         reader = checkpoint_reader(record)
         if reader.value("fingerprint", str) != self._fingerprint():
-            raise ValueError(
+            raise ArgumentError(
                 "the checkpoint was made with other data or another failure rate; resume with what it was started with."
             )
         self.everyone.restore(reader)

@@ -21,6 +21,7 @@ from fedhlcr.data import inputs
 from fedhlcr.data.hierarchy import EntityIndex, Hierarchy, build_hierarchy
 from fedhlcr.data.recipe import Recipe
 from fedhlcr.estimators.regressor import EventRows, HierarchicalRegressor
+from fedhlcr.exceptions import ArgumentError, ArgumentTypeError
 from fedhlcr.model.gram import entity_grams
 from fedhlcr.model.priors import LEARNABLE
 from fedhlcr.posterior import Posterior, Profiles, alignment
@@ -131,7 +132,7 @@ class HierarchicalPredictor(HierarchicalRegressor):
         lower, upper : ndarrays (n_events,)
         """
         if not isinstance(level, Real) or not 0.0 < level < 1.0:
-            raise ValueError(f"`level` must lie between 0 and 1, but is {level!r}; 0.9 is a usual choice.")
+            raise ArgumentError(f"`level` must lie between 0 and 1, but is {level!r}; 0.9 is a usual choice.")
         quantiles = self.predict_moments(X, agent, entity, interval_ends(level)).quantiles
         return quantiles[:, 0], quantiles[:, 1]
 
@@ -190,7 +191,7 @@ class HierarchicalPredictor(HierarchicalRegressor):
         check_is_fitted(self)
         sizes = {len(ids) for ids in (agent, entity) if ids is not None and np.ndim(ids)}
         if len(sizes) > 1 or 0 in sizes:
-            raise ValueError(
+            raise ArgumentError(
                 "`agent` and `entity` must be one id each, or lists of the same length and not empty; "
                 f"their lengths are {sorted(sizes)}."
             )
@@ -239,12 +240,14 @@ class HierarchicalPredictor(HierarchicalRegressor):
         check_is_fitted(self)
         table, matrix = self._read(X, agent, entity)
         if table.entity is None:
-            raise ValueError("`entity` is missing; pass one entity id per event row, so that the events find theirs.")
+            raise ArgumentError(
+                "`entity` is missing; pass one entity id per event row, so that the events find theirs."
+            )
         target = inputs.target_vector(y, len(matrix))
         weight = inputs.weight_vector(sample_weight, len(matrix))
         own_agent = self._agents_or_sole(table.agent, len(matrix))
         if own_agent is None:
-            raise ValueError("`agent` is missing and the model has several agents; pass one agent id per event row.")
+            raise ArgumentError("`agent` is missing and the model has several agents; pass one agent id per event row.")
         hierarchy = build_hierarchy(matrix, target, weight, own_agent, table.entity)
         layout, units = self.posterior_.layout, self.posterior_.standardization
         grams = entity_grams(hierarchy, layout, units.shift, self.thread_count())
@@ -346,7 +349,7 @@ class HierarchicalPredictor(HierarchicalRegressor):
 def check_model(model: Any) -> None:
     """Refuse what is no fitted model of this package."""
     if not isinstance(model, HierarchicalPredictor):
-        raise TypeError(
+        raise ArgumentTypeError(
             f"`model` must be an HLCRRegressor or a FedHLCRRegressor, but is of type {type(model).__name__}; "
             "of a pipeline pass the last step, `pipeline[-1]`."
         )

@@ -24,7 +24,7 @@ from fedhlcr.estimators.base import (
 )
 from fedhlcr.estimators.progress import RoundProgress
 from fedhlcr.estimators.regressor import checking_parameters
-from fedhlcr.exceptions import FitInterruptedWarning, warn_user
+from fedhlcr.exceptions import ArgumentError, FitInterruptedWarning, warn_user
 from fedhlcr.federation.checks import ReplyLimits
 from fedhlcr.federation.held_out import Validation
 from fedhlcr.federation.rules import RuleName
@@ -222,7 +222,7 @@ class FedHLCRRegressor(HierarchicalPredictor):
         Ctrl-C ends the run early with a warning; the model is then usable with what has been sampled.
         """
         if resume and self.checkpoint is None:
-            raise ValueError("`resume` needs the file to go on from; pass its path as `checkpoint`.")
+            raise ArgumentError("`resume` needs the file to go on from; pass its path as `checkpoint`.")
         hierarchy = self._training_events(X, y, agent, entity, sample_weight)
         settings = self._settings(hierarchy.X.shape[1], weighted=sample_weight is not None)
         index, make_engine = hierarchy.index, ENGINES[self.engine] if isinstance(self.engine, str) else self.engine
@@ -262,7 +262,7 @@ class FedHLCRRegressor(HierarchicalPredictor):
 
     def _validation(self, validation: Any, engine: SimulationEngine, index: EntityIndex) -> Validation:
         if not isinstance(validation, tuple) or not 2 <= len(validation) <= 4:
-            raise ValueError("`validation` must be a tuple (X, y), (X, y, agent) or (X, y, agent, entity).")
+            raise ArgumentError("`validation` must be a tuple (X, y), (X, y, agent) or (X, y, agent, entity).")
         X, y, agent, entity = (*validation, None, None)[:4]
         table, matrix = self._read(X, agent, entity)
         profiles = self._profiles_in(index, table.agent, table.entity, len(matrix))

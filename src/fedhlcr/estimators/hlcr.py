@@ -18,7 +18,7 @@ from fedhlcr.estimators.base import (
 )
 from fedhlcr.estimators.progress import SweepProgress
 from fedhlcr.estimators.regressor import checking_parameters
-from fedhlcr.exceptions import ConvergenceWarning, FitInterruptedWarning, warn_user
+from fedhlcr.exceptions import Advice, ConvergenceWarning, FitInterruptedWarning, warn_user
 from fedhlcr.model.gram import GramLayout, Standardization, column_means, entity_grams
 from fedhlcr.model.likelihood import GAUSSIAN, likelihood_named
 from fedhlcr.model.priors import CoefPriorKind, ModelSpec
@@ -291,6 +291,9 @@ class HLCRRegressor(HierarchicalPredictor):
             figures = ", ".join(f"{d.quantity} {d.r_hat:.2f}" for d in apart)
             warn_user(
                 f"The {len(results)} chains disagree (R-hat above {R_HAT_LIMIT}: {figures}). Predictions average over "
-                f"all of them; run longer chains (n_sweeps={2 * self.n_sweeps}), or fix n_clusters.",
+                "all of them.",
                 ConvergenceWarning,
+                Advice(
+                    "Run longer chains ({n_sweeps}), or fix {n_clusters}.", n_sweeps=2 * self.n_sweeps, n_clusters=None
+                ),
             )

@@ -10,7 +10,7 @@ import numpy as np
 from fedhlcr.data.recipe import Recipe
 from fedhlcr.estimators.fedhlcr import FedHLCRRegressor
 from fedhlcr.estimators.hlcr import HLCRRegressor
-from fedhlcr.exceptions import ModelFileError
+from fedhlcr.exceptions import CodecError, ModelFileError
 from fedhlcr.federation.checks import ReplyLimits
 from fedhlcr.model.gram import read_units
 from fedhlcr.model.likelihood import likelihood_named
@@ -20,7 +20,6 @@ from fedhlcr.posterior.diagnostics import Diagnostic
 from fedhlcr.posterior.public_model import MODEL_KIND
 from fedhlcr.storage import codec
 from fedhlcr.storage.atomic import PathLike
-from fedhlcr.storage.codec import CodecError
 from fedhlcr.storage.model_file import KIND, UNSAVED, VERSION
 from fedhlcr.storage.model_reader import ModelReader
 

@@ -10,6 +10,7 @@ import numpy as np
 from fedhlcr.data import inputs
 from fedhlcr.data.hierarchy import EntityIndex, Hierarchy, build_hierarchy
 from fedhlcr.data.ids import Ids, canonical_text, is_missing
+from fedhlcr.exceptions import ArgumentError
 from fedhlcr.federation.group import AgentGroup
 from fedhlcr.federation.messages import Broadcast, Contribution
 from fedhlcr.federation.mods import Mod
@@ -71,7 +72,7 @@ class Agent(AgentGroup):
 
 def _hierarchy_of_one(agent: Any, X: Any, y: Any, entity: Any, sample_weight: Any) -> Hierarchy:
     if is_missing(agent):
-        raise ValueError("`agent` is missing; pass the id by which the server will know this agent.")
+        raise ArgumentError("`agent` is missing; pass the id by which the server will know this agent.")
     if np.shape(X)[:1] == (0,) and np.ndim(X) == 2:
         nothing, nobody = np.empty(0), np.empty(0, dtype=np.int64)
         index = EntityIndex(Ids.of_texts([canonical_text(agent)]), Ids.of_texts([]), nobody, nobody)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray
+from fedhlcr.exceptions import ArgumentError
 from fedhlcr.federation.messages import Contribution, Contributions
 from fedhlcr.federation.sums import AgentSums
 from fedhlcr.kernels.grams import NOT_FINITE, NOT_POSITIVE, SOUND, check_grams
@@ -46,7 +47,7 @@ class ReplyLimits:
             value: Any = getattr(self, f.name)
             is_number = isinstance(value, Real)
             if not is_number or not value >= 0.0:
-                raise ValueError(f"`{f.name}` of the limits must be a number of at least 0, but is {value!r}.")
+                raise ArgumentError(f"`{f.name}` of the limits must be a number of at least 0, but is {value!r}.")
             object.__setattr__(self, f.name, float(value))
 
 

@@ -23,6 +23,7 @@ from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr.data import inputs
 from fedhlcr.data.hierarchy import UNKNOWN, EntityIndex, Hierarchy, row_agents, row_entities
 from fedhlcr.data.ids import Ids
+from fedhlcr.exceptions import ArgumentError, UnknownAgentError
 from fedhlcr.federation.messages import MOST_ROUNDS, NEVER, Broadcast, Contributions
 from fedhlcr.federation.mods import Mod
 from fedhlcr.federation.shard import AgentShard
@@ -57,7 +58,7 @@ class AgentGroup:
         """Positions of agents by name. The error for an unknown agent does not quote its name."""
         place = {name: position for position, name in enumerate(self.names)}
         if n_unknown := sum(name not in place for name in names):
-            raise KeyError(f"{n_unknown} of the {len(names)} agents asked are not on this device")
+            raise UnknownAgentError(f"{n_unknown} of the {len(names)} agents asked are not on this device")
         return np.array([place[name] for name in names], dtype=np.int64)
 
     @single_threaded_blas
@@ -81,7 +82,7 @@ class AgentGroup:
         """
         matrix = inputs.feature_matrix(X)
         if matrix.shape[1] != model.layout.n_features:
-            raise ValueError(
+            raise ArgumentError(
                 f"`X` has {matrix.shape[1]} columns, but the model has {model.layout.n_features} features; pass "
                 "the columns the federation was fitted to, in their order."
             )
@@ -97,7 +98,7 @@ class AgentGroup:
     def posterior(self, model: PublicModel) -> Posterior:
         """The public draws together with these agents' matrices and their entities' labels under each draw."""
         if model.layout.n_features != self.shard.n_features:
-            raise ValueError(
+            raise ArgumentError(
                 f"the model has {model.layout.n_features} features, but the agents here have "
                 f"{self.shard.n_features}; use the model of the federation they take part in."
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedhlcr._support.arrays import FloatArray, IndexArray, LabelArray
+from fedhlcr.exceptions import BroadcastError
 from fedhlcr.federation.laws import BlendLaw, Law
 from fedhlcr.kernels import labels as kernels
 from fedhlcr.kernels.arguments import AgentAnswers, BlendedLaw, EntityArrays
@@ -55,6 +56,6 @@ def augmented_precision(n_coef: int, law: BlendLaw) -> FloatArray:
     try:
         corner = (law.linear * np.linalg.solve(precision, law.linear[..., None])[..., 0]).sum(axis=1)
     except np.linalg.LinAlgError:
-        raise ValueError("`precision` of the broadcast's law is singular; agents do not answer it.") from None
+        raise BroadcastError("`precision` of the broadcast's law is singular; agents do not answer it.") from None
     # packed matrices hold row after row of the lower triangle, so the last row comes at the end
     return np.column_stack([law.precision, law.linear, corner])

@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 
 from fedhlcr._support.arrays import CountArray, FloatArray, IndexArray
+from fedhlcr.exceptions import CodecError
 from fedhlcr.federation.laws import Law, law_fields, law_to_record, read_law, read_likelihood
 from fedhlcr.federation.read_only import ReadOnly
 from fedhlcr.federation.sums import AgentSums
@@ -132,7 +133,7 @@ class Broadcast(ReadOnly):
         likelihood = read_likelihood(reader, law_name, layout)
         law_only = {"shift", "scale", "cluster_of"} | law_fields(law_name, likelihood) if law_name else set()
         if set(record) != COMMON_FIELDS | law_only:
-            raise codec.CodecError("the broadcast lacks a field or has an unknown one.")
+            raise CodecError("the broadcast lacks a field or has an unknown one.")
         common = cls(
             reader.value("run", int),
             reader.value("session", int, not_negative),
@@ -189,7 +190,7 @@ class Contribution(ReadOnly):
         record = codec.decode(data, "contribution", VERSION)
         fixed = [f.name for f in fields(cls) if f.name != "blocks"]
         if missing := [name for name in fixed if name not in record]:
-            raise codec.CodecError(f"the contribution lacks the field `{missing[0]}`.")
+            raise CodecError(f"the contribution lacks the field `{missing[0]}`.")
         blocks = {name: value for name, value in record.items() if name not in fixed}
         return cls(**{name: record[name] for name in fixed}, blocks=blocks)
 

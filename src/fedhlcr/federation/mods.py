@@ -1,8 +1,8 @@
 """Agent-side mods: what happens to a contribution before it leaves its agents.
 
 A mod gets the broadcast and the next step, and returns contributions: it may look at the broadcast first, refuse to
-answer (raise ValueError), change what the next step returns, or replace it. The last step draws the labels and sums the
-matrices. A disclosure check, clipping and noise, or masks are one mod each:
+answer (raise BroadcastError), change what the next step returns, or replace it. The last step draws the labels and sums
+the matrices. A disclosure check, clipping and noise, or masks are one mod each:
 
     def at_least_ten_events(broadcast: Broadcast, answer: Answer) -> Contributions:
         contributions = answer(broadcast)

@@ -7,10 +7,10 @@ import logging
 import numpy as np
 
 from fedhlcr._support.arrays import IndexArray
+from fedhlcr.exceptions import ArgumentTypeError, CodecError
 from fedhlcr.federation.checks import Expected, ReplyLimits, find_faults, find_malformed, find_mistyped
 from fedhlcr.federation.messages import SURVEY_ROUND, VERSION, Broadcast, Contribution, Contributions
 from fedhlcr.federation.registry import STRANGER, Registry
-from fedhlcr.storage import codec
 
 logger = logging.getLogger(__name__)
 
@@ -66,11 +66,11 @@ class Reception:
                 self.bytes_up += len(reply)
                 try:
                     return self._judge_one(Contribution.from_bytes(bytes(reply)), counted=True)
-                except codec.CodecError:
+                except CodecError:
                     # what the bytes say of themselves is the sender's text
                     self._refuse("?", f"bytes that are no whole contribution of version {VERSION}")
                     return None, NOBODY
-        raise TypeError(f"`reply` is {type(reply).__name__}; expected bytes, Contribution or Contributions.")
+        raise ArgumentTypeError(f"`reply` is {type(reply).__name__}; expected bytes, Contribution or Contributions.")
 
     def _judge_one(
         self, contribution: Contribution, *, counted: bool = False

@@ -12,6 +12,7 @@ import numpy as np
 
 from fedhlcr._support.arrays import IndexArray
 from fedhlcr._support.streams import Stream
+from fedhlcr.exceptions import FederationError
 from fedhlcr.federation.account import Account
 from fedhlcr.federation.laws import BlendLaw, Law
 from fedhlcr.federation.ledger import Ledger
@@ -237,7 +238,7 @@ class BlendRule:
         return replace(state, globals=replace(given, coef=coef))
 
     def forget(self, agent: int) -> None:  # noqa: ARG002
-        raise RuntimeError(
+        raise FederationError(
             "the blend rule keeps no account of single agents, so what this one contributed cannot be taken out; it is "
             "not asked any more, and what it sent fades as rounds go on. Use rule='delta' where agents may withdraw."
         )

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr.data.hierarchy import Hierarchy
-from fedhlcr.exceptions import StorageError
+from fedhlcr.exceptions import ArgumentError, CodecError, StorageError
 from fedhlcr.federation.history import RoundRecord
 from fedhlcr.federation.server import Invitation, Reply, Server
 from fedhlcr.federation.settings import FederationSettings
@@ -66,11 +66,13 @@ class Checkpoints:
     def __post_init__(self) -> None:
         path = Path(self.path)
         if self.every < 1:
-            raise ValueError(f"`every` must be at least 1, a save after each round, but is {self.every}.")
+            raise ArgumentError(f"`every` must be at least 1, a save after each round, but is {self.every}.")
         if path.is_dir():
-            raise ValueError(f"`checkpoint` is {str(path)!r}, a folder; pass the path of a file in it.")
+            raise ArgumentError(f"`checkpoint` is {str(path)!r}, a folder; pass the path of a file in it.")
         if not path.parent.is_dir():
-            raise ValueError(f"`checkpoint` is {str(path)!r}, in a folder that does not exist; make the folder first.")
+            raise ArgumentError(
+                f"`checkpoint` is {str(path)!r}, in a folder that does not exist; make the folder first."
+            )
 
     def save(self, server: Server, engine: Engine, *, keep_previous: bool = True) -> None:
         agents = engine.to_record(forgotten=server.registry.withdrawn_names)
@@ -86,7 +88,7 @@ class Checkpoints:
             return False
         try:
             return not self._read().value("finished", bool)
-        except (StorageError, codec.CodecError):
+        except (StorageError, CodecError):
             return True
 
     def engine_record(self) -> codec.Record:

@@ -24,6 +24,7 @@ from fedhlcr._support.arrays import IndexArray
 from fedhlcr._support.streams import Stream, text_key
 from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr.data.ids import canonical_text
+from fedhlcr.exceptions import ArgumentError, FederationError, UnknownAgentError
 from fedhlcr.federation.checks import Expected
 from fedhlcr.federation.convergence import has_settled
 from fedhlcr.federation.history import History, RoundRecord
@@ -94,9 +95,9 @@ class Server:
         Agents not met before are entered; how many of all are asked is the setting `participation`.
         """
         if self.finished:
-            raise RuntimeError(f"the run has ended ({self.stop_reason}); make a new Server to start another.")
+            raise FederationError(f"the run has ended ({self.stop_reason}); make a new Server to start another.")
         if self._open is not None:
-            raise RuntimeError(f"round {self._open.broadcast.round} is open; close it first.")
+            raise FederationError(f"round {self._open.broadcast.round} is open; close it first.")
         positions = np.unique(self.registry.register(available))
         candidates = positions[~self.registry.withdrawn[positions]]
         n_asked = max(1, round(self.settings.participation * len(candidates)))
@@ -157,7 +158,7 @@ class Server:
     def close_round(self) -> RoundRecord:
         """End the round with what has come, and decide whether it was the last."""
         if self._open is None:
-            raise RuntimeError("no round is open; call open_round first.")
+            raise FederationError("no round is open; call open_round first.")
         done, self._open = self._open, None
         state = None
         if self.rule is None:
@@ -174,7 +175,7 @@ class Server:
         if self._survey.n_informative == 0:
             if self._n_surveys < MOST_SURVEYS:
                 return
-            raise RuntimeError(
+            raise FederationError(
                 f"no agent has reported an event in {self._n_surveys} surveys; check that agents can be reached, that "
                 "they have events, and that what they reply is not refused (it is logged)."
             )
@@ -263,7 +264,7 @@ class Server:
     def model(self) -> PublicModel:
         """What is public: all an agent needs besides its own matrices to predict."""
         if not self.has_draws or self.units is None:
-            raise RuntimeError(
+            raise FederationError(
                 "there are no draws: no agent has contributed yet, or one has withdrawn, and the draws with it. Run "
                 "more rounds; if replies were refused, the log tells why."
             )
@@ -281,7 +282,7 @@ class Server:
         name = canonical_text(agent)
         position = int(self.registry.find([name])[0])
         if position == STRANGER:
-            raise KeyError(f"no agent of that name has taken part; {len(self.registry)} others have.")
+            raise UnknownAgentError(f"no agent of that name has taken part; {len(self.registry)} others have.")
         if self.registry.withdrawn[position]:
             return
         self.registry.withdrawn[position] = True
@@ -298,7 +299,7 @@ class Server:
     def to_bytes(self) -> bytes:
         """All that is needed to go on as if never interrupted; between rounds only."""
         if self._open is not None:
-            raise RuntimeError("a round is open; close it first.")
+            raise FederationError("a round is open; close it first.")
         parts: dict[str, codec.Record] = {"registry": self.registry.to_record(), "history": self.history.to_record()}
         if self.units is not None and self.rule is not None:
             parts |= {"units": self.units.to_record(), "rule": self.rule.to_record()}
@@ -322,7 +323,9 @@ class Server:
         reader = checkpoint_reader(codec.decode(data, STATE_KIND, STATE_VERSION))
         server = cls(settings)
         if reader.value("run", int) != server.run:
-            raise ValueError("the checkpoint was made with other settings; resume with the ones it was started with.")
+            raise ArgumentError(
+                "the checkpoint was made with other settings; resume with the ones it was started with."
+            )
         server.registry = Registry.read(reader.part("registry."))
         n_agents = len(server.registry)
         server.history = History.read(reader.part("history."), server.likelihood.globals_type, n_agents)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, get_args
 
+from fedhlcr.exceptions import ArgumentError
 from fedhlcr.federation.checks import ReplyLimits
 from fedhlcr.federation.rules import RuleName
 from fedhlcr.model.gram import GramLayout
@@ -80,11 +81,11 @@ class FederationSettings:
         """Every value in its range, and of Python's own types: what is equal is to be written alike."""
         for name, words in (("rule", get_args(RuleName)), ("coef_prior", get_args(CoefPriorKind))):
             if (word := getattr(self, name)) not in words:
-                raise ValueError(f"`{name}` must be one of {', '.join(words)}, but is {word!r}.")
+                raise ArgumentError(f"`{name}` must be one of {', '.join(words)}, but is {word!r}.")
         for name in ("n_clusters", "max_clusters", "rounds", "patience", "n_draws"):
             self._coerce(name, int, 1, math.inf, "a whole number of at least 1")
         if self.start_clusters > MOST:
-            raise ValueError(
+            raise ArgumentError(
                 f"`n_clusters` and `max_clusters` make the run start with {self.start_clusters} clusters, but agents "
                 f"take at most {MOST}; pass a smaller number."
             )
@@ -102,17 +103,17 @@ class FederationSettings:
             return
         is_number = isinstance(value, Real)
         if not is_number or not least <= value <= most or kind(value) != value:
-            raise ValueError(f"`{name}` must be {expected}, but is {value!r}.")
+            raise ArgumentError(f"`{name}` must be {expected}, but is {value!r}.")
         object.__setattr__(self, name, kind(value))
 
     def _check_blend(self) -> None:
         if self.likelihood != GAUSSIAN:
-            raise ValueError(
+            raise ArgumentError(
                 f"rule='blend' is the paper's algorithm, for the likelihood {GAUSSIAN!r} only, but `likelihood` is "
                 f"{self.likelihood!r}; use rule='delta'."
             )
         if missing := [name for name in ("n_clusters", *LEARNABLE) if getattr(self, name) is None]:
-            raise ValueError(
+            raise ArgumentError(
                 f"rule='blend' cannot learn {', '.join(f'`{name}`' for name in missing)}: it takes all hyperparameters "
                 "as given. Pass numbers, or use rule='delta', which learns them."
             )

@@ -14,6 +14,7 @@ import numpy as np
 from fedhlcr._support.arrays import FloatArray, IndexArray, KeyArray, LabelArray, ranges
 from fedhlcr._support.streams import Stream
 from fedhlcr.data.hierarchy import EntityIndex, Hierarchy
+from fedhlcr.exceptions import BroadcastError
 from fedhlcr.federation.labelling import label_entities
 from fedhlcr.federation.laws import BlendLaw
 from fedhlcr.federation.messages import MOST_ROUNDS, NEVER, SURVEY_ROUND, Broadcast, Contributions
@@ -101,7 +102,7 @@ class AgentShard:
     def split(self, size: int = PAGE_SIZE) -> list[AgentShard]:
         """The same agents in shards of `size`. They share this shard's arrays, and only they may change them now."""
         if self.is_split:
-            raise ValueError(
+            raise BroadcastError(
                 "these agents belong to an engine already; build them from their events again for another engine."
             )
         self.is_split = True
@@ -144,12 +145,12 @@ class AgentShard:
     def _sample(self, broadcast: Broadcast, agents: IndexArray, acknowledged: IndexArray) -> Contributions:
         """Draw new labels under the broadcast's law, and sum the entities by them."""
         if broadcast.law is None or broadcast.standardization is None or broadcast.cluster_of is None:
-            raise ValueError(
+            raise BroadcastError(
                 f"the broadcast of round {broadcast.round} lacks its law, its units or its clusters; only the survey, "
                 "round 0, has none."
             )
         if max(self.accepted.max(initial=-1), self.pending.max(initial=-1)) >= len(broadcast.cluster_of):
-            raise ValueError(
+            raise BroadcastError(
                 "the agents have labels of clusters that the broadcast does not have, so the server is not the one "
                 "they answered before; build the agents from their events again to join this run."
             )
@@ -208,17 +209,17 @@ class AgentShard:
     def check(self, broadcast: Broadcast) -> None:
         """Raise an error if the broadcast is not for these agents, or is older than one they have answered."""
         if broadcast.layout.n_features != self.n_features:
-            raise ValueError(
+            raise BroadcastError(
                 f"the broadcast has {broadcast.layout.n_features} features, but the agents here have "
                 f"{self.n_features}; all agents of a federation must have the same columns."
             )
         if self.run is not None and broadcast.run != self.run:
-            raise ValueError(
+            raise BroadcastError(
                 "the broadcast belongs to another run than the one these agents take part in; "
                 "build the agents from their events again to join it."
             )
         if (broadcast.session, broadcast.round) < (self.session, self.newest_round):
-            raise ValueError(
+            raise BroadcastError(
                 f"the broadcast of round {broadcast.round} is older than one that was answered already, of round "
                 f"{self.newest_round}; agents do not answer it."
             )
@@ -228,7 +229,7 @@ class AgentShard:
         here, there = self.grams, self.grams_in(units)
         # after the first round the matrices have these units already, and `grams_in` returns them as they are
         if there is not here and (np.isfinite(here) & ~np.isfinite(there)).any():
-            raise ValueError(
+            raise BroadcastError(
                 "the units of the broadcast are absurdly far from the events here; agents do not answer it."
             )
 

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from fedhlcr._support.arrays import FloatArray, LabelArray
+from fedhlcr.exceptions import ArgumentError
 from fedhlcr.kernels.mixtures import Mixture
 from fedhlcr.model.gram import GramLayout
 from fedhlcr.model.priors import ModelSpec
@@ -145,7 +146,7 @@ class Likelihood(ABC, Generic[G]):
 
     def collapsed_terms(self, grams: FloatArray, given: G) -> CollapsedTerms:  # noqa: ARG002
         """For samplers that integrate the coefficients out."""
-        raise ValueError(
+        raise ArgumentError(
             f"the likelihood {self.name!r} cannot integrate its coefficients out; use sampler='blocked' or "
             "likelihood='gaussian'."
         )
@@ -182,5 +183,5 @@ def likelihood_named(name: str, layout: GramLayout) -> AnyLikelihood:
     """The registered likelihood of that name, for this layout."""
     if name not in _REGISTERED:
         known = ", ".join(repr(known) for known in sorted(_REGISTERED))
-        raise ValueError(f"`likelihood` must be the name of a registered likelihood ({known}), but is {name!r}.")
+        raise ArgumentError(f"`likelihood` must be the name of a registered likelihood ({known}), but is {name!r}.")
     return _REGISTERED[name](layout)

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
+from fedhlcr.exceptions import ArgumentError
 from fedhlcr.storage.codec import Record
 from fedhlcr.storage.reader import Check, RecordReader, log_weights, positive, square_finite
 
@@ -49,7 +50,7 @@ class Quantity:
 
     def __post_init__(self) -> None:
         if self.traced and self.axes not in ((), (CLUSTERS,)):
-            raise ValueError(
+            raise ArgumentError(
                 f"`{self.name}` has the axes {self.axes}; only a single number, or one for each cluster, can be traced."
             )
 

@@ -4,10 +4,12 @@ Takes matplotlib: `pip install "fedhlcr[plot]"`. Colours are Okabe and Ito's, wh
 no setting of matplotlib is changed.
 """
 
+from fedhlcr.exceptions import MissingDependencyError as _MissingDependencyError
+
 try:
     import matplotlib as _matplotlib  # noqa: F401
 except ModuleNotFoundError as missing:
-    raise ImportError('fedhlcr.plot takes matplotlib: pip install "fedhlcr[plot]".') from missing
+    raise _MissingDependencyError('fedhlcr.plot takes matplotlib: pip install "fedhlcr[plot]".') from missing
 
 from fedhlcr.plot.agents import agent_map, label_certainty
 from fedhlcr.plot.clusters import cluster_weights, coefficients

@@ -14,6 +14,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from numpy.typing import NDArray
 
 from fedhlcr.estimators.base import HierarchicalPredictor, check_model
+from fedhlcr.exceptions import ArgumentError, ArgumentTypeError
 
 # Okabe and Ito's palette, without its yellow, which is too light for lines
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#000000")
@@ -42,7 +43,7 @@ def axes_or_new(ax: Axes | None) -> Axes:
         ax.set_axisbelow(True)
         return ax
     if not isinstance(ax, Axes):
-        raise TypeError(
+        raise ArgumentTypeError(
             f"`ax` must be one matplotlib Axes, but is of type {type(ax).__name__}; pass one of those that "
             "`plt.subplots()` returns, or leave it out for a new figure."
         )
@@ -53,7 +54,7 @@ def check_agents(model: Any) -> None:
     """Refuse what has no agents to show, too."""
     check_model(model)
     if not len(model.posterior_.memory.entities):
-        raise ValueError("`model` is public: it knows no agent to show; adapt it to some, or take the whole.")
+        raise ArgumentError("`model` is public: it knows no agent to show; adapt it to some, or take the whole.")
 
 
 def check_level(level: float | None, model: HierarchicalPredictor) -> None:
@@ -61,10 +62,10 @@ def check_level(level: float | None, model: HierarchicalPredictor) -> None:
     if level is None:
         return
     if not isinstance(level, Real) or not 0.0 < level < 1.0:
-        raise ValueError(f"`level` must lie between 0 and 1, but is {level!r}; 0.9 is a usual choice.")
+        raise ArgumentError(f"`level` must lie between 0 and 1, but is {level!r}; 0.9 is a usual choice.")
     n_draws = len(model.posterior_.draws)
     if n_draws < 2:
-        raise ValueError(
+        raise ArgumentError(
             f"intervals need at least 2 kept draws, but the model has {n_draws}; fit with a larger n_draws and for "
             "longer, or pass level=None to leave the intervals out."
         )

@@ -12,6 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr.analysis.summary import MAX_FEATURES, coef_intervals, feature_names, shorten
 from fedhlcr.estimators.base import HierarchicalPredictor, check_model
+from fedhlcr.exceptions import ArgumentError
 from fedhlcr.plot.canvas import (
     BLUE,
     GREY,
@@ -57,7 +58,7 @@ def coefficients(
     check_model(model)
     check_level(level, model)
     if per not in PER:
-        raise ValueError(f"`per` must be 'spread' or 'unit', but is {per!r}.")
+        raise ArgumentError(f"`per` must be 'spread' or 'unit', but is {per!r}.")
     spreads = model.feature_spreads_
     shown, rows = _chosen_clusters(model, clusters), _chosen_features(model, features, spreads)
     factor = spreads if per == "spread" else np.ones(len(spreads))
@@ -123,7 +124,7 @@ def _chosen_clusters(model: HierarchicalPredictor, clusters: Sequence[int] | Non
         return list(range(min(model.n_clusters_, len(PALETTE))))
     chosen = list(clusters)
     if not chosen or len(chosen) > len(PALETTE) or any(k not in range(model.n_clusters_) for k in chosen):
-        raise ValueError(
+        raise ArgumentError(
             f"`clusters` must be 1 to {len(PALETTE)} numbers from 0 to {model.n_clusters_ - 1}, but is {clusters!r}."
         )
     return chosen
@@ -137,7 +138,7 @@ def _chosen_features(model: Any, features: Sequence[str | int] | None, spreads: 
     position = {name: f for f, name in enumerate(names)} | {f: f for f in range(len(names))}
     unknown = [feature for feature in features if feature not in position]
     if unknown or isinstance(features, str) or not len(features):
-        raise ValueError(
+        raise ArgumentError(
             f"`features` must be a list of names or positions of the {len(names)} features, but "
             f"{f'{unknown[0]!r} is none' if unknown and not isinstance(features, str) else f'is {features!r}'}."
         )

@@ -10,6 +10,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from fedhlcr.estimators.base import HierarchicalPredictor, check_model
+from fedhlcr.exceptions import ArgumentError
 from fedhlcr.plot.canvas import GREY, PALETTE, axes_or_new, legend
 
 # Share of a run, its start, that need not be in view: the first log joints lie far below all others.
@@ -41,10 +42,10 @@ def traces(
     labels = _labels(model, target)
     known = [name for name in labels if name in (chains[0].dtype.names or ())]
     if quantity not in known:
-        raise ValueError(f"`quantity` must be one of {', '.join(known)}, but is {quantity!r}.")
+        raise ArgumentError(f"`quantity` must be one of {', '.join(known)}, but is {quantity!r}.")
     lines = [(chain[step], chain[quantity].astype(float)) for chain in chains]
     if not any(np.isfinite(values).any() for _, values in lines):
-        raise ValueError(f"there is no {quantity} to show; for validation_mse pass `validation` to fit.")
+        raise ArgumentError(f"there is no {quantity} to show; for validation_mse pass `validation` to fit.")
     ax = axes_or_new(ax)
     for number, (steps, values) in enumerate(lines):
         shown = np.isfinite(values)
@@ -83,7 +84,7 @@ def _records(model: Any) -> tuple[list[NDArray[np.void]], str, int]:
         rounds = model.history_[model.history_["round"] > 0]
         return [rounds], "round", int(rounds["round"][rounds["kept"]].min())
     if not hasattr(model, "trace_"):
-        raise ValueError(
+        raise ArgumentError(
             "the model holds no trace: the server of a federation wrote it, which keeps its rounds apart; plot the "
             "estimator that was fitted, or, of a run on Flower, read its EXPERIMENT.history.json."
         )

@@ -10,6 +10,7 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr.analysis.comparison import Comparison
+from fedhlcr.exceptions import ArgumentError, ArgumentTypeError
 from fedhlcr.plot.canvas import BLUE, GREY, ORANGE, PALETTE, axes_or_new, legend
 
 GREEN = PALETTE[2]
@@ -40,11 +41,11 @@ def cluster_counts(
     ax : Axes
     """
     if not isinstance(comparison, Comparison):
-        raise TypeError(
+        raise ArgumentTypeError(
             f"`comparison` must be what `compare_cluster_counts` returns, but is of type {type(comparison).__name__}."
         )
     if quantity not in LABELS:
-        raise ValueError(f"`quantity` must be one of {', '.join(LABELS)}, but is {quantity!r}.")
+        raise ArgumentError(f"`quantity` must be one of {', '.join(LABELS)}, but is {quantity!r}.")
     counts = np.array([float(row.n_clusters) for row in comparison.rows])
     values = np.array([getattr(row, quantity) for row in comparison.rows])
     by_density = quantity == "log_density"

@@ -27,6 +27,7 @@ from fedhlcr._support.wording import (
 )
 from fedhlcr.analysis.summary import INTERVAL_LEVEL
 from fedhlcr.estimators.base import HierarchicalPredictor, check_model
+from fedhlcr.exceptions import ArgumentTypeError
 from fedhlcr.report import charts, listings, story
 from fedhlcr.report.doubts import find_doubts
 from fedhlcr.report.findings import SURE, Entities, Findings, gather
@@ -92,7 +93,7 @@ def render_report(model: HierarchicalPredictor, held_out: HeldOut | None = None,
 def _check(model: Any, held_out: Any) -> None:
     check_model(model)
     if held_out is not None and not isinstance(held_out, HeldOut):
-        raise TypeError(
+        raise ArgumentTypeError(
             f"`held_out` must be a HeldOut or None, but is of type {type(held_out).__name__}; pass "
             "HeldOut(X, y, agent, entity)."
         )

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from fedhlcr.exceptions import StorageError
-from fedhlcr.storage.codec import CodecError, Record, decode
+from fedhlcr.exceptions import CodecError, StorageError
+from fedhlcr.storage.codec import Record, decode
 
 logger = logging.getLogger(__name__)
 

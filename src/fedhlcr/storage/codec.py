@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedhlcr.exceptions import CodecError
+
 Value = bool | int | float | str | list[str] | NDArray[Any]
 Record = dict[str, Any]
 
@@ -31,10 +33,6 @@ _BOOL, _INT, _FLOAT, _TEXT, _TEXTS = range(5)
 _FIRST_ARRAY = 16
 _DTYPES = ("<f8", "<i8", "<i4", "<u8", "<u4", "<u2", "|u1", "|b1")
 _ARRAY_CODES = {np.dtype(name): _FIRST_ARRAY + place for place, name in enumerate(_DTYPES)}
-
-
-class CodecError(ValueError):
-    """The bytes are not a valid record, or not a record of the expected kind."""
 
 
 def encode(kind: str, version: int, record: Mapping[str, Value]) -> bytes:

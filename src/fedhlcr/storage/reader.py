@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhlcr.storage.codec import CodecError, Record
+from fedhlcr.exceptions import CodecError
+from fedhlcr.storage.codec import Record
 
 # Clusters and features there can be: their squares must fit into memory.
 MOST = 10_000

@@ -17,6 +17,7 @@ from flwr.common.config import flatten_dict, validate_config
 
 import fedhlcr
 from fedhlcr.cli import run
+from fedhlcr.cli.shell import NO_OUTPUT, WRONG_USAGE
 from fedhlcr.engines.flower.app_folder import write_app
 from fedhlcr.engines.flower.certificates import Certificates
 from fedhlcr.engines.flower.options import NodeOptions, RunOptions, full_names
@@ -246,19 +247,19 @@ def test_the_command_writes_an_app_and_keys(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "code"),
     [
-        ("flower", "init", "{}/my_app"),
-        ("flower", "init", "{}/there"),
-        ("flower", "init", "{}/file/app"),
-        ("flower", "certs", "{}/keys", "--node", "../../evil"),
-        ("flower", "certs", "{}/file/keys"),
+        (("flower", "init", "{}/my_app"), WRONG_USAGE),
+        (("flower", "init", "{}/there"), NO_OUTPUT),
+        (("flower", "init", "{}/file/app"), NO_OUTPUT),
+        (("flower", "certs", "{}/keys", "--node", "../../evil"), WRONG_USAGE),
+        (("flower", "certs", "{}/file/keys"), NO_OUTPUT),
     ],
 )
-def test_what_cannot_be_done_is_one_line_and_a_code(arguments, tmp_path, capsys):
+def test_errors_are_one_line_and_an_exit_code(arguments, code, tmp_path, capsys):
     write_app(tmp_path / "there")
     (tmp_path / "file").write_text("")
-    assert run([argument.format(tmp_path) for argument in arguments]) == 1
+    assert run([argument.format(tmp_path) for argument in arguments]) == code
     said = capsys.readouterr().err
     assert said.startswith("fedhlcr: ")
     assert said.count("\n") == 1

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fedhlcr._support.version import __version__
 from fedhlcr.engines.flower.options import NODE_KEYS, RUN_OPTIONS, Option, Scalar
+from fedhlcr.exceptions import ArgumentError, OutputExistsError
 
 # What `flwr build` accepts for a folder.
 APP_NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
@@ -52,13 +53,13 @@ NODE_COMMENTS = {
 def write_app(folder: Path, options: dict[str, Scalar] | None = None) -> Path:
     """Write a new app folder; `options` have other values than their defaults. Returns the pyproject's path."""
     if not APP_NAME.fullmatch(folder.name):
-        raise ValueError(
+        raise ArgumentError(
             f"the app's folder must be named with small letters, digits and dashes, for Flower builds it by its name, "
             f"but it is {folder.name!r}."
         )
     path = folder / "pyproject.toml"
     if path.exists():
-        raise FileExistsError(f"{path} exists; choose another folder, or remove it first.")
+        raise OutputExistsError(f"{path} exists; choose another folder, or remove it first.")
     chosen = dict(options or {})
     text = PYPROJECT.format(
         name=_toml(folder.name),
@@ -67,7 +68,7 @@ def write_app(folder: Path, options: dict[str, Scalar] | None = None) -> Path:
         node_keys="\n".join(f"#      {key:<12}{NODE_COMMENTS[key]}" for key in NODE_KEYS),
     )
     if chosen:
-        raise ValueError(f"there is no option {', '.join(map(repr, chosen))}.")
+        raise ArgumentError(f"there is no option {', '.join(map(repr, chosen))}.")
     folder.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
     return path

@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from fedhlcr.exceptions import ArgumentError, CertificateError
 from fedhlcr.storage.atomic import replace_file
 
 CA_YEARS = 10
@@ -75,12 +76,12 @@ class Certificates:
         """
         _check_names(hosts, nodes)
         if renew and not hosts and not nodes:
-            raise ValueError("`--renew` replaces what is named: pass --host for the server, or --node.")
+            raise ArgumentError("`--renew` replaces what is named: pass --host for the server, or --node.")
         made = []
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not self.ca.exists():
             if left := [path.name for path in (self.ca_key, self.server, self.nodes) if path.exists()]:
-                raise ValueError(
+                raise CertificateError(
                     f"{self.folder} holds {', '.join(left)} but no ca.crt: bring it back, or start in another folder."
                 )
             self._make_ca()
@@ -90,7 +91,7 @@ class Certificates:
             self._make_server([*dict.fromkeys((*hosts, *LOOPBACK))])
             made += [self.server, self.server_key]
         elif missing := {_written(host) for host in hosts} - self.hosts():
-            raise ValueError(
+            raise ArgumentError(
                 f"the server's certificate is not for {', '.join(sorted(missing))}; add --renew to make one that is, "
                 "with all its hosts."
             )
@@ -131,13 +132,15 @@ class Certificates:
 
     def _make_server(self, hosts: Sequence[str]) -> None:
         if not self.ca_key.exists():
-            raise ValueError(f"{self.ca_key} is needed to sign a certificate: bring it back for as long as that takes.")
+            raise CertificateError(
+                f"{self.ca_key} is needed to sign a certificate: bring it back for as long as that takes."
+            )
         authority = x509.load_pem_x509_certificate(self.ca.read_bytes())
         authority_key = serialization.load_pem_private_key(self.ca_key.read_bytes(), password=None)
         if not isinstance(authority_key, ec.EllipticCurvePrivateKey):
-            raise ValueError(f"{self.ca_key} holds a key of another kind than is made here; move the folder away.")
+            raise CertificateError(f"{self.ca_key} holds a key of another type than expected; start in another folder.")
         if authority_key.public_key() != authority.public_key():
-            raise ValueError(f"{self.ca_key} is not the key of {self.ca.name}; bring back the one that is.")
+            raise CertificateError(f"{self.ca_key} is not the key of {self.ca.name}; bring back the one that is.")
         key = ec.generate_private_key(ec.SECP384R1())
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0][:64])])
         builder = _builder(name, authority.subject, key.public_key(), datetime.timedelta(days=SERVER_DAYS))
@@ -161,10 +164,10 @@ class Certificates:
 def _check_names(hosts: Sequence[str], nodes: Sequence[str]) -> None:
     for name in nodes:
         if not NODE_NAME.fullmatch(name):
-            raise ValueError(f"`--node` becomes a file's name: letters, digits, dots and dashes, but not {name!r}.")
+            raise ArgumentError(f"`--node` becomes a file's name: letters, digits, dots and dashes, but not {name!r}.")
     for host in hosts:
         if not HOST_NAME.fullmatch(host) and not _is_address(host):
-            raise ValueError(
+            raise ArgumentError(
                 f"`--host` must be a name such as server.example.org or an address such as 192.0.2.7, without a port "
                 f"or https://, but is {host!r}."
             )

@@ -15,7 +15,8 @@ from fedhlcr.engines.flower.logs import log_through_flower
 from fedhlcr.engines.flower.node import Node
 from fedhlcr.engines.flower.options import NodeOptions, check_experiment
 from fedhlcr.engines.flower.records import Errand
-from fedhlcr.engines.flower.refusal import Refusal
+from fedhlcr.engines.flower.refusal import refusal_of
+from fedhlcr.exceptions import Refusal
 from fedhlcr.posterior import PublicModel
 
 logger = logging.getLogger(__name__)
@@ -31,7 +32,7 @@ def _answering(answer: Callable[[Node, Message], RecordDict]) -> Callable[[Messa
         try:
             content = answer(_open_node(message, context), message)
         except Exception as error:
-            refusal = Refusal.of(error)
+            refusal = refusal_of(error)
             logger.error("refused: %s. %s", refusal, refusal.detail)
             content = records.refusal_content(refusal)
         return Message(content, reply_to=message)

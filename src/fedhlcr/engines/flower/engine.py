@@ -26,12 +26,12 @@ from fedhlcr.engines.flower.records import (
     Keepsake,
     Letter,
     Presence,
-    RecordError,
     Score,
     find_refusal,
     packed,
 )
-from fedhlcr.engines.flower.refusal import UNKNOWN_AGENT, Refusal
+from fedhlcr.engines.flower.refusal import UNKNOWN_AGENT
+from fedhlcr.exceptions import ArgumentError, CodecError, NotEnoughNodesError, RecordError, Refusal
 from fedhlcr.federation.messages import Contribution
 from fedhlcr.federation.server import Invitation, Reply
 from fedhlcr.posterior import PublicModel
@@ -51,10 +51,6 @@ LONGEST_LEAVE = 16
 SILENCE = Refusal("Silence", "it is asked again when it answers; if that happens often, raise `round-timeout`")
 # Letters can be answered for so many times the length of a round: late replies are told from lost ones.
 LATE_ROUNDS = 2
-
-
-class NotEnoughNodesError(RuntimeError):
-    """Too few nodes have come in the time there was."""
 
 
 class Sent(NamedTuple):
@@ -207,7 +203,7 @@ class FlowerEngine:
         """Before `gather`: the columns were agreed on when the run began."""
         features = tuple(checkpoint_reader(record).texts("features"))
         if self.features and self.features != features:
-            raise ValueError(
+            raise ArgumentError(
                 f"the checkpoint is about the columns {', '.join(features)}, in this order; resume with `features` the "
                 "same, or empty."
             )
@@ -349,7 +345,7 @@ def _open(data: bytes) -> Contribution | bytes:
     """A contribution, or what should be one; the server will say why it is none."""
     try:
         return Contribution.from_bytes(data)
-    except codec.CodecError:
+    except CodecError:
         return data
 
 

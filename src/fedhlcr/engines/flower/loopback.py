@@ -32,6 +32,7 @@ from urllib.request import urlopen
 import psutil
 
 from fedhlcr.engines.flower.certificates import Certificates
+from fedhlcr.exceptions import LoopbackError
 
 CONNECTION = "loopback"
 END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -49,10 +50,6 @@ QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "PYTHONUNBUFFERED": "1",
 }
-
-
-class LoopbackError(RuntimeError):
-    """A process of the federation did not do what it should."""
 
 
 @dataclass

@@ -27,8 +27,8 @@ from fedhlcr.data.ids import Ids, natural_key, read_ids
 from fedhlcr.data.table_files import read_columns
 from fedhlcr.engines.flower.options import NodeOptions
 from fedhlcr.engines.flower.records import Letter, Score
-from fedhlcr.engines.flower.refusal import UNKNOWN_AGENT, Refusal
-from fedhlcr.exceptions import FileError, StorageError
+from fedhlcr.engines.flower.refusal import UNKNOWN_AGENT
+from fedhlcr.exceptions import CodecError, FileError, Refusal, StorageError
 from fedhlcr.federation.group import AgentGroup
 from fedhlcr.federation.messages import SURVEY_ROUND, Broadcast
 from fedhlcr.posterior import PublicModel
@@ -197,7 +197,7 @@ class Node:
             was = Source(*(reader.value(name, str) for name in Source._fields))
             order, columns = tuple(reader.texts("features")), reader.value("columns", str)
             group = AgentGroup.read(reader)
-        except (StorageError, codec.CodecError) as error:
+        except (StorageError, CodecError) as error:
             logger.warning("%s; the labels are lost, the agents begin anew.", error)
             return None
         now = self._file_of(self.options.data_path)

@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedhlcr.engines.flower.refusal import Refusal
+from fedhlcr.exceptions import ArgumentError, Refusal
 from fedhlcr.federation.checks import ReplyLimits
 from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.model.gram import GramLayout
@@ -148,12 +148,12 @@ class RunOptions:
         check_experiment(values["experiment"])
         for name, least in (("min-nodes", 1), ("wait-for-nodes", 0.0), ("round-timeout", 1.0)):
             if not least <= values[name] < math.inf:
-                raise ValueError(f"`{name}` must be a finite number of at least {least}, but is {values[name]!r}.")
+                raise ArgumentError(f"`{name}` must be a finite number of at least {least}, but is {values[name]!r}.")
         if not values["output-dir"].strip():
-            raise ValueError("`output-dir` is empty; name a folder at the server.")
+            raise ArgumentError("`output-dir` is empty; name a folder at the server.")
         names = split_names(values["features"])
         if len(set(names)) < len(names):
-            raise ValueError("`features` names a column twice; name each once.")
+            raise ArgumentError("`features` names a column twice; name each once.")
         options = cls(values)
         # what is wrong is said before anyone is waited for
         options.settings(1)
@@ -266,7 +266,7 @@ def split_names(text: str) -> tuple[str, ...]:
 def check_experiment(name: str) -> None:
     """It becomes the name of files, at the server and at nodes that the server does not own."""
     if not EXPERIMENT_NAME.fullmatch(name):
-        raise ValueError(
+        raise ArgumentError(
             "`experiment` must be at most 64 letters, digits, dots, dashes and underscores, and begin with one of the "
             f"first two, for files are named by it; it has {len(name)} characters."
         )
@@ -280,7 +280,7 @@ def _refuse_unknown(config: Mapping[str, Any], known: Collection[str], what: str
         similar = get_close_matches(name, known, n=1)
         if similar or not only_typos:
             hint = f"; did you mean `{similar[0]}`?" if similar else f"; known are {', '.join(known)}."
-            raise ValueError(f"there is no option `{name}` in the {what}{hint}")
+            raise ArgumentError(f"there is no option `{name}` in the {what}{hint}")
 
 
 def _checked(name: str, value: Any, option: Option) -> Scalar:
@@ -289,5 +289,5 @@ def _checked(name: str, value: Any, option: Option) -> Scalar:
         value = float(value)
     if type(value) is not kind:
         expected = {bool: "true or false", int: "a whole number", float: "a number", str: "a text in quotes"}[kind]
-        raise ValueError(f"`{name}` must be {expected}, but is {value!r}.")
+        raise ArgumentError(f"`{name}` must be {expected}, but is {value!r}.")
     return value

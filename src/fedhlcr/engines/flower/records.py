@@ -15,7 +15,7 @@ from typing import Any, Self, get_args, get_origin, get_type_hints
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.common.constant import ErrorCode
 
-from fedhlcr.engines.flower.refusal import Refusal
+from fedhlcr.exceptions import RecordError, Refusal
 
 _INSTALL = "install the same release of fedhlcr[flower] at the node as at the server, and start its SuperNode again"
 # What Flower says where a node says nothing. Its reasons may quote the node, and stay unsaid.
@@ -52,10 +52,6 @@ def _is_of(value: Any, kind: Any) -> bool:
     if get_origin(kind) is list:
         return isinstance(value, list) and all(type(one) is get_args(kind)[0] for one in value)
     return type(value) is kind
-
-
-class RecordError(ValueError):
-    """A message that is not the record it should be."""
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from fedhlcr.engines.flower.engine import FlowerEngine, Waiting
 from fedhlcr.engines.flower.logs import log_through_flower
 from fedhlcr.engines.flower.options import RunOptions
 from fedhlcr.engines.flower.records import Score
+from fedhlcr.exceptions import ArgumentError
 from fedhlcr.federation.history import RoundRecord
 from fedhlcr.federation.run import Checkpoints, run_federation
 from fedhlcr.federation.server import Server
@@ -55,7 +56,7 @@ def run(grid: Grid, options: RunOptions) -> PublicModel:
     # what can be wrong with a resumed run is told before anyone is waited for
     server = _resume(checkpoints, engine, options) if options["resume"] else None
     if server is None and checkpoints.hold_unfinished():
-        raise ValueError(
+        raise ArgumentError(
             f"experiment {options['experiment']!r} has a checkpoint of a run that has not ended, or that cannot be "
             "read: run with resume=true to go on from it, or choose another `experiment`, or remove its files from the "
             "output folder."
