@@ -1,7 +1,14 @@
-"""Slow, readable twins of the fast code: the paper's algorithms as they are written, and the kernels' oracles.
+"""Slow, readable versions of the fast code: start reading here.
 
-Nothing else in the package uses this module. The tests hold the kernels against it; `make bench`
-measures by how much they are faster; a reader may start here.
+The tests compare the kernels with this module, and `make bench` measures how much faster the kernels are. Nothing else
+in the package uses it.
+
+    paper         here                             fast code
+    Theorem 1     Regression.log_predictive        model.regression.predictive, log_block_likelihood
+    Algorithm 1   log_sequential_likelihood        kernels.labels.collapsed_sweep
+    Algorithm 2   LiteralHLCR                      samplers.collapsed.step
+    Algorithm 3   blend_agents (agents' part)      federation.rules.BlendRule, kernels.labels.blend_agents
+    (beyond it)   relabel_agents                   kernels.labels.relabel_agents (blocked sampler)
 """
 
 from __future__ import annotations
@@ -22,7 +29,7 @@ from fedhlcr.model.sums import ClusterSums
 
 
 class Regression(NamedTuple):
-    """The running regression of one cluster: H = A⁻¹ and c = b, so that the mean of w is Hc."""
+    """The posterior of one cluster's coefficients, in the paper's letters: H = A⁻¹ and c = b, with mean Hc."""
 
     H: FloatArray  # (n_coef, n_coef) posterior covariance
     c: FloatArray  # (n_coef,)
@@ -32,7 +39,7 @@ class Regression(NamedTuple):
         return cls(np.diag(prior.scale**2), prior.mean / prior.scale**2)
 
     def with_event(self, x: FloatArray, y: float, noise_scale: float, sign: int = 1) -> Regression:
-        """Rank-one update of H by one event (Sherman–Morrison), or its removal with sign = −1."""
+        """Add one event, by a rank-one update of H (Sherman–Morrison); sign = −1 removes it."""
         Hx = self.H @ x
         H = self.H - sign * np.outer(Hx, Hx) / (noise_scale**2 + sign * (x @ Hx))
         return Regression(H, self.c + sign * x * y / noise_scale**2)
@@ -44,9 +51,9 @@ class Regression(NamedTuple):
 
 
 def log_sequential_likelihood(X: FloatArray, y: FloatArray, given: Regression, noise_scale: float) -> float:
-    """log p(y | given), event by event: score first, then update. Paper: Theorem 1, Algorithm 1.
+    """log p(y | given), event by event: score first, then update. Paper: Algorithm 1.
 
-    The paper's Algorithm 1 updates with an event before scoring it, which counts it twice.
+    The printed Algorithm 1 updates with an event before it scores it, which counts every event twice.
     """
     log_likelihood = 0.0
     for x_n, y_n in zip(X, y, strict=True):
@@ -57,13 +64,13 @@ def log_sequential_likelihood(X: FloatArray, y: FloatArray, given: Regression, n
 
 @dataclass
 class LiteralHLCR:
-    """The paper's collapsed sampler, written literally: rank-one updates event by event. Paper: Algorithm 2.
+    """The paper's collapsed sampler, written literally, with rank-one updates for each event. Paper: Algorithm 2.
 
     Attributes
     ----------
     X, y : for each entity, its design (with the constant, if any) and targets
-    agent_of : (entities,)
-    labels : (entities,), changed in place
+    agent_of : (entities,) position of each entity's agent
+    labels : (entities,) changed in place
     """
 
     X: list[FloatArray]
@@ -82,7 +89,7 @@ class LiteralHLCR:
             self._move(entity, int(label), 1)
 
     def sweep(self, uniforms: FloatArray, entities: range | None = None) -> None:
-        """Draw the label of each entity in turn from its conditional, with a uniform for each."""
+        """Draw the label of each entity in turn, given all others; `uniforms` (entities,) are on (0, 1)."""
         for entity in range(len(self.y)) if entities is None else entities:
             self._move(entity, int(self.labels[entity]), -1)
             self.labels[entity] = -1
@@ -93,13 +100,13 @@ class LiteralHLCR:
             self._move(entity, label, 1)
 
     def log_likelihoods(self, entity: int) -> FloatArray:
-        """log p(y_ij | k) of every cluster. Paper: Algorithm 1."""
+        """(clusters,) log p(y_ij | k)."""
         return np.array(
             [log_sequential_likelihood(self.X[entity], self.y[entity], r, self.noise_scale) for r in self.regressions]
         )
 
     def prior_weights(self, entity: int) -> FloatArray:
-        """N_i^(k) + β (N^(k) + α/K) / (N + α), own label removed from both counts. Paper: eq. (prior)."""
+        """N_i^(k) + β (N^(k) + α/K) / (N + α); both counts exclude the entity itself. Paper: eq. (prior)."""
         own_agent = self.agent_of == self.agent_of[entity]
         totals = np.bincount(self.labels[self.labels >= 0], minlength=self.n_clusters)
         own = np.bincount(self.labels[own_agent & (self.labels >= 0)], minlength=self.n_clusters)
@@ -112,7 +119,7 @@ class LiteralHLCR:
 
 
 def relabel_agents(entities: EntityArrays, law: LabelLaw, labels: LabelArray) -> tuple[LabelArray, ClusterSums]:
-    """Twin of the blocked sampler's kernel, over all agents: same keys, same draws, plain loops."""
+    """The blocked sampler's kernel for all agents, in plain loops: same keys, same draws."""
     n_clusters = len(law.prior_weights)
     beta = law.agent_concentration
     new = np.empty_like(labels)
@@ -158,9 +165,9 @@ def blend_agents(
     labels: LabelArray,
     sweep: int,
 ) -> LabelArray:
-    """Labels under blended statistics, written literally: the agents' part of the federation. Paper: Algorithm 3.
+    """Draw labels under blended statistics, written literally. Paper: Algorithm 3, agents' part.
 
-    The statistics contain the entity that is scored; own labels are removed from both counts.
+    The statistics contain the entity that is scored; both counts exclude it.
     """
     n_clusters, alpha, beta = blended.n_clusters, given.global_concentration, given.agent_concentration
     new = labels.copy()

@@ -1,4 +1,4 @@
-"""Names for the arrays that go from module to module, and how to address parts of them."""
+"""Names of array types that many modules share."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ KeyArray = NDArray[np.uint64]
 
 
 def ranges(starts: IndexArray, sizes: IndexArray) -> IndexArray:
-    """start, start + 1, …, size of them, for each pair of start and size, one after the other."""
+    """Concatenate start, start + 1, …, start + size − 1 for each pair of start and size."""
     ends = np.cumsum(sizes)
     return np.arange(sizes.sum()) + np.repeat(starts - (ends - sizes), sizes)

@@ -1,4 +1,4 @@
-"""Progress with the figures that matter, and the time that is left by the pace of late."""
+"""A progress bar with figures, and the time that is left, estimated from the pace of recent steps."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ import math
 import time
 from typing import Any, Self
 
-# The time that is left is told by the pace of this share of the steps done, the latest: early sweeps, with many
-# clusters, are slower than late ones.
+# The time left is estimated from the latest third of the steps done: early sweeps have more clusters and are slower.
 RECENT = 1 / 3
-# Share of all steps before any time is told: what they take says little of what the others will.
+# No time left is shown before this share of all steps is done: the first steps say little about the rest.
 SILENT = 0.1
-# Seconds from one line to the next where there is no terminal to draw on.
+# Seconds from one line to the next if the error stream is not a terminal.
 BETWEEN_LINES = 5.0
 
 
 class Bar:
-    """A bar on the error stream, lines now and then where that is no terminal, or nothing if not enabled."""
+    """A progress bar on the error stream; plain lines if that is not a terminal; nothing if not enabled."""
 
     def __init__(self, total: int | None, what: str, unit: str, enabled: bool) -> None:
         self.total, self._what, self._unit = total, what, unit
@@ -39,7 +38,7 @@ class Bar:
         columns = [
             TextColumn("{task.description}", table_column=Column(no_wrap=True, min_width=len(self._what))),
             BarColumn(bar_width=None, table_column=Column(min_width=10, max_width=24, ratio=1)),
-            # on a narrow terminal the last figures go first
+            # a narrow terminal cuts off the last figures
             TextColumn("{task.fields[state]}", markup=False, table_column=Column(no_wrap=True, ratio=4)),
         ]
         self._display = Progress(*columns, console=self._console, transient=True, expand=True)
@@ -54,15 +53,16 @@ class Bar:
             self._display.stop()
 
     def begin(self) -> None:
-        """What was done so far was preparation, and says nothing of the pace."""
+        """Measure the pace from now on: the steps so far were preparation."""
         self._reports = [(time.monotonic(), self._done)]
 
     def tell(self, state: str) -> None:
-        """What is being done, where steps are not counted."""
+        """Show what is being done, without counting a step."""
         if self._display is not None:
             self._display.update(self._task, state=state)
 
     def advance(self, figures: dict[str, Any], steps: int = 1) -> None:
+        """Count finished steps and show the figures by name."""
         if self._console is None:
             return
         self._done += steps
@@ -79,13 +79,13 @@ class Bar:
         of = "" if self.total is None else f" of {self.total:,}"
         parts = [f"{self._done:,}{of} {self._unit}"]
         if (left := self.seconds_left) is not None:
-            parts.append(f"about {told_time(left)} left")
-        parts.append(f"{told_time(now - self._started)} elapsed")
+            parts.append(f"about {duration(left)} left")
+        parts.append(f"{duration(now - self._started)} elapsed")
         return ", ".join(parts) + "".join(f" · {name} {value}".rstrip() for name, value in figures.items())
 
     @property
     def seconds_left(self) -> float | None:
-        """By the pace of the latest steps; None as long as nothing can be said."""
+        """Estimated from the pace of the latest steps; None if it is too early to say."""
         n_reports = len(self._reports) - 1
         if self.total is None or not SILENT * self.total < self._done < self.total or n_reports < 2:
             return None
@@ -93,7 +93,7 @@ class Bar:
         return (now - then) / (done - before) * (self.total - done)
 
 
-def told_time(seconds: float) -> str:
+def duration(seconds: float) -> str:
     """12 s, 3:05 min or 1:02:03 h."""
     whole = math.ceil(seconds)
     if whole < 60:

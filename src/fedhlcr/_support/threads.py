@@ -1,7 +1,7 @@
-"""Blocks of work on plain threads: the kernels release the GIL.
+"""Run blocks of work on plain threads, which works because the kernels release the GIL.
 
-How work is cut into blocks depends on the data alone, never on the number of threads, and results
-are put together in the order of the blocks: so a thread more or less changes no digit.
+How work is cut into blocks depends on the data only, and results are combined in the order of the blocks. So the number
+of threads changes no digit of a result.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ Result = TypeVar("Result")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 MAX_BLOCKS = 16
-# Items below which a block is not worth a thread's wake-up.
+# Fewest items in a block: below that, waking a thread costs more than it saves.
 MIN_ITEMS = 512
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """Consecutive ranges of rows, each with about as many items."""
+    """Consecutive ranges of rows with about equally many items."""
 
     bounds: tuple[int, ...]
 
     @classmethod
     def balanced(cls, start: NDArray[np.int64]) -> Blocks:
-        """Cut rows, of which row r holds items [start[r], start[r + 1]), into blocks of like size."""
+        """Cut rows into blocks with about equally many items; row r holds items [start[r], start[r + 1])."""
         n_rows, n_items = len(start) - 1, int(start[-1])
         n_blocks = max(1, min(MAX_BLOCKS, n_rows, n_items // MIN_ITEMS))
         cuts = np.searchsorted(start, np.linspace(0, n_items, n_blocks + 1)[1:-1])
@@ -48,7 +48,7 @@ class Blocks:
 
 
 def available_threads() -> int:
-    """Cores this process may use."""
+    """Number of cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -58,9 +58,9 @@ def _blas() -> ThreadpoolController:
 
 
 def single_threaded_blas(function: Function) -> Function:
-    """Decorator: linear algebra inside runs on one thread.
+    """Decorator: run BLAS on one thread inside the function.
 
-    The matrices are small, and on several threads BLAS adds in another order: other digits.
+    The matrices are small, and with several threads BLAS sums in another order, which changes the last digits.
     """
 
     @wraps(function)
@@ -77,9 +77,9 @@ def _pool(n_threads: int, process: int) -> ThreadPoolExecutor:
 
 
 def run_blocks(task: Callable[[int], Result], n_blocks: int, n_threads: int) -> list[Result]:
-    """task(0), …, task(n_blocks − 1), on at most n_threads threads; results in the order of the blocks.
+    """Run task(0), …, task(n_blocks − 1) on at most n_threads threads; return the results in this order.
 
-    The calling thread works too, and whoever is free takes the next block: no hand-over per block.
+    The calling thread works too. Each thread takes the next block when it is free.
     """
     n_threads = min(n_threads, n_blocks)
     if n_threads == 1:
@@ -91,12 +91,12 @@ def run_blocks(task: Callable[[int], Result], n_blocks: int, n_threads: int) -> 
         while (block := next_block()) < n_blocks:
             results[block] = task(block)
 
-    # a pool does not survive a fork: the child makes its own
+    # pools are kept per process, because the threads of a pool do not survive a fork
     helpers = [_pool(n_threads - 1, os.getpid()).submit(work) for _ in range(n_threads - 1)]
     try:
         work()
     finally:
-        # never leave a thread behind that still writes into the caller's arrays
+        # even after an error, wait: a thread may still write into the caller's arrays
         wait(helpers)
     for helper in helpers:
         helper.result()
@@ -104,9 +104,9 @@ def run_blocks(task: Callable[[int], Result], n_blocks: int, n_threads: int) -> 
 
 
 def stream_results(task: Callable[[int], Result], n_tasks: int, n_threads: int) -> Iterator[Result]:
-    """task(0), task(1), … in order, each handed over as it is done; only a few are ahead of the one that takes them.
+    """Yield task(0), task(1), … in order; only a few tasks run ahead of the consumer, so memory stays bounded.
 
-    The calling thread works too, when what it wants next is not there yet.
+    The calling thread works too while the next result is not ready.
     """
     if n_threads == 1 or n_tasks < 2:
         yield from map(task, range(n_tasks))
@@ -120,7 +120,7 @@ def stream_results(task: Callable[[int], Result], n_tasks: int, n_threads: int) 
                 if later not in ahead and later not in own:
                     ahead[later] = pool.submit(task, later)
             while number not in own and not ahead[number].done():
-                # the first that no thread has begun; if there is none, wait
+                # take the first task that no thread has started; if there is none, wait
                 free = next((later for later, future in ahead.items() if future.cancel()), None)
                 if free is None:
                     break
@@ -130,5 +130,5 @@ def stream_results(task: Callable[[int], Result], n_tasks: int, n_threads: int) 
     finally:
         for future in ahead.values():
             future.cancel()
-        # never leave a thread behind that still writes into the caller's arrays
+        # even after an error, wait: a thread may still write into the caller's arrays
         wait(ahead.values())

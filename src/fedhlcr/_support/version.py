@@ -1,3 +1,3 @@
-"""The release: here, so that every layer can import it."""
+"""The version of this release, in a module that every layer may import."""
 
 __version__ = "0.1.0"

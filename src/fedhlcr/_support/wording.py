@@ -9,23 +9,23 @@ from dataclasses import dataclass
 from typing import Any
 
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-# Bytes are told in these, a thousand of each to the next.
+# Units of sizes, each a thousand times the one before.
 BYTE_UNITS = ("bytes", "kB", "MB", "GB", "TB")
-# What would break a line, a file or the reading order of the text around it: control characters, halves of surrogate
-# pairs, which no file can hold, and marks that turn the direction of writing.
+# Characters that would break a line, a file or the direction of the text around them: control characters, lone
+# surrogates, which UTF-8 cannot encode, and marks that change the writing direction.
 UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
-# Nouns that a rule by their last letters would take for another form than they are.
+# Exceptions to the rules for singular and plural, which go by the last letters.
 ONE_FORM = frozenset({"children", "data", "men", "news", "people", "series", "species", "staff", "women"})
 SINGULAR_IN_S = frozenset({"alias", "atlas", "bias", "bus", "campus", "canvas", "gas", "lens", "status", "virus"})
 SINGULAR_IN_IE = frozenset({"calorie", "cookie", "die", "movie", "pie", "tie", "zombie"})
 
 
 def number(value: float, digits: int = 3) -> str:
-    """A figure with so many significant digits, thousands parted, and powers of ten where it is very large or small."""
+    """A number with `digits` significant digits and thousands separators; very large or small ones as powers of ten."""
     if not math.isfinite(value):
         return "–" if math.isnan(value) else "∞" if value > 0 else "−∞"
-    # there is no negative zero
+    # turns −0 into 0
     value += 0.0
     size = abs(value)
     if size != 0.0 and not 1e-4 <= size < 1e9:
@@ -35,30 +35,30 @@ def number(value: float, digits: int = 3) -> str:
         text = f"{value:,.0f}"
     else:
         text = f"{value:.{digits}g}"
-        # rounding may have carried it to the next power, of which the format tells only the exponent
+        # rounding may carry 999.9 to 1e+03, which should read 1,000
         text = f"{float(text):,.0f}" if "e" in text and size > 1 else text
     return text.replace("-", "−")
 
 
 def amount(n: float) -> str:
-    """How many: all digits of a whole number; frequencies of events may add up to others."""
+    """A count: all digits of a whole number; sums of event weights may be fractional."""
     return f"{n:,.0f}" if float(n).is_integer() else number(n)
 
 
 def percent(share: float) -> str:
-    """A share in per cent; never 0 or 100 for what is not."""
+    """A share in per cent; shown as 0 % or 100 % only if it is exactly that."""
     if not math.isfinite(share):
         return "–"
     if 0.0 < share < 0.01:
         return "under 1 %"
     if 0.99 < share < 1.0:
         return f"{min(100.0 * share, 99.9):.1f} %"
-    # halves go up, as in the report's script
+    # halves are rounded up, as in the report's script
     return f"{math.floor(100.0 * share + 0.5)} %".replace("-", "−")
 
 
 def fine_percent(share: float) -> str:
-    """A share in per cent to the tenth."""
+    """A share in per cent with one decimal."""
     return f"{100.0 * share:.1f} %"
 
 
@@ -75,18 +75,18 @@ def listed(items: Sequence[str], word: str = "and") -> str:
 
 
 def capital(text: str) -> str:
-    """The first letter large, all others as they are."""
+    """The text with its first letter in upper case."""
     return text[:1].upper() + text[1:]
 
 
 def printable(value: Any) -> str:
-    """A text of the user's on one line, whatever it holds."""
+    """A user's text on one line, with unprintable characters replaced."""
     return UNPRINTABLE.sub("\ufffd", " ".join(str(value).split()))
 
 
 @dataclass(frozen=True)
 class Noun:
-    """What something is called, of one and of many."""
+    """Singular and plural of a noun."""
 
     one: str
     many: str
@@ -96,7 +96,7 @@ class Noun:
         return f"{amount(n)} {self.of(n)}"
 
     def of(self, n: float) -> str:
-        """The form that goes with n."""
+        """The form that fits n."""
         return self.one if n == 1 else self.many
 
 
@@ -105,9 +105,9 @@ CLUSTER, FEATURE, CHAIN = Noun("cluster", "clusters"), Noun("feature", "features
 
 
 def noun(column: str | None, otherwise: Noun) -> Noun:
-    """What the things that a column names are called: `store_id` names stores.
+    """The noun for what a column identifies: store and stores for `store_id`.
 
-    Where the column's name is no plain word, `otherwise`.
+    Return `otherwise` if the column's name is not made of plain words.
     """
     words = re.sub(r"[\s_-]+", " ", column or "").strip()
     words = re.sub(r"(?i)[\s]+(id|ids|name|names|code|key|number|no|nr)$", "", words)

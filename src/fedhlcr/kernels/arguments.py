@@ -1,12 +1,10 @@
-"""Arguments and results of the label kernels, as named tuples of arrays.
+"""Arguments and results of the label kernels: named tuples of arrays.
 
-Three kernels draw labels, each under terms of its own, so there are three laws:
+A *law* is the distribution from which a kernel draws labels. There are three, one for each kernel that draws labels:
 
-    `LabelLaw`       coefficients are drawn              blocked Gibbs, and agents under the delta rule
-    `CollapsedLaw`   coefficients are integrated out,    collapsed Gibbs, Algorithm 2
-                     given all other entities
-    `BlendedLaw`     coefficients are integrated out,    agents under the blend rule, Algorithm 3
-                     given blended statistics
+    LabelLaw        relabel_agents    coefficients are given (blocked sampler, delta rule)
+    CollapsedLaw    collapsed_sweep   coefficients are integrated out, given all other entities (Algorithm 2)
+    BlendedLaw      blend_agents      coefficients are integrated out, given blended statistics (blend rule, Algorithm 3)
 
 They hold precomputed arrays for compiled code. The laws that travel in a broadcast are in `federation.laws`.
 """
@@ -19,16 +17,16 @@ from fedhlcr._support.arrays import CountArray, FloatArray, IndexArray, KeyArray
 
 
 class EntityArrays(NamedTuple):
-    """What a block of agents keeps: Gram matrices, who owns them, and the keys of their random draws."""
+    """Entities of some agents: their Gram matrices, which agent each belongs to, and the keys of their random draws."""
 
     grams: FloatArray  # (entities, packed)
-    agent_start: IndexArray  # (agents + 1,)
+    agent_start: IndexArray  # (agents + 1,) entities [agent_start[i], agent_start[i + 1]) belong to agent i
     entity_keys: KeyArray  # (entities,)
     agent_streams: KeyArray  # (agents,)
 
 
 class LabelLaw(NamedTuple):
-    """How to score an entity, and how common the clusters are."""
+    """p(z = k) ∝ (N_ik + prior_weights_k) · exp(gram · score_rows_k), with N_ik the agent's other entities."""
 
     score_rows: FloatArray  # (clusters padded to LANES, packed): packed gram · row = log likelihood + constant
     prior_weights: FloatArray  # (clusters,) agent_concentration · cluster_weights
@@ -37,7 +35,7 @@ class LabelLaw(NamedTuple):
 
 
 class AgentAnswers(NamedTuple):
-    """What agents answer besides their labels, a row each."""
+    """What agents return besides their labels, one row for each agent."""
 
     entities: CountArray  # (agents, clusters) N_ik
     tables: CountArray  # (agents, clusters) m_ik
@@ -45,17 +43,17 @@ class AgentAnswers(NamedTuple):
 
 
 class CollapsedLaw(NamedTuple):
-    """What the collapsed sweep holds fixed. Grams are already divided by σ² and cut to the (x, y) block."""
+    """What is fixed during a collapsed sweep. Grams are divided by σ² beforehand, and hold the (x, y) block only."""
 
     prior_precision: FloatArray  # (packed,) the augmented precision of an empty cluster
-    prior_weights: FloatArray  # (clusters,) βψ_k; ignored under the paper's weights
+    prior_weights: FloatArray  # (clusters,) βψ_k; not used with the paper's weights
     agent_concentration: float
-    global_concentration: float  # > 0: the paper's weights; 0: prior_weights
+    global_concentration: float  # α of the paper's weights; 0 uses prior_weights instead
     round: int
 
 
 class BlendedLaw(NamedTuple):
-    """What `blend_agents` holds fixed. Grams are already divided by σ² and cut to the (x, y) block."""
+    """What is fixed while blended agents draw. Grams are divided by σ² beforehand, and hold the (x, y) block only."""
 
     clusters: FloatArray  # (packed, clusters) augmented precisions [[A, b], [bᵀ, ·]]
     entity_counts: FloatArray  # (clusters,) N^(k)

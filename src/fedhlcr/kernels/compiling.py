@@ -1,11 +1,11 @@
-"""How kernels are compiled. After a change here, remove the cached ones (`__pycache__/*.nb?`)."""
+"""How kernels are compiled. After a change here, delete the compiled kernels (`__pycache__/*.nb?`)."""
 
 from __future__ import annotations
 
 from numba import njit
 
 kernel = njit(nogil=True, cache=True)
-# Lets sums run in vector lanes and use fused multiply-add; NaN and infinity keep their meaning.
+# Allows vectorised sums and fused multiply-add. NaN and infinity are still handled correctly.
 vector_kernel = njit(nogil=True, cache=True, fastmath={"reassoc", "contract", "nsz"})
-# The same for finite numbers only, where a maximum may run in lanes too.
+# Also allows vectorised maxima. Correct for finite numbers only.
 finite_kernel = njit(nogil=True, cache=True, fastmath={"reassoc", "contract", "nsz", "nnan"})

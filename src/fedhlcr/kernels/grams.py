@@ -1,4 +1,4 @@
-"""Packed Gram matrices: from events, moved between clusters and units, summed, and checked."""
+"""Kernels on packed Gram matrices: accumulate, sum by cluster, change units, check."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from fedhlcr.kernels.compiling import kernel, vector_kernel
 
-# Matrices that are factored side by side.
+# Number of matrices that are factored at once, in vector lanes.
 SIDE_BY_SIDE = 32
 SOUND, NOT_FINITE, NOT_POSITIVE = range(3)
 
@@ -36,7 +36,10 @@ def accumulate_grams(X, y, weight, event_start, shifts, shift_of, grams, first, 
 
 @kernel
 def group_means(X, y, weight, group_start, out):
-    """Weighted means of (x, y) over the events of each group, in two passes: of a constant column, the constant."""
+    """Weighted means of (x, y) over the events of each group.
+
+    In two passes, so that the mean of a constant column is exactly the constant.
+    """
     n_features = X.shape[1]
     step = np.empty(n_features + 1)
     for group in range(group_start.shape[0] - 1):
@@ -54,7 +57,7 @@ def group_means(X, y, weight, group_start, out):
 
 @vector_kernel
 def move_grams(grams, old_labels, labels, clusters):
-    """Bring the clusters' matrices from the old labels to the new: only entities that moved are touched."""
+    """Update the clusters' sums from old to new labels; only entities that moved are touched. Old label −1: none."""
     for e in range(labels.shape[0]):
         source, target = old_labels[e], labels[e]
         if source != target:
@@ -67,7 +70,7 @@ def move_grams(grams, old_labels, labels, clusters):
 
 @vector_kernel
 def add_rows(rows, targets, out):
-    """out[targets[r]] += rows[r], row after row."""
+    """out[targets[r]] += rows[r], in the order of the rows."""
     for r in range(rows.shape[0]):
         for p in range(rows.shape[1]):
             out[targets[r], p] += rows[r, p]
@@ -75,7 +78,10 @@ def add_rows(rows, targets, out):
 
 @vector_kernel
 def sum_by_cluster(grams, agent_start, agents, labels, row_start, entity_counts, out):
-    """Rows [row_start[i], row_start[i + 1]) of `out`: the matrices of agents[i] by cluster, occupied ones in order."""
+    """Sum the matrices of each agent by cluster.
+
+    Rows [row_start[i], row_start[i + 1]) of `out` get the sums of agents[i], one for each occupied cluster, in order.
+    """
     n_clusters = entity_counts.shape[1]
     row_of = np.empty(n_clusters, dtype=np.int64)
     for i in range(agents.shape[0]):
@@ -93,10 +99,10 @@ def sum_by_cluster(grams, agent_start, agents, labels, row_start, entity_counts,
 
 @kernel
 def change_units(grams, agent_start, offsets, inverse_scale):
-    """Matrices of agent i from around its own shift to around another, then scaled, in place.
+    """Move matrices from each agent's own shift to a common one, then scale them, in place.
 
-    With d = own − other: Σ(x + d)(x + d)ᵀ = Σxxᵀ + d(Σx)ᵀ + (Σx)dᵀ + n·ddᵀ. `offsets` (agents, width − 1) and
-    `inverse_scale` (width − 1,) are over (x, y).
+    With d = own shift − common shift: Σ(x + d)(x + d)ᵀ = Σxxᵀ + d(Σx)ᵀ + (Σx)dᵀ + n·ddᵀ.
+    `offsets` is d, (agents, width − 1); `inverse_scale` is (width − 1,); both over (x, y).
     """
     width = inverse_scale.shape[0] + 1
     sums = np.empty(width)
@@ -117,10 +123,10 @@ def change_units(grams, agent_start, offsets, inverse_scale):
 
 @vector_kernel
 def check_grams(grams, units, tolerance, out):
-    """For each matrix SOUND, NOT_FINITE or NOT_POSITIVE: whether M + tolerance·(diag M + n·diag u) has all pivots ≥ 0.
+    """Write SOUND, NOT_FINITE or NOT_POSITIVE for each matrix M.
 
-    `units` (width,) is a usual mean square of each column: rounding errors are relative to it, not to the matrix at
-    hand. SIDE_BY_SIDE matrices are eliminated side by side.
+    SOUND means that all pivots of M + tolerance·(diag M + n·diag u) are ≥ 0. `units` is u, (width,): a typical mean
+    square of each column. Rounding errors are relative to it, not to the single matrix.
     """
     width, packed = units.shape[0], grams.shape[1]
     work, pivots, inverse = np.empty((packed, SIDE_BY_SIDE)), np.empty(SIDE_BY_SIDE), np.empty(SIDE_BY_SIDE)
@@ -130,7 +136,7 @@ def check_grams(grams, units, tolerance, out):
         last = min(first + SIDE_BY_SIDE, grams.shape[0])
         for lane in range(n_lanes):
             r = min(first + lane, last - 1)
-            # stays 0 but for NaN and infinity
+            # 0 · x is 0 unless x is NaN or infinite
             sum_of_nothing = 0.0
             for p in range(packed):
                 sum_of_nothing += 0.0 * grams[r, p]
@@ -138,7 +144,7 @@ def check_grams(grams, units, tolerance, out):
             for p in range(packed):
                 work[p, lane] = grams[r, p]
         for j in range(width - 1, -1, -1):
-            # the corner last: it holds n, by which the others are raised
+            # the corner comes last: it holds n, which all other entries need unchanged
             for lane in range(n_lanes):
                 work[j * (j + 3) // 2, lane] *= 1.0 + tolerance
                 work[j * (j + 3) // 2, lane] += tolerance * units[j] * work[0, lane]
@@ -151,7 +157,7 @@ def check_grams(grams, units, tolerance, out):
             for i in range(j + 1, width):
                 row_i = i * (i + 1) // 2
                 for lane in range(n_lanes):
-                    # beside a pivot of zero nothing may stand
+                    # the row of a zero pivot must be zero
                     stray = 0.0 if pivots[lane] > 0.0 else -abs(work[row_i + j, lane])
                     lowest[lane] = min(lowest[lane], stray)
                     factor[lane] = work[row_i + j, lane] * inverse[lane]

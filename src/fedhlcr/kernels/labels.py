@@ -1,4 +1,9 @@
-"""Labels: scores, keyed draws, and the sweeps of both samplers."""
+"""Kernels that draw labels: scores, keyed random numbers, and the sweeps of all samplers.
+
+relabel_agents    blocked sampler, and the delta rule of the federation
+collapsed_sweep   collapsed sampler
+blend_agents      blend rule of the federation
+"""
 
 from __future__ import annotations
 
@@ -8,11 +13,11 @@ import numpy as np
 
 from fedhlcr.kernels.compiling import finite_kernel, kernel, vector_kernel
 
-# Entities scored at once: their scores stay in the first-level cache until their labels are drawn.
+# Number of entities scored at once: their scores stay in the L1 cache until their labels are drawn.
 CHUNK = 64
-# A product that falls below this is turned into its logarithm.
+# A running product below this is added to a sum of logarithms, before it can underflow.
 SMALL = 1e-200
-# Clusters are scored four at a time; score matrices are padded to a multiple of this.
+# Clusters are scored this many at a time; the rows of scores are padded to a multiple of it.
 LANES = 4
 
 
@@ -42,7 +47,7 @@ def philox(c0, c1, c2, c3, k0, k1):
 
 @kernel
 def keyed_uniforms(stream, key, round_number, purpose):
-    """Three uniforms on (0, 1), of 53, 32 and 32 bits, that depend on nothing but the arguments."""
+    """Three uniform numbers on (0, 1), of 53, 32 and 32 bits, that depend on the arguments only."""
     a, b, c, d = philox(key & _MASK, key >> _SHIFT, np.uint64(round_number), purpose, stream & _MASK, stream >> _SHIFT)
     fine = (float(a >> np.uint64(5)) * 67108864.0 + float(b >> np.uint64(6)) + 0.5) / 9007199254740992.0
     return fine, (float(c) + 0.5) / 4294967296.0, (float(d) + 0.5) / 4294967296.0
@@ -52,8 +57,8 @@ def keyed_uniforms(stream, key, round_number, purpose):
 def score_chunk(grams, first, last, score_rows, out):
     """Scores of entities [first, last) against all clusters, in tiles of four entities by four clusters.
 
-    The tile is always full: past the end the last entity stands in again, so that every score is
-    computed by the same instructions in the same order.
+    A tile is always full: past the end the last entity is repeated, so that every score is computed by the same
+    instructions in the same order.
     """
     packed = grams.shape[1]
     for e in range(first, last, 4):
@@ -82,11 +87,11 @@ _C2, _C3, _C4, _C5, _C6, _C7, _C8 = 1 / 2, 1 / 6, 1 / 24, 1 / 120, 1 / 720, 1 / 
 
 @finite_kernel
 def exponentiate(scores, n_rows, prior_weights):
-    """exp(score − the row's best), in place, for the first n_rows rows; impossible clusters do not count.
+    """exp(score − the row's maximum), in place, for the first n_rows rows; the maximum is over possible clusters only.
 
-    exp(x) is the Taylor polynomial of exp(x/1024), squared ten times: good to 1e-12 above e^−50, and to
-    1e-4 at e^−700, below which it stays, far under any chance to be drawn. The loop runs in vector lanes, at a
-    fifth of the library's time.
+    exp(x) is the Taylor polynomial of exp(x/1024), squared ten times. Its relative error is 1e-12 above e^−50 and 1e-4
+    at e^−700, where it is cut off: such a cluster is never drawn. The loop is vectorised and takes a fifth of the time
+    of the library's exp.
     """
     n_columns = scores.shape[1]
     for row in range(n_rows):
@@ -106,7 +111,7 @@ def exponentiate(scores, n_rows, prior_weights):
 
 @vector_kernel
 def label_weights(likelihood, others, prior_weights, out):
-    """Unnormalised p(z = k) ∝ (N_k + βψ_k)·likelihood_k into `out`, N of the agent's *other* entities; their sum."""
+    """Write (N_k + βψ_k)·likelihood_k ∝ p(z = k) to `out`, N counting the agent's *other* entities; return the sum."""
     total = 0.0
     for k in range(prior_weights.shape[0]):
         out[k] = (prior_weights[k] + others[k]) * likelihood[k]
@@ -116,7 +121,7 @@ def label_weights(likelihood, others, prior_weights, out):
 
 @kernel
 def pick(weights, threshold):
-    """First k whose running sum exceeds the threshold; the last positive weight if rounding leaves none."""
+    """First k whose running sum exceeds the threshold; if rounding leaves none, the last k with positive weight."""
     running, chosen = 0.0, 0
     for k in range(weights.shape[0]):
         if weights[k] > 0.0:
@@ -129,9 +134,10 @@ def pick(weights, threshold):
 
 @kernel
 def seat(k, uniform, prior_weights, seen, tables):
-    """Seat one more entity of an agent in cluster k; returns βψ_k + n, with n its entities seen there before.
+    """Seat one more entity of an agent in cluster k (Chinese restaurant franchise); return βψ_k + n.
 
-    It opens a table with probability βψ_k / (βψ_k + n); the first always does.
+    n is the number of the agent's entities seated in k before. The entity opens a new table with probability
+    βψ_k / (βψ_k + n); the first one always does.
     """
     seated = prior_weights[k] + seen[k]
     opens = seen[k] == 0.0 or uniform * seated < prior_weights[k]
@@ -142,20 +148,20 @@ def seat(k, uniform, prior_weights, seen, tables):
 
 @kernel
 def beta_auxiliary(uniform, rank, beta):
-    """One entity's part of log q, q ~ Beta(β + 1, N): it has the law of ∏ u^{1/(β + 1 + rank)} over N entities."""
+    """One entity's term of log q. q ~ Beta(β + 1, N) is distributed as ∏ u^{1/(β + 1 + rank)} over N entities."""
     return math.log(uniform) / (beta + 1.0 + rank)
 
 
 @kernel
 def bernoulli_auxiliary(n_entities, stream, round_number, beta):
-    """The agent's second auxiliary for β: Bernoulli(N / (N + β))."""
+    """The agent's second auxiliary variable for β: s ~ Bernoulli(N / (N + β))."""
     u_agent, _, _ = keyed_uniforms(stream, np.uint64(0), round_number, _AGENT_DRAW)
     return 1.0 if u_agent * (n_entities + beta) < n_entities else 0.0
 
 
 @kernel
 def count_labels(labels, first, last, counts):
-    """Entities per cluster among [first, last); −1 is not counted."""
+    """Count the entities [first, last) by cluster; label −1 is not counted."""
     counts[:] = 0.0
     for e in range(first, last):
         if labels[e] >= 0:
@@ -164,12 +170,12 @@ def count_labels(labels, first, last, counts):
 
 @kernel
 def relabel_agents(entities, law, old_labels, labels, agents, first_agent, last_agent, answers):
-    """One blocked Gibbs step of the agents at agents[first_agent:last_agent]: new labels, and each one's answer.
+    """One blocked Gibbs step of agents[first_agent:last_agent]: write new labels, and each agent's counts to `answers`.
 
-    Given the coefficients the agents are independent; within an agent the entities are drawn one
-    after the other with its own weights θ integrated out. Nothing depends on the company an agent is in.
+    Given the coefficients, the agents are independent. Within an agent, the labels of its entities are drawn one after
+    the other, with the agent's weights θ integrated out. An agent's result does not depend on the other agents.
     """
-    # taken out of their tuples once: each access counts references, on a cache line all threads share
+    # unpacked once: each access to a tuple counts references, on a cache line that all threads share
     grams, agent_start, keys, streams = entities
     score_rows, prior_weights, beta, round_number = law
     n_clusters = prior_weights.shape[0]
@@ -213,7 +219,7 @@ def relabel_agents(entities, law, old_labels, labels, agents, first_agent, last_
 
 @kernel
 def chunk_after(e, agent_start, agents, position, last_agent):
-    """End of the entities to score together from e on: CHUNK of them, or fewer where an agent is left out."""
+    """End of the entities that are scored together with e: CHUNK of them, or fewer before an agent that is left out."""
     end = agent_start[agents[position] + 1]
     while end < e + CHUNK and position + 1 < last_agent and agents[position + 1] == agents[position] + 1:
         position += 1
@@ -223,7 +229,7 @@ def chunk_after(e, agent_start, agents, position, last_agent):
 
 @kernel
 def count_agents(entities, law, labels, answers):
-    """The answers of `relabel_agents`, of all agents, for labels drawn elsewhere (by `collapsed_sweep`)."""
+    """The answers of `relabel_agents` for all agents, under given labels (those of `collapsed_sweep`)."""
     _, agent_start, keys, streams = entities
     _, prior_weights, beta, round_number = law
     n_clusters = prior_weights.shape[0]
@@ -253,11 +259,10 @@ def store_answer(answers, row, seen, tables, scalars):
 
 @vector_kernel
 def lane_evidence(work, n_coef, inverse_pivot, out):
-    """Log evidence, up to what all clusters share, of each lane's augmented precision [[A, b], [bᵀ, c]].
+    """Log evidence of each lane's augmented precision [[A, b], [bᵀ, c]], up to a constant equal for all clusters.
 
-    `work` is (packed index, lane); it is overwritten by its Cholesky factors, all lanes side by side.
-    With L such a factor: −½ log|A| = −Σ log L_ii over the coefficients, and what is left of the last
-    pivot, squared, is c − bᵀA⁻¹b.
+    `work` is (packed index, lane), one matrix in each lane; it is overwritten by the Cholesky factors L. Then
+    −½ log|A| = −Σ log L_ii over the coefficients, and the last pivot squared is c − bᵀA⁻¹b.
     """
     n_lanes = work.shape[1]
     for lane in range(n_lanes):
@@ -265,7 +270,7 @@ def lane_evidence(work, n_coef, inverse_pivot, out):
     for j in range(n_coef):
         row_j = j * (j + 1) // 2
         for lane in range(n_lanes):
-            # a pivot lost to rounding must not turn into NaN
+            # rounding may make a pivot zero or negative, which must not become NaN
             pivot = max(work[row_j + j, lane], 1e-300)
             out[lane] -= 0.5 * math.log(pivot)
             inverse_pivot[lane] = 1.0 / math.sqrt(pivot)
@@ -284,11 +289,10 @@ def lane_evidence(work, n_coef, inverse_pivot, out):
 
 @kernel
 def collapsed_sweep(entities, law, labels, n_coef):
-    """Sequential collapsed Gibbs over all entities, in place. Paper: Algorithm 2.
+    """Draw the label of every entity in turn, given all other labels, in place. Paper: Algorithm 1, in a loop.
 
-    Lane k of `work` is cluster k together with the entity, the last lane its present cluster
-    without it: one batched factorisation gives every term of
-    log p(y_ij | k) = evidence(M_k∖ij + M_ij) − evidence(M_k∖ij).
+    log p(y_ij | k) = evidence(M_k∖ij + M_ij) − evidence(M_k∖ij). Lane k of `work` holds cluster k with the entity, the
+    last lane the entity's current cluster without it, so one batched factorisation gives every term.
     """
     grams, agent_start, keys, streams = entities
     n_clusters, packed = law.prior_weights.shape[0], grams.shape[1]
@@ -333,11 +337,11 @@ def collapsed_sweep(entities, law, labels, n_coef):
 
 @kernel
 def blend_agents(entities, law, old_labels, labels, agents, answers, n_coef):
-    """Labels of the given agents under blended regressions that are not theirs to change. Paper: Algorithm 3.
+    """Draw labels of the given agents under blended regressions, which stay fixed. Paper: Algorithm 3, agents' part.
 
-    As in `collapsed_sweep`, but no cluster changes while the agents draw: the regressions of law.clusters
-    already contain the entity that is scored, and every agent moves at once. That is the paper's algorithm,
-    and why its labels do not follow the posterior.
+    As in `collapsed_sweep`, except that no cluster changes while the agents draw: the regressions of law.clusters
+    already contain the entity that is scored, and all agents move at once. This is the paper's algorithm, and it is why
+    its labels do not follow the posterior.
     """
     grams, agent_start, keys, streams = entities
     clusters, totals = law.clusters, law.entity_counts
@@ -377,7 +381,7 @@ def blend_agents(entities, law, old_labels, labels, agents, answers, n_coef):
 
 @kernel
 def paper_weights(law, totals, n_others, out):
-    """The paper's stand-in for βψ_k: β (N^(k) + α/K) / (N + α), own label removed. Paper: eq. (prior)."""
+    """β (N^(k) + α/K) / (N + α), which replaces βψ_k; counts exclude the entity itself. Paper: eq. (prior)."""
     alpha, n_clusters = law.global_concentration, totals.shape[0]
     for k in range(n_clusters):
         out[k] = law.agent_concentration * (totals[k] + alpha / n_clusters) / (n_others + alpha)
@@ -385,7 +389,10 @@ def paper_weights(law, totals, n_others, out):
 
 @kernel
 def responsibilities(grams, score_rows, prior_weights, others, out):
-    """p(z_e = k | all else) in one draw; `others`: (entities, clusters), counts of each one's agent without it."""
+    """p(z_e = k | everything else) in one draw.
+
+    `others` (entities, clusters) counts the other entities of the entity's agent.
+    """
     n_clusters = prior_weights.shape[0]
     scores = np.empty((CHUNK, score_rows.shape[0]))
     for chunk in range(0, grams.shape[0], CHUNK):

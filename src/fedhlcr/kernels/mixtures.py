@@ -1,4 +1,4 @@
-"""Mean, spread, quantiles and density of mixtures of normals."""
+"""Kernels for mixtures of normals: mean, standard deviation, quantiles and log density."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from fedhlcr.kernels.compiling import kernel
 
 
 class Mixture(NamedTuple):
-    """Mixtures of normals over (draw, cluster), one for each profile."""
+    """One mixture of normals for each profile, with the same components (draw, cluster) in all of them."""
 
     weights: FloatArray  # (profiles, components)
     coef: FloatArray  # (components, n_coef)
     scales: FloatArray  # (components,)
 
 
-# Components of less weight than this are passed over: their share of any figure is below its last digit.
+# Components with less weight than this are skipped: they change no result visibly.
 NEGLIGIBLE = 1e-12
-# A term smaller than another by this much, in logs, is nothing beside it: e^−45 is 3e−20.
+# A term that is smaller than another by this much, in logs, does not change their sum: e^−45 is 3e−20.
 NOTHING = 45.0
-# Scales between a target and a component, at most: the square of more would overflow, and a log density be infinite.
+# Largest distance, in scales, between a target and a component: the square of a larger one could overflow.
 FARTHEST = 1e150
 
 
@@ -56,9 +56,9 @@ def mixture_rows(mixture, design, profile, levels, normal_levels, mean_out, std_
 def log_density_rows(log_weights, coef, scales, design, profile, target, out, first, last):
     """Log density of rows [first, last) at their targets, row r under profile[r].
 
-    `log_weights` (profiles, components) holds log(weight / scale) − ½ log 2π: the most a component can add. It is
-    passed over where that is nothing beside the largest term so far, never for its weight alone: far from all
-    others a component of any weight may be all there is.
+    `log_weights` (profiles, components) holds log(weight / scale) − ½ log 2π, the upper bound of a component's term. A
+    component is skipped if this bound is negligible beside the largest term so far. A small weight alone is no reason:
+    far from all other components, one with a tiny weight may be the only one that matters.
     """
     n_components, n_coef = coef.shape
     terms = np.empty(n_components)
@@ -77,7 +77,7 @@ def log_density_rows(log_weights, coef, scales, design, profile, target, out, fi
                 n_terms += 1
         total = 0.0
         for t in range(n_terms):
-            # the best itself counts even where it is so far down that the difference is lost to rounding
+            # ≥, so that the best term counts even if best − NOTHING rounds to best
             if terms[t] >= best - NOTHING:
                 total += math.exp(terms[t] - best)
         out[r] = best + math.log(total)
@@ -95,7 +95,7 @@ def mixture_quantile(means, weights, scales, level, start):
         mass = density = 0.0
         for c in range(means.shape[0]):
             z = (x - means[c]) / scales[c]
-            # most components are far away: nine standard deviations hold all but 1e-19
+            # most components are far away, and beyond nine standard deviations there is less than 1e-18
             if z > 9.0:
                 mass += weights[c]
             elif z > -9.0:

@@ -1,4 +1,4 @@
-"""Kept draws, and what they predict."""
+"""The posterior: kept draws, predictions from them, and how draws and chains are compared."""
 
 from fedhlcr.posterior.draws import Draws
 from fedhlcr.posterior.prediction import AgentMemory, Posterior, Profiles

@@ -40,7 +40,7 @@ class Alignment:
         return out / len(values)
 
     def by_draw(self, values: FloatArray) -> FloatArray:
-        """What `gather` averages: (draws, ..., reported clusters)."""
+        """The same for each draw, not averaged: (draws, ..., reported clusters)."""
         return np.stack([row @ self.membership(draw) for draw, row in enumerate(values)])
 
 
@@ -103,7 +103,7 @@ def _mean_by_cluster(draws: Draws, alignment: Alignment, values: FloatArray) -> 
 
 
 def mean_quantities(draws: Draws, alignment: Alignment, target_scale: float) -> dict[str, Any]:
-    """Means over the draws of all other shared quantities of the likelihood, by name, in the units that users see.
+    """Means over the draws of all globals but coefficients and weights, by name, in the user's units.
 
     Each is a number, an array, or, where every cluster has one, a value for each reported cluster.
     """
@@ -142,7 +142,7 @@ def central_interval(values: FloatArray, mass: FloatArray, level: float) -> tupl
         below = np.cumsum(share, axis=0) / share.sum(axis=0)
     known = np.isfinite(below[-1])
     lower, upper = (
-        # rounding may leave the last sum a little under 1, and the level above it
+        # rounding may leave the last sum a little below 1
         np.take_along_axis(ordered, np.argmax(below >= min(q, 1 - 1e-12), axis=0)[None], axis=0)[0]
         for q in interval_ends(level)
     )
@@ -158,7 +158,7 @@ def _shares(draws: Draws, alignment: Alignment) -> Iterator[FloatArray]:
 
 
 def voted_labels(memory: AgentMemory, alignment: Alignment) -> NDArray[np.int64]:
-    """(entities,) the reported cluster an entity is in most often."""
+    """(entities,) the reported cluster that each entity is in most often."""
     votes = np.zeros((len(memory.entities), alignment.n_clusters), dtype=np.int32)
     rows = np.arange(len(votes))
     for labels, target in zip(memory.labels, alignment.target, strict=True):
@@ -181,7 +181,7 @@ def mean_compositions(memory: AgentMemory, alignment: Alignment) -> FloatArray:
 
 
 def mean_agent_weights(draws: Draws, memory: AgentMemory, alignment: Alignment) -> FloatArray:
-    """(agents, reported clusters): mean of (N_ik + βψ_k) / (N_i + β)."""
+    """(agents, reported clusters) probabilities of an agent's next entity: mean of (N_ik + βψ_k) / (N_i + β)."""
     agents = np.arange(memory.entities.index.n_agents)
     out = np.zeros((len(agents), alignment.n_clusters))
     for draw, prior in enumerate(draws.prior_weights):

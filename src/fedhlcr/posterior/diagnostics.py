@@ -1,4 +1,4 @@
-"""Do the chains agree? R-hat and effective sample size on quantities no relabelling changes.
+"""Do the chains agree? R-hat and effective sample size of quantities that relabelling does not change.
 
 Rank-normalised split R-hat and bulk effective sample size after Vehtari, Gelman, Simpson, Carpenter
 and Bürkner, "Rank-normalization, folding, and localization" (2021).
@@ -15,14 +15,14 @@ from scipy.stats import rankdata
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr.posterior.prediction import Posterior, Profiles
 
-# Above this R-hat chains are told to disagree.
+# Above this R-hat, chains are reported to disagree.
 R_HAT_LIMIT = 1.1
-# Entities whose predictions are watched.
+# Number of entities whose predictions are compared.
 N_PROBES = 32
 
 
 class Diagnostic(NamedTuple):
-    """Of one quantity: R-hat (near 1 when chains agree) and effective number of independent draws."""
+    """R-hat (near 1 when chains agree) and effective number of independent draws of one quantity."""
 
     quantity: str
     r_hat: float
@@ -30,7 +30,7 @@ class Diagnostic(NamedTuple):
 
 
 def diagnose(posterior: Posterior) -> tuple[Diagnostic, ...]:
-    """Log joint, traced scales, and the predictions of some entities, of which the median is reported."""
+    """Diagnose the log joint, traced scales, and predictions for some entities, of which the median is returned."""
     draws = posterior.draws
     scales = draws.stacked.traced_scales()
     watched = np.column_stack([draws.log_joint, *(draws.stacked.traced_value(q) for q in scales)])
@@ -48,7 +48,7 @@ def diagnose(posterior: Posterior) -> tuple[Diagnostic, ...]:
 
 
 def _probe_predictions(posterior: Posterior) -> FloatArray:
-    """(draws, probes): what each draw predicts for some entities at their own mean x."""
+    """(draws, probes) each draw's prediction for some entities, at the mean x of each."""
     store = posterior.memory.entities
     entities = np.unique(np.linspace(0, len(store) - 1, N_PROBES).astype(np.int64))
     profiles = Profiles.of(store.index.agent_of[entities], entities)
@@ -59,7 +59,7 @@ def _probe_predictions(posterior: Posterior) -> FloatArray:
 
 
 def r_hat(chains: FloatArray) -> float:
-    """Rank-normalised split R-hat of (chains, draws); NaN with fewer than four draws a chain."""
+    """Rank-normalised split R-hat of (chains, draws); NaN with fewer than four draws per chain."""
     halves = _split(chains)
     if halves is None:
         return float("nan")
@@ -68,7 +68,7 @@ def r_hat(chains: FloatArray) -> float:
 
 
 def effective_size(chains: FloatArray) -> float:
-    """Bulk effective sample size of (chains, draws); NaN with fewer than four draws a chain."""
+    """Bulk effective sample size of (chains, draws); NaN with fewer than four draws per chain."""
     halves = _split(chains)
     if halves is None:
         return float("nan")
@@ -80,7 +80,7 @@ def effective_size(chains: FloatArray) -> float:
     total = within * (n_draws - 1) / n_draws + z.mean(axis=1).var(ddof=1)
     correlation = 1.0 - (within - _autocovariance(z).mean(axis=0) * n_draws / (n_draws - 1)) / total
     correlation[0] = 1.0
-    # Geyer: sums of neighbouring pairs, as long as they are positive, made to fall
+    # Geyer's initial monotone sequence: sums of neighbouring pairs until one is not positive, made non-increasing
     pairs = correlation[: n_draws // 2 * 2].reshape(-1, 2).sum(axis=1)
     stop = int(np.argmax(pairs <= 0)) if (pairs <= 0).any() else len(pairs)
     time = -1.0 + 2.0 * np.minimum.accumulate(pairs[:stop]).sum()

@@ -1,4 +1,4 @@
-"""Kept draws of what all agents share: the public part of the posterior."""
+"""Kept draws of the globals: the public part of the posterior."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from fedhlcr.storage.reader import MOST, RecordReader, finite, log_weights, not_
 
 @dataclass(frozen=True)
 class Draws:
-    """Draws stacked: it holds nothing of any agent. In standardised units.
+    """Kept draws of the globals, stacked, in standardised units. They hold nothing of any single agent.
 
-    Every shared quantity of the likelihood is an attribute, with a leading axis of draws: `draws.coef` is
-    (draws, clusters, n_coef). Chains may have found different numbers of clusters: the smaller ones are padded with
-    clusters of weight zero.
+    Every global quantity of the likelihood is an attribute, with a leading axis of draws: `draws.coef` is
+    (draws, clusters, n_coef). Chains may have different numbers of clusters; the smaller ones are padded with clusters
+    of weight zero.
     """
 
     stacked: Globals
@@ -32,7 +32,7 @@ class Draws:
     chain: NDArray[np.int64]  # (draws,)
 
     def __getattr__(self, name: str) -> Any:
-        # only what is no attribute of its own comes here; copies ask before there is anything
+        # called only for names that are not found; `copy` and `pickle` ask before `stacked` is set
         if name.startswith("__") or name == "stacked":
             raise AttributeError(name)
         return getattr(self.stacked, name)
@@ -68,7 +68,7 @@ class Draws:
 
     @classmethod
     def read(cls, reader: RecordReader, likelihood: AnyLikelihood) -> Draws:
-        """From the fields of `to_record`, checked."""
+        """Read and check the fields of `to_record`."""
         log_joint = reader.array("log_joint", "f8", (None,), finite)
         weights = reader.array("log_weights", "f8", (len(log_joint), None), log_weights)
         n_draws, n_clusters = weights.shape
@@ -99,12 +99,12 @@ class Draws:
         return concentration[:, None] * np.exp(self.stacked.log_weights)
 
     def globals(self, draw: int) -> Globals:
-        """One of them."""
+        """The globals of one draw."""
         values = {q: getattr(self.stacked, q.name)[draw] for q in self.stacked.quantities()}
         return replace(self.stacked, **{q.name: value_of(q, value) for q, value in values.items()})
 
     def separate(self, rounds: list[int], n_clusters: list[int]) -> list[GlobalDraw]:
-        """The draws one by one, as they were before they were put together; of one chain."""
+        """Undo `from_chains` for draws of one chain: return them one by one, without padding."""
         return [
             GlobalDraw(
                 number,

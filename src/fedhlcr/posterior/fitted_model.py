@@ -1,4 +1,4 @@
-"""What summaries and files read of a fitted estimator, whichever it is."""
+"""The attributes that summaries and files read of a fitted estimator, whichever it is."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""Draws → predictions. Averages over labels and over kept draws, never one sampled label.
+"""Predictions from kept draws: averages over labels and draws, never one sampled label.
 
-A row is predicted through the weights its labels have in each draw:
+In each draw a row's entity has a probability for each cluster, its *label weights*:
 
  - known entity: its responsibilities, from its own Gram matrix and its agent's other entities;
  - new entity of a known agent: (N_ik + βψ_k) / (N_i + β);
  - new agent: ψ_k.
 
-Given these, the likelihood says which mixture over draws and clusters predicts the target. `Draws` is public: it holds
-nothing of any agent. `AgentMemory` is private to the agents it belongs to.
+From these the likelihood makes the mixture over draws and clusters that predicts the target. `Draws` is public: it
+holds nothing of any single agent. `AgentMemory` is private to its agents.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from fedhlcr.samplers.state import Draw, Entities, label_law
 
 # Numbers in one block of label weights, (profiles, draws, clusters): 64 MB.
 WEIGHTS_AT_ONCE = 1 << 23
-# Sweeps over an adapted agent's entities in each draw, all else held fixed.
+# Sweeps over the entities of an agent that adapts to new events, in each draw, with the globals fixed.
 ADAPT_SWEEPS = 10
-# The same where all labels are drawn anew.
+# The same where agents have no labels yet.
 LABEL_SWEEPS = 5
 
 
@@ -57,20 +57,20 @@ class AgentMemory:
 
     @classmethod
     def of_nobody(cls, likelihood: AnyLikelihood, draws: Draws, n_threads: int) -> AgentMemory:
-        """Of no agent at all: what a public model remembers."""
+        """The memory of a public model: no agents."""
         grams = np.empty((0, likelihood.layout.packed_size))
         entities = Entities(likelihood, EntityIndex.empty(), grams, n_threads)
         return cls(entities, np.empty((len(draws), 0), dtype=np.min_scalar_type(draws.n_clusters)))
 
     @classmethod
     def from_draws(cls, entities: Entities, draws: Draws, stream: Stream) -> AgentMemory:
-        """Labels drawn given the public draws alone: agents need not have been there when these were made.
+        """Draw labels given the public draws alone, so that agents can predict that took no part in the fit.
 
-        Given the globals the agents are independent, so this is their part of the blocked sampler, for each draw
-        anew: an agent whose labels seldom move is not seen in one mode only.
+        Given the globals the agents are independent, so this is the agents' half of the blocked sampler. It starts
+        without labels in every draw, so that an agent whose labels seldom move is not stuck in one mode for all draws.
         """
         labels = np.empty((len(draws), len(entities)), dtype=np.min_scalar_type(draws.n_clusters))
-        # threads take draws, not blocks of agents
+        # threads run over draws here, not over agents
         alone = replace(entities, n_threads=1)
 
         def label(draw: int) -> None:
@@ -83,7 +83,10 @@ class AgentMemory:
         return cls(entities, labels)
 
     def counts(self, draw: int, agents: NDArray[np.int64], n_clusters: int) -> FloatArray:
-        """(len(agents), clusters): entities by cluster of each agent, none for UNKNOWN; `agents` sorted, distinct."""
+        """(len(agents), clusters) N_ik, the entities of each agent in each cluster; zeros for UNKNOWN.
+
+        `agents` must be sorted, without duplicates.
+        """
         index = self.entities.index
         starts = np.where(agents == UNKNOWN, 0, index.agent_start[agents])
         sizes = np.where(agents == UNKNOWN, 0, index.agent_start[agents + 1] - starts)
@@ -93,7 +96,10 @@ class AgentMemory:
 
 
 class Profiles(NamedTuple):
-    """Distinct (agent, entity) positions, UNKNOWN where new, and the profile of each row."""
+    """Distinct pairs of agent and entity, as positions (UNKNOWN if new), and the pair of each row.
+
+    Rows with the same profile have the same label weights, so these are computed once for each profile.
+    """
 
     agents: NDArray[np.int64]
     entities: NDArray[np.int64]
@@ -107,7 +113,7 @@ class Profiles(NamedTuple):
 
 @dataclass(frozen=True)
 class Posterior:
-    """Everything a fitted model knows."""
+    """All that a fitted model predicts from: public draws, and the private memory of its agents."""
 
     likelihood: AnyLikelihood
     standardization: Standardization
@@ -128,7 +134,7 @@ class Posterior:
         return float(by_draw.mean() * self.standardization.scale[-1])
 
     def label_weights(self, agents: NDArray[np.int64], entities: NDArray[np.int64]) -> FloatArray:
-        """p(z = k) in each draw, (profiles, draws, clusters), for profiles sorted by agent."""
+        """(profiles, draws, clusters) p(z = k) in each draw, for profiles sorted by agent."""
         draws, store = self.draws, self.memory.entities
         distinct, of_agent = np.unique(agents, return_inverse=True)
         known = np.flatnonzero(entities != UNKNOWN)
@@ -151,7 +157,7 @@ class Posterior:
         return weights
 
     def blocks(self, profiles: Profiles) -> Iterator[tuple[slice, FloatArray]]:
-        """Label weights of consecutive profiles, so many at a time that memory stays bounded."""
+        """Label weights of consecutive profiles, in blocks of at most WEIGHTS_AT_ONCE numbers."""
         size = max(1, WEIGHTS_AT_ONCE // (len(self.draws) * self.draws.n_clusters))
         for first in range(0, len(profiles.agents), size):
             chunk = slice(first, first + size)
@@ -181,7 +187,7 @@ class Posterior:
         return out - np.log(self.standardization.scale[-1])
 
     def _mixtures(self, X: FloatArray, profiles: Profiles) -> Iterator[MixtureRows]:
-        """All rows, those of one profile together, with their mixtures over (draw, cluster)."""
+        """All rows, sorted by profile and in blocks, with their mixtures over (draw, cluster)."""
         design = self.standardization.apply(X)
         if self.layout.fit_intercept:
             design = np.column_stack([np.ones(len(X)), design])
@@ -193,9 +199,9 @@ class Posterior:
             yield MixtureRows(rows, design[rows], profiles.of_row[rows] - chunk.start, mixture)
 
     def adapt(self, new: Entities, stream: Stream) -> Posterior:
-        """The posterior after its agents have seen the events behind `new`, the globals held fixed.
+        """Return the posterior after agents have seen the events of `new`, with the globals fixed.
 
-        In every draw the labels of all entities of the agents concerned are sampled again.
+        In every draw, the labels of all entities of these agents are sampled again.
         """
         old = self.memory.entities
         index, old_position, new_position = old.index.union(new.index)

@@ -1,4 +1,7 @@
-"""Mixtures of normals, one for each row of a table, evaluated block by block on threads. In standardised units."""
+"""Moments, quantiles and densities of mixtures of normals, one for each row of a table, in standardised units.
+
+The rows are evaluated in blocks on threads.
+"""
 
 from __future__ import annotations
 
@@ -33,13 +36,13 @@ class Moments(NamedTuple):
 
 
 class MixtureRows(NamedTuple):
-    """Rows of a table with the mixtures they are predicted by.
+    """Some rows of a table, and the mixtures that predict them.
 
     Attributes
     ----------
-    rows : (n,) their numbers in the table
-    design : (n, n_coef)
-    profile : (n,) which of the mixtures
+    rows : (n,) their positions in the table
+    design : (n, n_coef) their features, with the constant if there is an intercept
+    profile : (n,) the position of each row's mixture in `mixture`
     """
 
     rows: NDArray[np.int64]
@@ -63,10 +66,10 @@ def mixture_moments(part: MixtureRows, levels: tuple[float, ...], n_threads: int
 
 
 def mixture_log_density(part: MixtureRows, target: FloatArray, n_threads: int) -> FloatArray:
-    """(n,) log density of each row's mixture at its target; the mixtures' weights are overwritten."""
+    """(n,) log density of each row's mixture at its target. The mixture's weights are overwritten."""
     weights, coef, scales = part.mixture
     with np.errstate(divide="ignore"):
-        # in place: a block of weights is the largest array there is
+        # in place: a block of weights is the largest array here
         log_weights = np.log(weights, out=weights)
     log_weights -= np.log(scales) + 0.5 * LOG_2PI
     out = np.empty(len(part.rows))

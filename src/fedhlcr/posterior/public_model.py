@@ -1,7 +1,13 @@
-"""What the server of a federation publishes, as bytes and as a file.
+"""The public model: what the server of a federation sends to its agents, as bytes and as a file.
 
-It is not the file of an estimator (`storage.model_file`), which also holds settings, an alignment of the clusters and a
-trace: an agent that predicts for itself needs none of these, nor scikit-learn, to read this one.
+There are two formats of a public model, for two readers:
+
+ - this one (kind "public model") is read by an *agent*, which predicts with it and its own Gram matrices. It holds
+   draws and units only, so that an agent needs neither an estimator nor scikit-learn;
+ - `storage.model_file` with `public=True` (kind "model") is read by a *person*, through `fedhlcr.load`. It is an
+   estimator's file without the private part, so it also holds settings, names, the alignment of clusters and the trace.
+
+`fedhlcr.load` reads both.
 """
 
 from __future__ import annotations
@@ -20,11 +26,11 @@ MODEL_KIND, MODEL_VERSION = "public model", 1
 
 @dataclass(frozen=True)
 class PublicModel:
-    """All that is public of a fitted federation: what an agent needs besides its own matrices to predict.
+    """What an agent needs to predict, besides its own Gram matrices.
 
     Attributes
     ----------
-    features : names of the columns, in their order, where they are known
+    features : names of the feature columns, in order; empty if they are not known
     """
 
     likelihood: AnyLikelihood
@@ -53,16 +59,16 @@ class PublicModel:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> PublicModel:
-        """From bytes of `to_bytes`, checked; CodecError if they hold no model that can be used."""
+        """Read and check the bytes of `to_bytes`; CodecError if they are not a valid model."""
         return cls._read(codec.decode(data, MODEL_KIND, MODEL_VERSION))
 
     def save(self, path: PathLike) -> None:
-        """Write it to a file, whole or not at all."""
+        """Write the model to a file, completely or not at all."""
         atomic.write_atomically(path, self.to_bytes(), keep_previous=False)
 
     @classmethod
     def load(cls, path: PathLike) -> PublicModel:
-        """From a file of `save`, checked as bytes are."""
+        """Read and check a file of `save`."""
         return cls._read(atomic.read_newest(path, MODEL_KIND, MODEL_VERSION))
 
     @classmethod

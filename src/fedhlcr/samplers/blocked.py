@@ -1,8 +1,8 @@
 """Blocked Gibbs: exact, parallel over agents, and the sampler of the federation.
 
-Given the globals the agents are independent. A sweep is the server's draw of these from the sums
-of the last sweep, then every agent's draw of its labels. Merging is not part of a sweep: a chain of
-`step`s leaves the posterior of the model with K clusters invariant.
+Given the globals, the agents are independent. One sweep has two halves: the server draws the globals from the sums
+of the last sweep (`draw_globals`), then every agent draws its labels given the globals (`relabel`). Merging is not part
+of a sweep, so a chain of `step`s leaves the posterior of the model with K clusters invariant.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from fedhlcr.samplers.state import ChainState, Entities, ServerState, label_law
 
 REBUILD_EVERY = 64
 SETTLING_PASSES = 30
-# Rounds whose keys no sweep uses.
+# Round numbers from here on are not used by sweeps, so their random numbers are independent of any sweep's.
 FIRST_SETTLING_ROUND = 1 << 31
 
 
 def step(entities: Entities, spec: ModelSpec, state: ChainState, stream: Stream) -> ChainState:
-    """One sweep: the globals given the last sums, then the labels given the globals."""
+    """One sweep: draw the globals given the last sums, then the labels given the globals."""
     round_number = state.round + 1
     drawn = draw_globals(entities.likelihood, state, spec, stream.generator(round_number))
-    # updated by the entities that move; every so often summed anew, to shed rounding errors
+    # sums are updated from the entities that move, and rebuilt now and then, because rounding errors add up
     previous = None if round_number % REBUILD_EVERY == 0 else state.sums.blocks
     labels, sums = relabel(entities, drawn, state.labels, round_number, stream, previous)
     return ChainState.of(entities.likelihood, round_number, labels, sums, drawn)
 
 
 def initial_state(entities: Entities, spec: ModelSpec, n_clusters: int, stream: Stream) -> ChainState:
-    """Labels drawn under coefficients from the prior, which break the symmetry of the clusters."""
+    """Start a chain: draw coefficients from the prior, so that the clusters differ, then labels given these."""
     given = initial_globals(entities.likelihood, spec, n_clusters, stream.generator(0))
     no_labels = np.full(len(entities), -1, dtype=np.int32)
     labels, sums = relabel(entities, given, no_labels, 0, stream)
@@ -49,7 +49,7 @@ def initial_state(entities: Entities, spec: ModelSpec, n_clusters: int, stream: 
 
 
 def initial_globals(likelihood: AnyLikelihood, spec: ModelSpec, n_clusters: int, rng: np.random.Generator) -> Globals:
-    """Coefficients from the prior, even weights, hyperparameters at their start."""
+    """Coefficients drawn from the prior, equal cluster weights, hyperparameters at their starting values."""
     start: Globals = likelihood.start(spec, n_clusters)
     return replace(start, coef=likelihood.prior_coef(start, n_clusters, rng))
 
@@ -57,13 +57,13 @@ def initial_globals(likelihood: AnyLikelihood, spec: ModelSpec, n_clusters: int,
 def state_from_labels(
     entities: Entities, spec: ModelSpec, labels: LabelArray, n_clusters: int, stream: Stream
 ) -> ChainState:
-    """A chain started at given labels, with hyperparameters at their start and everything else drawn."""
+    """Start a chain at given labels: hyperparameters at their starting values, everything else drawn."""
     likelihood = entities.likelihood
     given: Globals = likelihood.start(spec, n_clusters)
     labels = np.ascontiguousarray(labels, dtype=np.int32)
     rng = stream.generator(0)
     for pass_number in range(SETTLING_PASSES):
-        # tables and weights depend on each other: draw them in turn until the even start is forgotten
+        # table counts and weights depend on each other: draw them in turn until the equal start no longer matters
         sums = sums_of_labels(entities, given, labels, FIRST_SETTLING_ROUND + pass_number, stream)
         log_weights = label_prior.draw_log_weights(rng, sums.table_counts, given.global_concentration)
         given = replace(given, log_weights=log_weights)
@@ -72,7 +72,7 @@ def state_from_labels(
 
 
 def draw_globals(likelihood: AnyLikelihood, state: ServerState, spec: ModelSpec, rng: np.random.Generator) -> Globals:
-    """The server's half: the likelihood's own quantities; then α | m; β | m and auxiliaries; ψ | m, α."""
+    """The server's half of a sweep: the likelihood's quantities; then α | m; β | m, auxiliaries; ψ | m, α."""
     drawn: Globals = likelihood.draw(state.sums, state.regressions, state.globals, spec, rng)
     drawn = draw_concentrations(rng, state.sums, drawn, spec)
     log_weights = label_prior.draw_log_weights(rng, state.sums.table_counts, drawn.global_concentration)
@@ -80,6 +80,7 @@ def draw_globals(likelihood: AnyLikelihood, state: ServerState, spec: ModelSpec,
 
 
 def draw_concentrations(rng: np.random.Generator, sums: ClusterSums, current: Globals, spec: ModelSpec) -> Globals:
+    """α | m and β | m, auxiliaries, each unless the user fixed it."""
     priors, scalars = spec.hyperpriors, sums.scalars
     if spec.global_concentration is None:
         alpha = label_prior.draw_global_concentration(
@@ -103,10 +104,12 @@ def relabel(
     stream: Stream,
     previous: dict[str, FloatArray] | None = None,
 ) -> tuple[LabelArray, ClusterSums]:
-    """The agents' half: every agent's new labels given the globals, and their sums.
+    """The agents' half of a sweep: every agent's new labels given the globals, and their sums.
 
-    An entity whose old label is −1 has none yet. `previous` are the clusters' blocks under the old
-    labels; without them they are summed anew.
+    Parameters
+    ----------
+    labels : (entities,) old labels; −1 for an entity without one
+    previous : the clusters' blocks under the old labels; None sums them from scratch
     """
     new_labels, answers = draw_labels(entities, given, labels, round_number, stream)
     return new_labels, summed(entities, given, new_labels, answers, labels, previous)
@@ -115,7 +118,7 @@ def relabel(
 def draw_labels(
     entities: Entities, given: Globals, labels: LabelArray, round_number: int, stream: Stream
 ) -> tuple[LabelArray, AgentAnswers]:
-    """New labels of all entities given the globals, and the agents' counts."""
+    """Draw new labels of all entities given the globals; return them and the agents' counts."""
     everyone = np.arange(entities.index.n_agents)
     arrays, blocks = entities.arrays(stream), entities.blocks
     return relabel_agents(
@@ -133,9 +136,13 @@ def relabel_agents(
     blocks: Blocks | None = None,
     n_threads: int = 1,
 ) -> tuple[LabelArray, AgentAnswers]:
-    """New labels of the given agents' entities (those of others stay), and the agents' counts.
+    """Draw new labels of the given agents' entities; return all labels and these agents' counts.
 
-    `blocks` are of positions in `agents`, for threads; None is a single one. The result does not depend on them.
+    Parameters
+    ----------
+    labels : (entities,) old labels of all entities; those of other agents stay
+    agents : positions of the agents, ascending
+    blocks : ranges of positions in `agents` to run on threads; None is a single range. Results do not depend on it.
     """
     law = label_law(likelihood, given, round_number)
     arrays = entities._replace(grams=likelihood.scoring_matrices(entities.grams, given))
@@ -160,7 +167,11 @@ def summed(
     old_labels: LabelArray | None = None,
     old_blocks: dict[str, FloatArray] | None = None,
 ) -> ClusterSums:
-    """The sums of labels, with the agents' counts summed in their order; updated from old sums where that is exact."""
+    """Sums of blocks, counts and scalars under `labels`.
+
+    Blocks are updated from `old_blocks`, the sums under `old_labels`, if the likelihood allows it; otherwise they
+    are summed from scratch. `answers` are summed in the order of the agents.
+    """
     likelihood = entities.likelihood
     summands = likelihood.summands(entities.grams, given, labels)
     if old_blocks is None or old_labels is None or not likelihood.has_fixed_summands:
@@ -177,7 +188,7 @@ def summed(
 def sums_of_labels(
     entities: Entities, given: Globals, labels: LabelArray, round_number: int, stream: Stream
 ) -> ClusterSums:
-    """Sums, table counts and auxiliaries of labels that were drawn elsewhere."""
+    """Sums, table counts and auxiliaries of given labels, which stay as they are."""
     answers = empty_answers(entities.index.n_agents, given.n_clusters)
     law = label_law(entities.likelihood, given, round_number)
     kernels.count_agents(entities.arrays(stream), law, labels, answers)
@@ -185,6 +196,6 @@ def sums_of_labels(
 
 
 def empty_answers(n_agents: int, n_clusters: int) -> AgentAnswers:
-    """Room for the kernels to write into."""
+    """Uninitialised arrays for the kernels to write into."""
     entities, tables = (np.empty((n_agents, n_clusters), dtype=np.int32) for _ in range(2))
     return AgentAnswers(entities, tables, np.empty((n_agents, len(LABEL_SCALARS))))

@@ -1,4 +1,4 @@
-"""One chain from start to end: over-fit, merge, sample, keep."""
+"""One chain from start to end: start with too many clusters, merge, sample, keep draws."""
 
 from __future__ import annotations
 
@@ -20,18 +20,22 @@ from fedhlcr.samplers.state import ChainState, Draw, Entities
 SamplerName = Literal["blocked", "collapsed"]
 Progress = Callable[[ChainState], None]
 
-# Clusters to start with for each cluster wanted; a surplus is what keeps a chain out of local optima.
+# A chain starts with this many times the wanted clusters: the surplus keeps it out of local optima.
 START_FACTOR = 3
 
 
 @dataclass(frozen=True)
 class ChainPlan:
-    """How long to run, with how many clusters, and what to keep.
+    """How long a chain runs, with how many clusters, and which draws it keeps.
+
+    A chain knows how long it runs, so the plan can fix `first_kept` and `thinning` beforehand. A federation may stop at
+    any round and cannot do so: `federation.keeping.DrawKeeper` thins its draws as it goes.
 
     Attributes
     ----------
+    n_draws : draws to keep, at most
     n_clusters : clusters wanted; None finds the number by merging
-    max_clusters : clusters to start with where the number is to be found
+    max_clusters : clusters to start with if `n_clusters` is None
     """
 
     n_sweeps: int = 200
@@ -48,16 +52,17 @@ class ChainPlan:
 
     @property
     def first_kept(self) -> int:
-        """Draws are kept after this round: half of the sweeps."""
+        """Draws are kept from the rounds after this one: the second half of the sweeps."""
         return self.n_sweeps // 2
 
     @property
     def thinning(self) -> int:
+        """Every so many sweeps, one draw is kept."""
         return max(1, (self.n_sweeps - self.first_kept) // self.n_draws)
 
 
 class SweepRecord(NamedTuple):
-    """One line of the trace; every number is the same under any permutation of the clusters.
+    """One row of the trace. Permuting the clusters changes none of its numbers.
 
     `shared` holds the quantities that the likelihood's globals declare as traced.
     """
@@ -71,7 +76,7 @@ class SweepRecord(NamedTuple):
     kept: bool
 
     def row(self) -> tuple[float, ...]:
-        """The values of `trace_columns`."""
+        """The values, in the order of `trace_columns`."""
         before, after = self[:3], self[4:]
         return *before, *self.shared.values(), *after
 
@@ -85,7 +90,7 @@ def trace_columns(globals_type: type[Globals]) -> list[tuple[str, type]]:
 
 @dataclass(frozen=True)
 class ChainResult:
-    """The kept draws of a chain, none if it was interrupted too early, where it ended, and its trace."""
+    """The kept draws of a chain (none if it was interrupted too early), its last draw, and its trace."""
 
     kept: list[Draw]
     last: Draw
@@ -98,8 +103,8 @@ def run_chain(
 ) -> ChainResult:
     """Run a chain. Ctrl-C ends it early and keeps what has been sampled so far.
 
-    Draws are kept from the second half of the sweeps, when merging is over and the sampler exact. A
-    chain that was stopped before keeps what came after merging was over.
+    Draws are kept from the second half of the sweeps, when merging is over and the sampler is exact. A chain that is
+    interrupted in the first half keeps the draws since merging ended.
     """
     start_clusters = plan.start_clusters(len(entities))
     schedule = MergeSchedule.until(max(1, plan.first_kept))
@@ -124,7 +129,7 @@ def run_chain(
     rounds = {draw.round for draw in kept}
     trace = [record._replace(kept=record.sweep in rounds) for record in trace]
     if plan.n_clusters is not None and not merger.over:
-        # stopped early: the wanted number of clusters all the same
+        # interrupted before the merge: the user still gets the wanted number of clusters
         state = _merged(entities, state, merger.merge_now(entities.likelihood, state))
     return ChainResult(kept, Draw.of(state), trace, interrupted)
 
@@ -152,7 +157,7 @@ def _record(state: ChainState, chain: int) -> SweepRecord:
 
 
 def trace_table(results: list[ChainResult], globals_type: type[Globals], target_scale: float = 1.0) -> NDArray[np.void]:
-    """All chains' records as one structured array: a column by name, or a dataframe's input as it is."""
+    """The traces of all chains as one structured array, which dataframe constructors accept as it is."""
     rows = [record.row() for result in results for record in result.trace]
     table = np.array(rows, dtype=np.dtype(trace_columns(globals_type)))
     for q in globals_type.traced_quantities():

@@ -1,9 +1,8 @@
-"""Collapsed Gibbs: entities one after the other, coefficients integrated out. Paper: Algorithm 2.
+"""Collapsed Gibbs sampling: one entity after the other, with the coefficients integrated out.
 
-Slower per sweep than the blocked sampler and not to be parallelised, but it mixes better where
-entities hold few events. The label of one entity is drawn as in the paper's Algorithm 1 with its
-block likelihood; how common the clusters are either by the paper's approximate weights or exactly, by
-table counts.
+It is slower per sweep than the blocked sampler and cannot run in parallel, but it mixes better where entities have few
+events. A label is drawn with probability proportional to the entity's block likelihood times a prior weight of the
+cluster: the paper's approximate one (`label_prior="paper"`) or the exact one, from table counts ("tables").
 """
 
 from __future__ import annotations
@@ -28,11 +27,12 @@ LabelPrior = Literal["tables", "paper"]
 def step(
     entities: Entities, spec: ModelSpec, state: ChainState, stream: Stream, label_prior: LabelPrior = "tables"
 ) -> ChainState:
-    """One sweep: every label given all others, then the globals given the labels. Paper: Algorithm 1, Algorithm 2.
+    """One sweep: draw every label given all others, then the globals given the labels. Paper: Algorithm 2.
 
-    Deviations from the text: an event is scored before it updates the regression, never after; the
-    likelihood of an entity is taken in one block; and K matrices are refactored by Cholesky instead
-    of downdated, which loses precision when xᵀHx/σ² → 1.
+    Deviations from the paper's text:
+
+     - an event is scored before it updates the regression, not after: all events of an entity are scored in one block;
+     - the K matrices are factored again by Cholesky instead of downdated, which loses precision when xᵀHx/σ² → 1.
     """
     likelihood, round_number = entities.likelihood, state.round + 1
     given = state.globals
@@ -64,7 +64,7 @@ def collapsed_law(
 
 
 def _with_paper_weights(drawn: Globals, entity_counts: FloatArray) -> Globals:
-    """ψ as the paper's weights have it, for predictions: (N^(k) + α/K) / (N + α)."""
+    """Replace ψ by the paper's weights, which predictions then use: (N^(k) + α/K) / (N + α)."""
     alpha = drawn.global_concentration
     weights = (entity_counts + alpha / len(entity_counts)) / (entity_counts.sum() + alpha)
     return replace(drawn, log_weights=np.log(weights))

@@ -1,6 +1,6 @@
-"""Conditional draws of the labels' prior: cluster weights ψ and the concentrations α and β.
+"""Gibbs steps for the prior of the labels: the cluster weights ψ and the concentrations α and β.
 
-Each function is one Gibbs step: it takes sums over agents and a generator, and returns a draw. Fixed concentrations are
+Each `draw_` function takes sums over agents and a generator, and returns a draw. Concentrations that the user fixed are
 not drawn.
 """
 
@@ -18,7 +18,7 @@ from fedhlcr.model.priors import Gamma
 def draw_log_weights(rng: np.random.Generator, table_counts: FloatArray, concentration: float) -> FloatArray:
     """log ψ | m ~ Dir(α/K + m), in logs: small Dirichlet draws contain exact zeros."""
     shape = concentration / len(table_counts) + table_counts
-    # Gamma(s) is the law of Gamma(s + 1) · U^(1/s)
+    # Gamma(s) has the distribution of Gamma(s + 1) · U^(1/s), which does not underflow in logs
     log_gamma = np.log(rng.standard_gamma(shape + 1.0)) + np.log1p(-rng.random(shape.shape)) / shape
     top = log_gamma.max()
     return log_gamma - top - np.log(np.exp(log_gamma - top).sum())
@@ -61,7 +61,7 @@ def draw_agent_concentration(
 def slice_sample(
     rng: np.random.Generator, start: float, log_density: Callable[[float], float], width: float = 1.0
 ) -> float:
-    """One update of a number by slice sampling with stepping out and shrinking (Neal 2003)."""
+    """One slice-sampling update of a number, with stepping out and shrinkage (Neal 2003)."""
     level = log_density(start) + np.log(rng.random())
     low = start - width * rng.random()
     high = low + width

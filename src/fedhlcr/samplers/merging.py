@@ -1,8 +1,8 @@
-"""Over-fit and merge: start with too many clusters, let the evidence merge them.
+"""Start with too many clusters and merge those that the evidence does not keep apart.
 
-The gain of merging clusters k and l is evidence(M_k + M_l) − evidence(M_k) − evidence(M_l): a
-function of the sums alone, so a server decides it without asking anyone. The prior of the labels is
-left out of the gain: with it, true clusters get merged.
+The gain of merging clusters k and l is evidence(M_k + M_l) − evidence(M_k) − evidence(M_l). It depends on the sums
+alone, so a server can decide without a message. The prior of the labels is left out of the gain, because with it some
+true clusters are merged.
 """
 
 from __future__ import annotations
@@ -18,12 +18,20 @@ from fedhlcr.model.schema import Globals
 from fedhlcr.model.sums import ClusterSums
 from fedhlcr.samplers.state import ChainState, ServerState
 
+# The summed blocks of one set of entities, by name.
 BlockRow = dict[str, FloatArray]
 
 
 @dataclass(frozen=True)
 class MergeSchedule:
-    """When to look for merges: every second sweep from `first`, until 15 looks in a row found none."""
+    """When to check for merges.
+
+    Attributes
+    ----------
+    first, last : rounds of the first and the last check
+    every : rounds from one check to the next
+    patience : merging ends after this many checks in a row without a merge
+    """
 
     last: int
     first: int = 15
@@ -32,7 +40,7 @@ class MergeSchedule:
 
     @classmethod
     def until(cls, last: int, first: int = first) -> MergeSchedule:
-        """Looks up to the round `last`, of which there is at least one."""
+        """A schedule that ends at round `last` and has at least one check."""
         return cls(last, first=min(first, last))
 
     def due(self, round_number: int) -> bool:
@@ -40,12 +48,11 @@ class MergeSchedule:
 
 
 def merge_map(likelihood: AnyLikelihood, sums: ClusterSums, given: Globals, n_wanted: int | None) -> NDArray[np.int64]:
-    """Old cluster → new cluster after merging greedily; −1 for an empty cluster that is dropped.
+    """Merge greedily; return the new cluster of each old one, −1 for an empty cluster that is dropped.
 
-    While the best gain is positive the pair is merged. With n_wanted, empty clusters are dropped and
-    pairs are merged, at a loss if need be, until n_wanted clusters are left, and never fewer.
+    Without `n_wanted`, the pair with the best gain is merged as long as that gain is positive. With `n_wanted`, empty
+    clusters are dropped and pairs are merged, at a loss if necessary, until exactly `n_wanted` clusters are left.
     """
-
     occupied = np.flatnonzero(sums.occupied)
     empty = np.flatnonzero(~sums.occupied)
     groups = {int(k): [int(k)] for k in occupied}
@@ -64,7 +71,7 @@ def merge_map(likelihood: AnyLikelihood, sums: ClusterSums, given: Globals, n_wa
 
 
 class _GainTable:
-    """Gains of all pairs of occupied clusters, kept up to date as pairs merge."""
+    """The gains of all pairs of occupied clusters, updated as pairs merge."""
 
     def __init__(self, likelihood: AnyLikelihood, sums: ClusterSums, given: Globals) -> None:
         self._likelihood, self._given = likelihood, given
@@ -78,7 +85,7 @@ class _GainTable:
             self._add(k, self._clusters[position + 1 :])
 
     def _evidence(self, rows: list[BlockRow]) -> FloatArray:
-        """Log evidence of each of several sets of entities."""
+        """Log evidence of each set of entities."""
         names = [block.name for block in self._likelihood.sum_schema.blocks]
         stacked = {name: np.array([row[name] for row in rows]) for name in names}
         return self._likelihood.evidence(stacked, self._given)
@@ -106,7 +113,10 @@ class _GainTable:
 
 
 def merge_globals(drawn: Globals, entity_counts: FloatArray, target: NDArray[np.int64]) -> Globals:
-    """The globals after cluster k has become target[k]; a merged cluster keeps what its larger part had."""
+    """The globals after cluster k has become target[k].
+
+    Weights add up; everything else of a merged cluster is that of its part with the most entities.
+    """
     n_clusters = int(target.max()) + 1
     weights = np.full(n_clusters, -np.inf)
     source = np.empty(n_clusters, dtype=np.int64)
@@ -118,7 +128,7 @@ def merge_globals(drawn: Globals, entity_counts: FloatArray, target: NDArray[np.
 
 
 def merge_state(likelihood: AnyLikelihood, state: ChainState, target: NDArray[np.int64]) -> ChainState:
-    """A chain after cluster k has become target[k]."""
+    """The state of a chain after cluster k has become target[k]."""
     merged = merge_globals(state.globals, state.sums.entity_counts, target)
     sums, labels = state.sums.regroup(target), target[state.labels].astype(np.int32)
     return ChainState.of(likelihood, state.round, labels, sums, merged)
@@ -126,12 +136,13 @@ def merge_state(likelihood: AnyLikelihood, state: ChainState, target: NDArray[np
 
 @dataclass
 class Merger:
-    """Merges when it is due, and knows when that is over.
+    """Check for merges when one is due, and end merging for good.
 
     Attributes
     ----------
-    n_wanted : clusters wanted; None merges as long as the evidence gains
-    idle : looks in a row that found nothing
+    n_wanted : clusters wanted; None merges as long as the evidence grows
+    over : whether merging has ended; from then on the sampler is exact
+    idle : checks in a row without a merge
     """
 
     schedule: MergeSchedule
@@ -140,16 +151,17 @@ class Merger:
     idle: int = 0
 
     def look(self, likelihood: AnyLikelihood, state: ServerState) -> NDArray[np.int64] | None:
-        """What to merge after this round: a map as of `merge_map`, or None for nothing."""
+        """Return what to merge after this round, as `merge_map` does; None if there is nothing to merge."""
         last = state.round >= self.schedule.last
         if self.over or not (last or self.schedule.due(state.round)):
             return None
         target = self.merge_now(likelihood, state)
         self.idle = self.idle + 1 if target is None else 0
-        # where a number is wanted, one look leaves just so many
+        # with a wanted number of clusters, one check merges down to exactly that number
         self.over = last or self.n_wanted is not None or self.idle >= self.schedule.patience
         return target
 
     def merge_now(self, likelihood: AnyLikelihood, state: ServerState) -> NDArray[np.int64] | None:
+        """The same, whether or not a check is due."""
         target = merge_map(likelihood, state.sums, state.globals, self.n_wanted)
         return target if target.max() + 1 < len(target) else None

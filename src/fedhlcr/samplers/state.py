@@ -1,7 +1,7 @@
-"""What a chain carries from sweep to sweep, and what its two halves exchange.
+"""The state of a chain between two sweeps, and what its two halves exchange.
 
-The server's half draws `Globals` from `ClusterSums`; the agents' half draws labels from `Globals` and
-answers with `ClusterSums`. Nothing else passes between them.
+The server's half draws `Globals` from `ClusterSums`. The agents' half draws labels given `Globals` and returns
+`ClusterSums`. Nothing else passes between them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from fedhlcr.model.sums import ClusterSums
 
 @dataclass(frozen=True)
 class Entities:
-    """What the agents know: the Gram matrix of each entity, in standardised units, and the likelihood of its events."""
+    """The data of the agents: each entity's Gram matrix in standardised units, and the likelihood of its events."""
 
     likelihood: AnyLikelihood
     index: EntityIndex
@@ -45,7 +45,7 @@ class Entities:
 
     @cached_property
     def blocks(self) -> Blocks:
-        """Consecutive agents with about as many entities in each block."""
+        """Ranges of consecutive agents with about equally many entities, for threads."""
         return Blocks.balanced(self.index.agent_start)
 
     def __len__(self) -> int:
@@ -53,7 +53,7 @@ class Entities:
 
 
 def label_law(likelihood: AnyLikelihood, given: Globals, round_number: int) -> LabelLaw:
-    """What the label kernels need; the rows of scores are padded with zeros to whole lanes."""
+    """The argument of the blocked label kernel; score rows are padded with zeros to a multiple of LANES."""
     rows = likelihood.score_rows(given)
     padding = -len(rows) % LANES
     padded = np.concatenate([rows, np.zeros((padding, rows.shape[1]))])
@@ -62,7 +62,7 @@ def label_law(likelihood: AnyLikelihood, given: Globals, round_number: int) -> L
 
 @dataclass(frozen=True)
 class GlobalDraw:
-    """What is kept of a state that everyone may know."""
+    """The public part of a kept draw: it holds nothing of any single agent."""
 
     round: int
     entity_counts: FloatArray
@@ -76,7 +76,7 @@ class GlobalDraw:
 
 @dataclass(frozen=True)
 class Draw(GlobalDraw):
-    """What is kept of a chain's state: no sums, and labels in as few bytes as they need."""
+    """A kept draw of a chain: no sums, and labels in the smallest integer type that can hold them."""
 
     labels: NDArray[np.integer]
 
@@ -88,7 +88,7 @@ class Draw(GlobalDraw):
 
 @dataclass(frozen=True)
 class ServerState:
-    """The server's side between two sweeps: the sums of the labels, the globals they were drawn under."""
+    """The server's state between two sweeps: the globals, and the sums under the labels drawn given them."""
 
     round: int
     sums: ClusterSums
@@ -102,13 +102,13 @@ class ServerState:
     @property
     def log_joint(self) -> float:
         """log p(y, labels | globals) with coefficients and agent weights integrated out."""
-        # the evidence of an empty cluster is 0
+        # empty clusters do not matter: their log evidence is 0
         return float(self.regressions.log_evidence.sum() + self.sums.scalars["log_label_prior"])
 
 
 @dataclass(frozen=True)
 class ChainState(ServerState):
-    """A chain between two sweeps: both sides of it."""
+    """The state of a whole chain between two sweeps: the server's, and the agents' labels."""
 
     labels: LabelArray
 

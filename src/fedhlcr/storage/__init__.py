@@ -1,1 +1,1 @@
-"""Bytes and files: one format for messages, private state, checkpoints and models, written whole or not at all."""
+"""Bytes and files: one format for messages, private state, checkpoints and models, written completely or not at all."""

@@ -1,16 +1,17 @@
-"""A fitted model ↔ one file: what is public, and, unless left out, what is private to the agents.
+"""Write a fitted estimator to one file: its public part and, unless left out, the part private to the agents.
 
-The file is one record of `fedhlcr.storage.codec`: no pickle, no code, a version, a checksum. Its fields:
+The file is one record of `storage.codec`: no pickle, no code, a version, a checksum. Its fields:
 
     about                   JSON: estimator and settings, names, recipe, provenance, diagnostics
     standardization.*       units of the features and the target
-    draws.*  alignment      the kept draws, and which cluster of each is which
-    features.*              means and spreads, to tell what is typical
-    trace.* or history.*    how the sampler, or the federation, went
+    draws.*  alignment      the kept draws, and the reported cluster of each draw's clusters
+    features.*              means and spreads of the features
+    trace.* or history.*    the sweeps of the sampler, or the rounds of the federation
     private.*               ids, Gram matrices and labels of agents and entities, and who took part in which round
 
-This module writes it. `estimators.loading` makes an estimator of it, with `storage.model_reader`, which checks every
-field.
+`estimators.loading` reads it into an estimator; `storage.model_reader` checks every field. With `public=True` the
+private part is left out. The smaller format that a federation's server sends to its agents is `posterior.public_model`;
+its docstring says why there are two.
 """
 
 from __future__ import annotations
@@ -32,24 +33,24 @@ from fedhlcr.storage.atomic import PathLike
 from fedhlcr.storage.codec import Record
 
 KIND, VERSION = "model", 1
-# The part that is private to the agents.
+# Prefix of the fields that are private to the agents.
 PRIVATE = "private."
-# Settings of the machine or the moment, not of the model.
+# Settings that belong to the machine or the run, not to the model.
 UNSAVED = ("n_threads", "verbose", "checkpoint", "random_state", "engine")
-# Settings that the first files did not have; they are written only where they are not these defaults.
+# Settings that were added later, with their defaults. Defaults are not written, so that older releases can read files.
 LATER_SETTINGS = {"likelihood": GAUSSIAN}
-# The provenance that a public model keeps: nothing of where the events came from.
+# The provenance that a public model keeps: nothing about where the events came from.
 PUBLIC_PROVENANCE = ("fedhlcr", "python", "numpy", "created")
 
 
 def save(model: FittedModel, path: PathLike, *, public: bool = False) -> None:
-    """Write a fitted model to a file, whole or not at all; `public` leaves out all that is private to agents."""
+    """Write a fitted model to a file, completely or not at all; `public` leaves out what is private to the agents."""
     atomic.replace_file(path, to_bytes(model, public=public), private=not public)
 
 
 def to_bytes(model: FittedModel, *, public: bool = False) -> bytes:
     posterior = model.posterior_
-    # a model that knows no agent has nothing private
+    # a model without agents has no private part
     public = public or not len(posterior.memory.entities)
     record: Record = {
         "about": json.dumps(_about(model, public=public), default=_plain),
@@ -90,7 +91,7 @@ def _about(model: FittedModel, *, public: bool) -> dict[str, Any]:
         "feature_names": None if names is None else [str(name) for name in names],
         "agent_column": model.agent_column_,
         "entity_column": model.entity_column_,
-        # who that is is private, unless it has no name
+        # in a public file, only an agent without a name may be mentioned: a name is private
         "one_agent": model.sole_agent_ is not None and (not public or canonical_text(model.sole_agent_[0]) == ""),
         "diagnostics": [list(figures) for figures in model.diagnostics_],
         "stop_reason": getattr(model, "stop_reason_", None),
@@ -100,12 +101,12 @@ def _about(model: FittedModel, *, public: bool) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Settings may be numpy's numbers, which JSON does not know."""
+    """Convert numpy's numbers, which settings may hold and JSON cannot."""
     return value.item() if isinstance(value, np.generic) else float(value)
 
 
 def provenance_of(model: FittedModel) -> dict[str, Any]:
-    """Where a model comes from: as its file says, or this release, now."""
+    """Where a model comes from: what its file says, otherwise this release and the current time."""
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     return {
         "fedhlcr": __version__,
@@ -127,7 +128,7 @@ def _private_part(model: FittedModel) -> Record:
         "grams": memory.entities.grams,
         "labels": memory.labels,
     }
-    # by their texts: 1 and True are two ids, but one key
+    # keyed by text: as keys, the ids 1 and True would be equal
     position = {text: place for place, text in enumerate(index.agents.texts)}
     if model.sole_agent_ is not None:
         record["sole_agent"] = position[canonical_text(model.sole_agent_[0])]
@@ -140,7 +141,7 @@ def _private_part(model: FittedModel) -> Record:
 
 
 def _ids_record(name: str, ids: Ids) -> Record:
-    """Ids by their texts, which tell them apart; whole numbers come back as numbers, all else as text."""
+    """Ids as texts, which are unique. Integers are also stored as numbers; all other ids are read back as texts."""
     record: Record = {name: list(ids.texts)}
     if all(type(value) is int and abs(value) < 2**63 for value in ids.values):
         record[f"{name}_numbers"] = np.array(ids.values.tolist(), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""The parts of a model file, every field checked."""
+"""Read the parts of a model file and check every field. The file's layout is in `storage.model_file`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ABOUT: dict[str, type | tuple[type, ...]] = {
 
 
 class ModelReader(RecordReader):
-    """Takes the parts of an estimator out of a record."""
+    """Read the parts of an estimator from the record of a model file."""
 
     def __init__(self, record: Record) -> None:
         super().__init__(record, "the model", "save it again")
@@ -61,7 +61,7 @@ class ModelReader(RecordReader):
         return self.array("alignment", "i8", draws.log_weights.shape, within(0, n_reported))
 
     def features(self, layout: GramLayout) -> tuple[FloatArray, FloatArray]:
-        """Means and spreads."""
+        """Means and standard deviations of the features."""
         mean = self.array("features.mean", "f8", (layout.n_features,), np.isfinite)
         return mean, self.array("features.spread", "f8", (layout.n_features,), not_negative)
 
@@ -70,7 +70,7 @@ class ModelReader(RecordReader):
         return self.part(PRIVATE).is_empty
 
     def memory(self, likelihood: AnyLikelihood, draws: Draws, n_threads: int) -> AgentMemory:
-        """The agents' matrices and labels; of none, where the file is public."""
+        """The agents' matrices and labels; no agents if the file is public."""
         if self.is_public:
             return AgentMemory.of_nobody(likelihood, draws, n_threads)
         private, layout = self.part(PRIVATE), likelihood.layout
@@ -82,7 +82,7 @@ class ModelReader(RecordReader):
         return AgentMemory(Entities(likelihood, index, grams, n_threads), labels)
 
     def sole_agent(self, index: EntityIndex) -> NDArray[np.object_]:
-        """The one that is meant where no agent is told; of a public model, the one without a name."""
+        """The agent of every row if the user names no agents; in a public model, the agent without a name."""
         if self.is_public:
             return np.array([""], dtype=object)
         place = self.value(f"{PRIVATE}sole_agent", int, within(0, index.n_agents))
@@ -95,7 +95,7 @@ class ModelReader(RecordReader):
         if f"{name}_numbers" not in private:
             return ids
         numbers = private.array(f"{name}_numbers", "i8", (len(texts),)).tolist()
-        # rows that had no entity are called by their numbers too
+        # entities that stand for single rows are named after the row's number
         same = (text in (str(number), numbered(number)) for text, number in zip(texts, numbers, strict=True))
         private.require(all(same), name)
         return ids._replace(values=np.array(numbers, dtype=object))
@@ -104,7 +104,7 @@ class ModelReader(RecordReader):
         return self._table("trace", trace_columns(globals_type))
 
     def history(self, globals_type: type[Globals], index: EntityIndex) -> NDArray[np.void]:
-        """The rounds; who took part is told only where the agents are."""
+        """The rounds of a federation; participants are known only if the file is not public."""
         table = self._table("history", history_columns(globals_type))
         sizes = np.zeros(len(table), dtype=np.int64)
         places = np.empty(0, dtype=np.int64)
@@ -116,11 +116,11 @@ class ModelReader(RecordReader):
         return table
 
     def _table(self, prefix: str, columns: list[tuple[str, type]]) -> NDArray[np.void]:
-        """A structured array from its columns; those of objects are filled in by others."""
-        told = [name for name, kind in columns if kind is not object]
-        n_rows = len(self.array(f"{prefix}.{told[0]}", "i8", (None,)))
+        """A structured array from its stored columns; columns of objects are left to the caller."""
+        stored = [name for name, kind in columns if kind is not object]
+        n_rows = len(self.array(f"{prefix}.{stored[0]}", "i8", (None,)))
         table = np.empty(n_rows, dtype=np.dtype(columns))
-        for name in told:
+        for name in stored:
             table[name] = self.array(f"{prefix}.{name}", table.dtype[name].str, (n_rows,))
         return table
 
