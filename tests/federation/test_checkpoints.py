@@ -131,7 +131,7 @@ def test_what_does_not_fit_is_told(small, tmp_path):
         checkpoints.resume(server.settings, in_process(table, failure_rate=0.5))
     with pytest.raises(ValueError, match="a folder; pass the path of a file"):
         Checkpoints(tmp_path)
-    with pytest.raises(ValueError, match="does not exist; make the folder first"):
+    with pytest.raises(ValueError, match="does not exist; create it first"):
         Checkpoints(tmp_path / "nowhere" / "run")
     (tmp_path / "run").write_bytes(codec.encode("agent", 1, {}))
     with pytest.raises(StorageError, match="of kind 'agent'"):

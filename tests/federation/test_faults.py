@@ -229,7 +229,7 @@ def test_a_run_that_has_ended_goes_on_when_an_agent_withdraws():
     assert server.finished
     server.forget(agents[0].name)
     assert not server.finished
-    with pytest.raises(RuntimeError, match="one has withdrawn, and the draws with it"):
+    with pytest.raises(RuntimeError, match="an agent has withdrawn, and the draws were dropped with it"):
         server.model()
     while not server.finished:
         run_round(server, engine)

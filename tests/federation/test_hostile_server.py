@@ -126,7 +126,7 @@ def test_labels_the_server_has_forgotten_are_told():
     server, engine, agent = federation("delta")
     record = letter_to(server, engine, agent)
     shorter = {"coef": record["coef"][:1], "log_weights": np.zeros(1), "cluster_of": np.zeros(1, dtype=np.int64)}
-    with pytest.raises(ValueError, match="fewer original clusters than the agents have labels of"):
+    with pytest.raises(ValueError, match="the agents have labels of clusters that the broadcast does not have"):
         answer(agent, record | shorter)
 
 
@@ -139,7 +139,7 @@ def test_a_singular_precision_is_told():
 
 def test_a_run_of_more_clusters_than_agents_take_does_not_start():
     for params in ({"max_clusters": 10_001}, {"n_clusters": 9_000}, {"n_clusters": 10_001, "rule": "blend", **FIXED}):
-        with pytest.raises(ValueError, match="agents take at most 10000; pass a smaller number"):
+        with pytest.raises(ValueError, match="agents accept at most 10000; pass a smaller number"):
             server_for(3, **params)
 
 

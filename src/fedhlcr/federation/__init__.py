@@ -1,11 +1,11 @@
 """The federation: messages, agents, the server and its rules. Engines, in `fedhlcr.engines`, only carry messages.
 
-From start to end:
-
     server = Server(FederationSettings(GramLayout(n_features)))
     run_federation(server, engine)
     model = server.model()           # public
-    agent.predict(model, X, entity)  # at the agent, with what only it knows
+    agent.predict(model, X, entity)  # at the agent, with its private matrices
+
+What leaves an agent is listed in `messages`; what the server refuses, in `checks`.
 """
 
 from fedhlcr.federation.account import Account

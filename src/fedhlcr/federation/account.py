@@ -1,7 +1,7 @@
-"""The server's books: what the agents have contributed so far.
+"""The server's account of what the agents have contributed so far.
 
-The delta rule asks an account for one thing, the sum of every agent's last accepted contribution. How it is kept is the
-account's own business: `ledger.Ledger` keeps each agent's contribution by itself.
+The delta rule needs one thing from an account: the sum of all agents' last accepted contributions. How an account
+stores them is its own choice. `ledger.Ledger` stores the contribution of each agent.
 """
 
 from __future__ import annotations
@@ -16,24 +16,26 @@ from fedhlcr.storage.reader import RecordReader
 
 
 class Account(Protocol):
-    """Contributions by agent; agents are known by their positions in the server's registry."""
+    """Contributions by agent. An agent is given by its position in the server's registry."""
 
     @property
     def is_empty(self) -> bool:
         """Whether no agent has any entity."""
 
     def grow(self, n_agents: int) -> None:
-        """Make room for n_agents; new ones have contributed nothing."""
+        """Make room for n_agents. New agents have contributed nothing yet."""
 
     def replace(self, agents: IndexArray, sums: AgentSums) -> None:
-        """Enter the contributions of the given agents instead of their last ones."""
+        """Replace the last contributions of the given agents by these."""
 
     def remove(self, agent: int) -> None:
-        """Withdraw all that an agent has contributed."""
+        """Remove the contribution of an agent."""
 
     def total(self) -> ClusterSums:
         """The sum of all contributions, by original cluster."""
 
-    def to_record(self) -> codec.Record: ...
+    def to_record(self) -> codec.Record:
+        """The account's state, for a checkpoint."""
 
-    def restore(self, reader: RecordReader, n_agents: int) -> None: ...
+    def restore(self, reader: RecordReader, n_agents: int) -> None:
+        """Read the fields of `to_record`, and check every value."""

@@ -1,6 +1,6 @@
-"""Which contributions are believed: shapes, types and sums that cannot be are refused.
+"""Checks of contributions: those with wrong types or shapes, or with impossible sums, are refused.
 
-Reasons never contain a value: logs cross the boundary contributions were made not to cross.
+Reasons never contain a value: logs may be read where an agent's data must not be seen.
 """
 
 from __future__ import annotations
@@ -20,20 +20,21 @@ from fedhlcr.kernels.grams import NOT_FINITE, NOT_POSITIVE, SOUND, check_grams
 from fedhlcr.model.gram import GramLayout
 from fedhlcr.model.schema import GRAMS, SumSchema, gram_sums
 
-# No column of anyone is as large: its square could not be summed up.
+# No column may have larger values: the sum of their squares could overflow.
 LARGEST = 1e100
 
 
 @dataclass(frozen=True)
 class ReplyLimits:
-    """What one agent may say at most.
+    """Limits beyond which the server refuses an agent's contribution.
 
     Attributes
     ----------
-    max_events, max_entities : of one agent
-    max_mean_square : of a column of an agent's events around the run's shift, in multiples of what is usual
-    min_events_per_entity : less than 1 where events have fractional weights
-    tolerance : how far from positive semi-definite rounding may leave a matrix, relative to its diagonal
+    max_events, max_entities : the most events and entities of one agent
+    max_mean_square : the largest mean square of a column of an agent's events around the run's shift, as a multiple of
+        the mean square over all agents
+    min_events_per_entity : the fewest events of an entity; less than 1 if events have fractional weights
+    tolerance : how far from positive semi-definite a matrix may be because of rounding, relative to its diagonal
     """
 
     max_events: float = 1e7
@@ -52,13 +53,13 @@ class ReplyLimits:
 
 
 class Expected(NamedTuple):
-    """What a sound contribution to the open round looks like."""
+    """What a valid contribution to the open round looks like."""
 
     layout: GramLayout
     schema: SumSchema
     n_clusters: int
-    units: FloatArray  # (width,) usual mean square of each column; zeros in the survey
-    has_tables: bool
+    units: FloatArray  # (width,) mean square of each column over all agents; zeros in the survey
+    has_tables: bool  # whether contributions carry table counts
     is_survey: bool = False
 
     @classmethod
@@ -68,18 +69,18 @@ class Expected(NamedTuple):
 
 
 def find_mistyped(contribution: Contribution) -> str | None:
-    """Why it cannot even be told whose a contribution is, and to which round, or None."""
+    """Why a contribution does not say which agent it is from and which round it answers, or None."""
     if not isinstance(contribution.agent, str):
-        return "the agent's name is no text"
-    life = contribution.run, contribution.session, contribution.round
-    return None if all(type(number) is int for number in life) else "run, session or round is no whole number"
+        return "the agent's name is not text"
+    answered = contribution.run, contribution.session, contribution.round
+    return None if all(type(number) is int for number in answered) else "run, session or round is not an integer"
 
 
 def find_malformed(contribution: Contribution, expected: Expected) -> str | None:
-    """Why a single contribution cannot even be stacked with others, or None."""
+    """Why a contribution cannot be stacked with others, or None: its arrays have other types or shapes."""
     n_clusters, schema = expected.n_clusters, expected.schema
     if set(contribution.blocks) != {block.name for block in schema.blocks}:
-        return "other blocks than the likelihood sums"
+        return "its blocks are not those of the likelihood"
     values = {**vars(contribution), **contribution.blocks}
     wanted: dict[str, tuple[type[np.generic], tuple[int, ...]]] = {
         "entity_counts": (np.int32, (n_clusters,)),
@@ -97,7 +98,7 @@ def find_malformed(contribution: Contribution, expected: Expected) -> str | None
 
 
 def find_faults(contributions: Contributions, expected: Expected, limits: ReplyLimits) -> list[str | None]:
-    """For each agent why its contribution cannot be true, or None."""
+    """For each agent why its contribution is impossible, or None."""
     sums, verdicts = contributions.sums, _Verdicts(contributions)
     soundness = _soundness(sums, expected, limits)
     for block in expected.schema.blocks:
@@ -105,25 +106,25 @@ def find_faults(contributions: Contributions, expected: Expected, limits: ReplyL
         verdicts.refuse_rows(bad, f"NaN or infinity in `{block.name}`")
     verdicts.refuse(~np.isfinite(sums.scalars).all(axis=1), "NaN or infinity in `scalars`")
     verdicts.refuse(~np.isfinite(contributions.shifts).all(axis=1), "NaN or infinity in `shift`")
-    # what is not finite has its verdict; here it must only not disturb
+    # rows that are not finite are refused already; they must not cause warnings here
     with np.errstate(invalid="ignore", over="ignore"):
         if expected.is_survey:
             _check_survey(contributions, verdicts)
         else:
             _check_labels(sums, expected, limits, verdicts)
         events = expected.layout.n_events(sums.grams)
-        verdicts.refuse_rows(events <= 0, "a matrix without events")
+        verdicts.refuse_rows(events <= 0, "a matrix has no events")
         bad = soundness[GRAMS] == NOT_POSITIVE
-        verdicts.refuse_rows(bad, "a matrix that is not positive semi-definite")
+        verdicts.refuse_rows(bad, "a matrix is not positive semi-definite")
         verdicts.refuse(sums.by_agent(events) > limits.max_events, "more events than `max_events`")
         diagonal = expected.layout.diagonal(sums.grams)
         bound = limits.max_mean_square * np.where(expected.units > 0, expected.units, np.inf)
-        verdicts.refuse_rows((diagonal > bound * events[:, None]).any(axis=1), "columns beyond `max_mean_square`")
+        verdicts.refuse_rows((diagonal > bound * events[:, None]).any(axis=1), "a column exceeds `max_mean_square`")
     return verdicts.reasons
 
 
 def _soundness(sums: AgentSums, expected: Expected, limits: ReplyLimits) -> dict[str, NDArray[np.int64]]:
-    """For each row of each block SOUND, NOT_FINITE or, of a Gram matrix, NOT_POSITIVE."""
+    """For each row of each block SOUND or NOT_FINITE, and for a Gram matrix also NOT_POSITIVE."""
     found: dict[str, NDArray[np.int64]] = {}
     for block in expected.schema.blocks:
         rows = sums.blocks[block.name]
@@ -136,19 +137,19 @@ def _soundness(sums: AgentSums, expected: Expected, limits: ReplyLimits) -> dict
 
 
 class _Verdicts:
-    """The first reason found against each agent."""
+    """The first reason found to refuse each agent's contribution."""
 
     def __init__(self, contributions: Contributions) -> None:
         self._sums = contributions.sums
         self.reasons: list[str | None] = [None] * len(contributions)
 
     def refuse(self, bad: NDArray[np.bool_] | np.bool_, reason: str) -> None:
-        """`bad`: (agents,)"""
+        """Refuse the agents marked in `bad`, (agents,)."""
         for agent in np.flatnonzero(bad):
             self.reasons[agent] = self.reasons[agent] or reason
 
     def refuse_rows(self, bad: NDArray[np.bool_] | np.bool_, reason: str) -> None:
-        """`bad`: (rows,)"""
+        """Refuse the agents of the rows marked in `bad`, (rows,)."""
         if bad.any():
             self.refuse(self._sums.by_agent(np.asarray(bad)) > 0, reason)
 
@@ -161,13 +162,13 @@ def _check_survey(contributions: Contributions, verdicts: _Verdicts) -> None:
 
 
 def _check_labels(sums: AgentSums, expected: Expected, limits: ReplyLimits, verdicts: _Verdicts) -> None:
-    verdicts.refuse_rows(sums.entity_counts < 1, "counts that disagree with the matrix")
+    verdicts.refuse_rows(sums.entity_counts < 1, "counts do not agree with the matrix")
     least, most = (1, sums.entity_counts) if expected.has_tables else (0, 0)
     verdicts.refuse_rows((sums.table_counts < least) | (sums.table_counts > most), "impossible table counts")
     fewest_events = limits.min_events_per_entity * sums.entity_counts
-    # weights may sum to a digit less
+    # the sum of fractional weights may be rounded down
     too_few = expected.layout.n_events(sums.grams) < fewest_events * (1.0 - 1e-9)
-    verdicts.refuse_rows(too_few, "counts that disagree with the matrix")
+    verdicts.refuse_rows(too_few, "counts do not agree with the matrix")
     n_entities = sums.by_agent(sums.entity_counts)
     verdicts.refuse(n_entities > limits.max_entities, "more entities than `max_entities`")
     for scalar in expected.schema.scalars:

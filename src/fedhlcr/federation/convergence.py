@@ -1,4 +1,4 @@
-"""When a run has nothing more to learn."""
+"""When a run has converged."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-# Standard errors by which two windows of a chain at rest may differ.
+# Standard errors by which the means of two windows of a stable chain may differ.
 STANDARD_ERRORS = 2.0
 
 
 def has_settled(log_joints: Sequence[float], window: int) -> bool:
-    """Whether the last `window` values are no other on average than as many before them.
+    """Whether the mean of the last `window` values equals that of the `window` values before them, up to noise.
 
-    A chain that still climbs differs by far more than its scatter: over a straight slope, by √(6·window) standard
-    errors.
+    While a chain still climbs, the means differ by far more: on a straight slope by √(6·window) standard errors.
     """
     if len(log_joints) < 2 * window:
         return False

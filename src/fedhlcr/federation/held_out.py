@@ -1,4 +1,4 @@
-"""How well a federation would predict if it ended now."""
+"""Validation during a run: how well the model would predict held-out events if the run ended now."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from fedhlcr.samplers.state import Entities, GlobalDraw
 
 
 class Validation:
-    """Mean squared error of the mean prediction over the draws that are kept so far.
+    """Mean squared error of the mean prediction over the draws kept so far.
 
-    What a draw predicts follows from it and the agents' matrices alone, so it is computed once, and the same after
-    a run was resumed.
+    The predictions of a draw depend only on the draw and the agents' matrices. So they are computed once, and a resumed
+    run computes the same ones.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Validation:
         return float(np.mean((mean - self._y) ** 2))
 
     def predict(self, server: Server, draw: GlobalDraw) -> FloatArray:
-        """What one draw alone predicts."""
+        """Predictions of a single draw."""
         assert server.units is not None
         units, likelihood = server.units.standardization, server.likelihood
         grams = self._engine.entity_grams(server.run, likelihood.layout, units)

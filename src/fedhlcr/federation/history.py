@@ -1,4 +1,4 @@
-"""What happened, round by round."""
+"""The history of a run: one record for each round."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fedhlcr.storage.reader import RecordReader, within
 class RoundRecord:
     """One line of the history.
 
-    `log_joint` counts absent agents with what they last reported; under the blend rule it is the evidence alone.
+    `log_joint` includes the last contributions of absent agents; under the blend rule it is the log evidence only.
     `shared` holds the quantities that the likelihood's globals declare as traced.
     """
 
@@ -43,20 +43,20 @@ class RoundRecord:
 
 
 def record_columns(globals_type: type[Globals]) -> list[tuple[str, type]]:
-    """Names and types of what a record holds."""
+    """Names and types of the values of a record."""
     types = get_type_hints(RoundRecord)
     shared = [(q.name, float) for q in globals_type.traced_quantities()]
     return [column for name, kind in types.items() for column in (shared if name == "shared" else [(name, kind)])]
 
 
 def history_columns(globals_type: type[Globals]) -> list[tuple[str, type]]:
-    """Columns of the table that users see."""
+    """Names and types of the columns of the table that users see."""
     columns = [column for column in record_columns(globals_type) if column[0] != "round"]
     return [("round", int), ("participants", object), *columns, ("kept", bool)]
 
 
 class History:
-    """Records of all rounds, the survey (round 0) among them, and who took part in each."""
+    """Records of all rounds, including the survey (round 0), and which agents took part in each."""
 
     def __init__(self, globals_type: type[Globals]) -> None:
         self._globals_type = globals_type
@@ -64,7 +64,7 @@ class History:
         self._took_part: list[NDArray[np.uint8]] = []  # a bit for each agent
 
     def add(self, record: RoundRecord, participants: IndexArray) -> None:
-        """Surveys that follow each other are one line."""
+        """Append a record. Surveys that follow each other become one record."""
         if self.records and self.records[-1].round == record.round == SURVEY_ROUND:
             before = self.records.pop()
             participants = np.concatenate([self.participants(-1), participants])
@@ -77,15 +77,15 @@ class History:
         self._took_part.append(np.packbits(bits))
 
     def participants(self, row: int) -> IndexArray:
-        """Positions of those that took part."""
+        """Positions of the agents that took part."""
         return np.flatnonzero(np.unpackbits(self._took_part[row]))
 
     def set_validation(self, mse: float) -> None:
-        """The error of the model as it is after the last round."""
+        """Set the validation error of the last round."""
         self.records[-1] = replace(self.records[-1], validation_mse=mse)
 
     def table(self, agent_ids: NDArray[np.object_], kept: Collection[int]) -> NDArray[np.void]:
-        """A structured array: a column by name, or a dataframe's input as it is; `kept` are rounds with a draw."""
+        """A structured array, which a dataframe library can read. `kept` are the rounds whose draw was kept."""
         table = np.empty(len(self.records), dtype=np.dtype(history_columns(self._globals_type)))
         for number, (row, record) in enumerate(zip(table, self.records, strict=True)):
             for name, value in record.to_dict().items():
@@ -107,7 +107,7 @@ class History:
     @classmethod
     def read(cls, reader: RecordReader, globals_type: type[Globals], n_agents: int) -> History:
         history = cls(globals_type)
-        # bits of agents, in bytes
+        # one bit for each agent, packed in bytes
         sizes = reader.array("took_part_sizes", "i8", (None,), within(0, n_agents // 8 + 2))
         took_part = reader.array("took_part", "u1", (int(sizes.sum()),))
         columns = {

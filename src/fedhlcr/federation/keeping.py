@@ -1,4 +1,4 @@
-"""Which draws are kept: a bounded number, from the later half of the rounds, once no clusters are merged any more."""
+"""Which draws are kept: a limited number, from the second half of the rounds, after merging has ended."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from fedhlcr.storage.reader import RecordReader, within
 
 
 class DrawKeeper:
-    """Keeps at most `most` draws, spread over the later half of the rounds.
+    """Keeps at most `most` draws, spread over the second half of the rounds.
 
-    When there are too many, every second is dropped, and from then on only every second is taken. A centralised chain
-    (`samplers.chain.ChainPlan`) needs none of this: it knows beforehand how long it runs.
+    When there are too many, every second draw is dropped, and from then on only every second one is taken. A
+    centralised chain (`samplers.chain.ChainPlan`) does not need this, because it knows its length in advance.
     """
 
     def __init__(self, most: int) -> None:
@@ -29,7 +29,7 @@ class DrawKeeper:
         return self._newest
 
     def add(self, draw: GlobalDraw, *, settled: bool) -> None:
-        """Take in the draw of a round; one that is not settled is only held until the next."""
+        """Add the draw of a round. A draw from before the end of merging is only held until the next one."""
         self._newest = draw
         if settled:
             self._draws.append(draw)
@@ -42,11 +42,11 @@ class DrawKeeper:
         return [draw for draw in self._draws if draw.round > last_round // 2 and draw.round % self._stride == 0]
 
     def replace_newest(self, draw: GlobalDraw) -> None:
-        """The last draw in another form, and alone."""
+        """Replace the newest draw, and drop all others."""
         self._newest, self._draws = draw, []
 
     def kept(self) -> list[GlobalDraw]:
-        """The draws a model made now would use; the newest alone if none is settled."""
+        """The draws that a model built now would use: only the newest one as long as clusters are merged."""
         return self._draws or ([] if self._newest is None else [self._newest])
 
     def clear(self) -> None:

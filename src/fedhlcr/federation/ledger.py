@@ -1,4 +1,4 @@
-"""The plain account: each agent's last accepted contribution, and what they all sum to."""
+"""The ledger: an account that stores each agent's last accepted contribution."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from fedhlcr.storage.reader import RecordReader
 class Ledger:
     """Contributions by agent, sparse over clusters, in pages of PAGE_SIZE agents.
 
-    An accepted contribution takes the place of the agent's last one: the total changes by new − old. It is not
-    updated by that difference but summed anew, page by page in the order of the agents, where a page has
-    changed: so it *is* the sum of the ledger to the last digit, whatever came in what order.
+    An accepted contribution replaces the agent's last one, so the total changes by new − old. The total is not updated
+    by this difference: pages that changed are summed again, in the order of the agents. So it equals the sum of the
+    ledger to the last digit, in whatever order the contributions arrived.
     """
 
     def __init__(self, n_clusters: int, schema: SumSchema) -> None:
@@ -38,7 +38,7 @@ class Ledger:
         return all(len(page.clusters) == 0 for page in self._pages)
 
     def grow(self, n_agents: int) -> None:
-        """Room for n_agents, new ones without a contribution."""
+        """Make room for n_agents. New agents have contributed nothing yet."""
         while (missing := n_agents - len(self)) > 0:
             if not self._pages or len(self._pages[-1]) == PAGE_SIZE:
                 self._pages.append(AgentSums.empty(self._schema, 0))
@@ -47,18 +47,18 @@ class Ledger:
             self._pages[-1] = AgentSums.stack([self._pages[-1], AgentSums.empty(self._schema, room)])
 
     def replace(self, agents: IndexArray, sums: AgentSums) -> None:
-        """Enter the contributions of the given agents, by position, instead of their last ones."""
+        """Replace the last contributions of the agents at the given positions."""
         order = np.argsort(agents, kind="stable")
         pages = agents[order] // PAGE_SIZE
         for page in np.unique(pages):
             own = order[pages == page]
             part = sums if len(own) == len(sums) and np.array_equal(own, np.arange(len(own))) else sums.take(own)
             self._pages[page] = self._pages[page].replace(agents[own] - page * PAGE_SIZE, part)
-            # a page that came whole is summed at once, while agents of the next still work
+            # a page that is replaced as a whole is summed now, while agents of other pages are still at work
             self._totals[page] = part.total(self._n_clusters) if len(part) == len(self._pages[page]) else None
 
     def remove(self, agent: int) -> None:
-        """Withdraw all an agent has contributed."""
+        """Remove the contribution of an agent."""
         self.replace(np.array([agent]), AgentSums.empty(self._schema, 1))
 
     def total(self) -> ClusterSums:

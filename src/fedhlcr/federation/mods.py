@@ -1,8 +1,8 @@
-"""Agent-side mods: what happens to a contribution before it leaves its agents.
+"""Mods: functions at the agents that contributions pass through before they leave.
 
-A mod gets the broadcast and the next step, and returns contributions: it may look at the broadcast first, refuse to
-answer (raise BroadcastError), change what the next step returns, or replace it. The last step draws the labels and sums
-the matrices. A disclosure check, clipping and noise, or masks are one mod each:
+A mod takes the broadcast and a function `answer` that computes the contributions, and returns contributions. It may
+inspect the broadcast, refuse to answer by raising `BroadcastError`, or change the contributions. The innermost `answer`
+draws the labels and sums the matrices. A disclosure check, clipping and noise, or masks are one mod each:
 
     def at_least_ten_events(broadcast: Broadcast, answer: Answer) -> Contributions:
         contributions = answer(broadcast)
@@ -22,7 +22,7 @@ Mod = Callable[[Broadcast, Answer], Contributions]
 
 
 def with_mods(mods: Sequence[Mod], answer: Answer) -> Answer:
-    """The answer as the mods make it; the first mod is the outermost, the last one to see what leaves."""
+    """The function `answer` wrapped by the mods. The first mod is the outermost: contributions leave through it."""
 
     def wrapped(inner: Answer, mod: Mod) -> Answer:
         return lambda broadcast: mod(broadcast, inner)

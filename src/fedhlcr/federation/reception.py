@@ -1,4 +1,4 @@
-"""An open round: who is awaited, what has come, and what of it is believed."""
+"""An open round: which agents were asked, and which of their replies are accepted."""
 
 from __future__ import annotations
 
@@ -10,20 +10,27 @@ from fedhlcr._support.arrays import IndexArray
 from fedhlcr.exceptions import ArgumentTypeError, CodecError
 from fedhlcr.federation.checks import Expected, ReplyLimits, find_faults, find_malformed, find_mistyped
 from fedhlcr.federation.messages import SURVEY_ROUND, VERSION, Broadcast, Contribution, Contributions
-from fedhlcr.federation.registry import STRANGER, Registry
+from fedhlcr.federation.registry import UNREGISTERED, Registry
 
 logger = logging.getLogger(__name__)
 
 Reply = Contributions | Contribution | bytes | bytearray | memoryview
 
 NOBODY = np.empty(0, dtype=np.int64)
-# What happens every day; all other refusals are worth a warning.
-LATE = "to another round than the open one"
-NOT_AWAITED = "of an agent that was not asked, or a second time"
+# These two happen in any federation and are logged as information; all other refusals are warnings.
+LATE = "it answers another round than the open one"
+NOT_AWAITED = "the agent was not asked, or has answered already"
 
 
 class Reception:
-    """Judges replies to one round; what is refused is logged with a reason that contains no values."""
+    """Checks the replies to one round. A refused reply is logged with a reason that contains no values.
+
+    Parameters
+    ----------
+    n_asked : number of agents asked
+    awaited : positions of the agents whose replies may be accepted; in the survey these are more than were asked
+    expected, limits : what a valid reply looks like
+    """
 
     def __init__(
         self,
@@ -35,14 +42,14 @@ class Reception:
         limits: ReplyLimits,
     ) -> None:
         self.broadcast, self.n_asked = broadcast, n_asked
-        # a copy for each agent asked, unless an engine sends fewer
+        # one copy of the broadcast for each agent asked, unless the engine sends fewer
         self.n_copies = n_asked
         self.n_refused = self.bytes_up = 0
         self.labels_changed = 0.0
         self._registry, self._expected, self._limits = registry, expected, limits
         self._awaited = np.zeros(len(registry), dtype=bool)
         self._awaited[awaited] = True
-        self._believed: list[IndexArray] = []
+        self._accepted: list[IndexArray] = []
 
     @property
     def bytes_down(self) -> int:
@@ -50,34 +57,34 @@ class Reception:
 
     @property
     def participants(self) -> IndexArray:
-        """Positions of the agents that are believed, ascending; without those that have withdrawn since."""
-        believed = np.sort(np.concatenate([NOBODY, *self._believed]))
-        return believed[~self._registry.withdrawn[believed]]
+        """Positions of the agents whose replies were accepted, ascending, without those that have withdrawn since."""
+        accepted = np.sort(np.concatenate([NOBODY, *self._accepted]))
+        return accepted[~self._registry.withdrawn[accepted]]
 
-    def judge(self, reply: Reply) -> tuple[Contributions | None, IndexArray]:
-        """What is believed of a reply, and whose it is."""
+    def check_reply(self, reply: Reply) -> tuple[Contributions | None, IndexArray]:
+        """The accepted contributions of a reply, or None, and the positions of their agents."""
         match reply:
             case Contributions():
                 self.bytes_up += reply.encoded_size()
-                return self._judge(reply)
+                return self._check(reply)
             case Contribution():
-                return self._judge_one(reply)
+                return self._check_one(reply)
             case bytes() | bytearray() | memoryview():
                 self.bytes_up += len(reply)
                 try:
-                    return self._judge_one(Contribution.from_bytes(bytes(reply)), counted=True)
+                    return self._check_one(Contribution.from_bytes(bytes(reply)), counted=True)
                 except CodecError:
-                    # what the bytes say of themselves is the sender's text
-                    self._refuse("?", f"bytes that are no whole contribution of version {VERSION}")
+                    # the error's message is not logged, because it may quote text of the sender
+                    self._refuse("?", f"its bytes are not a contribution of version {VERSION}")
                     return None, NOBODY
         raise ArgumentTypeError(f"`reply` is {type(reply).__name__}; expected bytes, Contribution or Contributions.")
 
-    def _judge_one(
+    def _check_one(
         self, contribution: Contribution, *, counted: bool = False
     ) -> tuple[Contributions | None, IndexArray]:
         reason = (
             find_mistyped(contribution)
-            # a late reply may well have another shape: that it is late comes first
+            # before the shapes: a late reply may have other shapes because clusters were merged
             or self._find_elsewhere(contribution)
             or find_malformed(contribution, self._expected)
         )
@@ -86,9 +93,9 @@ class Reception:
             return None, NOBODY
         stacked = Contributions.of(contribution, self.broadcast.representative, self._expected.schema)
         self.bytes_up += 0 if counted else stacked.encoded_size()
-        return self._judge(stacked)
+        return self._check(stacked)
 
-    def _judge(self, contributions: Contributions) -> tuple[Contributions | None, IndexArray]:
+    def _check(self, contributions: Contributions) -> tuple[Contributions | None, IndexArray]:
         positions = self._registry.find(contributions.agents)
         for reasons_of in (self._find_misplaced, self._find_faults):
             reasons = reasons_of(contributions, positions)
@@ -102,20 +109,20 @@ class Reception:
                 return None, NOBODY
             contributions, positions = contributions.take(left), positions[left]
         self._awaited[positions] = False
-        self._believed.append(positions)
+        self._accepted.append(positions)
         self.labels_changed += contributions.sums.scalar("labels_changed").sum()
         return contributions, positions
 
     def _find_misplaced(self, contributions: Contributions, positions: IndexArray) -> list[str | None]:
-        """Why contributions have no place in this round, whatever they hold."""
+        """For each agent why no contribution of it can be accepted now, or None."""
         if reason := self._find_elsewhere(contributions):
             return [reason] * len(contributions)
         first = np.zeros(len(positions), dtype=bool)
         first[np.unique(positions, return_index=True)[1]] = True
-        known = positions != STRANGER
+        known = positions != UNREGISTERED
         refused = {
-            "of an agent that is not known": ~known,
-            "of an agent that has withdrawn": known & self._registry.withdrawn[positions],
+            "the agent is not known": ~known,
+            "the agent has withdrawn": known & self._registry.withdrawn[positions],
             NOT_AWAITED: ~(self._awaited[positions] & first),
         }
         reasons: list[str | None] = [None] * len(positions)
@@ -126,8 +133,8 @@ class Reception:
 
     def _find_elsewhere(self, reply: Contribution | Contributions) -> str | None:
         if reply.run != self.broadcast.run:
-            return "of another run"
-        # what is said in the survey does not depend on the session
+            return "it belongs to another run"
+        # answers to the survey are the same in every session
         same_session = reply.session == self.broadcast.session or reply.round == SURVEY_ROUND
         return None if same_session and reply.round == self.broadcast.round else LATE
 
@@ -136,8 +143,8 @@ class Reception:
 
     def _refuse(self, agent: object, reason: str) -> None:
         self.n_refused += 1
-        if not isinstance(agent, str) or self._registry.find([agent])[0] == STRANGER:
-            # what a stranger calls itself may be anything
+        if not isinstance(agent, str) or self._registry.find([agent])[0] == UNREGISTERED:
+            # the name that an unknown sender gives may contain anything, so it is not logged
             agent = "?"
         level = logging.INFO if reason in (LATE, NOT_AWAITED) else logging.WARNING
-        logger.log(level, "round %d: a reply of agent %r is refused: %s", self.broadcast.round, agent, reason)
+        logger.log(level, "round %d: refused a reply from agent %r: %s", self.broadcast.round, agent, reason)

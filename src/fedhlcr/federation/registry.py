@@ -1,4 +1,4 @@
-"""Which agents the server knows, in the order it met them."""
+"""The agents that the server knows, in the order of their registration."""
 
 from __future__ import annotations
 
@@ -12,11 +12,15 @@ from fedhlcr.federation.messages import MOST_ROUNDS, NEVER
 from fedhlcr.storage import codec
 from fedhlcr.storage.reader import RecordReader, within
 
-STRANGER = -1
+# Stands for the position of an agent that is not registered.
+UNREGISTERED = -1
 
 
 class Registry:
-    """Agents by name and position. Those that are met together are entered in natural order."""
+    """Agents by name and position, the round of each one's last accepted contribution, and who has withdrawn.
+
+    Agents that are registered together get positions in the natural order of their names.
+    """
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -32,13 +36,13 @@ class Registry:
         return {self.names[position] for position in np.flatnonzero(self.withdrawn)}
 
     def find(self, names: Iterable[str]) -> IndexArray:
-        """Positions, or STRANGER."""
-        return np.array([self._position.get(name, STRANGER) for name in names], dtype=np.int64)
+        """Positions of agents by name; UNREGISTERED for unknown ones."""
+        return np.array([self._position.get(name, UNREGISTERED) for name in names], dtype=np.int64)
 
     def register(self, names: Sequence[str]) -> IndexArray:
-        """Positions of the named agents; new ones are entered."""
+        """Positions of agents by name; unknown ones are registered."""
         positions = self.find(names)
-        if (positions == STRANGER).any():
+        if (positions == UNREGISTERED).any():
             new = {name for name in names if name not in self._position}
             self._enter(sorted(new, key=natural_key))
             positions = self.find(names)

@@ -1,6 +1,6 @@
-"""What the server makes of contributions: the delta rule (exact) and the blend rule (the paper's).
+"""How the server uses contributions: the delta rule, which is exact, and the blend rule of the paper.
 
-A rule opens a round with a law for the agents, takes in their contributions, and closes it with a state.
+A rule opens a round with a law for the agents, takes in their contributions, and closes the round with a new state.
 """
 
 from __future__ import annotations
@@ -35,28 +35,32 @@ RuleName = Literal["delta", "blend"]
 
 
 class Rule(Protocol):
-    """A round is `open`, any number of `absorb`, `close`."""
+    """A round calls `open` once, `absorb` any number of times, and `close` once."""
 
-    cluster_of: IndexArray  # (original clusters,) the present cluster of each
+    cluster_of: IndexArray  # (original clusters,) the present cluster of each original one
     has_tables: bool  # whether contributions carry table counts
 
     @property
     def settled(self) -> bool:
-        """Whether draws may be kept: no cluster is merged any more."""
+        """Whether merging of clusters has ended, so that draws may be kept."""
 
-    def open(self, round_number: int) -> Law: ...
+    def open(self, round_number: int) -> Law:
+        """The law under which agents draw their labels in this round."""
 
-    def absorb(self, agents: IndexArray, sums: AgentSums) -> None: ...
+    def absorb(self, agents: IndexArray, sums: AgentSums) -> None:
+        """Take in the sums of the given agents."""
 
     def close(self, n_known: int, n_accepted: int) -> ServerState | None:
-        """The state after the round; None as long as nobody has contributed anything."""
+        """The state after the round; None as long as no agent has contributed an entity."""
 
     def finish(self) -> ServerState | None:
-        """The state with as many clusters as are wanted, where the run ends before there are; None if it is so."""
+        """Merge down to the number of clusters wanted if the run ends early; None if there is nothing to merge."""
 
-    def forget(self, agent: int) -> None: ...
+    def forget(self, agent: int) -> None:
+        """Remove an agent's contribution."""
 
-    def grow(self, n_agents: int) -> None: ...
+    def grow(self, n_agents: int) -> None:
+        """Make room for new agents."""
 
     def to_record(self) -> codec.Record: ...
 
@@ -66,8 +70,8 @@ class Rule(Protocol):
 class DeltaRule:
     """Exact blocked Gibbs with any subset of agents per round.
 
-    The state of the chain is the account, entries of absent agents included: a round is a random-scan Gibbs sweep over
-    those that answered. The labels of an agent and its entry never differ.
+    The state of the chain is the account, including the entries of absent agents. So a round is a random-scan Gibbs
+    sweep over the agents that answered. An agent's entry always agrees with the labels that the agent continues from.
     """
 
     has_tables = True
@@ -95,7 +99,7 @@ class DeltaRule:
 
     def open(self, round_number: int) -> Globals:
         self._round = round_number
-        # round 1 is the start of a centralised chain, its sweep 0
+        # round 1 corresponds to the start of a centralised chain, its sweep 0
         rng = self._stream.generator(round_number - 1)
         if self._state is None:
             n_clusters = int(self.cluster_of.max()) + 1
@@ -128,7 +132,7 @@ class DeltaRule:
         return self._state
 
     def _given(self, drawn: Globals) -> ServerState:
-        """The state that follows from account, clusters and globals: what a checkpoint need not hold."""
+        """The state that follows from account, clusters and globals. A checkpoint need not hold it."""
         return ServerState.given(self._likelihood, self._round, self.account.total().regroup(self.cluster_of), drawn)
 
     def forget(self, agent: int) -> None:
@@ -161,13 +165,15 @@ class DeltaRule:
 
 
 class BlendRule:
-    """The paper's federation: statistics blended with a learning rate, agents without an account. Paper: Algorithm 3.
+    """The paper's federation: statistics are blended with a learning rate γ. Paper: Algorithm 3.
 
-    S ← (1 − γ) S + γ · (all agents / participants) · Σ contributions. As printed the factor is missing, and with a
-    fraction π of the agents per round the statistics settle at π of the data; counts are added to the message, for
-    the label prior needs them. All clusters are equal at first, so round 1 only draws labels from the prior.
+        S ← (1 − γ) S + γ · (all agents / participants) · Σ contributions
 
-    It knows the paper's likelihood, the Gaussian, alone, and takes all hyperparameters as given.
+    The paper lacks the factor in brackets: with a fraction π of the agents per round its statistics settle at π of the
+    data. Here the message also has entity counts, because the labels' prior needs them. All clusters are equal at
+    first, so round 1 only draws labels from the prior. The server keeps no entries of single agents.
+
+    This rule supports the Gaussian likelihood only, and all hyperparameters must be given.
     """
 
     has_tables = False
@@ -215,11 +221,11 @@ class BlendRule:
         if n_accepted:
             gamma = self._learning_rate
             factor = gamma * (n_known / n_accepted if self._scaling else 1.0)
-            came, old = self._incoming.total(), self._blended
+            new, old = self._incoming.total(), self._blended
             self._blended = replace(
-                came,
-                blocks={GRAMS: (1.0 - gamma) * old.grams + factor * came.grams},
-                entity_counts=(1.0 - gamma) * old.entity_counts + factor * came.entity_counts,
+                new,
+                blocks={GRAMS: (1.0 - gamma) * old.grams + factor * new.grams},
+                entity_counts=(1.0 - gamma) * old.entity_counts + factor * new.entity_counts,
             )
         if not self._blended.entity_counts.any():
             return None
@@ -229,7 +235,7 @@ class BlendRule:
         return None
 
     def _drawn_state(self) -> ServerState:
-        """Coefficients drawn from the blended regressions, weights as the paper's prior has them."""
+        """A state with coefficients drawn from the blended regressions, and weights from the paper's prior."""
         alpha, counts = self._given.global_concentration, self._blended.entity_counts
         log_weights = np.log((counts + alpha / len(counts)) / (counts.sum() + alpha))
         given = replace(self._given, log_weights=log_weights)
@@ -239,8 +245,9 @@ class BlendRule:
 
     def forget(self, agent: int) -> None:  # noqa: ARG002
         raise FederationError(
-            "the blend rule keeps no account of single agents, so what this one contributed cannot be taken out; it is "
-            "not asked any more, and what it sent fades as rounds go on. Use rule='delta' where agents may withdraw."
+            "the blend rule does not store the contributions of single agents, so this agent's cannot be removed. The "
+            "agent will not be asked again, and its influence fades with every round. "
+            "Use rule='delta' where agents may withdraw."
         )
 
     def grow(self, n_agents: int) -> None:

@@ -1,4 +1,4 @@
-"""The loop of a federation: open a round, deliver, accept, close; and its checkpoints."""
+"""The loop of a federation (open a round, deliver the broadcast, accept replies, close the round) and checkpoints."""
 
 from __future__ import annotations
 
@@ -25,40 +25,43 @@ CHECKPOINT_KIND, CHECKPOINT_VERSION = "checkpoint", 1
 
 
 class Engine(Protocol):
-    """Delivers a broadcast to agents and brings back their contributions. It knows nothing of the algorithm."""
+    """Delivers a broadcast to agents, and returns their contributions. It knows nothing about the algorithm."""
 
     def agents(self) -> Sequence[str]:
         """Names of the agents that can be reached now."""
 
     def deliver(self, call: Invitation) -> Iterator[Reply]:
-        """Replies, in any order, until all have come or the deadline is over."""
+        """Replies, in any order, until all have arrived or the time is up."""
 
     def n_copies(self, call: Invitation) -> int:
-        """How many copies of the broadcast are sent: one for each device."""
+        """Number of copies of the broadcast that are sent: one for each device that has an agent asked."""
 
     def to_record(self, forgotten: Collection[str] = ()) -> codec.Record:
-        """What a checkpoint must hold of agents that live in this process, but for the forgotten; nothing if they
-        keep their own state."""
+        """State for a checkpoint.
+
+        An engine whose agents are in this process returns their state, without that of `forgotten` agents. An engine
+        whose agents keep their own state returns none of it.
+        """
 
     def restore(self, record: codec.Record) -> None: ...
 
 
 class SimulationEngine(Engine, Protocol):
-    """An engine that was made from a table, and can give back what its agents hold: what `FedHLCRRegressor` takes."""
+    """An engine built from a table, as `FedHLCRRegressor` needs it: it can return its agents' Gram matrices."""
 
     def entity_grams(self, run: int, layout: GramLayout, units: Standardization) -> FloatArray:
-        """(entities, packed) the Gram matrices of all agents, in the units of the run and the order of the table."""
+        """(entities, packed) the Gram matrices of all agents, in the units of the run and in the table's order."""
 
 
 class EngineFactory(Protocol):
-    """Makes the engine of a simulated federation from a table."""
+    """Builds the engine of a simulated federation from a table."""
 
     def __call__(self, hierarchy: Hierarchy, *, failure_rate: float, seed: int, n_threads: int) -> SimulationEngine: ...
 
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """A file that is written after every `every`-th round, and after the last."""
+    """A checkpoint file, written after every `every`-th round and after the last one."""
 
     path: PathLike
     every: int = 1
@@ -66,13 +69,11 @@ class Checkpoints:
     def __post_init__(self) -> None:
         path = Path(self.path)
         if self.every < 1:
-            raise ArgumentError(f"`every` must be at least 1, a save after each round, but is {self.every}.")
+            raise ArgumentError(f"`every` must be at least 1 (save after each round), but is {self.every}.")
         if path.is_dir():
             raise ArgumentError(f"`checkpoint` is {str(path)!r}, a folder; pass the path of a file in it.")
         if not path.parent.is_dir():
-            raise ArgumentError(
-                f"`checkpoint` is {str(path)!r}, in a folder that does not exist; make the folder first."
-            )
+            raise ArgumentError(f"`checkpoint` is {str(path)!r}, in a folder that does not exist; create it first.")
 
     def save(self, server: Server, engine: Engine, *, keep_previous: bool = True) -> None:
         agents = engine.to_record(forgotten=server.registry.withdrawn_names)
@@ -83,7 +84,7 @@ class Checkpoints:
         atomic.write_atomically(self.path, data, keep_previous=keep_previous, private=True)
 
     def hold_unfinished(self) -> bool:
-        """Whether there is an unfinished run, or a file that cannot be read and may hold one."""
+        """Whether the file holds an unfinished run. A file that cannot be read counts as one."""
         if not Path(self.path).exists() and not atomic.previous_of(self.path).exists():
             return False
         try:
@@ -92,17 +93,17 @@ class Checkpoints:
             return True
 
     def engine_record(self) -> codec.Record:
-        """What the engine wanted kept."""
+        """The engine's part of the checkpoint."""
         return _agents_record(self._read())
 
     def _read(self) -> RecordReader:
         return checkpoint_reader(atomic.read_newest(self.path, CHECKPOINT_KIND, CHECKPOINT_VERSION))
 
     def resume(self, settings: FederationSettings, engine: Engine) -> Server:
-        """The server as it was; the engine's agents are brought back to where they were."""
+        """Restore the server, and the engine's agents, from the checkpoint."""
         reader = self._read()
         server = Server.from_bytes(settings, reader.array("server", "u1", (None,)).tobytes())
-        # later than the one before, though the clock may have been set back
+        # higher than the session of the checkpoint, even if the clock was set back
         server.session = max(server.session, reader.value("session", int, within(0, 2**62)) + 1)
         engine.restore(_agents_record(reader))
         return server
@@ -120,7 +121,7 @@ def run_federation(
     evaluate: Callable[[Server], float] | None = None,
     progress: Callable[[RoundRecord], None] | None = None,
 ) -> None:
-    """Run rounds until the server has enough. Ctrl-C ends the run early, with what there is, if there is anything."""
+    """Run rounds until the server stops. Ctrl-C ends the run early: draws made so far are kept, if there are any."""
     try:
         while not server.finished:
             run_round(server, engine)

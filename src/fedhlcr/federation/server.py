@@ -1,4 +1,4 @@
-"""The server: whom to ask, what to believe, when to stop. It sees sums, never an event.
+"""The server: it chooses which agents to ask, checks their replies, and decides when to stop. It never sees an event.
 
 A run is
 
@@ -31,7 +31,7 @@ from fedhlcr.federation.history import History, RoundRecord
 from fedhlcr.federation.keeping import DrawKeeper
 from fedhlcr.federation.messages import MOST_ROUNDS, NEVER, SURVEY_ROUND, Broadcast
 from fedhlcr.federation.reception import Reception, Reply
-from fedhlcr.federation.registry import STRANGER, Registry
+from fedhlcr.federation.registry import UNREGISTERED, Registry
 from fedhlcr.federation.rules import BlendRule, DeltaRule, Rule
 from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.federation.survey import ENOUGH_AGENTS, Survey, Units
@@ -48,7 +48,7 @@ STATE_KIND, STATE_VERSION = "server", 1
 
 
 class Invitation(NamedTuple):
-    """Whom an engine is to deliver what: the broadcast, and to each agent its last accepted round."""
+    """What an engine delivers in a round: the broadcast, and for each agent asked its last accepted round."""
 
     broadcast: Broadcast
     agents: list[str]
@@ -60,7 +60,7 @@ class Server:
 
     Parameters
     ----------
-    settings : what to do; agents make themselves known to `open_round`
+    settings : settings of the run; the agents' names are passed to `open_round`
     """
 
     def __init__(self, settings: FederationSettings) -> None:
@@ -77,7 +77,7 @@ class Server:
         self.run = text_key(settings.run_text) >> 1
         self._survey = Survey(settings.layout)
         self._n_surveys = 0
-        # a restarted server has a later session; nothing else depends on the time
+        # a server that is restarted gets a higher session; nothing else depends on the time
         self.session = time.time_ns()
         self._end = settings.most_rounds
         self._open: Reception | None = None
@@ -90,9 +90,9 @@ class Server:
 
     @single_threaded_blas
     def open_round(self, available: Sequence[str]) -> Invitation:
-        """Begin the next round: choose whom to ask among the agents that can be reached now.
+        """Begin the next round: choose the agents to ask among those that can be reached now.
 
-        Agents not met before are entered; how many of all are asked is the setting `participation`.
+        New agents are registered. The setting `participation` is the share of agents asked.
         """
         if self.finished:
             raise FederationError(f"the run has ended ({self.stop_reason}); make a new Server to start another.")
@@ -106,7 +106,7 @@ class Server:
         if number == SURVEY_ROUND:
             asked = self._choose(self._survey.left_to_ask(candidates), n_asked, f"survey {self._n_surveys}")
             self._survey.ask(asked)
-            # a reply may come with a later survey
+            # a late reply to an earlier survey is still accepted
             awaited = np.setdiff1d(candidates, self._survey.agents)
         else:
             awaited = asked = self._choose(candidates, n_asked, "participants")
@@ -125,25 +125,25 @@ class Server:
         return replace(common, standardization=self.units.standardization, cluster_of=self.rule.cluster_of, law=law)
 
     def accept(self, reply: Reply) -> int:
-        """Take in a reply to the open round, of one agent or of many; returns how many are believed.
+        """Check a reply to the open round, from one agent or many, and return how many contributions are accepted.
 
-        What is not is logged with a reason and forgotten: the agent's last accepted contribution stays.
+        A refused contribution is logged with the reason and discarded. The agent's last accepted one stays in force.
         """
         if self._open is None:
-            logger.info("a reply came while no round was open; it is discarded.")
+            logger.info("discarded a reply that arrived while no round was open.")
             return 0
-        believed, positions = self._open.judge(reply)
-        if believed is None:
+        accepted, positions = self._open.check_reply(reply)
+        if accepted is None:
             return 0
         if self.rule is None:
-            self._survey.absorb(positions, believed)
+            self._survey.absorb(positions, accepted)
         else:
-            self.rule.absorb(positions, believed.sums)
-            self.registry.accepted_round[positions] = believed.round
-        return len(believed)
+            self.rule.absorb(positions, accepted.sums)
+            self.registry.accepted_round[positions] = accepted.round
+        return len(accepted)
 
     def count_sent(self, n_copies: int) -> None:
-        """How many copies of the open round's broadcast go out, where that is not one for each agent asked."""
+        """Set how many copies of the broadcast are sent in the open round, if not one for each agent asked."""
         if self._open is not None:
             self._open.n_copies = n_copies
 
@@ -156,7 +156,7 @@ class Server:
 
     @single_threaded_blas
     def close_round(self) -> RoundRecord:
-        """End the round with what has come, and decide whether it was the last."""
+        """End the round with the replies that have arrived, and decide whether it was the last one."""
         if self._open is None:
             raise FederationError("no round is open; call open_round first.")
         done, self._open = self._open, None
@@ -170,14 +170,14 @@ class Server:
         return record
 
     def _close_survey(self, done: Reception) -> None:
-        """Fix the units; or survey more agents, if too few have been heard and there are others to ask."""
+        """Fix the units of the run, unless too few agents have answered and there are others to ask."""
         self._n_surveys += 1
         if self._survey.n_informative == 0:
             if self._n_surveys < MOST_SURVEYS:
                 return
             raise FederationError(
                 f"no agent has reported an event in {self._n_surveys} surveys; check that agents can be reached, that "
-                "they have events, and that what they reply is not refused (it is logged)."
+                "they have events, and that the log shows no refused replies."
             )
         everyone = np.flatnonzero(~self.registry.withdrawn)
         if len(self._survey.agents) < ENOUGH_AGENTS and done.n_asked and len(self._survey.left_to_ask(everyone)):
@@ -215,7 +215,7 @@ class Server:
             if rule.settled:
                 self._settled_log_joints.append(state.log_joint)
         elif state is not None and self.has_draws and not self._settled_log_joints:
-            # where nobody has answered nothing is kept, and nothing has converged; but clusters may have been merged
+            # nobody has answered, so there is no new draw to keep; but clusters may have been merged
             self._keeper.replace_newest(GlobalDraw.of_server(state))
         window = self.settings.window
         if window is not None and has_settled(self._settled_log_joints, window):
@@ -243,7 +243,7 @@ class Server:
 
     @single_threaded_blas
     def stop(self, reason: str) -> None:
-        """End the run before its time. A round that is open is closed with what has come."""
+        """End the run early. An open round is closed with the replies that have arrived."""
         if self._open is not None:
             self.close_round()
         if self.finished:
@@ -258,31 +258,34 @@ class Server:
 
     @property
     def kept_draws(self) -> list[GlobalDraw]:
-        """The draws a model made now would use."""
+        """The draws that a model built now would use."""
         return self._keeper.kept()
 
     def model(self) -> PublicModel:
-        """What is public: all an agent needs besides its own matrices to predict."""
+        """The public model: all that an agent needs to predict, besides its own matrices."""
         if not self.has_draws or self.units is None:
             raise FederationError(
-                "there are no draws: no agent has contributed yet, or one has withdrawn, and the draws with it. Run "
-                "more rounds; if replies were refused, the log tells why."
+                "there are no draws: either no agent has contributed yet, or an agent has withdrawn, and the draws "
+                "were dropped with it. Run more rounds; if replies were refused, the log says why."
             )
         draws = Draws.from_chains([self._keeper.kept()])
         return PublicModel(self.likelihood, self.units.standardization, draws, self.settings.seed)
 
     @single_threaded_blas
     def forget(self, agent: object) -> None:
-        """Withdraw an agent for good: subtract what it contributed, refuse what it may still send.
+        """Withdraw an agent permanently: remove its contribution, and refuse whatever it may still send.
 
-        Draws made while it took part are dropped too, and a run that has ended goes on: run more rounds. What stays is
-        its name, its say in the shift and scale of the columns, if it answered the survey, the last draw, until the
-        next round, and what files hold: save a checkpoint with `keep_previous=False` after that round.
+        Draws made while it took part are dropped, and a run that has ended is open again: run more rounds. These traces
+        of the agent stay: its name; its share in the shift and scale of the columns, if it answered the survey; the
+        last draw, until the next round; and files. To replace these, save a checkpoint with `keep_previous=False` after
+        the next round.
         """
         name = canonical_text(agent)
         position = int(self.registry.find([name])[0])
-        if position == STRANGER:
-            raise UnknownAgentError(f"no agent of that name has taken part; {len(self.registry)} others have.")
+        if position == UNREGISTERED:
+            raise UnknownAgentError(
+                f"no agent of that name has taken part; the server knows {len(self.registry)} others."
+            )
         if self.registry.withdrawn[position]:
             return
         self.registry.withdrawn[position] = True
@@ -297,7 +300,7 @@ class Server:
             self._end = max(self._end, self.round + self.settings.extension)
 
     def to_bytes(self) -> bytes:
-        """All that is needed to go on as if never interrupted; between rounds only."""
+        """The state from which `from_bytes` continues as if there had been no interruption. Only between rounds."""
         if self._open is not None:
             raise FederationError("a round is open; close it first.")
         parts: dict[str, codec.Record] = {"registry": self.registry.to_record(), "history": self.history.to_record()}
@@ -319,7 +322,7 @@ class Server:
 
     @classmethod
     def from_bytes(cls, settings: FederationSettings, data: bytes) -> Server:
-        """A server as it was, with the settings it was made with."""
+        """Restore a server. `settings` must be those it was constructed with."""
         reader = checkpoint_reader(codec.decode(data, STATE_KIND, STATE_VERSION))
         server = cls(settings)
         if reader.value("run", int) != server.run:

@@ -1,4 +1,4 @@
-"""What a federation is to do, fixed before it starts."""
+"""The settings of a federation, which are fixed before it starts."""
 
 from __future__ import annotations
 
@@ -18,36 +18,40 @@ from fedhlcr.samplers.chain import START_FACTOR
 from fedhlcr.samplers.merging import Merger, MergeSchedule
 from fedhlcr.storage.reader import MOST
 
-# Looks for mergers begin in this round with all agents, when a centralised chain begins them (round 1 is its
-# sweep 0), and after so many visits of each agent otherwise.
+# The first round in which clusters may be merged: with all agents in every round the same as in a centralised chain
+# (round 1 is its sweep 0), otherwise after so many visits of each agent.
 FIRST_LOOK, FIRST_LOOK_VISITS = MergeSchedule.first + 1, 10
-# What may be None: to be learned, to be found, or without a limit.
+# Settings that may be None: the value is learned, or there is no limit.
 OPTIONAL = ("n_clusters", "rounds", "patience", *LEARNABLE)
-# Stands for what must be above zero.
+# The smallest value of a setting that must be above zero.
 TINY = sys.float_info.min
-# Visits of each agent after which a run without a limit ends, converged or not.
+# Visits of each agent after which a run with rounds=None ends even if it has not converged.
 MOST_VISITS = 200
 
 
 @dataclass(frozen=True)
 class FederationSettings:
-    """The settings of a run; all that the server needs to know but who its agents are.
+    """The settings of a run: all that the server needs to know in advance, except the agents' names.
 
     Attributes
     ----------
-    layout : features, and whether there is an intercept; all agents must agree with it
-    seed : of all draws; the result depends on it and on who took part
-    rule : "delta", exact blocked Gibbs, or "blend", the paper's Algorithm 3
-    n_clusters : clusters wanted; None finds the number by merging
-    max_clusters : clusters to start with where the number is to be found
-    noise_scale : in units of y; None learns it, and so for the next three
-    coef_scale : in standardised units
-    participation : share of the agents within reach that is asked in a round
-    rounds : the most rounds; None is as many as it takes
-    patience : rounds that are compared with as many before to see whether a run has converged, more where agents are
-        asked seldom; None never stops
-    n_draws : the most draws that are kept
+    layout : number of features, and whether there is an intercept; the same for all agents
+    seed : seed of all random numbers; the result depends on it and on which agents took part
+    rule : "delta" for exact blocked Gibbs, "blend" for the paper's Algorithm 3
+    n_clusters : number of clusters; None finds it by merging
+    max_clusters : number of clusters to start with if n_clusters is None
+    noise_scale : σ in units of y; None learns it, as for the next three
+    coef_scale : δ in standardised units
+    global_concentration, agent_concentration : α and β
+    coef_prior : prior of the coefficients, see `HLCRRegressor`
+    standardize : whether columns are scaled to unit variance
+    participation : share of the reachable agents that are asked in a round
+    rounds : maximum number of rounds; None runs until convergence
+    patience : a run has converged when the log joint of this many rounds has the same mean as that of as many rounds
+        before, up to noise; the number is raised if agents are asked rarely; None never stops early
+    n_draws : maximum number of draws that are kept
     learning_rate, participation_scaling : of the blend rule
+    limits : limits beyond which contributions are refused
     likelihood : name of a registered likelihood, `model.likelihood`
     """
 
@@ -78,7 +82,7 @@ class FederationSettings:
             self._check_blend()
 
     def _check(self) -> None:
-        """Every value in its range, and of Python's own types: what is equal is to be written alike."""
+        """Check ranges, and convert values to Python's own types, so that equal settings have equal `run_text`."""
         for name, words in (("rule", get_args(RuleName)), ("coef_prior", get_args(CoefPriorKind))):
             if (word := getattr(self, name)) not in words:
                 raise ArgumentError(f"`{name}` must be one of {', '.join(words)}, but is {word!r}.")
@@ -86,8 +90,8 @@ class FederationSettings:
             self._coerce(name, int, 1, math.inf, "a whole number of at least 1")
         if self.start_clusters > MOST:
             raise ArgumentError(
-                f"`n_clusters` and `max_clusters` make the run start with {self.start_clusters} clusters, but agents "
-                f"take at most {MOST}; pass a smaller number."
+                f"with these `n_clusters` and `max_clusters` the run would start with {self.start_clusters} clusters, "
+                f"but agents accept at most {MOST}; pass a smaller number."
             )
         self._coerce("seed", int, -(2**63), 2**63 - 1, "a whole number of at most 63 bits")
         for name in ("participation", "learning_rate"):
@@ -109,13 +113,20 @@ class FederationSettings:
     def _check_blend(self) -> None:
         if self.likelihood != GAUSSIAN:
             raise ArgumentError(
-                f"rule='blend' is the paper's algorithm, for the likelihood {GAUSSIAN!r} only, but `likelihood` is "
+                f"rule='blend' supports the likelihood {GAUSSIAN!r} only, but `likelihood` is "
                 f"{self.likelihood!r}; use rule='delta'."
             )
-        if missing := [name for name in ("n_clusters", *LEARNABLE) if getattr(self, name) is None]:
+        given = {
+            "n_clusters": self.n_clusters,
+            "noise_scale": self.noise_scale,
+            "coef_scale": self.coef_scale,
+            "global_concentration": self.global_concentration,
+            "agent_concentration": self.agent_concentration,
+        }
+        if missing := [name for name, value in given.items() if value is None]:
             raise ArgumentError(
-                f"rule='blend' cannot learn {', '.join(f'`{name}`' for name in missing)}: it takes all hyperparameters "
-                "as given. Pass numbers, or use rule='delta', which learns them."
+                f"rule='blend' cannot learn {', '.join(f'`{name}`' for name in missing)}. "
+                "Pass numbers, or use rule='delta', which learns them."
             )
 
     def make_likelihood(self) -> AnyLikelihood:
@@ -123,7 +134,7 @@ class FederationSettings:
 
     @property
     def run_text(self) -> str:
-        """Names the run: runs with other settings have another text."""
+        """A text that identifies the run: it differs if any setting differs."""
         own = "" if self.likelihood == GAUSSIAN else f"/{self.likelihood}"
         return f"run/{self}{own}"
 
@@ -133,7 +144,7 @@ class FederationSettings:
 
     @property
     def window(self) -> int | None:
-        """Rounds that are compared with as many before: `patience`, or more where agents are asked seldom."""
+        """Rounds that are compared with as many rounds before: `patience`, or more if agents are asked rarely."""
         return None if self.patience is None else math.ceil(self.patience * max(1.0, 0.5 / self.participation))
 
     @property
@@ -143,10 +154,10 @@ class FederationSettings:
         return self.n_clusters if self.rule == "blend" else START_FACTOR * self.n_clusters
 
     def merger(self) -> Merger:
-        visits = FIRST_LOOK if self.participation == 1.0 else math.ceil(FIRST_LOOK_VISITS / self.participation)
-        return Merger(MergeSchedule.until(max(1, self.most_rounds // 2), first=visits), self.n_clusters)
+        first = FIRST_LOOK if self.participation == 1.0 else math.ceil(FIRST_LOOK_VISITS / self.participation)
+        return Merger(MergeSchedule.until(max(1, self.most_rounds // 2), first=first), self.n_clusters)
 
     @property
     def extension(self) -> int:
-        """Rounds that a run goes on for at least when an agent has withdrawn, and all draws with it."""
+        """Minimum number of further rounds after an agent has withdrawn and the draws were dropped with it."""
         return max(2 * (self.window or 0), math.ceil(FIRST_LOOK_VISITS / self.participation))

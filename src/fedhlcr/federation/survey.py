@@ -1,4 +1,4 @@
-"""Round 0: from one unlabelled matrix of each participant to the units of the run, fixed for good."""
+"""The survey, round 0: it fixes the units of the run from one Gram matrix of each participant's events."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from fedhlcr.model.schema import gram_sums
 from fedhlcr.storage import codec
 from fedhlcr.storage.reader import RecordReader, not_negative, positive, within
 
-# Agents to hear of before the units are fixed, if there are so many: a few may be of one kind.
+# Agents that should answer before the units are fixed, if there are so many: a few agents may not be representative.
 ENOUGH_AGENTS = 30
-# Times an agent is asked that does not answer.
+# How often an agent that does not answer is asked.
 MOST_ASKED = 2
-# Mean square, in multiples of what is typical, beyond which an agent has no say in a column's units.
+# An agent whose mean square of a column exceeds this multiple of the median does not influence the column's units.
 FARTHEST = 1e3
-# Times the events of a usual agent that one agent counts for at most.
+# An agent counts for at most this multiple of the median number of events.
 MOST_SHARES = 10
 
 
 @dataclass(frozen=True)
 class Units:
-    """What the survey fixes.
+    """The units of a run, which the survey fixes.
 
     Attributes
     ----------
     standardization : shift and scale of all columns
-    target_spread : root mean square of the target, in these units; where learned scales start
-    mean_squares : (width,) of every column, in these units; what is usual
+    target_spread : root mean square of the target in these units; learned scales start there
+    mean_squares : (width,) mean square of every column in these units; later contributions are compared with it
     """
 
     standardization: Standardization
@@ -58,7 +58,7 @@ class Units:
 
 
 class Survey:
-    """The replies to round 0. Every agent is asked at most MOST_ASKED times, and heard once."""
+    """The replies to round 0. An agent is asked at most MOST_ASKED times, and its first reply counts."""
 
     def __init__(self, layout: GramLayout) -> None:
         self._layout = layout
@@ -69,19 +69,19 @@ class Survey:
 
     @property
     def agents(self) -> IndexArray:
-        """Positions of those that have answered."""
+        """Positions of the agents that have answered."""
         return np.concatenate([np.empty(0, dtype=np.int64), *self._agents])
 
     @property
     def n_informative(self) -> int:
-        """Agents that have reported events."""
+        """Number of agents that have reported events."""
         return sum(len(sums.grams) for sums in self._sums)
 
     def left_to_ask(self, candidates: IndexArray) -> IndexArray:
-        """Those that have not been heard, and whom it makes sense to ask again; anyone, as long as nothing is known."""
-        unheard = np.setdiff1d(candidates, self.agents)
-        hopeful = [agent for agent in unheard.tolist() if self._times_asked[agent] < MOST_ASKED]
-        return unheard if self.n_informative == 0 else np.array(hopeful, dtype=np.int64)
+        """Candidates that have not answered; once there are events, only those asked less than MOST_ASKED times."""
+        unanswered = np.setdiff1d(candidates, self.agents)
+        asked_less = [agent for agent in unanswered.tolist() if self._times_asked[agent] < MOST_ASKED]
+        return unanswered if self.n_informative == 0 else np.array(asked_less, dtype=np.int64)
 
     def ask(self, agents: IndexArray) -> None:
         self._times_asked.update(agents.tolist())
@@ -92,7 +92,7 @@ class Survey:
         self._shifts.append(contributions.shifts)
 
     def forget(self, agent: int) -> None:
-        """Leave out what an agent has reported."""
+        """Drop the reply of an agent."""
         for number, agents in enumerate(self._agents):
             others = np.flatnonzero(agents != agent)
             self._agents[number] = agents[others]
@@ -119,16 +119,16 @@ class Survey:
             self._agents, self._shifts, self._sums = [agents], [shifts], [sums]
 
     def fix(self, *, standardize: bool) -> Units:
-        """The units of all events reported: each column's mean, and root mean square around it.
+        """The units of a run: the mean of each column over all events reported, and the root mean square around it.
 
-        Column by column, agents that lie absurdly far from most have no say, and none has more than MOST_SHARES times
-        that of a usual one: what one agent claims must not spoil the units for all. A column without spread among
-        those asked may have some elsewhere; it keeps its own unit. A centralised fit, which sees all events and has
-        nobody to mistrust, takes plain means (`Standardization.from_gram`).
+        One agent's reply must not spoil the units for all. So, column by column, an agent far from most others is left
+        out, and no agent counts for more than MOST_SHARES times the median number of events. A column without spread
+        among these agents may vary elsewhere; its scale is 1. A centralised fit sees all events and need not protect
+        itself, so it takes plain means (`Standardization.from_gram`).
         """
         order = np.argsort(self.agents, kind="stable")
         sums, shifts = AgentSums.stack(self._sums).take(order), np.concatenate(self._shifts)[order]
-        # those without events have no say
+        # agents without events have no row
         own_means = shifts[sums.row_owner]
         n_events = self._layout.n_events(sums.grams)
         own_squares = self._layout.diagonal(sums.grams)[:, 1:] / n_events[:, None]
@@ -144,7 +144,7 @@ class Survey:
 
 
 def _mean(values: FloatArray, weight: FloatArray) -> FloatArray:
-    """Weighted means of columns, in two passes: of a constant, the constant. What weighs nothing may be anything."""
+    """Weighted means of columns. The second pass makes the mean of a constant exact. Values of weight 0 are ignored."""
     share = weight / weight.sum(axis=0)
     values = np.where(share > 0.0, values, 0.0)
     means = np.zeros(values.shape[1])
@@ -154,13 +154,13 @@ def _mean(values: FloatArray, weight: FloatArray) -> FloatArray:
 
 
 def _usual(own_means: FloatArray, own_squares: FloatArray) -> NDArray[np.bool_]:
-    """(agents, columns): whose column does not lie absurdly far from where most have it.
+    """(agents, columns) whether an agent's column lies near those of most agents.
 
-    Where most have no spread at all, those that have some are compared among themselves.
+    If a column has no spread at most agents, only the agents at which it has some are compared.
     """
     squares = own_squares + (own_means - np.median(own_means, axis=0)) ** 2
     typical = np.median(squares, axis=0)
     for column in np.flatnonzero(typical == 0.0):
-        some = squares[:, column] > 0.0
-        typical[column] = np.median(squares[some, column]) if some.any() else 1.0
+        with_spread = squares[:, column] > 0.0
+        typical[column] = np.median(squares[with_spread, column]) if with_spread.any() else 1.0
     return np.asarray(squares <= FARTHEST * typical)
