@@ -1,6 +1,6 @@
-"""The reference of the command line, written from the commands themselves, so that it cannot be out of date.
+"""The reference of the command line, generated from the commands, so that it is never out of date.
 
-Only attributes that commands have in every release of typer are used: newer ones bring a click of their own.
+It uses only attributes that commands have in every release of typer: newer releases bring their own click.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import typer
 
 from fedhlcr.cli import app
 
-# Kinds of values, as typer calls them, and what stands for one in a label.
-KINDS = {"integer": "N", "float": "NUMBER", "path": "FILE", "file": "FILE", "directory": "DIR"}
+# Placeholders of values in labels, by typer's names of types.
+PLACEHOLDERS = {"integer": "N", "float": "NUMBER", "path": "FILE", "file": "FILE", "directory": "DIR"}
 
 
 def describe_commands() -> str:
@@ -52,15 +52,15 @@ def _label(parameter: Any) -> str:
 
 
 def _value(parameter: Any) -> str:
-    """What stands for a value that nothing was written for: its choices, or the kind it is of."""
+    """The placeholder of a value: its choices, or its type."""
     if choices := getattr(parameter.type, "choices", None):
         return "|".join(map(str, choices))
-    kind = str(parameter.type.name).removesuffix(" range")
-    return KINDS.get(kind) or str(parameter.name).upper().replace("_", "-")
+    type_name = str(parameter.type.name).removesuffix(" range")
+    return PLACEHOLDERS.get(type_name) or str(parameter.name).upper().replace("_", "-")
 
 
 def _range(parameter: Any) -> str:
-    """Which numbers are allowed, in words; empty if any."""
+    """Which numbers are allowed, in words; empty if all are."""
     least, most = getattr(parameter.type, "min", None), getattr(parameter.type, "max", None)
     if least is not None and most is not None:
         return f"From {least:g} to {most:g}."
@@ -68,7 +68,7 @@ def _range(parameter: Any) -> str:
 
 
 def _words(parameter: Any, command: Any) -> str:
-    """Its help. typer 0.20 with click 8.5 forgets that of arguments: it is in the function's annotations too."""
+    """Its help. typer 0.20 with click 8.5 loses the help of arguments; the function's annotations still have it."""
     words = parameter.help
     if not words:
         hint = get_type_hints(inspect.unwrap(command.callback), include_extras=True).get(parameter.name)
@@ -81,7 +81,7 @@ def _row(parameter: Any, words: str) -> str:
     if parameter.param_type_name == "option" and parameter.secondary_opts:
         label += ", " + ", ".join(parameter.secondary_opts)
     notes = [note for note in (_escaped(words), _range(parameter)) if note]
-    default = getattr(parameter.default, "value", parameter.default)  # of a choice: as it is typed
+    default = getattr(parameter.default, "value", parameter.default)  # a choice's value, as a user types it
     if parameter.required and parameter.param_type_name == "option":
         notes.append("Required.")
     elif isinstance(default, str | int | float) and not isinstance(default, bool) and "default" not in words.lower():
@@ -99,7 +99,7 @@ def _paragraphs(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Plain words, none of them taken for markup."""
+    """Text without characters that Markdown would interpret."""
     for mark in "\\*_<>[]|":
         text = text.replace(mark, "\\" + mark)
     return text

@@ -1,8 +1,8 @@
-"""Our docstrings often say in one line what a parameter is: `agent : the agent's id`. numpydoc takes that for a type.
+"""An extension of griffe for our docstrings, which often describe a parameter in one line: `agent : the agent's id`.
 
-This extension of griffe makes it the description, unless it is a type with a description of its own below. What is
-returned becomes a line of words for each value, which templates/ shows as a list; and types that are names of our own
-are told by what a user would pass.
+numpydoc takes such a line for a type. The extension makes it the description, unless it is a type with a description
+below. It turns each returned value into one line, which templates/ shows as a list, and replaces names of internal
+types by what a user would pass.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import Any
 
 import griffe
 
-# A section's title and rule, and its lines up to the next title or the end.
+# A section's title, its underline, and its lines up to the next title or the end.
 SECTION = re.compile(r"(^(?:Parameters|Attributes)\n-+\n)(.*?)(?=^\w[\w ]*\n-{3,}$|\Z)", re.DOTALL | re.MULTILINE)
-# A name or several, what they are, and deeper lines below.
+# One or several names, their description, and indented lines below.
 ENTRY = re.compile(r"^(\w[\w, ]*?) : (.+)((?:\n[ \t]+\S.*)*)$", re.MULTILINE)
 TYPE = re.compile(
     r"^(int|float|bool|str|array|ndarrays?|structured|path|tuple|list|dict|\{|[A-Z]\w+\b)|default=|optional$"
 )
 RETURNS = re.compile(r"(^Returns\n-+\n)(.*?)(?=^\w[\w ]*\n-{3,}$|\Z)", re.DOTALL | re.MULTILINE)
 RETURNED = re.compile(r"^(?:(\w[\w, ]*?) : )?(\S.*)((?:\n[ \t]+\S.*)*)$", re.MULTILINE)
-# What stands in a docstring for a value that needs a sentence.
+# Returned values that need a whole sentence.
 SENTENCES = {
     "self": "The estimator itself, now fitted.",
     "HLCRRegressor": "A fitted model of the same class; this one stays as it was.",
@@ -36,7 +36,7 @@ class OneLineDescriptions(griffe.Extension):
                 lambda found: found[1] + ENTRY.sub(_describe, found[2]), obj.docstring.value
             )
             obj.docstring.value = RETURNS.sub(
-                lambda found: found[1] + RETURNED.sub(_tell, found[2]), obj.docstring.value
+                lambda found: found[1] + RETURNED.sub(_returned_value, found[2]), obj.docstring.value
             )
         if isinstance(obj, griffe.Function):
             for parameter in obj.parameters:
@@ -49,7 +49,7 @@ def _describe(entry: re.Match[str]) -> str:
     return entry[0] if is_type else f"{names}\n    {words}{more}"
 
 
-def _tell(entry: re.Match[str]) -> str:
+def _returned_value(entry: re.Match[str]) -> str:
     names, words, more = entry.groups()
     if names:
         told = ", ".join(f"`{name.strip()}`" for name in names.split(",")) + f": {words}"

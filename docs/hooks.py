@@ -1,7 +1,7 @@
-"""What mkdocs does beside building pages: it takes in pages from outside docs/, and tells of the commands as they are.
+"""Hooks of mkdocs: add pages from outside docs/ to the site, and write the reference of the commands.
 
-Links in the pages lead to files of the repository, so that they can be followed there. In the site a link to a page
-that is taken in leads to that page; a link to any other file becomes its name.
+Links in the pages point to files of the repository, so that they work there. In the site a link to an added page
+points to that page; a link to any other file becomes plain text.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ PICTURES = "experiments/results/full/*.[ps][nv]g"
 
 LINK = re.compile(r"(!?)\[((?:[^][]|\[[^][]*\])*)\]\((?!https?:|#|mailto:)([^)#\s]+)(#[^)]*)?\)")
 COMMANDS = "<!-- commands -->"
-# A bar within code within a table is escaped in the repository, but must not be in the site.
+# GitHub needs a bar in code in a table to be escaped; mkdocs must not see the escape.
 ROW_WITH_BAR, CODE = re.compile(r"^\|.*\\\|.*$", re.MULTILINE), re.compile(r"`[^`]*`")
-# What a browser would load by itself; links for people to follow are no matter.
+# What a browser loads by itself. Links that people click are fine.
 LOADED = re.compile(
     r"""<(?:script|img|iframe|link(?![^>]*rel="?canonical))\b[^>]*\b(?:src|href)="?(?:https?:)?//[^\s">]+"""
 )
@@ -45,7 +45,7 @@ def on_page_markdown(markdown: str, page: Any, files: Files, **_: Any) -> str:
         path = posixpath.normpath(posixpath.join(posixpath.dirname(here), target))
         there = path.removeprefix("docs/")
         if files.get_file_from_path(there) is None or (there == path and there not in PAGES and not picture):
-            # strict builds tell of links within docs/ that lead nowhere
+            # the strict build reports broken links within docs/
             return match[0] if path.startswith("docs/") else text
         return f"{picture}[{text}]({posixpath.relpath(there, posixpath.dirname(uri) or '.')}{anchor})"
 
