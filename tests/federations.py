@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
 from fedhlcr.data.hierarchy import build_hierarchy
 from fedhlcr.engines.in_process import InProcessEngine
 from fedhlcr.federation.agent import Agent
-from fedhlcr.federation.messages import Broadcast
+from fedhlcr.federation.messages import Broadcast, Contribution
 from fedhlcr.federation.run import run_round
 from fedhlcr.federation.server import Invitation, Server
 from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.federation.shard import AgentShard
 from fedhlcr.model.gram import GramLayout
+from fedhlcr.model.schema import GRAMS
 
 FIXED = {"noise_scale": 1.0, "coef_scale": 1.0, "global_concentration": 1.0, "agent_concentration": 0.7}
 
@@ -56,6 +58,16 @@ class OneByOneEngine:
 
     def n_copies(self, call: Invitation) -> int:
         return len(call.agents)
+
+
+def grams_of(contribution: Contribution) -> np.ndarray:
+    """(clusters, packed) the Gram matrices that an agent reports."""
+    return contribution.blocks[GRAMS]
+
+
+def with_grams(contribution: Contribution, grams: np.ndarray, **changes) -> Contribution:
+    """A contribution with other Gram matrices, and other changes."""
+    return replace(contribution, blocks={**contribution.blocks, GRAMS: grams}, **changes)
 
 
 def server_for(n_features: int, **params) -> Server:

@@ -12,6 +12,7 @@ from fedhlcr.analysis.evaluation import Scores, predict_in_chunks, scores_by_age
 from fedhlcr.data.encoded import EncodedTable
 from fedhlcr.data.ids import read_ids
 from fedhlcr.datasets import make_hlcr
+from fedhlcr.estimators import loading
 from fedhlcr.posterior.prediction import Moments
 from fedhlcr.posterior.predictive import interval_ends
 from fedhlcr.estimators import loading

@@ -16,6 +16,7 @@ from fedhlcr.datasets import make_hlcr
 from fedhlcr.federation import run
 from fedhlcr.federation.checks import ReplyLimits
 from fedhlcr.federation.convergence import has_settled
+from fedhlcr.model.gaussian import Gaussian
 from fedhlcr.model.gram import GramLayout, Standardization, column_means, entity_grams
 from fedhlcr.model.priors import ModelSpec
 from fedhlcr.samplers import blocked
@@ -43,7 +44,7 @@ def test_with_all_agents_it_is_the_centralised_chain(small, seed):
     shift = column_means(hierarchy)
     grams = entity_grams(hierarchy, layout, shift)
     units = Standardization.from_gram(layout, grams.sum(axis=0), shift, scale=True)
-    entities = Entities(layout, hierarchy.index, units.rescale(layout, grams))
+    entities = Entities(Gaussian(layout), hierarchy.index, units.rescale(layout, grams))
     spec, stream = ModelSpec(), Stream(seed)
     server, engine = server_for(3, seed=seed, max_clusters=20, patience=None), in_process(table)
     run_rounds(server, engine, 1)
@@ -55,10 +56,10 @@ def test_with_all_agents_it_is_the_centralised_chain(small, seed):
         np.testing.assert_allclose(drawn.coef, expected.coef, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(drawn.log_weights, expected.log_weights, rtol=1e-9)
         for name in ("noise_scale", "global_concentration", "agent_concentration"):
-            assert getattr(drawn.hyper, name) == pytest.approx(getattr(expected.hyper, name), rel=1e-9)
+            assert getattr(drawn, name) == pytest.approx(getattr(expected, name), rel=1e-9)
         state = blocked.step(entities, spec, state, stream)
-        target = merger.look(layout, state)
-        state = state if target is None else merge_state(layout, state, target)
+        target = merger.look(entities.likelihood, state)
+        state = state if target is None else merge_state(entities.likelihood, state, target)
     assert state.globals.n_clusters == 3
 
 

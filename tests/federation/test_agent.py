@@ -98,7 +98,7 @@ def test_any_number_of_events_will_do(rng):
     assert record.n_accepted == 13
     assert record.n_refused == 0
     assert record.n_clusters == 2
-    assert record.noise_scale == pytest.approx(0.1, rel=0.05)
+    assert record.shared["noise_scale"] == pytest.approx(0.1, rel=0.05)
     model = server.model()
     X = np.array([[1.0, 0.0], [0.0, 1.0]])
     for agent in agents:

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from fedhlcr import FedHLCRRegressor
-from fedhlcr._support.progress import RoundProgress
 from fedhlcr.datasets import make_hlcr
+from fedhlcr.estimators.progress import RoundProgress
 from fedhlcr.exceptions import StorageError
 from fedhlcr.federation.run import Checkpoints, run_federation, run_round
 from fedhlcr.storage import atomic, codec
-from tests.federations import FIXED, assert_same_server, in_process, server_for
+from tests.federations import FIXED, assert_same_server, grams_of, in_process, server_for
 
 RULES = {
     "delta": {"max_clusters": 12},
@@ -154,7 +154,7 @@ def test_the_withdrawn_can_be_left_out_of_the_files_too(small, tmp_path):
     run_round(server, engine)
     engine._late.append(late.to_bytes())
     checkpoints.save(server, engine, keep_previous=False)
-    assert late.grams[late.entity_counts > 0].tobytes() not in (tmp_path / "run").read_bytes()
+    assert grams_of(late)[late.entity_counts > 0].tobytes() not in (tmp_path / "run").read_bytes()
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
     resumed = checkpoints.resume(server.settings, in_process(table))
     others = table.agent.astype(str) != late.agent

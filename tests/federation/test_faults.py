@@ -49,7 +49,7 @@ class FaultyEngine(OneByOneEngine):
 
 def held_by(agent: Agent, acknowledged: int, n_clusters: int):
     """Counts and matrices by original cluster of the labels an agent would go on from."""
-    shard = agent._group.shard
+    shard = agent.shard
     labels = shard.labels_at(np.array([acknowledged]))
     grams = np.zeros((n_clusters, shard.grams.shape[1]))
     if (labels >= 0).all():
@@ -161,7 +161,7 @@ def test_a_late_reply_is_discarded_and_the_agent_goes_on_from_its_accepted_label
     server, engine = server_for(2, seed=3, max_clusters=6), OneByOneEngine(agents)
     run_rounds(server, engine, 5)
     agent, name = agents[0], agents[0].name
-    before = agent._group.shard.labels_at(np.array([server.round]))
+    before = agent.shard.labels_at(np.array([server.round]))
     call = server.open_round(engine.agents())
     stale = agent.round(call.broadcast.told(server.round))
     server.close_round()
@@ -170,7 +170,7 @@ def test_a_late_reply_is_discarded_and_the_agent_goes_on_from_its_accepted_label
     acknowledged = int(call.acknowledged[call.agents.index(name)])
     assert acknowledged == call.broadcast.round - 2
     agent.round(call.broadcast.told(acknowledged))
-    np.testing.assert_array_equal(agent._group.shard.accepted, before)
+    np.testing.assert_array_equal(agent.shard.accepted, before)
 
 
 def test_forgetting_an_agent_leaves_the_sums_of_the_others():

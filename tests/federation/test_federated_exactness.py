@@ -34,7 +34,7 @@ def federation(table, *, seed=1, failure_rate=0.0, **params):
         run_round(server, engine)
     if server.settings.rule == "delta":
         merger = Merger(MergeSchedule(0), 2, over=True)
-        server.rule = DeltaRule(server.settings.layout, ModelSpec(**FIXED), 2, merger, Stream(seed))
+        server.rule = DeltaRule(server.likelihood, ModelSpec(**FIXED), 2, merger, Stream(seed))
     return server, engine
 
 
@@ -47,7 +47,7 @@ def sample_labelings(table, n_visits, spacing=2, **params):
     share_heard = params.get("participation", 1.0) * (1.0 - params.get("failure_rate", 0.0))
     pause, everyone = 1 if share_heard == 1.0 else round(spacing / share_heard), engine.everyone
     run_rounds(server, engine, 100 * pause)
-    entities = Entities(server.settings.layout, hierarchy_of(table).index, everyone.grams)
+    entities = Entities(server.likelihood, hierarchy_of(table).index, everyone.grams)
     _, exact = exact_posterior(entities, 2, *FIXED.values())
     path = np.empty(n_visits, dtype=np.int64)
     for visit in range(n_visits):
@@ -95,8 +95,8 @@ def forget_who_is_absent(monkeypatch):
 
     def mutant(self, round_number):
         law = open_round(self, round_number)
-        self.ledger = rules.Ledger(2, self._layout.packed_size)
-        self.ledger.grow(3)
+        self.account = rules.Ledger(2, self._likelihood.sum_schema)
+        self.account.grow(3)
         return law
 
     monkeypatch.setattr(DeltaRule, "open", mutant)

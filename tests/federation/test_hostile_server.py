@@ -19,7 +19,7 @@ from fedhlcr.federation.agent import STATE_KIND, STATE_VERSION
 from fedhlcr.federation.run import run_round
 from fedhlcr.federation.server import STATE_KIND as SERVER_KIND
 from fedhlcr.storage import codec
-from tests.federations import FIXED, OneByOneEngine, agents_of, in_process, run_rounds, server_for
+from tests.federations import FIXED, OneByOneEngine, agents_of, grams_of, in_process, run_rounds, server_for
 
 RULES = {"delta": {"max_clusters": 6, "patience": None}, "blend": {"rule": "blend", "n_clusters": 3, **FIXED}}
 TABLE, _ = make_hlcr(8, 4, 6, 3, 3, 0.3, random_state=11)
@@ -118,8 +118,8 @@ def test_agents_refuse_what_would_destroy_their_matrices():
     for field, value in (("shift", 1e200), ("scale", 1e-300)):
         with pytest.raises(ValueError, match="units of the broadcast are absurdly far"):
             agent.round(Broadcast.from_bytes(codec.encode("broadcast", 1, record | {field: np.full(4, value)})))
-    assert answer(agent, record).grams.any()
-    assert np.isfinite(answer(agent, record).grams).all()
+    assert grams_of(answer(agent, record)).any()
+    assert np.isfinite(grams_of(answer(agent, record))).all()
 
 
 def test_labels_the_server_has_forgotten_are_told():

@@ -20,6 +20,7 @@ import fedhlcr
 from fedhlcr import FedHLCRRegressor, HLCRRegressor, hold_out_events, plot
 from fedhlcr.analysis.comparison import Comparison, CountResult
 from fedhlcr.datasets import make_hlcr
+from fedhlcr.estimators import loading
 from fedhlcr.posterior import alignment
 from fedhlcr.estimators import loading
 from fedhlcr.storage import model_file

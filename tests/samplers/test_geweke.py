@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 from fedhlcr._support.streams import Stream
-from fedhlcr.model.priors import Gamma, Hyperparameters, Hyperpriors, InverseGamma, ModelSpec
+from fedhlcr.model import conjugate
+from fedhlcr.model.gaussian import GaussianGlobals
+from fedhlcr.model.priors import Gamma, Hyperpriors, InverseGamma, ModelSpec
 from fedhlcr.model.regression import CoefPrior
 from fedhlcr.posterior.diagnostics import effective_size
-from fedhlcr.samplers import blocked, collapsed, hyper
-from fedhlcr.samplers.state import ChainState, Globals
+from fedhlcr.samplers import blocked, collapsed, label_prior
+from fedhlcr.samplers.state import ChainState
 from tests.problems import entities_from
 
 K, SIZES, N_EVENTS = 3, (3, 2, 4, 1), 2
@@ -51,7 +53,7 @@ def draw_prior(rng, kind):
     else:
         prior = CoefPrior(np.zeros(2), np.full(2, inverse_gamma(PRIORS.coef_variance) ** 0.5))
     coef = prior.mean + prior.scale * rng.standard_normal((K, 2))
-    log_weights = hyper.draw_log_weights(rng, np.zeros(K), alpha)
+    log_weights = label_prior.draw_log_weights(rng, np.zeros(K), alpha)
     labels = []
     for size in SIZES:
         # the agent's weights integrated out: an urn of its own entities and βψ
@@ -60,27 +62,35 @@ def draw_prior(rng, kind):
             k = rng.choice(K, p=counts / counts.sum())
             labels.append(k)
             counts[k] += 1
-    hyperparameters = Hyperparameters(inverse_gamma(PRIORS.noise_variance) ** 0.5, prior, alpha, beta)
-    return Globals(coef, log_weights, hyperparameters), np.array(labels, dtype=np.int32)
+    drawn = GaussianGlobals(
+        coef=coef,
+        log_weights=log_weights,
+        noise_scale=inverse_gamma(PRIORS.noise_variance) ** 0.5,
+        coef_mean=prior.mean,
+        coef_scale=prior.scale,
+        global_concentration=alpha,
+        agent_concentration=beta,
+    )
+    return drawn, np.array(labels, dtype=np.int32)
 
 
 def draw_target(rng, X, drawn, labels):
     coef = drawn.coef[np.repeat(labels, N_EVENTS)]
-    return coef[:, 0] + coef[:, 1] * X[:, 0] + drawn.hyper.noise_scale * rng.standard_normal(len(X))
+    return coef[:, 0] + coef[:, 1] * X[:, 0] + drawn.noise_scale * rng.standard_normal(len(X))
 
 
 def quantities(drawn, labels, y):
     own = np.repeat(np.arange(len(SIZES)), SIZES)
     counts = np.zeros((len(SIZES), K))
     np.add.at(counts, (own, labels), 1)
-    totals, h = counts.sum(axis=0), drawn.hyper
+    totals = counts.sum(axis=0)
     return (
-        np.log(h.noise_scale),
-        np.log(h.coef_prior.scale).mean(),
-        (h.coef_prior.mean**2).mean(),
-        np.abs(np.diff(np.log(h.coef_prior.scale)))[0],
-        np.log(h.global_concentration),
-        np.log(h.agent_concentration),
+        np.log(drawn.noise_scale),
+        np.log(drawn.coef_scale).mean(),
+        (drawn.coef_mean**2).mean(),
+        np.abs(np.diff(np.log(drawn.coef_scale)))[0],
+        np.log(drawn.global_concentration),
+        np.log(drawn.agent_concentration),
         (totals > 0).sum(),
         (totals**2).sum(),
         (counts**2).sum(),
@@ -106,8 +116,8 @@ def z_scores(step, kind, n_draws, seed=3):
         sums = blocked.sums_of_labels(entities, drawn, labels, round_number, stream)
         if state is not None:
             # new data, but the tables and auxiliaries the chain is at
-            sums = replace(state.sums, grams=sums.grams)
-        state = step(entities, spec, ChainState.of(entities.layout, round_number, labels, sums, drawn), stream)
+            sums = replace(state.sums, blocks=sums.blocks)
+        state = step(entities, spec, ChainState.of(entities.likelihood, round_number, labels, sums, drawn), stream)
         drawn, labels = state.globals, state.labels
         chain.append(quantities(drawn, labels, y))
     prior, chain = np.array(prior), np.array(chain)
@@ -136,13 +146,13 @@ def test_geweke_catches_a_wrong_conditional(monkeypatch):
     def too_sure(rng, prior, n, squares):
         return (prior.rate + 0.5 * squares) / rng.standard_gamma(prior.shape + n, size=np.shape(squares))
 
-    monkeypatch.setattr(hyper, "draw_variance", too_sure)
+    monkeypatch.setattr(conjugate, "draw_variance", too_sure)
     assert np.abs(z_scores(blocked.step, "common_mean", 2_000)).max() > 6
 
 
 def test_geweke_catches_scales_that_share_a_draw(monkeypatch):
     monkeypatch.setattr(
-        hyper,
+        conjugate,
         "draw_variance",
         lambda rng, prior, n, squares: (prior.rate + 0.5 * squares) / rng.standard_gamma(prior.shape + 0.5 * n),
     )
@@ -150,14 +160,16 @@ def test_geweke_catches_scales_that_share_a_draw(monkeypatch):
 
 
 def test_geweke_catches_wrong_odds(monkeypatch):
-    exact = hyper.log_common_mean_marginal
-    monkeypatch.setattr(hyper, "log_common_mean_marginal", lambda coef, priors: exact(coef, priors) + 0.5)
+    exact = conjugate.log_common_mean_marginal
+    monkeypatch.setattr(conjugate, "log_common_mean_marginal", lambda coef, priors: exact(coef, priors) + 0.5)
     assert np.abs(z_scores(blocked.step, "adaptive", 5_000)).max() > 6
 
 
 def test_geweke_catches_a_wrong_concentration(monkeypatch):
-    exact = hyper.draw_agent_concentration
+    exact = label_prior.draw_agent_concentration
     monkeypatch.setattr(
-        hyper, "draw_agent_concentration", lambda rng, tables, log_q, s, prior: exact(rng, tables, log_q, 0.0, prior)
+        label_prior,
+        "draw_agent_concentration",
+        lambda rng, tables, log_q, s, prior: exact(rng, tables, log_q, 0.0, prior),
     )
     assert np.abs(z_scores(blocked.step, "common_mean", 5_000)).max() > 6

@@ -28,7 +28,7 @@ def split_clusters():
 
 def test_torn_clusters_are_merged_and_the_empty_one_is_dropped(split_clusters):
     entities, _, state = split_clusters
-    target = merge_map(entities.layout, state.sums, state.globals.hyper, None)
+    target = merge_map(entities.likelihood, state.sums, state.globals, None)
     assert target[6] == -1
     assert target.max() + 1 == 3
     assert (target[0:6:2] == target[1:6:2]).all()
@@ -38,7 +38,7 @@ def test_torn_clusters_are_merged_and_the_empty_one_is_dropped(split_clusters):
 @pytest.mark.parametrize("wanted", [7, 6, 4, 2, 1])
 def test_a_wanted_number_is_reached_exactly(split_clusters, wanted):
     entities, _, state = split_clusters
-    target = merge_map(entities.layout, state.sums, state.globals.hyper, wanted)
+    target = merge_map(entities.likelihood, state.sums, state.globals, wanted)
     assert target.max() + 1 == wanted
     if wanted == 7:
         assert (np.sort(target) == np.arange(7)).all()
@@ -47,18 +47,18 @@ def test_a_wanted_number_is_reached_exactly(split_clusters, wanted):
 def test_merging_stops_at_the_best_evidence(split_clusters):
     """No pair of what is left would gain by a merger."""
     entities, _, state = split_clusters
-    layout, hyper = entities.layout, state.globals.hyper
-    merged = merge_state(layout, state, merge_map(layout, state.sums, hyper, None))
-    single = log_evidence(layout.normal_equations(merged.sums.grams), hyper.noise_scale, hyper.coef_prior)
+    layout, given = entities.layout, state.globals
+    merged = merge_state(entities.likelihood, state, merge_map(entities.likelihood, state.sums, given, None))
+    single = log_evidence(layout.normal_equations(merged.sums.grams), given.noise_scale, given.coef_prior)
     for k in range(3):
         for other in range(k):
             pair = layout.normal_equations(merged.sums.grams[k] + merged.sums.grams[other])
-            assert log_evidence(pair, hyper.noise_scale, hyper.coef_prior) < single[k] + single[other]
+            assert log_evidence(pair, given.noise_scale, given.coef_prior) < single[k] + single[other]
 
 
 def test_a_merged_state_is_consistent(split_clusters):
     entities, _, state = split_clusters
-    merged = merge_state(entities.layout, state, merge_map(entities.layout, state.sums, state.globals.hyper, None))
+    merged = merge_state(entities.likelihood, state, merge_map(entities.likelihood, state.sums, state.globals, None))
     sums = np.zeros_like(merged.sums.grams)
     np.add.at(sums, merged.labels, entities.grams)
     np.testing.assert_allclose(merged.sums.grams, sums, rtol=1e-10, atol=1e-10)

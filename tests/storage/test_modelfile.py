@@ -19,6 +19,7 @@ from sklearn.base import clone
 import fedhlcr
 from fedhlcr import FedHLCRRegressor, HLCRRegressor, plot
 from fedhlcr.datasets import make_hlcr
+from fedhlcr.estimators import loading
 from fedhlcr.exceptions import ModelFileError
 from fedhlcr.federation.checks import ReplyLimits
 from fedhlcr.posterior import PublicModel
@@ -272,10 +273,10 @@ def test_saving_again_writes_the_same_file(tmp_path):
         model.provenance_ = model_file.provenance_of(model) | {"data": "events.csv"}
         model.random_state = model.seed_
         data = model_file.to_bytes(model)
-        assert model_file.to_bytes(model_file.from_bytes(data)) == data
+        assert model_file.to_bytes(loading.from_bytes(data)) == data
         public = model_file.to_bytes(model, public=True)
-        assert model_file.to_bytes(model_file.from_bytes(public)) == public
-        assert model_file.to_bytes(model_file.from_bytes(data), public=True) == public
+        assert model_file.to_bytes(loading.from_bytes(public)) == public
+        assert model_file.to_bytes(loading.from_bytes(data), public=True) == public
 
 
 def test_files_tell_where_they_come_from(tmp_path):
@@ -355,7 +356,7 @@ def test_a_public_model_can_be_summed_up(estimator, tmp_path):
 
 def public_of_a_server(model, **more):
     posterior = model.posterior_
-    return PublicModel(posterior.layout, posterior.standardization, posterior.draws, model.seed_, **more)
+    return PublicModel(posterior.likelihood, posterior.standardization, posterior.draws, model.seed_, **more)
 
 
 @pytest.mark.parametrize("names", [(), ("a", "b")])

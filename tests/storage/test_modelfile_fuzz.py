@@ -35,7 +35,7 @@ def models():
     federated = FedHLCRRegressor(rounds=3, max_clusters=4).fit(TABLE.X, TABLE.y, agent=TABLE.agent, entity=TABLE.entity)
     lone = HLCRRegressor(2, n_sweeps=3).fit(TABLE.X, TABLE.y)
     posterior = federated.posterior_
-    flower = PublicModel(posterior.layout, posterior.standardization, posterior.draws, 3, ("a", "b", "c"))
+    flower = PublicModel(posterior.likelihood, posterior.standardization, posterior.draws, 3, ("a", "b", "c"))
     return {
         "central": model_file.to_bytes(central),
         "federated": model_file.to_bytes(federated),
