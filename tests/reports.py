@@ -7,8 +7,8 @@ from html.parser import HTMLParser
 
 from fedhlcr import HLCRRegressor
 from fedhlcr.data.recipe import Recipe
-from fedhlcr.report import HeldOut
 from fedhlcr.estimators import loading
+from fedhlcr.report import HeldOut
 from fedhlcr.storage import model_file
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"

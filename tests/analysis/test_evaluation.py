@@ -15,7 +15,6 @@ from fedhlcr.datasets import make_hlcr
 from fedhlcr.estimators import loading
 from fedhlcr.posterior.prediction import Moments
 from fedhlcr.posterior.predictive import interval_ends
-from fedhlcr.estimators import loading
 from fedhlcr.storage import model_file
 
 TABLE, _ = make_hlcr(8, 3, 5, 2, 2, 0.3, random_state=1)

@@ -350,12 +350,3 @@ def test_missing_ids_of_an_arrow_dictionary_are_missing():
         read_ids(column, "agent", 4)
     numbers = pa.chunked_array([pa.array([7, 5, 7]).dictionary_encode()])
     assert read_ids(numbers, "agent", 3).texts == ["5", "7"]
-
-
-def test_all_that_the_package_offers_is_there():
-    import fedhlcr
-
-    assert sorted(fedhlcr._HOMES) == sorted(fedhlcr.__all__)
-    assert all(getattr(fedhlcr, name).__name__ == name for name in fedhlcr.__all__)
-    with pytest.raises(AttributeError, match="no attribute 'Regressor'"):
-        fedhlcr.Regressor  # noqa: B018

@@ -22,7 +22,6 @@ from fedhlcr.analysis.comparison import Comparison, CountResult
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.estimators import loading
 from fedhlcr.posterior import alignment
-from fedhlcr.estimators import loading
 from fedhlcr.storage import model_file
 
 OF_MODEL = [plot.traces, plot.coefficients, plot.cluster_weights, plot.agent_map, plot.label_certainty]

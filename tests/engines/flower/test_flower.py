@@ -7,6 +7,7 @@ import random
 import stat
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -48,7 +49,7 @@ from tests.flower_grid import (
 
 SECRET = "867.5309"
 NOTHING = np.empty(0, dtype=np.int32)
-NOBODYS = Contribution(0, 0, 0, "", NOTHING, NOTHING, np.empty((0, 0)), np.empty(0), np.empty(0))
+NOBODYS = Contribution(0, 0, 0, "", NOTHING, NOTHING, {"grams": np.empty((0, 0))}, np.empty(0), np.empty(0))
 
 
 @pytest.fixture
@@ -309,7 +310,7 @@ def test_a_node_speaks_for_its_own_agents_only(nodes, tmp_path, monkeypatch):
         answers = honest(self, letter)
         one = Contribution.from_bytes(answers[0])
         stolen = "0" if one.agent != "0" else "1"
-        return [*answers, Contribution(**{**vars(one), "agent": stolen}).to_bytes()]
+        return [*answers, replace(one, agent=stolen).to_bytes()]
 
     monkeypatch.setattr(client_app.Node, "answer", forge)
     carrier = FlowerEngine(LocalGrid(nodes), "experiment", Waiting(3, 5.0, 1.0))
@@ -431,15 +432,12 @@ def _bytes_of(message):
 
 
 def test_a_node_with_another_release_is_refused(nodes, tmp_path, said, monkeypatch):
-    class Elsewhere:
-        __version__ = "0.0.9"
-
     honest = LocalNode.handle
 
     def handle(self, node_id, message):
         with monkeypatch.context() as patch:
             if node_id == 102:
-                patch.setattr(client_app, "fedhlcr", Elsewhere)
+                patch.setattr(client_app, "__version__", "0.0.9")
             return honest(self, node_id, message)
 
     monkeypatch.setattr(LocalNode, "handle", handle)
@@ -516,7 +514,7 @@ class Forged(LocalNode):
         ("Presence", {"surplus": 1}),
         ("Answers", {"contributions": 5}),
         ("Answers", {"contributions": ["text"]}),
-        ("Answers", {"contributions": [codec.encode("contribution", 1, {**vars(NOBODYS), "agent": ["a"]})]}),
+        ("Answers", {"contributions": [replace(NOBODYS, agent=["a"]).to_bytes()]}),
         ("Score", {"n_events": -5}),
         ("Score", {"mean": float("nan")}),
         ("Score", {"spread": "wide"}),
