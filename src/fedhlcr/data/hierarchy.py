@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray, KeyArray
+from fedhlcr._support.checks import within
 from fedhlcr._support.streams import text_keys
 from fedhlcr.data.ids import Ids, canonical_text, read_ids, sorted_ids
-from fedhlcr.storage.reader import RecordReader, within
+from fedhlcr.storage.reader import RecordReader
 
 UNKNOWN = -1
 

@@ -14,6 +14,7 @@ from itertools import pairwise
 import numpy as np
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
+from fedhlcr._support.checks import not_negative
 from fedhlcr._support.streams import Stream
 from fedhlcr._support.threads import stream_results
 from fedhlcr.data.hierarchy import Hierarchy
@@ -24,7 +25,7 @@ from fedhlcr.federation.shard import AgentShard
 from fedhlcr.federation.sums import PAGE_SIZE
 from fedhlcr.model.gram import GramLayout, Standardization
 from fedhlcr.storage import codec
-from fedhlcr.storage.reader import checkpoint_reader, not_negative
+from fedhlcr.storage.reader import checkpoint_reader
 
 
 class Fate(IntEnum):

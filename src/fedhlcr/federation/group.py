@@ -18,6 +18,7 @@ from typing import Any, Self
 import numpy as np
 
 from fedhlcr._support.arrays import IndexArray
+from fedhlcr._support.checks import MOST, not_negative, within
 from fedhlcr._support.streams import ReservedChain, Stream
 from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr.data import inputs
@@ -32,7 +33,7 @@ from fedhlcr.posterior import AgentMemory, Posterior, Profiles, PublicModel
 from fedhlcr.posterior.predictive import Moments
 from fedhlcr.samplers.state import Entities
 from fedhlcr.storage import codec
-from fedhlcr.storage.reader import MOST, RecordReader, not_negative, within
+from fedhlcr.storage.reader import RecordReader
 
 
 class AgentGroup:

@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import IndexArray
+from fedhlcr._support.checks import within
 from fedhlcr.federation.messages import SURVEY_ROUND
 from fedhlcr.model.schema import Globals
 from fedhlcr.storage import codec
-from fedhlcr.storage.reader import RecordReader, within
+from fedhlcr.storage.reader import RecordReader
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedhlcr._support.checks import within
 from fedhlcr.federation.messages import MOST_ROUNDS
 from fedhlcr.model.likelihood import AnyLikelihood
 from fedhlcr.posterior import Draws
 from fedhlcr.samplers.state import GlobalDraw
 from fedhlcr.storage import codec
-from fedhlcr.storage.reader import RecordReader, within
+from fedhlcr.storage.reader import RecordReader
 
 
 class DrawKeeper:

@@ -19,12 +19,13 @@ from typing import ClassVar
 import numpy as np
 
 from fedhlcr._support.arrays import FloatArray
+from fedhlcr._support.checks import not_negative, positive, square_positive
 from fedhlcr.federation.read_only import ReadOnly
 from fedhlcr.model.gram import GramLayout
 from fedhlcr.model.likelihood import GAUSSIAN, AnyLikelihood, is_registered, likelihood_named
 from fedhlcr.model.schema import Globals
 from fedhlcr.storage import codec
-from fedhlcr.storage.reader import RecordReader, not_negative, positive, square_positive
+from fedhlcr.storage.reader import RecordReader
 
 # How the delta rule's law is called in a message. A likelihood other than the Gaussian appends its name.
 GIBBS = "gibbs"

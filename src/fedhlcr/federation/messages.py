@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 
 from fedhlcr._support.arrays import CountArray, FloatArray, IndexArray
+from fedhlcr._support.checks import MOST, not_negative, within
 from fedhlcr.exceptions import CodecError
 from fedhlcr.federation.laws import Law, law_fields, law_to_record, read_law, read_likelihood
 from fedhlcr.federation.read_only import ReadOnly
@@ -40,7 +41,7 @@ from fedhlcr.model.gram import GramLayout, Standardization, read_units
 from fedhlcr.model.likelihood import AnyLikelihood
 from fedhlcr.model.schema import SumSchema
 from fedhlcr.storage import codec
-from fedhlcr.storage.reader import MOST, RecordReader, not_negative, within
+from fedhlcr.storage.reader import RecordReader
 
 VERSION = 1
 # Stands for the last accepted round of an agent whose contributions were never accepted.

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from fedhlcr._support.arrays import IndexArray
+from fedhlcr._support.checks import within
 from fedhlcr.data.ids import natural_key
 from fedhlcr.federation.messages import MOST_ROUNDS, NEVER
 from fedhlcr.storage import codec
-from fedhlcr.storage.reader import RecordReader, within
+from fedhlcr.storage.reader import RecordReader
 
 # Stands for the position of an agent that is not registered.
 UNREGISTERED = -1

@@ -11,6 +11,7 @@ from typing import Literal, Protocol
 import numpy as np
 
 from fedhlcr._support.arrays import IndexArray
+from fedhlcr._support.checks import finite, not_negative, within
 from fedhlcr._support.streams import Stream
 from fedhlcr.exceptions import FederationError
 from fedhlcr.federation.account import Account
@@ -29,7 +30,7 @@ from fedhlcr.samplers import blocked
 from fedhlcr.samplers.merging import Merger, merge_globals
 from fedhlcr.samplers.state import ServerState
 from fedhlcr.storage import codec
-from fedhlcr.storage.reader import RecordReader, finite, not_negative, within
+from fedhlcr.storage.reader import RecordReader
 
 RuleName = Literal["delta", "blend"]
 

@@ -10,6 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from fedhlcr._support.arrays import FloatArray
+from fedhlcr._support.checks import within
 from fedhlcr.data.hierarchy import Hierarchy
 from fedhlcr.exceptions import ArgumentError, CodecError, StorageError
 from fedhlcr.federation.history import RoundRecord
@@ -18,7 +19,7 @@ from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.model.gram import GramLayout, Standardization
 from fedhlcr.storage import atomic, codec
 from fedhlcr.storage.atomic import PathLike
-from fedhlcr.storage.reader import RecordReader, checkpoint_reader, within
+from fedhlcr.storage.reader import RecordReader, checkpoint_reader
 
 INTERRUPTED = "interrupted"
 CHECKPOINT_KIND, CHECKPOINT_VERSION = "checkpoint", 1

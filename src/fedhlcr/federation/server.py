@@ -21,6 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedhlcr._support.arrays import IndexArray
+from fedhlcr._support.checks import not_negative, within
 from fedhlcr._support.streams import Stream, text_key
 from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr.data.ids import canonical_text
@@ -39,7 +40,7 @@ from fedhlcr.model.priors import LEARNABLE, ModelSpec
 from fedhlcr.posterior import Draws, PublicModel
 from fedhlcr.samplers.state import GlobalDraw, ServerState
 from fedhlcr.storage import codec
-from fedhlcr.storage.reader import checkpoint_reader, not_negative, within
+from fedhlcr.storage.reader import checkpoint_reader
 
 logger = logging.getLogger(__name__)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, get_args
 
+from fedhlcr._support.checks import MOST
 from fedhlcr.exceptions import ArgumentError
 from fedhlcr.federation.checks import ReplyLimits
 from fedhlcr.federation.rules import RuleName
@@ -16,7 +17,6 @@ from fedhlcr.model.likelihood import GAUSSIAN, AnyLikelihood, likelihood_named
 from fedhlcr.model.priors import LEARNABLE, CoefPriorKind
 from fedhlcr.samplers.chain import START_FACTOR
 from fedhlcr.samplers.merging import Merger, MergeSchedule
-from fedhlcr.storage.reader import MOST
 
 # The first round in which clusters may be merged: with all agents in every round the same as in a centralised chain
 # (round 1 is its sweep 0), otherwise after so many visits of each agent.

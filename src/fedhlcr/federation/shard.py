@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedhlcr._support.arrays import FloatArray, IndexArray, KeyArray, LabelArray, ranges
+from fedhlcr._support.checks import MOST, within
 from fedhlcr._support.streams import Stream
 from fedhlcr.data.hierarchy import EntityIndex, Hierarchy
 from fedhlcr.exceptions import BroadcastError
@@ -24,7 +25,7 @@ from fedhlcr.kernels.arguments import AgentAnswers, EntityArrays
 from fedhlcr.kernels.grams import change_units, sum_by_cluster
 from fedhlcr.model.gram import GramLayout, Standardization, agent_means, entity_grams
 from fedhlcr.model.schema import GRAMS, Globals, gram_sums
-from fedhlcr.storage.reader import MOST, RecordReader, within
+from fedhlcr.storage.reader import RecordReader
 
 logger = logging.getLogger(__name__)
 

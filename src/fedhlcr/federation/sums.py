@@ -25,11 +25,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import CountArray, FloatArray, IndexArray, ranges
+from fedhlcr._support.checks import finite, not_negative, within
 from fedhlcr.kernels.grams import add_rows
 from fedhlcr.model.schema import GRAMS, SumSchema
 from fedhlcr.model.sums import ClusterSums
 from fedhlcr.storage import codec
-from fedhlcr.storage.reader import RecordReader, finite, not_negative, within
+from fedhlcr.storage.reader import RecordReader
 
 PREFIX = "sums_"
 # Agents in one page of the server's ledger and in one shard of a simulation: the answers of a shard fill a page.

@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
+from fedhlcr._support.checks import not_negative, positive, within
 from fedhlcr.federation.messages import SURVEY_CLUSTERS, Contributions
 from fedhlcr.federation.sums import AgentSums
 from fedhlcr.model.gram import GramLayout, Standardization, has_spread, read_units
 from fedhlcr.model.schema import gram_sums
 from fedhlcr.storage import codec
-from fedhlcr.storage.reader import RecordReader, not_negative, positive, within
+from fedhlcr.storage.reader import RecordReader
 
 # Agents that should answer before the units are fixed, if there are so many: a few agents may not be representative.
 ENOUGH_AGENTS = 30

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from fedhlcr._support.arrays import FloatArray
+from fedhlcr._support.checks import square_positive
 from fedhlcr.model import conjugate
 from fedhlcr.model.gram import GramLayout
 from fedhlcr.model.likelihood import GAUSSIAN, CollapsedTerms, register
@@ -16,7 +17,6 @@ from fedhlcr.model.priors import ModelSpec
 from fedhlcr.model.regression import LOG_2PI, CoefPosterior, CoefPrior, coef_posterior, draw_coef
 from fedhlcr.model.schema import GRAMS, quantity
 from fedhlcr.model.sums import ClusterSums
-from fedhlcr.storage.reader import square_positive
 
 
 @dataclass(frozen=True, kw_only=True)

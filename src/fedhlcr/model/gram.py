@@ -16,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray
+from fedhlcr._support.checks import MOST, finite, square_finite
 from fedhlcr._support.threads import Blocks, run_blocks
 from fedhlcr.data.hierarchy import Hierarchy
 from fedhlcr.kernels.grams import accumulate_grams, group_means
-from fedhlcr.storage.reader import MOST, RecordReader, finite, square_finite
+from fedhlcr.storage.reader import RecordReader
 
 
 class NormalEquations(NamedTuple):

@@ -8,13 +8,13 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fedhlcr._support.arrays import FloatArray
+from fedhlcr._support.checks import finite, positive
 from fedhlcr.model import conjugate
 from fedhlcr.model.likelihood import Likelihood
 from fedhlcr.model.priors import ModelSpec
 from fedhlcr.model.regression import CoefPrior
 from fedhlcr.model.schema import COEF, Globals, quantity
 from fedhlcr.model.sums import ClusterSums
-from fedhlcr.storage.reader import finite, positive
 
 
 @dataclass(frozen=True, kw_only=True)

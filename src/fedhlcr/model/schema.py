@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
+from fedhlcr._support.checks import Check, log_weights, positive, square_finite
 from fedhlcr.exceptions import ArgumentError
 from fedhlcr.storage.codec import Record
-from fedhlcr.storage.reader import Check, RecordReader, log_weights, positive, square_finite
+from fedhlcr.storage.reader import RecordReader
 
 # Names of axes. Their sizes are known where values are made or read.
 CLUSTERS, COEF = "clusters", "coef"

@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray
+from fedhlcr._support.checks import MOST, finite, log_weights, not_negative, within
 from fedhlcr.model.likelihood import AnyLikelihood
 from fedhlcr.model.schema import CLUSTERS, COEF, Globals, Quantity, value_of
 from fedhlcr.samplers.state import GlobalDraw
 from fedhlcr.storage.codec import Record
-from fedhlcr.storage.reader import MOST, RecordReader, finite, log_weights, not_negative, within
+from fedhlcr.storage.reader import RecordReader
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
+from fedhlcr._support.checks import not_negative, within
 from fedhlcr.data.hierarchy import EntityIndex, numbered
 from fedhlcr.data.ids import Ids
 from fedhlcr.federation.history import history_columns
@@ -20,7 +21,7 @@ from fedhlcr.samplers.chain import trace_columns
 from fedhlcr.samplers.state import Entities
 from fedhlcr.storage.codec import Record
 from fedhlcr.storage.model_file import PRIVATE
-from fedhlcr.storage.reader import RecordReader, not_negative, within
+from fedhlcr.storage.reader import RecordReader
 
 ABOUT: dict[str, type | tuple[type, ...]] = {
     "estimator": str,
