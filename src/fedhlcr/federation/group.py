@@ -18,7 +18,7 @@ from typing import Any, Self
 import numpy as np
 
 from fedhlcr._support.arrays import IndexArray
-from fedhlcr._support.checks import MOST, not_negative, within
+from fedhlcr._support.checks import SIZE_LIMIT, not_negative, within
 from fedhlcr._support.streams import ReservedChain, Stream
 from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr.data import inputs
@@ -141,7 +141,7 @@ class AgentGroup:
             reader, Ids.of_texts(reader.texts("agents")), Ids.of_texts(reader.texts("entities"))
         )
         shifts = reader.array("shifts", "f8", (group.index.n_agents, None), np.isfinite)
-        reader.require(1 <= shifts.shape[1] <= MOST, "shifts")
+        reader.require(1 <= shifts.shape[1] <= SIZE_LIMIT, "shifts")
         layout = GramLayout(shifts.shape[1] - 1)
         grams = reader.array("grams", "f8", (group.index.n_entities, layout.packed_size))
         group.shard = shard = AgentShard.unlabelled(group.index, grams, shifts)

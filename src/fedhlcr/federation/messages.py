@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 
 from fedhlcr._support.arrays import CountArray, FloatArray, IndexArray
-from fedhlcr._support.checks import MOST, not_negative, within
+from fedhlcr._support.checks import SIZE_LIMIT, not_negative, within
 from fedhlcr.exceptions import CodecError
 from fedhlcr.federation.laws import Law, law_fields, law_to_record, read_law, read_likelihood
 from fedhlcr.federation.read_only import ReadOnly
@@ -127,7 +127,7 @@ class Broadcast(ReadOnly):
         """Read the bytes of `to_bytes` and check every field: an agent must not rely on the server being correct."""
         record = codec.decode(data, "broadcast", VERSION)
         reader = RecordReader(record, "the broadcast", "use the same release of fedhlcr at the server and its agents")
-        layout = GramLayout(reader.value("n_features", int, within(0, MOST)), reader.value("fit_intercept", bool))
+        layout = GramLayout(reader.value("n_features", int, within(0, SIZE_LIMIT)), reader.value("fit_intercept", bool))
         number = reader.value("round", int, within(SURVEY_ROUND, MOST_ROUNDS))
         law_name = reader.value("law", str) if "law" in reader else ""
         reader.require((number == SURVEY_ROUND) == (not law_name), "round")

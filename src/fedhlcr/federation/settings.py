@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, get_args
 
-from fedhlcr._support.checks import MOST
+from fedhlcr._support.checks import SIZE_LIMIT
 from fedhlcr.exceptions import ArgumentError
 from fedhlcr.federation.checks import ReplyLimits
 from fedhlcr.federation.rules import RuleName
@@ -88,10 +88,10 @@ class FederationSettings:
                 raise ArgumentError(f"`{name}` must be one of {', '.join(words)}, but is {word!r}.")
         for name in ("n_clusters", "max_clusters", "rounds", "patience", "n_draws"):
             self._coerce(name, int, 1, math.inf, "a whole number of at least 1")
-        if self.start_clusters > MOST:
+        if self.start_clusters > SIZE_LIMIT:
             raise ArgumentError(
                 f"with these `n_clusters` and `max_clusters` the run would start with {self.start_clusters} clusters, "
-                f"but agents accept at most {MOST}; pass a smaller number."
+                f"but agents accept at most {SIZE_LIMIT}; pass a smaller number."
             )
         self._coerce("seed", int, -(2**63), 2**63 - 1, "a whole number of at most 63 bits")
         for name in ("participation", "learning_rate"):

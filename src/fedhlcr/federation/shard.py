@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedhlcr._support.arrays import FloatArray, IndexArray, KeyArray, LabelArray, ranges
-from fedhlcr._support.checks import MOST, within
+from fedhlcr._support.checks import SIZE_LIMIT, within
 from fedhlcr._support.streams import Stream
 from fedhlcr.data.hierarchy import EntityIndex, Hierarchy
 from fedhlcr.exceptions import BroadcastError
@@ -95,7 +95,7 @@ class AgentShard:
         """Set labels and acknowledged rounds, in place, from a record of the same agents."""
         for name in ("accepted", "pending"):
             labels = getattr(self, name)
-            labels[:] = reader.array(name, "i4", labels.shape, within(-1, MOST))
+            labels[:] = reader.array(name, "i4", labels.shape, within(-1, SIZE_LIMIT))
         for name in ("accepted_round", "pending_round"):
             rounds = getattr(self, name)
             rounds[:] = reader.array(name, "i8", rounds.shape, within(NEVER, MOST_ROUNDS))

@@ -2,9 +2,9 @@
 
 A *law* is the distribution from which a kernel draws labels. There are three, one for each kernel that draws labels:
 
-    LabelLaw        relabel_agents    coefficients are given (blocked sampler, delta rule)
-    CollapsedLaw    collapsed_sweep   coefficients are integrated out, given all other entities (Algorithm 2)
-    BlendedLaw      blend_agents      coefficients are integrated out, given blended statistics (blend rule, Algorithm 3)
+    LabelLaw        relabel_agents    coefficients given (blocked sampler, delta rule)
+    CollapsedLaw    collapsed_sweep   coefficients integrated out, given all other entities (Algorithm 2)
+    BlendedLaw      blend_agents      coefficients integrated out, given blended statistics (blend rule, Algorithm 3)
 
 They hold precomputed arrays for compiled code. The laws that travel in a broadcast are in `federation.laws`.
 """

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray
-from fedhlcr._support.checks import MOST, finite, square_finite
+from fedhlcr._support.checks import SIZE_LIMIT, finite, square_finite
 from fedhlcr._support.threads import Blocks, run_blocks
 from fedhlcr.data.hierarchy import Hierarchy
 from fedhlcr.kernels.grams import accumulate_grams, group_means
@@ -217,7 +217,7 @@ def entity_grams(hierarchy: Hierarchy, layout: GramLayout, shift: FloatArray, n_
 def read_units(reader: RecordReader, *, fit_intercept: bool) -> tuple[GramLayout, Standardization]:
     """Shift and scale of all columns from a record, checked, and the layout they imply."""
     shift = reader.array("shift", "f8", (None,), finite)
-    reader.require(1 <= len(shift) <= MOST, "shift")
+    reader.require(1 <= len(shift) <= SIZE_LIMIT, "shift")
     # a feature without spread has an infinite scale
     scale = reader.array("scale", "f8", shift.shape, lambda values: values > 0)
     with np.errstate(over="ignore"):

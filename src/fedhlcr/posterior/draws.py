@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray
-from fedhlcr._support.checks import MOST, finite, log_weights, not_negative, within
+from fedhlcr._support.checks import SIZE_LIMIT, finite, log_weights, not_negative, within
 from fedhlcr.model.likelihood import AnyLikelihood
 from fedhlcr.model.schema import CLUSTERS, COEF, Globals, Quantity, value_of
 from fedhlcr.samplers.state import GlobalDraw
@@ -73,7 +73,7 @@ class Draws:
         log_joint = reader.array("log_joint", "f8", (None,), finite)
         weights = reader.array("log_weights", "f8", (len(log_joint), None), log_weights)
         n_draws, n_clusters = weights.shape
-        reader.require(n_draws > 0 and 0 < n_clusters <= MOST, "log_weights")
+        reader.require(n_draws > 0 and 0 < n_clusters <= SIZE_LIMIT, "log_weights")
         sizes = {CLUSTERS: n_clusters, COEF: likelihood.layout.n_coef}
         # chains follow each other and are numbered without gaps
         chain = reader.array("chain", "i8", (n_draws,), within(0, n_draws))

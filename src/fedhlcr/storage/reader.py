@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhlcr._support.checks import MOST, Check, within
+from fedhlcr._support.checks import SIZE_LIMIT, Check, within
 from fedhlcr.exceptions import CodecError
 from fedhlcr.storage.codec import Record
 
@@ -78,7 +78,7 @@ class RecordReader:
         """
         cluster_of = self.array(name, "i8", shape, within(-1, n_clusters))
         current = np.unique(cluster_of[cluster_of >= 0])
-        self.require(len(cluster_of) <= MOST and 0 < len(current) == n_clusters, name)
+        self.require(len(cluster_of) <= SIZE_LIMIT and 0 < len(current) == n_clusters, name)
         return cluster_of
 
 
