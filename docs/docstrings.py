@@ -52,7 +52,7 @@ def _describe(entry: re.Match[str]) -> str:
 def _returned_value(entry: re.Match[str]) -> str:
     names, words, more = entry.groups()
     if names:
-        told = ", ".join(f"`{name.strip()}`" for name in names.split(",")) + f": {words}"
+        text = ", ".join(f"`{name.strip()}`" for name in names.split(",")) + f": {words}"
     else:
-        told = SENTENCES.get(words, f"`{words}`" if re.fullmatch(r"\w+", words) else words)
-    return f":\n    {told}" + (("." if names else ":") + more if more else "")
+        text = SENTENCES.get(words, f"`{words}`" if re.fullmatch(r"\w+", words) else words)
+    return f":\n    {text}" + (("." if names else ":") + more if more else "")

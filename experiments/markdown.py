@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +13,24 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from experiments.figures import standard_error
+
+WIDTH = 110
+# A line that is not wrapped: of a table, a heading, a picture, or code.
+VERBATIM = re.compile(r"\||#|!|    ")
+
+
+def wrap(page: str) -> str:
+    """The page with lines of at most WIDTH columns, except lines that cannot be broken."""
+    return "\n\n".join(map(_wrap_block, page.split("\n\n")))
+
+
+def _wrap_block(block: str) -> str:
+    """A paragraph, or a list whose items begin with a dash."""
+    if VERBATIM.match(block):
+        return block
+    items, indent = (re.split(r"\n(?=- )", block), "  ") if block.startswith("- ") else ([block], "")
+    wrapper = textwrap.TextWrapper(WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(wrapper.fill(" ".join(item.split())) for item in items)
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

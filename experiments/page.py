@@ -11,20 +11,18 @@ from experiments.study import Report, Study
 
 HEAD = """# Results
 
-What each figure and table of "Federated Latent Class Regression for Hierarchical Data" (Yang, Carette, Jimbo,
-Maruyama, 2022) shows when it is run with this package, and how the methods compare that one would otherwise use.
-This page is written by
+This page repeats the figures and tables of "Federated Latent Class Regression for Hierarchical Data" (Yang, Carette,
+Jimbo, Maruyama, 2022) with fedhlcr, and compares HLCR with other methods. It was written by
 
     {command}
 
-with fedhlcr {version}; single sections by the commands they name. A measurement is a pure function of its settings
-and seed, which stand beside it in `{records}`; but for times, running it again gives the same figures.
+with fedhlcr {version}; each section names the command that makes it alone. A measurement is a pure function of its
+settings and seed, which are recorded in `{records}`. Running it again gives the same figures, except times.
 """
 
 
-CLAIMS = """The paper's claims in a few words of ours, each put to the test with its algorithm as published. Where
-rates or methods are compared, it is seed by seed; *more* and *better* mean by more than two standard errors, unless
-figures are given."""
+CLAIMS = """The paper's claims in our words, each tested with its algorithm as published. Rates and methods are compared
+seed by seed. *More* and *better* mean by more than two standard errors, unless figures are given."""
 
 
 def write_page(
@@ -51,4 +49,4 @@ def write_page(
             lacking.append(f"- `{study.name}`, {study.title}: {report}")
     if lacking:
         parts += ["## Not shown here", "\n".join(lacking)]
-    page.write_text("\n\n".join(part.strip("\n") for part in parts) + "\n")
+    page.write_text(markdown.wrap("\n\n".join(part.strip("\n") for part in parts)) + "\n")

@@ -16,25 +16,25 @@ TIMED = (*STAGES, "lr", *HLCR, *(method + HIDDEN for method in ("lr", *HLCR)))
 TEXT = """\
 The network of the paper's footnote (two 5 × 5 convolutions of 32 and 64 channels, each with 2 × 2 max-pooling, 512
 ReLU, softmax over 62 classes) is trained by FedAvg on a share of {n_writers:,} writers with {n_images:,} images; then
-every image of *all* writers is called a letter or a digit. A fifth of each writer's images (some {n_held_out:,}) are
-held out: nothing but the AUC sees them. The paper's printed table is not reproduced in this repository; our figures are
-held against what it says in words.
+every image of *all* writers is classified as a letter or a digit. A fifth of each writer's images (about
+{n_held_out:,}) are held out and used only for the AUC. The paper's printed table is not reproduced in this repository;
+we compare our figures with what its text says.
 
 - *CNN, argmax*: 1 if the likeliest class is a letter, else 0, as in the paper. *CNN, all letters*: the summed
   probabilities of the 52 letters.
 - *LR*: logistic regression on standardised features; *linear regression*: least squares on 0 and 1. The paper's LR may
   be either.
-- *HLCR₄, HLCR₈*: `HLCRRegressor(n_clusters=4)` and `8` on 0 and 1, all else at its default; a writer is an agent with
+- *HLCR₄, HLCR₈*: `HLCRRegressor(n_clusters=4)` and `8` on 0 and 1, with default settings; a writer is an agent with
   one entity.
 - These four are trained with the training images of all writers, on the CNN's *output vector*, the 62 probabilities of
   its softmax, as in the paper; and, as a variation (*+ hidden*), on these and the first {n_components} principal
-  components of its hidden layer (512 ReLU), which tell what an image looks like, not only what the CNN takes it for.
+  components of its hidden layer (512 ReLU), which describe what an image looks like.
 
 FedAvg: {n_rounds} rounds, each with {writers_per_round} of the training writers drawn at random, {local_epochs} local
 epochs of plain SGD in batches of {batch_size}, learning rate {learning_rate} falling linearly to 0, means weighted by
 images. A seed draws the held-out images, the training writers, the initial weights and the sampler; figures are means ±
-standard errors over {n_seeds} seeds. All settings were chosen on other seeds: other splits of the same images. The CNN
-gives {accuracy} of the held-out images their right class of 62.
+standard errors over {n_seeds} seeds. All settings were chosen on other seeds, that is, other splits of the same images.
+The CNN classifies {accuracy} of the held-out images correctly among 62 classes.
 """
 
 
@@ -48,23 +48,23 @@ def report(records: Sequence[Record], gallery: Gallery) -> Report:
         gallery.show(name, "FEMNIST: AUC by share of writers who trained the CNN, HLCR's gain over LR, and seconds"),
         "AUC of all held-out images together, on the output vector:",
         by_fraction(results, tuple(LABELS), lambda f, m: mean_and_error(results.figures(f, m))),
-        "The same with components of the hidden layer beside it:",
+        "The same with components of the hidden layer in addition:",
         by_fraction(results, with_hidden, lambda f, m: mean_and_error(results.figures(f, m))),
         variation(results),
-        "HLCR less LR (logistic), seed by seed, on the same features:",
+        "HLCR minus LR (logistic), seed by seed, on the same features:",
         by_fraction(
             results,
             (*HLCR, *(method + HIDDEN for method in HLCR)),
             lambda f, m: str(results.difference(f, m, "lr" + HIDDEN * m.endswith(HIDDEN))),
         ),
-        "AUC within single writers, mean over those whose held-out images have both letters and digits. Here it is no "
-        "help to know how many letters a writer writes, which HLCR's clusters also learn:",
+        "AUC within single writers, mean over those whose held-out images have both letters and digits. Here it does "
+        "not help to know how many letters a writer writes, which HLCR's clusters also learn:",
         by_fraction(
             results,
             ("argmax", "soft", "lr", *HLCR, *(method + HIDDEN for method in ("lr", *HLCR))),
             lambda f, m: mean_and_error(results.figures(f, m, "auc_by_writer")),
         ),
-        "Seconds of one core, HLCR's compiled kernels loaded before:",
+        "Seconds of one core, without compilation of HLCR's kernels:",
         seconds_table(results),
     ]
     return Report("\n\n".join(parts), findings(results))

@@ -51,8 +51,8 @@ def tell_settings(scores: Scores) -> str:
     return (
         f"{tables}. A fifth of each entity's events is held out, in {scores.n_splits} random splits (their seeds, 0 to "
         f"{scores.n_splits - 1}, are the methods' too); the test events are the same whether a method trains with all "
-        f"others or with at most {FEW} of each entity. All methods see standardised x and y. What they have to choose "
-        "they choose without the test events.\n\n"
+        f"others or with at most {FEW} of each entity. All methods see standardised x and y. They choose their "
+        "settings without the test events.\n\n"
         "- By five-fold cross-validation: the penalty of ridge, of 22 from 0.001 to 10,000, one for all groups.\n"
         "- By restricted likelihood: the mixed model, with random intercept and slopes per entity.\n"
         "- By BIC: the classes of latent class regression (LCR), 1, 2, 3, 4, 6, 8, … up to 64 per entity and "
@@ -66,9 +66,9 @@ def tell_settings(scores: Scores) -> str:
         f"({tried(FedAvgNetworkRegressor, 'learning_rate')}) and FedProx's weight "
         f"({tried(FedAvgNetworkRegressor, 'proximal')}). Averaging takes 100 rounds with all agents.\n"
         "- HLCR and FedHLCR are at their defaults.\n\n"
-        "The rivals' grids and numbers of starts were set with the test R² of some of these splits in view, while HLCR "
-        "was left as it was: the bias of that, if any, favours the rivals. HLCR's defaults are older than this study, "
-        "but not older than the first look at these tables."
+        "When we set the baselines' grids and numbers of starts we had seen the test R² of some of these splits, and "
+        "we did not change HLCR. If this causes a bias, it favours the baselines. HLCR's defaults are older than this "
+        "study, but not older than our first look at these tables."
     )
 
 
@@ -79,7 +79,7 @@ def tell_same(scores: Scores) -> str:
         return ""
     return (
         f"No entity of {' and '.join(same)} has more than {FEW} training events, so both settings are the same data "
-        f"there: mean ranks and findings with at most {FEW} are of the other tables."
+        f"there. Mean ranks and findings with at most {FEW} use the other tables."
     )
 
 
@@ -97,8 +97,8 @@ def score_table(scores: Scores, events: Events) -> str:
         rows.append((method.title, "yes" if method.federated else "", *marked, f"{ranks[m]:.1f}"))
     header = ("R²", "events stay with agents", *(TABLES[name].title for name in scores.tables), "mean rank")
     return markdown.table(header, rows) + (
-        "\n\nBold: within a standard error of the best, of the difference split by split; by the same measure methods "
-        "are level below."
+        "\n\nBold: the difference to the best, split by split, is within one standard error. Below, *level* means the "
+        "same."
     )
 
 
@@ -159,9 +159,9 @@ def tell_limits(scores: Scores) -> str:
         return ""
     names = " and ".join(TABLES[table].title for table in scores.tables if table in behind)
     return (
-        f"A class per event falls far behind one ridge on {names}: where the target takes few distinct values, the "
-        "likeliest classes are these values, and say nothing of x. Also, nothing tells the class of a new event, so it "
-        "is predicted by the mean of all classes: this is what a class per entity mends."
+        f"A class per event falls far behind one ridge on {names}. If the target takes few distinct values, the "
+        "likeliest classes are these values, whatever x is. Also, the class of a new event is unknown, so it is "
+        "predicted by the mean of all classes; a class per entity avoids this."
     )
 
 

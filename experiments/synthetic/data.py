@@ -18,9 +18,9 @@ from fedhlcr.datasets import HierarchicalData, HLCRTruth, make_hlcr
 N_AGENTS, N_ENTITY_IDS, N_FEATURES, N_FOLDS = 128, 128, 4, 5
 COEF_SCALE, AGENT_CONCENTRATION = 1.0, 1.0
 LAW = (
-    f"{N_AGENTS} agents, each with N_* of {N_ENTITY_IDS} entity ids, each with N_** events; x = (1, N(0, I)) with "
-    f"F = {N_FEATURES + 1}, δ = {COEF_SCALE:g}, α = K, β = {AGENT_CONCENTRATION:g}; five-fold cross-validation over "
-    "the events of each entity"
+    f"There are {N_AGENTS} agents, each with N_* of {N_ENTITY_IDS} entity ids, and each entity has N_** events; "
+    f"x = (1, N(0, I)) with F = {N_FEATURES + 1}, δ = {COEF_SCALE:g}, α = K, β = {AGENT_CONCENTRATION:g}; five-fold "
+    "cross-validation over the events of each entity"
 )
 
 

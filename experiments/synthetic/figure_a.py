@@ -48,9 +48,9 @@ def report(records: Sequence[Record], gallery: markdown.Gallery) -> Report:
     text = (
         f"{LAW}. All agents take part in each of {rounds} rounds, γ = {LEARNING_RATE}; data and algorithm seeds "
         f"{seeds[0]}–{seeds[-1]}. Blend is given the true K, σ, δ, α and β; delta learns all of them. With all agents "
-        "there is nothing to scale, so blend as published and corrected are the same. *The limit* is the error of a "
-        "chain that starts at the true labels and is given the true hyperparameters. An error is that of the mean over "
-        "draws of the second half of the rounds, and over labels."
+        "there is nothing to scale, so blend as published and corrected are the same. *The limit* is the error of "
+        "a chain that starts at the true labels and is given the true hyperparameters. Predictions are averaged over "
+        "the draws of the second half of the rounds and over labels."
     )
     beside = delta_beside_blend(records, sizes, scales)
     parts = [text, gallery.show("figure-a", caption), table(records, sizes, scales), beside]
@@ -114,7 +114,7 @@ def near_optimal(records: Sequence[Record], scales: Sequence[float]) -> Finding:
     verdict = HOLDS if max(over_noise.values()) < 1.1 else PARTLY if max(over_limit.values()) < 1.1 else FAILS
     why = (
         f"at σ = {scale:g} its error is {by_clusters(over_noise)} times σ², and {by_clusters(over_limit)} times the "
-        "limit: most of what is above σ² cannot be known from so few events"
+        "limit: so few events do not allow an error much closer to σ²"
     )
     return Finding("near the optimal σ² at high noise, with 20 events per agent", verdict, why)
 

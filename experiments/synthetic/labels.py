@@ -75,10 +75,11 @@ def report(records: Sequence[Record], gallery: markdown.Gallery) -> Report:
     draw(records, gallery, scales)
     n_rounds = records[0].settings["n_rounds"]
     text = (
-        f"{LAW.split(';')[0]}; all events, all agents in each of {n_rounds} rounds, γ = {LEARNING_RATE}, data and "
-        f"algorithm seeds {seeds[0]}–{seeds[-1]}. Agreement is the adjusted Rand index of the labels found and the "
-        "true ones: 1 if they are the same, 0 if they are as good as chance. *Knows all but the labels* takes for each "
-        "entity the likeliest label, given the true regressions, σ and θ_i: nobody can do better."
+        f"{LAW.split(';')[0]}. All events are fitted, with all agents in each of "
+        f"{n_rounds} rounds, γ = {LEARNING_RATE}, data and algorithm seeds {seeds[0]}–{seeds[-1]}. Agreement is the "
+        "adjusted Rand index of the labels found and the true ones: 1 if they are the same, 0 on average if they are "
+        "random. *Knows all but the labels* takes the likeliest label of each entity, given the true regressions, σ "
+        "and θ_i: this is the best possible."
     )
     rows = [
         (size, NAMES[rule], *(markdown.mean_and_error(agreement(records, size, rule, scale)) for scale in scales))
@@ -121,7 +122,7 @@ def misclustering(records: Sequence[Record], scales: Sequence[float]) -> Finding
     )
     why = (
         f"at σ = {scale:g} its labels agree to {found:.2f} with the true ones (adjusted Rand index), those of delta "
-        f"to {delta:.2f}; but who knows all regressions and has only the labels to find gets no further than {best:.2f}"
+        f"to {delta:.2f}; even with all regressions known, labels agree only to {best:.2f}"
     )
     claim = f"entities are put into wrong clusters at {size} and high σ"
     return Finding(claim, HOLDS if found < POOR else FAILS, why)

@@ -72,9 +72,9 @@ def tell_excess(blend_is: str, pairs: dict[str, tuple[NDArray[np.float64], NDArr
     above = sum(each > 0.01 for each in excess.values())
     error = float(standard_error(np.divide(*pairs[worst])))
     return (
-        f"Delta, which learns everything, beside {blend_is}, given the true hyperparameters: its error is more than "
-        f"1 % higher at {above} of {len(excess)} points, at most {excess[worst]:+.1%} ± {error:.1%} ({worst}), in the "
-        f"median {np.median(list(excess.values())):+.1%}."
+        f"Delta, which learns everything, compared with {blend_is}, which is given the true hyperparameters: its error "
+        f"is more than 1 % higher at {above} of {len(excess)} points. The largest difference is {excess[worst]:+.1%} ± "
+        f"{error:.1%} ({worst}), the median {np.median(list(excess.values())):+.1%}."
     )
 
 

@@ -19,7 +19,7 @@ COMPARED = ("ridge", "ridge-entity", "ifca-entity", "lcr-entity", "mixed", "hlcr
 
 
 class Law(NamedTuple):
-    """How entities get their slopes: so many classes, and how far entities are from their class."""
+    """How entities get their slopes: the number of clusters, and how far entities are from their cluster."""
 
     title: str
     clusters: int
@@ -27,9 +27,9 @@ class Law(NamedTuple):
 
 
 LAWS = {
-    "classes": Law("8 classes", 8, 0.0),
-    "alike": Law("8 classes, entities .3 apart", 8, 0.3),
-    "own": Law("no classes, entities 1 apart", 1, 1.0),
+    "classes": Law("8 clusters", 8, 0.0),
+    "alike": Law("8 clusters, entities .3 apart", 8, 0.3),
+    "own": Law("one cluster, entities 1 apart", 1, 1.0),
 }
 
 
@@ -54,9 +54,10 @@ def report(records: Sequence[Record], gallery: markdown.Gallery) -> Report:  # n
     seeds = sorted({record.settings["seed"] for record in records})
     numbers = sorted({record.settings["events"] for record in records})
     text = (
-        f"{LAW}. N_* = {N_ENTITIES}, σ = {NOISE_SCALE}. An entity's coefficients are those of its class plus "
-        f"N(0, s² I), s as told; data and algorithm seeds {seeds[0]}–{seeds[-1]}. Mean squared error over σ², the "
-        "best of a column in bold. Every method is at its defaults and finds the number of classes by itself."
+        f"{LAW}. N_* = {N_ENTITIES}, σ = {NOISE_SCALE}. An entity's coefficients are those of its cluster plus "
+        f"N(0, s² I), with s given in the table as *s apart*; data and algorithm seeds {seeds[0]}–{seeds[-1]}. The "
+        "table shows the mean squared error divided by σ², the best of each column in bold. All methods are at their "
+        "defaults and choose the number of clusters themselves."
     )
     columns = [(law, events) for law in LAWS for events in numbers]
     rows = [
@@ -88,7 +89,7 @@ def conclude(records: Sequence[Record], columns: Sequence[tuple[str, int]]) -> s
         hlcr, mixed = (errors_of(records, method, law, events).mean() for method in ("hlcr", "mixed"))
         winner, ratio = ("HLCR", mixed / hlcr) if hlcr < mixed else ("the mixed model", hlcr / mixed)
         told.append(f"{LAWS[law].title}, N_** = {events}: {winner}, whose rival's error is {ratio:.2f} times as high")
-    return "Of HLCR and the mixed model the better is, with " + "; ".join(told) + "."
+    return "The better of HLCR and the mixed model: " + "; ".join(told) + "."
 
 
-MISSPECIFIED = Study("misspecified", "Where the model is wrong: slopes of their own", settings, measure, report)
+MISSPECIFIED = Study("misspecified", "Where the model is wrong: own slopes of each entity", settings, measure, report)

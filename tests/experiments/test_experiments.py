@@ -16,7 +16,7 @@ pytest.importorskip("matplotlib")
 
 from experiments import __main__ as command
 from experiments.data import FOLDER_VARIABLE, find_data
-from experiments.markdown import Gallery, mean_and_error, table
+from experiments.markdown import Gallery, mean_and_error, table, wrap
 from experiments.records import RecordFile
 from experiments.running import run_study
 from experiments.study import FAILS, HOLDS, PARTLY, Finding, MissingDataError, Record, Report, Study
@@ -157,6 +157,14 @@ class TestPage:
         assert "1, 4" in page
         assert "python -m experiments squares --full" in page
         assert "| 4 | **holds** | 2² |" in page
+
+    def test_prose_and_lists_are_wrapped_and_tables_are_not(self):
+        words, row = " ".join(["word"] * 60), "| " + "cell " * 60 + "|"
+        prose, items, table_row = wrap(f"{words}\n\n- {words}\n- {words}\n\n{row}").split("\n\n")
+        assert max(map(len, (prose + "\n" + items).splitlines())) <= 110
+        assert " ".join(prose.split()) == words
+        assert [line[:2] for line in items.splitlines()] == ["- ", "  ", "  "] * 2
+        assert table_row == row
 
     def test_a_study_that_is_not_asked_for_is_shown_once_it_was_run(self, tmp_path, monkeypatch):
         first = study_of([1, 2], tmp_path / "log")
