@@ -99,7 +99,7 @@ class ClusterNoise(LinearLikelihood[ClusterNoiseGlobals]):
         log_terms = coef_posterior(data, np.sqrt(variance), given.coef_prior).log_evidence + log_prior
         return logsumexp(log_terms, axis=1) + np.log(step * shape[:, 0] ** -0.5)
 
-    def spreads(self, draws):
+    def noise_scales(self, draws):
         return draws.cluster_noise_scale
 
 
@@ -353,7 +353,7 @@ def test_broken_values_are_refused(data, wrong):
 
 
 def test_names_that_are_not_registered_are_refused():
-    with pytest.raises(ValueError, match=r"must be the name of a registered likelihood.*'noise-by-cluster'"):
+    with pytest.raises(ValueError, match=r"`likelihood` must be one of .*'noise-by-cluster'"):
         HLCRRegressor(likelihood="student").fit([[0.0], [1.0]], [0.0, 1.0])
 
 

@@ -1,4 +1,4 @@
-"""The model: Gram matrices, one Bayesian regression, the priors, and the likelihood behind which all of it stands."""
+"""The model: Gram matrices, Bayesian regression, priors, and likelihoods. To add one, read `likelihood.py`."""
 
 from fedhlcr.model.gaussian import Gaussian, GaussianGlobals
 from fedhlcr.model.gram import GramLayout

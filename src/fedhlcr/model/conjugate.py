@@ -1,7 +1,6 @@
-"""Conjugate draws and marginals of scales and of the coefficients' prior.
+"""Gibbs steps and marginal densities for variances and for the prior of the coefficients, all conjugate.
 
-Each `draw_` function is one Gibbs step: it takes sums and a generator, and returns a draw. Fixed hyperparameters are
-not drawn.
+Each `draw_` function takes sums and a generator, and returns a draw. Hyperparameters that the user fixed are not drawn.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ def draw_variance(rng: np.random.Generator, prior: InverseGamma, n: float, squar
 def draw_coef_prior(rng: np.random.Generator, coef: FloatArray, kind: CoefPriorKind, priors: Hyperpriors) -> CoefPrior:
     """(μ, δ) given the coefficients of the occupied clusters, (clusters, n_coef).
 
-    Empty clusters are left out, i.e. integrated out: their coefficients are drawn afresh afterwards. The
-    adaptive prior is an even mixture of the other two, whose part is drawn with μ and δ integrated out.
+    Leaving out empty clusters integrates them out; their coefficients are drawn from the new prior afterwards. The
+    adaptive prior is the mixture ½ common_mean + ½ zero_mean. Its component is drawn with μ and δ integrated out.
     """
     if kind == "adaptive":
         log_odds = log_common_mean_marginal(coef, priors).sum() - log_zero_mean_marginal(coef, priors)
@@ -32,7 +31,7 @@ def draw_coef_prior(rng: np.random.Generator, coef: FloatArray, kind: CoefPriorK
 
 
 def draw_common_mean_prior(rng: np.random.Generator, coef: FloatArray, priors: Hyperpriors) -> CoefPrior:
-    """Each coefficient around a mean of its own: δ_f with μ_f integrated out, then μ_f | δ_f."""
+    """Each coefficient has its own mean and scale: draw δ_f with μ_f integrated out, then μ_f | δ_f."""
     n_clusters, ratio = len(coef), priors.coef_mean_ratio
     variance = draw_variance(rng, priors.coef_variance, float(n_clusters), _squares_around_mean(coef, ratio))
     shrinkage = ratio / (1.0 + ratio * n_clusters)
@@ -41,25 +40,25 @@ def draw_common_mean_prior(rng: np.random.Generator, coef: FloatArray, priors: H
 
 
 def draw_zero_mean_prior(rng: np.random.Generator, coef: FloatArray, priors: Hyperpriors) -> CoefPrior:
-    """One δ for all coefficients, around zero."""
+    """All coefficients have mean zero and one common scale δ."""
     scale = np.sqrt(draw_variance(rng, priors.coef_variance, float(coef.size), (coef**2).sum()))
     return CoefPrior(np.zeros(coef.shape[1]), np.full(coef.shape[1], scale))
 
 
 def log_common_mean_marginal(coef: FloatArray, priors: Hyperpriors) -> FloatArray:
-    """(n_coef,) log p(w_·f) of each coefficient, μ_f and δ_f integrated out."""
+    """(n_coef,) log p(w_·f) of each coefficient over all clusters, with μ_f and δ_f integrated out."""
     n_clusters, ratio = len(coef), priors.coef_mean_ratio
     marginal = log_scale_marginal(n_clusters, _squares_around_mean(coef, ratio), priors.coef_variance)
     return marginal - 0.5 * np.log1p(ratio * n_clusters)
 
 
 def log_zero_mean_marginal(coef: FloatArray, priors: Hyperpriors) -> float:
-    """log p(w) of all coefficients, δ integrated out."""
+    """log p(w) of all coefficients, with δ integrated out."""
     return float(log_scale_marginal(coef.size, (coef**2).sum(), priors.coef_variance))
 
 
 def log_coef_marginal(coef: FloatArray, kind: CoefPriorKind, priors: Hyperpriors) -> float:
-    """log p(w) of the coefficients of the clusters in use, μ and δ integrated out, under the prior of that kind."""
+    """log p(w) of the coefficients of the occupied clusters, with μ and δ integrated out."""
     if kind == "adaptive":
         parts = (log_coef_marginal(coef, "common_mean", priors), log_coef_marginal(coef, "zero_mean", priors))
         return float(np.logaddexp(parts[0], parts[1]) - np.log(2.0))
@@ -69,12 +68,12 @@ def log_coef_marginal(coef: FloatArray, kind: CoefPriorKind, priors: Hyperpriors
 
 
 def _squares_around_mean(coef: FloatArray, ratio: float) -> FloatArray:
-    """Σw² less what a mean with prior N(0, ratio·δ²) explains."""
+    """Σw² − κ(Σw)²/(1 + κn): the sum of squares left after the mean, with prior N(0, κδ²), is integrated out."""
     return (coef**2).sum(axis=0) - ratio * coef.sum(axis=0) ** 2 / (1.0 + ratio * len(coef))
 
 
 def log_scale_marginal(n: float, squares: FloatArray, prior: InverseGamma) -> FloatArray:
-    """log density of n centred normal values with the given sum of squares, their variance integrated out."""
+    """Log density of n centred normal values with the given sum of squares, with their variance integrated out."""
     shape = prior.shape + 0.5 * n
     constant = prior.shape * np.log(prior.rate) + gammaln(shape) - gammaln(prior.shape) - 0.5 * n * LOG_2PI
     return constant - shape * np.log(prior.rate + 0.5 * squares)

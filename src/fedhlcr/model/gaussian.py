@@ -1,4 +1,4 @@
-"""The paper's likelihood: y ~ N(w_kᵀx, σ²), one noise scale σ for all, w_k ~ N(μ, diag(δ²))."""
+"""The likelihood of the paper: y ~ N(w_kᵀx, σ²), with one noise scale σ for all clusters."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from fedhlcr.model.sums import ClusterSums
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianGlobals(LinearGlobals):
-    """Besides the coefficients, their prior and the labels' prior: σ."""
+    """The globals of linear regressions, and σ."""
 
     noise_scale: float = quantity(possible=square_positive, broadcast=True, traced=True, in_target_units=True)
 
 
 @register
 class Gaussian(LinearLikelihood[GaussianGlobals]):
-    """Everything depends on an entity through its Gram matrix M, and on a cluster through M_k = Σ M."""
+    """An entity enters only through its Gram matrix M, and a cluster only through the sum of these, M_k = Σ M."""
 
     name: ClassVar[str] = GAUSSIAN
     globals_type = GaussianGlobals
@@ -60,8 +60,8 @@ class Gaussian(LinearLikelihood[GaussianGlobals]):
             drawn = replace(drawn, noise_scale=float(np.sqrt(conjugate.draw_variance(rng, prior, n_events, squares))))
         return self.with_coef_prior(drawn, sums, spec, rng)
 
-    def spreads(self, draws: GaussianGlobals) -> FloatArray:
-        """σ, whatever the cluster."""
+    def noise_scales(self, draws: GaussianGlobals) -> FloatArray:
+        """σ, the same for every cluster."""
         return np.repeat(draws.noise_scale, draws.n_clusters).reshape(-1, draws.n_clusters)
 
     def collapsed_terms(self, grams: FloatArray, given: GaussianGlobals) -> CollapsedTerms:
@@ -72,7 +72,7 @@ class Gaussian(LinearLikelihood[GaussianGlobals]):
     def log_partition_likelihood(
         self, spec: ModelSpec, blocks: dict[str, FloatArray], draws: list[GaussianGlobals], coef: FloatArray
     ) -> float:
-        """log p(y | w) + log p(w) − log p(w | y, z), σ, μ and δ integrated out."""
+        """log p(y | w) + log p(w) − log p(w | y, z), with σ, μ and δ integrated out."""
         priors = spec.hyperpriors.for_spread(spec.target_spread)
         grams = blocks[GRAMS]
         data = self.layout.normal_equations(grams)
@@ -90,7 +90,7 @@ class Gaussian(LinearLikelihood[GaussianGlobals]):
 
 
 def prior_precision(layout: GramLayout, prior: CoefPrior) -> FloatArray:
-    """Packed [[diag(1/δ²), μ/δ²], [·, Σμ²/δ²]]: an empty cluster as the collapsed kernel wants it."""
+    """Packed [[diag(1/δ²), μ/δ²], [·, Σμ²/δ²]]: the augmented precision of an empty cluster, for a collapsed sweep."""
     precision = prior.scale**-2.0
     full = np.zeros((layout.n_coef + 1, layout.n_coef + 1))
     full[:-1, :-1] = np.diag(precision)

@@ -1,9 +1,9 @@
-"""Augmented Gram matrices: the one sufficient statistic everything else is computed from.
+"""Augmented Gram matrices: the sufficient statistic of a set of events, from which everything else is computed.
 
-For any set of events let x̃ = (1, x, y) and M = Σ w·x̃x̃ᵀ, with w the events' weights. M holds n, Σx,
-Σy, G = Σxxᵀ, g = Σxy and q = Σy². Merging sets is `+`, taking one out is `−`, and standardising
-columns is the congruence M → T M Tᵀ. Matrices are kept *packed*: the lower triangle row by row,
-(F+2)(F+3)/2 numbers, as the last axis of an array.
+For any set of events let x̃ = (1, x, y) and M = Σ w·x̃x̃ᵀ, with w the weights of the events. M holds n, Σx, Σy, G = Σxxᵀ,
+g = Σxy and q = Σy². Adding matrices merges sets, subtracting one removes a set, and standardising columns is the
+congruence M → T M Tᵀ. Matrices are stored *packed*: the lower triangle row by row, (F+2)(F+3)/2 numbers, as the last
+axis of an array.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fedhlcr.storage.reader import RecordReader
 
 
 class NormalEquations(NamedTuple):
-    """The parts of M a regression needs, with any leading axes: n, G = Σxxᵀ, g = Σxy, q = Σy²."""
+    """The parts of M that a regression needs, with any leading axes: n, G = Σxxᵀ, g = Σxy, q = Σy²."""
 
     n: FloatArray
     xx: FloatArray
@@ -34,11 +34,11 @@ class NormalEquations(NamedTuple):
 
 @dataclass(frozen=True)
 class GramLayout:
-    """Where things stand in a packed augmented Gram matrix, and which of its columns are regressors.
+    """The positions of entries in a packed augmented Gram matrix, and which columns are regressors.
 
     Attributes
     ----------
-    n_features : number of features, the constant not counted
+    n_features : number of features, without the constant
     fit_intercept : whether the constant is a regressor too
     """
 
@@ -60,7 +60,7 @@ class GramLayout:
 
     @property
     def n_coef(self) -> int:
-        """Coefficients of one regression; with an intercept it is the first of them."""
+        """Number of coefficients of one regression. The intercept, if any, comes first."""
         return self.n_features + 1 - self.first_regressor
 
     @cached_property
@@ -69,7 +69,7 @@ class GramLayout:
 
     @cached_property
     def _packed_index(self) -> NDArray[np.intp]:
-        """(width, width) → position in the packed form."""
+        """(width, width) position of each entry of the full matrix in the packed one."""
         index = np.empty((self.width, self.width), dtype=np.intp)
         rows, columns = self._lower
         index[rows, columns] = index[columns, rows] = np.arange(self.packed_size)
@@ -77,7 +77,7 @@ class GramLayout:
 
     @cached_property
     def regression_block(self) -> NDArray[np.intp]:
-        """Packed positions of the (regressors, y) block, itself in packed order."""
+        """Packed positions of the (regressors, y) block, in the block's own packed order."""
         _, columns = self._lower
         return np.flatnonzero(columns >= self.first_regressor)
 
@@ -101,7 +101,7 @@ class GramLayout:
         return NormalEquations(full[..., 0, 0], full[..., x, x], full[..., x, -1], full[..., -1, -1])
 
     def rss_vectors(self, coef: FloatArray) -> FloatArray:
-        """Packed vectors r with M·r = RSS(w) = (−w, 1)ᵀ M (−w, 1), one for each w in coef (..., n_coef)."""
+        """(..., packed_size) vectors r with M·r = RSS(w) = (−w, 1)ᵀ M (−w, 1), one for each w in coef (..., n_coef)."""
         v = np.zeros((*coef.shape[:-1], self.width))
         v[..., self.first_regressor : -1] = -coef
         v[..., -1] = 1.0
@@ -115,9 +115,9 @@ class GramLayout:
 
 @dataclass(frozen=True)
 class Standardization:
-    """x̃ → (x̃ − shift) / scale, columnwise over (x, y); the constant stays 1.
+    """(x, y) → ((x, y) − shift) / scale, column by column; the constant stays 1.
 
-    Coefficients of the standardised regression are turned into the user's units by `to_user_units`.
+    `to_user_units` converts coefficients of the standardised regression back.
     """
 
     shift: FloatArray  # (n_features + 1,), the target last
@@ -125,11 +125,10 @@ class Standardization:
 
     @classmethod
     def from_gram(cls, layout: GramLayout, pooled: FloatArray, shift: FloatArray, *, scale: bool) -> Standardization:
-        """From the Gram matrix of all events, accumulated around `shift`.
+        """Standardise by the Gram matrix of all events, accumulated around `shift`.
 
-        The scale is the root mean square around the shift: the standard deviation where the shift is
-        the mean. A feature without spread has an infinite one, hence no effect at all; a target without
-        spread has scale 1.
+        The scale is the root mean square around the shift, which is the standard deviation if the shift is the mean. A
+        constant feature gets an infinite scale, so that it has no effect. A constant target gets scale 1.
         """
         if not scale:
             return cls(shift, np.ones_like(shift))
@@ -148,44 +147,47 @@ class Standardization:
         return y * self.scale[-1] + self.shift[-1]
 
     def rescale(self, layout: GramLayout, packed: FloatArray) -> FloatArray:
-        """The congruence with the diagonal T = 1 / scale, in place, of matrices accumulated around the shift."""
+        """Scale matrices that were accumulated around the shift, in place: M → T M Tᵀ with T = diag(1, 1/scale)."""
         inverse = np.concatenate([[1.0], 1.0 / self.scale])
         packed *= layout.pack(np.outer(inverse, inverse))
         return packed
 
     def column_moments(self, layout: GramLayout, pooled: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Means and standard deviations of (x, y), in the user's units, from all events' standardised matrix."""
+        """Means and standard deviations of (x, y) in the user's units, from the standardised matrix of all events."""
         n = layout.n_events(pooled)
         mean, square = layout.unpack(pooled)[0, 1:] / n, layout.diagonal(pooled)[1:] / n
-        # a feature without spread has an infinite scale
+        # a constant feature has an infinite scale
         scale = np.where(np.isfinite(self.scale), self.scale, 0.0)
         return self.shift + scale * mean, scale * np.sqrt(np.maximum(square - mean**2, 0.0))
 
     def to_user_units(self, layout: GramLayout, coef: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """(slopes, intercepts) in the user's units of standardised coefficients (..., n_coef)."""
+        """Convert standardised coefficients (..., n_coef) to (slopes, intercepts) in the user's units."""
         slopes = coef[..., 1 - layout.first_regressor :] * self.scale[-1] / self.scale[:-1]
         constant = coef[..., 0] * self.scale[-1] if layout.fit_intercept else np.zeros(coef.shape[:-1])
         return slopes, constant + self.shift[-1] - (slopes * self.shift[:-1]).sum(axis=-1)
 
 
 def has_spread(spread: FloatArray, mean: FloatArray) -> NDArray[np.bool_]:
-    """Whether columns vary; what rounding leaves of a constant column is no spread."""
+    """Whether columns vary, up to rounding errors of a constant column."""
     return np.asarray(spread > 1e-13 * np.maximum(np.abs(mean), 1e-290))
 
 
 def column_means(hierarchy: Hierarchy) -> FloatArray:
-    """Weighted means of (x, y) over all events, in two passes: of a constant column, the constant itself."""
+    """Weighted means of (x, y) over all events.
+
+    In two passes, so that the mean of a constant column is exactly the constant.
+    """
     weight = hierarchy.weight / hierarchy.weight.sum()
     means = np.zeros(hierarchy.X.shape[1] + 1)
     for _ in range(2):
-        # einsum, for BLAS would add in an order that depends on its threads
+        # einsum, because the order of BLAS's sums depends on its threads
         means[:-1] += np.einsum("n,nf->f", weight, hierarchy.X - means[:-1])
         means[-1] += np.einsum("n,n->", weight, hierarchy.y - means[-1])
     return means
 
 
 def agent_means(hierarchy: Hierarchy) -> FloatArray:
-    """(agents, n_features + 1): the same over the events of each agent alone."""
+    """(agents, n_features + 1) weighted means of (x, y) over the events of each agent."""
     means = np.zeros((hierarchy.index.n_agents, hierarchy.X.shape[1] + 1))
     group_means(hierarchy.X, hierarchy.y, hierarchy.weight, hierarchy.event_start[hierarchy.index.agent_start], means)
     return means
@@ -194,9 +196,9 @@ def agent_means(hierarchy: Hierarchy) -> FloatArray:
 def entity_grams(hierarchy: Hierarchy, layout: GramLayout, shift: FloatArray, n_threads: int = 1) -> FloatArray:
     """Packed Gram matrix of each entity, (entities, packed_size), accumulated around `shift`.
 
-    The shift keeps the sums exact where a column's mean is large against its spread: x² of such a
-    column would lose the digits that carry the information. It is one for all, (n_features + 1,), or one for each
-    agent, (agents, n_features + 1).
+    The shift keeps the sums accurate if a column's mean is large compared with its spread: without it, x² would lose
+    the digits that carry the information. There is one shift for all agents, (n_features + 1,), or one for each,
+    (agents, n_features + 1).
     """
     grams = np.zeros((hierarchy.n_entities, layout.packed_size))
     blocks = Blocks.balanced(hierarchy.event_start)
@@ -215,12 +217,12 @@ def entity_grams(hierarchy: Hierarchy, layout: GramLayout, shift: FloatArray, n_
 
 
 def read_units(reader: RecordReader, *, fit_intercept: bool) -> tuple[GramLayout, Standardization]:
-    """Shift and scale of all columns from a record, checked, and the layout they imply."""
+    """Read and check the shift and scale of all columns; return them with the layout they imply."""
     shift = reader.array("shift", "f8", (None,), finite)
     reader.require(1 <= len(shift) <= SIZE_LIMIT, "shift")
-    # a feature without spread has an infinite scale
+    # a constant feature has an infinite scale
     scale = reader.array("scale", "f8", shift.shape, lambda values: values > 0)
     with np.errstate(over="ignore"):
-        # the units of coefficients, whose squares are finite too: so are their products
+        # the units of the coefficients: if squares of both are finite, so are their products
         reader.require(np.isfinite(scale[-1]) and square_finite(scale[-1] / scale).all(), "scale")
     return GramLayout(len(shift) - 1, fit_intercept), Standardization(shift, scale)

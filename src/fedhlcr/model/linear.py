@@ -1,4 +1,4 @@
-"""What likelihoods with linear regressions share: w_k ~ N(μ, diag(δ²)), with μ and δ given or learned."""
+"""The part that all likelihoods with linear regressions share: w_k ~ N(μ, diag(δ²)), with μ and δ fixed or learned."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fedhlcr.model.sums import ClusterSums
 
 @dataclass(frozen=True, kw_only=True)
 class LinearGlobals(Globals):
-    """Besides coefficients and the labels' prior: the coefficients' prior mean μ and scale δ."""
+    """The globals of every model, and the prior of the coefficients: mean μ and scale δ."""
 
     coef_mean: FloatArray = quantity(COEF, possible=finite)
     coef_scale: FloatArray = quantity(COEF, possible=positive)
@@ -33,10 +33,10 @@ G = TypeVar("G", bound=LinearGlobals)
 
 
 class LinearLikelihood(Likelihood[G]):
-    """The coefficients' half of a likelihood; a likelihood of its own adds the noise."""
+    """A likelihood without its noise: a subclass adds the noise, this class the prior of the coefficients."""
 
     def start_with(self, spec: ModelSpec, n_clusters: int, **own: Any) -> G:
-        """Where a run begins, with the likelihood's own quantities as given."""
+        """The globals at the start; a subclass passes its `own` quantities."""
         n_coef = self.layout.n_coef
         scale = spec.coef_scale if spec.coef_scale is not None else spec.target_spread * n_coef**-0.5
         return self.globals_type(
@@ -53,11 +53,11 @@ class LinearLikelihood(Likelihood[G]):
         return given.coef_mean + given.coef_scale * rng.standard_normal((n_clusters, self.layout.n_coef))
 
     def with_coef_prior(self, drawn: G, sums: ClusterSums, spec: ModelSpec, rng: np.random.Generator) -> G:
-        """(μ, δ) | w where they are learned. Empty clusters get coefficients from the new prior."""
+        """Draw (μ, δ) | w unless they are fixed; then draw the coefficients of empty clusters from the new prior."""
         if spec.coef_scale is not None:
             return drawn
         occupied, priors = sums.occupied, spec.hyperpriors.for_spread(spec.target_spread)
         prior = conjugate.draw_coef_prior(rng, drawn.coef[occupied], spec.coef_prior, priors)
         drawn = replace(drawn, coef_mean=prior.mean, coef_scale=prior.scale)
-        afresh = self.prior_coef(drawn, drawn.n_clusters, rng)
-        return replace(drawn, coef=np.where(occupied[:, None], drawn.coef, afresh))
+        from_prior = self.prior_coef(drawn, drawn.n_clusters, rng)
+        return replace(drawn, coef=np.where(occupied[:, None], drawn.coef, from_prior))

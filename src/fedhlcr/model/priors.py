@@ -1,7 +1,7 @@
-"""The hyperparameters: which are fixed, which are learned, and under what priors.
+"""Hyperparameters: which are fixed, which are learned, and the priors of those that are learned.
 
-Everything here is in the units of the Gram matrices, by default standardised: columns of unit spread around
-zero. The priors are weak: a few entities outweigh them.
+All values are in the units of the Gram matrices, which by default are standardised: each column has mean 0 and standard
+deviation 1. The priors are weak: a few entities outweigh them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Gamma(NamedTuple):
 class Hyperpriors:
     """Priors of the learned hyperparameters, for a target of unit spread.
 
-    `coef_mean_ratio` is κ in μ | δ ~ N(0, κδ²), large: the common mean of a coefficient may lie far from zero.
+    `coef_mean_ratio` is κ in μ | δ ~ N(0, κδ²). It is large, so that the mean of a coefficient may be far from zero.
     """
 
     noise_variance: InverseGamma = InverseGamma(1.0, 1e-6)
@@ -45,7 +45,7 @@ class Hyperpriors:
     agent_concentration: Gamma = Gamma(1.0, 1.0)
 
     def for_spread(self, spread: float) -> Hyperpriors:
-        """The same for a target of another spread."""
+        """The same priors for a target of another spread."""
         noise, coef = (
             prior._replace(rate=prior.rate * spread**2) for prior in (self.noise_variance, self.coef_variance)
         )
@@ -54,13 +54,13 @@ class Hyperpriors:
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """What a run takes as given. A hyperparameter that is None is learned.
+    """The hyperparameters that a user fixes; one that is None is learned.
 
     Attributes
     ----------
-    coef_prior : "zero_mean", one scale around zero for all coefficients (the paper); "common_mean", each
-        coefficient with a scale of its own around a mean of its own; or "adaptive", either of them, as
-        the coefficients tell. A fixed `coef_scale` is always the first.
+    coef_prior : "zero_mean", as in the paper: all coefficients have mean zero and one common scale; "common_mean": each
+        coefficient has its own mean and scale; "adaptive": whichever of the two fits the coefficients better. A fixed
+        `coef_scale` always means "zero_mean".
     target_spread : the target's root mean square in the units of the Gram matrices
     """
 
@@ -74,7 +74,7 @@ class ModelSpec:
 
     @classmethod
     def in_units(cls, target_scale: float, *, noise_scale: float | None, **given: Any) -> ModelSpec:
-        """A specification whose noise scale comes in units of y; all else is in the units of the Gram matrices."""
+        """A specification from a noise scale in units of y; all else is in the units of the Gram matrices."""
         return cls(noise_scale=None if noise_scale is None else noise_scale / target_scale, **given)
 
 

@@ -1,9 +1,9 @@
-"""One Bayesian linear regression from one Gram matrix: posterior, evidence, predictive.
+"""Bayesian linear regression from a Gram matrix: posterior, evidence, predictive. Theorem 1 of the paper is here.
 
     w ~ N(μ, diag(δ²)),   y ~ N(wᵀx, σ²)
 
 Given the normal equations of a set of events, with A = diag(1/δ²) + G/σ² and b = μ/δ² + g/σ², the
-posterior of w is N(A⁻¹b, A⁻¹). All functions take any leading axes, so that K clusters are one call.
+posterior of w is N(A⁻¹b, A⁻¹). All functions accept any leading axes, so that one call handles all K clusters.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def draw_coef(posterior: CoefPosterior, rng: np.random.Generator) -> FloatArray:
 def predictive(posterior: CoefPosterior, x: FloatArray, noise_scale: float) -> tuple[FloatArray, FloatArray]:
     """Mean wᵀx and variance σ² + xᵀA⁻¹x of a new event. Paper: Theorem 1, Theorem 2.
 
-    The statement of Theorem 1 has σ² + (1/σ²)xᵀA⁻¹x; its proof, and this, have no 1/σ², for A is a
-    precision already. The two agree at σ = 1 only.
+    Theorem 1 as printed has σ² + (1/σ²)xᵀA⁻¹x. Its proof, and this function, have no 1/σ², because A is a precision
+    already. The two agree at σ = 1 only.
     """
     half = _times(np.swapaxes(posterior.covariance_root, -1, -2), x)
     return (posterior.mean * x).sum(axis=-1), noise_scale**2 + (half**2).sum(axis=-1)
@@ -81,9 +81,9 @@ def predictive(posterior: CoefPosterior, x: FloatArray, noise_scale: float) -> t
 def log_block_likelihood(
     events: NormalEquations, given: NormalEquations, noise_scale: float, prior: CoefPrior
 ) -> FloatArray:
-    """log p(new events | given events), all new events at once. Paper: Theorem 1, order-free form.
+    """log p(new events | given events) = evidence(given + new) − evidence(given). Paper: Theorem 1, block form.
 
-    evidence(given + new) − evidence(given)
+    All new events are scored at once, so their order does not matter.
     """
     both = NormalEquations(*(a + b for a, b in zip(events, given, strict=True)))
     return log_evidence(both, noise_scale, prior) - log_evidence(given, noise_scale, prior)

@@ -1,7 +1,11 @@
-"""One declaration for each quantity that agents share or sum: its name, shape and possible values, and who sees it.
+"""The schema: one declaration for each global that the server draws, and for each sum that agents report.
 
-Broadcasts, contributions, ledger pages, checkpoints, model files, draws, histories, traces and summaries are derived
-from these declarations. A quantity that is declared here needs no other change to travel, to be kept and to be checked.
+    declared by                                 derived from it
+    Globals, one `quantity(...)` per field      broadcasts, draws, checkpoints, model files, traces, histories, reports
+    SumSchema, with `Block`, `SummedScalar`     contributions, their checks, ledger pages, cluster sums, checkpoints
+
+A declaration holds a name, a shape, a check of values and who sees it. A new quantity needs no other change to be sent,
+kept, saved and checked.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ from fedhlcr.exceptions import ArgumentError
 from fedhlcr.storage.codec import Record
 from fedhlcr.storage.reader import RecordReader
 
-# Names of axes. Their sizes are known where values are made or read.
+# Names of axes. Their sizes are known only where values are made or read.
 CLUSTERS, COEF = "clusters", "coef"
 # The block that every likelihood sums: augmented Gram matrices of events.
 GRAMS = "grams"
@@ -28,17 +32,17 @@ GRAMS = "grams"
 
 @dataclass(frozen=True)
 class Quantity:
-    """One global quantity: a number or an array that the server draws and everyone may know.
+    """The declaration of one global: a number or an array that the server draws and everyone may know.
 
     Attributes
     ----------
-    axes : names of its axes; none for a single number
-    possible : which values it can have; what is read is checked by it
-    broadcast : whether agents need it to draw their labels, so that it travels in every round
-    traced : whether traces and histories have a column for it: its number, or, where each cluster has one, their
-        mean by the clusters' weights
-    in_target_units : whether it is reported multiplied by the target's scale
-    padding : stands in for clusters that a draw does not have
+    axes : names of its axes, CLUSTERS or COEF; empty for a single number
+    possible : check of its values (`_support.checks`), applied whenever it is read from a message or a file
+    broadcast : whether agents need it to draw labels; if so, it is sent in every round
+    traced : whether traces and histories have a column for it. If each cluster has a value, the column holds their
+        mean, weighted by the clusters' weights.
+    in_target_units : whether it is a scale of the target; if so, reports multiply it by the target's scale
+    padding : value for missing clusters, where draws with different numbers of clusters are stacked
     """
 
     name: str
@@ -57,7 +61,7 @@ class Quantity:
 
     @property
     def words(self) -> str:
-        """Its name in words."""
+        """Its name in words: "noise scale"."""
         return self.name.replace("_", " ")
 
     @property
@@ -70,20 +74,20 @@ class Quantity:
         return CLUSTERS in self.axes
 
     def reported(self, value: Any, target_scale: float) -> Any:
-        """The value in the units that users see."""
+        """The value in the user's units."""
         return value * target_scale if self.in_target_units else value
 
 
 def quantity(*axes: str, possible: Check, **traits: Any) -> Any:
-    """A dataclass field that declares a global quantity; traits as in `Quantity`."""
+    """A dataclass field that declares a global; `traits` are further attributes of `Quantity`."""
     return field(metadata={"quantity": {"axes": axes, "possible": possible, **traits}})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Globals:
-    """One draw of all that the agents share. A likelihood's own class adds its quantities.
+    """One draw of all globals. A likelihood derives a class from this one and adds its own.
 
-    Quantities that are not broadcast are NaN at the agents.
+    At the agents, globals that are not broadcast are NaN.
     """
 
     coef: FloatArray = quantity(CLUSTERS, COEF, possible=square_finite, broadcast=True)
@@ -94,9 +98,9 @@ class Globals:
     @classmethod
     @cache
     def quantities(cls) -> tuple[Quantity, ...]:
-        """All of them, in the order of messages and files: by cluster, then the likelihood's own, then common ones.
+        """All declarations, in the order of messages and files.
 
-        Among the likelihood's own, single numbers come before arrays.
+        First those by cluster, then the likelihood's own (numbers before arrays), then those of every model.
         """
         declared = [Quantity(f.name, **f.metadata["quantity"]) for f in fields(cls)]
         common = {f.name for f in fields(Globals)}
@@ -113,7 +117,7 @@ class Globals:
 
     @classmethod
     def traced_scales(cls) -> tuple[Quantity, ...]:
-        """Those that are in units of the target, such as the noise."""
+        """The traced quantities in units of the target, such as the noise scale."""
         return tuple(q for q in cls.traced_quantities() if q.in_target_units)
 
     @property
@@ -121,11 +125,11 @@ class Globals:
         return self.coef.shape[-2]
 
     def prior_weights(self) -> FloatArray:
-        """βψ: the pseudo-counts an agent adds to its own."""
+        """(clusters,) βψ, the pseudo-counts that are added to an agent's own counts."""
         return self.agent_concentration * np.exp(self.log_weights)
 
     def for_agents(self) -> Self:
-        """The same draw with NaN for what agents do not get to know."""
+        """The same draw with NaN for everything that is not broadcast."""
         hidden: dict[str, Any] = {
             q.name: np.full(np.shape(getattr(self, q.name)), np.nan) if q.axes else float("nan")
             for q in self.quantities()
@@ -134,23 +138,23 @@ class Globals:
         return replace(self, **hidden)
 
     def traced_value(self, q: Quantity) -> Any:
-        """The number that stands for a quantity; one for each draw where draws are stacked."""
+        """The traced number of a quantity; one for each draw if draws are stacked."""
         value = getattr(self, q.name)
         # padding and empty clusters have no weight
         return np.average(value, axis=-1, weights=np.exp(self.log_weights)) if q.by_cluster else value
 
     def traced(self, target_scale: float = 1.0) -> dict[str, float]:
-        """What a trace or a history holds of this draw."""
+        """The traced quantities of this draw, by name."""
         return {q.name: float(q.reported(self.traced_value(q), target_scale)) for q in self.traced_quantities()}
 
     def to_record(self, quantities: Iterable[Quantity] | None = None) -> Record:
-        """Fields of a record, of all quantities or of some."""
+        """The fields of a record, for all quantities or for those given."""
         chosen = self.quantities() if quantities is None else quantities
         return {q.name: value_of(q, getattr(self, q.name)) for q in chosen}
 
     @classmethod
     def read(cls, reader: RecordReader, n_coef: int, quantities: Iterable[Quantity] | None = None) -> Self:
-        """From the fields of `to_record`, checked; what is not among the quantities is NaN."""
+        """Read and check the fields of `to_record`; quantities that are not given become NaN."""
         chosen = set(cls.quantities() if quantities is None else quantities)
         coef = reader.array("coef", "f8", (None, n_coef), square_finite)
         sizes = {CLUSTERS: len(coef), COEF: n_coef}
@@ -166,24 +170,24 @@ class Globals:
         return cls(**values)
 
     def of_clusters(self, clusters: IndexArray | slice) -> Self:
-        """The same draw with only the given clusters, in their order."""
+        """The same draw with the given clusters only, in the given order."""
         chosen = {q.name: getattr(self, q.name)[clusters] for q in self.quantities() if q.by_cluster}
         return replace(self, **chosen)
 
 
 def value_of(q: Quantity, value: Any) -> Any:
-    """A value as records hold it: a single number is Python's float."""
+    """A value as records store it: a single number as a Python float."""
     return value if q.axes else float(value)
 
 
 @dataclass(frozen=True)
 class Block:
-    """Numbers that are summed by cluster.
+    """The declaration of an array that agents sum by cluster.
 
     Attributes
     ----------
-    size : numbers for each cluster
-    is_gram : whether it is an augmented Gram matrix of events, whose shape and signs the server can check
+    size : how many numbers each cluster has
+    is_gram : whether it is an augmented Gram matrix of events; the server checks that it is positive semi-definite
     """
 
     name: str
@@ -193,11 +197,11 @@ class Block:
 
 @dataclass(frozen=True)
 class SummedScalar:
-    """A number for each agent that is summed over agents.
+    """The declaration of a number that each agent reports and that is summed over agents.
 
     Attributes
     ----------
-    possible : (values, entities of the agents) → which values an agent can report
+    possible : check (values of the agents, their numbers of entities) → True where a value is allowed
     """
 
     name: str
@@ -206,7 +210,7 @@ class SummedScalar:
 
 @dataclass(frozen=True)
 class SumSchema:
-    """What agents sum: blocks by cluster, and numbers by agent, besides the counts of entities and tables."""
+    """What agents sum: blocks by cluster and scalars by agent. Counts of entities and tables are always summed too."""
 
     blocks: tuple[Block, ...]
     scalars: tuple[SummedScalar, ...]
@@ -216,11 +220,11 @@ class SumSchema:
         return tuple(scalar.name for scalar in self.scalars)
 
     def named(self, scalars: FloatArray) -> dict[str, float]:
-        """A row of numbers by name."""
+        """One row of scalars, by name."""
         return dict(zip(self.scalar_names, scalars.tolist(), strict=True))
 
     def column(self, scalars: FloatArray, name: str) -> FloatArray:
-        """One number of all agents, from (agents, scalars)."""
+        """(agents,) the scalar with this name, from (agents, scalars)."""
         return scalars[:, self.scalar_names.index(name)]
 
     def zero_blocks(self, n_rows: int) -> dict[str, FloatArray]:
@@ -232,12 +236,12 @@ def _not_positive(values: FloatArray, n_entities: FloatArray) -> NDArray[np.bool
 
 
 def _one_draw(values: FloatArray, n_entities: FloatArray) -> NDArray[np.bool_]:
-    """0 or 1, and 0 without entities."""
+    """0 or 1; only 0 for an agent without entities."""
     return (values == 0) | ((values == 1) & (n_entities > 0))
 
 
 def _log_probability(values: FloatArray, n_entities: FloatArray) -> NDArray[np.bool_]:
-    """At most 0, but for what rounding leaves of a sum over entities."""
+    """At most 0, up to rounding errors of a sum over entities."""
     return values <= 1e-9 * n_entities
 
 
@@ -245,9 +249,9 @@ def _some_of_the_entities(values: FloatArray, n_entities: FloatArray) -> NDArray
     return (values >= 0) & (values <= n_entities)
 
 
-# What every likelihood sums of the labels' prior, in the order in which the label kernels write it
-# (`kernels.arguments`); a likelihood's own numbers come after these. Fitted models hold these checks and can be
-# pickled, so they are functions of this module.
+# Scalars of the labels' prior, which every likelihood sums, in the order in which the label kernels write them
+# (`kernels.arguments`). A likelihood's own scalars come after these. The checks are named functions, not lambdas,
+# because fitted models hold them and must be picklable.
 LABEL_SCALARS = (
     SummedScalar("log_beta_draws", _not_positive),
     SummedScalar("bernoulli_draws", _one_draw),
@@ -257,5 +261,5 @@ LABEL_SCALARS = (
 
 
 def gram_sums(packed_size: int) -> SumSchema:
-    """Gram matrices and the numbers of the labels' prior: what is summed whatever the likelihood, and in the survey."""
+    """The sums of every likelihood, and of the survey: Gram matrices and the scalars of the labels' prior."""
     return SumSchema((Block(GRAMS, packed_size, is_gram=True),), LABEL_SCALARS)

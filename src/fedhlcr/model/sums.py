@@ -1,4 +1,4 @@
-"""What the server knows of the labels: sums over all agents, by cluster."""
+"""Sums over all agents, by cluster: all that the server knows about the labels."""
 
 from __future__ import annotations
 
@@ -13,15 +13,21 @@ from fedhlcr.model.schema import GRAMS, SumSchema
 
 @dataclass(frozen=True)
 class ClusterSums:
-    """Sums over agents, by cluster, and named numbers.
+    """Sums over agents: blocks and counts by cluster, and scalars.
+
+    The likelihood's `SumSchema` declares the blocks and the scalars. The scalars of the labels' prior are
+
+        log_beta_draws    Σ log q_i, from which β is learned
+        bernoulli_draws   Σ s_i, from which β is learned
+        log_label_prior   log p(labels | ψ, β)
+        labels_changed    number of labels that changed in the last sweep
 
     Attributes
     ----------
-    blocks : by name, (clusters, size); which ones there are is the likelihood's `SumSchema`
-    entity_counts, table_counts : (clusters,) N^(k) and Σ_i m_ik
-    scalars : by name; those of the labels' prior are Σ log q_i and Σ s_i, from which β is learned
-        (`log_beta_draws`, `bernoulli_draws`), log p(labels | ψ, β) (`log_label_prior`), and how many labels changed in
-        the last sweep (`labels_changed`)
+    blocks : by name, (clusters, size)
+    entity_counts : (clusters,) N^(k)
+    table_counts : (clusters,) Σ_i m_ik
+    scalars : by name
     """
 
     blocks: dict[str, FloatArray]
@@ -38,9 +44,9 @@ class ClusterSums:
         table_counts: FloatArray,
         scalars: FloatArray,
     ) -> ClusterSums:
-        """From arrays; `scalars` in the order of the schema."""
+        """Make sums from arrays, with `scalars` in the order of the schema."""
         for block in blocks.values():
-            # what rounding leaves of an emptied cluster is nothing
+            # subtracting an emptied cluster's last entity may leave rounding errors
             block[entity_counts == 0] = 0.0
         return cls(blocks, entity_counts, table_counts, schema.named(scalars))
 
@@ -71,7 +77,7 @@ class ClusterSums:
         return self.entity_counts > 0
 
     def regroup(self, target: IndexArray) -> ClusterSums:
-        """Sums after cluster k has become target[k]; −1 drops an empty one."""
+        """The sums after cluster k has become target[k]; −1 drops an empty cluster."""
         n_clusters = int(target.max()) + 1
 
         def gather(values: FloatArray) -> FloatArray:

@@ -127,10 +127,10 @@ class Posterior:
     def noise_level(self) -> float:
         """Standard deviation of an event around its regression, in the user's units.
 
-        The mean over draws, and over clusters by their weights.
+        It is averaged over draws, and over clusters by their weights.
         """
-        spreads = self.likelihood.spreads(self.draws.stacked)
-        by_draw = np.average(spreads, axis=1, weights=np.exp(self.draws.log_weights))
+        scales = self.likelihood.noise_scales(self.draws.stacked)
+        by_draw = np.average(scales, axis=1, weights=np.exp(self.draws.log_weights))
         return float(by_draw.mean() * self.standardization.scale[-1])
 
     def label_weights(self, agents: NDArray[np.int64], entities: NDArray[np.int64]) -> FloatArray:
