@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 from flwr.app import Context, Error, Message, RecordDict
+from flwr.clientapp import ClientApp
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
@@ -40,12 +41,13 @@ class LocalNode:
     late_by: int = 0
     dies_at: Callable[[Message], bool] = lambda message: False
     letters: list[Message] = field(default_factory=list)
+    app: ClientApp = client_app.app
 
     def handle(self, node_id: int, message: Message) -> Message:
         self.letters.append(message)
         context = Context(1, node_id, self.config, RecordDict(), self.run_config)
         with mock.patch.object(client_app, "in_simulation", return_value="partition-id" in self.config):
-            return client_app.app(message, context)
+            return self.app(message, context)
 
 
 class LocalGrid(Grid):

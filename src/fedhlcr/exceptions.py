@@ -190,6 +190,10 @@ class BroadcastError(FedHLCRError, ValueError):
     """An agent does not answer a broadcast that is malformed, outdated, or of another run."""
 
 
+class DisclosureError(FedHLCRError, ValueError):
+    """A mod withholds the answer of agents: nothing leaves them in this round."""
+
+
 class NotEnoughNodesError(FedHLCRError, RuntimeError):
     """Too few nodes are ready to start or to continue."""
 

@@ -6,7 +6,7 @@ threads, and hands over a shard's contributions as they are made; late ones are 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from enum import IntEnum
 from hashlib import blake2b
 from itertools import pairwise
@@ -18,8 +18,9 @@ from fedhlcr._support.checks import not_negative
 from fedhlcr._support.streams import Stream
 from fedhlcr._support.threads import stream_results
 from fedhlcr.data.hierarchy import Hierarchy
-from fedhlcr.exceptions import ArgumentError
+from fedhlcr.exceptions import ArgumentError, DisclosureError
 from fedhlcr.federation.messages import Contribution, Contributions
+from fedhlcr.federation.mods import Mod
 from fedhlcr.federation.server import Invitation, Reply
 from fedhlcr.federation.shard import AgentShard
 from fedhlcr.federation.sums import PAGE_SIZE
@@ -58,9 +59,12 @@ class InProcessEngine:
         self._away: set[str] = set()
 
     @classmethod
-    def from_hierarchy(cls, hierarchy: Hierarchy, *, failure_rate: float, seed: int, n_threads: int) -> InProcessEngine:
+    def from_hierarchy(
+        cls, hierarchy: Hierarchy, *, failure_rate: float, seed: int, n_threads: int, mods: Sequence[Mod] = ()
+    ) -> InProcessEngine:
         """The engine of a table's agents. The table is not needed any more afterwards."""
         agents = AgentShard.from_hierarchy(hierarchy, n_threads)
+        agents.mods = tuple(mods)
         return cls(agents, failure_rate=failure_rate, seed=seed, n_threads=n_threads)
 
     def agents(self) -> list[str]:
@@ -89,13 +93,21 @@ class InProcessEngine:
         shards, starts = np.unique(asked // PAGE_SIZE, return_index=True)
         parts = [slice(*ends) for ends in pairwise([*starts.tolist(), len(asked)])]
 
-        def answer(number: int) -> Contributions:
+        def answer(number: int) -> Contributions | None:
             agents = asked[parts[number]] - shards[number] * PAGE_SIZE
-            return self._shards[shards[number]].answer(call.broadcast, agents, acknowledged[parts[number]])
+            try:
+                return self._shards[shards[number]].answer(call.broadcast, agents, acknowledged[parts[number]])
+            except DisclosureError:
+                return None
 
-        for part, contributions in zip(parts, stream_results(answer, len(parts), self._n_threads), strict=True):
-            self._late += [contributions[i].to_bytes() for i in np.flatnonzero(fates[part] == Fate.LATE).tolist()]
-            arrived = np.flatnonzero(fates[part] == Fate.FINE)
+        fate_of = dict(zip(asked.tolist(), fates.tolist(), strict=True))
+        for contributions in stream_results(answer, len(parts), self._n_threads):
+            if contributions is None:
+                continue
+            # by name: mods may have left agents out
+            own = np.array([fate_of[self._position[name]] for name in contributions.agents], dtype=np.int64)
+            self._late += [contributions[i].to_bytes() for i in np.flatnonzero(own == Fate.LATE).tolist()]
+            arrived = np.flatnonzero(own == Fate.FINE)
             if len(arrived) == len(contributions):
                 yield contributions
             elif len(arrived):

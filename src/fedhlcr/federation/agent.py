@@ -10,7 +10,7 @@ import numpy as np
 from fedhlcr.data import inputs
 from fedhlcr.data.hierarchy import EntityIndex, Hierarchy, build_hierarchy
 from fedhlcr.data.ids import Ids, canonical_text, is_missing
-from fedhlcr.exceptions import ArgumentError
+from fedhlcr.exceptions import ArgumentError, DisclosureError
 from fedhlcr.federation.group import AgentGroup
 from fedhlcr.federation.messages import Broadcast, Contribution
 from fedhlcr.federation.mods import Mod
@@ -53,7 +53,10 @@ class Agent(AgentGroup):
 
     def round(self, broadcast: Broadcast) -> Contribution:
         """Answer a broadcast: draw new labels under its law, and return the entities' sums by cluster."""
-        return self.answer(broadcast, np.array([0]), np.array([broadcast.acknowledged]))[0]
+        contributions = self.answer(broadcast, np.array([0]), np.array([broadcast.acknowledged]))
+        if not len(contributions):
+            raise DisclosureError("a mod withholds the agent's contribution; send nothing in this round.")
+        return contributions[0]
 
     def save(self, path: PathLike) -> None:
         """Write the private state to a local file, atomically: an interrupted save leaves the old file.

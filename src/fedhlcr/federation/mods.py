@@ -1,13 +1,15 @@
 """Mods: functions at the agents that contributions pass through before they leave.
 
 A mod takes the broadcast and a function `answer` that computes the contributions, and returns contributions. It may
-inspect the broadcast, refuse to answer by raising `BroadcastError`, or change the contributions. The innermost `answer`
-draws the labels and sums the matrices. A disclosure check, clipping and noise, or masks are one mod each:
+inspect the broadcast, and inspect or change the contributions, which name their agents. It keeps some agents silent by
+returning the contributions of the others, and all of them by raising `DisclosureError`; to the server these agents have
+not answered. The innermost `answer` draws the labels and sums the matrices. A disclosure check, clipping and noise, or
+masks are one mod each:
 
-    def at_least_ten_events(broadcast: Broadcast, answer: Answer) -> Contributions:
+    def at_least_five_entities(broadcast: Broadcast, answer: Answer) -> Contributions:
         contributions = answer(broadcast)
-        ...
-        return contributions
+        n_entities = contributions.sums.by_agent(contributions.sums.entity_counts)
+        return contributions.take(np.flatnonzero(n_entities >= 5))
 """
 
 from __future__ import annotations

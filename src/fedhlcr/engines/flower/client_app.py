@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
@@ -17,20 +17,21 @@ from fedhlcr.engines.flower.options import NodeOptions, check_experiment
 from fedhlcr.engines.flower.records import Errand
 from fedhlcr.engines.flower.refusal import refusal_of
 from fedhlcr.exceptions import Refusal
+from fedhlcr.federation.mods import Mod
 from fedhlcr.posterior import PublicModel
 
 logger = logging.getLogger(__name__)
 
-app = ClientApp()
+Answering = Callable[[Node, Message], RecordDict]
 
 
-def _answering(answer: Callable[[Node, Message], RecordDict]) -> Callable[[Message, Context], Message]:
+def _answering(answer: Answering, mods: tuple[Mod, ...]) -> Callable[[Message, Context], Message]:
     """Every error becomes a refusal: Flower's own report of it would quote the error's words to the server."""
 
     def handle(message: Message, context: Context) -> Message:
         log_through_flower()
         try:
-            content = answer(_open_node(message, context), message)
+            content = answer(_open_node(message, context, mods), message)
         except Exception as error:
             refusal = refusal_of(error)
             logger.error("refused: %s. %s", refusal, refusal.detail)
@@ -46,7 +47,7 @@ def in_simulation() -> bool:
     return ray is not None and bool(ray.is_initialized())
 
 
-def _open_node(message: Message, context: Context) -> Node:
+def _open_node(message: Message, context: Context, mods: tuple[Mod, ...]) -> Node:
     envelope = records.Envelope.from_content(message.content)
     if envelope.version != __version__:
         raise Refusal(
@@ -56,27 +57,39 @@ def _open_node(message: Message, context: Context) -> Node:
     # it comes from the server, and becomes a file's name here
     check_experiment(envelope.experiment)
     options = NodeOptions.from_context(context.node_config, context.run_config, simulated=in_simulation())
-    return Node(options, envelope.experiment, tuple(envelope.features))
+    return Node(options, envelope.experiment, tuple(envelope.features), mods)
 
 
-@app.query(Errand.ROLL_CALL.action)
-@_answering
 def roll_call(node: Node, message: Message) -> RecordDict:  # noqa: ARG001
     """Who is here, and with which columns."""
     return records.Presence(__version__, node.names(), list(node.options.features)).to_content()
 
 
-@app.train(Errand.LETTER.action)
-@_answering
 def letter(node: Node, message: Message) -> RecordDict:
     """A round of some of the agents."""
     return records.Answers(node.answer(records.Letter.from_content(message.content))).to_content()
 
 
-@app.evaluate(Errand.KEEPSAKE.action)
-@_answering
 def keepsake(node: Node, message: Message) -> RecordDict:
     """The public model, to keep and to try."""
     model = PublicModel.from_bytes(records.Keepsake.from_content(message.content).model)
     node.keep(model)
     return node.score(model).to_content()
+
+
+def make_app(mods: Sequence[Mod] = ()) -> ClientApp:
+    """Return the ClientApp of a node whose contributions pass through the mods before they leave it.
+
+    A module of your own that has `app = make_app([my_mod])` takes the place of this one in your app's pyproject.
+    """
+    made = ClientApp()
+    for register, errand, answer in (
+        (made.query, Errand.ROLL_CALL, roll_call),
+        (made.train, Errand.LETTER, letter),
+        (made.evaluate, Errand.KEEPSAKE, keepsake),
+    ):
+        register(errand.action)(_answering(answer, tuple(mods)))
+    return made
+
+
+app = make_app()

@@ -31,6 +31,7 @@ from fedhlcr.engines.flower.refusal import UNKNOWN_AGENT
 from fedhlcr.exceptions import CodecError, FileError, Refusal, StorageError
 from fedhlcr.federation.group import AgentGroup
 from fedhlcr.federation.messages import SURVEY_ROUND, Broadcast
+from fedhlcr.federation.mods import Mod
 from fedhlcr.posterior import PublicModel
 from fedhlcr.storage import atomic, codec
 from fedhlcr.storage.reader import RecordReader
@@ -81,11 +82,13 @@ class Node:
     Attributes
     ----------
     features : the federation's columns, in its order; empty while they are not agreed, then it is the node's own
+    mods : what contributions pass through before they leave the node, `federation.mods`
     """
 
     options: NodeOptions
     experiment: str
     features: tuple[str, ...] = ()
+    mods: tuple[Mod, ...] = ()
 
     def __post_init__(self) -> None:
         if self.features and set(self.features) != set(self.options.features):
@@ -124,7 +127,7 @@ class Node:
         source = Source.of(self._file_of(self.options.data_path))
         events = self._read(self.options.data_path)
         hierarchy = build_hierarchy(events.X, events.y, np.ones(len(events.y)), events.agent, events.entity)
-        held = Held(AgentGroup(hierarchy), source)
+        held = Held(AgentGroup(hierarchy, self.mods), source)
         self._save(held)
         return held
 
@@ -196,7 +199,7 @@ class Node:
             reader = RecordReader(record, "the node's state", "it is made anew from the table")
             was = Source(*(reader.value(name, str) for name in Source._fields))
             order, columns = tuple(reader.texts("features")), reader.value("columns", str)
-            group = AgentGroup.read(reader)
+            group = AgentGroup.read(reader, self.mods)
         except (StorageError, CodecError) as error:
             logger.warning("%s; the labels are lost, the agents begin anew.", error)
             return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 
-from fedhlcr.exceptions import Refusal
+from fedhlcr.exceptions import DisclosureError, Refusal
 
 # The kind of refusal of a node whose table no longer has an agent that it announced.
 UNKNOWN_AGENT = "UnknownAgent"
@@ -14,5 +14,7 @@ def refusal_of(error: Exception) -> Refusal:
     """Return the refusal that stands for an error. The error's own text is left out, because it may quote the data."""
     if isinstance(error, Refusal):
         return error
+    if isinstance(error, DisclosureError):
+        return Refusal("DisclosureError", "a mod at the node withholds the answer; see the node's log", str(error))
     places = [f"{frame.filename}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)[-3:]]
     return Refusal(type(error).__name__, "unexpected error; see the node's log", "at " + ", ".join(places))
