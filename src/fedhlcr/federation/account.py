@@ -6,10 +6,12 @@ stores them is its own choice. `ledger.Ledger` stores the contribution of each a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from fedhlcr._support.arrays import IndexArray
 from fedhlcr.federation.sums import AgentSums
+from fedhlcr.model.schema import SumSchema
 from fedhlcr.model.sums import ClusterSums
 from fedhlcr.storage import codec
 from fedhlcr.storage.reader import RecordReader
@@ -39,3 +41,7 @@ class Account(Protocol):
 
     def restore(self, reader: RecordReader, n_agents: int) -> None:
         """Read the fields of `to_record`, and check every value."""
+
+
+# Creates an empty account for a number of original clusters, of what the schema sums.
+AccountFactory = Callable[[int, SumSchema], Account]

@@ -6,10 +6,10 @@ returning the contributions of the others, and all of them by raising `Disclosur
 not answered. The innermost `answer` draws the labels and sums the matrices. A disclosure check, clipping and noise, or
 masks are one mod each:
 
-    def at_least_five_entities(broadcast: Broadcast, answer: Answer) -> Contributions:
+    def at_least_ten_events(broadcast: Broadcast, answer: Answer) -> Contributions:
         contributions = answer(broadcast)
-        n_entities = contributions.sums.by_agent(contributions.sums.entity_counts)
-        return contributions.take(np.flatnonzero(n_entities >= 5))
+        n_events = contributions.sums.by_agent(broadcast.layout.n_events(contributions.sums.grams))
+        return contributions.take(np.flatnonzero(n_events >= 10))
 """
 
 from __future__ import annotations

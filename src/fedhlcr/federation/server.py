@@ -26,10 +26,12 @@ from fedhlcr._support.streams import Stream, text_key
 from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr.data.ids import canonical_text
 from fedhlcr.exceptions import ArgumentError, FederationError, UnknownAgentError
+from fedhlcr.federation.account import AccountFactory
 from fedhlcr.federation.checks import Expected
 from fedhlcr.federation.convergence import has_settled
 from fedhlcr.federation.history import History, RoundRecord
 from fedhlcr.federation.keeping import DrawKeeper
+from fedhlcr.federation.ledger import Ledger
 from fedhlcr.federation.messages import MOST_ROUNDS, NEVER, SURVEY_ROUND, Broadcast
 from fedhlcr.federation.reception import Reception, Reply
 from fedhlcr.federation.registry import UNREGISTERED, Registry
@@ -62,10 +64,11 @@ class Server:
     Parameters
     ----------
     settings : settings of the run; the agents' names are passed to `open_round`
+    make_account : creates the account of the delta rule, `federation.account`
     """
 
-    def __init__(self, settings: FederationSettings) -> None:
-        self.settings = settings
+    def __init__(self, settings: FederationSettings, make_account: AccountFactory = Ledger) -> None:
+        self.settings, self._make_account = settings, make_account
         self.likelihood = settings.make_likelihood()
         self.registry = Registry()
         self.history = History(self.likelihood.globals_type)
@@ -206,7 +209,8 @@ class Server:
                 settings.participation_scaling,
                 self._stream,
             )
-        return DeltaRule(self.likelihood, spec, settings.start_clusters, settings.merger(), self._stream)
+        account = self._make_account(settings.start_clusters, self.likelihood.sum_schema)
+        return DeltaRule(self.likelihood, spec, settings.start_clusters, settings.merger(), self._stream, account)
 
     def _close_sampling(self, rule: Rule, done: Reception) -> ServerState | None:
         self.round = done.broadcast.round
@@ -322,10 +326,10 @@ class Server:
         return codec.encode(STATE_KIND, STATE_VERSION, record)
 
     @classmethod
-    def from_bytes(cls, settings: FederationSettings, data: bytes) -> Server:
+    def from_bytes(cls, settings: FederationSettings, data: bytes, make_account: AccountFactory = Ledger) -> Server:
         """Restore a server. `settings` must be those it was constructed with."""
         reader = checkpoint_reader(codec.decode(data, STATE_KIND, STATE_VERSION))
-        server = cls(settings)
+        server = cls(settings, make_account)
         if reader.value("run", int) != server.run:
             raise ArgumentError(
                 "the checkpoint was made with other settings; resume with the ones it was started with."
