@@ -15,6 +15,7 @@ import numpy as np
 
 from fedhlcr import FedHLCRRegressor, HLCRRegressor, hold_out_events
 from fedhlcr._support.arrays import FloatArray
+from fedhlcr._support.wording import CLUSTER, ROUND
 from fedhlcr.analysis.summary import text_table, typical_levels
 from fedhlcr.baselines import GroupedRidge
 from fedhlcr.data.recipe import Recipe
@@ -70,7 +71,7 @@ def main(page: Path = Path("demo-report.html")) -> None:
     print(text_table(("model", "R²", "seconds", "what left the airlines"), tuple(tuple(row) for row in rows)))
     lower, upper = federated.predict_interval(X_test, agent=test.agent, entity=test.entity)
     inside = np.mean((lower <= test.y) & (test.y <= upper))
-    print(f"\nThe federation found {federated.n_clusters_} clusters of routes.")
+    print(f"\nThe federation found {CLUSTER.count(federated.n_clusters_)} of routes.")
     print(f"Of the held-out flights {100 * inside:.1f} % lie in its 90 % intervals.\n")
     _tell_clusters(federated)
     federated.recipe_ = Recipe("minutes per 100 miles", "airline", "route", flights.feature_names)
@@ -97,7 +98,7 @@ def _tell_rounds(model: FedHLCRRegressor, variance: float) -> str:
     )
     print("\n" + text_table(("round", "answered", "clusters", "noise", "labels changed", "kB", "held-out R²"), rows))
     up, down = history["bytes_up"].sum() / 1e6, history["bytes_down"].sum() / 1e6
-    print(f"\nEnded after {model.n_rounds_} rounds: {model.stop_reason_}.")
+    print(f"\nEnded after {ROUND.count(model.n_rounds_)}: {model.stop_reason_}.")
     print(f"Travelled: {up:.1f} MB of sums up, {down:.1f} MB of coefficients down; the flights stayed where they are.")
     return f"sums by cluster, {up:.1f} MB"
 

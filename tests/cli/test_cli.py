@@ -969,3 +969,8 @@ def test_a_chain_that_has_not_settled_is_told(tmp_path, capsys):
 def test_words_of_libraries_are_not_told(shop, capsys, monkeypatch):
     monkeypatch.setattr("fedhlcr.estimators.loading.from_bytes", lambda data: pd.to_numeric(SECRET + "!"))
     assert_refused(call("inspect", shop / "shop.fedhlcr"), capsys, None, FAILED)
+
+
+def test_one_round_is_singular(shop, capsys):
+    assert call("simulate", shop / "all.csv", *COLUMNS, "--features", "price", "--rounds", "1") == 0
+    assert "Ended after 1 round: reached 1 round." in capsys.readouterr().out

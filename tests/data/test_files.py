@@ -157,7 +157,7 @@ def test_names_need_not_fit(name, tmp_path):
     assert_events(read_columns(path, ["y", "id", "x"], texts=["id"]))
     path = tmp_path / name
     path.write_bytes(FORMATS["comma"])
-    with pytest.raises(FileError, match="not what its name says"):
+    with pytest.raises(FileError, match="not in the format that its name says"):
         read_columns(path, ["y"])
 
 
@@ -230,7 +230,7 @@ def test_one_bad_cell_among_decimal_commas_is_the_only_one_told(bad, tmp_path):
 def test_decimal_points_and_decimal_commas_in_one_table_are_refused(tmp_path):
     path = tmp_path / "events.csv"
     path.write_text("x;y\n1,234;1.5\n2,345;2.5\n")
-    with pytest.raises(FileError, match=r"column 'x' of 'events.csv' must hold numbers, but 2 of its 2 rows hold text"):
+    with pytest.raises(FileError, match=r"column 'x' of 'events.csv' must hold numbers, but 2 of its 2 rows hold"):
         read_columns(path, ["x", "y"])
 
 
@@ -532,3 +532,48 @@ def test_what_cannot_be_read_is_told_in_one_line_without_values(kind, tmp_path):
     assert SECRET not in str(caught.value)
     assert "\n" not in str(caught.value)
     assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    "text", ['{"x": [1, 2]}', '[{"x": 1},\n {"x": 2}]\n', '{"x": 1}\n{"x": 2}\n', "[[1, 2]]", " {}"]
+)
+def test_json_is_called_json(text, tmp_path):
+    path = tmp_path / "events.json"
+    path.write_text(text)
+    with pytest.raises(FileError, match=r"'events.json' is JSON, which is not supported; save it as CSV, Parquet"):
+        read_columns(path, ["x"])
+
+
+def test_header_in_brackets_is_not_json(tmp_path):
+    path = tmp_path / "events.csv"
+    path.write_text("[x],[y]\n1,2\n")
+    assert read_columns(path, ["[x]"]).to_pydict() == {"[x]": [1.0]}
+
+
+def test_only_close_names_that_are_not_in_use_are_suggested(tmp_path):
+    path = tmp_path / "events.csv"
+    path.write_text("agent,agents,sales\n1,1,2\n")
+    for wanted, cure in ((["target"], "check the spelling."), (["agent", "agentt"], "did you mean 'agents'?")):
+        with pytest.raises(FileError) as caught:
+            open_table(path).require(wanted)
+        assert str(caught.value).endswith(cure)
+
+
+@pytest.mark.parametrize(
+    ("texts", "what"),
+    [
+        (["1,234", "12,345.6"], "numbers with thousands separators (first: row 2); remove the separators."),
+        (["1 234", "1'234.5"], "numbers with thousands separators (first: row 2); remove the separators."),
+        (["1,5", "1,234"], "numbers with a decimal comma (first: row 2); write a decimal point."),
+        (["2024-03-01", "2024-03-01 12:30"], "dates or times (first: row 2); turn them into numbers first"),
+        (["01/03/2024", "12:30"], "dates or times (first: row 2); turn them into numbers first"),
+        (["5 %", "$7.50"], "numbers with a percent or currency sign (first: row 2); remove the sign."),
+        (["2024-03-01", "about 5"], "text (first: row 2); correct them, or, if it is a feature, leave it out"),
+    ],
+)
+def test_numbers_that_are_written_differently_are_named(texts, what, tmp_path):
+    path = tmp_path / "events.csv"
+    path.write_text("x\n" + "".join(f'"{text}"\n' for text in ["1", *texts]))
+    with pytest.raises(FileError) as caught:
+        read_columns(path, ["x"])
+    assert f"'x' of 'events.csv' must hold numbers, but 2 of its 3 rows hold {what}" in str(caught.value)

@@ -95,15 +95,18 @@ REFUSALS = {
     "length of weights": (lambda X, y, ids: fit(X, y, sample_weight=np.ones(3)), "`sample_weight` has 3 rows"),
     "NaN in X": (
         lambda X, y, ids: fit(np.where(X[3, 1] == X, np.nan, X), y),
-        r"`X` has 1 NaN or infinite values in 24 rows \(1 in column 1\)",
+        r"`X` has 1 NaN value in 24 rows \(1 in column 1\)",
     ),
-    "infinity in y": (lambda X, y, ids: fit(X, np.where(y == y[2], np.inf, y)), "`y` has 1 NaN or infinite values"),
+    "infinity in y": (
+        lambda X, y, ids: fit(X, np.where(y == y[2], np.inf, y)),
+        r"`y` has 1 infinite value in 24 rows; .*replace the infinite values by numbers",
+    ),
     "no y": (lambda X, y, ids: fit(X, None), "requires y to be passed"),
     "empty": (lambda X, y, ids: fit(X[:0], y[:0]), "`X` is empty"),
     "no columns": (lambda X, y, ids: fit(X[:, :0], y), r"0 feature\(s\)"),
     "missing agent ids": (
         lambda X, y, ids: fit(X, y, agent=[None, *ids["agent"][1:]], entity=ids["entity"]),
-        "`agent` has 1 missing ids among 24 rows",
+        "`agent` has 1 missing id in 24 rows",
     ),
     "missing entity ids": (
         lambda X, y, ids: fit(X, y, agent=ids["agent"], entity=np.r_[np.nan, np.nan, ids["entity"][2:]]),
@@ -147,7 +150,7 @@ def test_missing_values_are_counted_by_column(library):
     columns, y = table()
     dose = [None if i < 3 else float(v) for i, v in enumerate(columns["dose"])]
     frame = FRAMES[library]({**columns, "dose": dose})
-    with pytest.raises(ValueError, match=r"3 NaN or infinite values in 24 rows \(3 in 'dose'\)"):
+    with pytest.raises(ValueError, match=r"3 NaN values in 24 rows \(3 in 'dose'\)"):
         fit(frame, y, agent="hospital", entity="patient")
 
 
@@ -213,7 +216,7 @@ MISSING = {
 
 @pytest.mark.parametrize("missing", MISSING.values(), ids=MISSING)
 def test_missing_ids_of_any_type(missing):
-    with pytest.raises(ValueError, match="1 missing ids among 2 rows"):
+    with pytest.raises(ValueError, match="1 missing id in 2 rows"):
         read_ids(_column(missing), "agent", 2)
 
 
@@ -299,7 +302,7 @@ def test_known_moments_stay_known_after_adapt():
 
 
 def test_a_missing_id_among_texts_in_a_list_is_missing():
-    with pytest.raises(ValueError, match="1 missing ids among 2 rows"):
+    with pytest.raises(ValueError, match="1 missing id in 2 rows"):
         read_ids(["a", float("nan")], "agent", 2)
 
 
@@ -324,9 +327,9 @@ def test_row_numbers_do_not_find_anonymous_rows():
         (np.full(24, SECRET), "Expected 2D array, got 1D array"),
         (np.full((24, 2), SECRET + 1j), "Complex data not supported"),
         (pl.Series([SECRET] * 24), "Expected 2D array, got 1D array"),
-        ([[SECRET], [SECRET, SECRET]] * 12, "`X` is ragged"),
+        ([[SECRET], [SECRET, SECRET]] * 12, "`X` has rows of different lengths"),
         (pl.LazyFrame({"a": [SECRET] * 24}), "lazy frame"),
-        (np.array([[SECRET, pd.NA]] * 24, dtype=object), r"24 NaN or infinite values in 24 rows \(24 in column 1\)"),
+        (np.array([[SECRET, pd.NA]] * 24, dtype=object), r"24 NaN values in 24 rows \(24 in column 1\)"),
     ],
 )
 def test_unusual_tables_are_refused_without_their_values(X, message):
@@ -346,7 +349,7 @@ def test_text_where_numbers_belong(argument):
 def test_missing_ids_of_an_arrow_dictionary_are_missing():
 
     column = pa.chunked_array([pa.array(["a", "b", None, "a"]).dictionary_encode()])
-    with pytest.raises(ValueError, match="`agent` has 1 missing ids among 4 rows"):
+    with pytest.raises(ValueError, match="`agent` has 1 missing id in 4 rows"):
         read_ids(column, "agent", 4)
     numbers = pa.chunked_array([pa.array([7, 5, 7]).dictionary_encode()])
     assert read_ids(numbers, "agent", 3).texts == ["5", "7"]

@@ -478,16 +478,15 @@ def test_a_disk_that_is_really_full(tiny_disk):
     assert [file.name for file in tiny_disk.iterdir()] == ["model"]
 
 
-def test_private_files_are_for_their_owner_only(tmp_path):
+def test_models_get_the_permissions_of_other_files(tmp_path):
     model = fitted()
     before = os.umask(0o022)
     try:
-        for name, public, mode in (("private", False, 0o600), ("public", True, 0o644)):
-            path = tmp_path / name
-            path.write_text("anybody's")
-            path.chmod(0o666)
-            model.save(path, public=public)
-            assert stat.S_IMODE(path.stat().st_mode) == mode
+        for mask, mode in ((0o022, 0o644), (0o077, 0o600)):
+            os.umask(mask)
+            for public in (False, True):
+                model.save(tmp_path / "model", public=public)
+                assert stat.S_IMODE((tmp_path / "model").stat().st_mode) == mode
     finally:
         os.umask(before)
 

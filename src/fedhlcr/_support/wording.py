@@ -102,6 +102,13 @@ class Noun:
 
 AGENT, ENTITY, EVENT = Noun("agent", "agents"), Noun("entity", "entities"), Noun("event", "events")
 CLUSTER, FEATURE, CHAIN = Noun("cluster", "clusters"), Noun("feature", "features"), Noun("chain", "chains")
+ROW, COLUMN, ROUND, DRAW = (
+    Noun("row", "rows"),
+    Noun("column", "columns"),
+    Noun("round", "rounds"),
+    Noun("draw", "draws"),
+)
+SWEEP, NODE, REPLY = Noun("sweep", "sweeps"), Noun("node", "nodes"), Noun("reply", "replies")
 
 
 def noun(column: str | None, otherwise: Noun) -> Noun:

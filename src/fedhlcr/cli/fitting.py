@@ -354,7 +354,7 @@ def _write_model(model: Any, out: Path, shell: Shell, *, public: bool) -> Path:
     if shell.interrupted:
         out = out.with_name(f"{out.name}.interrupted")
     with shell.stage("writing the model"):
-        write_output(out, model_file.to_bytes(model, public=public), private=not public)
+        write_output(out, model_file.to_bytes(model, public=public))
     return out
 
 

@@ -42,13 +42,13 @@ def check_output(path: Path | None, *inputs: str | Path | None) -> None:
             raise OutputError(f"cannot write {str(path)!r}: it is the input; name another file.")
 
 
-def write_output(path: Path, data: bytes, *, private: bool = False) -> None:
-    _write({path: data}, private=private)
+def write_output(path: Path, data: bytes) -> None:
+    _write({path: data})
 
 
-def _write(files: Mapping[atomic.PathLike, bytes], *, private: bool = False) -> None:
+def _write(files: Mapping[atomic.PathLike, bytes]) -> None:
     with output_errors():
-        atomic.replace_files(files, private=private)
+        atomic.replace_files(files)
 
 
 @contextmanager

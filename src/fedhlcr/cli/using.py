@@ -195,7 +195,7 @@ def adapt(
             shell.note("the model was fitted to these very events, so they now count twice")
         with shell.stage("adapting"):
             adapted = fitted.adapt(events.table, events.y, agent=events.agents, entity=events.entities)
-    write_output(out, model_file.to_bytes(adapted), private=True)
+    write_output(out, model_file.to_bytes(adapted))
     counts = {"n_events": len(events)}
     for name, before, after in (
         ("agents", fitted.agent_ids_, adapted.agent_ids_),

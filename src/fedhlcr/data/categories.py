@@ -1,4 +1,4 @@
-"""Categories: their levels as texts, and the value that fills gaps of a feature."""
+"""Categories: their levels as texts, and the usual value of a feature, which replaces missing ones."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from fedhlcr.data.columns import WHOLE_DECIMAL, rows_missing, without_missing_te
 from fedhlcr.data.ids import canonical_text, natural_key
 from fedhlcr.exceptions import DataError
 
-# A column of more levels holds ids, not categories: the Gram matrix of an entity grows with the square of the levels.
+# A column with more levels probably holds ids. Each level is a feature, and Gram matrices grow with its square.
 MOST_LEVELS = 100
 
 
 def level_texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Categories as texts, the same in whatever table: 1, 1.0 and "1.0" are "1", True and "TRUE" are "true"."""
+    """Return categories as texts, the same for every format: 1, 1.0 and "1.0" are "1", True and "TRUE" are "true"."""
     if not pa.types.is_string(column.type):
         if pa.types.is_floating(column.type):
             column = pc.if_else(pc.is_finite(column), column, pa.scalar(None, column.type))
@@ -32,7 +32,7 @@ def levels_of(name: str, texts: pa.ChunkedArray) -> list[str]:
     levels = pc.unique(pc.drop_null(texts)).to_pylist()
     if len(levels) > MOST_LEVELS:
         raise DataError(
-            f"column {name!r} has {len(levels):,} levels, more than the {MOST_LEVELS} a category may have; leave it "
+            f"column {name!r} has {len(levels):,} levels, but a category may have at most {MOST_LEVELS}; leave it "
             "out, or group its levels."
         )
     if not levels:
@@ -41,14 +41,14 @@ def levels_of(name: str, texts: pa.ChunkedArray) -> list[str]:
 
 
 def most_common_level(texts: pa.ChunkedArray) -> str:
-    """Return the level that occurs most often, the first in natural order if there are several."""
+    """Return the level that occurs most often, the first in natural order if several do."""
     pairs = pc.value_counts(pc.drop_null(texts)).to_pylist()
     counts = {pair["values"]: pair["counts"] for pair in pairs}
     return max(sorted(counts, key=natural_key), key=lambda level: counts[level])
 
 
 def median(name: str, column: pa.ChunkedArray) -> float:
-    """Return the median of the values that are there."""
+    """Return the median of the values that are not missing."""
     numbers = column.to_numpy()[~rows_missing(column)]
     if not len(numbers):
         raise no_values(name)
@@ -56,4 +56,4 @@ def median(name: str, column: pa.ChunkedArray) -> float:
 
 
 def no_values(name: str) -> DataError:
-    return DataError(f"column {name!r} has no value at all; leave it out.")
+    return DataError(f"column {name!r} has only missing values; leave it out.")

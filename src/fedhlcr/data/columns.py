@@ -1,4 +1,4 @@
-"""Columns of tables of any kind as numbers or as texts; errors say how many rows are wrong, never what is in them."""
+"""Columns of any table as numbers or as texts. Errors say how many rows are wrong, never what is in them."""
 
 from __future__ import annotations
 
@@ -9,27 +9,50 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from fedhlcr._support.wording import listed
+from fedhlcr._support.wording import ROW, listed
 from fedhlcr.exceptions import FileError
 
-# What stands for a missing value among numbers and categories; among ids only nothing at all does.
+# Texts that mean a missing value in numbers and categories. In ids only the empty text does.
 MISSING_TEXTS = ("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NAN", "-nan", "NULL", "null", "None")
 NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$|^[+-]?(inf|Inf|INF|infinity|Infinity)$"
 DECIMAL, WHOLE_DECIMAL = r"^-?\d+\.\d+$", r"^(-?(0|[1-9]\d*))\.0+$"
 COMMA_NUMBER = NUMBER.replace(r"\.", ",")
-# What is beyond cannot be squared and summed up: it counts as missing.
+# Larger numbers overflow when they are squared and summed, so they count as missing.
 LARGEST = 1e100
+# What texts in a column of numbers may be: pattern, name and cure. The first pattern that fits all of them counts.
+NOT_NUMBERS = (
+    (
+        r"^[+-]?\d{1,3}([ ,.'’\x{a0}\x{202f}]\d{3})+([.,]\d+)?$",
+        "numbers with thousands separators",
+        "remove the separators",
+    ),
+    (COMMA_NUMBER, "numbers with a decimal comma", "write a decimal point"),
+    (
+        r"^(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2}))([T ].*)?$|^\d{1,2}:\d{2}(:\d{2}.*)?$",
+        "dates or times",
+        "turn them into numbers first, for example days since a date",
+    ),
+    (
+        r"^[$€£¥]\s*[+-]?[\d.,]+$|^[+-]?[\d.,]+\s*[%$€£¥]$",
+        "numbers with a percent or currency sign",
+        "remove the sign",
+    ),
+)
+TEXT_CURE = "correct them, or, if it is a feature, leave it out or treat it as categorical"
 
 
 def without_missing_texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Texts with null for what stands for a missing value."""
+    """Return texts with null for each text that means a missing value."""
     return pc.if_else(pc.is_in(column, pa.array(MISSING_TEXTS)), pa.scalar(None, column.type), column)
 
 
 def rows_missing(column: pa.ChunkedArray, *, is_id: bool = False) -> NDArray[np.bool_]:
-    """Rows without a value: null, NaN, infinite or too large; of texts, nothing, or, if no id, what stands for it."""
+    """Return which rows lack a value: null, NaN, infinite or too large numbers, and texts that mean a missing value.
+
+    Only the empty text is a missing id.
+    """
     if pa.types.is_floating(column.type):
-        # NaN is below nothing
+        # a comparison with NaN is false
         return ~(np.abs(column.to_numpy()) < LARGEST)
     if pa.types.is_string(column.type):
         column = pc.if_else(pc.equal(column, ""), None, column) if is_id else without_missing_texts(column)
@@ -37,12 +60,12 @@ def rows_missing(column: pa.ChunkedArray, *, is_id: bool = False) -> NDArray[np.
 
 
 def counts_missing(gaps: Mapping[str, NDArray[np.bool_]]) -> str:
-    """How many rows of each column lack a value."""
+    """Say how many rows of each column lack a value."""
     return ", ".join(f"{name!r} {int(gap.sum()):,}" for name, gap in gaps.items())
 
 
 def kinds_missing(raw: pa.Table, gaps: Mapping[str, NDArray[np.bool_]]) -> str:
-    """What is wrong with values that count as missing."""
+    """Say what is wrong with values that count as missing."""
     numbers = [raw[name].to_numpy()[gap] for name, gap in gaps.items() if pa.types.is_floating(raw[name].type)]
     values = np.concatenate(numbers) if numbers else np.empty(0)
     kinds = {
@@ -54,25 +77,29 @@ def kinds_missing(raw: pa.Table, gaps: Mapping[str, NDArray[np.bool_]]) -> str:
 
 
 def as_texts(name: str, table: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Ids and categories as they are written; numbers and dates of Parquet keep their type, null where it is null."""
+    """Return ids and categories as they are written. Numbers and dates of Parquet keep their type."""
     column = decoded(column)
     kind = column.type
     if pa.types.is_nested(kind):
         raise FileError(
-            f"column {name!r} of {table!r} must hold text, numbers or dates, but it holds lists or records."
+            f"column {name!r} of {table!r} must hold text, numbers or dates, but it holds lists or records; "
+            "leave it out."
         )
     return column.cast(pa.string()) if pa.types.is_null(kind) else column
 
 
 def with_whole_numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Ids of CSV; where all have a decimal point, as programs write numbers of which some are missing, 7.0 is 7."""
+    """Return ids of CSV. If all of them have a decimal point, 7.0 is 7.
+
+    Some programs write whole numbers with a decimal point if one of them is missing.
+    """
     if pc.all(pc.match_substring_regex(column.filter(pc.not_equal(column, "")), DECIMAL)).as_py():
         return pc.replace_substring_regex(column, WHOLE_DECIMAL, r"\1")
     return column
 
 
 def as_numbers(name: str, table: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Floats, null where they are missing."""
+    """Return floats, null where they are missing."""
     column = decoded(column)
     kind = column.type
     if pa.types.is_string(kind):
@@ -89,7 +116,7 @@ def as_numbers(name: str, table: str, column: pa.ChunkedArray) -> pa.ChunkedArra
 
 
 def decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The values themselves, where arrow stores them in another way, and all texts in one."""
+    """Return a column without dictionary, run-end or extension encoding, and with all texts as one type."""
     if isinstance(column.type, pa.BaseExtensionType):
         column = column.cast(column.type.storage_type)
     if pa.types.is_dictionary(column.type):
@@ -102,31 +129,39 @@ def decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def parsed(name: str, table: str, column: pa.ChunkedArray, number: str = NUMBER) -> pa.ChunkedArray:
-    """Numbers that are written as text, each as the pattern says; "true" and "false" are 1 and 0."""
+    """Return numbers that are written as text, each matching the pattern. "true" and "false" are 1 and 0."""
     column = without_missing_texts(pc.utf8_trim_whitespace(column))
     lower = pc.utf8_lower(column)
     if len(column) > column.null_count and pc.all(pc.is_in(lower.drop_null(), pa.array(["true", "false"]))).as_py():
         return pc.if_else(pc.equal(lower, "true"), 1.0, 0.0)
     wrong = _unlike(column, number)
     if n_wrong := _n_true(wrong):
+        came, cure = _what_texts_are(column.filter(wrong))
         first = pc.index(wrong, True).as_py() + 1
-        told = (
-            f"{n_wrong:,} of its {len(column):,} rows {'holds' if n_wrong == 1 else 'hold'} text (first: row {first:,})"
+        rows = f"{n_wrong:,} of its {ROW.count(len(column))} {'holds' if n_wrong == 1 else 'hold'}"
+        raise FileError(
+            f"column {name!r} of {table!r} must hold numbers, but {rows} {came} (first: row {first:,}); {cure}."
         )
-        cure = "correct them, or, if it is a feature, leave it out or treat it as categorical"
-        raise FileError(f"column {name!r} of {table!r} must hold numbers, but {told}; {cure}.")
-    # arrow reads neither a plus sign nor, here, a decimal comma
+    # arrow can parse neither a plus sign nor, by default, a decimal comma
     return pc.replace_substring(pc.replace_substring_regex(column, r"^\+", ""), ",", ".").cast(pa.float64())
 
 
+def _what_texts_are(texts: pa.ChunkedArray) -> tuple[str, str]:
+    """Say what texts are that should be numbers, and the cure."""
+    for pattern, name, cure in NOT_NUMBERS:
+        if pc.all(pc.match_substring_regex(texts, pattern)).as_py():
+            return name, cure
+    return "text", TEXT_CURE
+
+
 def likelier_numbers(columns: Iterable[pa.ChunkedArray]) -> str:
-    """The pattern, of decimal points or of decimal commas, that fits more of the texts; points, if both do."""
+    """Return the pattern that fits more of the texts: that of decimal points, or that of decimal commas."""
     trimmed = [without_missing_texts(pc.utf8_trim_whitespace(column)) for column in columns]
     return min((NUMBER, COMMA_NUMBER), key=lambda number: sum(_n_true(_unlike(column, number)) for column in trimmed))
 
 
 def _unlike(column: pa.ChunkedArray, number: str) -> pa.ChunkedArray:
-    """Where texts are no numbers."""
+    """Return which texts are not numbers."""
     return pc.fill_null(pc.invert(pc.match_substring_regex(column, number)), False)
 
 

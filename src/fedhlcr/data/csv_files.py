@@ -1,4 +1,4 @@
-"""CSV: its header, its delimiter, and its columns as floats, or as they are written."""
+"""CSV files: the header, the delimiter, and the columns as floats or as texts."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import codecs
 import contextlib
 import csv
 import io
+import re
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,18 +14,19 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.csv
 
-from fedhlcr._support.wording import Noun
+from fedhlcr._support.wording import ROW
 from fedhlcr.data.columns import MISSING_TEXTS, NUMBER, likelier_numbers, parsed
 from fedhlcr.exceptions import FileError
 
-ROW = Noun("row", "rows")
-# Bytes in which the header must be found.
+# The header must end within so many bytes.
 HEADER_SIZE = 1 << 20
 DELIMITERS = (",", ";", "\t", "|")
+# How JSON begins. A header may begin with a bracket too, as in "[id],[price]", but is followed by a letter.
+JSON_START = re.compile(r'\s*(\{\s*["}]|\[\s*[]{["\d-])')
 
 
 def csv_columns(name: str, source: Path | io.BytesIO) -> tuple[str, tuple[str, ...]]:
-    """The delimiter that splits the first line into the most names, and these names."""
+    """Return the delimiter that splits the first line into the most names, and these names."""
     if isinstance(source, Path):
         with source.open("rb") as file:
             start = file.read(HEADER_SIZE)
@@ -33,8 +35,10 @@ def csv_columns(name: str, source: Path | io.BytesIO) -> tuple[str, tuple[str, .
     if start.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise FileError(f"{name!r} is in UTF-16; save it in UTF-8.")
     if b"\0" in start:
-        raise FileError(f"{name!r} is neither text nor a known kind of table; save it as CSV or Parquet.")
+        raise FileError(f"{name!r} is not a table in a supported format; save it as CSV, Parquet, Arrow or Feather.")
     text = start.decode("utf-8-sig", errors="replace")
+    if JSON_START.match(text):
+        raise FileError(f"{name!r} is JSON, which is not supported; save it as CSV, Parquet, Arrow or Feather.")
     headers = {delimiter: _first_line(text, delimiter) for delimiter in DELIMITERS}
     delimiter, names = max(headers.items(), key=lambda header: len(header[1]))
     if any("\N{REPLACEMENT CHARACTER}" in column for column in names):
@@ -42,7 +46,7 @@ def csv_columns(name: str, source: Path | io.BytesIO) -> tuple[str, tuple[str, .
     if not names:
         raise FileError(f"{name!r} is empty; a table has at least a line of column names.")
     if len(start) < HEADER_SIZE and len(start.strip().splitlines()) == 1:
-        raise FileError(f"{name!r} has no rows below its header.")
+        raise FileError(f"{name!r} has no rows below its header; add at least one event.")
     return delimiter, names
 
 
@@ -54,21 +58,21 @@ def _first_line(text: str, delimiter: str) -> tuple[str, ...]:
 def csv_loader(
     name: str, source: Path | io.BytesIO, delimiter: str
 ) -> Callable[[Sequence[str], Collection[str]], pa.Table]:
-    """What reads columns: those among `texts` as they are written, the others as floats if that is what they are."""
+    """Return a function that reads columns: those among `texts` as they are written, the others as floats."""
 
     def load(wanted: Sequence[str], texts: Collection[str]) -> pa.Table:
         types = {column: pa.string() if column in texts else pa.float64() for column in wanted}
-        # where commas are no delimiters they may be decimal
+        # if commas do not separate fields, they may be decimal commas
         for decimal_point in "." if delimiter == "," else ".,":
             with contextlib.suppress(pa.ArrowInvalid):
                 return _read(source, delimiter, types, decimal_point=decimal_point)
-        # something is no number, or a row is broken: the texts will tell
+        # a value is not a number, or a row is broken: read everything as text to find out
         types = dict.fromkeys(wanted, pa.string())
         try:
             table = _read(source, delimiter, types)
         except pa.ArrowInvalid:
             _require_utf8(name, source)
-            _tell_broken_rows(name, source, delimiter, types)
+            _refuse_broken_rows(name, source, delimiter, types)
             raise
         numbers = [column for column in wanted if column not in texts]
         pattern = NUMBER if delimiter == "," else likelier_numbers(table[column] for column in numbers)
@@ -87,8 +91,8 @@ def _require_utf8(name: str, source: Path | io.BytesIO) -> None:
             raise FileError(f"{name!r} is not in UTF-8; save it in UTF-8.") from None
 
 
-def _tell_broken_rows(name: str, source: Path | io.BytesIO, delimiter: str, types: dict[str, Any]) -> None:
-    """FileError if there are rows of more or fewer fields than the header."""
+def _refuse_broken_rows(name: str, source: Path | io.BytesIO, delimiter: str, types: dict[str, Any]) -> None:
+    """Raise a FileError if rows have more or fewer fields than the header."""
     broken: list[int] = []
 
     def pass_over(row: Any) -> str:
@@ -97,7 +101,7 @@ def _tell_broken_rows(name: str, source: Path | io.BytesIO, delimiter: str, type
 
     _read(source, delimiter, types, pass_over)
     if broken:
-        # the first line, of names, is no row
+        # the header does not count as a row
         raise FileError(
             f"{name!r} has {ROW.count(len(broken))} with more or fewer fields than its "
             f"first line (first: row {broken[0] - 1:,}); correct them."
@@ -119,11 +123,11 @@ def _read(
         decimal_point=decimal_point,
     )
     parse = pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True, invalid_row_handler=on_broken_row)
-    # rows are numbered only by one thread
+    # arrow numbers rows only if it reads with one thread
     read = pa.csv.ReadOptions(use_threads=on_broken_row is None)
     if isinstance(source, io.BytesIO):
         source.seek(0)
         return pa.csv.read_csv(source, read, parse, convert)
-    # not by its name, which arrow would take for a kind of compression
+    # not by name: arrow would decompress a file by the ending of its name
     with pa.OSFile(str(source)) as file:
         return pa.csv.read_csv(file, read, parse, convert)

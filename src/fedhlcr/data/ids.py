@@ -1,6 +1,6 @@
-"""Columns of ids: the distinct ones in natural order, and the code of each row.
+"""Columns of ids: the distinct ids in natural order, and the code of each row.
 
-Needs a dataframe library only for columns that come from one.
+A dataframe library is imported only for columns that come from one.
 """
 
 from __future__ import annotations
@@ -12,11 +12,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fedhlcr._support.wording import ROW, Noun
 from fedhlcr.exceptions import ArgumentError
+
+MISSING_ID = Noun("missing id", "missing ids")
 
 
 class Ids(NamedTuple):
-    """A column of ids: the distinct ones in natural order, and the code of each row."""
+    """A column of ids: the distinct ids in natural order, and the code of each row."""
 
     values: NDArray[np.object_]  # as the user wrote them
     texts: list[str]  # canonical texts, sorted
@@ -24,7 +27,7 @@ class Ids(NamedTuple):
 
     @classmethod
     def of_texts(cls, texts: list[str]) -> Ids:
-        """Ids that are known by their texts only, of no rows."""
+        """Return ids without rows, from their texts."""
         return cls(np.array(texts, dtype=object), texts, np.empty(0, dtype=np.int64))
 
     def take(self, rows: NDArray[np.intp] | slice) -> Ids:
@@ -34,7 +37,7 @@ class Ids(NamedTuple):
 
 
 def read_ids(values: Any, argument: str, n_rows: int) -> Ids:
-    """Distinct ids of a column of any type and the code of each row; missing ids are refused.
+    """Return the ids of a column of any type. Missing ids are refused.
 
     Ids that have been read before are returned as they are.
     """
@@ -44,19 +47,21 @@ def read_ids(values: Any, argument: str, n_rows: int) -> Ids:
     array = _id_array(native_array(values))
     if array.ndim != 1:
         raise ArgumentError(
-            f"`{argument}` must be one {argument} id per event row, but it is an array of {array.ndim} dimensions."
+            f"`{argument}` must be one {argument} id per event row, but it is an array of {array.ndim} dimensions; "
+            "pass a list or a column."
         )
     require_length(array, argument, f"{argument} id", n_rows)
     distinct, codes, n_missing = _factorize(array)
     if n_missing:
         raise ArgumentError(
-            f"`{argument}` has {n_missing} missing ids among {n_rows} rows; drop these rows or give them an id."
+            f"`{argument}` has {MISSING_ID.count(n_missing)} in {ROW.count(n_rows)}; "
+            "drop these rows or give them an id."
         )
     return sorted_ids(distinct, [canonical_text(value) for value in distinct], codes)
 
 
 def sorted_ids(values: Sequence[Any], texts: list[str], codes: NDArray[np.int64]) -> Ids:
-    """Ids in natural order; values of the same text are one id (1 and "1"), written as the first of them."""
+    """Return ids in natural order. Values with the same text, such as 1 and "1", are one id, written as the first."""
     first = {text: position for position, text in reversed(list(enumerate(texts)))}
     ordered = sorted(first, key=natural_key)
     rank = {text: position for position, text in enumerate(ordered)}
@@ -67,10 +72,10 @@ def sorted_ids(values: Sequence[Any], texts: list[str], codes: NDArray[np.int64]
 
 
 def canonical_text(value: Any) -> str:
-    """One text for one id, whatever library or type it came in.
+    """Return the text of an id, which is the same whatever library or type the id came in.
 
-    7, numpy's 7 and 7.0 are "7"; a moment is its ISO text without trailing zeros, a moment at midnight its
-    date, and one with a time zone is told in UTC.
+    7, numpy's 7 and 7.0 are "7". A time is its ISO text without trailing zeros; at midnight it is the date alone. A
+    time with a time zone is converted to UTC.
     """
     if isinstance(value, (bytes, np.bytes_)):
         return bytes(value).decode(errors="backslashreplace")
@@ -88,9 +93,9 @@ def canonical_text(value: Any) -> str:
 
 
 def natural_key(text: str) -> tuple[int, int, str]:
-    """Sorts whole numbers by value and before everything else, texts by code point."""
+    """Return a sort key: whole numbers come first, by value; texts follow, by code point."""
     digits = text[1:] if text.startswith("-") else text
-    # Python turns no text of thousands of digits into a number
+    # Python refuses to convert texts of thousands of digits
     whole = (
         len(digits) < 1000 and digits.isascii() and digits.isdigit() and (digits == "0" or not digits.startswith("0"))
     )
@@ -98,7 +103,7 @@ def natural_key(text: str) -> tuple[int, int, str]:
 
 
 def _factorize(array: NDArray[Any]) -> tuple[Sequence[Any], NDArray[np.int64], int]:
-    """Distinct values, code of each row, and how many rows are missing."""
+    """Return the distinct values, the code of each row, and how many rows are missing."""
     if array.dtype.kind in "iubUSfmM":
         n_missing = int((array != array).sum()) if array.dtype.kind in "fmM" else 0
         distinct, codes = np.unique(array, return_inverse=True)
@@ -108,7 +113,7 @@ def _factorize(array: NDArray[Any]) -> tuple[Sequence[Any], NDArray[np.int64], i
     try:
         encoded = pa.array(array, from_pandas=True).dictionary_encode()
     except (TypeError, ValueError, NotImplementedError, OverflowError):
-        # types that arrow does not know, or several in one column
+        # arrow does not know the type, or the column holds several types
         return _factorize_mixed(array)
     if encoded.null_count:
         return [], np.zeros(len(array), dtype=np.int64), int(encoded.null_count)
@@ -116,7 +121,7 @@ def _factorize(array: NDArray[Any]) -> tuple[Sequence[Any], NDArray[np.int64], i
 
 
 def _factorize_mixed(array: NDArray[Any]) -> tuple[Sequence[Any], NDArray[np.int64], int]:
-    """Ids of several types in one column: told apart by their canonical text."""
+    """Factorise a column that holds several types. Ids with the same canonical text are the same."""
     n_missing = sum(is_missing(value) for value in array)
     positions: dict[str, int] = {}
     distinct: list[Any] = []
@@ -137,21 +142,21 @@ def is_missing(value: Any) -> bool:
 
 
 def native_array(values: Any) -> Any:
-    """Series and frames of any dataframe library as numpy; anything else as it is."""
+    """Return series and frames of any dataframe library as numpy arrays, and everything else as it is."""
     if isinstance(values, (np.ndarray, list, tuple)):
         return values
     import narwhals as nw
 
     wrapped = nw.from_native(values, pass_through=True, allow_series=True)
     if isinstance(wrapped, nw.Series) and wrapped.dtype == nw.Categorical and wrapped.implementation.is_pyarrow():
-        # numpy would get the codes of missing values, which are anything
+        # numpy would get arbitrary codes for missing values
         native = wrapped.to_native()
         wrapped = nw.from_native(native.cast(native.type.value_type), series_only=True)
     return wrapped.to_numpy() if isinstance(wrapped, (nw.Series, nw.DataFrame)) else values
 
 
 def _id_array(values: Any) -> NDArray[Any]:
-    """A list element by element, so that numpy does not turn a missing id among texts into a text."""
+    """Return an array of ids. A list is copied item by item: numpy would turn a missing id among texts into a text."""
     if not isinstance(values, (list, tuple)) or any(isinstance(value, list) for value in values):
         return np.asarray(values)
     array = np.empty(len(values), dtype=object)
@@ -162,4 +167,6 @@ def _id_array(values: Any) -> NDArray[Any]:
 
 def require_length(array: NDArray[Any], argument: str, item: str, n_rows: int) -> None:
     if len(array) != n_rows:
-        raise ArgumentError(f"`{argument}` has {len(array)} rows but `X` has {n_rows}; pass one {item} per event row.")
+        raise ArgumentError(
+            f"`{argument}` has {ROW.count(len(array))} but `X` has {n_rows:,}; pass one {item} per event row."
+        )

@@ -1,7 +1,7 @@
-"""What users pass in: arrays or dataframes of any kind, turned into numbers and ids, or refused.
+"""Checks of what users pass in: arrays and dataframes of any library become numbers and ids.
 
-Errors name the argument, what was expected, what came and the cure. They tell how many values are
-wrong and in which columns, never the values: messages cross a privacy boundary.
+Errors name the argument, what was expected, what came and the cure. They say how many values are wrong and in which
+columns. They never quote a value, because messages may leave the agent.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from fedhlcr._support.arrays import FloatArray
+from fedhlcr._support.wording import COLUMN, ROW, Noun
 from fedhlcr.data.encoded import EncodedTable
 from fedhlcr.data.ids import Ids, is_missing, native_array, read_ids, require_length
-from fedhlcr.exceptions import ArgumentError, ArgumentTypeError, warn_user
+from fedhlcr.exceptions import ArgumentError, ArgumentTypeError, DataError, DataTypeError, warn_user
 
 
 class IdColumns(NamedTuple):
@@ -29,6 +30,7 @@ class IdColumns(NamedTuple):
 
 
 NO_COLUMNS = IdColumns()
+VALUE = {kind: Noun(f"{kind} value", f"{kind} values") for kind in ("NaN", "infinite")}
 
 
 class Table(NamedTuple):
@@ -107,13 +109,11 @@ def _id_column(source: nw.DataFrame[Any] | EncodedTable | None, argument: str, n
 
 
 def as_frame(X: Any) -> nw.DataFrame[Any] | None:
-    """X as a narwhals frame, or None if it is no dataframe."""
+    """Return X as a narwhals frame, or None if it is not a dataframe."""
     try:
         frame = nw.from_native(X, pass_through=True)
-    except DuplicateError as error:
-        raise ArgumentError(
-            f"`X` has more than one column of the same name; rename or drop the copies. {error}"
-        ) from None
+    except DuplicateError:
+        raise ArgumentError("`X` has more than one column of the same name; rename or drop the copies.") from None
     if isinstance(frame, nw.LazyFrame):
         raise ArgumentError("`X` is a lazy frame, which holds no values yet; collect() it first.")
     return frame if isinstance(frame, nw.DataFrame) else None
@@ -171,7 +171,7 @@ def named_features(features: Any, matrix: FloatArray) -> Any:
 
 
 def target_vector(y: Any, n_rows: int) -> FloatArray:
-    """The target as a float vector of n_rows finite numbers."""
+    """Return the target as a vector of n_rows finite floats."""
     if y is None:
         raise ArgumentError("requires y to be passed, but the target y is None; pass one target per event row.")
     from sklearn.utils.validation import column_or_1d
@@ -183,7 +183,7 @@ def target_vector(y: Any, n_rows: int) -> FloatArray:
 
 
 def weight_vector(sample_weight: Any, n_rows: int) -> FloatArray:
-    """Frequencies of the events: None is 1 for each, a single number is that number for each."""
+    """Return how often each event counts: once if `sample_weight` is None; a single number is for all events."""
     if sample_weight is None:
         return np.ones(n_rows)
     if isinstance(sample_weight, Real):
@@ -195,8 +195,8 @@ def weight_vector(sample_weight: Any, n_rows: int) -> FloatArray:
     _refuse_not_finite(weight[:, None], "`sample_weight`", None)
     if (weight < 0).any():
         raise ArgumentError(
-            f"`sample_weight` must not be negative, but {int((weight < 0).sum())} of its values are; "
-            "weights are frequencies of events."
+            f"`sample_weight` must not be negative, but {int((weight < 0).sum())} of {len(weight)} weights are; "
+            "a weight says how often an event counts."
         )
     if not (weight > 0).any():
         raise ArgumentError("`sample_weight` is zero for every event; at least one event must count.")
@@ -204,12 +204,12 @@ def weight_vector(sample_weight: Any, n_rows: int) -> FloatArray:
 
 
 def _column(series: nw.Series[Any]) -> FloatArray:
-    """A numeric column as floats, with NaN where it is missing."""
+    """Return a numeric column as floats, with NaN for missing values."""
     return series.cast(nw.Float64).to_numpy().astype(np.float64)
 
 
 def _numeric_array(values: Any, argument: str) -> NDArray[Any]:
-    """Numbers as they are; what is no number is refused before a conversion error would show it."""
+    """Return an array of numbers. Refuse other values before a conversion error would quote them."""
     if sparse.issparse(values):
         raise ArgumentTypeError(
             f"`{argument}` is a sparse matrix, but dense data is required; use toarray() to convert it."
@@ -217,7 +217,7 @@ def _numeric_array(values: Any, argument: str) -> NDArray[Any]:
     try:
         array = np.asarray(values)
     except ValueError:
-        raise ArgumentError(f"`{argument}` is ragged: its rows differ in length; pass a table of numbers.") from None
+        raise ArgumentError(f"`{argument}` has rows of different lengths; pass a table of numbers.") from None
     kind = array.dtype.kind
     if kind == "c":
         raise ArgumentError(f"Complex data not supported: `{argument}` must hold real numbers.")
@@ -234,34 +234,37 @@ def _numeric_array(values: Any, argument: str) -> NDArray[Any]:
             raise _not_a_number(f"{column}`{argument}`", "text") from None
         except TypeError:
             # scikit-learn's own checks look for the built-in message
-            raise ArgumentTypeError(
-                f"`{argument}` holds objects that are no numbers (float() argument must be a string or a real number)."
+            raise DataTypeError(
+                f"`{argument}` holds objects that are not numbers (float() argument must be a string or a real number)."
             ) from None
     return numbers
 
 
-def _not_a_number(where: str, came: str) -> ValueError:
+def _not_a_number(where: str, came: str) -> DataError:
     cure = "turn it into numbers first"
     if "`X`" in where:
         cure = (
             "drop it, or turn it into numbers first (dates into days or seconds; categories by one-hot encoding, for "
             "example with sklearn.preprocessing.OneHotEncoder)"
         )
-    return ValueError(f"{where} must hold numbers, but it holds {came}; {cure}.")
+    return DataError(f"{where} must hold numbers, but it holds {came}; {cure}.")
 
 
 def _refuse_not_finite(matrix: FloatArray, what: str, names: list[str] | None) -> None:
     bad = (~np.isfinite(matrix)).sum(axis=0)
     if not bad.any():
         return
+    n_infinite = int(np.isinf(matrix).sum())
+    n_nan = int(bad.sum()) - n_infinite
+    counts = " and ".join(f"{VALUE[kind].count(n)}" for kind, n in (("NaN", n_nan), ("infinite", n_infinite)) if n)
     if matrix.shape[1] == 1 and names is None and what != "`X`":
         where = ""
     else:
         columns = np.flatnonzero(bad)
         shown = [f"{int(bad[c])} in {f'column {c}' if names is None else repr(names[c])}" for c in columns[:10]]
-        more = f" and {len(columns) - 10} more columns" if len(columns) > 10 else ""
-        where = f" ({', '.join(shown)}{more})"
-    raise ArgumentError(
-        f"{what} has {int(bad.sum())} NaN or infinite values in {len(matrix)} rows{where}; "
-        "drop these rows or fill them in, for example with sklearn.impute.SimpleImputer."
-    )
+        more = [f"more in {COLUMN.count(len(columns) - 10)}"] if len(columns) > 10 else []
+        where = f" ({', '.join([*shown, *more])})"
+    cure = "drop these rows, or fill them in, for example with sklearn.impute.SimpleImputer"
+    if n_infinite:
+        cure = "drop these rows, or replace the infinite values by numbers (an imputer accepts NaN, but not infinity)"
+    raise DataError(f"{what} has {counts} in {ROW.count(len(matrix))}{where}; {cure}.")

@@ -1,8 +1,8 @@
-"""How a raw table becomes what a model is fitted to: which columns, categories as 0 and 1, missing values.
+"""How a raw table becomes features: which columns, categories as 0 and 1, and missing values.
 
-A recipe is learnt once, from the table a model is fitted to, and kept with the model: levels of categories and what
-fills gaps are those of the training table, also when another is predicted. Errors name columns and numbers of rows,
-never a value.
+A recipe is learnt once, from the training table, and kept with the model. When the model predicts another table, the
+levels of categories and the values that replace missing ones are still those of the training table. Errors name
+columns and counts of rows, never a value.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
-from fedhlcr._support.wording import Noun, listed
+from fedhlcr._support.wording import COLUMN, ROW, Noun, listed
 from fedhlcr.data.categories import level_texts, levels_of, median, most_common_level
 from fedhlcr.data.columns import counts_missing, kinds_missing, rows_missing
 from fedhlcr.data.encoded import EncodedTable
 from fedhlcr.data.ids import canonical_text, is_missing, read_ids
 from fedhlcr.data.inputs import as_frame
 from fedhlcr.data.table_files import TableFile
-from fedhlcr.exceptions import ArgumentError, ArgumentTypeError, DataError, MissingValuesError, Setting
+from fedhlcr.exceptions import ArgumentTypeError, CodecError, DataError, MissingValuesError, Setting
 
-ROW, LEVEL, COLUMN = Noun("row", "rows"), Noun("level", "levels"), Noun("column", "columns")
+LEVEL = Noun("level", "levels")
 MissingPolicy = Literal["refuse", "drop", "impute"]
 POLICIES: tuple[str, ...] = get_args(MissingPolicy)
 # Columns that number the rows, as pandas writes them to CSV and to Parquet.
@@ -42,7 +42,7 @@ class Prepared(NamedTuple):
     ----------
     table : features and ids, ready for a model
     target : (events,), or None if it was not asked for
-    rows : (events,) the events' rows in the raw table, counted from 0; some are absent if rows were dropped
+    rows : (events,) row of each event in the raw table, counted from 0; dropped rows are left out
     notes : what was done to the table, for the user
     id_columns : the id columns as they were in the raw table, without the dropped rows
     """
@@ -62,15 +62,15 @@ class Prepared(NamedTuple):
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a model takes from a table.
+    """What a model reads from a table.
 
     Attributes
     ----------
-    target, agent, entity : names of columns; without `agent` there is one agent
-    features : names of the columns that are features, in their order
-    categorical : of those that are categories, the levels, in natural order
-    fill : what stands in for a missing value of each feature: the median, or the most common level
-    missing : what is done about missing values unless another policy is asked for
+    target, agent, entity : names of columns; without `agent` all events belong to one agent
+    features : names of the feature columns, in order
+    categorical : levels of the features that are categories, in natural order
+    fill : the value that replaces a missing one of each feature: the median or the most common level
+    missing : what to do about missing values, unless another policy is passed
     """
 
     target: str
@@ -87,19 +87,21 @@ class Recipe:
 
     @property
     def encoded_features(self) -> tuple[str, ...]:
-        """Names of the model's features: a category of several levels is a column for each, of two one column."""
+        """Names of the model's features. A category of two levels is one feature, otherwise each level is one."""
         return tuple(
             encoded
             for name in self.features
-            for encoded in ([f"{name}={level}" for level in self._told(name)] if name in self.categorical else [name])
+            for encoded in (
+                [f"{name}={level}" for level in self._encoded_levels(name)] if name in self.categorical else [name]
+            )
         )
 
-    def _told(self, name: str) -> list[str]:
+    def _encoded_levels(self, name: str) -> list[str]:
         levels = self.categorical[name]
         return levels[1:] if len(levels) == 2 else levels
 
     def read(self, file: TableFile, *, target: bool, require_ids: bool = True) -> pa.Table:
-        """The raw columns of a file that this recipe takes; ids only where they are there, if they are not required."""
+        """Return the raw columns of a file that this recipe uses. Ids may be absent unless they are required."""
         ids = [name for name in self.ids if require_ids or name in file.columns]
         names = [*ids, *self.features, *([self.target] if target else [])]
         return file.read(names, {*ids, *self.categorical})
@@ -109,7 +111,7 @@ class Recipe:
         if not len(raw):
             raise DataError("the table has no rows; at least one event is needed.")
         gaps = self._gaps(raw, self.missing)
-        # rows that are dropped teach nothing
+        # dropped rows count neither for levels nor for medians
         dropped = [gap for name, gap in gaps.items() if self.missing == "drop" or name not in self.features]
         texts = self._level_texts(raw)
         kept = pa.array(~np.logical_or.reduce(dropped)) if dropped else None
@@ -137,7 +139,7 @@ class Recipe:
             )
 
     def _gaps(self, raw: pa.Table, policy: MissingPolicy) -> dict[str, NDArray[np.bool_]]:
-        """Which rows lack a value, of the columns that have any; refused by the policy of that name."""
+        """Return which rows lack a value, for each column that has such rows. The policy "refuse" raises an error."""
         present = [name for name in (*self.ids, *self.features, self.target) if name in raw.column_names]
         gaps = {name: rows_missing(raw[name], is_id=name in self.ids) for name in present}
         gaps = {name: gap for name, gap in gaps.items() if gap.any()}
@@ -147,21 +149,21 @@ class Recipe:
 
     def _missing_values(self, raw: pa.Table, gaps: Mapping[str, NDArray[np.bool_]]) -> MissingValuesError:
         n_rows = int(np.logical_or.reduce(list(gaps.values())).sum())
-        told = (
-            f"{n_rows:,} of {ROW.count(len(raw))} {'has' if n_rows == 1 else 'have'} {kinds_missing(raw, gaps)} values"
-        )
+        rows = f"{n_rows:,} of {ROW.count(len(raw))} {'has' if n_rows == 1 else 'have'}"
         never_filled = [repr(name) for name in gaps if name not in self.features]
         can_fill = len(never_filled) < len(gaps)
-        cure = "drop these rows, or fill the gaps with usual values"
+        cure = "drop these rows, or replace these values by the median or the most common level"
         if never_filled:
-            rest = f"{cure}; rows without {listed(never_filled, 'or')} are dropped in any case"
-            cure = rest if can_fill else "drop these rows: targets and ids are never filled in"
+            rest = f"{cure}; rows without a usable {listed(never_filled, 'or')} are always dropped"
+            cure = rest if can_fill else "drop these rows; targets and ids are never replaced"
         policies = ("drop", "impute") if can_fill else ("drop",)
         options = tuple(Setting("missing", policy) for policy in policies)
-        return MissingValuesError(f"{told}: {counts_missing(gaps)}; {cure}.", options=options)
+        return MissingValuesError(
+            f"{rows} {kinds_missing(raw, gaps)} values: {counts_missing(gaps)}; {cure}.", options=options
+        )
 
     def prepare(self, raw: pa.Table, missing: MissingPolicy | None = None) -> Prepared:
-        """Check a raw table and encode its features. Rows without a target or an id are never filled, but dropped."""
+        """Check a raw table and encode its features. Rows without a target or an id are dropped, never filled."""
         policy = self.missing if missing is None else missing
         gaps = self._gaps(raw, policy)
         return self._prepared(raw, self._level_texts(raw), gaps, policy)
@@ -169,7 +171,7 @@ class Recipe:
     def _prepared(
         self, raw: pa.Table, texts: pa.Table, gaps: Mapping[str, NDArray[np.bool_]], policy: MissingPolicy
     ) -> Prepared:
-        """Drop rows and fill gaps by the policy, and encode the rest; `texts` as `_level_texts` returns them."""
+        """Drop rows and replace missing values by the policy, and encode the rest; `texts` as from `_level_texts`."""
         notes = []
         rows = np.arange(len(raw))
         filled = {name for name in gaps if name in self.features} if policy == "impute" else set()
@@ -180,7 +182,7 @@ class Recipe:
                 raise DataError(f"{_all_missing(raw, gaps)}; none is left.")
             notes.append(f"dropped {ROW.count(len(raw) - len(rows))} with {kinds_missing(raw, dropped)} values")
             raw, texts = raw.take(pa.array(rows)), texts.take(pa.array(rows))
-        # gaps of dropped rows are not filled
+        # missing values of dropped rows need no replacement
         gaps = {name: gaps[name][rows] for name in sorted(filled) if gaps[name][rows].any()}
         if gaps:
             notes.append(f"filled {kinds_missing(raw, gaps)} values: {counts_missing(gaps)}")
@@ -200,13 +202,15 @@ class Recipe:
                 out.append(numbers if fill is None else np.where(rows_missing(column), fill, numbers))
                 continue
             codes = self._codes(name, column if fill is None else pc.fill_null(column, fill))
-            first = len(self.categorical[name]) - len(self._told(name))
+            first = len(self.categorical[name]) - len(self._encoded_levels(name))
             out += [(codes == code).astype(np.float64) for code in range(first, len(self.categorical[name]))]
         return out
 
     def _fill_of(self, name: str) -> float | str:
         if name not in self.fill:
-            raise DataError(f"the model has no usual value to fill in for column {name!r}; drop these rows instead.")
+            raise DataError(
+                f"the model has no value to replace missing ones of column {name!r}; drop these rows instead."
+            )
         return self.fill[name]
 
     def _codes(self, name: str, texts: pa.ChunkedArray) -> IndexArray:
@@ -214,8 +218,8 @@ class Recipe:
         if codes.null_count:
             n_levels = pc.count_distinct(texts.filter(pc.is_null(codes))).as_py()
             raise DataError(
-                f"column {name!r} holds {LEVEL.count(n_levels)} the model has not seen, in "
-                f"{codes.null_count:,} of {len(codes):,} rows; correct or drop these rows, or fit a model with them."
+                f"column {name!r} holds {LEVEL.count(n_levels)} that the model does not know, in "
+                f"{codes.null_count:,} of {ROW.count(len(codes))}; correct or drop them, or fit a model with them."
             )
         return codes.to_numpy().astype(np.int64)
 
@@ -251,7 +255,7 @@ class Recipe:
 
     @classmethod
     def from_json(cls, value: Any) -> Self:
-        """From what a model file says, checked: anyone may have written it."""
+        """Read a recipe from a model file. Everything is checked, because anyone may have written the file."""
         recipe = cls(**{**value, "features": tuple(value["features"])})
         roles = (recipe.target, *recipe.ids)
         sound = (
@@ -267,7 +271,7 @@ class Recipe:
             and recipe.missing in POLICIES
         )
         if not sound:
-            raise ArgumentError("the recipe is malformed")
+            raise CodecError("the recipe is malformed; save the model again.")
         return recipe
 
 
@@ -281,7 +285,7 @@ def plan_recipe(
     categorical: Collection[str] = (),
     missing: MissingPolicy = "refuse",
 ) -> Recipe:
-    """Which columns are what, yet to be learnt from; without `features`, all that are nothing else and have a name."""
+    """Return a recipe that has yet to learn from the table. Without `features`, all other columns with a name are."""
     named = {"target": target, "agent": agent, "entity": entity}
     file.require([name for name in named.values() if name is not None])
     if not features:
@@ -291,11 +295,12 @@ def plan_recipe(
     roles = {name: role for role, name in named.items() if name is not None}
     for name in (*features, *categorical):
         if name in roles:
-            raise DataError(f"column {name!r} is the {roles[name]}, and cannot be a feature too.")
+            raise DataError(f"column {name!r} is the {roles[name]} and cannot also be a feature; name it only once.")
     if target in (agent, entity):
-        raise DataError(f"column {target!r} cannot be both target and id.")
+        raise DataError(f"column {target!r} cannot be both target and id; name another column for one of them.")
     if extra := [name for name in categorical if name not in features]:
-        raise DataError(f"categorical columns must be features, but these are not: {', '.join(map(repr, extra))}.")
+        names = ", ".join(map(repr, extra))
+        raise DataError(f"categorical columns must be features, but these are not: {names}; add them to the features.")
     if not features:
         raise DataError(_no_feature(file))
     levels: dict[str, list[str]] = {name: [] for name in features if name in categorical}
@@ -303,27 +308,26 @@ def plan_recipe(
 
 
 def _all_missing(raw: pa.Table, gaps: Mapping[str, NDArray[np.bool_]]) -> str:
-    return f"each of the {len(raw):,} rows has {kinds_missing(raw, gaps)} values: {counts_missing(gaps)}"
+    return f"every row has {kinds_missing(raw, gaps)} values: {counts_missing(gaps)}"
 
 
 def _no_feature(file: TableFile) -> str:
     if unnamed := file.columns.count(""):
         them = "it" if unnamed == 1 else "them"
-        return (
-            f"{file.name!r} has no feature but {COLUMN.count(unnamed)} without a name; name {them} in the first line."
-        )
-    cure = "at least one feature is needed; a column of ones gives a model of levels alone"
-    return f"{file.name!r} has no columns but the target and the ids; {cure}."
+        unnamed_ones = COLUMN.count(unnamed)
+        return f"{file.name!r} has no feature except {unnamed_ones} without a name; name {them} in the first line."
+    cure = "add at least one feature; a column of ones fits only the mean of each cluster"
+    return f"{file.name!r} has no columns besides the target and the ids; {cure}."
 
 
 def note_on_unnamed(file: TableFile) -> str | None:
-    """A remark on columns that are no features for want of a name; row names, the first column, go without saying."""
+    """Return a note on columns that are left out because they have no name, unless it is only the first: row names."""
     unnamed = [place for place, name in enumerate(file.columns) if not name]
     return None if unnamed in ([], [0]) else f"left out {COLUMN.count(len(unnamed))} without a name in the first line"
 
 
 def _are_texts(values: Any) -> bool:
-    """Whether this is a list of texts, each once."""
+    """Return whether this is a list of distinct texts."""
     return (
         isinstance(values, list) and all(isinstance(value, str) for value in values) and len(set(values)) == len(values)
     )
@@ -334,7 +338,7 @@ def _is_finite(value: Any) -> bool:
 
 
 def _arrow_column(series: Any) -> pa.ChunkedArray:
-    """A column of a user's frame; one that holds several types becomes texts."""
+    """Return a column of a user's frame. A column of several types becomes texts."""
     try:
         return pa.chunked_array([series.to_arrow()])
     except (pa.ArrowException, TypeError, ValueError, OverflowError):

@@ -1,7 +1,7 @@
-"""Tables on disk or from a pipe: the named columns, as numbers or as text, and nothing else.
+"""Tables on disk or from a pipe: reads the named columns, as numbers or as text, and no others.
 
-CSV, Parquet (a file, or a folder of them), Arrow and Feather, compressed or not, are recognised by how they begin,
-not by their names. Errors never contain a value of the table, only names of columns.
+The format is recognised by the first bytes, not by the name: CSV, Parquet (a file, or a folder of files), Arrow and
+Feather, compressed or not. Errors contain names of columns, never a value of the table.
 """
 
 from __future__ import annotations
@@ -30,9 +30,11 @@ from fedhlcr.exceptions import FileError
 
 STDIN = "-"
 PARQUET_SUFFIXES = (".parquet", ".pq")
-# Files called so are never CSV.
+# Similarity from which a column name is suggested for another. "target" and "agent", of .73, are different names.
+CLOSE_NAME = 0.75
+# Files with these endings are never CSV.
 BINARY_SUFFIXES = (*PARQUET_SUFFIXES, ".arrow", ".feather", ".ipc", ".gz", ".bz2", ".xz", ".zst", ".lz4")
-# What a folder of a partitioned table is called where its column has no value.
+# The name of a partition folder for rows without a value.
 NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 UNPACKERS: dict[bytes, Callable[[bytes], bytes]] = {
     b"\x1f\x8b": gzip.decompress,
@@ -41,22 +43,22 @@ UNPACKERS: dict[bytes, Callable[[bytes], bytes]] = {
     b"\x28\xb5\x2f\xfd": lambda data: _unpack(data, "zstd"),
     b"\x04\x22\x4d\x18": lambda data: _unpack(data, "lz4"),
 }
-# What libraries raise over tables that are damaged or not what they seem.
+# The errors that libraries raise for tables that are damaged or in another format.
 DAMAGE = (pa.ArrowException, ValueError, TypeError, LookupError, EOFError, csv.Error, zlib.error, lzma.LZMAError)
 
 
 def read_columns(path: Path, columns: Sequence[str], texts: Collection[str] = ()) -> pa.Table:
-    """The named columns of a table; those among `texts` are read as text, for ids are not numbers ("007")."""
+    """Return the named columns of a table. Those among `texts` are read as text: ids such as "007" are not numbers."""
     return open_table(path).read(columns, texts)
 
 
 def source_name(source: str | Path) -> str:
-    """What a table is called in messages."""
+    """Return the name of a table for messages."""
     return "standard input" if str(source) == STDIN else Path(source).name
 
 
 def open_table(source: str | Path) -> TableFile:
-    """A table whose columns are known; "-" is a table from a pipe."""
+    """Open a table and read the names of its columns; "-" is standard input."""
     if str(source) == STDIN:
         if sys.stdin is None:
             raise FileError("standard input is closed; name a file, or pipe a table in.")
@@ -65,12 +67,12 @@ def open_table(source: str | Path) -> TableFile:
     path = Path(source)
     with _reading(path.name):
         if not path.exists():
-            cure = "check the path; a relative one starts from the working directory"
+            cure = "check the path; a relative path starts at the current folder"
             raise FileError(f"{path.name!r} does not exist; {cure}.")
         if path.is_dir():
             return _folder(path)
         if path.is_fifo():
-            # what comes from a pipe comes once
+            # a pipe can be read only once
             data = path.read_bytes()
             return _table_of(path.name, io.BytesIO(data), data[:8])
         if not path.is_file():
@@ -82,13 +84,13 @@ def open_table(source: str | Path) -> TableFile:
 
 @dataclass(frozen=True)
 class TableFile:
-    """A table that has been opened: its columns are known, its rows are read when asked for.
+    """A table that has been opened. The names of its columns are known; rows are read on request.
 
     Attributes
     ----------
-    name : of the file, for messages
-    columns : names, in their order
-    is_csv : whether its values are written, not typed
+    name : name of the file, for messages
+    columns : names of the columns, in order
+    is_csv : whether the values are texts, without types
     """
 
     name: str
@@ -98,14 +100,13 @@ class TableFile:
 
     @classmethod
     def of_arrow(cls, name: str, table: pa.Table) -> TableFile:
-        """A table that is in memory."""
+        """Return a table that is in memory."""
         return cls(name, tuple(table.column_names), lambda columns, _: table.select(list(columns)))
 
     def read(self, columns: Sequence[str], texts: Collection[str] = ()) -> pa.Table:
-        """The named columns, in this order: texts for those among `texts`, else floats; missing values are null.
+        """Return the named columns, in this order: those among `texts` as texts, the others as floats.
 
-        An id may be called "NA"; a number that is not there may too. Ids of CSV that all have a decimal point are
-        numbers: 7.0 is 7.
+        Missing numbers are null. An id may be called "NA". If all ids of a CSV column have a decimal point, 7.0 is 7.
         """
         columns = list(dict.fromkeys(columns))
         table = self._loaded(columns, texts)
@@ -113,7 +114,7 @@ class TableFile:
             return pa.table({name: self._converted(name, table[name], is_text=name in texts) for name in columns})
 
     def read_as_is(self, columns: Sequence[str]) -> pa.Table:
-        """All columns as they are written, those named among them: of CSV as texts, else with their types."""
+        """Return all columns as they are written: texts for CSV, otherwise with their types. `columns` must exist."""
         self.require(columns)
         return self._loaded(self.columns, self.columns)
 
@@ -129,26 +130,32 @@ class TableFile:
             return self._load(columns, texts).select(list(columns))
 
     def require(self, columns: Sequence[str]) -> None:
-        """FileError unless each is there, once."""
+        """Raise a FileError unless every column exists exactly once."""
         if missing := [name for name in columns if name not in self.columns]:
-            raise FileError(f"{self.name!r} has no column {', '.join(map(repr, missing))}; {self._cure(missing)}")
+            cure = self._cure(missing, present=set(columns))
+            raise FileError(f"{self.name!r} has no column {', '.join(map(repr, missing))}; {cure}")
         if double := [name for name in columns if self.columns.count(name) > 1]:
             double = list(dict.fromkeys(double))
             raise FileError(
                 f"{self.name!r} has more than one column {', '.join(map(repr, double))}; rename or drop the copies."
             )
 
-    def _cure(self, missing: Sequence[str]) -> str:
+    def _cure(self, missing: Sequence[str], present: Collection[str]) -> str:
+        """Suggest columns of almost the same names, except those that are `present`: they are asked for already."""
         if any(re.match(NUMBER, name.strip()) for name in self.columns):
-            # a row, most likely, whose values are not to be told
+            # the first line is probably a row, whose values must not be shown
             return "check the spelling; the first line must hold the column names, but some of them are numbers."
-        plain = {name.strip().casefold(): name for name in self.columns}
-        found = [near for name in missing for near in difflib.get_close_matches(name.strip().casefold(), plain, 1, 0.7)]
+        plain = {name.strip().casefold(): name for name in self.columns if name not in present}
+        found = [
+            near
+            for name in missing
+            for near in difflib.get_close_matches(name.strip().casefold(), plain, 1, CLOSE_NAME)
+        ]
         return f"did you mean {', '.join(repr(plain[near]) for near in found)}?" if found else "check the spelling."
 
 
 def _table_of(name: str, source: Path | io.BytesIO, start: bytes) -> TableFile:
-    """A table by how its bytes begin."""
+    """Open a table in the format that its first bytes show."""
     if not start:
         raise FileError(f"{name!r} is empty; a table has at least a line of column names.")
     for magic, unpack in UNPACKERS.items():
@@ -163,17 +170,17 @@ def _table_of(name: str, source: Path | io.BytesIO, start: bytes) -> TableFile:
     if start.startswith((b"ARROW1", b"FEA1", b"\xff\xff\xff\xff")):
         return _arrow(name, source, start)
     if isinstance(source, Path) and source.suffix.lower() in BINARY_SUFFIXES:
-        raise FileError(f"{name!r} is not what its name says, or is damaged; write it again.")
+        raise FileError(f"{name!r} is not in the format that its name says, or is damaged; write it again.")
     with _reading(name, is_csv=True):
         delimiter, columns = csv_columns(name, source)
     return TableFile(name, columns, csv_loader(name, source, delimiter), is_csv=True)
 
 
 def _folder(path: Path) -> TableFile:
-    """All Parquet files in a folder and those below it, one after the other."""
+    """Open all Parquet files in a folder and its subfolders as one table."""
     files = (file for file in path.rglob("*") if file.suffix.lower() in PARQUET_SUFFIXES and file.is_file())
     below = sorted(file.relative_to(path) for file in files)
-    # what begins so is not data: what other programs leave beside it
+    # such names are not data: other programs leave them beside the data
     below = [file for file in below if not any(part.startswith((".", "_")) for part in file.parts)]
     if not below:
         raise FileError(f"{path.name!r} is a folder without Parquet files; name a file in it.")
@@ -194,20 +201,22 @@ def _folder(path: Path) -> TableFile:
 
 
 def _part(root: Path, path: Path) -> TableFile:
-    """One file of a folder; the folders it is in, such as store=north, are columns."""
+    """Open one file of a folder. Subfolders such as store=north are columns."""
     file = _parquet(str(path), root / path)
-    told = dict(folder.split("=", 1) for folder in path.parts[:-1] if "=" in folder)
-    told = {unquote(name): unquote(value) for name, value in told.items() if unquote(name) not in file.columns}
+    partitions = dict(folder.split("=", 1) for folder in path.parts[:-1] if "=" in folder)
+    partitions = {
+        unquote(name): unquote(value) for name, value in partitions.items() if unquote(name) not in file.columns
+    }
 
     def load(columns: Sequence[str], texts: Collection[str]) -> pa.Table:
-        own = [name for name in columns if name not in told]
+        own = [name for name in columns if name not in partitions]
         table = file._load(own or file.columns[:1], texts)
-        for name in told.keys() & set(columns):
-            value = None if told[name] == NO_PARTITION else told[name]
+        for name in partitions.keys() & set(columns):
+            value = None if partitions[name] == NO_PARTITION else partitions[name]
             table = table.append_column(name, pa.repeat(pa.scalar(value, pa.string()), len(table)))
         return table
 
-    return TableFile(str(path), (*file.columns, *told), load)
+    return TableFile(str(path), (*file.columns, *partitions), load)
 
 
 def _parquet(name: str, source: Path | io.BytesIO) -> TableFile:
@@ -215,7 +224,7 @@ def _parquet(name: str, source: Path | io.BytesIO) -> TableFile:
         columns = tuple(file.schema_arrow.names)
 
     def load(wanted: Sequence[str], _: Collection[str]) -> pa.Table:
-        # opened when it is needed: a folder may hold more files than may be open
+        # opened only now: a folder may hold more files than a process may have open
         with pa.parquet.ParquetFile(source) as file:
             return file.read(columns=list(wanted))
 
@@ -237,15 +246,15 @@ def _unpack(data: bytes, codec: str) -> bytes:
 
 @contextmanager
 def _reading(name: str, is_csv: bool = False) -> Iterator[None]:
-    """Whatever goes wrong in reading is reported in one line, without the library's words: they may quote the table."""
+    """Turn the errors of libraries into FileErrors without their text, which may quote the table."""
     try:
         yield
     except FileError:
         raise
     except DAMAGE as error:
-        cure = "it is damaged or incomplete: copy or write it again"
+        cure = "it is damaged or incomplete, so copy or write it again"
         if is_csv:
-            cure = "check that it is whole, in UTF-8, and has the same number of fields in every row"
+            cure = "check that it is complete, in UTF-8, and has the same number of fields in every row"
         raise FileError(f"{name!r} cannot be read ({type(error).__name__}); {cure}.") from None
     except OSError as error:
         raise FileError(f"{name!r} cannot be read: {error.strerror or 'it is damaged'}.") from None

@@ -12,6 +12,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from fedhlcr._support.streams import ReservedChain, Stream
 from fedhlcr._support.threads import single_threaded_blas
+from fedhlcr._support.wording import DRAW, ROUND
 from fedhlcr.data import inputs
 from fedhlcr.data.hierarchy import EntityIndex
 from fedhlcr.engines.in_process import InProcessEngine
@@ -284,8 +285,8 @@ class FedHLCRRegressor(HierarchicalPredictor):
         if server.stop_reason == INTERRUPTED:
             n_draws = len(model.draws)
             warn_user(
-                f"The run was interrupted after {server.round} of at most {server.settings.most_rounds} rounds; "
-                f"the model uses the {n_draws} draw{'s' if n_draws > 1 else ''} kept so far.",
+                f"The run was interrupted after {server.round} of at most {ROUND.count(server.settings.most_rounds)}; "
+                f"the model uses the {DRAW.count(n_draws)} kept so far.",
                 FitInterruptedWarning,
             )
 

@@ -9,6 +9,7 @@ from sklearn.utils._param_validation import StrOptions
 
 from fedhlcr._support.streams import Stream
 from fedhlcr._support.threads import single_threaded_blas
+from fedhlcr._support.wording import DRAW, SWEEP
 from fedhlcr.estimators.base import (
     PARAMETER_CONSTRAINTS,
     POSITIVE_INTEGER,
@@ -282,8 +283,8 @@ class HLCRRegressor(HierarchicalPredictor):
         if done < self.n_chains * self.n_sweeps:
             n_draws = len(self.posterior_.draws)
             warn_user(
-                f"The fit was interrupted after {done} of {self.n_chains * self.n_sweeps} sweeps; the model uses "
-                f"the {n_draws} draw{'s' if n_draws > 1 else ''} kept so far.",
+                f"The fit was interrupted after {done} of {SWEEP.count(self.n_chains * self.n_sweeps)}; the model uses "
+                f"the {DRAW.count(n_draws)} kept so far.",
                 FitInterruptedWarning,
             )
         apart = [d for d in self.diagnostics_ if d.r_hat > R_HAT_LIMIT]

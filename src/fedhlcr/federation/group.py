@@ -21,6 +21,7 @@ from fedhlcr._support.arrays import IndexArray
 from fedhlcr._support.checks import SIZE_LIMIT, not_negative, within
 from fedhlcr._support.streams import ReservedChain, Stream
 from fedhlcr._support.threads import single_threaded_blas
+from fedhlcr._support.wording import AGENT, COLUMN, FEATURE
 from fedhlcr.data import inputs
 from fedhlcr.data.hierarchy import UNKNOWN, EntityIndex, Hierarchy, row_agents, row_entities
 from fedhlcr.data.ids import Ids
@@ -59,7 +60,9 @@ class AgentGroup:
         """Positions of agents by name. The error for an unknown agent does not quote its name."""
         place = {name: position for position, name in enumerate(self.names)}
         if n_unknown := sum(name not in place for name in names):
-            raise UnknownAgentError(f"{n_unknown} of the {len(names)} agents asked are not on this device")
+            raise UnknownAgentError(
+                f"{n_unknown} of {AGENT.count(len(names))} asked {'is' if n_unknown == 1 else 'are'} not on this device"
+            )
         return np.array([place[name] for name in names], dtype=np.int64)
 
     @single_threaded_blas
@@ -84,8 +87,8 @@ class AgentGroup:
         matrix = inputs.feature_matrix(X)
         if matrix.shape[1] != model.layout.n_features:
             raise ArgumentError(
-                f"`X` has {matrix.shape[1]} columns, but the model has {model.layout.n_features} features; pass "
-                "the columns the federation was fitted to, in their order."
+                f"`X` has {COLUMN.count(matrix.shape[1])}, but the model has {FEATURE.count(model.layout.n_features)}; "
+                "pass the columns the federation was fitted to, in their order."
             )
         n_rows = len(matrix)
         agents = np.zeros(n_rows, dtype=np.int64)
@@ -100,7 +103,7 @@ class AgentGroup:
         """The public draws together with these agents' matrices and their entities' labels under each draw."""
         if model.layout.n_features != self.shard.n_features:
             raise ArgumentError(
-                f"the model has {model.layout.n_features} features, but the agents here have "
+                f"the model has {FEATURE.count(model.layout.n_features)}, but the agents here have "
                 f"{self.shard.n_features}; use the model of the federation they take part in."
             )
         entities = Entities(model.likelihood, self.index, self.shard.grams_in(model.standardization))

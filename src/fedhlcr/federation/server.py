@@ -24,6 +24,7 @@ from fedhlcr._support.arrays import IndexArray
 from fedhlcr._support.checks import not_negative, within
 from fedhlcr._support.streams import Stream, text_key
 from fedhlcr._support.threads import single_threaded_blas
+from fedhlcr._support.wording import ROUND
 from fedhlcr.data.ids import canonical_text
 from fedhlcr.exceptions import ArgumentError, FederationError, UnknownAgentError
 from fedhlcr.federation.account import AccountFactory
@@ -226,7 +227,7 @@ class Server:
         if window is not None and has_settled(self._settled_log_joints, window):
             self.stop_reason = f"converged: the log joint has been stable for {2 * window} rounds"
         elif self.round >= self._end:
-            self.stop_reason = f"reached {self.round} rounds"
+            self.stop_reason = f"reached {ROUND.count(self.round)}"
         return state
 
     def _record(self, done: Reception, state: ServerState | None) -> RoundRecord:

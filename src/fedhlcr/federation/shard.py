@@ -14,6 +14,7 @@ import numpy as np
 from fedhlcr._support.arrays import FloatArray, IndexArray, KeyArray, LabelArray, ranges
 from fedhlcr._support.checks import SIZE_LIMIT, within
 from fedhlcr._support.streams import Stream
+from fedhlcr._support.wording import FEATURE
 from fedhlcr.data.hierarchy import EntityIndex, Hierarchy
 from fedhlcr.exceptions import BroadcastError
 from fedhlcr.federation.labelling import label_entities
@@ -211,7 +212,7 @@ class AgentShard:
         """Raise an error if the broadcast is not for these agents, or is older than one they have answered."""
         if broadcast.layout.n_features != self.n_features:
             raise BroadcastError(
-                f"the broadcast has {broadcast.layout.n_features} features, but the agents here have "
+                f"the broadcast has {FEATURE.count(broadcast.layout.n_features)}, but the agents here have "
                 f"{self.n_features}; all agents of a federation must have the same columns."
             )
         if self.run is not None and broadcast.run != self.run:

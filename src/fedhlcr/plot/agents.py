@@ -8,6 +8,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray
+from fedhlcr._support.wording import AGENT
 from fedhlcr.analysis.summary import shorten
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.plot.canvas import BLUE, GREY, NONE_TO_ALL, axes_or_new, check_agents, color_bar, evenly, legend, log_axis
@@ -54,7 +55,7 @@ def agent_map(model: HierarchicalPredictor, ax: Axes | None = None) -> Axes:
         ax.set_ylabel("agent")
     else:
         ax.yaxis.set_major_locator(MaxNLocator(5, integer=True))
-        ax.set_ylabel(f"{len(order):,} agents, by main cluster")
+        ax.set_ylabel(f"{AGENT.count(len(order))}, by main cluster")
     ax.xaxis.set_major_locator(MaxNLocator(12, integer=True, min_n_ticks=1))
     ax.set_xlabel("cluster")
     color_bar(ax, image, "share of the agent's entities")

@@ -10,6 +10,7 @@ from sklearn.metrics import r2_score
 
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.threads import single_threaded_blas
+from fedhlcr._support.wording import EVENT
 from fedhlcr.data import inputs
 from fedhlcr.estimators.base import HierarchicalPredictor, check_model
 from fedhlcr.plot.canvas import BLUE, FEW_TO_MANY, GREY, MAX_POINTS, axes_or_new, color_bar, evenly, legend
@@ -66,7 +67,7 @@ def predicted_against_observed(
     ax.set_ylabel(f"observed {target}")
     if len(observed) > 1:
         r2 = r2_score(observed, predicted)
-        ax.set_title(f"{len(observed):,} events, R² = {r2:.3f}", fontsize=ax.xaxis.label.get_fontsize())
+        ax.set_title(f"{EVENT.count(len(observed))}, R² = {r2:.3f}", fontsize=ax.xaxis.label.get_fontsize())
     return ax
 
 

@@ -2,7 +2,8 @@
 
 `write_atomically` is for files that fedhlcr owns, such as checkpoints: it writes a draft beside the file, forces it to
 the disk and renames it; the old file is kept as `<name>.previous`. Whenever the process is killed, one of the two is
-complete. `replace_files` is for paths that the user names: it leaves no other file beside them.
+complete. `replace_files` is for paths that the user names: it leaves no other file beside them. If the process is
+killed meanwhile, the next write to the same folder removes its draft.
 """
 
 from __future__ import annotations
@@ -11,15 +12,25 @@ import logging
 import os
 import secrets
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from types import ModuleType
+from typing import BinaryIO
 
 from fedhlcr.exceptions import CodecError, StorageError
 from fedhlcr.storage.codec import Record, decode
 
 logger = logging.getLogger(__name__)
 
+fcntl: ModuleType | None
+try:
+    import fcntl
+except ModuleNotFoundError:
+    # Windows has no such locks
+    fcntl = None
+
 PathLike = str | os.PathLike[str]
+DRAFT_PREFIX, DRAFT_SUFFIX = ".fedhlcr-", ".draft"
 
 
 def previous_of(path: PathLike) -> Path:
@@ -59,28 +70,23 @@ def replace_file(path: PathLike, data: bytes, *, private: bool = False) -> None:
 def replace_files(files: Mapping[PathLike, bytes], *, private: bool = False) -> None:
     """Write files that the user named, all of them completely or none, and touch no other file.
 
-    A symbolic link is followed. A device or a pipe is written to directly.
+    A symbolic link is followed. A device or a pipe is written to directly. Drafts that killed processes left in the
+    same folders are removed.
     """
     drafts: list[tuple[PathLike, Path, Path]] = []
-    try:
+    with ExitStack() as until_renamed:
         for given, data in files.items():
             path = Path(os.path.realpath(given))
             with _blamed_on(given):
                 if path.exists() and not path.is_file():
                     path.write_bytes(data)
                     continue
-                # a random name: another process may write the same file, and a long name leaves no room for a suffix
-                draft = path.with_name(f".{secrets.token_hex(8)}.draft")
+                _remove_stale_drafts(path.parent)
+                draft = until_renamed.enter_context(_draft_in(path.parent, data, private=private))
                 drafts.append((given, draft, path))
-                _write_draft(draft, data, private=private)
         for given, draft, path in drafts:
             with _blamed_on(given):
                 os.replace(draft, path)
-    finally:
-        for _, draft, _ in drafts:
-            # if the folder does not exist, neither does the draft
-            with suppress(OSError):
-                draft.unlink(missing_ok=True)
     for folder in {path.parent for _, _, path in drafts}:
         _sync_folder(folder)
 
@@ -94,17 +100,73 @@ def _blamed_on(path: PathLike) -> Iterator[None]:
         raise OSError(error.errno, error.strerror, os.fspath(path)) from None
 
 
+@contextmanager
+def _draft_in(folder: Path, data: bytes, *, private: bool) -> Iterator[Path]:
+    """Write a draft with a random name, because other processes may write the same file at the same time.
+
+    The draft is locked until the block ends. The system releases the lock of a process that is killed, so a draft
+    without a lock is stale. At the end the draft is removed, unless the block renamed it.
+    """
+    draft, descriptor = _new_draft(folder, private=private)
+    with open(descriptor, "wb") as file:
+        try:
+            _fill(file, data)
+            if fcntl is None:
+                # Windows does not rename open files
+                file.close()
+            yield draft
+        finally:
+            draft.unlink(missing_ok=True)
+
+
+def _new_draft(folder: Path, *, private: bool) -> tuple[Path, int]:
+    """Create an empty draft and lock it."""
+    while True:
+        draft = folder / f"{DRAFT_PREFIX}{secrets.token_hex(8)}{DRAFT_SUFFIX}"
+        descriptor = _create(draft, private=private)
+        if fcntl is None:
+            return draft, descriptor
+        with suppress(OSError):
+            # some network file systems have no locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if os.fstat(descriptor).st_nlink:
+            return draft, descriptor
+        # another process removed it as stale before it was locked
+        os.close(descriptor)
+
+
+def _remove_stale_drafts(folder: Path) -> None:
+    """Remove the drafts of processes that were killed: those that nobody has locked."""
+    if fcntl is None:
+        return
+    for draft in folder.glob(f"{DRAFT_PREFIX}*{DRAFT_SUFFIX}"):
+        # it may belong to another user, or be renamed meanwhile
+        with suppress(OSError), draft.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            draft.unlink()
+
+
 def _write_draft(draft: Path, data: bytes, *, private: bool) -> None:
     draft.unlink(missing_ok=True)
     try:
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o666), "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        with open(_create(draft, private=private), "wb") as file:
+            _fill(file, data)
     except BaseException:
         # on a full disk a partial draft is useless and takes up space
         draft.unlink(missing_ok=True)
         raise
+
+
+def _create(path: Path, *, private: bool) -> int:
+    """Create a file. Its permissions are those of other files of the user, or, if it is private, the owner's alone."""
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o666)
+
+
+def _fill(file: BinaryIO, data: bytes) -> None:
+    """Write the data and force it to the disk."""
+    file.write(data)
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def read_newest(path: PathLike, kind: str, version: int) -> Record:

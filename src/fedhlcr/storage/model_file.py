@@ -45,7 +45,7 @@ PUBLIC_PROVENANCE = ("fedhlcr", "python", "numpy", "created")
 
 def save(model: FittedModel, path: PathLike, *, public: bool = False) -> None:
     """Write a fitted model to a file, completely or not at all; `public` leaves out what is private to the agents."""
-    atomic.replace_file(path, to_bytes(model, public=public), private=not public)
+    atomic.replace_file(path, to_bytes(model, public=public))
 
 
 def to_bytes(model: FittedModel, *, public: bool = False) -> bytes:

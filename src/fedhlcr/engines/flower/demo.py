@@ -20,6 +20,7 @@ import pyarrow.csv
 
 from fedhlcr import FedHLCRRegressor, HLCRRegressor, hold_out_events
 from fedhlcr._support.arrays import IndexArray
+from fedhlcr._support.wording import ROUND
 from fedhlcr.analysis.summary import text_table
 from fedhlcr.datasets import load_flights
 from fedhlcr.datasets.hierarchical import HierarchicalData
@@ -54,7 +55,7 @@ def main() -> None:
         federation.start_superlink()
         for node, config in configs.items():
             federation.start_supernode(node, config)
-        print(f"Training, at most {rounds} rounds:", flush=True)
+        print(f"Training, at most {ROUND.count(rounds)}:", flush=True)
         federation.follow(federation.start_run(app), tell)
     print(f"Stopped all of it, after {time.perf_counter() - start:.0f} seconds.\n")
     outputs = FOLDER / "federation" / "fedhlcr-output"

@@ -17,6 +17,7 @@ from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
 from fedhlcr._support.version import __version__
+from fedhlcr._support.wording import NODE
 from fedhlcr.data.ids import natural_key
 from fedhlcr.engines.flower.records import (
     GONE,
@@ -112,7 +113,7 @@ class FlowerEngine:
             ready = f"{len(voters)} of at least {self.waiting.min_nodes} are ready"
             pause.rest(f"waiting for nodes: {ready}, {len(online)} connected")
         if silent:
-            logger.warning("%d nodes are connected but do not answer; the run begins without them.", len(silent))
+            logger.warning("%s connected, but without an answer; the run begins without.", NODE.count(len(silent)))
         # the others get a roll call with these columns, and refuse with a word to their own people
         self.features, self.present = columns, {node: self.present[node] for node in voters}
         n_agents = sum(map(len, self.present.values()))
@@ -139,11 +140,14 @@ class FlowerEngine:
     def _too_few(self, online: set[int], silent: set[int], voters: list[int]) -> NotEnoughNodesError:
         reasons = self._reasons()
         if len(voters) < len(self.present):
-            reasons.append(f"{len(self.present)} nodes would be ready, but they are told to use different columns")
+            reasons.append(
+                f"{NODE.count(len(self.present))} would be ready, but they are told to use different columns"
+            )
+        ready, are = NODE.count(len(voters)), "is" if len(voters) == 1 else "are"
         return NotEnoughNodesError(
-            f"{len(voters)} nodes are ready after {self.waiting.for_nodes:g} seconds, of at least "
-            f"{self.waiting.min_nodes} wanted (`min-nodes`); {len(online)} are connected, {len(silent)} of them "
-            "have not answered. Start more SuperNodes, or wait longer (`wait-for-nodes`). " + "; ".join(reasons)
+            f"{ready} {are} ready after {self.waiting.for_nodes:g} seconds, of at least {self.waiting.min_nodes} "
+            f"wanted (`min-nodes`); {len(online)} are connected, {len(silent)} of them have not answered. Start more "
+            "SuperNodes, or wait longer (`wait-for-nodes`). " + "; ".join(reasons)
         )
 
     def agents(self) -> list[str]:

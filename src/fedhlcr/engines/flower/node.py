@@ -21,6 +21,7 @@ from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
+from fedhlcr._support.wording import AGENT
 from fedhlcr.data import inputs
 from fedhlcr.data.hierarchy import build_hierarchy
 from fedhlcr.data.ids import Ids, natural_key, read_ids
@@ -309,7 +310,7 @@ def _rows_of(agents: Ids, own: Collection[str]) -> IndexArray:
 def _dealt(agents: Ids, number: int, n_nodes: int) -> IndexArray:
     """Rows of every n-th agent, in natural order."""
     if len(agents.texts) < n_nodes:
-        cure = f"there are {n_nodes} simulated nodes but {len(agents.texts)} agents; have fewer nodes"
+        cure = f"there are {n_nodes} simulated nodes but {AGENT.count(len(agents.texts))}; use fewer nodes"
         raise Refusal("SimulationError", cure)
     return np.flatnonzero(agents.codes % n_nodes == number)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
+from fedhlcr._support.wording import CLUSTER, REPLY
 from fedhlcr.engines.flower.engine import FlowerEngine, Waiting
 from fedhlcr.engines.flower.logs import log_through_flower
 from fedhlcr.engines.flower.options import RunOptions
@@ -90,13 +91,13 @@ class _Progress:
     def __call__(self, record: RoundRecord) -> None:
         seconds, self._began = time.monotonic() - self._began, time.monotonic()
         what = f"round {record.round} of at most {self._most}" if record.round else "survey"
-        found = f"{record.n_clusters} clusters, {_shared(record)}; " if record.n_clusters else ""
+        found = f"{CLUSTER.count(record.n_clusters)}, {_shared(record)}; " if record.n_clusters else ""
         logger.info(
             "%s: %d of %d agents answered%s; %s%d kB up, %d kB down; %.1f s.",
             what,
             record.n_accepted,
             record.n_asked,
-            f", {record.n_refused} replies refused" if record.n_refused else "",
+            f", {REPLY.count(record.n_refused)} refused" if record.n_refused else "",
             found,
             record.bytes_up // 1000,
             record.bytes_down // 1000,
