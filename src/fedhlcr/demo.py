@@ -1,7 +1,7 @@
-"""`make demo`: a federation of airlines, fitted and told.
+"""`make demo`: fit a federation of airlines, and show what it found.
 
-Airlines at an airport are the agents, their routes the entities, flights the events. Which routes fly alike, and how
-well does that predict flights not yet seen, if no airline shows its flights to anyone?
+The agents are airlines at an airport, the entities their routes, the events their flights. Which routes behave alike?
+How well does the model predict held-out flights if no airline shares its flights?
 """
 
 from __future__ import annotations
@@ -9,128 +9,148 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedhlcr import FedHLCRRegressor, HLCRRegressor, hold_out_events
 from fedhlcr._support.arrays import FloatArray
-from fedhlcr._support.wording import CLUSTER, ROUND
+from fedhlcr._support.wording import CLUSTER, ROUND, Noun, byte_size, fine_percent, listed, percent
+from fedhlcr.analysis.rounds import describe_run, tabulate_rounds
 from fedhlcr.analysis.summary import text_table, typical_levels
 from fedhlcr.baselines import GroupedRidge
 from fedhlcr.data.recipe import Recipe
-from fedhlcr.datasets import load_flights
+from fedhlcr.datasets import HierarchicalData, load_flights
+from fedhlcr.posterior.diagnostics import R_HAT_LIMIT
 from fedhlcr.report import HeldOut, render_report
 from fedhlcr.storage import atomic
 
 PARTICIPATION, FAILURE_RATE = 0.3, 0.2
-TRAVELLED = {
-    "federated HLCR": "",
-    "centralised HLCR": "every flight",
-    "one ridge for all": "every flight",
-    "one ridge per airline": "nothing",
-}
-N_TOLD = 4
+ROUTE = Noun("route", "routes")
+# Clusters described, and routes named in each.
+N_DESCRIBED, N_EXAMPLES = 4, 4
 MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
           "December")  # fmt: skip
+
+
+class Method(NamedTuple):
+    """A model to compare, and what leaves an airline when it is fitted."""
+
+    name: str
+    model: Any
+    sent: str
 
 
 def main(page: Path = Path("demo-report.html")) -> None:
     flights = load_flights()
     train_rows, test_rows = hold_out_events(flights.agent, flights.entity, random_state=0)
     train, test = flights[train_rows], flights[test_rows]
-    n_agents = len(set(flights.agent))
-    print(
-        f"{len(flights):,} flights on {len(set(flights.entity))} routes. "
-        f"Agents: {n_agents} airlines, each at one airport of New York.\n"
-        "Target: minutes in the air per 100 miles. A fifth of each route's flights is held out.\n\n"
-        "A federation of the airlines: each keeps its flights. "
-        f"Every round a server asks {100 * PARTICIPATION:.0f} % of them;\nof these {100 * FAILURE_RATE:.0f} % fail: "
-        "they do not answer, or their answer is lost, or it comes too late.\n",
-        flush=True,
-    )
-    federated = FedHLCRRegressor(participation=PARTICIPATION, failure_rate=FAILURE_RATE, verbose=True)
-    X_train, X_test = (part.to_arrow().select(part.feature_names) for part in (train, test))
-    held_out = {"validation": (X_test, test.y, test.agent, test.entity)}
-    models: dict[str, tuple[Any, dict[str, Any]]] = {
-        "federated HLCR": (federated, held_out),
-        "centralised HLCR": (HLCRRegressor(), {}),
-        "one ridge for all": (GroupedRidge("all"), {}),
-        "one ridge per airline": (GroupedRidge("agent"), {}),
-    }
-    rows = []
-    for name, (model, more) in models.items():
-        start = time.perf_counter()
-        model.fit(X_train, train.y, agent=train.agent, entity=train.entity, **more)
-        r2 = model.score(X_test, test.y, agent=test.agent, entity=test.entity)
-        rows.append([name, f"{r2:.3f}", f"{time.perf_counter() - start:.1f}", TRAVELLED[name]])
-        if model is federated:
-            sys.stderr.flush()
-            rows[-1][-1] = _tell_rounds(federated, float(np.var(test.y)))
+    _introduce(flights)
+    federated, r2, seconds = _fit_federation(train, test)
+    sent = f"sums by cluster, {byte_size(federated.history_['bytes_up'].sum())}"
+    rows = [("federated HLCR", f"{r2:.3f}", f"{seconds:.1f}", sent), *_fit_rivals(train, test)]
     print("\nShare of the held-out flights' variance explained:")
-    print(text_table(("model", "R²", "seconds", "what left the airlines"), tuple(tuple(row) for row in rows)))
+    print(text_table(("model", "R²", "seconds", "what left the airlines"), tuple(rows)))
+    flights_per_route = np.median(np.unique(train.entity, return_counts=True)[1])
+    print(
+        f"Half of the routes have {flights_per_route:.0f} flights or more, enough for a ridge of their own. "
+        "Clusters help most where\nentities have few events."
+    )
+    X_test = _features(test)
     lower, upper = federated.predict_interval(X_test, agent=test.agent, entity=test.entity)
-    inside = np.mean((lower <= test.y) & (test.y <= upper))
+    inside = float(np.mean((lower <= test.y) & (test.y <= upper)))
     print(f"\nThe federation found {CLUSTER.count(federated.n_clusters_)} of routes.")
-    print(f"Of the held-out flights {100 * inside:.1f} % lie in its 90 % intervals.\n")
-    _tell_clusters(federated)
+    print(f"{fine_percent(inside)} of the held-out flights are inside its 90 % intervals.")
+    _warn_of_disagreement(federated)
+    _describe_clusters(federated)
     federated.recipe_ = Recipe("minutes per 100 miles", "airline", "route", flights.feature_names)
     atomic.replace_file(page, render_report(federated, HeldOut(X_test, test.y, test.agent, test.entity)).encode())
-    print(f"\nAll of it on a page, to be opened in a browser: {page}")
+    print(f"\nThe full report is in {page}. Open it in a browser.")
 
 
-def _tell_rounds(model: FedHLCRRegressor, variance: float) -> str:
-    """A line for some of the rounds, and what travelled in all of them."""
-    history = model.history_
-    last = len(history) - 1
-    shown = sorted({*range(1, min(last, 5)), *range(5, last, max(5, last // 8)), last})
-    rows = tuple(
-        (
-            str(record["round"]),
-            f"{record['n_accepted']} of {record['n_asked']}",
-            str(record["n_clusters"]),
-            f"{record['noise_scale']:.3f}",
-            str(record["labels_changed"]),
-            f"{(record['bytes_down'] + record['bytes_up']) / 1e3:,.0f}",
-            f"{1.0 - record['validation_mse'] / variance:.3f}",
-        )
-        for record in history[shown]
+def _introduce(flights: HierarchicalData) -> None:
+    print(
+        f"Data: {len(flights):,} flights on {len(set(flights.entity))} routes of {len(set(flights.agent))} airlines.\n"
+        "An agent is one airline at one airport of New York; its routes are the entities, its flights the events.\n"
+        "Target: minutes in the air per 100 miles. A fifth of each route's flights is held out.\n\n"
+        "A federation: every airline keeps its flights. In each round a server asks "
+        f"{percent(PARTICIPATION)} of the airlines for sums.\nOf the airlines asked, {percent(FAILURE_RATE)} fail: "
+        "they do not answer, their answer is lost, or it comes too late.\n",
+        flush=True,
     )
-    print("\n" + text_table(("round", "answered", "clusters", "noise", "labels changed", "kB", "held-out R²"), rows))
-    up, down = history["bytes_up"].sum() / 1e6, history["bytes_down"].sum() / 1e6
-    print(f"\nEnded after {ROUND.count(model.n_rounds_)}: {model.stop_reason_}.")
-    print(f"Travelled: {up:.1f} MB of sums up, {down:.1f} MB of coefficients down; the flights stayed where they are.")
-    return f"sums by cluster, {up:.1f} MB"
 
 
-def _tell_clusters(model: FedHLCRRegressor) -> None:
-    """Sentences on the largest clusters, which come first."""
-    n_routes, levels = np.bincount(model.labels_, minlength=model.n_clusters_), typical_levels(model)
-    n_shown = min(N_TOLD, model.n_clusters_)
-    print(f"The {n_shown} largest clusters of routes:")
-    for k in range(n_shown):
-        # one route of each airline at most, so that the examples tell more
-        routes = {
-            pair[0][:2]: pair[1] for pair, label in zip(model.pair_ids_, model.labels_, strict=True) if label == k
-        }
+def _features(table: HierarchicalData) -> Any:
+    return table.to_arrow().select(table.feature_names)
+
+
+def _fit_federation(train: HierarchicalData, test: HierarchicalData) -> tuple[FedHLCRRegressor, float, float]:
+    """Fit it, show its rounds, and return it with its R² and the seconds it took."""
+    model = FedHLCRRegressor(participation=PARTICIPATION, failure_rate=FAILURE_RATE, verbose=True)
+    validation = (_features(test), test.y, test.agent, test.entity)
+    start = time.perf_counter()
+    model.fit(_features(train), train.y, agent=train.agent, entity=train.entity, validation=validation)
+    r2 = model.score(_features(test), test.y, agent=test.agent, entity=test.entity)
+    seconds = time.perf_counter() - start
+    sys.stderr.flush()
+    print("\n" + text_table(*tabulate_rounds(model, float(np.var(test.y)))) + "\n")
+    print("\n".join(describe_run(model)) + " The flights stayed with the airlines.")
+    return model, r2, seconds
+
+
+def _fit_rivals(train: HierarchicalData, test: HierarchicalData) -> list[tuple[str, ...]]:
+    """A row of the comparison for each other model."""
+    rows = []
+    for name, model, sent in (
+        Method("centralised HLCR", HLCRRegressor(), "every flight"),
+        Method("one ridge for all", GroupedRidge("all"), "every flight"),
+        Method("one ridge per airline", GroupedRidge("agent"), "nothing"),
+        Method("one ridge per route", GroupedRidge("entity"), "nothing"),
+    ):
+        start = time.perf_counter()
+        model.fit(_features(train), train.y, agent=train.agent, entity=train.entity)
+        r2 = model.score(_features(test), test.y, agent=test.agent, entity=test.entity)
+        rows.append((name, f"{r2:.3f}", f"{time.perf_counter() - start:.1f}", sent))
+    return rows
+
+
+def _warn_of_disagreement(model: FedHLCRRegressor) -> None:
+    """Say which quantities had not settled, as the report does."""
+    apart = [f"{d.quantity} {d.r_hat:.2f}" for d in model.diagnostics_ if d.r_hat > R_HAT_LIMIT]
+    if apart:
         print(
-            f"\n Cluster {k}: {n_routes[k]} routes, such as {', '.join(list(routes.values())[:4])}.\n"
-            f"    {levels[k]:.1f} minutes per 100 miles on an average flight.\n    " + _effects(model.coef_[k])
+            f"Not everything had settled after {ROUND.count(model.n_rounds_)}. R-hat is above {R_HAT_LIMIT} for: "
+            f"{listed(apart)}.\nA larger `patience` lets the run go on for longer."
+        )
+
+
+def _describe_clusters(model: FedHLCRRegressor) -> None:
+    """Describe the largest clusters, which have the lowest numbers."""
+    n_routes, levels = np.bincount(model.labels_, minlength=model.n_clusters_), typical_levels(model)
+    n_shown = min(N_DESCRIBED, model.n_clusters_)
+    print(f"\nThe {n_shown} largest clusters:")
+    for k in range(n_shown):
+        own = [pair for pair, label in zip(model.pair_ids_, model.labels_, strict=True) if label == k]
+        # at most one route of each airline, for variety
+        examples = list({agent[:2]: route for agent, route in own}.values())[:N_EXAMPLES]
+        print(
+            f"\n  Cluster {k}: {ROUTE.count(n_routes[k])}, such as {', '.join(examples)}.\n"
+            f"    {levels[k]:.1f} minutes per 100 miles on an average flight.\n    " + _describe_effects(model.coef_[k])
         )
     rest = model.n_clusters_ - n_shown
     if rest > 0:
-        print(f"\n … and {rest} smaller ones. `FedHLCRRegressor.summary()` shows all of them.")
+        print(f"\n  … and {rest} smaller ones. `model.summary()` shows all of them.")
 
 
-def _effects(coef: FloatArray) -> str:
+def _describe_effects(coef: FloatArray) -> str:
     """The coefficients of one cluster in words, in the order of `load_flights`' features."""
     delay, sin_hour, cos_hour, sin_year, cos_year, log_distance = coef
     hour = np.arctan2(sin_hour, cos_hour) / (2 * np.pi) % 1.0
     month = MONTHS[int(12 * (np.arctan2(sin_year, cos_year) / (2 * np.pi) % 1.0))]
     return (
-        f"Slowest in {month} (by {np.hypot(sin_year, cos_year):.2f} over the year's mean) and at "
-        f"{24 * hour:02.0f} h (by {np.hypot(sin_hour, cos_hour):.2f});\n    "
-        f"{_signed(np.log(2) * log_distance)} for twice the distance, {_signed(60 * delay)} for a delay of an hour."
+        f"Slowest in {month} ({_signed(np.hypot(sin_year, cos_year))}) and at {24 * hour:02.0f}:00 "
+        f"({_signed(np.hypot(sin_hour, cos_hour))}).\n    "
+        f"Twice the distance: {_signed(np.log(2) * log_distance)}. A delay of one hour: {_signed(60 * delay)}."
     )
 
 

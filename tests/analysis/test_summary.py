@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from fedhlcr import FedHLCRRegressor, HLCRRegressor, demo, describe_clusters, load
-from fedhlcr.analysis.summary import change_intervals, changes_told, coef_intervals, effect_sizes, entity_shares
+from fedhlcr.analysis.summary import change_intervals, coef_intervals, effect_sizes, entity_shares, unit_changes
 from fedhlcr.cli.telling import model_facts
 from fedhlcr.posterior import PublicModel
 from fedhlcr.report import render_report
@@ -61,7 +61,7 @@ def test_intervals_are_those_of_what_is_told(drop_first):
     # all levels have the same share of the events: there against elsewhere
     full = np.pad(slopes, ((0, 0), (int(drop_first), 0)))
     contrasts = 1.5 * (full - full.mean(axis=1, keepdims=True))[:, drop_first:]
-    np.testing.assert_allclose(changes_told(model)[0], contrasts.mean(axis=0))
+    np.testing.assert_allclose(unit_changes(model)[0], contrasts.mean(axis=0))
     for (lower, upper), values in ((change_intervals(model), contrasts), (coef_intervals(model), slopes)):
         expected = np.quantile(values, [0.05, 0.95], axis=0, method="inverted_cdf")
         np.testing.assert_allclose([lower[0], upper[0]], expected)

@@ -1,4 +1,4 @@
-"""The page: its words, its doubts, its escaping, and that it holds for every kind of model."""
+"""The report page: its sentences, its doubts, its escaping, and that every model has one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sklearn.linear_model import LinearRegression
 import fedhlcr
 from fedhlcr import FedHLCRRegressor, HLCRRegressor, describe_clusters, hold_out_events
 from fedhlcr._support.wording import byte_size, number, percent
-from fedhlcr.analysis.summary import change_intervals, changes_told, effect_sizes, entity_shares
+from fedhlcr.analysis.summary import change_intervals, effect_sizes, entity_shares, unit_changes
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.posterior.diagnostics import Diagnostic
 from fedhlcr.report import HeldOut, charts, listings, render_report
@@ -48,7 +48,7 @@ def federated(split):
     return model.fit(table.X, table.y, agent=table.agent, entity=table.entity)
 
 
-def test_sentences_tell_share_and_slopes(model):
+def test_sentences_contain_share_and_slopes(model):
     sentences = describe_clusters(model, "y")
     share = entity_shares(model)[0]
     strongest = int(np.argmax(np.abs(effect_sizes(model)[0])))
@@ -58,11 +58,11 @@ def test_sentences_tell_share_and_slopes(model):
     assert f"it {way} {number(abs(slope))} per unit of x{strongest}" in sentences[0]
     page = Page(render_report(model))
     assert f"Cluster 0, {percent(share)} of entities" in page.text
-    assert f"Here the target {way} {number(abs(slope))} per unit of x{strongest}" in page.text
+    assert f"In this cluster, the target {way} {number(abs(slope))} per unit of x{strongest}" in page.text
 
 
 @pytest.mark.parametrize("drop_first", [False, True])
-def test_a_level_is_told_against_all_others(split, rng, drop_first):
+def test_a_level_is_compared_with_all_others(split, rng, drop_first):
     train = split[0]
     city = rng.choice(["Paris", "Rome", "Oslo"], size=len(train), p=[0.5, 0.3, 0.2])
     lift = {"Paris": 0.0, "Rome": 1.0, "Oslo": 4.0}
@@ -71,7 +71,7 @@ def test_a_level_is_told_against_all_others(split, rng, drop_first):
     y = np.array([lift[name] for name in city]) + rng.normal(0, 0.1, len(train))
     model = HLCRRegressor(n_clusters=1, n_sweeps=30).fit(frame, y, agent=train.agent, entity=train.entity)
     model.recipe_ = recipe_of(["city"], agent="store_id", entity="product", categorical={"city": levels})
-    told = dict(zip(levels, changes_told(model)[0], strict=True))
+    told = dict(zip(levels, unit_changes(model)[0], strict=True))
     for level in levels:
         assert told[level] == pytest.approx(y[city == level].mean() - y[city != level].mean(), abs=0.05)
     text = describe_clusters(model)[0]
@@ -79,24 +79,24 @@ def test_a_level_is_told_against_all_others(split, rng, drop_first):
     assert "sales is" in text
     assert "per unit of" not in text
     html = render_report(model)
-    assert 'title="how much higher sales is there than elsewhere"' in html
+    assert 'title="difference of sales from all other levels"' in html
     assert 'title="change of sales per unit"' not in html
     page = Page(html).text
-    assert re.search(r"All \d+ products of \d+ stores are of one kind", page)
+    assert re.search(r"All \d+ products of \d+ stores are in one cluster", page)
     assert "“city” is a category" in page
-    assert "depends on the one feature" in page
+    assert "one regression of sales on the one feature" in page
     assert "or, for a level of a category, the difference from all other levels" in page
 
 
-def test_things_are_called_as_their_columns(split):
+def test_agents_and_entities_are_named_after_their_columns(split):
     train = split[0]
     model = fitted(train)
     model.recipe_ = recipe_of(["x0", "x1", "x2"], agent="City", entity="product_id")
     model.provenance_ = {"data": "sales.csv", "rows": 12, "nested": {"a": [1, 2]}}
     page = Page(render_report(model)).text
-    n_kinds = ("no", "one", "two", "three", "four", "five", "six")[model.n_clusters_]
-    assert f"The {len(model.pair_ids_)} products of 40 cities fall into {n_kinds} kinds" in page
-    assert "Which cities mix which clusters" in page
+    n_clusters = ("no", "one", "two", "three", "four", "five", "six")[model.n_clusters_]
+    assert f"The {len(model.pair_ids_)} products of 40 cities fall into {n_clusters} clusters." in page
+    assert "How cities mix the clusters" in page
     assert 'sales.csv rows 12 nested {"a": [1, 2]}' in page
     assert "agents" not in page.replace("agent=", "")
 
@@ -105,8 +105,8 @@ def headlines(model, scores=None):
     return {doubt.headline: doubt for doubt in find_doubts(model, gather(model), Rounds.of(model), scores)}
 
 
-def test_one_chain_was_not_checked_and_the_cure_is_told(model):
-    doubt = headlines(model)["Whether another run would find the same was not checked"]
+def test_one_chain_is_a_doubt_with_a_cure(model):
+    doubt = headlines(model)["Only one chain was run, so it is unknown if another one would find the same clusters"]
     assert "`n_chains=4`" in doubt.text
     assert "n_chains=4" in Page(render_report(model)).text
 
@@ -118,21 +118,21 @@ def test_chains_that_disagree_are_a_serious_doubt(split):
     assert doubt.serious
     assert "predictions 1.70" in doubt.text
     assert "log joint" not in doubt.text
-    assert "the 2 chains disagree" in Page(render_report(model)).text
+    assert "Read on with care. The 2 chains disagree." in Page(render_report(model)).text
     model.diagnostics_ = (Diagnostic("log joint", 1.0, 50.0),)
-    assert not any("chain" in headline or "another run" in headline for headline in headlines(model))
+    assert not any("chain" in headline for headline in headlines(model))
 
 
 def test_uncertain_labels_and_small_clusters_are_doubted(split):
     model = fitted(split[0], n_clusters=9, n_sweeps=30)
     found = gather(model)
     told = headlines(model)
-    assert any(f"{found.entities.n_uncertain} entities are not surely" in headline for headline in told)
+    assert any(f"The cluster of {found.entities.n_uncertain} entities is uncertain" in headline for headline in told)
     few = (entity_shares(model) * len(model.labels_) < 5).sum()
     assert any(headline.startswith(f"{few} cluster") and "fewer than 5" in headline for headline in told)
     text = Page(render_report(model)).text
     least = int(found.entities.certainty.argmin())
-    assert f"{found.entities.name(least)} : cluster {found.entities.label[least]} with" in text
+    assert f"{found.entities.name(least)} : cluster {found.entities.label[least]} with probability" in text
 
 
 def test_few_events_are_a_serious_doubt(model, split):
@@ -143,7 +143,7 @@ def test_few_events_are_a_serious_doubt(model, split):
     assert "too narrow" in doubt.text
 
 
-def test_changes_have_their_intervals_and_words_their_rule(model, split, rng):
+def test_changes_have_intervals_and_unclear_ones_are_pale(model, split, rng):
     page = Page(render_report(model))
     lower, upper = change_intervals(model)
     column = next(c for c in page.data["clusters"]["columns"] if c["label"] == "x1")
@@ -174,12 +174,12 @@ def test_clusters_are_alike_by_their_predictions_of_the_events(model, split, mon
     assert "Some clusters are nearly alike" in headlines(model)
 
 
-def test_interrupted_and_limited_runs_are_told(split, federated):
+def test_interrupted_and_limited_runs_are_doubts(split, federated):
     model = fitted(split[0])
     model.trace_ = model.trace_[:40]
     assert headlines(model)["The fit was interrupted after 40 of 60 sweeps"].serious
     model.max_clusters = model.n_clusters_
-    assert any("near the most that could be found" in headline for headline in headlines(model))
+    assert any("is close to the limit of" in headline for headline in headlines(model))
     assert "The run ended at its limit of 25 rounds" in headlines(federated)
     stopped = copy.copy(federated)
     stopped.stop_reason_ = "interrupted"
@@ -194,16 +194,16 @@ def test_doubts_agree_in_number(federated):
     told = headlines(lone)
     assert {
         "The run ended at its limit of 1 round",
-        "1 answer came late or broken, and was refused",
+        "1 answer was refused",
         "In 1 of 1 round nobody answered",
     } <= set(told)
     several = copy.copy(federated)
     several.history_ = federated.history_.copy()
     several.history_["n_refused"] = 1
-    assert f"{n - 1} answers came late or broken, and were refused" in headlines(several)
+    assert f"{n - 1} answers were refused" in headlines(several)
 
 
-def test_intervals_that_do_not_hold_are_told(model, split):
+def test_wrong_coverage_is_a_doubt(model, split):
     scores = score_held_out(model, held_out(split[1]))
     assert not any(headline.startswith("Intervals") for headline in headlines(model, replace(scores, coverage=0.9)))
     assert headlines(model, replace(scores, coverage=0.5))["Intervals are too narrow"].serious
@@ -261,7 +261,7 @@ def test_tables_hold_everything_and_the_page_a_few_rows(model, split):
 
 
 @pytest.mark.parametrize("ids", ["both", "one agent", "no ids", "columns", "one column"])
-def test_settings_make_the_same_model(split, ids):
+def test_settings_reproduce_the_model(split, ids):
     train = split[0]
     frame = train.to_pandas().drop(columns="target")
     X, given = {
@@ -275,14 +275,14 @@ def test_settings_make_the_same_model(split, ids):
     model = HLCRRegressor(n_sweeps=30, n_clusters=3, random_state=np.random.RandomState(5)).fit(X, train.y, **given)
     page = render_report(model)
     snippet = re.search(r"<code>(from fedhlcr.*?)</code>", page, re.S).group(1).replace("&#39;", "'")
-    assert f"fedhlcr {fedhlcr.__version__}, seed {model.seed_}" in Page(page).text
-    assert "The same events and this code give the same model" in page
+    assert f"fedhlcr {fedhlcr.__version__} with seed {model.seed_}" in Page(page).text
+    assert "This code reproduces it from the same events:" in page
     exec(snippet, names)
     np.testing.assert_array_equal(names["model"].coef_, model.coef_)
     assert names["model"].pair_ids_ == model.pair_ids_
 
 
-def test_a_command_is_told_where_the_model_came_from_one(split):
+def test_a_model_from_the_command_line_shows_its_command(split):
     model = fitted(split[0], n_sweeps=10)
     n_events = len(split[0])
     levels = {"city": ["Oslo", "Rome", "Wien"], "member": ["no", "yes"]}
@@ -293,27 +293,27 @@ def test_a_command_is_told_where_the_model_came_from_one(split):
     model.provenance_ = {"data": "sales.csv", "events": n_events, "command": "fedhlcr fit 'my  sales.csv' -t sales"}
     html = render_report(model)
     text = Page(html).text
-    assert "The same table and this command give the same model" in text
+    assert "This command reproduces it from the same table:" in text
     assert "<code>fedhlcr fit &#39;my  sales.csv&#39; -t sales</code>" in html
     assert "HLCRRegressor(" not in text
-    assert "there is one agent, the entity “entity”. Features are “price”, “city” and “member”." in text
-    assert "“city” is a category, with a column of 0 and 1 for each level: “Oslo”, “Rome” and “Wien”." in text
+    assert "there is one agent, and the entity is “entity”. Features are “price”, “city” and “member”." in text
+    assert "“city” is a category with one column of 0 and 1 per level: “Oslo”, “Rome” and “Wien”." in text
     assert "“member” is a category: 1 where it is “yes”, 0 where it is “no”." in text
     assert "“price” with 2.5, “city” with “Rome” and “member” with “no”" in text
     for changed in ({"events": n_events + 1}, {"adapted": "more.csv"}):
         other = copy.copy(model)
         other.provenance_ = model.provenance_ | changed
         text = Page(render_report(other)).text
-        assert "has been adapted to other events since" in text
-        assert "give the same model" not in text
+        assert "and adapted to other events afterwards" in text
+        assert "reproduces it" not in text
 
 
-def test_a_federated_run_tells_its_rounds(federated, split):
+def test_a_federated_run_shows_its_rounds(federated, split):
     text = Page(render_report(federated, held_out(split[1]))).text
     history = federated.history_
     rounds = history[1:]
     assert "in 25 rounds, its limit" in text
-    assert f"Why it ended: {federated.stop_reason_}." in text
+    assert f"It ended because: {federated.stop_reason_}." in text
     assert (
         f"{percent(rounds['n_accepted'].sum() / rounds['n_asked'].sum())} of the agents asked answered in time" in text
     )
@@ -321,38 +321,37 @@ def test_a_federated_run_tells_its_rounds(federated, split):
     assert f"{byte_size(history['bytes_down'].sum())} of coefficients came down" in text
     silent = (rounds["n_asked"] - rounds["n_accepted"]).sum()
     assert rounds["n_refused"].sum()
-    assert f"requests without an answer in time {silent} " in text
-    assert f"late or broken answers {rounds['n_refused'].sum()} " in text
-    assert "Agents send sums, never an event; here all were simulated in one process." in text
-    assert "leaving its" not in text
+    assert f"requests were not answered in time {silent} " in text
+    assert f"answers were refused {rounds['n_refused'].sum()} " in text
+    assert "Agents send sums, never events. This run was simulated in one process." in text
     assert "validation set" not in text
 
 
-def test_a_validation_set_is_told_of(federated):
+def test_a_validation_set_is_mentioned(federated):
     model = copy.copy(federated)
     model.history_ = federated.history_.copy()
     model.history_["validation_mse"] = 1.0
-    assert "A validation set was scored there after each round." in Page(render_report(model)).text
+    assert "A validation set was scored after each round." in Page(render_report(model)).text
 
 
-def test_a_run_that_converged_is_not_said_not_to_have_settled(federated):
+def test_a_converged_run_may_still_have_unsettled_quantities(federated):
     model = copy.copy(federated)
     model.diagnostics_ = (Diagnostic("predictions", 1.7, 5.0),)
     assert "The chain had not settled" in headlines(model)
-    model.stop_reason_ = "converged: the last 10 rounds are like the 10 before"
+    model.stop_reason_ = "converged: the log joint has been stable for 20 rounds"
     told = headlines(model)
     assert "The chain had not settled" not in told
     assert "predictions 1.70" in told["Not everything had settled when the run ended"].text
 
 
-def test_events_that_were_fitted_are_not_said_to_be_held_out(model, split):
+def test_fitted_events_are_not_called_held_out(model, split):
     page = Page(render_report(model, held_out(split[0])))
     assert "held out" not in page.columns("agents")
     assert "error" in page.columns("agents")
-    assert "on its events that were fitted" in page.text
-    assert "HLCR errs less" not in page.text
-    assert "HLCR errs less" in Page(render_report(model, held_out(split[1]))).text
-    assert "No held-out events were given to evaluate it on." in Page(render_report(model)).text
+    assert "on its fitted events" in page.text
+    assert "HLCR has a smaller error" not in page.text
+    assert "HLCR has a smaller error" in Page(render_report(model, held_out(split[1]))).text
+    assert "No held-out events were given, so it was not evaluated." in Page(render_report(model)).text
 
 
 def test_events_of_new_agents_have_no_ridge_per_entity_and_no_column(model, split):
@@ -363,22 +362,24 @@ def test_events_of_new_agents_have_no_ridge_per_entity_and_no_column(model, spli
     assert "a ridge per" not in page.text
     assert not {"held out", "error", "ridge’s error"} & set(page.columns("agents"))
     page = Page(render_report(model, HeldOut(test.X, -test.y, strangers, test.entity)))
-    assert "it predicts the target worse than its mean would" in page.text
+    assert "it predicts the target worse than the plain mean does" in page.text
+    assert "one ridge for all explains none of it" in page.text
     assert "explains −" not in page.text
 
 
-def test_clusters_are_told_with_the_weight_they_are_numbered_by(model):
+def test_clusters_are_listed_by_share(model):
     clusters = Page(render_report(model)).columns("clusters")
-    np.testing.assert_allclose(clusters["weight"], model.cluster_weights_, atol=1e-4)
-    assert clusters["weight"] == sorted(clusters["weight"], reverse=True)
+    assert clusters["cluster"] == list(range(model.n_clusters_))
     np.testing.assert_allclose(clusters["share"], entity_shares(model), atol=1e-4)
+    assert clusters["share"] == sorted(clusters["share"], reverse=True)
+    np.testing.assert_allclose(clusters["weight"], model.cluster_weights_, atol=1e-4)
 
 
-def test_a_card_draws_what_its_words_tell(split, rng):
+def test_a_card_has_a_bar_for_each_effect_in_words(split, rng):
     train = split[0]
     X = rng.normal(size=(len(train), 30))
-    kind = train.entity % 2
-    y = np.where(kind, 3.0 * X[:, 27] + X[:, 1], 5.0 * X[:, :7].sum(axis=1)) + rng.normal(0, 0.1, len(train))
+    odd = train.entity % 2
+    y = np.where(odd, 3.0 * X[:, 27] + X[:, 1], 5.0 * X[:, :7].sum(axis=1)) + rng.normal(0, 0.1, len(train))
     model = HLCRRegressor(n_clusters=2, n_sweeps=60).fit(X, y, agent=train.agent, entity=train.entity)
     html = render_report(model)
     cards = html.split('<article class="card">')[1:]
@@ -390,22 +391,22 @@ def test_a_card_draws_what_its_words_tell(split, rng):
         assert all(f'<span class="name" title="{name}">' in card for name in told)
 
 
-@pytest.mark.parametrize("kind", ["model", "federated"])
-def test_a_public_model_says_that_it_holds_no_agents(kind, split, request):
-    bare = public(request.getfixturevalue(kind))
+@pytest.mark.parametrize("fixture", ["model", "federated"])
+def test_a_public_model_says_that_it_holds_no_agents(fixture, split, request):
+    bare = public(request.getfixturevalue(fixture))
     page = Page(render_report(bare, held_out(split[1])))
-    assert "It holds nothing about any agent" in page.text
-    assert "so there are no ridges to compare it with" in page.text
+    assert "It is public: it holds no data of any agent" in page.text
+    assert "so there is no comparison" in page.text
     assert set(page.data) == {"clusters"}
     assert not any(a.get("id") in {"agents", "entities"} for _, a in page.tags)
     assert f"Cluster 0, {percent(entity_shares(bare)[0])} of entities" in page.text
     assert "nan" not in page.text
-    assert ("The federated run" in page.text) == (kind == "federated")
+    assert ("The federated run" in page.text) == (fixture == "federated")
     assert describe_clusters(bare)[0].startswith("Cluster 0, ")
 
 
 @pytest.mark.parametrize("case", ["one cluster", "one agent", "no ids", "one event", "no spread", "no features"])
-def test_small_models_are_told_too(split, case):
+def test_small_models_have_a_report(split, case):
     train = split[0]
     X, y, ids = train.X, train.y, {"agent": train.agent, "entity": train.entity}
     if case in {"one agent", "no ids"}:
@@ -425,7 +426,7 @@ def test_small_models_are_told_too(split, case):
     assert "entities" in page.data
     assert ("agents" in page.data) == (len(model.agent_ids_) > 1)
     if case == "one cluster":
-        assert "are of one kind" in page.text
+        assert "are in one cluster" in page.text
         fit = LinearRegression().fit(X, y)
         np.testing.assert_allclose(model.coef_[0], fit.coef_, atol=0.1)
 
@@ -446,7 +447,7 @@ def test_ids_may_be_of_any_type(split, ids):
     assert columns["agent"][0] == str(ids(40)[0])
 
 
-def test_what_is_no_fitted_model_is_refused(model, split):
+def test_anything_but_a_fitted_model_is_refused(model, split):
     with pytest.raises(TypeError, match=r"`model` must be an HLCRRegressor"):
         render_report(LinearRegression())
     with pytest.raises(NotFittedError):
@@ -490,10 +491,10 @@ def test_upper_case_in_names_stays(split):
 
 def test_one_cluster_has_no_columns_of_mixes(split):
     page = Page(render_report(fitted(split[0], n_clusters=1, n_sweeps=10)))
-    assert not {"main cluster", "clusters mixed", "mix"} & set(page.columns("agents"))
+    assert not {"main cluster", "effective clusters", "mix"} & set(page.columns("agents"))
     assert not {"certainty", "other", "its probability"} & set(page.columns("entities"))
-    assert "All are in the only cluster." in page.text
-    assert "uncertain ones" not in page.text
+    assert "There is only one cluster." in page.text
+    assert "uncertain only" not in page.text
 
 
 def test_one_agent_has_no_link_of_its_own(split):
@@ -504,13 +505,13 @@ def test_one_agent_has_no_link_of_its_own(split):
     assert "#entities" in links
 
 
-def test_none_is_told_to_be_certain_beside_another_cluster(model):
+def test_certainty_is_below_1_if_another_cluster_is_possible(model):
     entities = Page(render_report(model)).columns("entities")
     assert max(entities["certainty"]) < 1.0
     assert min(entities["its probability"]) > 0.0
 
 
-def test_charts_tell_their_ends_and_where_draws_are_kept(model):
+def test_charts_show_their_ends_and_where_draws_are_kept(model):
     html = render_report(model)
     noise = model.trace_["noise_scale"]
     assert f"<title>noise, sweeps 7 to 60: from {number(noise[6])} to {number(noise[-1])}.</title>" in html

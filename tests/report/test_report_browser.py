@@ -163,12 +163,12 @@ def test_searching_finds_and_counts(open_report):
     assert rows(page, "entities").count() == everything
 
 
-def test_choosing_a_cluster_or_the_uncertain_ones(open_report):
+def test_filtering_by_cluster_or_uncertainty(open_report):
     page = open_report("large")
     box = page.locator("[data-listing=entities]")
     box.get_by_label("Cluster").select_option("2")
     assert set(column(page, "entities", 4)) == {"2"}
-    box.get_by_label("only uncertain ones").check()
+    box.get_by_label("uncertain only").check()
     assert rows(page, "entities").count() > 0
     assert all(int(text.split()[0]) <= 80 for text in column(page, "entities", 5))
 
@@ -258,7 +258,7 @@ def test_text_is_readable_in_light_and_dark(open_report, scheme):
     assert dark == (scheme == "dark")
 
 
-def test_the_theme_can_be_turned(open_report):
+def test_the_theme_can_be_switched(open_report):
     page = open_report(color_scheme="light")
     background = "getComputedStyle(document.body).backgroundColor"
     light = page.evaluate(background)

@@ -93,7 +93,7 @@ def test_ridges_equal_those_of_the_raw_events(split, parameters, factors):
         assert score.mae == pytest.approx(mean_absolute_error(test.y, predicted), abs=1e-7)
 
 
-def test_what_is_new_falls_back_to_the_one_ridge(model, split):
+def test_new_entities_fall_back_to_the_one_ridge(model, split):
     test = split[1]
     strangers = HeldOut(test.X, test.y, test.agent, np.full(len(test), "nobody knows it"))
     scores = score_held_out(model, strangers)
@@ -120,7 +120,7 @@ def test_what_is_new_falls_back_to_the_one_ridge(model, split):
         ("7", "entity 7 of AA"),
     ],
 )
-def test_an_entity_is_told_with_its_agent_unless_it_says_whose_it_is(model, entity, name):
+def test_an_entity_is_named_with_its_agent_unless_its_id_contains_it(model, entity, name):
     entities = gather(model).entities
     entities = replace(entities, agents=["AA", "B"], entities=[entity], agent=np.array([0]), entity=np.array([0]))
     assert entities.name(0) == name
@@ -136,7 +136,7 @@ def test_a_table_with_id_columns_is_read_as_in_fit(split):
     assert scores.model.r2 == pytest.approx(model.score(test.drop(columns="target"), test["target"]))
 
 
-def test_figures_on_the_fitted_events_are_said_to_flatter(model, split):
+def test_figures_on_fitted_events_are_called_optimistic(model, split):
     train, test = split
     assert score_held_out(model, held_out(train)).was_fitted
     shuffled = np.random.default_rng(0).permutation(len(train))
@@ -194,7 +194,7 @@ def test_scatter_and_variance_explained_are_those_of_the_events(model, split):
     assert found.explained == pytest.approx(1.0 - (residual**2).mean() / train.y.var())
 
 
-def test_agents_are_made_of_what_their_entities_are(model):
+def test_agents_have_the_shares_of_their_entities(model):
     found = gather(model).agents
     labels = model.posterior_.memory.labels
     own = [row for row, (agent, _) in enumerate(model.pair_ids_) if agent == model.agent_ids_[5]]
@@ -204,18 +204,18 @@ def test_agents_are_made_of_what_their_entities_are(model):
     assert found.n_entities.sum() == len(model.pair_ids_)
 
 
-def test_of_very_many_entities_the_most_doubtful_are_listed(model, monkeypatch):
+def test_of_very_many_entities_the_least_certain_are_listed(model, monkeypatch):
     monkeypatch.setattr(findings_module, "MAX_LISTED", 20)
     found = gather(model).entities
     assert (len(found), found.n_all) == (20, len(model.pair_ids_))
     page = Page(render_report(model))
-    assert f"Of {len(model.pair_ids_)} entities, the 20 whose cluster is least certain are listed." in page.text
+    assert f"The table lists the 20 of {len(model.pair_ids_)} entities whose cluster is least certain." in page.text
     monkeypatch.undo()
     everyone = gather(model).entities
     assert found.certainty.min() == everyone.certainty.min()
 
 
-def test_spreads_are_the_features_own_where_nothing_was_scaled(split):
+def test_spreads_are_those_of_the_features_without_standardization(split):
     train = replace(split[0], X=split[0].X * [1.0, 50.0, 0.02])
     model = fitted(train, n_sweeps=10, standardize=False)
     np.testing.assert_allclose(model.feature_spreads_, train.X.std(axis=0))

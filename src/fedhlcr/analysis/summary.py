@@ -175,7 +175,7 @@ def describe_effects(model: FittedModel, n_effects: int = 3) -> list[list[str]]:
 
     Left out is what moves it by less than a tenth of the noise, and what has a 90 % interval that holds 0.
     """
-    names, changes, effects, levels = feature_names(model), changes_told(model), effect_sizes(model), one_hot(model)
+    names, changes, effects, levels = feature_names(model), unit_changes(model), effect_sizes(model), one_hot(model)
     # of all columns within 0 and 1, only those of nothing between spread so far around their mean
     zero_or_one = np.isclose(
         model.feature_spreads_**2, model.feature_means_ * (1.0 - model.feature_means_), rtol=1e-9, atol=0.0
@@ -237,7 +237,7 @@ def target_spread(model: FittedModel) -> float:
     return float(posterior.standardization.column_moments(posterior.layout, pooled)[1][-1])
 
 
-def changes_told(model: FittedModel) -> FloatArray:
+def unit_changes(model: FittedModel) -> FloatArray:
     """(clusters, features): change of the target per unit of each feature.
 
     For a level of a category, how much higher the target is there than elsewhere: with p the share of events at each
@@ -247,7 +247,7 @@ def changes_told(model: FittedModel) -> FloatArray:
 
 
 def _changes(model: FittedModel, slopes: FloatArray) -> FloatArray:
-    """`changes_told` of any slopes (..., features)."""
+    """`unit_changes` of any slopes (..., features)."""
     changes, shares = np.array(slopes), np.clip(model.feature_means_, 0.0, 1.0)
     columns: dict[str, list[int]] = {}
     for f, (column, _) in one_hot(model).items():
@@ -266,7 +266,7 @@ def coef_intervals(model: FittedModel, level: float = INTERVAL_LEVEL) -> tuple[F
 
 
 def change_intervals(model: FittedModel, level: float = INTERVAL_LEVEL) -> tuple[FloatArray, FloatArray]:
-    """The same of `changes_told`."""
+    """The same of `unit_changes`."""
     slopes, mass = _slopes_by_draw(model)
     return central_interval(_changes(model, slopes), mass, level)
 
@@ -282,7 +282,7 @@ def _slopes_by_draw(model: FittedModel) -> tuple[FloatArray, FloatArray]:
 
 def effect_sizes(model: FittedModel) -> FloatArray:
     """(clusters, features): change of the target by one spread of each feature; 0 for one without."""
-    return changes_told(model) * model.feature_spreads_
+    return unit_changes(model) * model.feature_spreads_
 
 
 def typical_levels(model: FittedModel) -> FloatArray:

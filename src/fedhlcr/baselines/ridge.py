@@ -13,17 +13,17 @@ from fedhlcr.baselines.rival import Coefficients, Constraints, Rival, Standardiz
 from fedhlcr.model.gram import GramLayout, entity_grams
 
 LEVELS = ("all", "agent", "entity")
-# Penalties tried by cross-validation over the events, in standardised units; one serves all groups of a level.
+# Penalties to try, in standardised units; all groups of a level share one.
 PENALTIES = np.logspace(-3, 4, 22)
 N_FOLDS = 5
 
 
 class GroupedRidge(Rival):
-    """A ridge regression of its own for each group of events.
+    """One ridge regression for each group of events.
 
-    The penalty of the slopes is the same for all groups, chosen by five-fold cross-validation over the
-    events; intercepts are free. A group not seen in `fit` is predicted by the regression of its agent,
-    or else by that of all events.
+    All groups share the penalty of the slopes, which is chosen by five-fold cross-validation over the events.
+    Intercepts are free. A group not seen in `fit` is predicted by the regression of its agent or, if the agent is
+    new too, by the regression of all events.
 
     Parameters
     ----------
@@ -61,9 +61,9 @@ def _ridge_of_each(layout: GramLayout, folds: FloatArray) -> FloatArray:
     return solve_ridge(layout, total, PENALTIES[errors.argmin()])
 
 
-def solve_ridge(layout: GramLayout, grams: FloatArray, penalty: float) -> FloatArray:
-    """Regressions (..., n_coef) from Gram matrices (..., packed), slopes penalised."""
+def solve_ridge(layout: GramLayout, grams: FloatArray, penalty: float | FloatArray) -> FloatArray:
+    """Regressions (..., n_coef) from Gram matrices (..., packed), with one penalty for all slopes or one for each."""
     normal = layout.normal_equations(grams)
-    # the intercept is free, but for what keeps the equations regular
-    penalties = np.diag([1e-9, *np.full(layout.n_features, penalty)])
+    # the intercept is free, except for a tiny penalty that keeps the equations regular
+    penalties = np.diag([1e-9, *np.broadcast_to(penalty, layout.n_features)])
     return np.asarray(np.linalg.solve(normal.xx + penalties, normal.xy[..., None])[..., 0])

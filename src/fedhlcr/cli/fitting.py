@@ -284,26 +284,11 @@ def _tell_both(shell: Shell, federated: Any, centralised: Any, test: Events) -> 
 
 
 def _tell_rounds(shell: Shell, model: Any, y: Any) -> None:
-    rounds = model.history_[model.history_["round"] > 0]
-    scales = model.posterior_.likelihood.globals_type.traced_scales()
-    shown = sorted({round(place * (len(rounds) - 1) / 11) for place in range(12)})
-    rows = [
-        (
-            str(row["round"]),
-            f"{row['n_accepted']} of {row['n_asked']}",
-            str(row["n_clusters"]),
-            *(number(row[q.name], 4) for q in scales),
-            str(row["labels_changed"]),
-            f"{(row['bytes_up'] + row['bytes_down']) / 1e3:,.0f}",
-            *([] if y is None else [number(1.0 - row["validation_mse"] / y.var())]),
-        )
-        for row in rounds[shown]
-    ]
-    header = ("round", "answered", "clusters", *(q.heading for q in scales), "labels changed", "kB")
-    shell.table(header if y is None else (*header, "held-out R²"), rows, left=())
-    up, down = (model.history_[name].sum() / 1e6 for name in ("bytes_up", "bytes_down"))
-    shell.say(f"Ended after {plural(model.n_rounds_, 'round')}: {model.stop_reason_}.")
-    shell.say(f"Traffic: {up:,.1f} MB of sums up, {down:,.1f} MB of coefficients down.")
+    from fedhlcr.analysis.rounds import describe_run, tabulate_rounds
+
+    shell.table(*tabulate_rounds(model, None if y is None else y.var()), left=())
+    for sentence in describe_run(model):
+        shell.say(sentence)
     shell.say()
 
 

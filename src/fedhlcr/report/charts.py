@@ -1,6 +1,6 @@
-"""Pictures as SVG without any text but titles: labels are HTML, so that they keep their size on a phone.
+"""Charts as SVG. Their labels are HTML, so that they keep their size on a phone.
 
-Colours are classes and variables of the page's style, so that pictures follow its theme.
+Colours are classes and variables of the page's style sheet, so that charts follow its theme.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from fedhlcr._support.wording import number
 
 # Points of a line, and cells along a side of a density.
 MAX_POINTS, CELLS = 400, 48
-# Rows of the picture of many agents: neighbours are averaged into as many.
+# Most rows in the picture of many agents; if there are more agents, neighbours are averaged.
 MAX_BANDS = 400
-# Colour of that picture; what varies is how much of the page shines through.
+# Colour of that picture; its opacity shows the share.
 INK = (0, 114, 178)
-# Clusters with a colour of their own; the others share greys.
+# Clusters with their own colour; the others are grey.
 N_COLORS = 8
 
 
 @dataclass(frozen=True)
 class LineChart:
-    """A small chart, and what stands beside it in HTML."""
+    """A small chart, and the labels around it."""
 
     title: str
     svg: Markup
@@ -43,14 +43,14 @@ class LineChart:
 
 
 def color_class(cluster: int) -> str:
-    """Class of a cluster's colour."""
+    """CSS class of a cluster's colour."""
     return f"c{cluster}" if cluster < N_COLORS else f"c-grey{cluster % 2}"
 
 
 def effect_bar(effect: float, largest: float, *, is_clear: bool) -> Markup:
-    """A bar to the right of the middle for what raises the target, to the left for what lowers it; cut at `largest`.
+    """A bar to the right for an effect that raises the target, to the left for one that lowers it.
 
-    It is pale where the direction is not clear.
+    It is capped at `largest`, and pale if the direction is not clear.
     """
     length = min(100.0, 100.0 * abs(effect) / largest) if largest > 0.0 else 0.0
     start = 0.0 if effect > 0 else -length
@@ -62,7 +62,7 @@ def effect_bar(effect: float, largest: float, *, is_clear: bool) -> Markup:
 
 
 def mix_bar(mix: Sequence[tuple[int, float]]) -> Markup:
-    """Shares (cluster, per cent) side by side."""
+    """A bar of shares (cluster, per cent), side by side."""
     parts, left = [], 0.0
     for cluster, share in mix:
         parts.append(
@@ -84,7 +84,7 @@ def line_chart(
     zero: bool,
     mark: float | None = None,
 ) -> LineChart:
-    """Lines (name, values) over x, the axis from zero or from the least of the values, and a rule at `mark`."""
+    """Lines (name, values) over x, with a dashed vertical line at `mark`; the y axis starts at zero or the minimum."""
     every = np.concatenate([values for _, values in lines])
     every = every[np.isfinite(every)]
     low, high = (0.0 if zero else float(every.min())), float(every.max())
@@ -100,10 +100,10 @@ def line_chart(
             '<line class="mark" x1="{0:.1f}" x2="{0:.1f}" y1="0" y2="100" vector-effect="non-scaling-stroke"/>'
         ).format(place)
     ends = "; ".join(f"{name} {_ends(values)}" if len(lines) > 1 else _ends(values) for name, values in lines)
-    told = f"{title}, {axis}s {number(x[0])} to {number(x[-1])}: {ends}."
+    caption = f"{title}, {axis}s {number(x[0])} to {number(x[-1])}: {ends}."
     svg = Markup(
         '<svg class="chart" viewBox="0 0 100 100" preserveAspectRatio="none" role="img"><title>{}</title>{}</svg>'
-    ).format(told, drawn)
+    ).format(caption, drawn)
     return LineChart(
         title,
         svg,
@@ -117,7 +117,7 @@ def line_chart(
 
 
 def _ends(values: FloatArray) -> str:
-    """From where to where a line goes."""
+    """The first and the last value of a line."""
     known = values[np.isfinite(values)]
     if not len(known):
         return "not known"
@@ -134,9 +134,9 @@ def _path(x: FloatArray, values: FloatArray, low: float, high: float) -> str:
 
 
 def density(observed: FloatArray, predicted: FloatArray) -> tuple[Markup, tuple[str, str]]:
-    """Observed targets over predictions, as counts in cells, with the diagonal; and the ends of both axes.
+    """A two-dimensional histogram of observed against predicted targets, and the ends of both axes.
 
-    The axes hold 99.8 % of the events each, so that a few far out do not squeeze all others into a corner.
+    Each axis covers 99.8 % of the events, so that a few outliers do not squeeze all others into a corner.
     """
     both = np.concatenate([observed, predicted])
     low, high = (float(end) for end in np.quantile(both, (0.001, 0.999)))
@@ -150,7 +150,7 @@ def density(observed: FloatArray, predicted: FloatArray) -> tuple[Markup, tuple[
         for column, row in np.argwhere(counts > 0)
     )
     svg = Markup(
-        '<svg class="density" viewBox="0 0 {0} {0}" role="img"><title>Observed targets over predicted ones</title>'
+        '<svg class="density" viewBox="0 0 {0} {0}" role="img"><title>Observed against predicted targets</title>'
         '<g class="ink">{1}</g><line class="diagonal" x1="0" y1="{0}" x2="{0}" y2="0" '
         'vector-effect="non-scaling-stroke"/></svg>'
     ).format(CELLS, cells)
@@ -159,13 +159,13 @@ def density(observed: FloatArray, predicted: FloatArray) -> tuple[Markup, tuple[
 
 @dataclass(frozen=True)
 class AgentPicture:
-    """Weights of many agents as an image, a row for a few neighbours, and where the main cluster changes.
+    """Shares of clusters by agent as an image, a row for each agent or for a few neighbours.
 
     Attributes
     ----------
-    source : the image as a data address
-    largest : the share that is drawn strongest
-    bands : (cluster, agents whose main cluster it is, top and height in per cent of the image)
+    source : the image as a data URL
+    largest : the share that is fully opaque
+    bands : (main cluster, number of agents, top and height in per cent of the image)
     """
 
     source: str
@@ -174,7 +174,7 @@ class AgentPicture:
 
 
 def agent_picture(weights: FloatArray) -> AgentPicture:
-    """Agents sorted by the cluster they have most of, then by how much."""
+    """Agents sorted by main cluster, then by its share."""
     main = weights.argmax(axis=1)
     order = np.lexsort((-weights.max(axis=1), main))
     sorted_weights, sorted_main = weights[order], main[order]
@@ -191,12 +191,12 @@ def agent_picture(weights: FloatArray) -> AgentPicture:
 
 
 def _png(shares: FloatArray) -> bytes:
-    """An image with a pixel for each share, of one colour, the more opaque the larger."""
+    """An image of one colour with a pixel for each share; larger shares are more opaque."""
     height, width = shares.shape
     pixels: NDArray[np.uint8] = np.empty((height, width, 4), dtype=np.uint8)
     pixels[..., :3] = INK
     pixels[..., 3] = np.clip(255.0 * shares, 0.0, 255.0).round()
-    # every row begins with the number of its filter, none
+    # every row begins with the number of its filter; 0 is no filter
     rows = np.concatenate([np.zeros((height, 1), dtype=np.uint8), pixels.reshape(height, -1)], axis=1)
 
     def chunk(kind: bytes, data: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""What a reader should not believe without a second look, each with what can be done about it."""
+"""Checks of a model: what a reader should doubt, and what helps."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedhlcr._support.wording import CLUSTER, Noun, listed, number, percent
+from fedhlcr._support.wording import CLUSTER, ROUND, Noun, listed, number, percent
 from fedhlcr.analysis.summary import NEAR_THE_LIMIT, few_events
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.federation.run import INTERRUPTED
 from fedhlcr.posterior import alignment
 from fedhlcr.posterior.diagnostics import R_HAT_LIMIT
 from fedhlcr.report.findings import SURE, Findings
-from fedhlcr.report.rounds import ROUND, Rounds
+from fedhlcr.report.rounds import Rounds
 from fedhlcr.report.scores import LEVEL, HeldOutScores
 
 ANSWER = Noun("answer", "answers")
 # A cluster of fewer entities is small.
 FEW = 5
-# Clusters are alike whose predictions differ by less than this share of the noise, on average over all events.
+# Two clusters are alike if their predictions differ by less than this share of the noise, on average over all events.
 ALIKE = 0.25
-# Pairs of such clusters that are named.
+# Most pairs of alike clusters to name.
 PAIRS_NAMED = 5
-# An entity scatters widely from so many times the noise, seen by at least so many events.
+# An entity scatters widely if its events scatter by this factor more than the noise, and there are enough of them.
 WIDE, ENOUGH_EVENTS = 2.0, 5
-# Shares from which a doubt is about the whole and not about a few.
+# From these shares on a doubt is serious: it concerns the whole model.
 MANY_UNCERTAIN, MANY_WIDE = 0.2, 0.05
-# Coverage this far from what intervals promise is reported.
+# Coverage further than this from the level of the intervals is reported.
 COVERAGE_SLACK = 0.02
-# Noise of this share of the target's spread leaves half of the variance unexplained.
+# At this share of the target's standard deviation, noise is half of the variance.
 MUCH_NOISE = 0.7
 
 
 class Doubt(NamedTuple):
-    """One doubt; a serious one touches all that the report says."""
+    """One doubt. A serious one concerns everything in the report."""
 
     headline: str
     text: str
@@ -65,19 +65,19 @@ def find_doubts(
 def _interruption(model: HierarchicalPredictor, rounds: Rounds | None) -> Iterator[Doubt]:
     if rounds is not None:
         if rounds.stop_reason == INTERRUPTED:
-            text = "The model uses what had been sampled until then. Fit it again, or go on from its checkpoint."
+            text = "The model uses the draws kept so far. Fit it again, or resume from its checkpoint."
             yield Doubt(f"The run was interrupted after {ROUND.count(rounds.n_rounds)}", text, serious=True)
         elif rounds.stop_reason.startswith("reached"):
-            text = "It had not visibly settled. Allow more with `rounds`, or leave that out."
+            text = "It had not converged. Allow more rounds with `rounds`, or leave that parameter out."
             yield Doubt(f"The run ended at its limit of {ROUND.count(rounds.n_rounds)}", text)
         return
-    # what a federation on Flower leaves tells nothing of how it went
+    # the model of a federation on Flower does not record how the run went
     trace = getattr(model, "trace_", None)
     if trace is None:
         return
     planned, done = model.n_chains * model.n_sweeps, len(trace)
     if done < planned:
-        text = "The model uses the draws kept until then. Fit it again for all of them."
+        text = "The model uses the draws kept so far. Fit it again to get all of them."
         yield Doubt(f"The fit was interrupted after {done:,} of {planned:,} sweeps", text, serious=True)
 
 
@@ -88,36 +88,36 @@ def _agreement(model: HierarchicalPredictor, findings: Findings, rounds: Rounds 
         if apart:
             longer = f"Run longer chains (`n_sweeps={2 * model.n_sweeps}`), or fix `n_clusters`." if not rounds else ""
             text = (
-                f"R-hat, 1 where chains agree, is above {R_HAT_LIMIT} for: {figures}. The chains found different "
-                f"clusters, and what is said of clusters is a compromise; predictions average over all chains. {longer}"
+                f"R-hat is 1 if chains agree. It is above {R_HAT_LIMIT} for: {figures}. The chains found different "
+                f"clusters. The clusters shown are a compromise; predictions average over all chains. {longer}"
             )
             yield Doubt(f"The {findings.n_chains} chains disagree", text, serious=True)
         return
     if apart:
         headline, longer = "The chain had not settled", "Let it run longer."
         if rounds is not None and not rounds.stop_reason.startswith("reached"):
-            # it ended because one figure of the whole, the log joint, no longer changed
+            # the run ended because the log joint was stable; other quantities may not have been
             headline = "Not everything had settled when the run ended"
-            longer = "Only the log joint decides when a run ends. Let it run longer with a larger `patience`."
-        text = f"R-hat between the two halves of what was kept is above {R_HAT_LIMIT} for: {figures}. {longer}"
+            longer = "A run ends when its log joint is stable. Let it run longer with a larger `patience`."
+        text = f"R-hat compares the two halves of the draws. It is above {R_HAT_LIMIT} for: {figures}. {longer}"
         yield Doubt(headline, text, serious="predictions" in figures)
     if hasattr(model, "n_chains"):
-        text = "One chain may have settled on one of several answers. Fit with `n_chains=4` to see if chains disagree."
+        text = "One chain may have found one of several solutions. Fit with `n_chains=4` to see if chains disagree."
     else:
         text = "A federation runs one chain. Run it again with another `random_state`, and compare the clusters."
-    yield Doubt("Whether another run would find the same was not checked", text)
+    yield Doubt("Only one chain was run, so it is unknown if another one would find the same clusters", text)
 
 
 def _few_events(model: HierarchicalPredictor) -> Iterator[Doubt]:
     if scarce := few_events(model):
-        text = "Intervals are too narrow, more so the fewer events there are. Fit more events, or fewer features."
+        text = "Intervals are too narrow. Fit more events, or fewer features."
         yield Doubt(f"Only {scarce} were fitted", text, serious=True)
 
 
 def _cluster_limit(model: HierarchicalPredictor) -> Iterator[Doubt]:
     if model.n_clusters == "auto" and model.n_clusters_ > NEAR_THE_LIMIT * model.max_clusters:
-        text = f"Try `max_clusters={2 * model.max_clusters}`."
-        headline = f"{CLUSTER.count(model.n_clusters_)} is near the most that could be found, {model.max_clusters}"
+        text = f"There may be more. Try `max_clusters={2 * model.max_clusters}`."
+        headline = f"The number of clusters, {model.n_clusters_}, is close to the limit of {model.max_clusters}"
         yield Doubt(headline, text, serious=True)
 
 
@@ -125,7 +125,7 @@ def _held_out(findings: Findings, scores: HeldOutScores | None) -> Iterator[Doub
     if scores is None:
         return
     if scores.was_fitted:
-        text = "That makes every method look better than it is. Hold out events before the fit, and evaluate on those."
+        text = "Every method looks better on such events. Hold out events before the fit, and evaluate on those."
         yield Doubt("It was evaluated on the events it was fitted with", text, serious=True)
     # two standard errors, if events were independent
     chance = 2.0 * float(np.sqrt(LEVEL * (1.0 - LEVEL) / scores.n_events))
@@ -133,7 +133,7 @@ def _held_out(findings: Findings, scores: HeldOutScores | None) -> Iterator[Doub
         narrow = scores.coverage < LEVEL
         text = (
             f"{percent(scores.coverage)} of the events it was evaluated on lie in their {percent(LEVEL)} intervals. "
-            f"Treat the intervals as {'too small' if narrow else 'cautious'}."
+            f"{'Do not rely on them.' if narrow else 'They are on the safe side.'}"
         )
         yield Doubt(f"Intervals are too {'narrow' if narrow else 'wide'}", text, serious=narrow)
     # by more than rounding; on the events that were fitted the most flexible always errs least
@@ -141,7 +141,7 @@ def _held_out(findings: Findings, scores: HeldOutScores | None) -> Iterator[Doub
     if better and not scores.was_fitted:
         entity = findings.names.entity.one
         names = listed([f"a {name}" if name.startswith("ridge") else name for name in better]).replace("entity", entity)
-        text = "The clusters then show which are alike, but do not predict best."
+        text = f"The clusters still show which {findings.names.entity.many} are alike, but they do not predict best."
         yield Doubt(f"On the held-out events {names} {'errs' if len(better) == 1 else 'err'} less than HLCR", text)
 
 
@@ -150,12 +150,11 @@ def _labels(findings: Findings) -> Iterator[Doubt]:
     if entities is None or not entities.n_uncertain:
         return
     share, nouns = entities.n_uncertain / entities.n_all, findings.names.entity
-    are = "is" if entities.n_uncertain == 1 else "are"
     text = (
-        f"That is {percent(share)} of all: the probability of the cluster is below {percent(SURE)}. Few events, or "
-        "clusters that are alike, leave it open; predictions average over the clusters that are possible."
+        f"The probability of the cluster shown is below {percent(SURE)} for {percent(share)} of all {nouns.many}. "
+        "They have few events, or several clusters fit them equally well. Predictions average over all clusters."
     )
-    headline = f"{nouns.count(entities.n_uncertain)} {are} not surely in the cluster shown"
+    headline = f"The cluster of {nouns.count(entities.n_uncertain)} is uncertain"
     yield Doubt(headline, text, serious=share > MANY_UNCERTAIN)
 
 
@@ -167,8 +166,8 @@ def _small_clusters(findings: Findings) -> Iterator[Doubt]:
     if few:
         which = ("Cluster " if len(few) == 1 else "Clusters ") + listed([str(c.number) for c in few])
         hold = "holds" if len(few) == 1 else "hold"
-        text = f"{which}: what is said of so few may be chance, or they may be truly unlike all others."
-        yield Doubt(f"{CLUSTER.count(len(few))} {hold} fewer than {FEW} {nouns.many} on average over the draws", text)
+        text = f"{which}. Small clusters may be chance findings or real outliers."
+        yield Doubt(f"{CLUSTER.count(len(few))} {hold} fewer than {FEW} {nouns.many}, mean over the draws", text)
 
 
 def _alike(model: HierarchicalPredictor, findings: Findings) -> Iterator[Doubt]:
@@ -187,52 +186,50 @@ def _alike(model: HierarchicalPredictor, findings: Findings) -> Iterator[Doubt]:
         named = listed([f"{first[p]} with {second[p]}" for p in closest[:PAIRS_NAMED]])
         more = f" and {len(pairs) - PAIRS_NAMED} more pairs" if len(pairs) > PAIRS_NAMED else ""
         text = (
-            f"Compare {named}{more}: their predictions differ by less than {percent(ALIKE)} of the noise. Which of "
-            f"them {findings.names.entity.many} are in says little; they may be one and the same."
+            f"Compare {named}{more}. Their predictions differ by less than {percent(ALIKE)} of the noise. "
+            "They may be one cluster that was split."
         )
         yield Doubt("Some clusters are nearly alike", text)
 
 
 def _scatter(findings: Findings) -> Iterator[Doubt]:
     entities = findings.entities
-    # of a list cut to the most doubtful no share can be told
+    # a list of the least certain entities only says nothing about all of them
     if entities is None or len(entities) < entities.n_all:
         return
     wide = (entities.scatter > WIDE * findings.noise_scale) & (entities.n_events >= ENOUGH_EVENTS)
     if wide.any():
         n, nouns = int(wide.sum()), findings.names.entity
-        verb, whose = ("scatters", "its") if n == 1 else ("scatter", "their")
+        have, whose = ("has", "its") if n == 1 else ("have", "their")
         text = (
-            f"More than {WIDE:g} times the noise, {number(findings.noise_scale)}, which is one for all: {whose} "
-            "intervals are too narrow. Sort the table by scatter to see which."
+            f"The scatter of {whose} events is more than {WIDE:g} times the noise scale, which is "
+            f"{number(findings.noise_scale)}. The intervals of {whose} predictions are too narrow. Sort the table of "
+            f"{nouns.many} by scatter to see which."
         )
-        yield Doubt(
-            f"{nouns.count(n)} {verb} widely around the line of the cluster", text, serious=wide.mean() > MANY_WIDE
-        )
+        headline = f"{nouns.count(n)} {have} much more noise than the model assumes"
+        yield Doubt(headline, text, serious=wide.mean() > MANY_WIDE)
 
 
 def _noise(findings: Findings) -> Iterator[Doubt]:
     spread = findings.target_spread
     if spread and findings.noise_scale > MUCH_NOISE * spread:
         text = (
-            f"The noise is {number(findings.noise_scale)}, the spread of all targets {number(spread)}: single events "
-            "cannot be predicted well, though the lines of the clusters may be known well."
+            f"The noise scale is {number(findings.noise_scale)}, and the standard deviation of the target is "
+            f"{number(spread)}. Single events cannot be predicted well, even if the clusters' regressions are right."
         )
-        yield Doubt("Most of what happens is noise to the model", text)
+        yield Doubt("Most of the variance is noise", text)
 
 
 def _federation(rounds: Rounds | None) -> Iterator[Doubt]:
     if rounds is None:
         return
     if n_refused := rounds.refused.sum():
-        text = "Such answers come too late, are broken, or hold more than an answer may; the server’s log tells which."
-        yield Doubt(
-            f"{ANSWER.count(n_refused)} came late or broken, and {'was' if n_refused == 1 else 'were'} refused", text
-        )
+        text = "They came too late or did not pass the server’s checks. The server’s log gives the reasons."
+        yield Doubt(f"{ANSWER.count(n_refused)} {'was' if n_refused == 1 else 'were'} refused", text)
     none = int((rounds.accepted == 0).sum())
     if none:
         text = f"Nothing was learned in {'it' if none == 1 else 'them'}."
         yield Doubt(f"In {none:,} of {ROUND.count(len(rounds.accepted))} nobody answered", text)
     if rounds.answered < 0.5:
-        text = f"Of those asked, {percent(rounds.answered)} answered in time: the run took longer than it had to."
-        yield Doubt("Most requests went without an answer in time", text)
+        text = f"{percent(rounds.answered)} of the requests were answered in time. The run needed more rounds for it."
+        yield Doubt("Most requests were not answered in time", text)

@@ -1,4 +1,4 @@
-"""What a fitted model found, as numbers and words. Nothing here knows of HTML."""
+"""What a fitted model found, in numbers and words. No HTML here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr._support.wording import AGENT, ENTITY, Noun, noun, printable
 from fedhlcr.analysis.summary import (
     change_intervals,
-    changes_told,
     describe_effects,
     effect_sizes,
     entity_shares,
@@ -22,6 +21,7 @@ from fedhlcr.analysis.summary import (
     target_name,
     target_spread,
     typical_levels,
+    unit_changes,
 )
 from fedhlcr.data.hierarchy import EntityIndex
 from fedhlcr.estimators.base import HierarchicalPredictor
@@ -29,13 +29,13 @@ from fedhlcr.posterior import alignment
 from fedhlcr.posterior.alignment import mean_compositions
 from fedhlcr.posterior.prediction import Profiles
 
-# Below this probability of its cluster an entity's label is uncertain.
+# An entity's label is uncertain if its probability is below this.
 SURE = 0.8
-# Of more entities only so many are listed, the most doubtful.
+# Most entities to list; of more, the least certain are listed.
 MAX_LISTED = 50_000
-# What stands for an empty name.
+# Shown in place of an empty name.
 NO_NAME = "(no name)"
-# Entities named as examples of a cluster, and effects told of it.
+# Entities named as examples of a cluster, and effects described.
 N_EXAMPLES, N_EFFECTS = 3, 3
 
 
@@ -95,7 +95,7 @@ class Agents:
     ids: list[str]
     n_entities: IndexArray
     n_events: FloatArray
-    weights: FloatArray  # (agents, clusters) shares of its entities, on average over the draws
+    weights: FloatArray  # (agents, clusters) shares of its entities, mean over the draws
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -105,21 +105,21 @@ class Agents:
         return self.weights.argmax(axis=1)
 
     def effective_clusters(self) -> FloatArray:
-        """How many clusters an agent mixes: of so many even ones its shares are as uneven as they are."""
+        """Effective number of clusters of each agent: 1 / Σ_k share_k²."""
         return np.asarray(1.0 / (self.weights**2).sum(axis=1))
 
 
 @dataclass(frozen=True)
 class Entities:
-    """Agent–entity pairs; where there are very many, the most doubtful.
+    """Agent–entity pairs; of very many, the least certain.
 
     Attributes
     ----------
-    agents, entities : distinct names; `agent`, `entity` are positions in them
+    agents, entities : distinct names; `agent` and `entity` are positions in them
     label, certainty : the cluster in `labels_`, and its probability
     runner_up, runner_up_probability : the most probable of the other clusters; −1 and 0 if there is only one cluster
     scatter : root mean square of the events around the label's regression, in units of the target
-    n_all, n_uncertain : how many there are, listed or not
+    n_all, n_uncertain : numbers of all entities and of all uncertain ones, listed or not
     """
 
     names: Names
@@ -140,7 +140,7 @@ class Entities:
         return len(self.label)
 
     def name(self, row: int) -> str:
-        """The entity, and whose it is where there are several agents."""
+        """The entity and, if there are several agents, its agent."""
         entity, agent = self.entities[self.entity[row]], self.agents[self.agent[row]]
         alone = len(self.agents) < 2 or (_begins_with(entity, agent) and not agent.isdigit())
         entity_name = named(entity, self.names.entity)
@@ -149,7 +149,7 @@ class Entities:
 
 @dataclass(frozen=True)
 class Findings:
-    """A model, gathered for a report; `agents` and `entities` are None where it holds nothing of the agents."""
+    """A model, prepared for a report; `agents` and `entities` are None if the model is public."""
 
     names: Names
     clusters: tuple[Cluster, ...]
@@ -158,14 +158,14 @@ class Findings:
     n_events: float
     n_chains: int
     noise_scale: float
-    target_spread: float | None  # None where no events are at hand to tell
-    explained: float | None  # share of the variance of the events that were fitted
-    category_levels: frozenset[int]  # features that tell whether a category is at a level
+    target_spread: float | None  # None if the model holds no events
+    explained: float | None  # share of the variance of the fitted events
+    category_levels: frozenset[int]  # features that indicate a level of a category
 
 
 @single_threaded_blas
 def gather(model: HierarchicalPredictor) -> Findings:
-    """All that a report tells of a fitted model, but for what takes held-out events."""
+    """Gather all that a report shows of a fitted model, except scores on held-out events."""
     posterior = model.posterior_
     index, grams = posterior.memory.entities.index, posterior.memory.entities.grams
     memberships = _memberships(model)
@@ -222,7 +222,7 @@ def _residual_squares(model: HierarchicalPredictor, label: IndexArray) -> FloatA
 
 def _clusters(model: HierarchicalPredictor, entities: Entities | None, label: IndexArray) -> tuple[Cluster, ...]:
     shares, levels, moves = entity_shares(model), typical_levels(model), describe_effects(model, N_EFFECTS)
-    changes, effects, (lower, upper) = changes_told(model), effect_sizes(model), change_intervals(model)
+    changes, effects, (lower, upper) = unit_changes(model), effect_sizes(model), change_intervals(model)
     counts = np.bincount(label, minlength=model.n_clusters_)
     return tuple(
         Cluster(
@@ -243,9 +243,9 @@ def _clusters(model: HierarchicalPredictor, entities: Entities | None, label: In
 
 
 def _examples(entities: Entities, cluster: int) -> tuple[str, ...]:
-    """The surest first; of equally sure ones, those with most events."""
+    """The most certain entities; of equally certain ones, those with most events."""
     own = np.flatnonzero((entities.label == cluster) & (entities.certainty >= SURE))
-    # certainty is rounded, so that among those beyond doubt the events decide
+    # certainty is rounded, so that the number of events decides among the certain ones
     order = np.lexsort((-entities.n_events[own], -entities.certainty[own].round(2)))
     return tuple(entities.name(row) for row in own[order[:N_EXAMPLES]])
 
@@ -285,13 +285,13 @@ def _list_entities(model: HierarchicalPredictor, memberships: Memberships, resid
 
 
 def _responsibilities(model: HierarchicalPredictor, entities: IndexArray) -> FloatArray:
-    """(entities, clusters), as the model's method of this name, by position."""
+    """(entities, clusters) as `model.responsibilities`, for entities given by position."""
     profiles = Profiles.of(model.posterior_.memory.entities.index.agent_of[entities], entities)
     return model.profile_responsibilities(profiles)
 
 
 def _votes(model: HierarchicalPredictor) -> FloatArray:
-    """(entities,) share of the draws in which an entity has its label: a rough certainty, at once."""
+    """(entities,) share of the draws in which an entity has its label: a rough but fast certainty."""
     labels, target = model.posterior_.memory.labels, model.alignment_.target
     agreeing: NDArray[np.int64] = np.zeros(labels.shape[1], dtype=np.int64)
     for row, reported in zip(labels, target, strict=True):
@@ -300,16 +300,16 @@ def _votes(model: HierarchicalPredictor) -> FloatArray:
 
 
 def named(identifier: str, what: Noun) -> str:
-    """An id in a sentence: a bare number says nothing by itself."""
+    """An id in a sentence; a bare number gets its noun: "store 7"."""
     return f"{what.one} {identifier}" if identifier.isdigit() else identifier
 
 
 def _begins_with(entity: str, agent: str) -> bool:
-    """Whether an entity's id says already whose it is: that of the agent, a separator, and more."""
+    """Whether an entity's id already names its agent: it starts with the agent's id and a separator."""
     rest = entity.removeprefix(agent)
     return entity.startswith(agent) and len(rest) > 1 and not rest[0].isalnum()
 
 
 def _texts(texts: list[str]) -> list[str]:
-    """Names to be shown; rows that are entities of their own have a name no user writes."""
+    """Names to show. Where each row is its own entity, ids start with a zero byte, which is removed."""
     return [printable(text.removeprefix("\0")) or NO_NAME for text in texts]

@@ -1,4 +1,4 @@
-"""Tables that a reader can sort and search: values for the page's script, and the first rows."""
+"""Tables that a reader can sort and search: all values for the page's script, and the first rows as HTML."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from fedhlcr.report.charts import color_class, effect_bar, mix_bar
 from fedhlcr.report.findings import SURE, Agents, Cluster, Entities, Findings, Names
 from fedhlcr.report.scores import AgentErrors, HeldOutScores
 
-# Rows in the page at any time.
+# Rows shown at a time.
 PAGE_ROWS = 25
-# Features with a column in the table of clusters; clusters told of an agent's mix, and named beside its bar.
+# Features with a column in the table of clusters; clusters in an agent's bar, and those named beside it.
 MAX_FEATURES, MAX_MIX, NAMED_MIX = 24, 12, 3
-# Columns of a table that fit a sheet of paper; the style hides those after them.
+# Columns that fit on paper; the style sheet hides the others in print.
 PAPER_COLUMNS = 12
-# Clusters below this share do not set the scale of effects.
+# Clusters with a smaller share do not influence the scale of effects.
 SMALL_SHARE = 0.02
-# What would end a script's element, or a line of it, within JSON.
+EFFECTIVE = "effective number of clusters, 1 divided by the sum of the squared shares"
+# Characters that could end the script element, or a line of it.
 JSON_ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
 
 
@@ -35,11 +36,12 @@ class Column:
 
     Attributes
     ----------
-    kind : text, count, number, share, cluster, effect or mix: how values are written and sorted
-    values : plain numbers or lists; of a text column positions in `words`; None where there is none
+    kind : text, count, number, share, cluster, effect or mix: how values are shown and sorted
+    values : plain numbers or lists; in a text column, positions in `words`; None if there is no value
     words : distinct texts
-    tints : −1 to 1, how strong a cell is coloured
+    tints : −1 to 1, the strength of a cell's colour
     ranges : ends of the interval of each value
+    hint : tooltip of the header
     """
 
     label: str
@@ -58,7 +60,7 @@ class Column:
         return (" down" if self.tints[row] < 0 else " up") if self.tints else ""
 
     def cell(self, row: int) -> Markup:
-        """A cell as the page's script writes it."""
+        """The HTML of a cell, the same as the page's script makes."""
         value = self.values[row]
         if self.kind == "text":
             return Markup("<bdi>{}</bdi>").format(self.words[value])
@@ -78,12 +80,12 @@ class Column:
 
 @dataclass(frozen=True)
 class Listing:
-    """A table by name.
+    """A table.
 
     Attributes
     ----------
-    filters : columns, by position, whose clusters can be chosen
-    uncertain : position of the column by which uncertain rows can be chosen, or None
+    filters : positions of the columns to filter by cluster
+    uncertain : position of the column to filter uncertain rows by, or None
     """
 
     name: str
@@ -105,7 +107,7 @@ class Listing:
         return max(0, len(self.columns) - PAPER_COLUMNS)
 
     def to_json(self) -> Markup:
-        """All of it, safe within an element of the page."""
+        """The whole table as JSON, escaped for a script element."""
         columns = [
             {
                 "label": c.label,
@@ -123,7 +125,7 @@ class Listing:
 
 
 def cluster_listing(findings: Findings) -> Listing:
-    """What is known of each cluster, features of most effect first to be shown where they are many."""
+    """The table of clusters, with a column for each of the strongest features."""
     clusters, names = findings.clusters, findings.names
     columns = [
         Column("cluster", "cluster", [c.number for c in clusters]),
@@ -163,23 +165,23 @@ def cluster_listing(findings: Findings) -> Listing:
         for f in shown
     ]
     hidden = len(names.features) - len(shown)
-    note = f"Features of less effect have no column: {hidden} of {len(names.features)}; see coef_." if hidden else ""
+    note = f"{hidden} of {len(names.features)} features with weaker effects are not shown; see coef_." if hidden else ""
     return Listing("clusters", f"All clusters: {len(clusters)}", tuple(columns), note=note)
 
 
 def _ranges(lower: Sequence[float], upper: Sequence[float]) -> list[Any]:
-    """Both ends side by side; nothing where a model has none."""
+    """(lower, upper) pairs; empty if the model has no intervals."""
     return list(zip(_figures(lower), _figures(upper), strict=True)) if np.isfinite([*lower, *upper]).all() else []
 
 
 def _change_hint(findings: Findings, feature: int) -> str:
     if feature in findings.category_levels:
-        return f"how much higher {findings.names.target} is there than elsewhere"
+        return f"difference of {findings.names.target} from all other levels"
     return f"change of {findings.names.target} per unit"
 
 
 def strongest_features(clusters: Sequence[Cluster], most: int) -> list[int]:
-    """Positions of the features of most effect over all clusters, in the order of the table."""
+    """Positions of the features with the strongest effects over all clusters, in the order of the table."""
     strength = sum(cluster.effects**2 for cluster in clusters)
     return sorted(np.argsort(-np.asarray(strength), kind="stable")[:most].tolist())
 
@@ -195,35 +197,40 @@ def agent_listing(agents: Agents, names: Names, scores: HeldOutScores | None) ->
     if agents.weights.shape[1] > 1:
         filters = (len(columns),)
         columns += [
-            Column("main cluster", "cluster", agents.main_cluster.tolist(), hint="the cluster it has most of"),
-            Column("clusters mixed", "number", _figures(agents.effective_clusters())),
+            Column(
+                "main cluster",
+                "cluster",
+                agents.main_cluster.tolist(),
+                hint="the cluster with the largest share",
+            ),
+            Column("effective clusters", "number", _figures(agents.effective_clusters()), hint=EFFECTIVE),
             Column("mix", "mix", mixes(agents.weights)),
         ]
-        notes.append("Clusters mixed: its shares are as uneven as those of this many clusters in equal parts.")
+        notes.append(f"Effective clusters: {EFFECTIVE}.")
     if scores is not None and scores.by_agent is not None:
-        added, told = _error_columns(scores.by_agent, names, was_fitted=scores.was_fitted)
+        added, note = _error_columns(scores.by_agent, names, was_fitted=scores.was_fitted)
         columns += added
-        notes.append(told)
+        notes.append(note)
     caption = f"All {names.agent.many}: {len(agents):,}"
     return Listing("agents", caption, tuple(columns), filters=filters, note=" ".join(notes))
 
 
 def _error_columns(errors: AgentErrors, names: Names, *, was_fitted: bool) -> tuple[list[Column], str]:
-    """Errors by agent, and what is to be known of them."""
-    of = "its events that were fitted" if was_fitted else "its events held out"
+    """Columns of errors by agent, and a note that explains them."""
+    of = "its fitted events" if was_fitted else "its held-out events"
     columns = [] if was_fitted else [Column("held out", "count", errors.n_events.tolist(), hint="events held out")]
     columns.append(Column("error", "number", _figures(errors.model), hint=f"root mean squared error on {of}"))
-    told = f"Error: root mean squared error on {of}."
+    note = f"Error: root mean squared error on {of}."
     if errors.ridge_per_entity is not None:
-        hint = f"of a ridge per {names.entity.one}"
+        hint = f"error of a ridge per {names.entity.one}"
         columns.append(Column("ridge’s error", "number", _figures(errors.ridge_per_entity), hint=hint))
-        told = f"{told[:-1]}; ridge’s error: {hint}."
-    return columns, told
+        note = f"{note} Ridge’s error: {hint}."
+    return columns, note
 
 
 def entity_listing(entities: Entities, names: Names) -> Listing:
     others = [k if k >= 0 else None for k in entities.runner_up.tolist()]
-    # beside another cluster that is possible none is certain, though no float tells it
+    # if another cluster is possible, certainty is below 1, even if rounding made it 1
     certainty = np.where(entities.runner_up_probability > 0.0, entities.certainty.clip(max=1.0 - 1e-9), 1.0)
     columns = [
         Column(names.entity.one, "text", entities.entity.tolist(), words=entities.entities),
@@ -234,20 +241,20 @@ def entity_listing(entities: Entities, names: Names) -> Listing:
     if several:
         columns += [
             Column("certainty", "share", _shares(certainty), hint="probability of the cluster"),
-            Column("other", "cluster", others, hint="the most probable of the others"),
-            Column("its probability", "share", _shares(entities.runner_up_probability)),
+            Column("other", "cluster", others, hint="the most probable of the other clusters"),
+            Column("its probability", "share", _shares(entities.runner_up_probability), hint="of the other cluster"),
         ]
     columns.append(
-        Column("scatter", "number", _figures(entities.scatter), hint="of its events around the cluster’s line")
+        Column("scatter", "number", _figures(entities.scatter), hint="of its events around the cluster’s regression")
     )
     if len(entities.agents) > 1:
         columns.insert(0, Column(names.agent.one, "text", entities.agent.tolist(), words=entities.agents))
     cluster = next(n for n, column in enumerate(columns) if column.kind == "cluster")
-    note = f"Scatter: root mean square of its events around the line of its cluster, in units of {names.target}."
+    note = f"Scatter: root mean square of the residuals from the cluster’s regression, in units of {names.target}."
     listed = "All"
     if len(entities) < entities.n_all:
         every = names.entity.count(entities.n_all)
-        note = f"Of {every}, the {len(entities):,} whose cluster is least certain are listed. {note}"
+        note = f"The table lists the {len(entities):,} of {every} whose cluster is least certain. {note}"
         listed = "Least certain"
     caption = f"{listed} {names.entity.many}: {len(entities):,}"
     if not several:
@@ -256,7 +263,7 @@ def entity_listing(entities: Entities, names: Names) -> Listing:
 
 
 def mixes(weights: FloatArray) -> list[list[list[float]]]:
-    """For each agent its clusters and their shares in per cent, largest first; those under one are left out."""
+    """For each agent its clusters and their shares in per cent, largest first; shares under 1 % are left out."""
     order = np.argsort(-weights, axis=1, kind="stable")[:, :MAX_MIX]
     shares = (100.0 * np.take_along_axis(weights, order, axis=1)).round(1)
     return [
@@ -267,19 +274,19 @@ def mixes(weights: FloatArray) -> list[list[list[float]]]:
 
 def mix_text(mix: Sequence[Sequence[float]]) -> str:
     """The largest shares: "3: 45 %, 0: 20 %"."""
-    told = ", ".join(f"{k:.0f}: {percent(share / 100.0)}" for k, share in mix[:NAMED_MIX])
-    return f"{told}, …" if len(mix) > NAMED_MIX else told
+    text = ", ".join(f"{k:.0f}: {percent(share / 100.0)}" for k, share in mix[:NAMED_MIX])
+    return f"{text}, …" if len(mix) > NAMED_MIX else text
 
 
 def effect_scale(clusters: Sequence[Cluster]) -> float:
-    """The largest effect in any cluster that is not small: a few odd entities must not dwarf all the rest."""
-    telling = [cluster for cluster in clusters if cluster.share >= SMALL_SHARE] or clusters
-    return max((float(np.abs(cluster.effects).max(initial=0.0)) for cluster in telling), default=0.0) or 1.0
+    """The largest effect in any cluster that is not small, so that outliers do not make all other bars tiny."""
+    large = [cluster for cluster in clusters if cluster.share >= SMALL_SHARE] or clusters
+    return max((float(np.abs(cluster.effects).max(initial=0.0)) for cluster in large), default=0.0) or 1.0
 
 
 def effect_rows(cluster: Cluster, names: Names, features: Sequence[int], scale: float) -> list[tuple[str, Markup, str]]:
-    """For each feature its name, a bar of its effect, and that effect."""
-    # as many digits as tell a hundredth of the scale
+    """For each feature its name, a bar for its effect, and the effect."""
+    # enough digits to show a hundredth of the scale
     digits = max(0, 2 - int(np.floor(np.log10(scale))))
     clear = (cluster.lower > 0.0) | (cluster.upper < 0.0)
     return [
@@ -294,14 +301,14 @@ def _fixed(value: float, digits: int) -> str:
 
 
 def _shares(values: Any) -> list[float]:
-    """Rounded, but never to 0 or 1 what is not."""
+    """Rounded, but to 0 or 1 only if exactly so."""
     shares = np.asarray(values, dtype=np.float64)
     rounded = np.round(shares, 4)
     return np.where((shares > 0.0) & (shares < 1.0), rounded.clip(1e-4, 1.0 - 1e-4), rounded).tolist()
 
 
 def _figures(values: Any) -> list[float | None]:
-    """Rounded to what is shown: what looks the same sorts as the same. None is what is not known."""
+    """Rounded to the digits shown, so that values that look equal also sort as equal; None for unknown values."""
 
     def rounded(value: float) -> float | None:
         if not math.isfinite(value):

@@ -1,4 +1,4 @@
-"""From a model to a page: one HTML file that needs nothing else."""
+"""The report as a page: one HTML file that needs no other."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from markupsafe import Markup
 from fedhlcr._support.wording import (
     CLUSTER,
     EVENT,
+    ROUND,
     amount,
     byte_size,
     capital,
@@ -35,22 +36,22 @@ from fedhlcr.report.rounds import Rounds
 from fedhlcr.report.scores import LEVEL, HeldOut, HeldOutScores, score_held_out
 from fedhlcr.report.settings import Settings
 
-# Clusters shown at once, features with a bar in each, agents with a row of the map, doubtful entities told.
-OPEN_CARDS, CARD_FEATURES, MATRIX_AGENTS, DOUBTFUL_TOLD = 12, 6, 60, 10
+# Cards of clusters that are open, bars in each card, most agents in the matrix, uncertain entities named.
+OPEN_CARDS, CARD_FEATURES, MATRIX_AGENTS, N_UNCERTAIN = 12, 6, 60, 10
 
 
 def render_report(model: HierarchicalPredictor, held_out: HeldOut | None = None, *, title: str | None = None) -> str:
-    """A report on a fitted model: a page of HTML in one file.
+    """Write a report on a fitted model as one HTML page.
 
     Parameters
     ----------
     model : HLCRRegressor or FedHLCRRegressor, fitted
-    held_out : events that were not fitted, to evaluate it on; None leaves that out
-    title : of the page
+    held_out : events that were not fitted, to evaluate the model; None leaves the evaluation out
+    title : title of the page
 
     Returns
     -------
-    html : to be written as UTF-8
+    html : the page; write it to a file as UTF-8
 
     Examples
     --------
@@ -126,18 +127,18 @@ def _text(name: str) -> str:
 
 
 def _code(text: str) -> Markup:
-    """What stands between backticks as code."""
+    """Text between backticks as code."""
     parts = text.split("`")
     return Markup("").join(Markup("<code>{}</code>").format(p) if n % 2 else p for n, p in enumerate(parts))
 
 
 def _tied(text: str) -> str:
-    """Figures that keep together with what follows them: "18 %" is never broken over two lines."""
+    """Keep a figure and its unit on one line: "18 %"."""
     return re.sub(r"(?<=[0-9]) (?=(?:%|[kMGT]B|bytes?)(?![A-Za-z0-9]))|(?<=under) (?=1 %)", "\N{NO-BREAK SPACE}", text)
 
 
 def _breakable(name: str) -> Markup:
-    """A name that may go on in the next line where it has no spaces: after _, = and the like."""
+    """A name that may be broken over two lines after _, = and similar characters."""
     return Markup("<wbr>").join(re.split(r"(?<=[_=/.:-])(?=\w)", name))
 
 
@@ -148,11 +149,11 @@ def _r2(value: float) -> str:
 
 def _title(findings: Findings) -> str:
     target = "" if findings.names.target == "the target" else f" of {findings.names.target}"
-    return f"Kinds of {findings.names.entity.many}: a latent class regression{target}"
+    return f"Clusters of {findings.names.entity.many}: a latent class regression{target}"
 
 
 def _facts(findings: Findings, scores: HeldOutScores | None) -> list[tuple[str, str]]:
-    """The few figures a reader looks for first: (what, how many)."""
+    """The figures a reader looks for first: (name, value)."""
     names, agents, entities = findings.names, findings.agents, findings.entities
     facts = [(CLUSTER.of(len(findings.clusters)), f"{len(findings.clusters):,}")]
     if agents is not None and entities is not None:
@@ -161,10 +162,10 @@ def _facts(findings: Findings, scores: HeldOutScores | None) -> list[tuple[str, 
             (names.entity.of(entities.n_all), f"{entities.n_all:,}"),
             (EVENT.of(findings.n_events) + " fitted", amount(findings.n_events)),
         ]
-    facts.append((f"noise, in units of {names.target}", number(findings.noise_scale)))
+    facts.append((f"noise scale, in units of {names.target}", number(findings.noise_scale)))
     if scores is not None:
-        kind = "R² on the events fitted" if scores.was_fitted else "R² on held-out events"
-        facts.append((kind, _r2(scores.model.r2)))
+        name = "R² on fitted events" if scores.was_fitted else "R² on held-out events"
+        facts.append((name, _r2(scores.model.r2)))
     return facts
 
 
@@ -191,14 +192,14 @@ def _score_section(findings: Findings, scores: HeldOutScores | None) -> dict[str
 
 
 def _by_agent(findings: Findings, scores: HeldOutScores) -> str:
-    """For how many agents the model is the better one; of events that were fitted that says nothing."""
+    """For how many agents the model beats the ridges; empty for fitted events, where this means nothing."""
     by_agent = scores.by_agent
     if by_agent is None or by_agent.ridge_per_entity is None or len(by_agent.n_events) < 2 or scores.was_fitted:
         return ""
     seen = by_agent.n_events > 0
     better = int((by_agent.model[seen] < by_agent.ridge_per_entity[seen]).sum())
     agent, entity = findings.names.agent, findings.names.entity
-    return f"HLCR errs less than a ridge per {entity.one} for {better:,} of {agent.count(int(seen.sum()))}."
+    return f"HLCR has a smaller error than a ridge per {entity.one} for {better:,} of {agent.count(int(seen.sum()))}."
 
 
 def _cluster_section(findings: Findings) -> dict[str, Any]:
@@ -206,7 +207,7 @@ def _cluster_section(findings: Findings) -> dict[str, Any]:
     scale, listing = listings.effect_scale(clusters), listings.cluster_listing(findings)
     cards = []
     for cluster in clusters:
-        # its own strongest: those of all clusters may be none of those told of it
+        # its own strongest features, since those are the ones described in words
         features = listings.strongest_features([cluster], CARD_FEATURES)
         moves = story.describe_moves(cluster, findings.names.target)
         cards.append((cluster, moves, listings.effect_rows(cluster, findings.names, features, scale)))
@@ -239,7 +240,7 @@ def _agent_section(findings: Findings, scores: HeldOutScores | None) -> dict[str
 
 
 def _entity_section(findings: Findings, entities: Entities) -> dict[str, Any]:
-    doubtful = np.argsort(entities.certainty, kind="stable")[:DOUBTFUL_TOLD]
+    doubtful = np.argsort(entities.certainty, kind="stable")[:N_UNCERTAIN]
     return {
         "all": entities,
         "listing": listings.entity_listing(entities, findings.names),
@@ -252,11 +253,11 @@ def _round_section(findings: Findings, rounds: Rounds) -> dict[str, Any]:
     x = np.arange(1.0, len(rounds.asked) + 1.0)
     n = max(len(rounds.asked), 1)
     facts = [
-        ("rounds", f"{rounds.n_rounds:,}"),
-        ("asked per round, on average", number(rounds.asked.sum() / n)),
-        ("share of those asked that answered", percent(rounds.answered)),
-        ("requests without an answer in time", f"{rounds.n_silent:,}"),
-        ("late or broken answers", f"{rounds.refused.sum():,.0f}"),
+        (ROUND.of(rounds.n_rounds), f"{rounds.n_rounds:,}"),
+        (f"{findings.names.agent.many} asked per round, mean", number(rounds.asked.sum() / n)),
+        ("of the requests were answered in time", percent(rounds.answered)),
+        ("requests were not answered in time", f"{rounds.n_silent:,}"),
+        ("answers were refused", f"{rounds.refused.sum():,.0f}"),
         ("sums up", byte_size(rounds.total_up)),
         ("coefficients down", byte_size(rounds.total_down)),
         ("up and down per round", byte_size((rounds.bytes_up.sum() + rounds.bytes_down.sum()) / n)),
@@ -284,14 +285,14 @@ def _round_section(findings: Findings, rounds: Rounds) -> dict[str, Any]:
 
 
 def _traces(model: HierarchicalPredictor) -> list[charts.LineChart]:
-    """What a centralised fit did, sweep by sweep: one line for each chain."""
+    """Charts of a centralised fit, sweep by sweep, with a line for each chain."""
     trace: Any = getattr(model, "trace_", None)
     if trace is None or not len(trace):
         return []
     chains = [trace[trace["chain"] == chain] for chain in np.unique(trace["chain"])]
     shortest = min(len(chain) for chain in chains)
     x = np.arange(1.0, shortest + 1.0)
-    # the first sweeps climb so far that nothing else would be seen
+    # the steep rise in the first sweeps would flatten the rest of the chart
     start = shortest // 10
     kept = np.flatnonzero(chains[0]["kept"][:shortest])
     mark = float(x[kept[0]]) if len(kept) and kept[0] > start else None

@@ -1,12 +1,13 @@
-"""What one would otherwise take, from the Gram matrices a model holds: one ridge for all, and one for each entity.
+"""Ridge regressions to compare a model with, from the Gram matrices it holds: one for all events, one per entity.
 
-No events are at hand, so the penalty is not cross-validated but chosen by the evidence, with everything else integrated
-or maximised out. Of a group of n events let S be the sums of squares and products around the group's own means. With
-slopes w ~ N(0, σ²/λ) and a free intercept, and d and c² the eigenvalues of S_xx and the squares of S_xy along them,
+The events themselves are gone, so the penalty cannot be cross-validated; the one with the highest evidence is taken.
+For a group of n events let S be the sums of squares and products around the group's means. Slopes are w ~ N(0, σ²/λ),
+the intercept is free. With d the eigenvalues of S_xx and c the components of S_xy along its eigenvectors, and σ at its
+maximum,
 
     log p(y | λ) = −½ Σ(n − 1) · log Σ(S_yy − Σ c²/(d + λ)) + ½ ΣΣ log(λ / (d + λ)) + const,
 
-the outer sums over groups: all groups of a level share λ and σ.
+where the outer sums run over groups, which share λ and σ.
 """
 
 from __future__ import annotations
@@ -17,20 +18,22 @@ from typing import NamedTuple
 import numpy as np
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
-from fedhlcr.baselines.ridge import PENALTIES
+from fedhlcr.baselines.ridge import PENALTIES, solve_ridge
+from fedhlcr.baselines.rival import Coefficients, Rows, with_constant
 from fedhlcr.data.hierarchy import UNKNOWN
 from fedhlcr.model.gram import GramLayout
 from fedhlcr.posterior.prediction import Posterior
 
 # Numbers in one block of unpacked matrices: 64 MB.
 NUMBERS_AT_ONCE = 1 << 23
+# Penalty of a constant feature, which makes its slope 0.
+INFINITE = 1e12
 
 
 class Ridge(NamedTuple):
     """Regressions of groups, in the units of their Gram matrices."""
 
-    slopes: FloatArray  # (groups, n_features)
-    intercepts: FloatArray  # (groups,)
+    coef: FloatArray  # (groups, 1 + n_features), the intercept first
     penalty: float  # of slopes per standard deviation of the feature
 
 
@@ -42,19 +45,18 @@ class Ridges(NamedTuple):
 
     @classmethod
     def of(cls, posterior: Posterior) -> Ridges:
-        """Of a model that holds entities."""
-        layout, grams = posterior.layout, posterior.memory.entities.grams
+        """The ridges of a model that holds entities."""
+        # the matrices have a row for the constant, whether the model has an intercept or not
+        layout, grams = GramLayout(posterior.layout.n_features), posterior.memory.entities.grams
         pooled = grams.sum(axis=0)[None]
         spread = _centred(layout, pooled).spread[0]
-        return cls(solve_ridge(layout, pooled, spread), solve_ridge(layout, grams, spread))
+        return cls(_ridge(layout, pooled, spread), _ridge(layout, grams, spread))
 
     def predict(self, features: FloatArray, entities: IndexArray) -> tuple[FloatArray, FloatArray]:
-        """Predictions of standardised rows: by the one ridge, and by those of their entities, or else by the one."""
-        by_one = features @ self.of_all.slopes[0] + self.of_all.intercepts[0]
-        by_entity, known = by_one.copy(), entities != UNKNOWN
-        own = entities[known]
-        slopes = self.of_entities.slopes[own]
-        by_entity[known] = (features[known] * slopes).sum(axis=1) + self.of_entities.intercepts[own]
+        """Predictions for standardised rows by the one ridge, and by the ridge of the row's entity if it is known."""
+        nobody = np.full(len(features), UNKNOWN)
+        coef = Coefficients(self.of_all.coef[0], of_entities=self.of_entities.coef)
+        by_one, by_entity = (coef.predict(Rows(with_constant(features), nobody, own)) for own in (nobody, entities))
         return by_one, by_entity
 
 
@@ -67,9 +69,9 @@ class _Centred(NamedTuple):
 
     @property
     def spread(self) -> FloatArray:
-        """(groups, n_features): standard deviations of the features; infinite where there is none."""
+        """(groups, n_features): standard deviations of the features; infinite for a constant feature."""
         variance = np.diagonal(self.sums, axis1=1, axis2=2)[:, :-1] / self.n[:, None]
-        # what rounding leaves of a constant feature is no spread
+        # rounding errors of a constant feature are not a spread
         floor = 1e-18 * (1.0 + self.mean[:, :-1] ** 2)
         return np.sqrt(np.where(variance > floor, variance, np.inf))
 
@@ -81,41 +83,33 @@ def _centred(layout: GramLayout, grams: FloatArray) -> _Centred:
     return _Centred(n, mean, full[:, 1:, 1:] - n[:, None, None] * mean[:, :, None] * mean[:, None, :])
 
 
-def solve_ridge(layout: GramLayout, grams: FloatArray, spread: FloatArray) -> Ridge:
+def _ridge(layout: GramLayout, grams: FloatArray, spread: FloatArray) -> Ridge:
     """Ridges of Gram matrices (groups, packed), with one penalty for slopes per `spread` of the features."""
     penalty = float(PENALTIES[_log_evidence(layout, grams, spread).argmax()])
-    slopes, intercepts = np.empty((len(grams), layout.n_features)), np.empty(len(grams))
-    for rows, xx, xy, group in _blocks(layout, grams, spread):
-        scaled = np.linalg.solve(xx + penalty * np.eye(layout.n_features), xy[..., None])[..., 0]
-        slopes[rows] = scaled / spread
-        intercepts[rows] = group.mean[:, -1] - (slopes[rows] * group.mean[:, :-1]).sum(axis=1)
-    return Ridge(slopes, intercepts, penalty)
+    penalties = np.minimum(penalty * spread**2, INFINITE)
+    return Ridge(np.concatenate([solve_ridge(layout, block, penalties) for block in _blocks(layout, grams)]), penalty)
 
 
 def _log_evidence(layout: GramLayout, grams: FloatArray, spread: FloatArray) -> FloatArray:
     """(penalties,) up to a constant."""
     unexplained, shrinkage = np.zeros(len(PENALTIES)), np.zeros(len(PENALTIES))
     freedom, total = 0.0, 0.0
-    for _, xx, xy, group in _blocks(layout, grams, spread):
-        roots, vectors = np.linalg.eigh(xx)
-        along = np.einsum("gfe,gf->ge", vectors, xy) ** 2
+    for block in _blocks(layout, grams):
+        group = _centred(layout, block)
+        roots, vectors = np.linalg.eigh(group.sums[:, :-1, :-1] / (spread[:, None] * spread))
+        along = np.einsum("gfe,gf->ge", vectors, group.sums[:, :-1, -1] / spread) ** 2
         denominators = np.maximum(roots, 0.0) + PENALTIES[:, None, None]
         unexplained += (group.sums[:, -1, -1].sum() - (along / denominators).sum(axis=(1, 2))).clip(min=0.0)
         shrinkage += np.log(PENALTIES[:, None, None] / denominators).sum(axis=(1, 2))
         freedom += np.maximum(group.n - 1.0, 0.0).sum()
         total += group.sums[:, -1, -1].sum()
-    # a perfect fit is told by what rounding leaves of it, which is no evidence
+    # after a perfect fit only rounding errors are left, which are not evidence
     floor = 1e-12 * total if total > 0.0 else 1.0
     return -0.5 * freedom * np.log(np.maximum(unexplained, floor)) + 0.5 * shrinkage
 
 
-def _blocks(
-    layout: GramLayout, grams: FloatArray, spread: FloatArray
-) -> Iterator[tuple[slice, FloatArray, FloatArray, _Centred]]:
-    """Normal equations of consecutive groups, per spread of the features, so many at a time that memory is bounded."""
+def _blocks(layout: GramLayout, grams: FloatArray) -> Iterator[FloatArray]:
+    """Consecutive groups, few enough at a time to bound the memory of unpacked matrices."""
     size = max(1, NUMBERS_AT_ONCE // layout.width**2)
     for first in range(0, len(grams), size):
-        rows = slice(first, first + size)
-        group = _centred(layout, grams[rows])
-        xx = group.sums[:, :-1, :-1] / (spread[:, None] * spread)
-        yield rows, xx, group.sums[:, :-1, -1] / spread, group
+        yield grams[first : first + size]

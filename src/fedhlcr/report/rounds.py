@@ -1,4 +1,4 @@
-"""What a federated run took: rounds, who answered, and what travelled."""
+"""A federated run: its rounds, the answers, and the bytes that travelled."""
 
 from __future__ import annotations
 
@@ -8,23 +8,20 @@ from typing import Any
 import numpy as np
 
 from fedhlcr._support.arrays import FloatArray
-from fedhlcr._support.wording import Noun
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.federation.messages import SURVEY_ROUND
-
-ROUND = Noun("round", "rounds")
 
 
 @dataclass(frozen=True)
 class Rounds:
-    """A federated run; arrays have a number for each round after the survey.
+    """A federated run; arrays have a value for each round after the survey.
 
     Attributes
     ----------
-    asked, accepted, refused : agents asked, answers taken, and answers that were not
-    bytes_up, bytes_down : per round; `total_up`, `total_down` have the survey too
-    scales : learned scales of the likelihood by what they are called, such as "noise"
-    validation : mean squared error of the validation set, NaN where there was none
+    asked, accepted, refused : numbers of agents asked, of answers accepted, and of answers refused
+    bytes_up, bytes_down : bytes per round; `total_up` and `total_down` include the survey
+    scales : learned scales of the likelihood by name, such as "noise"
+    validation : mean squared error on the validation set; NaN if there was none
     """
 
     n_rounds: int
@@ -43,7 +40,7 @@ class Rounds:
 
     @classmethod
     def of(cls, model: HierarchicalPredictor) -> Rounds | None:
-        """Of a federated model; None of any other."""
+        """The run of a federated model; None for any other model."""
         history: Any = getattr(model, "history_", None)
         if history is None:
             return None
@@ -70,14 +67,14 @@ class Rounds:
 
     @property
     def answered(self) -> float:
-        """Share of those asked whose answer was taken."""
+        """Share of the requests whose answer was accepted."""
         return float(self.accepted.sum() / self.asked.sum()) if self.asked.sum() else float("nan")
 
     @property
     def n_silent(self) -> int:
-        """Requests without an answer in time.
+        """Requests that were not answered in time.
 
-        Answers refused are no part of these: one that came late may be of a request of any earlier round.
+        Refused answers are counted separately: a late answer may belong to any earlier round.
         """
         return int((self.asked - self.accepted).sum())
 

@@ -1,4 +1,4 @@
-"""How good a model is on events, against what one would otherwise take."""
+"""How well a model predicts events, compared with ridge regressions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LEVEL = 0.9
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Events a model was not fitted with, as `predict` and `score` take them."""
+    """Events that the model was not fitted with; X, y, agent and entity as in `score`."""
 
     X: Any
     y: Any
@@ -31,7 +31,7 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class Score:
-    """How far predictions are from what was observed; R² is NaN where the targets are all the same."""
+    """Errors of predictions; R² is NaN if the target is constant."""
 
     name: str
     r2: float
@@ -45,24 +45,25 @@ class Score:
 
 @dataclass(frozen=True)
 class AgentErrors:
-    """Root mean squared errors by agent, NaN where there are no events of it."""
+    """Root mean squared errors by agent; NaN for an agent without events."""
 
     n_events: IndexArray
     model: FloatArray
-    ridge_per_entity: FloatArray | None  # None where no event is of a known entity
+    ridge_per_entity: FloatArray | None  # None if all entities are new
 
 
 @dataclass(frozen=True)
 class HeldOutScores:
-    """All that is told of a model's predictions.
+    """How well a model predicts the given events.
 
     Attributes
     ----------
-    scores : of the model; where it holds entities, of one ridge; where any event is of these, of a ridge per entity
+    scores : of the model; then of one ridge, if the model holds entities; then of a ridge per entity, if some of the
+        events belong to them
     coverage : share of the events inside their 90 % intervals
-    n_new_entities, n_new_agents : events of entities new to their agents, and of agents new to the model
-    was_fitted : whether these are the very events the model was fitted with
-    by_agent : None where no event is of an agent the model holds
+    n_new_entities, n_new_agents : numbers of events of new entities of known agents, and of new agents
+    was_fitted : whether these are the events the model was fitted with
+    by_agent : None if all agents are new
     """
 
     scores: tuple[Score, ...]
@@ -86,7 +87,7 @@ class HeldOutScores:
 
 @single_threaded_blas
 def score_held_out(model: HierarchicalPredictor, data: HeldOut) -> HeldOutScores:
-    """Judge a model by events."""
+    """Compare a model's predictions with the observed targets."""
     features, matrix, profiles, own_agent, own_entity = model.read_events(data.X, data.agent, data.entity)
     observed = inputs.target_vector(data.y, len(matrix))
     agents, entities = profiles.agents[profiles.of_row], profiles.entities[profiles.of_row]
@@ -100,7 +101,7 @@ def score_held_out(model: HierarchicalPredictor, data: HeldOut) -> HeldOutScores
         by_one, by_entity = units.restore_target(by_one), units.restore_target(by_entity)
         scores.append(Score.of("one ridge", observed, by_one))
         ridge_error = None
-        # of entities that are all new it would be the one ridge again
+        # if all entities are new, this would be the one ridge again
         if (entities != UNKNOWN).any():
             scores.append(Score.of("ridge per entity", observed, by_entity))
             ridge_error = observed - by_entity

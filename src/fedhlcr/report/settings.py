@@ -1,4 +1,4 @@
-"""What it takes to make the same model again."""
+"""How to reproduce a model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedhlcr.data.ids import canonical_text
 from fedhlcr.data.recipe import Recipe
 from fedhlcr.estimators.base import HierarchicalPredictor
 
-# Parameters that change nothing of the result, and a path that means nothing elsewhere.
+# Parameters that do not change the result.
 WITHOUT_EFFECT = frozenset({"n_threads", "verbose", "checkpoint", "checkpoint_every"})
 
 
@@ -27,13 +27,13 @@ class Setting:
 
 @dataclass(frozen=True)
 class Settings:
-    """How to make the same model again, as far as it is known, with every parameter.
+    """How to reproduce a model, as far as this is known, with every parameter.
 
     Attributes
     ----------
-    claim : what the command or the code gives
+    claim : a sentence that introduces the command or the code
     code : a command, or Python
-    preparation : what was made of the table before the fit, in sentences
+    preparation : how the table was prepared for the fit, in sentences
     """
 
     estimator: str
@@ -47,11 +47,11 @@ class Settings:
 
     @classmethod
     def of(cls, model: HierarchicalPredictor, n_events: float) -> Settings:
-        """Of a model that holds so many events."""
+        """The settings of a model that holds `n_events` events."""
         signature = inspect.signature(type(model).__init__).parameters
         given = model.get_params(deep=False)
         parameters = tuple(
-            Setting(name, _told(value), _is_default(value, signature[name].default))
+            Setting(name, _as_text(value), _is_default(value, signature[name].default))
             for name, value in given.items()
             if name != "checkpoint"
         )
@@ -70,7 +70,7 @@ class Settings:
             code=UNPRINTABLE.sub("\ufffd", str(command)) if command else _snippet(model, changed),
             preparation=() if model.recipe_ is None else _preparation(model.recipe_),
             provenance=tuple(
-                (printable(key), _told(value)) for key, value in model.provenance_.items() if key != "command"
+                (printable(key), _as_text(value)) for key, value in model.provenance_.items() if key != "command"
             ),
         )
 
@@ -79,44 +79,42 @@ def _claim(model: HierarchicalPredictor, n_events: float, *, is_command: bool) -
     of_fit = model.provenance_.get("events", n_events)
     # a public model holds no events, whatever it was fitted with
     if "adapted" in model.provenance_ or (n_events and of_fit != n_events):
-        return (
-            f"It was fitted by this {'command' if is_command else 'code'}, and has been adapted to other events since:"
-        )
+        return f"It was fitted with this {'command' if is_command else 'code'}, and adapted to other events afterwards:"
     if is_command:
-        return "The same table and this command give the same model:"
+        return "This command reproduces it from the same table:"
     if model.recipe_ is not None:
-        return "The same events, prepared as described below, and this code give the same model:"
-    return "The same events and this code give the same model:"
+        return "This code reproduces it from the same events, prepared as described below:"
+    return "This code reproduces it from the same events:"
 
 
 def _preparation(recipe: Recipe) -> tuple[str, ...]:
     """What a recipe does to a table."""
     ids = f"the agent is {_quoted(recipe.agent)}" if recipe.agent else "there is one agent"
-    told = [
-        f"The target is {_quoted(recipe.target)}, {ids}, the entity {_quoted(recipe.entity)}. "
+    sentences = [
+        f"The target is {_quoted(recipe.target)}, {ids}, and the entity is {_quoted(recipe.entity)}. "
         f"{'Features are' if len(recipe.features) > 1 else 'The feature is'} "
         f"{listed([_quoted(name) for name in recipe.features])}."
     ]
     for name, levels in recipe.categorical.items():
         texts = [_quoted(level) for level in levels]
         if len(levels) == 2:
-            told.append(f"{_quoted(name)} is a category: 1 where it is {texts[1]}, 0 where it is {texts[0]}.")
+            sentences.append(f"{_quoted(name)} is a category: 1 where it is {texts[1]}, 0 where it is {texts[0]}.")
         else:
-            told.append(f"{_quoted(name)} is a category, with a column of 0 and 1 for each level: {listed(texts)}.")
+            sentences.append(f"{_quoted(name)} is a category with one column of 0 and 1 per level: {listed(texts)}.")
     if recipe.missing == "impute":
         fills = [
             f"{_quoted(name)} with {_quoted(fill) if isinstance(fill, str) else number(fill, 6)}"
             for name, fill in recipe.fill.items()
         ]
-        told.append(
-            "Missing values were filled in, numbers with the median, categories with the most common level: "
+        sentences.append(
+            "Missing numbers were filled with the median, missing categories with the most common level: "
             f"{listed(fills)}. Rows without a target or an id were dropped."
         )
     elif recipe.missing == "drop":
-        told.append("Rows with missing values were dropped.")
+        sentences.append("Rows with missing values were dropped.")
     else:
-        told.append("Missing values were refused.")
-    return tuple(told)
+        sentences.append("Tables with missing values are refused.")
+    return tuple(sentences)
 
 
 def _quoted(name: str) -> str:
@@ -127,19 +125,19 @@ def _is_default(value: Any, default: Any) -> bool:
     return value is default or (type(value) is type(default) and bool(value == default))
 
 
-def _told(value: Any) -> str:
+def _as_text(value: Any) -> str:
     if isinstance(value, str):
         return printable(value)
     if isinstance(value, Mapping | list | tuple):
         return printable(json.dumps(value, ensure_ascii=False, default=str))
     if value is None or isinstance(value, bool | int | float) or is_dataclass(value):
         return printable(repr(value))
-    # a generator, say, of which the text tells nothing
+    # the text of other objects, such as a random generator, is of no use
     return type(value).__name__
 
 
 def _snippet(model: HierarchicalPredictor, changed: dict[str, Any]) -> str:
-    """Python that fits the same model; ids of the columns where these are known."""
+    """Python code that fits the same model."""
     name = type(model).__name__
     imports = [f"from fedhlcr import {name}"]
     imports += [
@@ -165,7 +163,7 @@ def _fit_call(model: HierarchicalPredictor) -> list[str]:
     without = set()
     if model.sole_agent_ is not None and canonical_text(model.sole_agent_[0]) == "":
         without.add("agent")
-    # rows that are entities of their own have a name no user writes
+    # where each row is its own entity, ids start with a zero byte
     if index.entities.texts and index.entities.texts[0].startswith("\0"):
         without.add("entity")
     given = "".join(

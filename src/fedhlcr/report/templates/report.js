@@ -8,7 +8,7 @@
   const whole = (v) => v.toLocaleString("en-US", { maximumFractionDigits: 0 });
   const superscript = (n) => String(n).replace(/[-0-9]/g, (c) => "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"["-0123456789".indexOf(c)]);
 
-  // numbers are written as by wording.py
+  // the same format as in wording.py
   function figure(value) {
     const size = Math.abs(value);
     let text;
@@ -26,11 +26,11 @@
     return `${Math.floor(100 * share + 0.5)} %`;
   }
   function mixText(mix) {
-    const told = mix.slice(0, NAMED_MIX).map(([k, share]) => `${k}: ${percent(share / 100)}`).join(", ");
-    return mix.length > NAMED_MIX ? `${told}, …` : told;
+    const text = mix.slice(0, NAMED_MIX).map(([k, share]) => `${k}: ${percent(share / 100)}`).join(", ");
+    return mix.length > NAMED_MIX ? `${text}, …` : text;
   }
 
-  // ids and names come from anyone: they only ever become text
+  // ids and names are untrusted: they are only ever inserted as text
   function element(name, className, text) {
     const made = document.createElement(name);
     if (className) made.className = className;
@@ -71,7 +71,7 @@
     return made;
   }
 
-  // What a column sorts by: numbers as numbers, texts by their rank among the distinct ones.
+  // Sort keys of a column: numbers as they are, texts by their rank among the distinct texts.
   function sortKeys(column) {
     if (column.kind !== "text") return column.values;
     const order = column.words.map((_, n) => n).sort((a, b) => collator.compare(column.words[a], column.words[b]));
@@ -146,7 +146,7 @@
       const keys = (this.keys[number] ??= sortKeys(this.columns[number]));
       const sign = this.sorted.sign;
       this.order = Array.from({ length: this.n }, (_, row) => row).sort((a, b) => {
-        // what is not known comes last, whichever way
+        // unknown values come last in both directions
         if (keys[a] === null || keys[b] === null) return (keys[a] === null) - (keys[b] === null) || a - b;
         return sign * (keys[a] - keys[b]) || a - b;
       });
@@ -155,7 +155,7 @@
 
     haystack() {
       const texts = this.columns.filter((column) => column.kind === "text");
-      // a table without names is searched by its clusters
+      // a table without names is searched by cluster
       const text = (row) => texts.map((column) => column.words[column.values[row]]).join(" ");
       const named = texts.length ? text : (row) => `cluster ${this.columns[0].values[row]}`;
       return Array.from({ length: this.n }, (_, row) => named(row).toLowerCase());
@@ -203,7 +203,7 @@
       const focused = document.activeElement;
       previous.disabled = first === 0;
       next.disabled = first + size >= found;
-      // one that cannot be pressed any more loses the keyboard: the other takes it
+      // a disabled button loses the focus: move it to the other one
       if (focused === next && next.disabled) previous.focus();
       else if (focused === previous && previous.disabled) next.focus();
     }
@@ -218,7 +218,7 @@
     const label = () => { button.textContent = isDark() ? "Light theme" : "Dark theme"; };
     button.addEventListener("click", () => {
       chosen = !isDark();
-      // the dark colours stand once, in the rule for those whose system is dark: it is made to hold, or not
+      // the dark colours are defined once, in the media rule for dark systems; here that rule is switched on or off
       darkRule.media.mediaText = chosen ? "screen" : "not all";
       label();
     });
