@@ -100,7 +100,7 @@ def _fit_federation(train: HierarchicalData, test: HierarchicalData) -> tuple[Fe
 
 def _fit_rivals(train: HierarchicalData, test: HierarchicalData) -> list[tuple[str, ...]]:
     """A row of the comparison for each other model."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for name, model, sent in (
         Method("centralised HLCR", HLCRRegressor(), "every flight"),
         Method("one ridge for all", GroupedRidge("all"), "every flight"),

@@ -136,13 +136,15 @@ def _held_out(findings: Findings, scores: HeldOutScores | None) -> Iterator[Doub
             f"{'Do not rely on them.' if narrow else 'They are on the safe side.'}"
         )
         yield Doubt(f"Intervals are too {'narrow' if narrow else 'wide'}", text, serious=narrow)
-    # by more than rounding; on the events that were fitted the most flexible always errs least
+    # by more than rounding; on fitted events the most flexible method always has the smallest error
     better = [score.name for score in scores.ridges if score.mse < (1.0 - 1e-9) * scores.model.mse]
     if better and not scores.was_fitted:
         entity = findings.names.entity.one
         names = listed([f"a {name}" if name.startswith("ridge") else name for name in better]).replace("entity", entity)
         text = f"The clusters still show which {findings.names.entity.many} are alike, but they do not predict best."
-        yield Doubt(f"On the held-out events {names} {'errs' if len(better) == 1 else 'err'} less than HLCR", text)
+        yield Doubt(
+            f"On held-out events {names} {'predicts' if len(better) == 1 else 'predict'} better than HLCR", text
+        )
 
 
 def _labels(findings: Findings) -> Iterator[Doubt]:
