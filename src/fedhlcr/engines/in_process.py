@@ -1,7 +1,7 @@
-"""All agents in this process: a simulation of a real federation, its faults included.
+"""A simulated federation: all agents are in this process, and faults of a real federation are simulated.
 
-An engine only delivers a broadcast to agents and brings back their contributions. This one runs agents in shards, on
-threads, and hands over a shard's contributions as they are made; late ones are turned to bytes, as on a wire.
+An engine delivers a broadcast to agents and returns their contributions. This one runs shards of agents on threads, and
+yields the contributions of each shard when they are ready. Late ones are kept as bytes, as if they were on a network.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fedhlcr.storage.reader import checkpoint_reader
 
 
 class Fate(IntEnum):
-    """What can happen to an agent that was asked. All but the first of them change its labels."""
+    """What can happen to an agent that was asked. It draws new labels in all cases but the first."""
 
     ABSENT = 0
     LOST = 1
@@ -39,14 +39,15 @@ class Fate(IntEnum):
 
 
 class InProcessEngine:
-    """Carries messages between a server and agents of this process, `everyone`.
+    """Carries messages between a server and the agents of this process, `everyone`.
 
     Parameters
     ----------
-    agents : all of them; their arrays are changed
-    failure_rate : chance that an agent that was asked fails: it does not answer, its answer is lost, or it comes after
-        the round, each as often as the others
-    seed : of the faults
+    agents : all agents; the engine changes their arrays
+    failure_rate : probability that an agent that was asked fails: it does not answer, its answer is lost, or its answer
+        arrives after the round, each with the same probability
+    seed : seed of the faults
+    n_threads : number of threads that run shards
     """
 
     def __init__(self, agents: AgentShard, *, failure_rate: float = 0.0, seed: int = 0, n_threads: int = 1) -> None:
@@ -62,26 +63,27 @@ class InProcessEngine:
     def from_hierarchy(
         cls, hierarchy: Hierarchy, *, failure_rate: float, seed: int, n_threads: int, mods: Sequence[Mod] = ()
     ) -> InProcessEngine:
-        """The engine of a table's agents. The table is not needed any more afterwards."""
+        """The engine for the agents of a table. The table is not needed afterwards."""
         agents = AgentShard.from_hierarchy(hierarchy, n_threads)
         agents.mods = tuple(mods)
         return cls(agents, failure_rate=failure_rate, seed=seed, n_threads=n_threads)
 
     def agents(self) -> list[str]:
-        """Who can be reached."""
+        """Names of the agents that can be reached now."""
         if not self._away:
             return self.everyone.agents
         return [name for name in self.everyone.agents if name not in self._away]
 
     def send_away(self, agents: Iterable[str]) -> None:
-        """Let agents, by name, be out of reach: those that have not come yet, or have left."""
+        """Make agents, given by name, unreachable: they have not joined yet, or have left."""
         self._away |= set(agents)
 
     def bring_back(self, agents: Iterable[str]) -> None:
+        """Make agents reachable again."""
         self._away -= set(agents)
 
     def deliver(self, call: Invitation) -> Iterator[Reply]:
-        """Replies as they come: first those that are late from the round before."""
+        """Yield replies: first the late ones of the round before, then those of each shard when it is ready."""
         late, self._late = self._late, []
         yield from late
         positions = np.array([self._position[name] for name in call.agents], dtype=np.int64)
@@ -114,23 +116,23 @@ class InProcessEngine:
                 yield contributions.take(arrived)
 
     def _draw_fates(self) -> IndexArray:
-        """What happens to each agent now, if it is asked."""
+        """What happens to each agent in this round, if it is asked."""
         rng, n_agents = self._stream.generator(self._n_deliveries, "faults"), len(self.everyone)
         self._n_deliveries += 1
         return np.where(rng.random(n_agents) < self._failure_rate, rng.integers(Fate.FINE, size=n_agents), Fate.FINE)
 
     def n_copies(self, call: Invitation) -> int:
-        """Every agent stands for a device of its own."""
+        """One for each agent asked: every agent stands for a device of its own."""
         return len(call.agents)
 
     def entity_grams(self, run: int, layout: GramLayout, units: Standardization) -> FloatArray:
-        """(entities, packed) all agents' matrices; those that were never asked get to know the units here."""
+        """(entities, packed) the matrices of all agents, in the units of the run, whether or not they were asked."""
         for shard in self._shards:
             shard.enter_run(run, layout, units)
         return self.everyone.grams
 
     def to_record(self, forgotten: Collection[str] = ()) -> codec.Record:
-        """What a checkpoint must hold of the agents, but for the forgotten; matrices follow from their events."""
+        """The agents' labels and late replies, without those of `forgotten` agents. Matrices follow from the events."""
         everyone = self.everyone
         self._late = [data for data in self._late if Contribution.from_bytes(data).agent not in forgotten]
         kept = np.array([name not in forgotten for name in everyone.agents])
@@ -148,11 +150,11 @@ class InProcessEngine:
         }
 
     def restore(self, record: codec.Record) -> None:
-        """Go on from a checkpoint, with the same agents."""
+        """Continue from a checkpoint, with the same agents."""
         reader = checkpoint_reader(record)
         if reader.value("fingerprint", str) != self._fingerprint():
             raise ArgumentError(
-                "the checkpoint was made with other data or another failure rate; resume with what it was started with."
+                "the checkpoint was made with other data or another failure rate; resume with those of its start."
             )
         self.everyone.restore(reader)
         self._n_deliveries, self._away = reader.value("n_deliveries", int, not_negative), set(reader.texts("away"))
@@ -161,7 +163,7 @@ class InProcessEngine:
         self._late = [late[end - size : end] for end, size in zip(np.cumsum(sizes), sizes, strict=True)]
 
     def _fingerprint(self) -> str:
-        """Of the faults, who the agents are, how many entities they have and what their columns' means were."""
+        """A digest of the faults, of the agents' and entities' ids, and of the agents' column means."""
         digest = blake2b(repr((float(self._failure_rate), self._stream)).encode(), digest_size=16)
         for part in (
             self.everyone.agent_keys,

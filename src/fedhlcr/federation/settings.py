@@ -116,14 +116,7 @@ class FederationSettings:
                 f"rule='blend' supports the likelihood {GAUSSIAN!r} only, but `likelihood` is "
                 f"{self.likelihood!r}; use rule='delta'."
             )
-        given = {
-            "n_clusters": self.n_clusters,
-            "noise_scale": self.noise_scale,
-            "coef_scale": self.coef_scale,
-            "global_concentration": self.global_concentration,
-            "agent_concentration": self.agent_concentration,
-        }
-        if missing := [name for name, value in given.items() if value is None]:
+        if missing := [name for name in ("n_clusters", *LEARNABLE) if getattr(self, name) is None]:
             raise ArgumentError(
                 f"rule='blend' cannot learn {', '.join(f'`{name}`' for name in missing)}. "
                 "Pass numbers, or use rule='delta', which learns them."

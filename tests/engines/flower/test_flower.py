@@ -202,7 +202,7 @@ def test_a_node_killed_in_mid_round_goes_on_with_its_labels(nodes, table, tmp_pa
     assert set(first_back.content.config_records["Letter"]["acknowledged"]) == {held["round"]}
     shard = state_of(victim).shard
     assert set(shard.accepted_round) == {9}
-    assert "begin anew" not in said.text
+    assert "start again" not in said.text
 
 
 def test_killed_after_saving_and_before_replying_labels_of_the_unheard_round_are_given_up(nodes, tmp_path):
@@ -455,7 +455,7 @@ def test_the_columns_of_most_nodes_are_taken_and_their_order_does_not_matter(nod
     assert_same_model(run_app(nodes, tmp_path, experiment="turned"), expected, tolerance=0)
     nodes[101].config["features"] = ",".join(names[1:])
     run_app(nodes, tmp_path, experiment="fewer")
-    assert f"ColumnsError: the federation is about the columns {', '.join(names)}" in said.text
+    assert f"ColumnsError: the federation uses the columns {', '.join(names)}" in said.text
 
 
 def test_a_node_that_was_mended_takes_part(nodes, table, tmp_path, monkeypatch):
@@ -543,7 +543,7 @@ def test_the_columns_of_most_win_whoever_answers_first(nodes, table, tmp_path, s
 
 def test_nodes_that_agree_on_nothing_are_told_so(nodes, table, tmp_path):
     nodes[101].config["features"] = ",".join(table.feature_names[1:])
-    with pytest.raises(NotEnoughNodesError, match="3 nodes would be ready, but they are told to use different columns"):
+    with pytest.raises(NotEnoughNodesError, match="3 nodes would be ready, but they use different columns"):
         run_app(nodes, tmp_path, min_nodes=3, wait_for_nodes=1.0)
 
 
@@ -622,7 +622,7 @@ def test_a_table_that_changes_while_it_is_answered_for_is_noticed(nodes, table, 
 
     monkeypatch.setattr(Node, "_save", save)
     run_app(nodes, tmp_path)
-    assert "1.parquet has changed: its agents begin anew" in said.text
+    assert "1.parquet has changed: its agents start again" in said.text
 
 
 def test_two_processes_of_a_node_do_not_write_over_each_other(nodes, table, tmp_path):
@@ -651,9 +651,7 @@ def test_nodes_do_not_share_a_state_folder(nodes, tmp_path, said):
         node.config["state-dir"] = str(tmp_path / "shared")
     run_app(nodes, tmp_path, min_nodes=1)
     assert (
-        said.text.count(
-            "does not take part now: StateError: its `state-dir` holds the state of another table, or another node"
-        )
+        said.text.count("does not take part now: StateError: its `state-dir` holds the state of another table or node")
         == 2
     )
 
@@ -750,7 +748,7 @@ def test_a_lost_or_damaged_state_file_costs_labels_and_nothing_else(nodes, tmp_p
 
     nodes[101].dies_at = damages
     run_app(nodes, tmp_path)
-    assert "the labels are lost, the agents begin anew" in said.text
+    assert "the labels are lost, and the agents start again" in said.text
     history = json.loads((tmp_path / "out" / "experiment.history.json").read_text())
     assert all(record["n_accepted"] == 12 for record in history[1:])
 
@@ -770,7 +768,7 @@ def test_a_forged_state_file_costs_labels_and_nothing_else(nodes, tmp_path, said
     nodes[101].dies_at = forges
     run_app(nodes, tmp_path)
     assert "`accepted` is missing or has a wrong value" in said.text
-    assert "the labels are lost, the agents begin anew" in said.text
+    assert "the labels are lost, and the agents start again" in said.text
     history = json.loads((tmp_path / "out" / "experiment.history.json").read_text())
     assert all(record["n_accepted"] == 12 for record in history[1:])
 
@@ -782,7 +780,7 @@ def test_a_file_that_was_copied_anew_is_the_same_file(nodes, tmp_path, said):
         path.write_bytes(path.read_bytes())
         before = state_of(node).shard.accepted_round
         assert set(before) == {2}
-    assert "begin anew" not in said.text
+    assert "start again" not in said.text
 
 
 def test_experiments_do_not_disturb_each_other_at_a_node(nodes, table, tmp_path):
@@ -820,18 +818,18 @@ def test_a_run_that_was_cut_off_resumes_and_ends_as_if_it_had_not_been(nodes, tm
         run_app(nodes, tmp_path, participation=0.7)
     with pytest.raises(ValueError, match="other settings"):
         run_app(nodes, tmp_path, participation=0.7, seed=9, resume=True)
-    # the order that was agreed on stays, whoever is there, and nobody begins anew
+    # the order that was agreed on stays, whoever is there, and nobody starts again
     nodes[100].config["features"] = ",".join(reversed(nodes[100].config["features"].split(",")))
     model = run_app(nodes, tmp_path, participation=0.7, resume=True)
     assert "resumed after round 4" in said.text
-    assert "begin anew" not in said.text
+    assert "start again" not in said.text
     assert_same_model(model, expected, tolerance=0)
     assert_same_model(run_app(nodes, tmp_path, participation=0.7, resume=True), expected, tolerance=0)
 
 
 def test_too_few_nodes_are_waited_for_no_longer_than_was_said(nodes, tmp_path):
     nodes[102].config["features"] = "nonsense"
-    with pytest.raises(NotEnoughNodesError, match=r"2 nodes are ready after 1 seconds, of at least 3 .*node 102"):
+    with pytest.raises(NotEnoughNodesError, match=r"2 nodes are ready after 1 seconds, but at least 3 .*node 102"):
         run_app(nodes, tmp_path, min_nodes=3, wait_for_nodes=1.0)
     with pytest.raises(NotEnoughNodesError, match="0 nodes are ready"):
         run_app({}, tmp_path, wait_for_nodes=0.2)
@@ -922,5 +920,5 @@ def test_answers_survive_flowers_own_bytes():
 
 @pytest.mark.parametrize(("agents", "acknowledged"), [(["a", "a"], [1, 1]), (["a", "b"], [1]), (["a"], [1, 2])])
 def test_a_letter_tells_each_agent_one_round(agents, acknowledged):
-    with pytest.raises(RecordError, match="named twice, or told other than one round each"):
+    with pytest.raises(RecordError, match="names an agent twice, or does not have one acknowledged round"):
         Letter.from_content(Letter(b"", agents, acknowledged).to_content())

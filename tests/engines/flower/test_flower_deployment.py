@@ -113,7 +113,7 @@ def test_kill_a_node_bring_it_back_kill_the_server_and_resume(federation, folder
     watch.wait_for("node node-1 is ready", 120)
     # a round that was under way already is without it
     watch.wait_for("30 of 30 agents answered", after="node node-1 is ready")
-    assert "begin anew" not in federation.log_path("node-1").read_text(), "it has gone on with its labels"
+    assert "start again" not in federation.log_path("node-1").read_text(), "it has gone on with its labels"
 
     federation.kill("superlink")
     federation.start_superlink()

@@ -79,7 +79,7 @@ def test_options_reach_the_settings():
         ({"wait-for-nodes": float("inf")}, "`wait-for-nodes` must be a finite number"),
         ({"output-dir": " "}, "`output-dir` is empty"),
         ({"features": "a,b,a"}, "`features` names a column twice"),
-        ({"experiment": "../x"}, "`experiment` must be"),
+        ({"experiment": "../x"}, "`experiment` must consist of"),
     ],
 )
 def test_a_wrong_option_is_told_before_anyone_is_waited_for(config, words):
@@ -90,10 +90,10 @@ def test_a_wrong_option_is_told_before_anyone_is_waited_for(config, words):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"data-path": ""}, "not told `data-path`"),
-        ({"features": ""}, "not told `features`"),
-        ({"agent": ""}, "pass either `agent`"),
-        ({"agent-name": "north"}, "pass either `agent`"),
+        ({"data-path": ""}, "lacks `data-path`"),
+        ({"features": ""}, "lacks `features`"),
+        ({"agent": ""}, "set either `agent`"),
+        ({"agent-name": "north"}, "set either `agent`"),
         ({"features": "x,y"}, "a column is named twice"),
         ({"entitty": "e"}, "did you mean `entity`"),
     ],
@@ -110,7 +110,7 @@ def test_a_node_is_told_by_its_own_people_only(tmp_path):
     assert options.data_path.name == "events.csv"
     assert options.state_dir.name == "events.csv.state"
     for told in ({}, {"partition-id": 0, "num-partitions": 1}):
-        with pytest.raises(Refusal, match="not told"):
+        with pytest.raises(Refusal, match="the node-config lacks"):
             NodeOptions.from_context(told, evil)
 
 

@@ -1,4 +1,4 @@
-"""Writes a Flower app: a folder with a pyproject that names our components and declares every option."""
+"""Write a Flower app: a folder with a pyproject that names our components and lists every option."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from fedhlcr._support.version import __version__
 from fedhlcr.engines.flower.options import NODE_KEYS, RUN_OPTIONS, Option, Scalar
 from fedhlcr.exceptions import ArgumentError, OutputExistsError
 
-# What `flwr build` accepts for a folder.
+# Names of folders that `flwr build` accepts.
 APP_NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
 
 PYPROJECT = """\
 # A Flower app that trains hierarchical latent class regression. `flwr run` sends this folder to the SuperLink and
-# from there to the nodes; the code is in fedhlcr, which must be installed on all of them in the same release.
+# from there to the nodes. The code is in fedhlcr, which must be installed in the same release on all machines.
 # Change an option here, or for one run: flwr run . NAME --run-config 'rounds=60 experiment="second"'
 
 [project]
@@ -34,28 +34,28 @@ clientapp = "fedhlcr.engines.flower.client_app:app"
 
 [tool.flwr.app.config]
 {options}
-# ---- What a node is told, by its own people and not by this file:
+# ---- Options of a node. Whoever runs the node sets them when starting it; they do not belong in this file:
 #      flower-supernode … --node-config 'data-path="visits.csv" target="cost" agent-name="st-mary" features="age,stay"'
 {node_keys}
 """
 NODE_COMMENTS = {
     "data-path": "CSV or Parquet; only the columns named below are read",
     "target": "column to predict",
-    "agent": "column of agent ids, where the node holds several",
-    "agent-name": "or its one agent's name",
+    "agent": "column of agent ids, if the node has several agents",
+    "agent-name": "name of the node's agent, if it has one only",
     "entity": "column of entity ids; without it each event is an entity of its own",
-    "features": "feature columns, with commas between; numbers only",
-    "test-path": "events that are not fitted; the node tells how well the model predicts them",
-    "state-dir": "where the node keeps labels and the model; by default beside its data",
+    "features": "feature columns, separated by commas; they must be numeric",
+    "test-path": "file of test events; the node reports how well the model predicts them",
+    "state-dir": "folder for labels and the model; by default beside the data",
 }
 
 
 def write_app(folder: Path, options: dict[str, Scalar] | None = None) -> Path:
-    """Write a new app folder; `options` have other values than their defaults. Returns the pyproject's path."""
+    """Write a new app folder, with these values instead of the defaults. Returns the path of the pyproject."""
     if not APP_NAME.fullmatch(folder.name):
         raise ArgumentError(
-            f"the app's folder must be named with small letters, digits and dashes, for Flower builds it by its name, "
-            f"but it is {folder.name!r}."
+            f"the name of the app's folder must consist of small letters, digits and dashes, because Flower builds the "
+            f"app by this name, but it is {folder.name!r}."
         )
     path = folder / "pyproject.toml"
     if path.exists():
@@ -90,5 +90,5 @@ def _option_text(option: Option, value: Scalar) -> str:
 
 
 def _toml(value: Scalar) -> str:
-    """JSON's texts, numbers and truths are TOML's too."""
+    """A value in TOML, which writes texts, numbers and booleans as JSON does."""
     return json.dumps(value, ensure_ascii=False)

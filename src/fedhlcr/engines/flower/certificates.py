@@ -1,9 +1,9 @@
-"""What a secure deployment needs: a private CA, a server certificate, and a key pair for every node.
+"""Certificates and keys of a secure deployment: a private CA, a server certificate, and a key pair for every node.
 
-DIR/ca.crt           to every machine: by it nodes and users know the server
-DIR/ca.key           stays where it was made; it can make certificates for any server
-DIR/server.crt, .key to the server
-DIR/nodes/NAME.key   to that node alone; NAME.pub is registered at the SuperLink
+DIR/ca.crt           copy it to every machine: nodes and users verify the server with it
+DIR/ca.key           keep it where it was created: it can sign certificates for any server
+DIR/server.crt, .key copy them to the server
+DIR/nodes/NAME.key   copy it to that node only; NAME.pub is registered at the SuperLink
 """
 
 from __future__ import annotations
@@ -64,36 +64,36 @@ class Certificates:
         return self.nodes / f"{name}.pub"
 
     def make(self, hosts: Sequence[str] = (), nodes: Sequence[str] = (), *, renew: bool = False) -> list[Path]:
-        """Make what is not there yet; returns what was made.
+        """Create the files that do not exist yet, and return their paths.
 
-        The CA is never replaced: all machines would have to be told. `renew` replaces the server's certificate if hosts
-        are given, and the keys of the nodes named.
+        The CA is never replaced, because every machine would need the new one.
 
         Parameters
         ----------
         hosts : names and addresses by which the server is reached, besides those of loopback
         nodes : names of nodes
+        renew : replace the server's certificate if hosts are given, and the keys of the given nodes
         """
         _check_names(hosts, nodes)
         if renew and not hosts and not nodes:
-            raise ArgumentError("`--renew` replaces what is named: pass --host for the server, or --node.")
+            raise ArgumentError("`--renew` needs to know what to replace: pass --host for the server, or --node.")
         made = []
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not self.ca.exists():
             if left := [path.name for path in (self.ca_key, self.server, self.nodes) if path.exists()]:
                 raise CertificateError(
-                    f"{self.folder} holds {', '.join(left)} but no ca.crt: bring it back, or start in another folder."
+                    f"{self.folder} holds {', '.join(left)} but no ca.crt: restore it, or start in another folder."
                 )
             self._make_ca()
             made += [self.ca, self.ca_key]
         if not self.server.exists() or not self.server_key.exists() or (renew and hosts):
-            # SuperLink's own processes reach it by loopback
+            # SuperLink's own processes connect to it by loopback
             self._make_server([*dict.fromkeys((*hosts, *LOOPBACK))])
             made += [self.server, self.server_key]
         elif missing := {_written(host) for host in hosts} - self.hosts():
             raise ArgumentError(
-                f"the server's certificate is not for {', '.join(sorted(missing))}; add --renew to make one that is, "
-                "with all its hosts."
+                f"the server's certificate is not for {', '.join(sorted(missing))}; add --renew to create a new one, "
+                "and pass all hosts of the server."
             )
         self.nodes.mkdir(mode=0o700, exist_ok=True)
         for name in nodes:
@@ -133,14 +133,14 @@ class Certificates:
     def _make_server(self, hosts: Sequence[str]) -> None:
         if not self.ca_key.exists():
             raise CertificateError(
-                f"{self.ca_key} is needed to sign a certificate: bring it back for as long as that takes."
+                f"{self.ca_key} is needed to sign a certificate: restore it until the certificate is signed."
             )
         authority = x509.load_pem_x509_certificate(self.ca.read_bytes())
         authority_key = serialization.load_pem_private_key(self.ca_key.read_bytes(), password=None)
         if not isinstance(authority_key, ec.EllipticCurvePrivateKey):
             raise CertificateError(f"{self.ca_key} holds a key of another type than expected; start in another folder.")
         if authority_key.public_key() != authority.public_key():
-            raise CertificateError(f"{self.ca_key} is not the key of {self.ca.name}; bring back the one that is.")
+            raise CertificateError(f"{self.ca_key} is not the key of {self.ca.name}; restore the right one.")
         key = ec.generate_private_key(ec.SECP384R1())
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0][:64])])
         builder = _builder(name, authority.subject, key.public_key(), datetime.timedelta(days=SERVER_DAYS))
@@ -164,7 +164,9 @@ class Certificates:
 def _check_names(hosts: Sequence[str], nodes: Sequence[str]) -> None:
     for name in nodes:
         if not NODE_NAME.fullmatch(name):
-            raise ArgumentError(f"`--node` becomes a file's name: letters, digits, dots and dashes, but not {name!r}.")
+            raise ArgumentError(
+                f"`--node` must consist of letters, digits, dots, dashes and underscores, but is {name!r}."
+            )
     for host in hosts:
         if not HOST_NAME.fullmatch(host) and not _is_address(host):
             raise ArgumentError(
@@ -191,7 +193,7 @@ def _builder(
         .issuer_name(issuer)
         .public_key(key)
         .serial_number(x509.random_serial_number())
-        # clocks of other machines may be behind
+        # other machines' clocks may be behind
         .not_valid_before(now - datetime.timedelta(hours=1))
         .not_valid_after(now + life)
     )
@@ -202,11 +204,11 @@ def _general_name(host: str) -> x509.GeneralName:
 
 
 def _written(host: str) -> str:
-    """As a certificate has it: addresses can be written in several ways."""
+    """The host as a certificate writes it: an address can be written in several ways."""
     return str(_general_name(host).value)
 
 
 def _write_key(path: Path, key: ec.EllipticCurvePrivateKey, form: serialization.PrivateFormat) -> None:
-    """Nobody else can read a key, not even for a moment."""
+    """Write a key to a file that nobody else can read at any moment."""
     data = key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
     replace_file(path, data, private=True)

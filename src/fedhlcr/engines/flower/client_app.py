@@ -1,4 +1,4 @@
-"""The ClientApp: what a SuperNode runs, in a process of its own for every message."""
+"""The ClientApp: a SuperNode runs it in a new process for every message."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Answering = Callable[[Node, Message], RecordDict]
 
 
 def _answering(answer: Answering, mods: tuple[Mod, ...]) -> Callable[[Message, Context], Message]:
-    """Every error becomes a refusal: Flower's own report of it would quote the error's words to the server."""
+    """Turn every error into a refusal: Flower's own report would send the error's text to the server."""
 
     def handle(message: Message, context: Context) -> Message:
         log_through_flower()
@@ -34,7 +34,7 @@ def _answering(answer: Answering, mods: tuple[Mod, ...]) -> Callable[[Message, C
             content = answer(_open_node(message, context, mods), message)
         except Exception as error:
             refusal = refusal_of(error)
-            logger.error("refused: %s. %s", refusal, refusal.detail)
+            logger.error("the node does not take part: %s. %s", refusal, refusal.detail)
             content = records.refusal_content(refusal)
         return Message(content, reply_to=message)
 
@@ -42,7 +42,7 @@ def _answering(answer: Answering, mods: tuple[Mod, ...]) -> Callable[[Message, C
 
 
 def in_simulation() -> bool:
-    """Whether this is a worker of Ray, as simulated nodes are and real ones never."""
+    """Whether this process is a worker of Ray. Simulated nodes are, real ones never."""
     ray = sys.modules.get("ray")
     return ray is not None and bool(ray.is_initialized())
 
@@ -54,24 +54,24 @@ def _open_node(message: Message, context: Context, mods: tuple[Mod, ...]) -> Nod
             "VersionError",
             f"the node has fedhlcr {__version__}, the server {envelope.version}; install the same release",
         )
-    # it comes from the server, and becomes a file's name here
+    # the server chooses this text, and the node uses it as the name of a file
     check_experiment(envelope.experiment)
     options = NodeOptions.from_context(context.node_config, context.run_config, simulated=in_simulation())
     return Node(options, envelope.experiment, tuple(envelope.features), mods)
 
 
 def roll_call(node: Node, message: Message) -> RecordDict:  # noqa: ARG001
-    """Who is here, and with which columns."""
+    """Answer with the node's agents and columns."""
     return records.Presence(__version__, node.names(), list(node.options.features)).to_content()
 
 
 def letter(node: Node, message: Message) -> RecordDict:
-    """A round of some of the agents."""
+    """Answer a broadcast for some of the node's agents."""
     return records.Answers(node.answer(records.Letter.from_content(message.content))).to_content()
 
 
 def keepsake(node: Node, message: Message) -> RecordDict:
-    """The public model, to keep and to try."""
+    """Keep the public model, and answer with its score on the node's test events."""
     model = PublicModel.from_bytes(records.Keepsake.from_content(message.content).model)
     node.keep(model)
     return node.score(model).to_content()

@@ -1,7 +1,7 @@
 """`make demo-flower`: a federation over real sockets, on this machine.
 
-The airlines of the bundled flights are dealt out to three nodes, each with a folder, a key and a process of its own. A
-SuperLink that only they can speak to trains a model with them, and every node tries it on flights it has held back.
+The airlines of the bundled flights are distributed over three nodes. Each node has its own folder, key and process. A
+SuperLink, which only accepts these nodes, trains a model with them. Every node scores it on flights it has held out.
 """
 
 from __future__ import annotations
@@ -36,15 +36,17 @@ OWN_WORDS = ("node", "survey", "round", "ended", "R²", "waiting", "experiment")
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="A federation of airlines over real sockets, on this machine.")
-    parser.add_argument("--rounds", type=int, default=30, help="the most rounds, six seconds each (30)")
+    parser.add_argument(
+        "--rounds", type=int, default=30, help="maximum number of rounds; a round takes about six seconds (default: 30)"
+    )
     rounds = parser.parse_args().rounds
-    # whatever ends this program ends what it has started; a script may have left Ctrl-C ignored
+    # every signal that ends this program must end its processes too; scripts may have set Ctrl-C to be ignored
     for number in END_SIGNALS:
         signal.signal(number, end)
     flights = load_flights()
     train_rows, test_rows = hold_out_events(flights.agent, flights.entity, random_state=0)
     shutil.rmtree(FOLDER, ignore_errors=True)
-    home = deal_out(flights)
+    home = assign_to_nodes(flights)
     configs = {node: write_node(FOLDER.absolute() / node, flights, home == i, train_rows, test_rows)
                for i, node in enumerate(NODES)}  # fmt: skip
     app = FOLDER.absolute() / "flights-app"
@@ -56,8 +58,8 @@ def main() -> None:
         for node, config in configs.items():
             federation.start_supernode(node, config)
         print(f"Training, at most {ROUND.count(rounds)}:", flush=True)
-        federation.follow(federation.start_run(app), tell)
-    print(f"Stopped all of it, after {time.perf_counter() - start:.0f} seconds.\n")
+        federation.follow(federation.start_run(app), show)
+    print(f"Stopped all processes after {time.perf_counter() - start:.0f} seconds.\n")
     outputs = FOLDER / "federation" / "fedhlcr-output"
     model = PublicModel.load(outputs / "flights.model")
     scores = json.loads((outputs / "flights.scores.json").read_text(encoding="utf-8"))
@@ -66,8 +68,11 @@ def main() -> None:
     print(f"\nTables, keys, logs and the model are in {FOLDER}/.")
 
 
-def deal_out(flights: HierarchicalData) -> IndexArray:
-    """(flights,) the node of each: airlines go whole, the largest first, to the node that has the fewest flights."""
+def assign_to_nodes(flights: HierarchicalData) -> IndexArray:
+    """(flights,) the node of each flight.
+
+    Airlines are not divided. From the largest to the smallest, each goes to the node with the fewest flights so far.
+    """
     airlines, codes, sizes = np.unique([agent[:2] for agent in flights.agent], return_inverse=True, return_counts=True)
     node_of, load = np.empty(len(airlines), dtype=np.int64), np.zeros(len(NODES), dtype=np.int64)
     for airline in np.argsort(-sizes, kind="stable"):
@@ -79,7 +84,7 @@ def deal_out(flights: HierarchicalData) -> IndexArray:
 def write_node(
     folder: Path, flights: HierarchicalData, own: np.ndarray, train_rows: IndexArray, test_rows: IndexArray
 ) -> dict[str, str]:
-    """A node's own folder; returns its node-config."""
+    """Write a node's folder. Returns its node-config."""
     folder.mkdir(parents=True)
     for name, rows in (("train", train_rows), ("test", test_rows)):
         pyarrow.csv.write_csv(flights[rows[own[rows]]].to_arrow(), folder / f"{name}.csv")
@@ -96,21 +101,21 @@ def write_node(
 
 def end(number: int, _: object) -> None:
     for other in END_SIGNALS:
-        # once is enough
+        # a second signal must not interrupt the clean-up
         signal.signal(other, signal.SIG_IGN)
     print("\nInterrupted: stopping everything ...", flush=True)
     sys.exit(128 + number)
 
 
-def tell(line: str) -> None:
-    """What our server says, without Flower's own lines."""
+def show(line: str) -> None:
+    """Print a log line of our server; skip Flower's own lines."""
     words = line.split(":      ", 1)[-1]
     if words.startswith(OWN_WORDS):
         print(f"  {words}", flush=True)
 
 
 def compare(train: HierarchicalData, test: HierarchicalData, home: IndexArray, scores: dict[str, Any]) -> None:
-    """What the nodes found beside what a fit of all flights in one place does for the same flights."""
+    """Compare the nodes' scores with those of a centralised fit, on the same test flights."""
     central = HLCRRegressor(random_state=SEED).fit(train.X, train.y, agent=train.agent, entity=train.entity)
     predicted = central.predict(test.X, agent=test.agent, entity=test.entity)
     rows = []
@@ -125,7 +130,7 @@ def compare(train: HierarchicalData, test: HierarchicalData, home: IndexArray, s
 
 
 def check(train: HierarchicalData, model: PublicModel, rounds: int) -> None:
-    """Against the same federation in this process."""
+    """Compare the model with that of the same federation simulated in this process."""
     alone = FedHLCRRegressor(rounds=rounds, random_state=SEED)
     alone.fit(train.X, train.y, agent=train.agent, entity=train.entity)
     apart = np.abs(model.draws.coef - alone.posterior_.draws.coef).max()

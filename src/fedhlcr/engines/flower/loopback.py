@@ -6,7 +6,7 @@
         run = federation.start_run(app_folder)
         federation.follow(run, print)
 
-Everything listens on 127.0.0.1, on ports that were free, and is stopped at the end, whatever that is.
+Everything listens on free ports of 127.0.0.1, and is stopped at the end, also after an error.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from fedhlcr.exceptions import LoopbackError
 
 CONNECTION = "loopback"
 END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# Seconds to let processes end by themselves.
+# Seconds that processes have to end by themselves.
 GRACE = 10.0
-# Seconds that a SuperLink may take to be there, and a command of flwr to end.
+# Seconds that a SuperLink may take to start, and a flwr command to end.
 START, COMMAND = 60.0, 120.0
 SUCCESS = "finished:completed"
-# Flower is to install nothing, report nothing, and look for new work often.
+# Flower must not install anything or send reports, and should look for new work often.
 QUIET = {
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -54,11 +54,11 @@ QUIET = {
 
 @dataclass
 class Loopback:
-    """A SuperLink, SuperNodes and what they need, below one folder.
+    """A SuperLink and SuperNodes, with all their files in one folder.
 
     Attributes
     ----------
-    simulated_nodes : if there are any, the SuperLink simulates them by itself, without TLS
+    simulated_nodes : number of nodes that the SuperLink simulates itself, without TLS; 0 for real SuperNodes
     """
 
     folder: Path
@@ -93,7 +93,7 @@ class Loopback:
         return {**os.environ, **QUIET, "FLWR_HOME": str(self.home), "PATH": path}
 
     def start_superlink(self) -> None:
-        """Start it, or start it again on the same database, and wait until it answers."""
+        """Start the SuperLink, or restart it on the same database, and wait until it answers."""
         keys = self.certificates
         secure = (
             *("--ssl-ca-certfile", str(keys.ca), "--ssl-certfile", str(keys.server)),
@@ -114,7 +114,7 @@ class Loopback:
                     return
 
     def register(self, node: str) -> None:
-        """Make a key for a node, if it has none, and tell the SuperLink to let it in."""
+        """Create a key for a node, if it has none, and register it at the SuperLink."""
         if self.certificates.make(nodes=[node]):
             self.flwr("supernode", "register", str(self.certificates.node_public_key(node)), CONNECTION, "--name", node)
 
@@ -133,7 +133,7 @@ class Loopback:
         )
 
     def start_run(self, app: Path, options: Mapping[str, Any] | None = None) -> int:
-        """Hand an app over to the SuperLink; returns the run's id."""
+        """Submit an app to the SuperLink. Returns the run's id."""
         command = ["run", str(app), CONNECTION, "--format", "json"]
         if self.simulated_nodes:
             command += ["--federation-config", f"num-supernodes={self.simulated_nodes}"]
@@ -145,22 +145,22 @@ class Loopback:
         return int(answer["run-id"])
 
     def watch(self, run: int) -> str:
-        """Have a run's log written to a file as it grows; returns the name of the process that does it."""
+        """Write a run's log to a file while it grows. Returns the name of the process that does it."""
         name = f"run-{run}"
         self._start(name, "flwr", "log", str(run), CONNECTION, "--stream")
         return name
 
-    def follow(self, run: int, tell: Callable[[str], object] = str, limit: float = 3600.0) -> None:
-        """Wait for a run to end, handing over what its server says as it says it; an error if the run fails."""
+    def follow(self, run: int, show: Callable[[str], object] = str, limit: float = 3600.0) -> None:
+        """Wait for a run to end, and pass each line of its log to `show`. Raises an error if the run fails."""
         name = self.watch(run)
         stream, deadline = self.processes[name], time.monotonic() + limit
         with open(self.log_path(name), encoding="utf-8", errors="replace") as log:
             over = False
             while not over:
-                # asked first, so that nothing said before the end is missed
+                # checked before the lines are read, so that the last lines are not missed
                 over = stream.poll() is not None
                 for line in log:
-                    tell(line.rstrip())
+                    show(line.rstrip())
                 if time.monotonic() > deadline:
                     raise LoopbackError(f"run {run} took more than {limit:g} seconds; see {self.log_path(name)}")
                 time.sleep(0.0 if over else 0.2)
@@ -176,7 +176,7 @@ class Loopback:
         return self.folder / f"{process}.log"
 
     def flwr(self, *arguments: str) -> str:
-        """A command of flwr; what it prints."""
+        """Run a flwr command, and return its output."""
         done = subprocess.run(
             ["flwr", *arguments],
             env=self.environment,
@@ -191,20 +191,20 @@ class Loopback:
         return done.stdout
 
     def kill(self, name: str) -> None:
-        """End a process and all it has started at once, as a power cut would."""
+        """Kill a process and all its descendants, as a power cut would."""
         family = self.family(name)
         del self.processes[name]
         _end(family)
 
     def stop(self) -> None:
-        """End everything; a second signal to do so does not disturb the first."""
-        with _undisturbed():
+        """End all processes. Further signals are ignored meanwhile."""
+        with _signals_ignored():
             family = [process for name in self.processes for process in self.family(name)]
             self.processes.clear()
             _end(family, GRACE)
 
     def family(self, name: str) -> list[psutil.Process]:
-        """A process and all that descend from it; Flower's own children are in sessions of their own."""
+        """A process and all its descendants. Flower starts its children in sessions of their own."""
         process = self.processes[name]
         try:
             return [process, *process.children(recursive=True)]
@@ -212,7 +212,7 @@ class Loopback:
             return [process]
 
     def _start(self, name: str, *command: str) -> None:
-        # a signal between the start and its being noted would leave a process nobody knows of
+        # a signal between the start of a process and its entry in `processes` would leave it running
         allowed = signal.pthread_sigmask(signal.SIG_BLOCK, END_SIGNALS)
         try:
             with open(self.log_path(name), "ab") as log:
@@ -223,7 +223,7 @@ class Loopback:
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
-                    # Ctrl-C is for this program, which then ends its processes in its own way
+                    # Ctrl-C must reach only this program, which then ends its processes itself
                     start_new_session=True,
                     preexec_fn=partial(signal.pthread_sigmask, signal.SIG_SETMASK, allowed),
                 )
@@ -231,7 +231,7 @@ class Loopback:
             signal.pthread_sigmask(signal.SIG_SETMASK, allowed)
 
     def _within(self, limit: float, name: str) -> Iterator[None]:
-        """Turns, some to the second, while a process lives and there is time."""
+        """Yield a few times per second until the limit. Raises an error if the process has ended."""
         deadline = time.monotonic() + limit
         while time.monotonic() < deadline:
             yield
@@ -242,7 +242,7 @@ class Loopback:
 
 
 def _end(family: list[psutil.Process], grace: float | None = None) -> None:
-    """End processes at once, or ask them to first and wait so many seconds."""
+    """Kill processes, or terminate them first and wait `grace` seconds for them to end."""
     if grace is not None:
         for process in family:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -255,8 +255,8 @@ def _end(family: list[psutil.Process], grace: float | None = None) -> None:
 
 
 @contextlib.contextmanager
-def _undisturbed() -> Iterator[None]:
-    """No signal that means an end is heard meanwhile."""
+def _signals_ignored() -> Iterator[None]:
+    """Ignore the signals that would end this program."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

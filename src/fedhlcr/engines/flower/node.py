@@ -1,7 +1,7 @@
-"""What a node does: it reads the table it was told of, answers for its agents, and keeps their labels in a file.
+"""A node: it reads its table, answers for its agents, and keeps their labels in a file.
 
-Flower starts a new process for every message, so whatever is to last lives in that file: the agents' matrices, labels
-and acknowledgements, under the experiment's name. It is written before a reply is sent, whole or not at all.
+Flower starts a new process for every message, so the node keeps its state in a file: the agents' matrices, labels and
+acknowledged rounds, under the experiment's name. The file is written atomically, before the reply is sent.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ from fedhlcr.storage.reader import RecordReader
 logger = logging.getLogger(__name__)
 
 STATE_KIND, STATE_VERSION = "node", 1
-# Seconds that a process waits for another of the same node.
+# Seconds that a process waits for another process of the same node.
 LONGEST_LOCK = 600.0
-# Sums over fewer test events than this would tell the events.
+# Sums over fewer test events could reveal single events.
 FEWEST_SCORED = 10
 NO_SCORE = Score(0, 0.0, 0.0, 0.0)
-_READ_IT = "the node cannot use its table; its own log names the file or the column, and the cure"
+_SEE_LOG = "the node cannot use its table; the node's log names the file or column and what to do"
 
 
 class Events(NamedTuple):
-    """A node's table, checked."""
+    """The events of a node's table, after all checks."""
 
     X: FloatArray
     y: FloatArray
@@ -58,7 +58,7 @@ class Events(NamedTuple):
 
 
 class Source(NamedTuple):
-    """What a table's file was like when it was read."""
+    """Which file a table was read from, and how to notice that it has changed since."""
 
     path: str
     stamp: str
@@ -70,7 +70,7 @@ class Source(NamedTuple):
 
 
 class Held(NamedTuple):
-    """What a node has in hand: its agents, and what the table they come from was like."""
+    """A node's agents, and the file they were read from."""
 
     group: AgentGroup
     source: Source
@@ -82,8 +82,8 @@ class Node:
 
     Attributes
     ----------
-    features : the federation's columns, in its order; empty while they are not agreed, then it is the node's own
-    mods : what contributions pass through before they leave the node, `federation.mods`
+    features : columns of the federation, in order; empty until they are agreed on, then the node uses its own
+    mods : functions that contributions pass through before they leave the node, `federation.mods`
     """
 
     options: NodeOptions
@@ -95,8 +95,8 @@ class Node:
         if self.features and set(self.features) != set(self.options.features):
             raise Refusal(
                 "ColumnsError",
-                f"the federation is about the columns {', '.join(self.features)}; tell the node to use these, or start "
-                "another federation",
+                f"the federation uses the columns {', '.join(self.features)}; set `features` of the node to these, or "
+                "start another federation",
             )
 
     @property
@@ -112,19 +112,20 @@ class Node:
         return self.options.state_dir / f"{self.experiment}.model"
 
     def names(self) -> list[str]:
-        """Of its agents."""
+        """Names of the node's agents."""
         with self._alone():
             names = self._held().group.names
         if self.options.test_path is not None:
-            # what is wrong with it is to be known now, not after the last round
+            # an error in the test file should show now, not after the last round
             self._read(self.options.test_path, names)
         return names
 
     def _held(self) -> Held:
-        return self._saved() or self._anew()
+        return self._saved() or self._from_table()
 
-    def _anew(self) -> Held:
-        # before it is read: whatever happens to the file meanwhile is noticed next time
+    def _from_table(self) -> Held:
+        """Agents without labels, read from the table."""
+        # taken before the file is read, so that a change during the reading is noticed next time
         source = Source.of(self._file_of(self.options.data_path))
         events = self._read(self.options.data_path)
         hierarchy = build_hierarchy(events.X, events.y, np.ones(len(events.y)), events.agent, events.entity)
@@ -134,21 +135,21 @@ class Node:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """One process at a time: Flower may start one for a new message while another is at an old one."""
+        """Let one process of the node work at a time: Flower may start one while another is still at work."""
         self._make_folder()
         lock = FileLock(self.state_path.with_suffix(".lock"))
         with _writing():
             try:
                 lock.acquire(timeout=LONGEST_LOCK)
             except Timeout:
-                raise Refusal("Busy", "the node is still at another message; give rounds more time") from None
+                raise Refusal("Busy", "the node is still at another message; raise `round-timeout`") from None
         try:
             yield
         finally:
             lock.release()
 
     def answer(self, letter: Letter) -> list[bytes]:
-        """One contribution for each agent asked. New labels are on disk before anyone hears of them."""
+        """One contribution for each agent asked. New labels are saved before the reply is sent."""
         with self._alone():
             return self._answer(letter, Broadcast.from_bytes(letter.broadcast))
 
@@ -157,34 +158,42 @@ class Node:
         shard = held.group.shard
         other_run = broadcast.run != shard.run or broadcast.round == SURVEY_ROUND
         if shard.run is not None and other_run and broadcast.session > shard.session:
-            logger.info("the experiment has begun anew: the labels of before are dropped.")
-            held = self._anew()
+            logger.info("the experiment was started again: the old labels are dropped.")
+            held = self._from_table()
         if (broadcast.session, broadcast.round) < (held.group.shard.session, held.group.shard.newest_round):
-            cure = "it is older than one that was answered; stop other runs of this experiment, or name it otherwise"
+            cure = (
+                "the broadcast is older than one that the node has answered; stop other runs of this experiment, or "
+                "choose another `experiment`"
+            )
             raise Refusal("OutdatedLetter", cure)
         try:
             positions = held.group.positions(letter.agents)
         except KeyError:
-            raise Refusal(UNKNOWN_AGENT, "the node's table has lost an agent; it is asked who is there") from None
+            raise Refusal(
+                UNKNOWN_AGENT,
+                "an agent is missing from the node's table now; the node will be asked for its agents again",
+            ) from None
         contributions = held.group.answer(broadcast, positions, np.array(letter.acknowledged, dtype=np.int64))
         self._save(held)
         return [contributions[i].to_bytes() for i in range(len(contributions))]
 
     def keep(self, model: PublicModel) -> None:
-        """Write the public model beside the state, for the node's own use."""
+        """Save the public model beside the state, for the node's own use."""
         self._make_folder()
         with _writing():
             model.save(self.model_path)
 
     def score(self, model: PublicModel) -> Score:
-        """How well the model predicts the test events: sums over them, which is all that is sent."""
+        """How well the model predicts the test events. Only sums over them are sent."""
         if self.options.test_path is None:
             return NO_SCORE
         with self._alone():
             group = self._held().group
         events = self._read(self.options.test_path, group.names)
         if len(events.y) < FEWEST_SCORED:
-            logger.warning("fewer than %d test events are not scored: their sums would tell them.", FEWEST_SCORED)
+            logger.warning(
+                "no score is sent: fewer than %d test events are too few to share sums safely.", FEWEST_SCORED
+            )
             return NO_SCORE
         predicted = group.predict(model, events.X, events.agent, events.entity).mean
         mean = float(events.y.mean())
@@ -192,30 +201,28 @@ class Node:
         return Score(len(events.y), mean, spread, error)
 
     def _saved(self) -> Held | None:
-        """The state, if there is one and it is of this table and these columns."""
+        """The saved state, or None if there is none for this table and these columns."""
         if not self.state_path.exists() and not atomic.previous_of(self.state_path).exists():
             return None
         try:
             record = atomic.read_newest(self.state_path, STATE_KIND, STATE_VERSION)
-            reader = RecordReader(record, "the node's state", "it is made anew from the table")
+            reader = RecordReader(record, "the node's state", "it is built from the table again")
             was = Source(*(reader.value(name, str) for name in Source._fields))
             order, columns = tuple(reader.texts("features")), reader.value("columns", str)
             group = AgentGroup.read(reader, self.mods)
         except (StorageError, CodecError) as error:
-            logger.warning("%s; the labels are lost, the agents begin anew.", error)
+            logger.warning("%s; the labels are lost, and the agents start again.", error)
             return None
         now = self._file_of(self.options.data_path)
         if self.options.share is None and was.path != str(now) and Path(was.path).exists():
-            cure = (
-                "its `state-dir` holds the state of another table, or another node's; name another folder, or empty it"
-            )
+            cure = "its `state-dir` holds the state of another table or node; choose another folder, or empty it"
             raise Refusal("StateError", cure)
         if columns != self._columns_key() or (self.features and self.features != order):
-            logger.info("other columns are used than before, or another order: the agents begin anew.")
+            logger.info("the columns or their order have changed: the agents start again.")
             return None
         stamp = _stamp(now)
         if was.stamp != stamp and was.digest != _digest(now):
-            logger.warning("%s has changed: its agents begin anew, and the labels of before are dropped.", now.name)
+            logger.warning("%s has changed: its agents start again, and the old labels are dropped.", now.name)
             return None
         return Held(group, was._replace(stamp=stamp))
 
@@ -227,7 +234,7 @@ class Node:
 
     def _make_folder(self) -> None:
         with _writing():
-            # the labels are the node's secret
+            # only the node may read the labels
             self.options.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def _columns_key(self) -> str:
@@ -236,26 +243,28 @@ class Node:
         return repr((*roles, sorted(self.columns), options.share))
 
     def _file_of(self, path: Path) -> Path:
-        """The file to read: the one the node was told, or its own of a simulation's folder."""
+        """The file to read: that of the node-config or, for a simulated node, its own file in the folder."""
         if self.options.share is None or not path.is_dir():
             return path
         number, n_nodes = self.options.share
         files = sorted((file for file in path.iterdir() if file.is_file()), key=lambda file: natural_key(file.stem))
         if len(files) != n_nodes:
-            cure = f"there are {n_nodes} simulated nodes but {len(files)} files in the folder; have as many"
+            cure = (
+                f"there are {n_nodes} simulated nodes but {len(files)} files in the folder; use as many nodes as files"
+            )
             raise Refusal("SimulationError", cure)
         return files[number]
 
     def _read(self, path: Path, own: Collection[str] | None = None) -> Events:
-        """A table, checked; a simulated node keeps its share of the agents, or those that are its own already."""
+        """Read and check a table. A simulated node keeps its share of the agents, or `own` if that is given."""
         options, file = self.options, self._file_of(path)
         ids = [name for name in (options.agent, options.entity) if name]
         try:
             table = read_columns(file, [options.target, *ids, *self.columns], ids)
         except FileError as error:
-            raise Refusal("FileError", _READ_IT, str(error)) from None
+            raise Refusal("FileError", _SEE_LOG, str(error)) from None
         if not len(table):
-            raise Refusal("DataError", _READ_IT, f"{file.name!r} has no rows.")
+            raise Refusal("DataError", _SEE_LOG, f"{file.name!r} has no rows.")
         with _checking(file, "its features"):
             X = inputs.feature_matrix(table.select(list(self.columns)))
         with _checking(file, f"column {options.target!r}"):
@@ -269,27 +278,27 @@ class Node:
                 entities = _ids(table[options.entity], "entity")
         rows = np.arange(len(X))
         if options.share is not None and not path.is_dir():
-            rows = _dealt(agents, *options.share) if own is None else _rows_of(agents, own)
+            rows = _rows_of_share(agents, *options.share) if own is None else _rows_of(agents, own)
         entity = None if entities is None else _texts(entities)[rows]
         return Events(X[rows], y[rows], _texts(agents)[rows], entity)
 
 
 @contextlib.contextmanager
 def _checking(file: Path, what: str) -> Iterator[None]:
-    """Whatever is wrong with a column is told to the node's own people only, and never with a value."""
+    """Turn an error in a column into a refusal. Its detail is for the node's log only, and never quotes a value."""
     try:
         yield
     except pa.ArrowException as error:
-        # arrow's own words may quote a value
-        detail = f"{type(error).__name__}; turn what is no ordinary number into one first"
+        # arrow's message may quote a value
+        detail = f"{type(error).__name__}; the column must hold ordinary numbers"
     except TypeError:
-        detail = "what it holds are neither numbers nor ids"
+        detail = "the values are neither numbers nor ids"
     except ValueError as error:
-        # the words of `tables`, which never quote one
+        # a message of `data.inputs`, which never quotes a value
         detail = str(error)
     else:
         return
-    raise Refusal("DataError", _READ_IT, f"{file.name!r}, {what}: {detail}") from None
+    raise Refusal("DataError", _SEE_LOG, f"{file.name!r}, {what}: {detail}") from None
 
 
 @contextlib.contextmanager
@@ -297,9 +306,7 @@ def _writing() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        cure = (
-            "the node cannot write to its `state-dir`; make room, or name a folder it may write to in its node-config"
-        )
+        cure = "the node cannot write to its `state-dir`; free some space, or choose a folder that it may write to"
         raise Refusal("StateError", cure, str(error.strerror)) from None
 
 
@@ -307,8 +314,8 @@ def _rows_of(agents: Ids, own: Collection[str]) -> IndexArray:
     return np.flatnonzero(np.array([text in own for text in agents.texts])[agents.codes])
 
 
-def _dealt(agents: Ids, number: int, n_nodes: int) -> IndexArray:
-    """Rows of every n-th agent, in natural order."""
+def _rows_of_share(agents: Ids, number: int, n_nodes: int) -> IndexArray:
+    """Rows of a simulated node: those of every n-th agent, in natural order."""
     if len(agents.texts) < n_nodes:
         cure = f"there are {n_nodes} simulated nodes but {AGENT.count(len(agents.texts))}; use fewer nodes"
         raise Refusal("SimulationError", cure)
@@ -317,7 +324,7 @@ def _dealt(agents: Ids, number: int, n_nodes: int) -> IndexArray:
 
 def _ids(column: pa.ChunkedArray, argument: str) -> Ids:
     if pa.types.is_string(column.type):
-        # an empty field of a CSV file is no id
+        # an empty field of a CSV file is a missing id
         column = pc.if_else(pc.equal(column, ""), pa.scalar(None, column.type), column)
     return read_ids(column, argument, len(column))
 
@@ -331,7 +338,7 @@ def _texts(ids: Ids) -> NDArray[np.object_]:
 
 
 def _stamp(path: Path) -> str:
-    """Changes whenever a file is written; so may it when nothing in it has changed."""
+    """Size and time of a file: cheap to read. If they changed, the digest shows whether the content did."""
     try:
         status = path.stat()
     except OSError:

@@ -1,6 +1,6 @@
-"""What can be set: the run's options, in the app's pyproject, and a node's, in its node-config.
+"""Options of a run, set in the app's pyproject, and options of a node, set in its node-config.
 
-`RUN_OPTIONS` is the one list of the former: an app folder is written from it, and a run is read by it.
+`RUN_OPTIONS` lists the options of a run once: app folders are written from it, and run-configs are checked by it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Option(NamedTuple):
 
 
 class Section(NamedTuple):
-    """Lines that belong together; `table` is the TOML table they stand in, below the app's config."""
+    """Options that belong together. `table` is their TOML table below the app's config."""
 
     title: str
     options: tuple[Option, ...]
@@ -43,98 +43,122 @@ RUN_OPTIONS = (
     Section(
         "The run",
         (
-            Option("experiment", "experiment", "its name: files at the server and at the nodes are called so"),
+            Option(
+                "experiment", "experiment", "name of the experiment; files at the server and at the nodes get this name"
+            ),
             Option(
                 "output-dir",
                 "fedhlcr-output",
-                "folder at the server; a relative one begins where SuperLink was started",
+                "folder at the server; a relative path starts at the folder where SuperLink was started",
             ),
             Option(
-                "resume", False, "go on from the checkpoint of this experiment, with the settings it was started with"
+                "resume",
+                False,
+                "continue from the checkpoint of this experiment; all other settings must be those of its start",
             ),
-            Option("min-nodes", 2, "nodes that must be there before the first round"),
-            Option("wait-for-nodes", 600.0, "seconds to wait for them; and later, for any node at all"),
+            Option("min-nodes", 2, "number of nodes that must be ready before the first round"),
             Option(
-                "round-timeout", 300.0, "seconds to wait for replies in a round; it goes on without those that are late"
+                "wait-for-nodes",
+                600.0,
+                "seconds to wait for them; in later rounds, seconds to wait if no node is ready",
             ),
-            Option("features", "", "columns, in order, with commas between; empty is what most nodes are told to use"),
+            Option("round-timeout", 300.0, "seconds to wait for replies in a round; late replies do not count"),
+            Option("features", "", "feature columns in order, separated by commas; empty: those that most nodes have"),
             Option(
-                "evaluate", True, "send the nodes the model at the end, to keep it and to score it on their test-path"
+                "evaluate", True, "send the model to the nodes at the end; they keep it and score it on their test-path"
             ),
         ),
     ),
     Section(
         "The federation",
         (
-            Option("seed", 0, "of all draws; the model depends on it and on who took part"),
+            Option("seed", 0, "seed of all random numbers; the model depends on it and on which agents took part"),
             Option(
-                "rounds", 30, "the most rounds; 0 is as many as it takes. A round takes some seconds whatever the data"
+                "rounds",
+                30,
+                "maximum number of rounds; 0: until convergence. A round takes some seconds even with little data",
             ),
-            Option("patience", 10, "a run ends when so many rounds are like as many before; 0 never ends it early"),
-            Option("participation", 1.0, "share of the agents asked in each round"),
-            Option("rule", "delta", "delta, exact, which learns everything; or blend, the paper's Algorithm 3"),
-            Option("learning-rate", 0.2, "of the blend rule"),
-            Option("participation-scaling", True, "of the blend rule; as published it is false"),
+            Option(
+                "patience",
+                10,
+                "stop when the log joint has been stable for twice this many rounds; 0: never stop early",
+            ),
+            Option("participation", 1.0, "share of the agents that are asked in each round"),
+            Option("rule", "delta", "delta: exact, learns all hyperparameters; blend: the paper's Algorithm 3"),
+            Option("learning-rate", 0.2, "learning rate of the blend rule"),
+            Option("participation-scaling", True, "blend rule: scale sums to all agents; false as in the paper"),
         ),
     ),
     Section(
         "The model",
         (
-            Option("clusters", 0, "number of clusters; 0 finds it"),
-            Option("max-clusters", 64, "clusters to start with where the number is to be found"),
-            Option("fit-intercept", True, "whether clusters have an intercept"),
-            Option("standardize", True, "bring columns to unit scale, by what the first agents report"),
-            Option("noise-scale", 0.0, "in units of the target; 0 learns it, and so for the next three"),
+            Option("clusters", 0, "number of clusters; 0: find it"),
+            Option("max-clusters", 64, "number of clusters to start with if clusters is 0"),
+            Option("fit-intercept", True, "whether the regressions have an intercept"),
+            Option(
+                "standardize", True, "scale columns to unit variance; the scales come from the agents that answer first"
+            ),
+            Option(
+                "noise-scale",
+                0.0,
+                "standard deviation of the noise, in units of the target; 0: learn it, as for the next three",
+            ),
             Option("coef-scale", 0.0, "spread of the clusters' coefficients, in standardised units"),
             Option("global-concentration", 0.0, "how evenly clusters are used by all"),
             Option("agent-concentration", 0.0, "how alike agents are in which clusters they use"),
             Option("likelihood", GAUSSIAN, "how targets vary around their regressions; see fedhlcr.model.likelihood"),
             Option("coef-prior", "adaptive", "adaptive, common_mean, or zero_mean as in the paper"),
-            Option("draws", 100, "the most posterior draws that are kept"),
+            Option("draws", 100, "maximum number of posterior draws that are kept"),
         ),
     ),
     Section(
-        "What a reply may hold at most before it is refused",
+        "Limits: replies beyond these are refused",
         (
-            Option("max-events", 1e7, "events of one agent"),
-            Option("max-entities", 1e6, "entities of one agent"),
-            Option("max-mean-square", 1e8, "mean square of a column, in multiples of what is usual"),
-            Option("min-events-per-entity", 1.0, "fewer than so many events per entity cannot be"),
-            Option("tolerance", 1e-8, "how far from positive semi-definite rounding may leave a matrix"),
+            Option("max-events", 1e7, "maximum number of events of one agent"),
+            Option("max-entities", 1e6, "maximum number of entities of one agent"),
+            Option(
+                "max-mean-square",
+                1e8,
+                "maximum mean square of an agent's column, as a multiple of that over all agents",
+            ),
+            Option("min-events-per-entity", 1.0, "minimum number of events per entity; below 1 for fractional weights"),
+            Option("tolerance", 1e-8, "how far from positive semi-definite a matrix may be because of rounding"),
         ),
         "limits",
     ),
     Section(
-        "Only for the simulation runtime, whose nodes have no node-config: what each would be told otherwise",
+        "Only for Flower's simulation runtime, whose nodes have no node-config",
         (
             Option(
-                "data-path", "", "a file whose agents are dealt out to the nodes, or a folder with a file for each node"
+                "data-path",
+                "",
+                "a file whose agents are distributed over the nodes, or a folder with a file for each node",
             ),
-            Option("test-path", "", "the same with events that are not fitted; empty for none"),
+            Option("test-path", "", "the same for test events; empty for none"),
             Option("target", "", "column to predict"),
             Option("agent", "", "column of agent ids"),
             Option("entity", "", "column of entity ids; empty makes each event an entity of its own"),
-            Option("features", "", "feature columns, with commas between"),
+            Option("features", "", "feature columns, separated by commas"),
         ),
         "simulation",
     ),
 )
 SIMULATION_PREFIX = "simulation."
-# Options for which 0 stands for None.
+# Options whose 0 means None.
 ZERO_IS_NONE = ("clusters", "rounds", "patience", *(name.replace("_", "-") for name in LEARNABLE))
-# Options that the settings call otherwise.
+# Options that have another name in the settings.
 SETTING_NAMES = {"clusters": "n_clusters", "draws": "n_draws"}
 EXPERIMENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 def full_names() -> dict[str, Option]:
-    """All options of a run by the names under which Flower hands them over."""
+    """All options of a run, by the names under which Flower passes them."""
     return {f"{part.table}.{o.name}" if part.table else o.name: o for part in RUN_OPTIONS for o in part.options}
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """The options of a run, checked."""
+    """The options of a run, after all checks."""
 
     values: dict[str, Any]
 
@@ -155,7 +179,7 @@ class RunOptions:
         if len(set(names)) < len(names):
             raise ArgumentError("`features` names a column twice; name each once.")
         options = cls(values)
-        # what is wrong is said before anyone is waited for
+        # raises errors now, before the server waits for nodes
         options.settings(1)
         return options
 
@@ -171,7 +195,7 @@ class RunOptions:
         return Path(self["output-dir"]).expanduser().absolute()
 
     def settings(self, n_features: int) -> FederationSettings:
-        """What the server of the federation is to do."""
+        """The settings of the federation."""
         taken = {f.name for f in fields(FederationSettings)} - {"layout", "limits"}
         chosen: dict[str, Any] = {}
         for name, value in self.values.items():
@@ -184,16 +208,16 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class NodeOptions:
-    """What a node is told of its own data.
+    """The options of a node: where its data are, and what the columns mean.
 
     Attributes
     ----------
-    data_path, test_path : CSV or Parquet; the latter for events that are not fitted, if there are any
-    target, entity, agent : columns; without `entity` each event is one of its own
-    agent_name : the one agent of the node, where there is no column of agents
-    features : columns, in the node's own order
-    state_dir : where the node keeps its state
-    share : of a simulated node, which of how many it is
+    data_path, test_path : CSV or Parquet files; test events are optional
+    target, entity, agent : names of columns; without `entity` each event is an entity of its own
+    agent_name : name of the node's only agent, if there is no column of agents
+    features : names of columns, in the node's own order
+    state_dir : folder of the node's state
+    share : for a simulated node its number and the number of nodes; None for a real node
     """
 
     data_path: Path
@@ -210,17 +234,17 @@ class NodeOptions:
     def from_context(
         cls, node_config: Mapping[str, Any], run_config: Mapping[str, Any], *, simulated: bool = False
     ) -> NodeOptions:
-        """Of a real node by its own config alone; only a simulated one, which has none, is told by the run."""
+        """Read the options of a real node from its node-config only; of a simulated node, from the run-config."""
         if not simulated:
             return cls._from_config(node_config, None)
-        told = {
+        given = {
             name.removeprefix(SIMULATION_PREFIX): value
             for name, value in run_config.items()
             if name.startswith(SIMULATION_PREFIX) and value
         }
         share = int(node_config["partition-id"]), int(node_config["num-partitions"])
         output_dir = RunOptions.from_config(run_config).output_dir
-        return cls._from_config(told | {"state-dir": str(output_dir / "simulated-nodes" / str(share[0]))}, share)
+        return cls._from_config(given | {"state-dir": str(output_dir / "simulated-nodes" / str(share[0]))}, share)
 
     @classmethod
     def _from_config(cls, config: Mapping[str, Any], share: tuple[int, int] | None) -> NodeOptions:
@@ -231,10 +255,10 @@ class NodeOptions:
         text = {key: str(config.get(key, "")).strip() for key in NODE_KEYS}
         missing = [key for key in ("data-path", "target", "features") if not text[key]]
         if missing:
-            cure = f"the node is not told {', '.join(f'`{key}`' for key in missing)}; pass them in its node-config"
+            cure = f"the node-config lacks {', '.join(f'`{key}`' for key in missing)}; set them"
             raise Refusal("NodeConfigError", cure)
         if bool(text["agent"]) == bool(text["agent-name"]):
-            cure = "pass either `agent`, a column of the node's table, or `agent-name`, one name for all its events"
+            cure = "set either `agent`, a column of the node's table, or `agent-name`, one name for all its events"
             raise Refusal("NodeConfigError", cure)
         names = split_names(text["features"])
         roles = [name for name in (text["target"], text["agent"], text["entity"], *names) if name]
@@ -259,21 +283,21 @@ NODE_KEYS = ("data-path", "target", "agent", "agent-name", "entity", "features",
 
 
 def split_names(text: str) -> tuple[str, ...]:
-    """Column names between commas."""
+    """Names of columns from a text with commas."""
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def check_experiment(name: str) -> None:
-    """It becomes the name of files, at the server and at nodes that the server does not own."""
+    """Check the name of an experiment: it becomes the name of files at the server and at the nodes."""
     if not EXPERIMENT_NAME.fullmatch(name):
         raise ArgumentError(
-            "`experiment` must be at most 64 letters, digits, dots, dashes and underscores, and begin with one of the "
-            f"first two, for files are named by it; it has {len(name)} characters."
+            "`experiment` must consist of at most 64 letters, digits, dots, dashes and underscores, and start with a "
+            f"letter or digit, because files get this name; it has {len(name)} characters."
         )
 
 
 def _refuse_unknown(config: Mapping[str, Any], known: Collection[str], what: str, *, only_typos: bool = False) -> None:
-    """A misspelt option would be ignored in silence; `only_typos` lets others' options pass."""
+    """Refuse unknown options, which would be ignored silently. With `only_typos`, refuse only misspelt ones."""
     for name in config:
         if name in known:
             continue

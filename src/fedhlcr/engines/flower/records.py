@@ -1,9 +1,14 @@
-"""Messages ↔ Flower's records. Broadcasts, contributions and models travel in their own bytes, with their checksums.
+"""All messages between the server and a node, and their conversion to and from Flower's records.
 
-roll call   query     who is there, with which columns, in which release   →  Presence
-letter      train     a broadcast to some agents of a node                 →  one Contribution for each
-keepsake    evaluate  the public model, to be kept and tried               →  Score
-anything                                                                   →  Refusal
+Every message to a node has an `Envelope`. Broadcasts, contributions and models travel as bytes with a checksum.
+
+    to a node (Flower's type)    content                               the node answers with
+    roll call (query)            nothing more                          `Presence`: its release, agents and columns
+    letter (train)               a broadcast for some of its agents    `Answers`: a contribution for each of them
+    keepsake (evaluate)          the public model                      `Score`: sums over its test events
+
+A node that cannot do what it was asked answers with a refusal: a reason in one word, and a cure. What a contribution
+holds is listed in `federation.messages`.
 """
 
 from __future__ import annotations
@@ -18,25 +23,25 @@ from flwr.common.constant import ErrorCode
 from fedhlcr.exceptions import RecordError, Refusal
 
 _INSTALL = "install the same release of fedhlcr[flower] at the node as at the server, and start its SuperNode again"
-# What Flower says where a node says nothing. Its reasons may quote the node, and stay unsaid.
+# Flower's errors, by code. Flower's own text is left out, because it may quote the node.
 _FLOWER_ERRORS = {
     ErrorCode.LOAD_CLIENT_APP_EXCEPTION: ("LoadError", f"the node cannot load the app: {_INSTALL}"),
     ErrorCode.CLIENT_APP_RAISED_EXCEPTION: ("ClientAppError", f"the node cannot run the app: {_INSTALL}"),
-    ErrorCode.MESSAGE_UNAVAILABLE: ("Expired", "the message was not taken in time; give rounds more time"),
-    ErrorCode.REPLY_MESSAGE_UNAVAILABLE: ("Expired", "the reply did not come in time; give rounds more time"),
-    ErrorCode.CLIENT_APP_CRASHED: ("Crashed", "the app was killed at the node; look for memory, and at its log"),
+    ErrorCode.MESSAGE_UNAVAILABLE: ("Expired", "the node did not take the message in time; raise `round-timeout`"),
+    ErrorCode.REPLY_MESSAGE_UNAVAILABLE: ("Expired", "the node did not reply in time; raise `round-timeout`"),
+    ErrorCode.CLIENT_APP_CRASHED: ("Crashed", "the app was killed at the node; check its memory and its log"),
     ErrorCode.INVALID_FAB: ("Untrusted", "the node does not trust this app; see --trusted-entities of its SuperNode"),
 }
-GONE = Refusal("NodeUnavailable", "the node has gone; start its SuperNode again")
+GONE = Refusal("NodeUnavailable", "the node is not connected; start its SuperNode again")
 _OTHER_ERROR = ("FlowerError", "see the logs of SuperLink and SuperNode")
 
 REFUSAL = "refusal"
-# Whose square can still be added up.
+# The square of a larger value could overflow when scores are added.
 LARGEST_SCORE = 1e100
 
 
 class Errand(StrEnum):
-    """Why a message goes to a node, as Flower's message type: a category of its own, and a name of ours."""
+    """The purpose of a message to a node, as Flower's message type: one of Flower's categories and a name of ours."""
 
     ROLL_CALL = "query.roll_call"
     LETTER = "train.letter"
@@ -48,7 +53,7 @@ class Errand(StrEnum):
 
 
 def _is_of(value: Any, kind: Any) -> bool:
-    """Whether a value has a field's type, which is plain or a list of plain ones."""
+    """Whether a value has a field's type: a plain type, or a list of one."""
     if get_origin(kind) is list:
         return isinstance(value, list) and all(type(one) is get_args(kind)[0] for one in value)
     return type(value) is kind
@@ -56,7 +61,7 @@ def _is_of(value: Any, kind: Any) -> bool:
 
 @dataclass(frozen=True)
 class _Record:
-    """A message's one record: field by field, under the name of its class."""
+    """A record of a Flower message, with the fields of the dataclass, under the name of the class."""
 
     def to_content(self) -> RecordDict:
         return RecordDict({type(self).__name__: ConfigRecord(asdict(self))})
@@ -65,24 +70,24 @@ class _Record:
     def from_content(cls, content: RecordDict) -> Self:
         record = content.config_records.get(cls.__name__)
         if record is None:
-            raise RecordError(f"the message holds no {cls.__name__}")
+            raise RecordError(f"the message has no {cls.__name__}")
         kinds = get_type_hints(cls)
         if set(record) != set(kinds):
-            raise RecordError(f"a field of {cls.__name__} is missing, or one too many")
+            raise RecordError(f"{cls.__name__} lacks a field or has an unknown one")
         if wrong := [name for name, kind in kinds.items() if not _is_of(record[name], kind)]:
-            raise RecordError(f"`{wrong[0]}` of {cls.__name__} is not what it should be")
+            raise RecordError(f"`{wrong[0]}` of {cls.__name__} has the wrong type")
         return cls(**record)
 
 
 @dataclass(frozen=True)
 class Envelope(_Record):
-    """What every message to a node says first.
+    """Part of every message to a node.
 
     Attributes
     ----------
     version : release of fedhlcr at the server
-    experiment : under which name nodes keep their state
-    features : columns of the federation, in its order; none before they are agreed
+    experiment : name under which nodes keep their state
+    features : columns of the federation, in order; empty until the nodes have agreed on them
     """
 
     version: str
@@ -92,7 +97,14 @@ class Envelope(_Record):
 
 @dataclass(frozen=True)
 class Letter(_Record):
-    """A broadcast to some agents of a node, each told its last accepted round."""
+    """A broadcast for some agents of a node.
+
+    Attributes
+    ----------
+    broadcast : bytes of the `Broadcast`
+    agents : names of the agents asked
+    acknowledged : round of each agent's last accepted contribution
+    """
 
     broadcast: bytes
     agents: list[str]
@@ -102,7 +114,7 @@ class Letter(_Record):
     def from_content(cls, content: RecordDict) -> Self:
         letter = super().from_content(content)
         if len(letter.acknowledged) != len(letter.agents) or len(set(letter.agents)) != len(letter.agents):
-            raise RecordError("`agents` of Letter are named twice, or told other than one round each")
+            raise RecordError("Letter names an agent twice, or does not have one acknowledged round for each agent")
         return letter
 
 
@@ -115,7 +127,7 @@ class Keepsake(_Record):
 
 @dataclass(frozen=True)
 class Presence(_Record):
-    """A node's answer to a roll call."""
+    """A node's answer to a roll call: its release of fedhlcr, and the names of its agents and columns."""
 
     version: str
     agents: list[str]
@@ -126,24 +138,25 @@ class Presence(_Record):
         presence = super().from_content(content)
         names = presence.features
         if not names or len(set(names)) < len(names) or not all(name.isprintable() for name in names):
-            raise RecordError("`features` of Presence are none, or name one twice")
+            raise RecordError("`features` of Presence are empty, name a column twice, or cannot be printed")
         return presence
 
 
 @dataclass(frozen=True)
 class Answers(_Record):
-    """Contributions, one for each agent."""
+    """The contributions of the agents asked, as bytes."""
 
     contributions: list[bytes]
 
 
 @dataclass(frozen=True)
 class Score(_Record):
-    """How well the model predicts the node's test events: sums over them, none where it has no test file.
+    """How well the model predicts the node's test events. All values are 0 if the node does not report a score.
 
     Attributes
     ----------
-    mean, spread : of the target: its mean, and Σ(y − mean)²
+    n_events : number of test events
+    mean, spread : the mean of the target, and Σ(y − mean)²
     squared_error : Σ(y − prediction)²
     """
 
@@ -157,7 +170,7 @@ class Score(_Record):
         score = super().from_content(content)
         sums = abs(score.mean), score.n_events, score.spread, score.squared_error
         if not all(0 <= value < LARGEST_SCORE for value in sums):
-            raise RecordError("a Score that cannot be")
+            raise RecordError("Score has a negative, infinite or absurdly large value")
         return score
 
     @property
@@ -165,7 +178,7 @@ class Score(_Record):
         return 1.0 - self.squared_error / self.spread if self.spread > 0.0 else float("nan")
 
     def __add__(self, other: Score) -> Score:
-        """Of both nodes' events together."""
+        """The score of both nodes' events together."""
         n_events = self.n_events + other.n_events
         share, apart = other.n_events / n_events, other.mean - self.mean
         between = self.n_events * share * apart**2
@@ -178,7 +191,7 @@ class Score(_Record):
 
 
 def packed(*records: _Record) -> RecordDict:
-    """Several records in one message."""
+    """The content of a message with several records."""
     return RecordDict({name: record for one in records for name, record in one.to_content().items()})
 
 
@@ -187,7 +200,7 @@ def refusal_content(refusal: Refusal) -> RecordDict:
 
 
 def find_refusal(message: Message) -> Refusal | None:
-    """Why a reply is none: the node's own word, or Flower's, of which only the code is told."""
+    """Why the node did not do what it was asked, or None. Of Flower's errors only the code is used."""
     if message.has_error() and message.error.code == ErrorCode.NODE_UNAVAILABLE:
         return GONE
     if message.has_error():
@@ -197,5 +210,5 @@ def find_refusal(message: Message) -> Refusal | None:
 
 
 def _line(text: Any) -> str:
-    """What a node says of itself is the node's text: one line, of bounded length, that can be printed."""
+    """A node's text as one printable line of limited length: the node can send anything."""
     return "".join(c for c in str(text) if c.isprintable())[:300]

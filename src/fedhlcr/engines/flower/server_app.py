@@ -1,4 +1,4 @@
-"""The ServerApp: a whole federation, from the first roll call to the model on disk."""
+"""The ServerApp: a whole run, from the first roll call to the model on disk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from fedhlcr._support.wording import CLUSTER, REPLY
+from fedhlcr._support.wording import CLUSTER, REPLY, ROUND
 from fedhlcr.engines.flower.engine import FlowerEngine, Waiting
 from fedhlcr.engines.flower.logs import log_through_flower
 from fedhlcr.engines.flower.options import RunOptions
@@ -32,7 +32,7 @@ app = ServerApp()
 
 
 class Outputs:
-    """Files of one experiment at the server."""
+    """The files of an experiment at the server."""
 
     def __init__(self, folder: Path, experiment: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -48,29 +48,29 @@ def main(grid: Grid, context: Context) -> None:
 
 
 def run(grid: Grid, options: RunOptions) -> PublicModel:
-    """A federation of the nodes of a grid, from the start or from its checkpoint."""
+    """Run a federation with the nodes of a grid, from the start or from a checkpoint."""
     outputs = Outputs(options.output_dir, options["experiment"])
     logger.info("experiment %s; its files are in %s.", options["experiment"], options.output_dir)
     checkpoints = Checkpoints(outputs.checkpoint)
     waiting = Waiting(options["min-nodes"], options["wait-for-nodes"], options["round-timeout"])
     engine = FlowerEngine(grid, options["experiment"], waiting, options.features)
-    # what can be wrong with a resumed run is told before anyone is waited for
+    # errors of a resumed run are raised before the server waits for nodes
     server = _resume(checkpoints, engine, options) if options["resume"] else None
     if server is None and checkpoints.hold_unfinished():
         raise ArgumentError(
             f"experiment {options['experiment']!r} has a checkpoint of a run that has not ended, or that cannot be "
-            "read: run with resume=true to go on from it, or choose another `experiment`, or remove its files from the "
+            "read: run with resume=true to continue it, or choose another `experiment`, or remove its files from the "
             "output folder."
         )
     engine.gather()
     server = server or Server(options.settings(len(engine.features)))
     run_federation(server, engine, checkpoints=checkpoints, progress=_Progress(server.settings))
-    logger.info("ended after %d rounds: %s.", server.round, server.stop_reason)
+    logger.info("ended after %s: %s.", ROUND.count(server.round), server.stop_reason)
     model = replace(server.model(), features=engine.features)
     model.save(outputs.model)
     _write_json(outputs.history, [record.to_dict() for record in server.history.records])
     if options["evaluate"]:
-        _tell_scores(engine.keep_model(model), outputs.scores)
+        _report_scores(engine.keep_model(model), outputs.scores)
     return model
 
 
@@ -82,7 +82,7 @@ def _resume(checkpoints: Checkpoints, engine: FlowerEngine, options: RunOptions)
 
 
 class _Progress:
-    """A line for every round."""
+    """Logs a line for every round."""
 
     def __init__(self, settings: FederationSettings) -> None:
         self._most = settings.most_rounds
@@ -106,15 +106,15 @@ class _Progress:
 
 
 def _shared(record: RoundRecord) -> str:
-    """The first of the traced quantities: of the Gaussian, its noise scale."""
+    """The first of the traced quantities, with its name; for the Gaussian the noise scale."""
     name, value = next(iter(record.shared.items()))
     return f"{name.replace('_', ' ')} {value:.4g}"
 
 
-def _tell_scores(scores: dict[str, Score], path: Path) -> None:
-    """R² of the nodes that have test events, and of all of them together."""
+def _report_scores(scores: dict[str, Score], path: Path) -> None:
+    """Log and write R² of each node with test events, and of all of them together."""
     scored = {node: score for node, score in scores.items() if score.n_events}
-    logger.info("%d nodes say that they have kept the model; %d have scored it.", len(scores), len(scored))
+    logger.info("nodes that kept the model: %d; nodes that scored it: %d.", len(scores), len(scored))
     lines = {f"node {name}": score for name, score in scored.items()}
     if scored:
         lines["all"] = reduce(add, scored.values())
@@ -124,6 +124,6 @@ def _tell_scores(scores: dict[str, Score], path: Path) -> None:
 
 
 def _write_json(path: Path, value: object) -> None:
-    """NaN, for what was not measured, is no JSON: null."""
+    """Write JSON, with null for NaN, which JSON does not have."""
     text = json.dumps(json.loads(json.dumps(value), parse_constant=lambda _: None), indent=1)
     atomic.write_atomically(path, text.encode(), keep_previous=False)
