@@ -1,4 +1,4 @@
-"""Kernels against their readable twins, with the compiler on and off."""
+"""The kernels equal their readable versions in `fedhlcr.reference`, with the compiler on and off."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def blocked_problem(n_clusters=5, seed=2, entities_per_agent=7):
 
 @pytest.mark.parametrize("n_clusters", [1, 2, 5, 9])
 @pytest.mark.parametrize("entities_per_agent", [1, 7, 150])
-def test_relabel_equals_its_readable_twin(n_clusters, entities_per_agent):
+def test_relabel_equals_readable_version(n_clusters, entities_per_agent):
     entities, given, labels = blocked_problem(n_clusters, 3, entities_per_agent)
     stream = Stream(4, 1)
     labels[:2] = -1
@@ -89,7 +89,7 @@ def test_relabel_equals_its_readable_twin(n_clusters, entities_per_agent):
 
 
 @pytest.mark.parametrize("seed", [0, 1, 11])
-def test_relabel_equals_its_twin_all_along_a_chain_that_merges(seed):
+def test_relabel_equals_readable_version_in_a_chain_that_merges(seed):
     """A compiler that errs now and then is found out (numba 0.59.1 was)."""
     table, _ = make_hlcr(40, 4, 6, 3, 3, 0.3, random_state=seed)
     entities = entities_from(table.X, table.y, table.agent, table.entity)
@@ -108,7 +108,7 @@ def test_relabel_equals_its_twin_all_along_a_chain_that_merges(seed):
 
 
 @pytest.mark.parametrize("n_clusters", [1, 3, 6])
-def test_blend_equals_its_readable_twin(n_clusters):
+def test_blend_equals_readable_version(n_clusters):
     """Round after round of the rule itself: its law, the agents' kernel and its blending."""
     table, _ = make_hlcr(12, 5, 3, 2, 3, 0.8, random_state=2)
     engine = in_process(table)
@@ -133,7 +133,7 @@ def test_blend_equals_its_readable_twin(n_clusters):
         np.testing.assert_allclose(rule._blended.entity_counts, blended[1], rtol=1e-12)
 
 
-def test_sums_of_labels_equal_those_of_the_sweep_that_drew_them():
+def test_sums_of_labels_equal_sums_of_the_sweep():
     entities, given, labels = blocked_problem()
     stream = Stream(8)
     new_labels, sums = blocked.relabel(entities, given, np.full_like(labels, -1), 2, stream)
@@ -143,7 +143,7 @@ def test_sums_of_labels_equal_those_of_the_sweep_that_drew_them():
     assert again.scalars["log_label_prior"] == pytest.approx(sums.scalars["log_label_prior"])
 
 
-def test_a_score_does_not_depend_on_its_place():
+def test_score_does_not_depend_on_position():
     entities, given, _ = blocked_problem(7)
     rows = label_law(entities.likelihood, given, 0).score_rows
     whole = np.empty((len(entities), len(rows)))
@@ -154,20 +154,20 @@ def test_a_score_does_not_depend_on_its_place():
         np.testing.assert_array_equal(part, whole[first:last])
 
 
-def test_exponentiate_is_the_exponential():
+def test_exponentiate_approximates_exp():
     scores = np.array([[0.0, -1e-3, -5.0, -40.0], [-2000.0, -2003.0, -2000.5, -4000.0]])
     expected = np.exp(scores - scores.max(axis=1, keepdims=True))
     kernels.exponentiate(scores, 2, np.ones(4))
     np.testing.assert_allclose(scores, expected, rtol=1e-12, atol=1e-300)
 
 
-def test_impossible_clusters_do_not_set_the_scale():
+def test_impossible_clusters_do_not_set_the_maximum():
     scores = np.array([[5000.0, 1.0, 0.0, 0.0]])
     kernels.exponentiate(scores, 1, np.array([0.0, 1.0, 1.0]))
     np.testing.assert_allclose(scores[0, 1:3], [1.0, np.exp(-1.0)], rtol=1e-12)
 
 
-def test_collapsed_sweep_equals_the_papers_algorithm_written_literally():
+def test_collapsed_sweep_equals_literal_algorithm_2():
     table, truth = make_hlcr(8, 4, 4, 2, 3, 0.6, random_state=5)
     entities = entities_from(table.X, table.y, table.agent, table.entity)
     spec = ModelSpec(noise_scale=0.6, coef_scale=1.2, global_concentration=2.0, agent_concentration=0.7)
@@ -240,7 +240,7 @@ def test_log_density_of_mixtures(rng):
     assert -np.inf < out[4] < -1e298
 
 
-def test_without_the_compiler():
+def test_kernels_without_the_compiler():
     """The same tests on the kernels as plain Python."""
     if os.environ.get("NUMBA_DISABLE_JIT"):
         pytest.skip("this is that run")

@@ -47,7 +47,7 @@ def test_merging_entities_is_a_sum(rows, weight):
 
 
 @pytest.mark.parametrize("fit_intercept", [True, False])
-def test_rss_is_that_of_the_events(rng, fit_intercept):
+def test_rss_from_gram_equals_rss_from_events(rng, fit_intercept):
     X, y = rng.normal(size=(9, 3)), rng.normal(size=9)
     _, grams = grams_of(X, y)
     layout = GramLayout(3, fit_intercept)
@@ -81,7 +81,7 @@ def test_weighted_means(rng):
     np.testing.assert_allclose(column_means(hierarchy), expected)
 
 
-def test_coefficients_return_to_the_users_units(rng):
+def test_coefficients_convert_back_to_user_units(rng):
     X = rng.normal(5.0, [0.1, 100.0], size=(50, 2))
     y = 3.0 + X @ [2.0, -0.5]
     layout, grams = grams_of(X, y, shift=(shift := np.append(X.mean(axis=0), y.mean())))
@@ -93,7 +93,7 @@ def test_coefficients_return_to_the_users_units(rng):
 
 
 @pytest.mark.parametrize("shift", [1e8, -1e8])
-def test_a_far_away_column_changes_nothing(small, shift):
+def test_shifting_a_column_far_away_changes_no_prediction(small, shift):
     table, _ = small
     # eighths stay exact beside 10⁸: only the arithmetic may differ
     X = np.round(table.X * 8) / 8
@@ -105,7 +105,7 @@ def test_a_far_away_column_changes_nothing(small, shift):
     np.testing.assert_allclose(far.predict(moved, **ids), near.predict(X, **ids), rtol=1e-6, atol=1e-6)
 
 
-def test_a_far_away_target_moves_the_predictions_with_it(small):
+def test_shifting_the_target_far_away_shifts_predictions(small):
     table, _ = small
     ids = {"agent": table.agent, "entity": table.entity}
     y = np.round(table.y * 8) / 8
@@ -120,7 +120,7 @@ def packed_grams(rng, n_matrices, n_rows, layout):
     return layout.pack(np.einsum("mni,mnj->mij", x, x))
 
 
-def test_matrices_move_between_units(rng):
+def test_change_of_units(rng):
     """From around each agent's own means to around a common shift, scaled: as if accumulated so at once."""
     table, _ = make_hlcr(9, 4, 5, 3, 2, 0.5, random_state=4)
     X = table.X * [1.0, 1e3, 1e-3] + [0.0, 1e6, 5.0] + table.agent[:, None]
@@ -164,7 +164,7 @@ def test_matrices_are_summed_by_agent_and_cluster(rng):
 
 @pytest.mark.parametrize("n_matrices", [1, 31, 32, 33, 100])
 @pytest.mark.parametrize("n_rows", [1, 3, 50])
-def test_sound_matrices_are_told_from_others(rng, n_matrices, n_rows):
+def test_invalid_matrices_are_detected(rng, n_matrices, n_rows):
     """As by eigenvalues, with the tolerance; matrices of few events are singular, and sound."""
     layout = GramLayout(4)
     sound = packed_grams(rng, n_matrices, n_rows, layout)
@@ -185,7 +185,7 @@ def test_sound_matrices_are_told_from_others(rng, n_matrices, n_rows):
     assert (verdicts == NOT_FINITE).all()
 
 
-def test_nothing_may_stand_beside_a_zero_on_the_diagonal():
+def test_nonzero_entry_beside_zero_diagonal_is_detected():
     layout, verdict = GramLayout(1), np.empty(1, dtype=np.int64)
     full = np.array([[3.0, 0.0, 1.0], [0.0, 0.0, 0.0], [1.0, 0.0, 2.0]])
     check_grams(layout.pack(full)[None], np.zeros(3), 1e-8, verdict)

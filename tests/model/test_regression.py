@@ -1,4 +1,4 @@
-"""One Bayesian regression: block = sequential = dense, and what its parts mean."""
+"""Bayesian regression: block, sequential and dense forms agree, and posterior and predictive have the right moments."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_block_equals_sequential_equals_dense(problem):
     assert abs(sequential - dense) < 1e-10
 
 
-def test_the_order_of_events_does_not_matter(problem):
+def test_event_order_does_not_matter(problem):
     *_, X_new, y_new, prior, noise_scale = problem
     forward = log_sequential_likelihood(X_new, y_new, Regression.empty(prior), noise_scale)
     backward = log_sequential_likelihood(X_new[::-1], y_new[::-1], Regression.empty(prior), noise_scale)
@@ -77,7 +77,7 @@ def test_removing_an_event_undoes_it(problem):
     np.testing.assert_allclose(after.c, before.c, atol=1e-10)
 
 
-def test_predictive_variance_has_no_second_noise(problem):
+def test_predictive_variance_counts_the_noise_once(problem):
     X, y, X_new, _, prior, noise_scale = problem
     posterior = coef_posterior(normal_equations(X, y), noise_scale, prior)
     covariance = np.linalg.inv(np.diag(prior.scale**-2.0) + X.T @ X / noise_scale**2)
@@ -97,7 +97,7 @@ def test_draws_have_the_posteriors_moments(problem, rng):
     np.testing.assert_allclose(np.cov(draws.T), covariance, atol=0.03 * covariance.max())
 
 
-def test_many_clusters_are_one_call(rng):
+def test_one_call_handles_many_clusters(rng):
     X, y = rng.normal(size=(12, 2)), rng.normal(size=12)
     entities = entities_from(X, y, None, np.arange(12) % 3)
     prior = CoefPrior(np.zeros(3), np.ones(3))
@@ -106,7 +106,7 @@ def test_many_clusters_are_one_call(rng):
     np.testing.assert_allclose(together, apart, rtol=1e-12)
 
 
-def test_evidence_of_nothing_is_one():
+def test_evidence_of_no_events_is_one():
     empty = NormalEquations(np.float64(0), np.zeros((2, 2)), np.zeros(2), np.float64(0))
     prior = CoefPrior(np.array([1.0, -2.0]), np.array([0.5, 3.0]))
     assert log_evidence(empty, 0.3, prior) == pytest.approx(0.0, abs=1e-12)

@@ -1,4 +1,4 @@
-"""A second likelihood, a noise scale for each cluster: written here alone, it runs everywhere the Gaussian does."""
+"""A second likelihood, with a noise scale for each cluster: defined only here, it runs wherever the Gaussian does."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def test_the_noise_of_each_cluster_is_found(model, data):
 # It predicts.
 
 
-def test_it_beats_one_noise_for_all(model, data):
+def test_it_predicts_better_than_one_noise_scale_for_all(model, data):
     train, test, _ = data
     plain = HLCRRegressor(max_clusters=12, n_sweeps=120, n_draws=30).fit(**fields_of(train))
     gain = model.log_density(**fields_of(test)).mean() - plain.log_density(**fields_of(test)).mean()
@@ -243,7 +243,7 @@ def test_traces_and_summaries_follow_the_schema(model):
     assert "cluster noise" in render_report(model)
 
 
-def test_a_partition_has_no_evidence_unless_the_likelihood_says_how(centralised):
+def test_evidence_of_a_partition_is_nan_unless_implemented(centralised):
     entities = centralised.posterior_.memory.entities
     assert np.isnan(partition_evidence(entities, ModelSpec(), centralised.labels_, 3, Stream(0)))
     with pytest.raises(ValueError, match="use sampler='blocked'"):
@@ -277,7 +277,7 @@ def test_models_are_pickled_and_cloned(model, data):
 # It is federated.
 
 
-def test_a_federation_of_everyone_is_the_centralised_chain(data):
+def test_federation_of_all_agents_equals_the_centralised_chain(data):
     """Round t draws the numbers of sweep t − 1, in the same units."""
     server, engine = server_for(2, **FEDERATED, seed=5), in_process(data[0])
     while server.round < 1:
@@ -299,7 +299,7 @@ def test_a_federation_of_everyone_is_the_centralised_chain(data):
     assert state.globals.n_clusters < 12, "some clusters were merged"
 
 
-def test_a_run_resumed_after_every_round_is_the_same(data, tmp_path):
+def test_run_resumed_after_every_round_equals_uninterrupted_run(data, tmp_path):
     table = data[0]
     faults = {"failure_rate": 0.4, "seed": 9}
     params = {**FEDERATED, "seed": 3, "participation": 0.5, "rounds": 40}
@@ -352,11 +352,11 @@ def test_broken_values_are_refused(data, wrong):
         Broadcast.from_bytes(broken)
 
 
-def test_names_that_are_not_registered_are_refused():
+def test_unregistered_names_are_refused():
     with pytest.raises(ValueError, match=r"`likelihood` must be one of .*'noise-by-cluster'"):
         HLCRRegressor(likelihood="student").fit([[0.0], [1.0]], [0.0, 1.0])
 
 
-def test_what_cannot_be_traced_is_refused():
+def test_arrays_cannot_be_traced():
     with pytest.raises(ValueError, match=r"`matrix` has the axes.*can be traced"):
         Quantity("matrix", (CLUSTERS, COEF), np.isfinite, traced=True)

@@ -25,7 +25,7 @@ def test_effective_size_of_autoregressive_chains(rng, correlation):
     assert r_hat(chains) < 1.01
 
 
-def test_chains_in_different_places_disagree(rng):
+def test_chains_with_different_means_disagree(rng):
     chains = rng.standard_normal((3, 200)) + np.array([[0.0], [0.0], [3.0]])
     assert r_hat(chains) > 1.3
     assert effective_size(chains) < 20
@@ -46,6 +46,6 @@ def test_constants_agree():
     assert r_hat(np.repeat([[1.0], [2.0]], 50, axis=1)) == float("inf")
 
 
-def test_too_few_draws_tell_nothing():
+def test_too_few_draws_give_nan():
     assert np.isnan(r_hat(np.zeros((2, 3))))
     assert np.isnan(effective_size(np.zeros((2, 3))))

@@ -52,7 +52,7 @@ def literal_log_density(posterior: Posterior, x, y, agent: int, entity: int) -> 
 
 
 @pytest.mark.parametrize("fit_intercept", [True, False])
-def test_equals_its_readable_twin(table, fit_intercept):
+def test_equals_readable_version(table, fit_intercept):
     model = fit(table, fit_intercept=fit_intercept)
     rows = np.arange(0, len(table), 17)
     told = model.log_density(y=table.y[rows], **some(table, rows))
@@ -99,14 +99,14 @@ def test_new_entities_and_agents_are_less_certain(model, table):
 
 
 @pytest.mark.parametrize("factor", [0.125, 3.7])
-def test_other_units_of_the_target_shift_it_by_the_log_of_their_ratio(model, table, factor):
+def test_rescaling_the_target_shifts_log_density_by_log_of_the_factor(model, table, factor):
     scaled = type(table)(table.X, factor * table.y - 7.0, table.agent, table.entity, table.feature_names)
     own = model.log_density(table.X, table.y, table.agent, table.entity)
     told = fit(scaled).log_density(scaled.X, scaled.y, scaled.agent, scaled.entity)
     np.testing.assert_allclose(told, own - np.log(factor), atol=1e-6)
 
 
-def test_given_noise_is_the_users_without_standardising_too(table):
+def test_fixed_noise_is_in_user_units_without_standardising_too(table):
     """Where the scale of the target is 1 it must not be taken off, where it is not it must."""
     raw, standardised = (
         fit(table, noise_scale=48.0, standardize=s).log_density(table.X, table.y, table.agent, table.entity)
@@ -118,7 +118,7 @@ def test_given_noise_is_the_users_without_standardising_too(table):
         assert told.max() > most - 0.1
 
 
-def test_threads_change_no_digit(model, table):
+def test_results_do_not_depend_on_the_number_of_threads(model, table):
     threads = fit(table, n_threads=3)
     many = np.tile(np.arange(len(table)), 8)
     given = some(table, many)
@@ -128,20 +128,20 @@ def test_threads_change_no_digit(model, table):
     )
 
 
-def test_blocks_change_nothing(model, table, monkeypatch):
+def test_results_do_not_depend_on_blocks(model, table, monkeypatch):
     """However few label weights are held at once."""
     whole = model.log_density(table.X, table.y, table.agent, table.entity)
     monkeypatch.setattr("fedhlcr.posterior.prediction.WEIGHTS_AT_ONCE", 500)
     np.testing.assert_allclose(model.log_density(table.X, table.y, table.agent, table.entity), whole, rtol=1e-12)
 
 
-def test_far_targets_have_little_density_but_some(model, table):
+def test_far_targets_have_finite_log_density(model, table):
     told = model.log_density(**some(table, [0, 1, 2]), y=[1e9, -1e30, 1e300])
     assert np.isfinite(told).all()
     assert (told < -1e6).all()
 
 
-def test_tables_by_column_name_and_federated_models(table):
+def test_accepts_column_names_and_federated_models(table):
     frame = pd.DataFrame({"a": table.X[:, 0], "b": table.X[:, 1], "who": table.agent, "what": table.entity})
     named = HLCRRegressor(3, n_sweeps=20, n_threads=1).fit(frame, table.y, agent="who", entity="what")
     np.testing.assert_array_equal(
@@ -152,7 +152,7 @@ def test_tables_by_column_name_and_federated_models(table):
     assert np.isfinite(federated.log_density(table.X, table.y, table.agent, table.entity)).all()
 
 
-def test_refusals(model, table):
+def test_invalid_arguments_are_refused(model, table):
     with pytest.raises(NotFittedError):
         HLCRRegressor().log_density(table.X, table.y)
     with pytest.raises(ValueError, match="`y` has 3 rows but `X` has"):

@@ -58,7 +58,7 @@ def test_exact_samplers_reach_the_exact_posterior(sampler):
     assert distance < 2 * floor
 
 
-def test_the_papers_prior_does_not():
+def test_paper_prior_is_not_exact():
     distance, floor = total_variation(problem(), SAMPLERS["collapsed, the paper's prior"], 20_000)
     assert distance > 3 * floor
 
@@ -82,7 +82,7 @@ def test_mutants_are_caught(name, sampler, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("sampler", ["blocked", "collapsed"])
 @pytest.mark.parametrize("seed", [5, 6])
-def test_exact_samplers_on_other_data_and_longer(sampler, seed):
+def test_exact_samplers_on_more_data_sets_and_longer_runs(sampler, seed):
     entities = entities_from(*tiny_table(seed, sizes=(2, 2, 2), n_events=3))
     distance, floor = total_variation(entities, SAMPLERS[sampler], 100_000, seed)
     assert distance < 2 * floor

@@ -1,4 +1,4 @@
-"""Geweke's joint test: sampler and data simulation in turn must reproduce the prior, every hyperparameter moving."""
+"""Geweke's joint test: alternating the sampler and data simulation must reproduce the prior of all hyperparameters."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_geweke(step, kind):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step", [blocked.step, collapsed.step], ids=["blocked", "collapsed"])
-def test_geweke_longer(step):
+def test_geweke_long_run(step):
     scores = z_scores(step, "adaptive", 40_000, seed=8)
     assert np.abs(scores).max() < 4, dict(zip(QUANTITIES * 2, scores.round(1), strict=True))
 
@@ -150,7 +150,7 @@ def test_geweke_catches_a_wrong_conditional(monkeypatch):
     assert np.abs(z_scores(blocked.step, "common_mean", 2_000)).max() > 6
 
 
-def test_geweke_catches_scales_that_share_a_draw(monkeypatch):
+def test_geweke_catches_scales_drawn_together(monkeypatch):
     monkeypatch.setattr(
         conjugate,
         "draw_variance",

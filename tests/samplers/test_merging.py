@@ -1,4 +1,4 @@
-"""Over-fit and merge."""
+"""Merging: clusters that belong together are merged, and the wanted number is reached."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def split_clusters():
     return entities, truth, blocked.state_from_labels(entities, SPEC, torn, 7, Stream(0))
 
 
-def test_torn_clusters_are_merged_and_the_empty_one_is_dropped(split_clusters):
+def test_split_clusters_are_merged_and_empty_ones_dropped(split_clusters):
     entities, _, state = split_clusters
     target = merge_map(entities.likelihood, state.sums, state.globals, None)
     assert target[6] == -1
@@ -36,7 +36,7 @@ def test_torn_clusters_are_merged_and_the_empty_one_is_dropped(split_clusters):
 
 
 @pytest.mark.parametrize("wanted", [7, 6, 4, 2, 1])
-def test_a_wanted_number_is_reached_exactly(split_clusters, wanted):
+def test_merging_reaches_the_wanted_number_exactly(split_clusters, wanted):
     entities, _, state = split_clusters
     target = merge_map(entities.likelihood, state.sums, state.globals, wanted)
     assert target.max() + 1 == wanted
@@ -67,7 +67,7 @@ def test_a_merged_state_is_consistent(split_clusters):
     assert np.exp(merged.globals.log_weights).sum() <= 1 + 1e-12
 
 
-def test_schedule():
+def test_merge_schedule():
     schedule = MergeSchedule(last=21)
     assert [r for r in range(40) if schedule.due(r)] == [15, 17, 19, 21]
 
@@ -82,7 +82,7 @@ def test_a_chain_finds_the_number_of_clusters(sampler):
     assert [state.round for state in result.kept] == list(range(41, 81))
 
 
-def test_draws_are_thinned_to_what_was_asked_for():
+def test_chain_keeps_the_requested_number_of_draws():
     table, _ = make_hlcr(5, 3, 3, 1, 2, 0.5, random_state=6)
     entities = entities_from(table.X, table.y, table.agent, table.entity)
     result = run_chain(entities, ModelSpec(), ChainPlan(n_sweeps=100, n_draws=10), Stream(3))
@@ -91,7 +91,7 @@ def test_draws_are_thinned_to_what_was_asked_for():
 
 
 @pytest.mark.parametrize("n_sweeps", [1, 2, 20, 29, 31])
-def test_a_wanted_number_is_kept_in_short_runs(n_sweeps):
+def test_short_runs_end_with_the_wanted_number(n_sweeps):
     table, _ = make_hlcr(20, 4, 4, 2, 3, 0.5, random_state=6)
     entities = entities_from(table.X, table.y, table.agent, table.entity)
     result = run_chain(entities, ModelSpec(), ChainPlan(n_sweeps=n_sweeps, n_clusters=3), Stream(3))

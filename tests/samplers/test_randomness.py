@@ -1,4 +1,4 @@
-"""Same seed, same numbers: whatever the threads, the blocks, the order of the rows or the company."""
+"""Same seed, same numbers, whatever the threads, the blocks, the order of rows and the other agents."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def fit(table, rows=slice(None), **params):
     return model.fit(chosen.X, chosen.y, agent=chosen.agent, entity=chosen.entity)
 
 
-def test_threads_change_no_digit(table):
+def test_results_do_not_depend_on_the_number_of_threads(table):
     one, three = fit(table, n_threads=1), fit(table, n_threads=3)
     assert len(one.posterior_.memory.entities.blocks) > 3
     np.testing.assert_array_equal(one.trace_, three.trace_)
@@ -35,7 +35,7 @@ def test_threads_change_no_digit(table):
     np.testing.assert_array_equal(one.predict(table.X, **ids), three.predict(table.X, **ids))
 
 
-def test_threads_of_the_environment_change_no_digit():
+def test_results_do_not_depend_on_thread_variables_of_the_environment():
     code = (
         "from fedhlcr import HLCRRegressor; from fedhlcr.datasets import make_hlcr; import hashlib;"
         "t, _ = make_hlcr(800, 5, 6, 12, 4, 0.5, random_state=1);"
@@ -57,7 +57,7 @@ def test_threads_of_the_environment_change_no_digit():
     assert len(digests) == 1
 
 
-def test_seeds_matter(table):
+def test_different_seeds_give_different_results(table):
     same, other = fit(table, random_state=3), fit(table, random_state=4)
     np.testing.assert_array_equal(fit(table, random_state=3).trace_, same.trace_)
     assert (same.trace_["log_joint"] != other.trace_["log_joint"]).all()
@@ -70,13 +70,13 @@ def test_chains_differ(table):
     assert (first["log_joint"] != second["log_joint"]).all()
 
 
-def test_no_seed_is_drawn_and_told(table):
+def test_without_a_seed_one_is_drawn_and_stored(table):
     first, second = fit(table, random_state=None, n_sweeps=3), fit(table, random_state=None, n_sweeps=3)
     assert first.seed_ != second.seed_
     np.testing.assert_array_equal(fit(table, random_state=first.seed_, n_sweeps=3).trace_, first.trace_)
 
 
-def test_the_order_of_rows_does_not_matter(table, rng):
+def test_row_order_does_not_matter(table, rng):
     # sums of an entity's events in another order differ in the last digit only
     shuffled = rng.permutation(len(table))
     straight, mixed = fit(table), fit(table, shuffled)
@@ -84,14 +84,14 @@ def test_the_order_of_rows_does_not_matter(table, rng):
     np.testing.assert_allclose(mixed.coef_, straight.coef_, rtol=1e-6, atol=1e-9)
 
 
-def test_ids_key_the_draws_not_their_type(table):
+def test_draws_depend_on_the_text_of_an_id_not_on_its_type(table):
     as_text = HLCRRegressor(n_sweeps=30, max_clusters=12).fit(
         table.X, table.y, agent=table.agent.astype(str), entity=[str(e) for e in table.entity]
     )
     np.testing.assert_array_equal(as_text.trace_, fit(table).trace_)
 
 
-def test_draws_of_an_agent_do_not_depend_on_the_others():
+def test_draws_of_an_agent_do_not_depend_on_other_agents():
     stream = Stream(5, 2)
     alone = stream.agent_streams(np.array([text_key("b")], dtype=np.uint64))
     among = stream.agent_streams(np.array([text_key("a"), text_key("b")], dtype=np.uint64))
@@ -121,7 +121,7 @@ def test_blocks_cover_everything_once():
         assert [r for first, last in ranges for r in range(first, last)] == list(range(len(sizes)))
 
 
-def test_run_blocks_keeps_the_order_and_raises_what_is_raised():
+def test_run_blocks_keeps_the_order_and_raises_errors_of_tasks():
     assert run_blocks(lambda b: b * b, 9, 3) == [b * b for b in range(9)]
 
     def fail(block):

@@ -74,12 +74,12 @@ def test_any_bytes_are_refused(data):
 @pytest.mark.parametrize(
     ("kind", "version", "message"), [("other", 1, "expected a record of kind 'other'"), ("thing", 2, "version 2")]
 )
-def test_the_wrong_kind_or_version_is_named(kind, version, message):
+def test_wrong_kind_or_version_is_named(kind, version, message):
     with pytest.raises(codec.CodecError, match=message):
         codec.decode(codec.encode("thing", 1, {}), kind, version)
 
 
-def test_a_record_with_a_false_table_of_contents_is_refused():
+def test_record_with_wrong_fields_is_refused():
     """Even with a right checksum: a hostile sender can make one."""
     body = codec.encode("thing", 1, {"x": np.zeros(3)})[: -codec.CHECKSUM_BYTES]
     for claimed in (2, 4, 2**60):
@@ -94,7 +94,7 @@ def signed(body):
 
 @settings(max_examples=300)
 @given(RECORDS, st.data())
-def test_malice_under_a_right_checksum_is_one_kind_of_error(record, data):
+def test_forged_records_with_valid_checksum_raise_only_codec_error(record, data):
     body = bytearray(codec.encode("thing", 1, record)[: -codec.CHECKSUM_BYTES])
     for _ in range(data.draw(st.integers(1, 3))):
         body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
@@ -103,7 +103,7 @@ def test_malice_under_a_right_checksum_is_one_kind_of_error(record, data):
 
 
 @pytest.mark.parametrize("texts", [b"3", b"null", b"1" * 5000, b"[" * 200_000, b"[1]", b"{}", b"["])
-def test_a_list_of_texts_that_is_none(texts):
+def test_list_of_strings_must_be_one(texts):
     body = codec.encode("thing", 1, {"x": ["a"]})[: -codec.CHECKSUM_BYTES]
     size = len(b'["a"]')
     forged = body[: -8 - size] + len(texts).to_bytes(8, "little") + texts
@@ -118,13 +118,13 @@ def test_objects_are_refused_and_nothing_is_pickled():
         codec.decode(pickle.dumps({"x": 1}), "thing", 1)
 
 
-def test_arrays_cannot_be_changed():
+def test_decoded_arrays_are_read_only():
     decoded = codec.decode(codec.encode("thing", 1, {"x": np.zeros(3)}), "thing", 1)
     with pytest.raises(ValueError, match="read-only"):
         decoded["x"][0] = 1.0
 
 
-def test_a_damaged_file_gives_way_to_the_one_before(tmp_path, caplog):
+def test_damaged_file_falls_back_to_the_previous_one(tmp_path, caplog):
     path = tmp_path / "state"
     for number in (1, 2):
         atomic.write_atomically(path, codec.encode("thing", 1, {"number": number}))
@@ -139,7 +139,7 @@ def test_a_damaged_file_gives_way_to_the_one_before(tmp_path, caplog):
         atomic.read_newest(path, "thing", 1)
 
 
-def test_without_the_previous_nothing_old_is_left(tmp_path):
+def test_without_keep_previous_no_old_file_is_left(tmp_path):
     path = tmp_path / "state"
     for number in (1, 2):
         atomic.write_atomically(path, codec.encode("thing", 1, {"number": number}))
@@ -161,7 +161,7 @@ while True:
 """
 
 
-def test_a_writer_killed_at_any_moment_leaves_a_whole_file(tmp_path):
+def test_writer_killed_at_any_moment_leaves_a_complete_file(tmp_path):
     path = tmp_path / "state"
     rng = np.random.default_rng(4)
     for _ in range(8):

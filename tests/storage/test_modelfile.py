@@ -1,4 +1,4 @@
-"""A saved model is the model; a public one tells nothing of agents; a file that is none is told so in one line."""
+"""A loaded model equals the saved one; a public file holds nothing of agents; other files are refused in one line."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ CENTRAL = {
 
 @pytest.mark.filterwarnings("ignore::fedhlcr.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("name", CENTRAL)
-def test_a_loaded_model_is_the_model(name, tmp_path):
+def test_loaded_model_equals_saved_model(name, tmp_path):
     model = fitted(**CENTRAL[name])
     loaded = through_a_file(model, tmp_path)
     assert_same_model(model, loaded)
@@ -131,7 +131,7 @@ FEDERATED = {
 
 
 @pytest.mark.parametrize("name", FEDERATED)
-def test_a_loaded_federation_is_the_federation(name, tmp_path):
+def test_loaded_federation_equals_saved_federation(name, tmp_path):
     checkpoint = tmp_path / "run"
     model = fitted(FedHLCRRegressor, checkpoint=checkpoint, **FEDERATED[name])
     loaded = through_a_file(model, tmp_path)
@@ -141,7 +141,7 @@ def test_a_loaded_federation_is_the_federation(name, tmp_path):
     assert_same_model(model, through_a_file(loaded, tmp_path))
 
 
-def test_a_federation_with_validation_keeps_its_errors(tmp_path):
+def test_validation_errors_are_saved(tmp_path):
     model = FedHLCRRegressor(rounds=4, max_clusters=8).fit(
         TABLE.X, TABLE.y, TABLE.agent, TABLE.entity, validation=(TABLE.X, TABLE.y, TABLE.agent, TABLE.entity)
     )
@@ -178,7 +178,7 @@ ID_KINDS = {
 
 
 @pytest.mark.parametrize("kind", ID_KINDS)
-def test_ids_of_any_kind_are_found_again(kind, tmp_path):
+def test_ids_of_any_type_survive_saving(kind, tmp_path):
     agent = objects([ID_KINDS[kind](n) for n in TABLE.agent])
     entity = objects([ID_KINDS[kind](n) for n in TABLE.entity])
     model = fitted(agent=agent, entity=entity)
@@ -205,7 +205,7 @@ def test_models_without_agents_or_entities(ids, tmp_path):
         each.adapt(TABLE.X, TABLE.y, **everyone).predict(TABLE.X, **everyone)
 
 
-def test_who_no_agent_is_stays_who_it_is(tmp_path):
+def test_sole_agent_survives_saving(tmp_path):
     """After other agents came, too."""
     model = fitted(agent=np.full(len(TABLE.y), "the only one"))
     grown = model.adapt(TABLE.X[:9], TABLE.y[:9], agent=["another"] * 9, entity=TABLE.entity[:9])
@@ -216,7 +216,7 @@ def test_who_no_agent_is_stays_who_it_is(tmp_path):
     assert_same(public.predict(TABLE.X), grown.predict(TABLE.X, agent=["nobody"] * len(TABLE.X)))
 
 
-def test_columns_of_a_dataframe_are_found_again(tmp_path):
+def test_column_names_survive_saving(tmp_path):
     names = ["größe \u2028", "\x1b[31mred\n\0"]
     frame = pd.DataFrame(TABLE.X, columns=names).assign(store=TABLE.agent, product=TABLE.entity)
     model = fitted(X=frame, agent="store", entity="product")
@@ -245,12 +245,12 @@ def test_degenerate_tables(case, tmp_path):
     assert_same_model(model, through_a_file(model, tmp_path), X, agent, entity)
 
 
-def test_weights_below_one_are_kept(tmp_path):
+def test_sample_weights_below_one_survive_saving(tmp_path):
     model = HLCRRegressor(**QUICK).fit(TABLE.X, TABLE.y, TABLE.agent, TABLE.entity, np.linspace(0, 1e-3, len(TABLE.y)))
     assert_same_model(model, through_a_file(model, tmp_path))
 
 
-def test_settings_survive_but_those_of_the_moment(tmp_path):
+def test_settings_survive_except_those_of_the_machine(tmp_path):
     model = fitted(n_threads=1, verbose=False, random_state=np.random.RandomState(3), n_draws=7, coef_prior="zero_mean")
     loaded = through_a_file(model, tmp_path)
     changed = {"n_threads": None, "random_state": model.seed_}
@@ -268,7 +268,7 @@ def test_a_loaded_model_can_be_plotted_copied_and_pickled(tmp_path):
     plot.traces(federated)
 
 
-def test_saving_again_writes_the_same_file(tmp_path):
+def test_saving_again_writes_the_same_bytes(tmp_path):
     for model in (fitted(), fitted(FedHLCRRegressor)):
         model.provenance_ = model_file.provenance_of(model) | {"data": "events.csv"}
         model.random_state = model.seed_
@@ -279,7 +279,7 @@ def test_saving_again_writes_the_same_file(tmp_path):
         assert model_file.to_bytes(loading.from_bytes(data), public=True) == public
 
 
-def test_files_tell_where_they_come_from(tmp_path):
+def test_files_hold_their_provenance(tmp_path):
     model = fitted()
     model.provenance_ = {"data": "secret.csv", "command": "fedhlcr fit secret.csv"}
     loaded = through_a_file(model, tmp_path)
@@ -289,7 +289,7 @@ def test_files_tell_where_they_come_from(tmp_path):
     assert b"secret" not in model_file.to_bytes(model, public=True)
 
 
-def test_models_that_are_not_fitted_cannot_be_saved(tmp_path):
+def test_unfitted_models_cannot_be_saved(tmp_path):
     with pytest.raises(ValueError, match="not fitted"):
         HLCRRegressor().save(tmp_path / "model")
     assert not list(tmp_path.iterdir())
@@ -335,7 +335,7 @@ def test_a_public_model_predicts_for_new_agents(estimator, tmp_path):
     assert clone(public).get_params() == public.get_params()
 
 
-def test_a_public_model_that_saw_the_events_knows_the_agents(tmp_path):
+def test_public_model_adapts_to_agents_by_their_events(tmp_path):
     table, _ = make_hlcr(12, 4, 10, 2, 2, 0.3, random_state=3)
     model = HLCRRegressor(2, n_sweeps=100).fit(table.X, table.y, agent=table.agent, entity=table.entity)
     public = through_a_file(model, tmp_path, public=True)
@@ -349,7 +349,7 @@ def test_a_public_model_that_saw_the_events_knows_the_agents(tmp_path):
 
 
 @pytest.mark.parametrize("estimator", [HLCRRegressor, FedHLCRRegressor])
-def test_a_public_model_can_be_summed_up(estimator, tmp_path):
+def test_public_model_has_a_summary(estimator, tmp_path):
     public = through_a_file(named_fit(estimator), tmp_path, public=True)
     assert "nan" not in str(public.summary())
 
@@ -360,7 +360,7 @@ def public_of_a_server(model, **more):
 
 
 @pytest.mark.parametrize("names", [(), ("a", "b")])
-def test_what_a_server_on_flower_wrote_is_a_model(names, tmp_path):
+def test_public_model_of_a_flower_server_can_be_loaded(names, tmp_path):
     model = fitted(FedHLCRRegressor)
     public_of_a_server(model, features=names).save(tmp_path / "model")
     loaded = fedhlcr.load(tmp_path / "model")
@@ -395,7 +395,7 @@ class Bomb:
         return os.mkdir, (str(self.path),)
 
 
-def test_nothing_that_is_no_model_is_loaded_and_nothing_is_executed(tmp_path):
+def test_other_files_are_refused_and_never_executed(tmp_path):
     path, crater = tmp_path / "model.fedhlcr", tmp_path / "crater"
     for data in (pickle.dumps(Bomb(crater)), b"", b"fedhlcr", b"x", b"PK\x03\x04", b"\x89PNG", bytes(1000)):
         path.write_bytes(data)
@@ -406,7 +406,7 @@ def test_nothing_that_is_no_model_is_loaded_and_nothing_is_executed(tmp_path):
     assert not crater.exists()
 
 
-def test_places_where_no_file_is(tmp_path):
+def test_folders_and_missing_files_are_named(tmp_path):
     assert "folder" in reason(tmp_path)
     assert "does not exist" in reason(tmp_path / "absent")
     assert "does not exist" in reason(tmp_path / ("long" * 100)) or "too long" in reason(tmp_path / ("long" * 100))
@@ -417,14 +417,14 @@ def test_places_where_no_file_is(tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_file_that_may_not_be_read(tmp_path):
+def test_unreadable_file_is_named(tmp_path):
     path = tmp_path / "model"
     path.write_bytes(b"fedhlcr\0")
     path.chmod(0)
     assert "Permission denied" in reason(path)
 
 
-def test_a_file_of_a_later_release_asks_for_it(tmp_path):
+def test_file_of_a_later_release_asks_to_upgrade(tmp_path):
     path, data = tmp_path / "model", model_file.to_bytes(fitted())
     record = codec.decode(data, model_file.KIND, model_file.VERSION)
     path.write_bytes(codec.encode(model_file.KIND, model_file.VERSION + 1, record))
@@ -440,7 +440,7 @@ def full(*_):
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace", "open"])
-def test_a_full_disk_leaves_the_old_file_and_no_other(call, tmp_path, monkeypatch):
+def test_full_disk_leaves_the_old_file_and_no_other(call, tmp_path, monkeypatch):
     path, model = tmp_path / "model", fitted()
     model.save(path)
     before = path.read_bytes()
@@ -467,7 +467,7 @@ def tiny_disk(tmp_path):
     subprocess.run(["umount", place], check=True)
 
 
-def test_a_disk_that_is_really_full(tiny_disk):
+def test_really_full_disk(tiny_disk):
     path, model = tiny_disk / "model", fitted()
     model.save(path, public=True)
     before = path.read_bytes()
@@ -491,7 +491,7 @@ def test_models_get_the_permissions_of_other_files(tmp_path):
         os.umask(before)
 
 
-def test_a_place_where_nothing_can_be_is_told_by_the_name_the_user_gave(tmp_path, monkeypatch):
+def test_unwritable_path_is_named_as_the_user_gave_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     model = HLCRRegressor(1, n_sweeps=2).fit(np.arange(6.0)[:, None], np.arange(6.0))
     Path("afile").write_text("")
@@ -504,7 +504,7 @@ def test_a_place_where_nothing_can_be_is_told_by_the_name_the_user_gave(tmp_path
     assert [path.name for path in tmp_path.iterdir()] == ["afile"]
 
 
-def test_where_a_model_can_be_saved(tmp_path):
+def test_models_can_be_saved_to_links_and_long_names(tmp_path):
     model = fitted()
     long = tmp_path / ("ü" * 127)
     model.save(long)

@@ -19,7 +19,7 @@ from fedhlcr._support.wording import Noun, byte_size, capital, listed, noun, num
         (1.5e-7, "1.5×10⁻⁷"),
     ],
 )
-def test_numbers_are_written_for_people(value, text):
+def test_numbers_are_readable(value, text):
     assert number(value) == text
 
 
@@ -39,12 +39,12 @@ def test_numbers_are_written_for_people(value, text):
         ("school bus", "school buses"),
     ],
 )
-def test_columns_are_nouns_in_either_number(one, many):
+def test_singular_and_plural_of_column_names(one, many):
     for column in (one, many):
         assert noun(column, Noun("entity", "entities")) == Noun(one, many)
 
 
-def test_words_for_shares_sizes_and_nouns():
+def test_shares_sizes_and_nouns():
     assert [percent(share) for share in (0.0, 0.004, 0.18, 0.9999, 1.0)] == [
         "0 %",
         "under 1 %",

@@ -33,7 +33,7 @@ GIBBS = "gibbs"
 
 @dataclass(frozen=True)
 class BlendLaw(ReadOnly):
-    """The law of the blend rule: regressions from blended statistics. Paper: Algorithm 3.
+    """The law of the blend rule: regressions from blended statistics. Paper: Algorithm 3, broadcast.
 
     Attributes
     ----------
