@@ -53,7 +53,7 @@ class OneByOneEngine:
         if self._shuffle is not None:
             order = np.random.default_rng([self._shuffle, call.broadcast.round]).permutation(order)
         for i in order:
-            letter = call.broadcast.told(int(call.acknowledged[i])).to_bytes()
+            letter = call.broadcast.acknowledging(int(call.acknowledged[i])).to_bytes()
             yield self.by_name[call.agents[i]].round(Broadcast.from_bytes(letter)).to_bytes()
 
     def n_copies(self, call: Invitation) -> int:

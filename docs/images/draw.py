@@ -202,7 +202,8 @@ def messages() -> plt.Figure:
     while not server.finished:
         call = server.open_round([agent.name for agent in agents])
         replies = [
-            agent.round(call.broadcast.told(told)) for agent, told in zip(agents, call.acknowledged, strict=True)
+            agent.round(call.broadcast.acknowledging(told))
+            for agent, told in zip(agents, call.acknowledged, strict=True)
         ]
         for reply in replies:
             server.accept(reply)

@@ -137,7 +137,7 @@ def test_a_broadcast_that_comes_late_is_not_answered(small):
     agents = agents_of(table)
     server, engine = server_for(3, max_clusters=6), OneByOneEngine(agents)
     run_rounds(server, engine, 3)
-    old = server.open_round(engine.agents()).broadcast.told(server.round)
+    old = server.open_round(engine.agents()).broadcast.acknowledging(server.round)
     server.close_round()
     run_rounds(server, engine, 2)
     held = agents[0]._group.shard.pending.copy()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.federation.agent import Agent
 from fedhlcr.federation.messages import Broadcast, Contribution
-from fedhlcr.federation.reception import Reception
+from fedhlcr.federation.open_round import OpenRound
 from fedhlcr.federation.run import run_round
 from fedhlcr.federation.server import Server
 from fedhlcr.federation.shard import AgentShard
@@ -37,7 +37,7 @@ class FaultyEngine(OneByOneEngine):
             fate = next(self.fates)
             if fate == "absent":
                 continue
-            letter = Broadcast.from_bytes(call.broadcast.told(int(acknowledged)).to_bytes())
+            letter = Broadcast.from_bytes(call.broadcast.acknowledging(int(acknowledged)).to_bytes())
             reply = self.by_name[name].round(letter).to_bytes()
             if fate == "late":
                 self.late.append(reply)
@@ -145,7 +145,7 @@ def go_on_from_lost_labels(monkeypatch):
 
 
 def believe_late_replies(monkeypatch):
-    monkeypatch.setattr(Reception, "_find_elsewhere", lambda self, reply: None)
+    monkeypatch.setattr(OpenRound, "_find_wrong_round", lambda self, reply: None)
 
 
 @pytest.mark.parametrize("mutate", [go_on_from_lost_labels, believe_late_replies])
@@ -163,13 +163,13 @@ def test_a_late_reply_is_discarded_and_the_agent_goes_on_from_its_accepted_label
     agent, name = agents[0], agents[0].name
     before = agent.shard.labels_at(np.array([server.round]))
     call = server.open_round(engine.agents())
-    stale = agent.round(call.broadcast.told(server.round))
+    stale = agent.round(call.broadcast.acknowledging(server.round))
     server.close_round()
     call = server.open_round(engine.agents())
     assert server.accept(stale) == 0
     acknowledged = int(call.acknowledged[call.agents.index(name)])
     assert acknowledged == call.broadcast.round - 2
-    agent.round(call.broadcast.told(acknowledged))
+    agent.round(call.broadcast.acknowledging(acknowledged))
     np.testing.assert_array_equal(agent.shard.accepted, before)
 
 
@@ -182,7 +182,7 @@ def test_forgetting_an_agent_leaves_the_sums_of_the_others():
     leaver = agents[2]
     n_events = (TABLE.agent == int(leaver.name)).sum()
     call = server.open_round(engine.agents())
-    reply = leaver.round(call.broadcast.told(server.round))
+    reply = leaver.round(call.broadcast.acknowledging(server.round))
     server.forget(int(leaver.name))
     assert server.rule.account.total().grams[:, 0].sum() == pytest.approx(events_before - n_events)
     assert not server.has_draws

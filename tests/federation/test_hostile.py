@@ -130,7 +130,7 @@ def open_round(small):
     run_rounds(server, engine, 4)
     call = server.open_round(engine.agents())
     victim = agents[3]
-    reply = victim.round(call.broadcast.told(int(call.acknowledged[call.agents.index(victim.name)])))
+    reply = victim.round(call.broadcast.acknowledging(int(call.acknowledged[call.agents.index(victim.name)])))
     return server, reply
 
 
@@ -203,7 +203,9 @@ class LyingEngine(OneByOneEngine):
 
     def deliver(self, call):
         for name, acknowledged in zip(call.agents, call.acknowledged, strict=True):
-            reply = self.by_name[name].round(Broadcast.from_bytes(call.broadcast.told(int(acknowledged)).to_bytes()))
+            reply = self.by_name[name].round(
+                Broadcast.from_bytes(call.broadcast.acknowledging(int(acknowledged)).to_bytes())
+            )
             if name in self.liars:
                 reply = self.garbage(reply)
             yield reply

@@ -36,7 +36,7 @@ def federation(rule):
 def letter_to(server, engine, agent):
     call = server.open_round(engine.agents())
     return codec.decode(
-        call.broadcast.told(call.acknowledged[call.agents.index(agent.name)]).to_bytes(), "broadcast", 1
+        call.broadcast.acknowledging(call.acknowledged[call.agents.index(agent.name)]).to_bytes(), "broadcast", 1
     )
 
 

@@ -46,7 +46,7 @@ def test_messages_round_trip_exactly(small, rule, rounds):
     server, engine = server_for(3, **RULES[rule]), in_process(table)
     run_rounds(server, engine, rounds)
     call = server.open_round(engine.agents())
-    letter = call.broadcast.told(2)
+    letter = call.broadcast.acknowledging(2)
     assert_same_fields(Broadcast.from_bytes(letter.to_bytes()), letter)
     (contributions,) = engine.deliver(call)
     total = 0
@@ -54,7 +54,7 @@ def test_messages_round_trip_exactly(small, rule, rounds):
         contribution = contributions[position]
         data = contribution.to_bytes()
         assert_same_fields(Contribution.from_bytes(data), contribution)
-        stacked = Contributions.of(contribution, letter.representative, contributions.sums.schema)
+        stacked = Contributions.from_one(contribution, letter.representative, contributions.sums.schema)
         assert_same_fields(stacked[0], contribution)
         total += len(data)
     assert contributions.encoded_size() == total

@@ -94,7 +94,9 @@ def messages() -> dict[str, np.ndarray]:
         while server.round < max(KEPT_ROUNDS):
             call = server.open_round(list(by_name))
             replies = [
-                by_name[name].round(Broadcast.from_bytes(call.broadcast.told(int(known)).to_bytes())).to_bytes()
+                by_name[name]
+                .round(Broadcast.from_bytes(call.broadcast.acknowledging(int(known)).to_bytes()))
+                .to_bytes()
                 for name, known in zip(call.agents, call.acknowledged, strict=True)
             ]
             for reply in replies:

@@ -99,7 +99,7 @@ class Broadcast(ReadOnly):
         clusters, first = np.unique(self.cluster_of, return_index=True)
         return first[clusters >= 0].astype(np.int64)
 
-    def told(self, acknowledged: int) -> Broadcast:
+    def acknowledging(self, acknowledged: int) -> Broadcast:
         """The same broadcast for an agent whose last accepted contribution was of the given round."""
         return replace(self, acknowledged=int(acknowledged))
 
@@ -227,7 +227,7 @@ class Contributions:
     shifts: FloatArray
 
     @classmethod
-    def of(cls, contribution: Contribution, representative: IndexArray, schema: SumSchema) -> Contributions:
+    def from_one(cls, contribution: Contribution, representative: IndexArray, schema: SumSchema) -> Contributions:
         """Stack a single contribution, whose arrays must have the right shapes."""
         used = (contribution.entity_counts != 0) | (contribution.table_counts != 0)
         for block in contribution.blocks.values():

@@ -34,7 +34,7 @@ from fedhlcr.federation.history import History, RoundRecord
 from fedhlcr.federation.keeping import DrawKeeper
 from fedhlcr.federation.ledger import Ledger
 from fedhlcr.federation.messages import MOST_ROUNDS, NEVER, SURVEY_ROUND, Broadcast
-from fedhlcr.federation.reception import Reception, Reply
+from fedhlcr.federation.open_round import OpenRound, Reply
 from fedhlcr.federation.registry import UNREGISTERED, Registry
 from fedhlcr.federation.rules import BlendRule, DeltaRule, Rule
 from fedhlcr.federation.settings import FederationSettings
@@ -85,7 +85,7 @@ class Server:
         # a server that is restarted gets a higher session; nothing else depends on the time
         self.session = time.time_ns()
         self._end = settings.most_rounds
-        self._open: Reception | None = None
+        self._open: OpenRound | None = None
         self._keeper = DrawKeeper(settings.n_draws)
         self._settled_log_joints: list[float] = []
 
@@ -115,7 +115,7 @@ class Server:
             awaited = np.setdiff1d(candidates, self._survey.agents)
         else:
             awaited = asked = self._choose(candidates, n_asked, "participants")
-        self._open = Reception(broadcast, self.registry, len(asked), awaited, self._expected(), self.settings.limits)
+        self._open = OpenRound(broadcast, self.registry, len(asked), awaited, self._expected(), self.settings.limits)
         return Invitation(broadcast, [self.registry.names[i] for i in asked], self.registry.accepted_round[asked])
 
     def _choose(self, candidates: IndexArray, n_asked: int, purpose: str) -> IndexArray:
@@ -174,7 +174,7 @@ class Server:
         self.history.add(record, done.participants)
         return record
 
-    def _close_survey(self, done: Reception) -> None:
+    def _close_survey(self, done: OpenRound) -> None:
         """Fix the units of the run, unless too few agents have answered and there are others to ask."""
         self._n_surveys += 1
         if self._survey.n_informative == 0:
@@ -213,7 +213,7 @@ class Server:
         account = self._make_account(settings.start_clusters, self.likelihood.sum_schema)
         return DeltaRule(self.likelihood, spec, settings.start_clusters, settings.merger(), self._stream, account)
 
-    def _close_sampling(self, rule: Rule, done: Reception) -> ServerState | None:
+    def _close_sampling(self, rule: Rule, done: OpenRound) -> ServerState | None:
         self.round = done.broadcast.round
         state = rule.close(int((~self.registry.withdrawn).sum()), len(done.participants))
         if state is not None and len(done.participants):
@@ -230,7 +230,7 @@ class Server:
             self.stop_reason = f"reached {ROUND.count(self.round)}"
         return state
 
-    def _record(self, done: Reception, state: ServerState | None) -> RoundRecord:
+    def _record(self, done: OpenRound, state: ServerState | None) -> RoundRecord:
         target_scale = 1.0 if self.units is None else float(self.units.standardization.scale[-1])
         unknown = {q.name: math.nan for q in self.likelihood.globals_type.traced_quantities()}
         return RoundRecord(

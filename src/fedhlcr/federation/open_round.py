@@ -22,7 +22,7 @@ LATE = "it answers another round than the open one"
 NOT_AWAITED = "the agent was not asked, or has answered already"
 
 
-class Reception:
+class OpenRound:
     """Checks the replies to one round. A refused reply is logged with a reason that contains no values.
 
     Parameters
@@ -85,13 +85,13 @@ class Reception:
         reason = (
             find_mistyped(contribution)
             # before the shapes: a late reply may have other shapes because clusters were merged
-            or self._find_elsewhere(contribution)
+            or self._find_wrong_round(contribution)
             or find_malformed(contribution, self._expected)
         )
         if reason is not None:
             self._refuse(contribution.agent, reason)
             return None, NOBODY
-        stacked = Contributions.of(contribution, self.broadcast.representative, self._expected.schema)
+        stacked = Contributions.from_one(contribution, self.broadcast.representative, self._expected.schema)
         self.bytes_up += 0 if counted else stacked.encoded_size()
         return self._check(stacked)
 
@@ -115,7 +115,7 @@ class Reception:
 
     def _find_misplaced(self, contributions: Contributions, positions: IndexArray) -> list[str | None]:
         """For each agent why no contribution of it can be accepted now, or None."""
-        if reason := self._find_elsewhere(contributions):
+        if reason := self._find_wrong_round(contributions):
             return [reason] * len(contributions)
         first = np.zeros(len(positions), dtype=bool)
         first[np.unique(positions, return_index=True)[1]] = True
@@ -131,7 +131,7 @@ class Reception:
                 reasons[agent] = reasons[agent] or refusal
         return reasons
 
-    def _find_elsewhere(self, reply: Contribution | Contributions) -> str | None:
+    def _find_wrong_round(self, reply: Contribution | Contributions) -> str | None:
         if reply.run != self.broadcast.run:
             return "it belongs to another run"
         # answers to the survey are the same in every session
