@@ -1,15 +1,20 @@
-"""Mutants of the kernels: the real source with one line changed, compiled and put in place.
+"""Mutants: the real source with one line changed, compiled and put in place.
 
-A statistical test that a mutant passes is no test.
+A test that a mutant passes is no test.
 """
 
 from __future__ import annotations
+import __future__
 
 import importlib.util
+import inspect
 import sys
+import textwrap
 from contextlib import contextmanager
 from pathlib import Path
+from types import FunctionType
 
+from fedhlcr.federation import labelling
 from fedhlcr.kernels import labels as kernels
 from fedhlcr.samplers import blocked, collapsed
 
@@ -34,12 +39,26 @@ MUTATIONS = {
         "            counts[own] -= 1.0\n            for p in range(packed):\n",
         "            for p in range(packed):\n",
     ),
+    "own label kept in the blend": (
+        "                counts[own] -= 1.0\n                others[own] = max(totals[own] - 1.0, 0.0)\n",
+        "                others[own] = max(totals[own] - 1.0, 0.0)\n",
+    ),
+    "own label kept in the blend's totals": (
+        "                others[own] = max(totals[own] - 1.0, 0.0)\n",
+        "                others[own] = totals[own]\n",
+    ),
+    "own data not added in the blend": (
+        "                    work[p, k] = clusters[p, k] + gram[p]\n            lane_evidence(work, n_coef, pivots, "
+        "with_entity)\n            paper_weights(",
+        "                    work[p, k] = clusters[p, k] + (0.0 if k == own else gram[p])\n            "
+        "lane_evidence(work, n_coef, pivots, with_entity)\n            paper_weights(",
+    ),
 }
 
 
 @contextmanager
 def mutant(name: str, folder: Path):
-    """The samplers run on the mutated kernels inside this block."""
+    """The samplers and the federation's agents run on mutated kernels inside this block."""
     old, new = MUTATIONS[name]
     source = Path(kernels.__file__).read_text()
     assert source.count(old) == 1, f"the mutation {name!r} no longer fits the source"
@@ -50,8 +69,26 @@ def mutant(name: str, folder: Path):
     sys.modules["mutated_labels"] = module
     spec.loader.exec_module(module)
     try:
-        blocked.kernels = collapsed.kernels = module
+        blocked.kernels = collapsed.kernels = labelling.kernels = module
         yield
     finally:
-        blocked.kernels = collapsed.kernels = kernels
+        blocked.kernels = collapsed.kernels = labelling.kernels = kernels
         del sys.modules["mutated_labels"]
+
+
+@contextmanager
+def mutated(function: FunctionType, old: str, new: str):
+    """A function of plain Python has `new` in the place of `old` inside this block, whoever has imported it."""
+    source = textwrap.dedent(inspect.getsource(function))
+    assert source.count(old) == 1, f"the mutation of {function.__qualname__} no longer fits the source"
+    code = compile(
+        source.replace(old, new), f"<mutant of {function.__qualname__}>", "exec", __future__.annotations.compiler_flag
+    )
+    made: dict[str, FunctionType] = {}
+    exec(code, function.__globals__, made)
+    original = function.__code__
+    try:
+        function.__code__ = made[function.__name__].__code__
+        yield
+    finally:
+        function.__code__ = original
