@@ -420,5 +420,5 @@ def test_agent_refuses_model_of_other_features():
     narrow = Agent("a", TABLE.X[:60, :1], TABLE.y[:60], TABLE.entity[:60])
     with pytest.raises(ValueError, match="the model has 3 features, but the agents here have 1"):
         narrow.predict(model, TABLE.X[:7])
-    with pytest.raises(ValueError, match="`X` has 1 columns, but the model has 3 features"):
+    with pytest.raises(ValueError, match="`X` has 1 column, but the model has 3 features"):
         AGENT.predict(model, TABLE.X[:7, :1])

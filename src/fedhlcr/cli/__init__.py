@@ -23,7 +23,7 @@ from fedhlcr.exceptions import FedHLCRError
 
 HELP = """Regression on hierarchical data: agent → entity → event (store → product → week, hospital → patient → visit).
 
-Each entity of an agent is in one of a few clusters, each a linear regression. From a table to a report:
+Every entity belongs to one of a few clusters, and each cluster has its own linear regression. From a table to a report:
 
 \b
 fedhlcr split sales.csv --agent store --entity product --train train.csv --test test.csv
@@ -39,7 +39,7 @@ EPILOG = (
 
 
 def _flowing(text: str) -> str:
-    """Help whose paragraphs flow with the terminal; examples, which begin with \\b, stay as they are."""
+    """Return help text whose paragraphs fit the terminal's width. Examples, which begin with \\b, stay as they are."""
     paragraphs = inspect.cleandoc(text).split("\n\n")
     return "\n\n".join(part if part.startswith("\b") else " ".join(part.split()) for part in paragraphs)
 
@@ -76,12 +76,12 @@ def _options(
         bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Nothing of its own."""
+    """Options of `fedhlcr` itself."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command, and end the process with a code that says how it went."""
-    # Python has no stream for what the shell closed: what is written to the one fails, the other's is lost
+    """Run a command and end the process with its exit code."""
+    # if the shell has closed a stream, Python has none: writing results must fail, writing notes need not
     if sys.stdout is None:
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
     if sys.stderr is None:
@@ -90,11 +90,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run a command. Whatever goes wrong is reported in one line, never as a traceback."""
+    """Run a command and return its exit code. Errors are reported in one line, never as a traceback."""
     try:
         code = int(app(args=arguments, prog_name="fedhlcr", standalone_mode=False) or 0)
         sys.stdout.flush()
-        # typer takes Ctrl-C for itself
+        # typer handles Ctrl-C and returns a code
         return _failed("interrupted.", INTERRUPTED) if code == INTERRUPTED else code
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
@@ -106,11 +106,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         return _failed("interrupted.", INTERRUPTED)
     except (BrokenPipeError, SystemExit):
-        # whoever read the output has seen enough; rich says it by an exit of its own
+        # the reader of a pipe has closed it, which is no error; rich raises SystemExit then
         _forget_output()
         return 0
     except MemoryError:
-        return _failed("there is not enough memory for this table; use fewer columns, levels or clusters.", FAILED)
+        return _failed("not enough memory for this table; use fewer columns, levels or clusters.", FAILED)
     except Exception as error:
         if os.environ.get("FEDHLCR_DEBUG"):
             raise
@@ -118,7 +118,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _forget_output() -> None:
-    """What is left in the buffer of standard output would be tried again, and complained of, at the end."""
+    """Discard buffered output: Python would try to write it again at exit, and fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -1,4 +1,4 @@
-"""From DATA on the command line to events for a model."""
+"""From the argument DATA to events that a model accepts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fedhlcr.exceptions import DataError
 
 @dataclass(frozen=True)
 class Roles:
-    """Names of columns, where the user gave any."""
+    """Names of columns; None if the user gave none."""
 
     target: str | None = None
     agent: str | None = None
@@ -31,7 +31,7 @@ class Roles:
 
 @dataclass(frozen=True)
 class Events:
-    """Events for a model: ids and features, and the targets, if they were asked for."""
+    """Events for a model: ids, features and, if they were asked for, targets."""
 
     recipe: Recipe
     prepared: Prepared
@@ -81,7 +81,7 @@ def training_events(
     missing: Missing,
     shell: Shell,
 ) -> Events:
-    """A table to fit a model to, with a recipe that was learnt from it."""
+    """Read a table to fit a model to, and learn a recipe from it."""
     assert roles.target is not None
     assert roles.entity is not None
     with shell.stage(f"reading {source_name(source)}"):
@@ -112,16 +112,16 @@ def events_for(
     shell: Shell,
     lenient: bool = False,
 ) -> Events:
-    """A table for a model that has been fitted; `lenient` where columns of ids need not be there."""
+    """Read a table for a fitted model. With `lenient`, the id columns may be missing."""
     recipe = _recipe_of(model, roles, target=target)
     own = model.recipe_
     if target and own is not None and recipe.target != own.target:
-        shell.note(f"the model was fitted to {own.target!r}; here {recipe.target!r} is taken for it")
+        shell.note(f"the model was fitted to {own.target!r}, but is now compared with {recipe.target!r}")
     with shell.stage(f"reading {source_name(source)}"):
         file = open_table(source)
         raw = recipe.read(file, target=target, require_ids=not lenient)
         if not len(raw):
-            raise DataError(f"{file.name!r} has no rows below its header.")
+            raise DataError(f"{file.name!r} has no rows below its header; add at least one event.")
         events = Events(recipe, recipe.prepare(raw, None if missing is None else missing.value))
     for note in events.prepared.notes:
         shell.note(note)
@@ -138,23 +138,23 @@ def events_to_predict(
     new_agents: bool,
     shell: Shell,
 ) -> Events:
-    """A table for a model to predict; agents it does not know are refused, unless `new_agents` are welcome."""
+    """Read a table for a model to predict. Unknown agents are refused, unless `new_agents` is True."""
     lenient = new_agents or _knows_nobody(model)
     events = events_for(model, source, roles, target=target, missing=missing, lenient=lenient, shell=shell)
-    _tell_unknown(model, events, new_agents=new_agents, shell=shell)
+    _report_unknown(model, events, new_agents=new_agents, shell=shell)
     return events
 
 
 def _knows_nobody(model: Any) -> bool:
-    """Whether a model is public: all agents are new to it, whatever they are called."""
+    """Return whether a model is public: then every agent is new to it."""
     return not len(model.agent_ids_)
 
 
-def _tell_unknown(model: Any, events: Events, *, new_agents: bool, shell: Shell) -> None:
-    """Entities the model does not know are told of; agents are refused, unless they are welcome or it knows none."""
+def _report_unknown(model: Any, events: Events, *, new_agents: bool, shell: Shell) -> None:
+    """Refuse unknown agents, unless `new_agents` is True, and print a note on unknown entities."""
     index = model.posterior_.memory.entities.index
     if _knows_nobody(model):
-        shell.note("the model is public and knows no agents: every row is predicted as a new agent's")
+        shell.note("the model is public and knows no agents, so every row is predicted for a new agent")
         return
     if events.recipe.agent is None:
         agents = np.zeros(len(events), dtype=np.int64)
@@ -165,18 +165,20 @@ def _tell_unknown(model: Any, events: Events, *, new_agents: bool, shell: Shell)
         if n_new and not new_agents:
             rows = plural(int((agents == UNKNOWN).sum()), "row")
             raise DataError(
-                f"the model does not know {plural(n_new, 'agent')} ({rows}); predict new agents too (--new-agents), or "
+                f"the model does not know {plural(n_new, 'agent')} ({rows}); add --new-agents to predict them, or "
                 "adapt the model to their events first."
             )
     entities = index.find_entities(agents, _ids_or_one(events.entities, len(events)))
     n_rows = int(((entities == UNKNOWN) & (agents != UNKNOWN)).sum())
     if n_rows:
         rows = plural(n_rows, "row")
-        shell.note(f"{rows} of entities the model does not know, predicted from what it knows of their agents")
+        shell.note(
+            f"{rows} of entities that the model does not know; their predictions use what it knows of their agents"
+        )
 
 
 def hold_out_rows(agents: Any, entities: Any, share: float, seed: int) -> tuple[IndexArray, IndexArray]:
-    """Numbers of the rows to fit, and of those to hold out, by the ids of all rows."""
+    """Return the row numbers to fit and those to hold out."""
     train, test = hold_out_events(agents, entities, fraction=share, random_state=seed)
     if not len(test):
         raise DataError("no entity has enough events to hold some out; hold out a larger share, or add events.")
@@ -184,12 +186,12 @@ def hold_out_rows(agents: Any, entities: Any, share: float, seed: int) -> tuple[
 
 
 def seen(model: Any, events: Events) -> bool:
-    """Whether these are events the model was fitted to."""
+    """Return whether the model was fitted to these events."""
     return was_fitted(model, events.table, events.y, events.agents, events.entities)
 
 
 def _recipe_of(model: Any, roles: Roles, *, target: bool) -> Recipe:
-    """The model's own, or one from the names of its columns and what the user says."""
+    """Return the model's recipe, or one from its feature names, with the columns that the user named."""
     own: Recipe | None = model.recipe_
     features = getattr(model, "feature_names_in_", None)
     if own is None and features is None:

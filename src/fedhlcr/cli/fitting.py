@@ -1,6 +1,6 @@
 """`fedhlcr fit`, `fedhlcr simulate` and `fedhlcr select`: from a table to a model.
 
-What takes long to import is imported by the command that needs it: help and errors of usage come at once.
+Modules that take long to import are imported inside the commands, so that help and usage errors appear at once.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from fedhlcr.cli.shell import INTERRUPTED, Shell, plural
 if TYPE_CHECKING:
     from fedhlcr.cli.events import Events
 
-# R-hat of a single chain from which on a user is told; it scatters more than that of several.
-UNSETTLED = 1.2
-ModelOut = Annotated[Path, typer.Option("--out", "-o", metavar="MODEL", help="Where to write the model.")]
+# R-hat above which a note is printed for a single chain. It varies more than R-hat of several chains.
+NOT_CONVERGED = 1.2
+ModelOut = Annotated[Path, typer.Option("--out", "-o", metavar="MODEL", help="Write the model to this file.")]
 
 
 def fit(
@@ -40,7 +40,7 @@ def fit(
         typer.Option(
             "--chains",
             min=1,
-            help="Independent chains; with more than one, a note says if they disagree.",
+            help="Number of independent chains. With more than one, a note is printed if they disagree.",
             rich_help_panel=options.MODEL_OPTIONS,
         ),
     ] = 1,
@@ -53,10 +53,10 @@ def fit(
     quiet: options.QuietOption = False,
     progress: options.ProgressOption = None,
 ) -> None:
-    """Fit a model to a table, and write it to a file.
+    """Fit a model to a table and write it to a file.
 
-    Every pair of agent and entity is put in one of K clusters, each a linear regression of the target on the features;
-    the number of clusters is found, unless you give it. The summary shows what was found.
+    Every entity of an agent is assigned to one of K clusters. Each cluster has its own linear regression of the target
+    on the features. Unless you set the number of clusters, it is found from the data.
 
     \b
     fedhlcr fit sales.csv --target sales --agent store --entity product \\
@@ -104,7 +104,7 @@ def simulate(
         typer.Option(
             "--agent",
             metavar="COLUMN",
-            help="Column with the agent each event belongs to.",
+            help="Column with the agent of each event.",
             rich_help_panel=options.COLUMNS,
         ),
     ],
@@ -120,7 +120,7 @@ def simulate(
         typer.Option(
             "--rounds",
             min=1,
-            help="Most rounds to run; as many as it takes, if not given.",
+            help="Maximum number of rounds. By default the run ends when it has converged.",
             rich_help_panel="Federation",
         ),
     ] = None,
@@ -133,20 +133,22 @@ def simulate(
     seed: options.SeedOption = 0,
     threads: options.ThreadsOption = None,
     hold_out: options.HoldOut = 0.2,
-    out: Annotated[Path | None, typer.Option("--out", "-o", metavar="MODEL", help="Where to write the model.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="MODEL", help="Write the model to this file.")
+    ] = None,
     history: Annotated[
         Path | None,
-        typer.Option("--history", metavar="FILE", help="Where to write a table of all rounds."),
+        typer.Option("--history", metavar="FILE", help="Write a table with a row for every round to this file."),
     ] = None,
     public: options.PublicOption = False,
     as_json: options.JsonOption = False,
     quiet: options.QuietOption = False,
     progress: options.ProgressOption = None,
 ) -> None:
-    """Simulate a federation of the table's agents in this process, and compare it with a fit to all events at once.
+    """Simulate a federation of the table's agents, and compare it with a fit to all events at once.
 
-    Each agent keeps its events; in every round a server asks some agents for sums by cluster. Some of those asked fail:
-    they do not answer, or their answer is lost or comes too late.
+    Each agent keeps its events. In every round a server asks some agents for sums over the entities of each cluster.
+    With --failure-rate, some of these agents fail: they do not answer, or their answer is lost or too late.
 
     \b
     fedhlcr simulate sales.csv --target sales --agent store --entity product \\
@@ -205,13 +207,18 @@ def select(
         typer.Option(
             "--clusters",
             metavar="K,K,…",
-            help="Numbers to compare, separated by commas; 1 to 64 in growing steps, if not given.",
+            help="Numbers of clusters to compare, separated by commas. Default: 1 to 64 in growing steps.",
             rich_help_panel=options.MODEL_OPTIONS,
         ),
     ] = None,
     splits: Annotated[
         int,
-        typer.Option("--splits", min=1, help="How often to hold out events.", rich_help_panel=options.MODEL_OPTIONS),
+        typer.Option(
+            "--splits",
+            min=1,
+            help="Number of times to hold out events and fit again.",
+            rich_help_panel=options.MODEL_OPTIONS,
+        ),
     ] = 3,
     hold_out: Annotated[
         float, options.real("--hold-out", 0.01, 0.9, "Share of each entity's events to hold out.")
@@ -221,7 +228,7 @@ def select(
     threads: options.ThreadsOption = None,
     plot: Annotated[
         Path | None,
-        typer.Option("--plot", metavar="FILE", help="Draw the comparison: a .png, .svg or .pdf file."),
+        typer.Option("--plot", metavar="FILE", help="Plot the comparison to this .png, .svg or .pdf file."),
     ] = None,
     as_json: options.JsonOption = False,
     quiet: options.QuietOption = False,
@@ -229,8 +236,8 @@ def select(
 ) -> None:
     """Compare numbers of clusters by how well each predicts held-out events, and by evidence.
 
-    Go by the held-out log density: the higher it is, the better events are predicted, uncertainty included. The
-    suggested number is the smallest within one standard error of the best.
+    The held-out log density is the criterion: it is higher if predictions and their uncertainty are better. The
+    suggested number is the smallest one within one standard error of the best.
 
     \b
     fedhlcr select sales.csv --target sales --agent store --entity product --plot select.png
@@ -305,34 +312,34 @@ def _fit(model: Any, events: Events, source: str, shell: Shell, **more: Any) -> 
     from fedhlcr.data.table_files import source_name
 
     recipe = events.recipe
-    # entities are counted only where it matters: that takes as long as to read them
+    # entities are counted only if it matters, because it takes as long as reading them
     if isinstance(model.n_clusters, int):
         _require_enough_entities(events, model.n_clusters)
     model.fit(events.table, events.y, agent=recipe.agent, entity=recipe.entity, **more)
     model.recipe_ = recipe
     command = shlex.join(["fedhlcr", *sys.argv[1:]])
     model.provenance_ = {"data": source_name(source), "events": len(events), "command": command}
-    _tell_unsettled(model, shell)
+    _note_if_not_converged(model, shell)
     return model
 
 
 def _require_enough_entities(events: Events, n_clusters: int) -> None:
     if n_clusters > (n_entities := events.n_entities):
-        told = f"there are only {plural(n_entities, 'entity', 'entities')}, and no use for more clusters than that."
-        raise typer.BadParameter(told, param_hint="--clusters")
+        reason = f"must not exceed the number of entities; the table has {plural(n_entities, 'entity', 'entities')}."
+        raise typer.BadParameter(reason, param_hint="--clusters")
 
 
-def _tell_unsettled(model: Any, shell: Shell) -> None:
-    """Of several chains the library itself tells whether they disagree."""
-    apart = [figures for figures in model.diagnostics_ if figures.r_hat > UNSETTLED]
+def _note_if_not_converged(model: Any, shell: Shell) -> None:
+    """Print a note if a single chain has not converged. For several chains the library warns if they disagree."""
+    apart = [figures for figures in model.diagnostics_ if figures.r_hat > NOT_CONVERGED]
     if apart and getattr(model, "n_chains", 0) == 1:
-        told = ", ".join(f"{figures.quantity} {figures.r_hat:.2f}" for figures in apart)
+        r_hats = ", ".join(f"{figures.quantity} {figures.r_hat:.2f}" for figures in apart)
         cure = f"run it longer (--sweeps {2 * model.n_sweeps}), or run several chains (--chains 4)"
-        shell.note(f"the chain has not settled (R-hat, which is 1 when it has: {told}); {cure}")
+        shell.note(f"the chain has not converged (R-hat should be near 1: {r_hats}); {cure}")
 
 
 def _write_model(model: Any, out: Path, shell: Shell, *, public: bool) -> Path:
-    """Write a model, and tell where: one that was cut short does not take the place of a whole one."""
+    """Write a model and return its path. An interrupted fit gets a name of its own and does not replace a full one."""
     from fedhlcr.cli.output import write_output
     from fedhlcr.storage import model_file
 
@@ -344,6 +351,6 @@ def _write_model(model: Any, out: Path, shell: Shell, *, public: bool) -> Path:
 
 
 def _end(shell: Shell) -> None:
-    """Nobody is to take a model that was cut short for a whole one."""
+    """End with an exit code of its own if the fit was interrupted."""
     if shell.interrupted:
         raise typer.Exit(INTERRUPTED)

@@ -1,4 +1,4 @@
-"""`fedhlcr flower`: what a federation over a network needs."""
+"""`fedhlcr flower`: the files that a federation over a network needs."""
 
 from __future__ import annotations
 
@@ -14,9 +14,14 @@ app = typer.Typer(help="Federations over a network, on Flower.", no_args_is_help
 
 @app.command()
 def init(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder: lower-case letters, digits and dashes.")],
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DIR", help="A new folder. Its name must consist of lower-case letters, digits and dashes."
+        ),
+    ],
 ) -> None:
-    """Write a Flower app: a folder with a pyproject.toml that declares and explains every option."""
+    """Write a Flower app: a folder with a pyproject.toml that lists and explains every option."""
     from fedhlcr.cli.output import output_errors
     from fedhlcr.engines.flower.app_folder import write_app
 
@@ -27,20 +32,23 @@ def init(
 
 @app.command()
 def certs(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder to write them to.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder for the certificates and keys.")],
     host: Annotated[
         list[str] | None,
-        typer.Option(help="Name or address at which the server is reached; repeat for several."),
+        typer.Option(help="Name or address of the server; repeat the option for several."),
     ] = None,
-    node: Annotated[list[str] | None, typer.Option(help="Name of a node that needs a key; repeat for several.")] = None,
+    node: Annotated[
+        list[str] | None, typer.Option(help="Name of a node that needs a key; repeat the option for several.")
+    ] = None,
     renew: Annotated[
         bool,
         typer.Option(
-            "--renew", help="Replace the server's certificate, if --host is given, and the keys of each --node."
+            "--renew",
+            help="Replace the server's certificate (with --host) and the keys of the named nodes (with --node).",
         ),
     ] = False,
 ) -> None:
-    """Make a private CA, a server certificate and node keys. What exists already is kept, unless --renew is given."""
+    """Make a private certificate authority, a server certificate and node keys. Only --renew replaces files."""
     from fedhlcr.cli.output import output_errors
 
     certificates = _import_certificates()(folder)

@@ -1,4 +1,4 @@
-"""`fedhlcr synth`, `fedhlcr split` and `fedhlcr demo`: tables to try things on."""
+"""`fedhlcr synth`, `fedhlcr split` and `fedhlcr demo`: tables to fit, and a demonstration."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TableOut = Annotated[
     Path, typer.Argument(metavar="OUT", help="A .csv, .csv.gz, .parquet, .feather or .arrow file to write.")
 ]
 
-# Of anything in a synthetic table; and numbers that are drawn at once, of eight bytes each.
+# The largest count of anything in a synthetic table, and the most numbers, of eight bytes each, to draw at once.
 MOST, MOST_DRAWN = 10**9, 10**9
 
 
@@ -43,15 +43,15 @@ def synth(
     from fedhlcr.datasets import make_hlcr
 
     to_stdout = str(out) == STDOUT
-    # what is said would be taken for rows
+    # messages on standard output would be read as rows
     shell = Shell(as_json, quiet or to_stdout)
     options.require_apart("--truth", truth, "OUT", out)
     check_table_output(out, stdout=True)
     check_table_output(truth)
     n_entities, n_columns = agents * entities, features + 3
     if max(n_entities * events * n_columns, n_entities * clusters, clusters * n_columns) > MOST_DRAWN:
-        told = f"together they ask for more than {MOST_DRAWN:,} numbers; lower some of them."
-        raise typer.BadParameter(told, param_hint="--agents, --entities, --events, --features and --clusters")
+        reason = f"together ask for more than {MOST_DRAWN:,} numbers; lower some of them."
+        raise typer.BadParameter(reason, param_hint="--agents, --entities, --events, --features and --clusters")
     table, drawn = make_hlcr(agents, entities, events, features, clusters, noise, random_state=seed)
     events_drawn, pairs = table.to_arrow(), np.unique(np.column_stack([table.agent, table.entity]), axis=0)
     files = {} if to_stdout else {out: events_drawn}
@@ -73,8 +73,8 @@ def synth(
 def split(
     data: options.DataArgument,
     entity: options.EntityOption,
-    train: Annotated[Path, typer.Option("--train", metavar="FILE", help="Where to write the training events.")],
-    test: Annotated[Path, typer.Option("--test", metavar="FILE", help="Where to write the test events.")],
+    train: Annotated[Path, typer.Option("--train", metavar="FILE", help="Write the training events to this file.")],
+    test: Annotated[Path, typer.Option("--test", metavar="FILE", help="Write the test events to this file.")],
     agent: options.AgentOption = None,
     fraction: Annotated[
         float, options.real("--fraction", 0.01, 0.9, "Share of each entity's events to hold out.")
@@ -83,7 +83,7 @@ def split(
     as_json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:
-    """Split a table into training and test events: some of every entity's are held out, and never all of them."""
+    """Split a table into training and test events. Every entity keeps at least one training event."""
     import pyarrow as pa
 
     from fedhlcr.cli.events import hold_out_rows
@@ -101,8 +101,7 @@ def split(
     raw = file.read_as_is(ids)
     gaps = {name: gap for name in ids if (gap := rows_missing(raw[name], is_id=True)).any()}
     if gaps:
-        told = f"ids are missing in some of {plural(len(raw), 'row')}: {counts_missing(gaps)}"
-        raise DataError(f"{told}; drop these rows or give them an id.")
+        raise DataError(f"some rows have no id: {counts_missing(gaps)}; drop these rows or give them an id.")
     own = None if agent is None else raw[agent]
     rows = hold_out_rows(own, raw[entity], fraction, seed)
     files = {path: raw.take(pa.array(part)) for path, part in zip((train, test), rows, strict=True)}
@@ -114,11 +113,11 @@ def split(
 
 
 def demo(
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Where to write the report.")] = Path(
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Write the report to this file.")] = Path(
         "demo-report.html"
     ),
 ) -> None:
-    """Show what fedhlcr does on real flights: a federation of airlines that keep their flights to themselves."""
+    """Run an example on real flights: a federation of airlines that do not share their flights."""
     from fedhlcr.cli.output import check_output
     from fedhlcr.demo import main
 

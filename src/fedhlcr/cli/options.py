@@ -1,4 +1,4 @@
-"""Arguments and options that several commands take."""
+"""Arguments and options that several commands share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 COLUMNS, MODEL_OPTIONS, SPEECH = "Columns", "Model", "Output"
-# What numpy's generators take.
+# The largest seed that numpy accepts.
 LARGEST_SEED = 2**32 - 1
 
 
@@ -23,12 +23,12 @@ class Missing(StrEnum):
 
 
 def real(option: str, low: float, high: float, help: str, panel: str | None = None) -> Any:
-    """An option that is a number from `low` to `high`."""
+    """Return an option whose value is a number from `low` to `high`."""
     return typer.Option(option, min=low, max=high, callback=_refuse_nan, help=help, rich_help_panel=panel)
 
 
 def _refuse_nan(value: float | None) -> float | None:
-    # it is neither below a range nor above it
+    # range checks do not catch nan
     if value is not None and math.isnan(value):
         raise typer.BadParameter("must be a number, but is nan.")
     return value
@@ -38,8 +38,8 @@ DataArgument = Annotated[
     str,
     typer.Argument(
         metavar="DATA",
-        help="A table with a row per event: CSV, Parquet (a file or a folder), Arrow or Feather, compressed or not; "
-        "- reads standard input.",
+        help="A table with one row per event: CSV, Parquet (a file or a folder), Arrow or Feather, compressed or not. "
+        "A dash (-) reads standard input.",
     ),
 ]
 ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="A model file, as written by `fedhlcr fit`.")]
@@ -51,7 +51,7 @@ AgentOption = Annotated[
     typer.Option(
         "--agent",
         metavar="COLUMN",
-        help="Column with the agent each event belongs to; without it, all belong to one agent.",
+        help="Column with the agent of each event. Without it, all events belong to one agent.",
         rich_help_panel=COLUMNS,
     ),
 ]
@@ -60,7 +60,7 @@ EntityOption = Annotated[
     typer.Option(
         "--entity",
         metavar="COLUMN",
-        help="Column with the agent's entity each event belongs to.",
+        help="Column with the entity of each event.",
         rich_help_panel=COLUMNS,
     ),
 ]
@@ -69,7 +69,7 @@ FeaturesOption = Annotated[
     typer.Option(
         "--features",
         metavar="COLUMNS",
-        help="Columns to predict from, separated by commas, or repeat the option; all other columns, if not given.",
+        help="Columns to predict from, separated by commas. Default: all other columns.",
         rich_help_panel=COLUMNS,
     ),
 ]
@@ -78,7 +78,7 @@ CategoricalOption = Annotated[
     typer.Option(
         "--categorical",
         metavar="COLUMNS",
-        help="Features that are categories: each level becomes a feature of 0 and 1.",
+        help="Features that are categories, separated by commas. Each level becomes a feature of 0 and 1.",
         rich_help_panel=COLUMNS,
     ),
 ]
@@ -87,7 +87,8 @@ MissingOption = Annotated[
     typer.Option(
         "--missing",
         metavar="refuse|drop|impute",
-        help="Missing values: refuse the table, drop their rows, or impute the median or most common level.",
+        help="What to do about missing values: refuse the table, drop the rows, or impute the median or most common "
+        "level.",
         rich_help_panel=COLUMNS,
     ),
 ]
@@ -96,13 +97,13 @@ ModelMissingOption = Annotated[
     typer.Option(
         "--missing",
         metavar="refuse|drop|impute",
-        help="Missing values: handled as in the fit, if not given.",
+        help="What to do about missing values. Default: as in the fit.",
         rich_help_panel=COLUMNS,
         show_default=False,
     ),
 ]
-# A model that was fitted from Python to ids without column names, or on Flower, does not store these.
-NOT_STORED = "{} column, if the model does not store it."
+# A model that was fitted on Flower, or in Python to ids without column names, does not store these names.
+NOT_STORED = "{} column. Needed only if the model file does not name it."
 KnownTarget = Annotated[
     str | None,
     typer.Option("--target", metavar="COLUMN", help=NOT_STORED.format("Target"), rich_help_panel=COLUMNS),
@@ -119,23 +120,31 @@ NewAgentsOption = Annotated[
     bool,
     typer.Option(
         "--new-agents",
-        help="Also predict agents the model does not know, from how common the clusters are overall.",
+        help="Also predict agents that the model does not know.",
         rich_help_panel=COLUMNS,
     ),
 ]
 ClustersOption = Annotated[
     str,
     typer.Option(
-        "--clusters", metavar="K|auto", help="Number of clusters; auto finds it.", rich_help_panel=MODEL_OPTIONS
+        "--clusters",
+        metavar="K|auto",
+        help="Number of clusters; auto finds it from the data.",
+        rich_help_panel=MODEL_OPTIONS,
     ),
 ]
 MaxClustersOption = Annotated[
     int,
-    typer.Option("--max-clusters", min=1, help="The most clusters that auto can find.", rich_help_panel=MODEL_OPTIONS),
+    typer.Option("--max-clusters", min=1, help="Maximum number of clusters for auto.", rich_help_panel=MODEL_OPTIONS),
 ]
 SweepsOption = Annotated[
     int,
-    typer.Option("--sweeps", min=1, help="Sweeps per chain; half of them are kept.", rich_help_panel=MODEL_OPTIONS),
+    typer.Option(
+        "--sweeps",
+        min=1,
+        help="Sweeps of the sampler per chain. The first half is discarded.",
+        rich_help_panel=MODEL_OPTIONS,
+    ),
 ]
 SeedOption = Annotated[
     int,
@@ -149,27 +158,23 @@ SeedOption = Annotated[
 ]
 ThreadsOption = Annotated[
     int | None,
-    typer.Option("--threads", min=1, help="Number of threads; all cores, if not given.", rich_help_panel=MODEL_OPTIONS),
+    typer.Option("--threads", min=1, help="Number of threads. Default: all cores.", rich_help_panel=MODEL_OPTIONS),
 ]
 LevelOption = Annotated[float, real("--level", 0.01, 0.999, "Probability of the intervals.")]
-HoldOut = Annotated[
-    float, real("--hold-out", 0.0, 0.9, "Share of each entity's events to hold out, and to evaluate on.")
-]
+HoldOut = Annotated[float, real("--hold-out", 0.0, 0.9, "Share of each entity's events to hold out for an evaluation.")]
 PublicOption = Annotated[
     bool,
-    typer.Option(
-        "--public", help="Leave out everything that is private to agents: ids, Gram matrices, labels, counts."
-    ),
+    typer.Option("--public", help="Leave out what is private to agents: ids, Gram matrices, labels and counts."),
 ]
 JsonOption = Annotated[
-    bool, typer.Option("--json", help="Write one JSON object, for machines.", rich_help_panel=SPEECH)
+    bool, typer.Option("--json", help="Print one JSON object, for programs.", rich_help_panel=SPEECH)
 ]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.", rich_help_panel=SPEECH)]
 ProgressOption = Annotated[
     bool | None,
     typer.Option(
         "--progress/--no-progress",
-        help="Show progress; only on a terminal, if not given.",
+        help="Show progress. Default: only on a terminal.",
         rich_help_panel=SPEECH,
         show_default=False,
     ),
@@ -177,28 +182,28 @@ ProgressOption = Annotated[
 
 
 def require_apart(option: str, path: Path | None, other_option: str, other: Path | None) -> None:
-    """Of two files to write, the second would replace the first."""
+    """Refuse two outputs to the same file: the second would replace the first."""
     if path is not None and other is not None and path.resolve() == other.resolve():
         raise typer.BadParameter(f"must not be the same file as {other_option}.", param_hint=option)
 
 
 def require_for(needed: str, is_given: bool, **values: object) -> None:
-    """Options that would do nothing without another."""
+    """Refuse options that have no effect without another one."""
     for name, value in values.items():
         if value and not is_given:
             option = f"--{name.replace('_', '-')}"
             raise typer.BadParameter(
-                f"does nothing without {needed}; add it, or leave {option} out.", param_hint=option
+                f"has no effect without {needed}; add {needed}, or leave {option} out.", param_hint=option
             )
 
 
 def split_names(values: list[str] | None, columns: tuple[str, ...]) -> list[str]:
-    """Names given one by one or with commas between them; a column's own name may have commas."""
+    """Return names that were given one by one or separated by commas. A column's own name may contain commas."""
     names = []
     for value in values or []:
         names += [value] if value in columns else [name.strip() for name in value.split(",") if name.strip()]
     if values and not names:
-        raise typer.BadParameter("names no column.", param_hint="--features or --categorical")
+        raise typer.BadParameter("names no column; name at least one.", param_hint="--features or --categorical")
     return list(dict.fromkeys(names))
 
 
@@ -213,11 +218,11 @@ def cluster_number(clusters: str) -> int | str:
 def cluster_numbers(clusters: str) -> list[int]:
     numbers = [number.strip() for number in clusters.split(",") if number.strip()]
     if not numbers or not all(map(_is_count, numbers)):
-        told = "must be whole numbers of at least 1, separated by commas; auto is compared in any case."
-        raise typer.BadParameter(told, param_hint="--clusters")
+        reason = "must be whole numbers of at least 1, separated by commas; auto is always compared too."
+        raise typer.BadParameter(reason, param_hint="--clusters")
     return [int(number) for number in numbers]
 
 
 def _is_count(text: str) -> bool:
-    # Python turns no text of thousands of digits into a number
+    # Python refuses to convert texts of thousands of digits
     return text.isascii() and text.isdigit() and len(text) < 1000 and int(text) > 0

@@ -1,4 +1,4 @@
-"""Files that commands write: checked before the work, written whole or not at all."""
+"""Files that commands write: checked before the work, written completely or not at all."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ FORMATS = ".csv, .csv.gz, .parquet, .feather or .arrow"
 
 
 def check_output(path: Path | None, *inputs: str | Path | None) -> None:
-    """Before the work: whether a file can be written there at all, and is none of those that are read."""
+    """Refuse, before the work, a path that cannot be written to, or that is one of the inputs."""
     if path is None:
         return
     if str(path) == STDOUT:
-        raise OutputError("this cannot be written to standard output; name a file.")
+        raise OutputError("only tables can be written to standard output; name a file.")
     folder = Path(os.path.realpath(path)).parent
     if path.is_dir():
         raise OutputError(f"cannot write {str(path)!r}: it is a folder; name a file in it.")
@@ -63,7 +63,7 @@ def output_errors() -> Iterator[None]:
 
 
 def check_table_output(path: Path | None, *inputs: str | Path | None, stdout: bool = False) -> None:
-    """The same for a table, whose format is told by its name; `stdout` where it may go to standard output."""
+    """Refuse a path for a table, as `check_output` does. The ending of the name is the format."""
     if path is None or (stdout and str(path) == STDOUT):
         return
     check_output(path, *inputs)
@@ -74,7 +74,7 @@ def check_table_output(path: Path | None, *inputs: str | Path | None, stdout: bo
 
 
 def write_table(path: Path | None, table: pa.Table) -> None:
-    """A table in the format the name says; CSV on standard output for None or "-"."""
+    """Write a table in the format of the name's ending; None and "-" are CSV on standard output."""
     if path is None or str(path) == STDOUT:
         sys.stdout.flush()
         sys.stdout.buffer.write(_csv(table))
@@ -84,7 +84,7 @@ def write_table(path: Path | None, table: pa.Table) -> None:
 
 
 def write_tables(tables: Mapping[Path, pa.Table]) -> None:
-    """Tables in the formats their names say; all of them or none."""
+    """Write tables in the formats of their names' endings: all of them or none."""
     _write({path: _formatted(table, _kind(path)) for path, table in tables.items()})
 
 
@@ -103,7 +103,7 @@ def _formatted(table: pa.Table, kind: str | None) -> bytes:
 
 
 def _csv(table: pa.Table) -> bytes:
-    """CSV with quotes only where some text needs them."""
+    """Return CSV. Quotes are used only if a text needs them."""
     header = io.StringIO()
     csv.writer(header, lineterminator="\n").writerow(table.column_names)
     for quoting in ("none", "needed"):
@@ -114,7 +114,7 @@ def _csv(table: pa.Table) -> bytes:
         except pa.ArrowInvalid:
             continue
         return sink.getvalue()
-    raise OutputError("the table has a column that CSV cannot hold; write Parquet.")
+    raise OutputError("the table has a column that CSV cannot hold; choose a name that ends in .parquet.")
 
 
 def _kind(path: Path) -> str | None:

@@ -1,4 +1,4 @@
-"""Pictures that commands draw."""
+"""Plots that commands write."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ SUFFIXES = (".png", ".svg", ".pdf")
 
 
 def check_picture(path: Path | None, data: str) -> None:
-    """Before the work: whether a picture can be drawn there, which is not where the data are."""
+    """Refuse, before the work, a path to which no plot can be written."""
     if path is None:
         return
     check_output(path, data)
     if path.suffix.lower() not in SUFFIXES:
         raise OutputError(f"cannot draw {str(path)!r}: its name must end in {', '.join(SUFFIXES)}.")
-    # names the cure where matplotlib is not installed
+    # raises an error that names the cure if matplotlib is not installed
     import fedhlcr.plot  # noqa: F401
 
 
 def draw_comparison(comparison: Comparison, path: Path) -> None:
-    """Held-out log density and evidence against the number of clusters."""
+    """Plot held-out log density and evidence against the number of clusters."""
     from matplotlib.figure import Figure
 
     from fedhlcr.plot import cluster_counts

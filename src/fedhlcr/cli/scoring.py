@@ -1,4 +1,4 @@
-"""Figures of a model on events, for several commands."""
+"""Predictions and scores of a model on events, for several commands."""
 
 from __future__ import annotations
 

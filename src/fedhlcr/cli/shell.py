@@ -1,7 +1,7 @@
-"""What the commands say, and where: results on standard output, remarks and progress on the error stream.
+"""What commands print: results on standard output, notes and progress on standard error.
 
-On a terminal tables are drawn and progress is shown; in a pipe there is neither colour nor progress. With `--json` one
-object is all that is written. Names and ids are anybody's: what would steer a terminal is not let through.
+On a terminal there are colours and progress, in a pipe neither. With `--json` a command prints one object and nothing
+else. Control characters in names and ids are replaced, because they could control the terminal.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ OPTIONS = {"n_clusters": "--clusters", "n_sweeps": "--sweeps", "n_chains": "--ch
 
 @dataclass
 class Shell:
-    """How one command speaks.
+    """The output of one command.
 
     Attributes
     ----------
-    json, quiet, progress : as the options of these names; `progress` None shows it on a terminal only
+    json, quiet, progress : the options of these names; None shows progress only on a terminal
     interrupted : whether the user ended a fit early
     """
 
@@ -58,7 +58,7 @@ class Shell:
         return sys.stderr.isatty() and not self.quiet if self.progress is None else self.progress
 
     def note(self, text: str) -> None:
-        """A remark that is no result; once."""
+        """Print a note on standard error, unless it was printed before."""
         if text in self._notes:
             return
         self._notes.append(text)
@@ -70,12 +70,12 @@ class Shell:
             print(without_controls(f"wrote {path}"), file=sys.stderr)
 
     def say(self, text: str = "") -> None:
-        """A line of a result."""
+        """Print a line of the result."""
         if not self.json and not self.quiet:
             print(without_controls(text))
 
     def table(self, header: Sequence[str], rows: Sequence[Sequence[str]], *, left: Collection[int] = (0,)) -> None:
-        """A table; the columns at `left` are texts, the others figures."""
+        """Print a table. The columns at `left` hold texts, the others numbers."""
         if self.json or self.quiet:
             return
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
@@ -83,12 +83,12 @@ class Shell:
             table.add_column(Text(without_controls(name)), justify="left" if place in left else "right")
         for row in rows:
             table.add_row(*(Text(without_controls(cell)) for cell in row))
-        # a pipe has no width: nothing is to be cut off
+        # a pipe has no width: cut nothing off
         width = None if sys.stdout.isatty() else 10_000
         Console(highlight=False, width=width).print(table)
 
     def result(self, value: Mapping[str, Any]) -> None:
-        """The machine's result; nothing without `--json`."""
+        """Print the result as JSON, if `--json` was given."""
         if self.json:
             notes = {"notes": self._notes} if self._notes else {}
             print(json.dumps(_plain({**value, **notes}), allow_nan=False, indent=2))
@@ -98,7 +98,7 @@ class Shell:
 
     @contextmanager
     def stage(self, what: str) -> Iterator[None]:
-        """Something that takes a while and cannot be counted."""
+        """Show that something is going on whose progress cannot be counted."""
         if not self.shows_progress:
             yield
             return
@@ -143,12 +143,12 @@ def error_text(error: FedHLCRError) -> str:
 
 
 def error_line(text: str) -> None:
-    """One line on the error stream."""
+    """Print one line on standard error."""
     print(without_controls(f"fedhlcr: {' '.join(text.split())}"), file=sys.stderr)
 
 
 def without_controls(text: str) -> str:
-    """A text without what would steer the terminal."""
+    """Return a text with control characters replaced."""
     return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
 
 
@@ -158,7 +158,7 @@ def plural(number: int, singular: str, plural: str | None = None) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON can hold: numpy's values as Python's, and null for what is no number."""
+    """Return a value that JSON can hold: numpy's values become Python's, NaN and infinity become null."""
     match value:
         case Mapping():
             return {str(name): _plain(item) for name, item in value.items()}
@@ -168,5 +168,5 @@ def _plain(value: Any) -> Any:
             return None
         case None | bool() | int() | float() | str():
             return value
-    # numpy's, or anything else
+    # a value of numpy, or of another type
     return _plain(value.tolist()) if hasattr(value, "tolist") else str(value)

@@ -1,4 +1,4 @@
-"""What a model is, for terminals and machines."""
+"""Descriptions of models, for people and for programs."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from fedhlcr.analysis.summary import (
 from fedhlcr.cli.shell import Shell, in_shell_words, plural
 from fedhlcr.storage.model_file import provenance_of
 
-# Clusters described in words.
+# The most clusters to describe in words.
 N_SENTENCES = 8
-# Letters of the longest bar.
+# Length of the longest bar, in characters.
 BAR_WIDTH = 20
 
 
 def model_facts(model: Any) -> dict[str, Any]:
-    """A model for a machine: what was fitted, and the clusters in the user's units."""
+    """Return a description of a model for programs: what was fitted, and the clusters in the user's units."""
     recipe = model.recipe_
     store = model.posterior_.memory.entities
     public = not len(store)
@@ -90,13 +90,13 @@ def _federation(model: Any) -> dict[str, Any]:
 
 
 def history_table(history: NDArray[np.void]) -> pa.Table:
-    """What happened in a federation, round by round, without who took part."""
+    """Return a table of the rounds of a federation, without the names of the participants."""
     columns = [name for name in history.dtype.names or () if name != "participants"]
     return pa.table({name: np.ascontiguousarray(history[name]) for name in columns})
 
 
 def tell_model(shell: Shell, model: Any) -> None:
-    """The same for a person: a few facts, the table of clusters, and a sentence on each of the largest."""
+    """Print a few facts, the table of clusters, and a sentence on each of the largest clusters."""
     summary = summarize(model)
     width = max(len(what) for what, _ in summary.facts)
     for what, value in summary.facts:
@@ -115,7 +115,7 @@ def tell_model(shell: Shell, model: Any) -> None:
 
 
 def tell_comparison(shell: Shell, comparison: Comparison) -> None:
-    """Numbers of clusters side by side, with bars for the eye."""
+    """Print a table that compares numbers of clusters, with bars."""
     rows = (*comparison.rows, comparison.auto)
     low, high = (end(row.log_density for row in rows) for end in (min, max))
     cells = []

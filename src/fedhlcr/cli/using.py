@@ -28,11 +28,12 @@ def predict(
             "--out",
             "-o",
             metavar="PRED",
-            help="A .csv, .csv.gz, .parquet, .feather or .arrow file; standard output if not given.",
+            help="Write to this .csv, .csv.gz, .parquet, .feather or .arrow file instead of standard output.",
         ),
     ] = None,
     interval: Annotated[
-        float | None, options.real("--interval", 0.01, 0.999, "Add the central interval with this probability.")
+        float | None,
+        options.real("--interval", 0.01, 0.999, "Add the central interval with this probability, such as 0.9."),
     ] = None,
     new_agents: options.NewAgentsOption = False,
     missing: options.ModelMissingOption = None,
@@ -45,8 +46,8 @@ def predict(
     """Predict the target of events.
 
     Writes a row for each event: its row number in DATA, its agent and entity, the prediction, its standard deviation
-    and, if you ask for one, the ends of an interval. A known entity is predicted from its own events, a new one from
-    its agent's other entities, a new agent (with --new-agents) from how common the clusters are overall.
+    and, with --interval, the two ends of an interval. For a known entity the prediction uses its training events, for
+    a new entity the other entities of its agent, and for a new agent (with --new-agents) all agents.
     """
     import pyarrow as pa
 
@@ -90,7 +91,7 @@ def predict(
 
 
 def _free_name(name: str, taken: Collection[str]) -> str:
-    """A column's name, with an underscore behind it where an id column has that name already."""
+    """Return the name of a column, with an underscore appended if an id column has the same name."""
     while name in taken:
         name += "_"
     return name
@@ -101,10 +102,10 @@ def evaluate(
     data: options.DataArgument,
     level: options.LevelOption = 0.9,
     by_agent: Annotated[
-        bool, typer.Option("--by-agent", help="Also show the figures of each agent, worst first.")
+        bool, typer.Option("--by-agent", help="Also show the scores of each agent, worst first.")
     ] = False,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write the figures of each agent to a table.")
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write the scores of each agent to this table.")
     ] = None,
     new_agents: options.NewAgentsOption = False,
     missing: options.ModelMissingOption = None,
@@ -115,7 +116,7 @@ def evaluate(
     quiet: options.QuietOption = False,
     progress: options.ProgressOption = None,
 ) -> None:
-    """Evaluate a model on events it was not fitted to: R², errors, and how many targets lie in their intervals."""
+    """Evaluate a model on events it was not fitted to: R², errors, and the share of targets inside their intervals."""
     import pyarrow as pa
 
     import fedhlcr
@@ -135,7 +136,7 @@ def evaluate(
             fitted, data, roles, target=True, missing=missing, new_agents=new_agents, shell=shell
         )
         if seen(fitted, events):
-            shell.note("the model was fitted to these very events, so these figures are optimistic")
+            shell.note("the model was fitted to these very events, so these scores are optimistic")
         predicted = predict_events(fitted, events, interval_ends(level), shell)
     result = tell_scores(shell, Scores.of(events.y, predicted, level), "event")
     if by_agent or out is not None:
@@ -160,13 +161,13 @@ def _tell_agents(shell: Shell, by: list[tuple[Any, Scores]]) -> None:
     ]
     shell.table(("agent, worst first", "events", "R²", "MSE", "MAE", "coverage"), rows)
     if len(by) > MOST_AGENTS:
-        shell.say(f"… and {plural(len(by) - MOST_AGENTS, 'agent')} more: --out FILE or --json shows all.")
+        shell.say(f"… and {plural(len(by) - MOST_AGENTS, 'more agent')}; --out FILE or --json shows all.")
 
 
 def adapt(
     model: options.ModelArgument,
     data: options.DataArgument,
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="MODEL2", help="Where to write the adapted model.")],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="MODEL2", help="Write the adapted model to this file.")],
     missing: options.ModelMissingOption = None,
     target: options.KnownTarget = None,
     agent: options.KnownAgent = None,
@@ -175,10 +176,10 @@ def adapt(
     quiet: options.QuietOption = False,
     progress: options.ProgressOption = None,
 ) -> None:
-    """Show a model new events of known or new agents, without refitting its clusters.
+    """Add new events of known or new agents to a model, without fitting the clusters again.
 
-    DATA must hold events the model has not seen: others would count twice. Predictions change only for the agents in
-    DATA.
+    DATA must not hold events that the model was fitted to: they would count twice. Predictions change only for the
+    agents in DATA.
     """
     import fedhlcr
     from fedhlcr.cli.events import Roles, events_for, seen
@@ -215,7 +216,7 @@ def inspect(
     as_json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:
-    """Show what is in a model file: what was fitted, the clusters, the settings, and where it comes from."""
+    """Show the contents of a model file: data, clusters, settings and origin."""
     import fedhlcr
     from fedhlcr.cli.telling import model_facts, tell_model
 
@@ -232,9 +233,15 @@ def report(
     model: options.ModelArgument,
     data: Annotated[
         str | None,
-        typer.Argument(metavar="[DATA]", help="Events it was not fitted to, to evaluate it on.", show_default=False),
+        typer.Argument(
+            metavar="[DATA]",
+            help="A table of events that the model was not fitted to, for an evaluation.",
+            show_default=False,
+        ),
     ] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The page to write.")] = Path("report.html"),
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Write the report to this file.")] = Path(
+        "report.html"
+    ),
     title: Annotated[str | None, typer.Option("--title", help="Title of the page.")] = None,
     new_agents: options.NewAgentsOption = False,
     missing: options.ModelMissingOption = None,
@@ -245,7 +252,7 @@ def report(
     quiet: options.QuietOption = False,
     progress: options.ProgressOption = None,
 ) -> None:
-    """Write a report on a model for people to read: one HTML file, for any browser."""
+    """Write a report on a model: one HTML file that any browser shows."""
     import fedhlcr
     from fedhlcr.cli.events import Roles, events_to_predict
     from fedhlcr.cli.output import check_output, write_output

@@ -1,4 +1,4 @@
-"""Events that are ready for a model: a matrix of finite features, and ids with a code for each row."""
+"""Tables that are ready for a model: a matrix of finite features, and ids with a code for each row."""
 
 from __future__ import annotations
 

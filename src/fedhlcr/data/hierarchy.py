@@ -1,8 +1,8 @@
 """Agent → entity → event: a table sorted by agent and entity, with the offsets of each.
 
-Two agents may use the same entity id: the pair is what counts. Events of an entity need not stand
-together in the user's table. Agents and entities are ordered by their ids' canonical text
-(whole numbers by value), so the order of the rows does not matter.
+Two agents may use the same entity id: an entity is a pair of both ids. Events of an entity may be anywhere in the
+user's table. Agents and entities are sorted by the canonical text of their ids (whole numbers by value), so the order
+of the rows does not matter.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ UNKNOWN = -1
 
 @dataclass(frozen=True)
 class EntityIndex:
-    """Which agents and entities there are, in order, and where to find them again.
+    """The agents and entities of a table, in order, and their positions by id.
 
     Attributes
     ----------
@@ -41,15 +41,15 @@ class EntityIndex:
 
     @classmethod
     def empty(cls) -> EntityIndex:
-        """Of no agents at all."""
+        """Return an index without agents."""
         return cls(Ids.of_texts([]), Ids.of_texts([]), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
 
     @classmethod
     def read(cls, reader: RecordReader, agents: Ids, entities: Ids) -> EntityIndex:
-        """Which of these agents has which of the entities, from a record, checked."""
+        """Read the agent–entity pairs from a record, and check them."""
         agent_of = reader.array("agent_of", "i8", (None,), within(0, len(agents.texts)))
         entity_of = reader.array("entity_of", "i8", agent_of.shape, within(0, len(entities.texts)))
-        # sorted by both, and each pair once
+        # pairs are sorted and distinct
         reader.require((np.diff(agent_of * len(entities.texts) + entity_of) > 0).all(), "agent_of")
         return cls(agents, entities, agent_of, entity_of)
 
@@ -77,12 +77,12 @@ class EntityIndex:
 
     @property
     def agent_ids(self) -> NDArray[np.object_]:
-        """(agents,) as the user wrote them."""
+        """(agents,) ids as the user wrote them."""
         return self.agents.values
 
     @property
     def entity_ids(self) -> NDArray[np.object_]:
-        """(pairs,) as the user wrote them."""
+        """(pairs,) entity ids as the user wrote them."""
         return self.entities.values[self.entity_of]
 
     @cached_property
@@ -94,12 +94,12 @@ class EntityIndex:
         return {text: position for position, text in enumerate(self.entities.texts)}
 
     def find_agents(self, ids: Ids) -> NDArray[np.int64]:
-        """Position of each row's agent, or UNKNOWN."""
+        """Return the position of each row's agent, or UNKNOWN."""
         known = [self._agent_position.get(text, UNKNOWN) for text in ids.texts]
         return np.array(known, dtype=np.int64)[ids.codes]
 
     def find_entities(self, agents: NDArray[np.int64], ids: Ids) -> NDArray[np.int64]:
-        """Position of each row's pair, or UNKNOWN; `agents` as `find_agents` returns them."""
+        """Return the position of each row's pair, or UNKNOWN; `agents` as `find_agents` returns them."""
         known = np.array([self._entity_position.get(text, UNKNOWN) for text in ids.texts], dtype=np.int64)
         return self._find_pairs(agents, known[ids.codes])
 
@@ -114,11 +114,11 @@ class EntityIndex:
         return np.where(found, position, UNKNOWN)
 
     def subset(self, pairs: NDArray[np.int64]) -> EntityIndex:
-        """The same agents with only the given pairs, ascending."""
+        """Return the same agents with only the given pairs, which must ascend."""
         return EntityIndex(self.agents, self.entities, self.agent_of[pairs], self.entity_of[pairs])
 
     def union(self, other: EntityIndex) -> tuple[EntityIndex, NDArray[np.int64], NDArray[np.int64]]:
-        """An index of the pairs of both, and the new positions of this one's and of the other's pairs."""
+        """Return an index of the pairs of both, and the new positions of this one's and of the other's pairs."""
         agents, agent_codes = _merge_ids(self.agents, other.agents)
         entities, entity_codes = _merge_ids(self.entities, other.entities)
         agent_of = np.concatenate([agent_codes[0][self.agent_of], agent_codes[1][other.agent_of]])
@@ -130,10 +130,10 @@ class EntityIndex:
 def index_pairs(
     agents: Ids, entities: Ids, agent_codes: NDArray[np.int64], entity_codes: NDArray[np.int64]
 ) -> tuple[EntityIndex, NDArray[np.int64]]:
-    """The distinct pairs of two columns of codes, and the position of each row's pair."""
+    """Return an index of the distinct pairs of two columns of codes, and the position of each row's pair."""
     width = len(entities.texts)
     pairs, positions = np.unique(agent_codes * width + entity_codes, return_inverse=True)
-    # the codes of rows would outlive the rows
+    # the index must not keep a code for each row in memory
     agents, entities = (ids._replace(codes=np.empty(0, dtype=np.int64)) for ids in (agents, entities))
     return EntityIndex(agents, entities, pairs // width, pairs % width), positions
 
@@ -173,20 +173,20 @@ class Hierarchy:
 def build_hierarchy(X: FloatArray, y: FloatArray, weight: FloatArray, agent: Any, entity: Any) -> Hierarchy:
     """Sort validated events into a hierarchy.
 
-    `agent=None` is one agent for all rows; `entity=None` makes each row an entity of its own, named
-    by its number among the rows of its agent: an agent alone names them as it would among others.
+    With `agent=None` all rows belong to one agent. With `entity=None` each row is an entity of its own, named by its
+    number among the rows of its agent, so that an agent alone names them as it would in a table with others.
     """
     n_rows = len(y)
     agents = row_agents(agent, n_rows)
     entities = numbered_rows(agents.codes) if entity is None else row_entities(entity, n_rows)
     rows = np.flatnonzero(weight > 0)
     index, pair = index_pairs(agents, entities, agents.codes[rows], entities.codes[rows])
-    # stable: the events of an entity keep the order they came in
+    # a stable sort: the events of an entity keep their order
     order = np.argsort(pair, kind="stable")
     rows = rows[order]
     event_start = np.searchsorted(pair[order], np.arange(index.n_entities + 1)).astype(np.int64)
     if not np.array_equal(rows, np.arange(n_rows)):
-        # a table that is sorted already is not copied
+        # a table that is sorted is not copied
         X, y, weight = X[rows], y[rows], weight[rows]
     return Hierarchy(X, y, weight, event_start, index)
 
@@ -208,7 +208,7 @@ def row_entities(entity: Any, n_rows: int) -> Ids:
 
 
 def numbered_rows(groups: NDArray[np.int64]) -> Ids:
-    """Ids for rows that have none: 0, 1, … in each group."""
+    """Return ids for rows that have none: 0, 1, … in each group."""
     order = np.argsort(groups, kind="stable")
     sorted_groups = groups[order]
     starts = np.searchsorted(sorted_groups, sorted_groups)
@@ -219,5 +219,5 @@ def numbered_rows(groups: NDArray[np.int64]) -> Ids:
 
 
 def numbered(number: int) -> str:
-    """A text no user writes: a row number passed to `predict` later is not that row."""
+    """Return a text that no user writes, so that an id passed to `predict` never equals the number of a row."""
     return f"\0row {number}"

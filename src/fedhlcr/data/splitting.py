@@ -1,4 +1,4 @@
-"""Holding out events of each entity, so that a model is judged on entities it knows."""
+"""Hold out some events of each entity, to evaluate a model on entities it knows."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from fedhlcr.exceptions import ArgumentError
 def hold_out_events(
     agent: Any, entity: Any, *, fraction: float = 0.2, random_state: Any = 0
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Split rows so that about `fraction` of each entity's events are held out, and never all of them.
+    """Hold out about `fraction` of each entity's events, but never all of them.
 
     Parameters
     ----------
-    agent : array (n_events,) of ids; None is one agent of all rows
+    agent : array (n_events,) of ids; None if all rows belong to one agent
     entity : array (n_events,) of ids; two agents may use the same
     fraction : float, default=0.2
-        Share to hold out, above 0 and below 1; right on average where an entity's events cannot be split so.
+        Share to hold out, above 0 and below 1. It holds on average if an entity's events cannot be split exactly.
     random_state : int, RandomState instance or None, default=0
-        Seed of the choice; None draws another each time.
+        Seed of the choice. None gives another choice each time.
 
     Returns
     -------
@@ -42,7 +42,9 @@ def hold_out_events(
         raise ArgumentError(f"`fraction` must lie between 0 and 1, but is {fraction}.")
     rng = check_random_state(random_state)
     if entity is None:
-        raise ArgumentError("`entity` is missing; pass one entity id per event row, and `agent=None` for a sole agent.")
+        raise ArgumentError(
+            "`entity` is missing; pass one entity id per event row, and `agent=None` if there is one agent."
+        )
     n_rows = _n_rows(entity)
     if agent is not None and (n_agents := _n_rows(agent)) != n_rows:
         raise ArgumentError(
@@ -54,7 +56,7 @@ def hold_out_events(
     order = shuffled[np.argsort(pair[shuffled], kind="stable")]
     size = np.bincount(pair, minlength=index.n_entities)
     rank = np.arange(n_rows) - np.repeat(np.cumsum(size) - size, size)
-    # fractions of an event are rounded up or down at random, so that the share is right on average
+    # counts are rounded up or down at random, so that the share is right on average
     n_test = np.minimum(np.floor(fraction * size + rng.uniform(size=len(size))), size - 1)
     is_test = np.zeros(n_rows, dtype=bool)
     is_test[order] = rank < np.repeat(n_test, size)

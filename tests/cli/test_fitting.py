@@ -1,0 +1,127 @@
+"""`fedhlcr fit`: from a table to a model."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fedhlcr
+from fedhlcr.cli.shell import BAD_DATA, WRONG_USAGE
+from tests.commands import (
+    COLUMNS,
+    FIT,
+    FOR_ALL,
+    FOR_TARGETS,
+    assert_refused,
+    bad_table,
+    call,
+    shop_table,
+)
+
+
+def test_fit_finds_the_true_clusters(shop, tmp_path, capsys):
+    assert call("fit", shop / "train.csv", *FIT, "--out", tmp_path / "m", "--json") == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["n_clusters"] == 2
+    assert facts["features"] == ["price", "promotion=yes", "season=spring", "season=summer", "season=winter"]
+    assert facts["levels"] == {"promotion": ["no", "yes"], "season": ["spring", "summer", "winter"]}
+    slopes = sorted(cluster["coef"]["price"] for cluster in facts["clusters"])
+    assert slopes == pytest.approx([-4, 0], abs=0.15)
+    assert facts["noise_scale"] == pytest.approx(0.3, rel=0.1)
+    assert facts["provenance"]["data"] == "train.csv"
+
+
+def test_fit_prints_a_summary(shop, tmp_path, capsys):
+    assert call("fit", shop / "train.csv", *FIT, "--hold-out", ".2", "--out", tmp_path / "m") == 0
+    said = capsys.readouterr()
+    for words in ("12 agents, 72 entities", "2 (found)", "50 % of entities", "sales", "promotion", "held-out events"):
+        assert words in said.out
+    assert said.err == f"wrote {tmp_path / 'm'}\n"
+
+
+def test_same_seed_gives_the_same_model(shop, tmp_path):
+    for name in ("a", "b"):
+        assert call("fit", shop / "train.csv", *FIT, "--seed", 3, "--out", tmp_path / name, "-q") == 0
+    a, b = (fedhlcr.load(tmp_path / name) for name in ("a", "b"))
+    np.testing.assert_array_equal(a.posterior_.draws.coef, b.posterior_.draws.coef)
+
+
+def test_column_of_ones_fits_means_only(shop, tmp_path, capsys):
+    levels = shop_table()[["store", "product"]].assign(one=1)
+    noise = np.random.default_rng(0).normal(0, 0.1, len(levels))
+    levels["sales"] = np.where(levels["product"].astype(int) % 2, 5.0, 9.0) + noise
+    table, model = tmp_path / "t.csv", tmp_path / "m"
+    levels.drop(columns="one").to_csv(table, index=False)
+    assert call("fit", table, *COLUMNS, "--out", model) == BAD_DATA
+    assert "column of ones" in capsys.readouterr().err
+    levels.to_csv(table, index=False)
+    assert call("fit", table, *COLUMNS, "--sweeps", 40, "--out", model, "-q") == 0
+    assert call("report", model, "--out", tmp_path / "r.html", "-q") == 0
+    assert call("predict", model, table, "--out", tmp_path / "p.csv", "-q") == 0
+    predicted = pd.read_csv(tmp_path / "p.csv")["prediction"]
+    np.testing.assert_allclose(predicted, levels["sales"].round(), atol=0.1)
+
+
+def test_note_on_columns_without_a_name(shop, tmp_path, capsys):
+    pd.read_csv(shop / "train.csv", dtype=str).assign(**{"": 1}).to_csv(tmp_path / "t.csv", index=False)
+    assert call("fit", tmp_path / "t.csv", *FIT, "--out", tmp_path / "m") == 0
+    assert "note: left out 1 column without a name" in capsys.readouterr().err
+
+
+def test_features_can_be_chosen(shop, tmp_path, capsys):
+    chosen = ("--features", "price", "--features", "season", "--categorical", "season")
+    assert call("fit", shop / "train.csv", *COLUMNS, *chosen, "--sweeps", 10, "--out", tmp_path / "m", "--json") == 0
+    features = json.loads(capsys.readouterr().out)["features"]
+    assert features == ["price", "season=spring", "season=summer", "season=winter"]
+
+
+def test_decimal_commas(tmp_path, capsys):
+    shop_table().to_csv(tmp_path / "t.csv", index=False, sep=";", decimal=",")
+    assert call("fit", tmp_path / "t.csv", *FIT, "--out", tmp_path / "m", "--json") == 0
+    slopes = sorted(cluster["coef"]["price"] for cluster in json.loads(capsys.readouterr().out)["clusters"])
+    assert slopes == pytest.approx([-4, 0], abs=0.15)
+
+
+@pytest.mark.parametrize("kind", [*FOR_ALL, *FOR_TARGETS])
+def test_fit_refuses_bad_tables(kind, tmp_path, capsys):
+    out = tmp_path / "model"
+    assert_refused(call("fit", bad_table(kind, tmp_path), *FIT, "--out", out), capsys, out)
+
+
+def test_advice_to_leave_a_column_out_is_for_features_only(tmp_path, capsys):
+    assert call("fit", bad_table("text in the target", tmp_path), *FIT, "--out", tmp_path / "m") == BAD_DATA
+    assert "correct them, or, if it is a feature, leave it out" in capsys.readouterr().err
+
+
+def test_similar_column_is_suggested(shop, tmp_path, capsys):
+    arguments = ("--target", "slaes", "--agent", "store", "--entity", "product")
+    assert call("fit", shop / "train.csv", *arguments, "--out", tmp_path / "m") == BAD_DATA
+    assert "did you mean 'sales'?" in capsys.readouterr().err
+
+
+def test_column_cannot_have_two_roles(shop, tmp_path, capsys):
+    for more in (
+        ("--features", "sales"),
+        ("--categorical", "store"),
+        ("--features", "price", "--categorical", "season"),
+    ):
+        assert_refused(
+            call("fit", shop / "train.csv", *COLUMNS, *more, "--out", tmp_path / "m"), capsys, tmp_path / "m"
+        )
+
+
+def test_more_clusters_than_entities_are_refused(shop, tmp_path, capsys):
+    code = call("fit", shop / "train.csv", *FIT, "--clusters", "9999", "--out", tmp_path / "m")
+    assert_refused(code, capsys, tmp_path / "m", WRONG_USAGE)
+
+
+def test_note_on_a_chain_that_has_not_converged(tmp_path, capsys):
+    assert call("synth", tmp_path / "t.csv", "--agents", 200, "-q") == 0
+    columns = ("--target", "target", "--agent", "agent", "--entity", "entity", "--sweeps", "24")
+    assert call("fit", tmp_path / "t.csv", *columns, "--out", tmp_path / "m") == 0
+    said = capsys.readouterr().err
+    assert "--sweeps 48" in said
+    assert "n_sweeps" not in said
