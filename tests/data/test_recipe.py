@@ -44,7 +44,7 @@ def features(result):
     return dict(zip(result.table.names, result.table.matrix.T.tolist(), strict=True))
 
 
-def test_levels_come_in_natural_order():
+def test_levels_have_natural_order():
     recipe, result = learnt(table(x=["10", "b", "9", "a", "9"]), ["x"])
     assert recipe.categorical == {"x": ["9", "10", "a", "b"]}
     assert recipe.encoded_features == ("x=9", "x=10", "x=a", "x=b")
@@ -83,7 +83,7 @@ def test_numbers_are_the_same_level_in_every_type(kind):
 
 
 @pytest.mark.parametrize("values", [[True, False], ["true", "false"], ["True", "False"], ["TRUE", "FALSE"]])
-def test_truths_are_the_same_level_in_every_type(values):
+def test_booleans_are_the_same_level_in_every_type(values):
     recipe, _ = learnt(table(x=[True, False, True]), ["x"])
     assert recipe.categorical == {"x": ["false", "true"]}
     assert features(prepared(recipe, table(x=values))) == {"x=true": [1, 0]}
@@ -96,7 +96,7 @@ def test_dates_can_be_categories_and_numbers_like_007_stay_texts():
     assert features(prepared(recipe, table(x=["2024-02-29"], z=["007"]))) == {"x=2024-02-29": [1], "z=007": [1]}
 
 
-def test_unseen_levels_are_counted_and_not_told():
+def test_unknown_levels_are_counted_but_not_shown():
     recipe, _ = learnt(table(x=["a", "b", "c"]), ["x"])
     with pytest.raises(DataError, match=r"'x' holds 2 levels that the model does not know, in 3 of 4 rows") as caught:
         prepared(recipe, table(x=[SECRET, "a", SECRET, "d"]))
@@ -137,26 +137,26 @@ def test_missing_values_are_refused_with_counts_of_each_column():
     assert caught.value.options == (("missing", "drop"), ("missing", "impute"))
 
 
-def test_nobody_is_told_to_fill_in_targets_or_ids():
+def test_missing_targets_can_only_be_dropped():
     with pytest.raises(MissingValuesError, match="1 of 2 rows has missing values: 'y' 1; drop these rows; ") as caught:
         learnt(table(x=[1.0, 2.0], y=[1.0, None]))
     assert caught.value.options == (("missing", "drop"),)
 
 
-def test_values_that_are_too_large_are_called_so():
+def test_values_that_are_too_large_are_named():
     data = table(x=[1.0, -1e300, 3.0])
     with pytest.raises(MissingValuesError, match=r"1 of 3 rows has too large \(1e\+100 or more\) values: 'x' 1"):
         learnt(data)
     assert learnt(data, missing="drop")[1].notes == ("dropped 1 row with too large (1e+100 or more) values",)
 
 
-def test_what_is_filled_in_rows_that_are_dropped_does_not_count():
+def test_filled_values_of_dropped_rows_are_not_counted():
     data = table(x=[1.0, None, 3.0, None, 5.0], z=[1.0, 2.0, 3.0, None, 5.0], y=[1.0, 2.0, 3.0, None, 5.0])
     notes = learnt(data, missing="impute")[1].notes
     assert notes == ("dropped 1 row with missing values", "filled missing values: 'x' 1")
 
 
-def test_missing_rows_are_dropped():
+def test_rows_with_missing_values_are_dropped():
     recipe, result = learnt(GAPS, missing="drop")
     assert result.rows.tolist() == [0, 2]
     assert result.target.tolist() == [1.0, 3.0]
@@ -164,7 +164,7 @@ def test_missing_rows_are_dropped():
     assert recipe.fill == {"x": 2.0}, "what is dropped teaches nothing"
 
 
-def test_features_are_imputed_targets_and_ids_never():
+def test_only_features_are_imputed():
     recipe, result = learnt(GAPS, missing="impute")
     assert recipe.fill == {"x": 2.0}
     assert result.rows.tolist() == [0, 1, 2, 3]
@@ -172,7 +172,7 @@ def test_features_are_imputed_targets_and_ids_never():
     assert result.notes == ("dropped 2 rows with missing values", "filled missing or infinite values: 'x' 2")
 
 
-def test_what_fills_gaps_was_learnt_when_the_model_was_fitted():
+def test_imputed_values_come_from_the_training_table():
     recipe, _ = learnt(table(x=[1.0, 2.0, 9.0], z=["a", "b", "b"]), ["z"])
     new = table(x=[None, 50.0], z=["a", None])
     with pytest.raises(DataError, match="'x' 1, 'z' 1"):
@@ -182,7 +182,7 @@ def test_what_fills_gaps_was_learnt_when_the_model_was_fitted():
         prepared(recipe, new, "drop")
 
 
-def test_the_target_is_not_asked_for_when_it_is_predicted():
+def test_prediction_needs_no_target_column():
     recipe, _ = learnt(table(x=[1.0, 2.0]))
     new = table(x=[3.0], y=[None])
     assert prepared(recipe, new, target=False).target is None
@@ -191,7 +191,7 @@ def test_the_target_is_not_asked_for_when_it_is_predicted():
 
 @pytest.mark.parametrize("missing", ["refuse", "drop", "impute"])
 @pytest.mark.parametrize("categorical", [(), ("x",)])
-def test_columns_without_any_value(missing, categorical):
+def test_columns_with_only_missing_values_are_refused(missing, categorical):
     with pytest.raises(DataError, match="'x'"):
         learnt(table(x=pa.nulls(3), z=[1.0, 2.0, 3.0]), categorical, missing)
 
@@ -202,7 +202,7 @@ def test_constant_columns_are_features():
     assert features(result) == {"x": [2.0, 2.0]}
 
 
-def test_too_many_levels_are_ids():
+def test_too_many_levels_are_refused():
     with pytest.raises(DataError, match=f"{MOST_LEVELS + 1} levels, but a category may have at most {MOST_LEVELS}"):
         learnt(table(x=[f"{SECRET}{n}" for n in range(MOST_LEVELS + 1)]), ["x"])
     learnt(table(x=[str(n) for n in range(MOST_LEVELS)]), ["x"])
@@ -224,18 +224,18 @@ def test_too_many_levels_are_ids():
         (table(x=[datetime.date(2024, 1, 1)]), {}, "dates or times"),
     ],
 )
-def test_tables_that_cannot_be_used(data, how, message):
+def test_bad_tables_are_refused(data, how, message):
     with pytest.raises((DataError, FileError), match=message) as caught:
         learnt(data, **({"categorical": ()} | how))
     assert "\n" not in str(caught.value)
 
 
-def test_a_target_that_is_an_id_is_refused():
+def test_target_cannot_be_an_id():
     with pytest.raises(DataError, match="both target and id"):
         plan_recipe(file_of(table(x=[1.0])), target="product", agent="store", entity="product")
 
 
-def test_row_numbers_of_pandas_are_no_features(tmp_path):
+def test_row_numbers_of_pandas_are_not_features(tmp_path):
     frame = table(x=[1.0, 2.0]).to_pandas().set_index(pd.Index([5, 9]))
     frame.to_csv(tmp_path / "events.csv")
     frame.to_parquet(tmp_path / "events.parquet")
@@ -247,7 +247,7 @@ def test_columns_named_twice_count_once():
     assert plan_recipe(file_of(table(x=[1.0])), **ROLES, features=["x", "x"]).features == ("x",)
 
 
-def test_agent_and_entity_may_be_one_column_or_there_is_no_agent():
+def test_agent_may_be_the_entity_column_or_missing():
     data = file_of(table(x=[1.0, 2.0]))
     assert plan_recipe(data, target="y", agent="store", entity="store").ids == ("store",)
     assert plan_recipe(data, target="y", agent=None, entity="store").ids == ("store",)
@@ -304,7 +304,7 @@ FRAMES = {
 
 
 @pytest.mark.parametrize("kind", FRAMES)
-def test_a_raw_frame_is_predicted_as_by_the_command(kind, fitted, tmp_path):
+def test_raw_frame_is_predicted_as_by_the_command(kind, fitted, tmp_path):
     model, frame = fitted
     path = tmp_path / "new.csv"
     frame.drop(columns=["extra", "y"]).to_csv(path, index=False)
@@ -328,7 +328,7 @@ def test_mixed_types_in_a_column_of_a_frame(fitted):
     assert SECRET not in str(caught.value)
 
 
-def test_every_row_of_a_frame_is_predicted_or_none(fitted):
+def test_frame_is_predicted_completely_or_refused(fitted):
     model, frame = fitted
     loaded = fedhlcr.load(model)
     lost = frame.copy()
@@ -342,7 +342,7 @@ def test_every_row_of_a_frame_is_predicted_or_none(fitted):
     assert "--" not in str(caught.value)
 
 
-def test_a_fit_of_ones_own_forgets_the_recipe(fitted):
+def test_new_fit_in_python_forgets_the_recipe(fitted):
     model, frame = fitted
     loaded = fedhlcr.load(model)
     X = frame[["size", "year"]].fillna(0.0)
@@ -352,13 +352,13 @@ def test_a_fit_of_ones_own_forgets_the_recipe(fitted):
     assert len(loaded.predict(X)) == len(X)
 
 
-def test_a_model_without_a_recipe_knows_nothing_that_is_usual():
+def test_model_without_a_recipe_cannot_impute():
     recipe = Recipe("y", None, "product", ("x",))
     with pytest.raises(DataError, match="no value to replace missing ones of column 'x'"):
         prepared(recipe, table(x=[1.0, None]), "impute")
 
 
-def test_a_recipe_takes_what_is_encoded_as_it_is(fitted):
+def test_encoded_features_are_accepted_as_they_are(fitted):
     model, frame = fitted
     loaded = fedhlcr.load(model)
     recipe, expected = loaded.recipe_, loaded.predict(frame)
@@ -382,7 +382,7 @@ def test_a_recipe_takes_what_is_encoded_as_it_is(fitted):
 
 
 @pytest.mark.parametrize("kind", ["pandas", "polars", "pyarrow"])
-def test_a_frame_without_a_feature_is_told_which(kind, fitted):
+def test_missing_feature_of_a_frame_is_named(kind, fitted):
     model, frame = fitted
     loaded = fedhlcr.load(model)
     for missing in ("color", "size"):
@@ -409,7 +409,7 @@ def named(tmp_path, header, row="1,2,3,4,5,6"):
         (",y,store,product,x,", "left out 2 columns without a name in the first line"),
     ],
 )
-def test_columns_without_a_name_are_left_out_and_told(header, note, tmp_path):
+def test_columns_without_a_name_are_left_out_with_a_note(header, note, tmp_path):
     file = named(tmp_path, header)
     assert plan_recipe(file, **ROLES).features == ("x",)
     assert note_on_unnamed(file) == note
@@ -425,6 +425,6 @@ def test_columns_without_a_name_are_left_out_and_told(header, note, tmp_path):
         ("y,store,product,store", "more than one column 'store'"),
     ],
 )
-def test_tables_without_a_feature(header, told, tmp_path):
+def test_tables_without_a_feature_are_refused(header, told, tmp_path):
     with pytest.raises(ValueError, match=told):
         plan_recipe(named(tmp_path, header), **ROLES)

@@ -36,7 +36,7 @@ FRAMES = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "pyarrow": pa.table}
 
 
 @pytest.mark.parametrize("library", FRAMES)
-def test_frames_of_every_library_fit_alike(library):
+def test_frames_of_every_library_give_the_same_fit(library):
     columns, y = table()
     X = np.column_stack([columns["dose"], columns["age"]])
     by_array = fit(X, y, agent=columns["hospital"], entity=columns["patient"])
@@ -50,7 +50,7 @@ def test_frames_of_every_library_fit_alike(library):
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])
-def test_series_are_ids_and_targets(library):
+def test_series_can_be_ids_and_targets(library):
     columns, y = table()
     series = pd.Series if library == "pandas" else pl.Series
     X = np.column_stack([columns["dose"], columns["age"]])
@@ -59,7 +59,7 @@ def test_series_are_ids_and_targets(library):
     np.testing.assert_array_equal(by_series.coef_, by_array.coef_)
 
 
-def test_a_remembered_column_that_is_missing_is_warned_of():
+def test_warning_if_a_known_id_column_is_missing():
     columns, y = table()
     frame = pd.DataFrame(columns)
     model = fit(frame, y, agent="hospital", entity="patient")
@@ -68,7 +68,7 @@ def test_a_remembered_column_that_is_missing_is_warned_of():
     np.testing.assert_allclose(new_entities, model.predict(frame, entity=np.full(len(y), "nobody")))
 
 
-def test_a_model_of_one_agent_takes_rows_without_one_as_that_agents():
+def test_rows_without_an_agent_belong_to_the_only_agent():
     columns, y = table()
     frame = pd.DataFrame({**columns, "hospital": "a"})
     model = fit(frame, y, agent="hospital", entity="patient")
@@ -77,7 +77,7 @@ def test_a_model_of_one_agent_takes_rows_without_one_as_that_agents():
     np.testing.assert_array_equal(predicted, model.predict(frame))
 
 
-def test_id_columns_are_no_features_even_beside_arrays_of_ids():
+def test_id_columns_are_never_features():
     columns, y = table()
     frame = pd.DataFrame(columns)
     model = fit(frame, y, agent="hospital", entity="patient")
@@ -128,7 +128,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("case", REFUSALS)
-def test_refusals(case):
+def test_bad_arguments_are_refused(case):
     columns, y = table()
     X = np.column_stack([columns["dose"], columns["age"]])
     action, message = REFUSALS[case]
@@ -169,7 +169,7 @@ def test_messages_show_no_values(bad):
     assert str(bad) not in str(refusal.value)
 
 
-def test_constant_and_collinear_columns_are_fine():
+def test_constant_and_collinear_columns_are_accepted():
     columns, y = table()
     X = np.column_stack([columns["dose"], 2 * columns["dose"], np.full(len(y), 7.0)])
     assert np.isfinite(fit(X, y, agent=columns["hospital"], entity=columns["patient"]).predict(X)).all()
@@ -220,12 +220,12 @@ def test_missing_ids_of_any_type(missing):
         read_ids(_column(missing), "agent", 2)
 
 
-def test_canonical_text_is_one_for_all_number_types():
+def test_canonical_text_is_the_same_for_all_number_types():
     assert {canonical_text(v) for v in (7, np.int8(7), 7.0, np.float32(7), "7")} == {"7"}
     assert sorted(["10", "9", "b", "a10", "-3", "07"], key=natural_key) == ["-3", "9", "10", "07", "a10", "b"]
 
 
-def test_pairs_count_not_entity_ids():
+def test_entities_are_pairs_of_ids():
     X, y = np.arange(6.0)[:, None], np.arange(6.0)
     hierarchy = build_hierarchy(X, y, np.ones(6), ["u", "v", "u", "v", "u", "u"], [2, 2, 10, 2, 2, 10])
     assert hierarchy.index.n_entities == 3
@@ -242,12 +242,12 @@ def test_rows_of_weight_zero_are_left_out():
     assert hierarchy.weight.tolist() == [1.0, 2.0, 1.0]
 
 
-def test_take_apart_leaves_a_plain_table_alone():
+def test_take_apart_returns_plain_tables_unchanged():
     X = np.eye(3)
     assert take_apart(X).features is X
 
 
-def test_find_knows_pairs_and_strangers():
+def test_find_returns_pairs_or_unknown():
     X, y = np.zeros((3, 1)), np.zeros(3)
     index = build_hierarchy(X, y, np.ones(3), ["u", "u", "v"], [1, 2, 2]).index
     agents = index.find_agents(read_ids(["v", "u", "w", "v"], "agent", 4))
@@ -255,7 +255,7 @@ def test_find_knows_pairs_and_strangers():
     assert index.find_entities(agents, read_ids([2, 2, 2, 1], "entity", 4)).tolist() == [2, 1, -1, -1]
 
 
-def test_union_keeps_both_and_says_where():
+def test_union_has_the_pairs_of_both():
     X, y = np.zeros((3, 1)), np.zeros(3)
     a = build_hierarchy(X, y, np.ones(3), ["u", "u", "w"], [1, 3, 1]).index
     b = build_hierarchy(X, y, np.ones(3), ["u", "v", "w"], [2, 1, 1]).index
@@ -276,17 +276,17 @@ MOMENTS = {
 
 
 @pytest.mark.parametrize("kind", MOMENTS)
-def test_moments_are_one_id_in_every_type(kind):
+def test_times_are_the_same_id_in_every_type(kind):
     assert read_ids(MOMENTS[kind], "entity", 2).texts == ["2024-01-01", "2024-01-02T03:04:05"]
 
 
-def test_moments_with_a_time_zone_are_told_in_utc():
+def test_times_with_a_time_zone_are_converted_to_utc():
     zone = datetime.timezone(datetime.timedelta(hours=2))
     here = datetime.datetime(2024, 1, 1, 2, 30, tzinfo=zone)
     assert canonical_text(here) == canonical_text(pd.Timestamp(here)) == "2024-01-01T00:30:00Z"
 
 
-def test_known_moments_stay_known_after_adapt():
+def test_known_times_stay_known_after_adapt():
     columns, y = table()
     X = np.column_stack([columns["dose"], columns["age"]])
     days = np.datetime64("2024-03-01") + columns["patient"].astype("timedelta64[D]")
@@ -301,12 +301,12 @@ def test_known_moments_stay_known_after_adapt():
     )
 
 
-def test_a_missing_id_among_texts_in_a_list_is_missing():
+def test_missing_id_in_a_list_of_texts_is_refused():
     with pytest.raises(ValueError, match="1 missing id in 2 rows"):
         read_ids(["a", float("nan")], "agent", 2)
 
 
-def test_odd_ids_are_ids():
+def test_unusual_ids_are_accepted():
     odd = [2**70, 2**70 + 1, "\ud800", "naïve", "名前", ""]
     assert len(read_ids(odd, "agent", 6).texts) == 6
     columns, y = table()
@@ -314,7 +314,7 @@ def test_odd_ids_are_ids():
     assert len(fit(X[:6], y[:6], agent=odd, entity=[1] * 6).agent_ids_) == 6
 
 
-def test_row_numbers_do_not_find_anonymous_rows():
+def test_row_numbers_do_not_match_rows_without_ids():
     columns, y = table()
     X = columns["dose"][:, None]
     model = fit(X, y)
@@ -339,14 +339,14 @@ def test_unusual_tables_are_refused_without_their_values(X, message):
 
 
 @pytest.mark.parametrize("argument", ["y", "sample_weight"])
-def test_text_where_numbers_belong(argument):
+def test_text_instead_of_numbers_is_refused(argument):
     with pytest.raises(
         ValueError, match=f"`{argument}` must hold numbers, but it holds text; turn it into numbers first"
     ):
         fit(**{"X": np.ones((2, 1)), "y": [1.0, 2.0], argument: ["private", "1"]})
 
 
-def test_missing_ids_of_an_arrow_dictionary_are_missing():
+def test_missing_ids_of_an_arrow_dictionary_are_refused():
 
     column = pa.chunked_array([pa.array(["a", "b", None, "a"]).dictionary_encode()])
     with pytest.raises(ValueError, match="`agent` has 1 missing id in 4 rows"):

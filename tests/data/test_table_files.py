@@ -30,7 +30,7 @@ def csv(tmp_path):
     return path
 
 
-def test_only_the_named_columns_come_in_the_order_asked(csv, tmp_path):
+def test_columns_are_returned_in_the_order_of_the_request(csv, tmp_path):
     parquet = tmp_path / "events.parquet"
     pa.parquet.write_table(pa.table({"secret": ["a"], "y": [1.0], "x": [2.0]}), parquet)
     assert read_columns(csv, ["y", "x"]).column_names == ["y", "x"]
@@ -42,7 +42,7 @@ def test_ids_are_texts(csv):
 
 
 @pytest.mark.parametrize("text", ["NA", "null", "nan"])
-def test_an_id_may_look_like_nothing(text, tmp_path):
+def test_ids_may_look_like_missing_values(text, tmp_path):
     path = tmp_path / "events.csv"
     path.write_text(f"id,x\n{text},1\n")
     assert read_columns(path, ["id", "x"], texts=["id"])["id"].to_pylist() == [text]
@@ -59,7 +59,7 @@ def test_an_id_may_look_like_nothing(text, tmp_path):
         (["", ""], ["", ""]),
     ],
 )
-def test_whole_numbers_with_a_decimal_point_are_ids_without(written, expected, tmp_path):
+def test_decimal_points_of_whole_number_ids_are_removed(written, expected, tmp_path):
     (tmp_path / "t.csv").write_text("id,x\n" + "".join(f"{text},1\n" for text in written))
     table = open_table(tmp_path / "t.csv")
     assert table.read(["id"], ["id"])["id"].to_pylist() == expected
@@ -143,14 +143,14 @@ def assert_events(table):
 @pytest.mark.filterwarnings("ignore:Feather V1:DeprecationWarning")
 @pytest.mark.parametrize("packer", PACKERS)
 @pytest.mark.parametrize("kind", FORMATS)
-def test_every_format_is_told_by_its_content(kind, packer, tmp_path):
+def test_every_format_is_recognised_by_its_content(kind, packer, tmp_path):
     path = tmp_path / "events"
     path.write_bytes(PACKERS[packer](FORMATS[kind]))
     assert_events(read_columns(path, ["y", "id", "x"], texts=["id"]))
 
 
 @pytest.mark.parametrize("name", ["events.csv.gz", "events.parquet", "events.feather"])
-def test_names_need_not_fit(name, tmp_path):
+def test_endings_of_names_do_not_matter_except_for_text(name, tmp_path):
     """A Parquet file called .csv, and the like; only text is not called like something else."""
     path = tmp_path / "events.csv"
     path.write_bytes(FORMATS["parquet"])
@@ -168,7 +168,7 @@ class Stdin:
 
 @pytest.mark.parametrize("kind", ["comma", "mark", "semicolon", "parquet", "arrow stream"])
 @pytest.mark.parametrize("packer", ["plain", "gz"])
-def test_tables_come_from_standard_input(kind, packer, monkeypatch):
+def test_tables_from_standard_input(kind, packer, monkeypatch):
     monkeypatch.setattr(sys, "stdin", Stdin(PACKERS[packer](FORMATS[kind])))
     assert_events(open_table("-").read(["y", "id", "x"], texts=["id"]))
     monkeypatch.setattr(sys, "stdin", Stdin(b""))
@@ -176,7 +176,7 @@ def test_tables_come_from_standard_input(kind, packer, monkeypatch):
         open_table("-")
 
 
-def test_tables_come_from_named_pipes(tmp_path):
+def test_tables_from_named_pipes(tmp_path):
     path = tmp_path / "pipe"
     os.mkfifo(path)
     writer = threading.Thread(target=path.write_bytes, args=(FORMATS["comma"],))
@@ -193,7 +193,7 @@ def test_quoted_names_and_line_breaks_are_read(tmp_path):
     assert table.to_pydict() == {"c": ["2", "some\ntext"], "d\ne": [3.0, 6.0]}
 
 
-def test_numbers_that_are_missing_or_infinite(tmp_path):
+def test_missing_and_infinite_numbers(tmp_path):
     path = tmp_path / "events.csv"
     path.write_text("x\n1\nNA\n-inf\nnan\nNULL\n#N/A\ninf\nNaN\n \n2\n")
     values = read_columns(path, ["x"])["x"].to_pylist()
@@ -202,7 +202,7 @@ def test_numbers_that_are_missing_or_infinite(tmp_path):
 
 
 @pytest.mark.parametrize("words", ["true false", "True False", "TRUE FALSE"])
-def test_truths_are_one_and_zero(words, tmp_path):
+def test_booleans_are_one_and_zero(words, tmp_path):
     true, false = words.split()
     path = tmp_path / "events.csv"
     path.write_text(f"x,y\n{true},1\nNA,2\n{false},3\n")
@@ -220,7 +220,7 @@ def test_decimal_commas_beside_columns_that_are_read_as_texts(beside, tmp_path):
 
 
 @pytest.mark.parametrize("bad", ["oops", "1.5", "1,2,3"])
-def test_one_bad_cell_among_decimal_commas_is_the_only_one_told(bad, tmp_path):
+def test_only_the_bad_cell_among_decimal_commas_is_reported(bad, tmp_path):
     path = tmp_path / "events.csv"
     path.write_text(f"g;x\na;1,5\nb;2,5\nc;{bad}\nd;\n")
     with pytest.raises(FileError, match=r"column 'x' of 'events.csv' .* 1 of its 4 rows holds text \(first: row 3\)"):
@@ -248,7 +248,7 @@ def test_types_do_not_depend_on_the_first_rows(tmp_path):
     assert SECRET not in str(caught.value)
 
 
-def test_rows_of_other_lengths_are_counted(tmp_path):
+def test_rows_with_too_many_or_too_few_fields_are_counted(tmp_path):
     path = tmp_path / "events.csv"
     path.write_text(f"x,y\n1,2\n{SECRET}\n3,4\n1,2,3\n")
     with pytest.raises(FileError, match=r"has 2 rows with more or fewer fields .* \(first: row 2\)"):
@@ -279,7 +279,7 @@ def test_numbers_of_any_type(kind, tmp_path):
         assert read_columns(path, ["x"])["x"].to_pylist() == [1.0, None, 2.0]
 
 
-def test_truths_and_nothing_are_numbers_too(tmp_path):
+def test_booleans_and_nulls_are_numbers(tmp_path):
     path = tmp_path / "events"
     path.write_bytes(parquet_bytes(pa.table({"x": [True, None, False], "y": pa.nulls(3)})))
     table = read_columns(path, ["x", "y"])
@@ -306,7 +306,7 @@ def test_texts_of_any_type(kind, tmp_path):
         assert column.to_pylist() == ["007", None, "b"]
 
 
-def test_folders_are_columns(tmp_path):
+def test_partition_folders_are_columns(tmp_path):
     """Of texts: 007 is no number."""
     data = tmp_path / "data"
     for store, x in (("007", 1), ("north%20side", 2), ("__HIVE_DEFAULT_PARTITION__", 3)):
@@ -326,7 +326,7 @@ def test_folders_are_columns(tmp_path):
     assert table.read_as_is(["store"]).num_rows == 6
 
 
-def test_folders_may_be_called_like_files(tmp_path):
+def test_folders_may_have_names_of_files(tmp_path):
     """As Spark calls them."""
     for day in (1, 2):
         folder = tmp_path / "data" / f"day{day}.parquet"
@@ -343,7 +343,7 @@ def folder_of(tmp_path, *tables):
     return folder
 
 
-def test_files_of_a_folder_may_differ_in_their_numbers(tmp_path):
+def test_files_of_a_folder_may_have_different_number_types(tmp_path):
     tables = (
         pa.table({"x": [1], "id": pa.array(["a"]).dictionary_encode()}),
         pa.table({"id": ["b"], "x": [0.5]}),
@@ -363,14 +363,14 @@ def test_files_of_a_folder_may_differ_in_their_numbers(tmp_path):
         (b"", "'1.parquet' cannot be read"),
     ],
 )
-def test_a_folder_with_one_file_unlike_the_others(second, message, tmp_path):
+def test_folder_with_one_different_file_is_refused(second, message, tmp_path):
     folder = folder_of(tmp_path, pa.table({"x": [1.0]}), second)
     with pytest.raises(FileError, match=message) as caught:
         read_columns(folder, ["x"])
     assert SECRET not in str(caught.value)
 
 
-def test_names_that_come_twice_or_are_empty(tmp_path):
+def test_duplicate_and_empty_names(tmp_path):
     path = tmp_path / "events.csv"
     path.write_text(",x,x,y,\n0,1,2,3,4\n")
     table = open_table(path)
@@ -386,7 +386,7 @@ def test_names_that_come_twice_or_are_empty(tmp_path):
             read_columns(path, ["x"])
 
 
-def test_a_header_without_rows(tmp_path):
+def test_header_without_rows_is_refused(tmp_path):
     path = tmp_path / "events.csv"
     for text in ("x,y\n", "x,y", "\nx,y\r\n\n"):
         path.write_text(text)
@@ -445,7 +445,7 @@ DAMAGED = {
 
 @pytest.mark.parametrize("kind", DAMAGED)
 @pytest.mark.parametrize("name", ["events", "events.csv"])
-def test_damaged_tables_are_told_in_one_line_without_values(kind, name, tmp_path):
+def test_damaged_tables_give_one_line_without_values(kind, name, tmp_path):
     path = tmp_path / name
     path.write_bytes(DAMAGED[kind])
     message = assert_refused(path)
@@ -465,7 +465,7 @@ def assert_refused(path):
     return message
 
 
-def test_what_is_no_table_at_all(tmp_path):
+def test_files_that_are_not_tables_are_refused(tmp_path):
     path = tmp_path / "events.xlsx"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("xl/worksheets/sheet1.xml", SECRET)
@@ -477,7 +477,7 @@ def test_what_is_no_table_at_all(tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_files_that_may_not_be_read(csv, tmp_path):
+def test_unreadable_files_are_refused(csv, tmp_path):
     csv.chmod(0)
     assert "Permission denied" in assert_refused(csv)
 
@@ -526,7 +526,7 @@ KINDS = [
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_cannot_be_read_is_told_in_one_line_without_values(kind, tmp_path):
+def test_bad_columns_give_one_line_without_values(kind, tmp_path):
     with pytest.raises(FileError) as caught:
         read_columns(broken(kind, tmp_path), ["x", "y"], texts=["x"])
     assert SECRET not in str(caught.value)
@@ -571,7 +571,7 @@ def test_only_close_names_that_are_not_in_use_are_suggested(tmp_path):
         (["2024-03-01", "about 5"], "text (first: row 2); correct them, or, if it is a feature, leave it out"),
     ],
 )
-def test_numbers_that_are_written_differently_are_named(texts, what, tmp_path):
+def test_numbers_in_other_notations_are_named(texts, what, tmp_path):
     path = tmp_path / "events.csv"
     path.write_text("x\n" + "".join(f'"{text}"\n' for text in ["1", *texts]))
     with pytest.raises(FileError) as caught:
