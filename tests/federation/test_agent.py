@@ -140,10 +140,10 @@ def test_a_broadcast_that_comes_late_is_not_answered(small):
     old = server.open_round(engine.agents()).broadcast.acknowledging(server.round)
     server.close_round()
     run_rounds(server, engine, 2)
-    held = agents[0]._group.shard.pending.copy()
+    held = agents[0].shard.pending.copy()
     with pytest.raises(ValueError, match="older than one that was answered already"):
         agents[0].round(old)
-    np.testing.assert_array_equal(agents[0]._group.shard.pending, held)
+    np.testing.assert_array_equal(agents[0].shard.pending, held)
 
 
 def test_an_agent_of_one_run_refuses_another(small):

@@ -78,7 +78,7 @@ class AgentGroup:
         return self.shard.answer(broadcast, positions[order], acknowledged[order])
 
     @single_threaded_blas
-    def predict(self, model: PublicModel, X: Any, agent: Any = None, entity: Any = None) -> Moments:
+    def predict(self, model: PublicModel, X: Any, entity: Any = None, *, agent: Any = None) -> Moments:
         """Predict for these agents' entities, from the public model and the private matrices. Nothing is sent.
 
         The agents need not have taken part in the federation. `agent=None` is for a group of one agent. Rows of an

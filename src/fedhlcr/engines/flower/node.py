@@ -195,7 +195,7 @@ class Node:
                 "no score is sent: fewer than %d test events are too few to share sums safely.", FEWEST_SCORED
             )
             return NO_SCORE
-        predicted = group.predict(model, events.X, events.agent, events.entity).mean
+        predicted = group.predict(model, events.X, events.entity, agent=events.agent).mean
         mean = float(events.y.mean())
         spread, error = (float(np.sum((events.y - other) ** 2)) for other in (mean, predicted))
         return Score(len(events.y), mean, spread, error)
