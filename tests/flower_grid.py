@@ -6,6 +6,7 @@ next look, unless a node was told to be late.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,9 +25,12 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from flwr.supercore.task_identity import TaskIdentity
 
+from fedhlcr import FedHLCRRegressor
 from fedhlcr.datasets.hierarchical import HierarchicalData
 from fedhlcr.engines.flower import client_app, server_app
-from fedhlcr.engines.flower.options import RunOptions
+from fedhlcr.engines.flower.node import Node
+from fedhlcr.engines.flower.options import NodeOptions, RunOptions
+from fedhlcr.federation.group import AgentGroup
 from fedhlcr.posterior import PublicModel
 
 
@@ -140,6 +144,27 @@ def run_app(nodes: dict[int, LocalNode], folder: Path, **options: Any) -> Public
     defaults = {"output-dir": str(folder / "out"), "wait-for-nodes": 5.0, "round-timeout": 1.0, "rounds": 8, "seed": 3}
     given = {name.replace("_", "-"): value for name, value in options.items()}
     return server_app.run(LocalGrid(nodes), RunOptions.from_config({**defaults, **given}))
+
+
+def fit_in_process(table: HierarchicalData, **params: Any) -> FedHLCRRegressor:
+    """The run of `run_app`, simulated in this process."""
+    params = {"rounds": 8, "random_state": 3, **params}
+    return FedHLCRRegressor(**params).fit(table.X, table.y, agent=table.agent, entity=table.entity)
+
+
+def history_of(folder: Path) -> list[dict[str, Any]]:
+    """The rounds that a run wrote to its output folder."""
+    return json.loads((folder / "out" / "experiment.history.json").read_text())
+
+
+def scores_of(folder: Path) -> dict[str, Any]:
+    """The nodes' scores that a run wrote to its output folder."""
+    return json.loads((folder / "out" / "experiment.scores.json").read_text())
+
+
+def state_of(node: LocalNode, experiment: str = "experiment") -> AgentGroup:
+    """A node's agents as its file has them."""
+    return Node(NodeOptions.from_context(node.config, {}), experiment)._held().group
 
 
 def assert_same_model(model: PublicModel, posterior: Any, tolerance: float = 1e-9) -> None:
