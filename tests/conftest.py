@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 from fedhlcr.datasets import make_hlcr
 
@@ -13,6 +14,10 @@ from fedhlcr.datasets import make_hlcr
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # pictures are drawn, not shown
 os.environ.setdefault("MPLBACKEND", "Agg")
+
+# the first example compiles kernels; how long that takes says nothing
+settings.register_profile("no deadline", deadline=None)
+settings.load_profile("no deadline")
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 

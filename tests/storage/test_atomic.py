@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from fedhlcr.storage import atomic
+from fedhlcr.exceptions import StorageError
+from fedhlcr.storage import atomic, codec
 
 KILLED = """
 import os, signal, sys, time
@@ -92,3 +93,103 @@ def test_only_private_files_are_for_their_owner_alone(private, mode, tmp_path):
     finally:
         os.umask(before)
     assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {mode}
+
+
+def record_of(number: int) -> bytes:
+    return codec.encode("thing", 1, {"number": number})
+
+
+def newest(path):
+    return atomic.read_newest(path, "thing", 1)["number"]
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "file"
+
+
+@pytest.fixture
+def full_disk(monkeypatch):
+    def fail(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fail)
+
+
+def test_the_previous_file_is_kept(path):
+    for number in range(3):
+        atomic.write_atomically(path, record_of(number))
+    assert newest(path) == 2
+    assert newest(atomic.previous_of(path)) == 1
+    assert names(path.parent) == ["file", "file.previous"]
+
+
+def test_older_copies_can_be_deleted(path):
+    for number in range(3):
+        atomic.write_atomically(path, record_of(number))
+    atomic.damaged_of(path).write_bytes(b"damaged")
+    atomic.write_atomically(path, record_of(3), keep_previous=False)
+    assert names(path.parent) == ["file"]
+
+
+@pytest.mark.parametrize("damage", [b"", b"nonsense", record_of(1)[:-1]])
+def test_damaged_file_gives_way_to_the_previous_one(path, damage, caplog):
+    for number in range(2):
+        atomic.write_atomically(path, record_of(number))
+    path.write_bytes(damage)
+    assert newest(path) == 0
+    assert "using the previous file" in caplog.text
+    assert atomic.damaged_of(path).read_bytes() == damage
+    # the damaged file must not replace the intact one
+    atomic.write_atomically(path, record_of(2))
+    assert newest(atomic.previous_of(path)) == 0
+
+
+def test_missing_file_gives_way_to_the_previous_one(path):
+    atomic.previous_of(path).write_bytes(record_of(5))
+    assert newest(path) == 5
+
+
+def test_no_intact_file_is_an_error(path):
+    path.write_bytes(b"nonsense")
+    with pytest.raises(StorageError, match=r"no intact file at .*file\.previous does not exist"):
+        newest(path)
+
+
+def test_draft_of_a_killed_process_is_overwritten(path):
+    (path.parent / "file.draft").write_bytes(b"half a fi")
+    atomic.write_atomically(path, record_of(1))
+    assert names(path.parent) == ["file"]
+
+
+@pytest.mark.usefixtures("full_disk")
+def test_full_disk_leaves_the_old_file_and_no_draft(path):
+    path.write_bytes(b"old")
+    for write in (atomic.write_atomically, atomic.replace_file):
+        with pytest.raises(OSError, match="No space left"):
+            write(path, b"new")
+        assert path.read_bytes() == b"old"
+        assert names(path.parent) == ["file"]
+
+
+def test_several_files_are_replaced_together_or_not_at_all(path):
+    path.write_bytes(b"old")
+    missing = path.parent / "missing" / "file"
+    with pytest.raises(FileNotFoundError) as error:
+        atomic.replace_files({path: b"new", missing: b"new"})
+    assert error.value.filename == str(missing)
+    assert path.read_bytes() == b"old"
+    assert names(path.parent) == ["file"]
+
+
+def test_links_are_followed(path):
+    link = path.parent / "link"
+    link.symlink_to(path)
+    atomic.replace_file(link, b"new")
+    assert link.is_symlink()
+    assert path.read_bytes() == b"new"
+
+
+def test_devices_are_written_to():
+    atomic.replace_file("/dev/null", b"new")
+    assert not os.path.isfile("/dev/null")

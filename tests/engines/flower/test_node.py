@@ -129,7 +129,9 @@ def test_nodes_cannot_share_a_state_folder(nodes, tmp_path, logged):
         node.config["state-dir"] = str(tmp_path / "shared")
     run_app(nodes, tmp_path, min_nodes=1)
     assert (
-        logged.text.count("does not take part now: StateError: its `state-dir` holds the state of another table or node")
+        logged.text.count(
+            "does not take part now: StateError: its `state-dir` holds the state of another table or node"
+        )
         == 2
     )
 
