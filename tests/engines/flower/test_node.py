@@ -128,12 +128,8 @@ def test_nodes_cannot_share_a_state_folder(nodes, tmp_path, logged):
     for node in nodes.values():
         node.config["state-dir"] = str(tmp_path / "shared")
     run_app(nodes, tmp_path, min_nodes=1)
-    assert (
-        logged.text.count(
-            "does not take part now: StateError: its `state-dir` holds the state of another table or node"
-        )
-        == 2
-    )
+    told = "does not take part now: StateError: its `state-dir` holds the state of another table or node"
+    assert logged.text.count(told) == 2
 
 
 def test_state_and_checkpoint_are_readable_by_owner_only(nodes, tmp_path):
