@@ -86,7 +86,7 @@ def test_the_number_that_made_the_data_comes_out(compared):
     assert result.rows[2].r2 > result.rows[1].r2 > result.rows[0].r2
 
 
-def test_one_class_needs_one_cluster():
+def test_one_cluster_is_enough_for_data_of_one_cluster():
     table, _ = make_hlcr(40, 5, 6, 3, 1, 0.5, random_state=2)
     result = compare(table, counts=[1, 2, 4], n_splits=2)
     assert result.suggested == result.most_evident == 1
@@ -102,7 +102,7 @@ def test_other_units_of_the_target_shift_both_figures(small):
     assert other.rows[0].mse == pytest.approx(64.0 * own.rows[0].mse)
 
 
-def test_progress_is_told_after_each_fit(compared):
+def test_progress_is_reported_after_each_fit(compared):
     _, told = compared
     assert [(done, total) for done, total, _ in told] == [(done, 12) for done in range(1, 13)]
     assert told[0][2].startswith("split 1 of 2, 1 clusters: log density -")
@@ -166,7 +166,7 @@ def test_the_smallest_within_one_standard_error_is_suggested():
     assert Comparison(unknown, auto, 1, 10).suggested == 4
 
 
-def test_told_in_a_table_and_in_plain_numbers(compared):
+def test_comparison_is_printed_and_converted_to_plain_values(compared):
     result, _ = compared
     lines = str(result).splitlines()
     assert lines[0].split() == [
@@ -221,14 +221,14 @@ def test_refusals(small):
     with pytest.raises(TypeError, match=r"`estimator` must be an HLCRRegressor, but is of type RandomForestRegressor"):
         compare(table, estimator=RandomForestRegressor())
     for counts in ([], [0], [2.5], [True], ["auto"]):
-        with pytest.raises(ValueError, match="`counts` must hold whole numbers of at least 1"):
+        with pytest.raises(ValueError, match="`counts` must be a list of one or more whole numbers"):
             compare(table, counts=counts)
     for n_splits in (0, 1.5):
         with pytest.raises(ValueError, match="`n_splits` must be a whole number of at least 1"):
             compare(table, n_splits=n_splits)
     with pytest.raises(ValueError, match="`fraction` must lie between 0 and 1"):
         compare(table, fraction=1.5)
-    with pytest.raises(ValueError, match=r"no events could be held out, .* leave out `entity`"):
+    with pytest.raises(ValueError, match=r"no events could be held out: .* leave out `entity`"):
         compare_cluster_counts(table.X, table.y, entity=np.arange(len(table)), estimator=QUICK)
 
 

@@ -1,4 +1,4 @@
-"""What a model says of itself: only what its draws know, and the same everywhere."""
+"""The summary of a model: only effects that the draws support, and the same figures everywhere."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def normal(rng, n):
     return rng.normal(size=n)
 
 
-def test_a_direction_the_draws_do_not_know_is_not_told():
+def test_effects_of_unclear_sign_are_left_out():
     model = one_cluster(40, {"sure": normal, "unsure": normal}, [3.0, 0.0], seed=0)
     lower, upper = change_intervals(model)
     # strong enough to be told, but of either sign
@@ -40,14 +40,14 @@ def test_a_direction_the_draws_do_not_know_is_not_told():
     assert describe_clusters(nothing)[0].endswith("; no feature clearly moves it.")
 
 
-def test_what_is_unsure_makes_room_for_what_is_sure():
+def test_a_weaker_clear_effect_comes_before_a_stronger_unclear_one():
     model = one_cluster(40, {"unsure": normal, "sure": normal}, [0.0, 0.6], seed=2)
     model.coef_[0, 0] = 9.0
     assert "per unit of sure" in describe_clusters(model, n_effects=1)[0]
 
 
 @pytest.mark.parametrize("drop_first", [False, True])
-def test_intervals_are_those_of_what_is_told(drop_first):
+def test_intervals_belong_to_the_changes(drop_first):
     levels = ["a", "b", "c"]
 
     def indicator(level):
@@ -67,7 +67,7 @@ def test_intervals_are_those_of_what_is_told(drop_first):
         np.testing.assert_allclose([lower[0], upper[0]], expected)
 
 
-def test_a_machine_is_told_intervals_and_shares(small):
+def test_facts_for_json_have_intervals_and_shares(small):
     table, _ = small
     model = fitted(table)
     facts = model_facts(model)
@@ -80,13 +80,13 @@ def test_a_machine_is_told_intervals_and_shares(small):
         assert all(low <= cluster["coef"][name] <= high for name, (low, high) in cluster["coef_interval"].items())
 
 
-def test_one_draw_has_no_intervals_and_knows_no_direction():
+def test_one_draw_has_no_intervals_and_no_clear_effects():
     model = one_cluster(40, {"x": normal}, [3.0], n_draws=1)
     assert np.isnan(coef_intervals(model)).all()
     assert "no feature clearly moves it" in describe_clusters(model)[0]
 
 
-def test_the_table_tells_the_shares_that_the_sentences_tell(small):
+def test_table_and_sentences_have_the_same_shares(small):
     table, _ = small
     for model in (fitted(table), public(fitted(table))):
         summary = model.summary()
@@ -94,34 +94,34 @@ def test_the_table_tells_the_shares_that_the_sentences_tell(small):
         assert [row[1] for row in summary.rows] == [f"{share:.3f}" for share in entity_shares(model)]
         assert [row[2] for row in summary.rows] == [f"{weight:.3f}" for weight in model.cluster_weights_]
         for text in (str(summary), summary._repr_html_()):
-            assert "share: of the entities fitted, mean over the draws; weight: " in text
+            assert "share: share of the fitted entities, mean over the draws; weight: " in text
             assert "<th>entities" not in text
 
 
-def test_one_chain_is_said_to_be_compared_with_none(small, tmp_path):
+def test_one_chain_is_compared_by_halves(small, tmp_path):
     table, _ = small
 
     def agreement(model):
-        return dict(model.summary().facts)["R-hat (effective size)"]
+        return str(dict(model.summary().facts)["R-hat (effective size)"])
 
-    assert agreement(fitted(table)).endswith("; one chain: only its halves are compared, try n_chains=4")
-    assert "one chain" not in agreement(fitted(table, n_chains=2))
+    assert agreement(fitted(table)).endswith("; only one chain, compared by halves: try n_chains=4")
+    assert "only one chain" not in agreement(fitted(table, n_chains=2))
     # so few draws that there is nothing to compare
-    assert agreement(fitted(table, n_sweeps=3)) == "too few draws to tell"
+    assert agreement(fitted(table, n_sweeps=3)) == "too few draws"
     federated = FedHLCRRegressor(rounds=20).fit(table.X, table.y, agent=table.agent, entity=table.entity)
-    assert "one chain" not in agreement(federated)
+    assert "only one chain" not in agreement(federated)
     # what Flower's server writes
     posterior = federated.posterior_
     PublicModel(posterior.likelihood, posterior.standardization, posterior.draws, seed=0).save(tmp_path / "model")
     left = load(tmp_path / "model")
-    assert agreement(left) == "not known"
+    assert agreement(left) == "unknown"
     assert "n_chains" not in render_report(left)
 
 
-def test_few_events_are_told_where_the_model_holds_them():
-    told = "Only 9 events for the 2 coefficients of a cluster: intervals are too narrow"
+def test_a_note_says_if_events_are_few():
+    note = "There are only 9 events for the 2 coefficients of a cluster. Intervals are too narrow."
     few, enough = (one_cluster(n, {"x": normal}, [1.0]) for n in (9, 10))
-    assert any(note.startswith(told) for note in few.summary().notes)
+    assert note in few.summary().notes
     assert "too narrow" not in str(enough.summary())
     assert "too narrow" not in str(public(few).summary())
     # those it was adapted to are not those it was fitted with
@@ -144,7 +144,7 @@ def test_zero_has_no_sign():
     assert demo._signed(-0.001) == "+0.00"
 
 
-def test_a_column_of_0_and_1_is_told_as_such():
+def test_a_column_of_0_and_1_is_described_as_such():
     columns = {"on": lambda rng, n: rng.random(n) < 0.3, "third": lambda rng, n: rng.integers(0, 3, n) / 2}
     (sentence,) = describe_clusters(one_cluster(400, columns, [2.0, -3.0]))
     assert "higher where on is 1, not 0" in sentence

@@ -1,4 +1,4 @@
-"""Numbers of clusters compared: what each achieved, and which to take."""
+"""The result of comparing numbers of clusters."""
 
 from __future__ import annotations
 
@@ -10,24 +10,25 @@ import numpy as np
 from fedhlcr._support.wording import Noun
 from fedhlcr.analysis.summary import text_table
 
-# Nats between two numbers of clusters of which neither is more evident: odds of 20 to 1.
+# Evidence within this many nats, odds of 20 to 1, counts as equal.
 SAME_EVIDENCE = 3.0
 EVENT = Noun("held-out event", "held-out events")
 
 
 @dataclass(frozen=True)
 class CountResult:
-    """What a number of clusters achieved, over all splits.
+    """Scores of one number of clusters, over all splits.
 
     Attributes
     ----------
-    n_clusters : the number, or "auto" where it was found
+    n_clusters : the number, or "auto" if the model chose it
     log_density, log_density_se : mean log predictive density of the held-out events, in nats for y in its own
         units, and its standard error
-    difference, difference_se : the same of the difference to the best number, event by event
+    difference, difference_se : mean difference of the log density from that of the best number, event by event, and
+        its standard error
     evidence : log p(y, partition | n_clusters) of the fitted events, mean over the splits
-    r2, mse : of the held-out events, mean over the splits
-    occupied : clusters that hold entities in the most probable draw, for each split
+    r2, mse : on the held-out events, mean over the splits
+    occupied : number of clusters with entities in the most probable draw, for each split
     """
 
     n_clusters: int | str
@@ -43,13 +44,13 @@ class CountResult:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Numbers of clusters compared; `print` it, draw it with `fedhlcr.plot.cluster_counts`.
+    """Scores of several numbers of clusters. Print it, or draw it with `fedhlcr.plot.cluster_counts`.
 
     Attributes
     ----------
     rows : a result for each number of clusters, ascending
-    auto : what the estimator achieved with a number it found by itself
-    n_splits, n_held_out : splits, and events held out in all of them together
+    auto : the result with `n_clusters="auto"`
+    n_splits, n_held_out : number of splits, and of events held out in all splits together
     """
 
     rows: tuple[CountResult, ...]
@@ -59,7 +60,7 @@ class Comparison:
 
     @property
     def best(self) -> int:
-        """The number of clusters that predicts best: of the highest held-out log density."""
+        """The number of clusters with the highest held-out log density."""
         return int(max(self.rows, key=lambda row: row.log_density).n_clusters)
 
     @property
@@ -73,15 +74,15 @@ class Comparison:
 
     @property
     def most_evident(self) -> int:
-        """The smallest number whose evidence is the highest, or so near that the odds are less than 20 to 1.
+        """The smallest number whose evidence is within `SAME_EVIDENCE` of the highest.
 
-        Clusters that stay empty hardly change the evidence, which is flat above what the data need.
+        Empty clusters hardly change the evidence, so it is flat above the number that the data need.
         """
         enough = max(row.evidence for row in self.rows) - SAME_EVIDENCE
         return next(int(row.n_clusters) for row in self.rows if row.evidence >= enough)
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it in numbers, texts, lists and None (for what is not known), as JSON has them."""
+        """The comparison as plain values for JSON; None for unknown values."""
 
         def record(row: CountResult) -> dict[str, Any]:
             plain = {name: None if value != value else value for name, value in asdict(row).items()}

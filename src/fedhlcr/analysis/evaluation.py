@@ -1,4 +1,4 @@
-"""How well a model predicts events: a few figures, of all of them and of each agent's."""
+"""How well a model predicts events: errors and coverage, overall and by agent."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from fedhlcr.data.hierarchy import UNKNOWN
 from fedhlcr.data.ids import Ids
 from fedhlcr.posterior.predictive import Moments
 
-# A table counts as the fitted one if more than this share of its entities have the very events that were fitted.
+# A table counts as the fitted one if more than this share of its entities have exactly the fitted events.
 SAME_TABLE_SHARE = 0.5
-# Rows predicted at a time, so that progress can be told.
+# Rows to predict at a time, so that progress can be shown.
 CHUNK = 20_000
 Progress = Callable[[int], None]
 
 
 class Errors(NamedTuple):
-    """How far predictions are from what was observed.
+    """Errors of predictions.
 
     Attributes
     ----------
-    r2 : share of the target's variance that is explained; NaN where it has none
+    r2 : share of the target's variance that is explained; NaN if the target is constant
     mse, mae : mean squared and mean absolute error
     """
 
@@ -37,22 +37,22 @@ class Errors(NamedTuple):
 
     @classmethod
     def of(cls, observed: FloatArray, predicted: FloatArray) -> Errors:
-        # what rounding leaves of a constant target is no spread
+        # rounding errors of a constant target are not a spread
         error, spread = observed - predicted, float(observed.var()) if np.ptp(observed) > 0.0 else 0.0
         mse = float((error**2).mean())
         return cls(1.0 - mse / spread if spread > 0.0 else float("nan"), mse, float(np.abs(error).mean()))
 
 
 class Scores(NamedTuple):
-    """Figures of predictions.
+    """Errors of predictions, and coverage of their intervals.
 
     Attributes
     ----------
-    n_events : how many were predicted
+    n_events : number of events
     r2, mse, mae : as in `Errors`
     coverage : share of the targets inside their central intervals of probability `level`
     width : mean width of these intervals
-    level : probability that an interval is to hold its target
+    level : probability of the intervals
     """
 
     n_events: int
@@ -65,7 +65,7 @@ class Scores(NamedTuple):
 
     @classmethod
     def of(cls, y: FloatArray, predicted: Moments, level: float) -> Scores:
-        """`predicted` with two quantiles: the ends of the intervals."""
+        """Scores of `predicted`, whose two quantiles are the ends of the intervals."""
         lower, upper = predicted.quantiles.T
         inside = (lower <= y) & (y <= upper)
         errors = Errors.of(y, predicted.mean)
@@ -100,21 +100,21 @@ def predict_in_chunks(
 
 
 def was_fitted(model: Any, X: Any, y: Any, agent: Any, entity: Any) -> bool:
-    """Whether a table holds, by and large, the events a model was fitted to: its figures are then optimistic."""
+    """Whether a table holds mostly the events that the model was fitted to; scores on it are optimistic."""
     return share_seen(model, X, y, agent, entity) > SAME_TABLE_SHARE
 
 
 def share_seen(model: Any, X: Any, y: Any, agent: Any, entity: Any) -> float:
-    """Share of the entities in a table whose events are, one and all, those the model knows.
+    """Share of the entities in a table whose events are exactly those the model knows.
 
-    Two sets of events with the same sums are the same, but for an accident.
+    Events are compared by their Gram matrices.
     """
     known = model.posterior_.memory.entities
     nobody = agent is None and model.sole_agent_ is None and entity is not None
     if not len(known) or nobody:
         return 0.0
     if entity is None:
-        # rows are entities of their own, and have no names: all of them are the same, or none
+        # each row is its own entity without a name: compare the whole table
         everyone = model.entities_of(X, y, agent=np.zeros(len(y)), entity=np.zeros(len(y))).grams
         return float(_same(known.grams.sum(axis=0, keepdims=True), everyone)[0])
     given = model.entities_of(X, y, agent=agent, entity=entity)
@@ -125,13 +125,13 @@ def share_seen(model: Any, X: Any, y: Any, agent: Any, entity: Any) -> float:
 
 
 def _same(a: FloatArray, b: FloatArray) -> NDArray[np.bool_]:
-    """Whether Gram matrices (groups, packed) are of the same events, as far as rounding tells."""
+    """Whether Gram matrices (groups, packed) are equal up to rounding."""
     size = np.maximum(np.abs(a).max(axis=1), np.abs(b).max(axis=1))
     return np.asarray(np.abs(a - b).max(axis=1) <= 1e-8 * size)
 
 
 def scores_by_agent(y: FloatArray, predicted: Moments, level: float, agents: Ids) -> list[tuple[Any, Scores]]:
-    """Figures of each agent's events, in the agents' order."""
+    """Scores of each agent's events, in the order of the agents."""
     order = np.argsort(agents.codes, kind="stable")
     ends = np.searchsorted(agents.codes[order], np.arange(len(agents.texts) + 1))
     groups: list[NDArray[np.intp]] = [order[first:last] for first, last in pairwise(ends)]

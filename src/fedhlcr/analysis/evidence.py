@@ -1,14 +1,14 @@
 """Evidence of a partition of the entities: log p(y, partition | K), with everything else integrated out.
 
-By Bayes' theorem, read at one point (Chib 1995), a sum over all there is becomes three terms:
+By Bayes' theorem at one point (Chib 1995), each integral becomes three terms:
 
     log p(y | z) = log p(y | w) + log p(w) − log p(w | y, z)
     log p(z | K) = log p(z | ψ) + log p(ψ | K) − log p(ψ | z)
 
-They hold at any w and ψ. The first two terms of each are known in closed form, σ, μ and δ being conjugate, but for
-one-dimensional integrals over the concentrations. The last is a mean of normal, or Dirichlet, densities over draws of
-the other unknowns given z, which the blocked sampler makes with its labels held fixed. Summed over the ways to number
-the clusters, p(z | K) is the probability of the partition: K!/(K − K₊)! times as much, with K₊ clusters in use.
+They hold at any w and ψ. The first two terms of each have a closed form, because σ, μ and δ are conjugate; only the
+concentrations need one-dimensional integrals. The last term is a mean of normal or Dirichlet densities over draws of
+the other unknowns given z; the blocked sampler makes these draws with fixed labels. The probability of the partition is
+p(z | K) summed over the ways to number the clusters, which is K!/(K − K₊)! p(z | K) with K₊ clusters in use.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from fedhlcr.samplers.blocked import SETTLING_PASSES, draw_globals, initial_glob
 from fedhlcr.samplers.state import Entities, ServerState
 
 N_DRAWS = 100
-# Nodes of the integrals over a concentration's logarithm, and how many standard deviations these reach to either side.
+# Nodes of the integrals over a concentration's logarithm, and their reach to either side in standard deviations.
 N_NODES, REACH = 33, 8.0
 
 
 class FixedLabelDraw(NamedTuple):
-    """What is drawn with the labels held fixed: the globals, and the tables that α was drawn from."""
+    """A draw with fixed labels: the globals, and the tables that α was drawn from."""
 
     globals: Globals
     table_counts: FloatArray  # (K,)
@@ -45,16 +45,16 @@ class FixedLabelDraw(NamedTuple):
 def partition_evidence(
     entities: Entities, spec: ModelSpec, labels: NDArray[np.integer], n_clusters: int, stream: Stream
 ) -> float:
-    """log p(y, partition | K), the partition being that of `labels`, y in units of the Gram matrices.
+    """log p(y, partition | K) for the partition in `labels`, with y in units of the Gram matrices.
 
     Coefficients, cluster weights, agents' weights and all hyperparameters that `spec` does not fix are integrated out
-    under their priors, and all constants are kept: figures for different K are comparable. As one term of a
-    sum over partitions it never exceeds log p(y | K); how far it is below tells how uncertain the partition is.
+    under their priors. Constants are kept, so values for different K are comparable. It is one term of a sum over
+    partitions, so it never exceeds log p(y | K); the gap measures how uncertain the partition is.
 
     Parameters
     ----------
-    labels : (entities,) below n_clusters; how the clusters are numbered does not matter
-    n_clusters : K, clusters that may be used
+    labels : (entities,) below n_clusters; the numbering of the clusters does not matter
+    n_clusters : K, the number of clusters available
     """
     used, compact = np.unique(labels, return_inverse=True)
     compact = compact.astype(np.int32)
@@ -68,7 +68,7 @@ def partition_evidence(
 def _draws_given_labels(
     entities: Entities, spec: ModelSpec, labels: LabelArray, n_clusters: int, stream: Stream
 ) -> list[FixedLabelDraw]:
-    """The blocked sampler with its labels held fixed; clusters in use come first."""
+    """Draws of the blocked sampler with fixed labels; clusters in use come first."""
     likelihood, n_used = entities.likelihood, int(labels.max()) + 1
     given = initial_globals(likelihood, spec, n_clusters, stream.generator(0, "evidence"))
     draws = []
@@ -81,7 +81,7 @@ def _draws_given_labels(
 
 
 def _log_likelihood(entities: Entities, spec: ModelSpec, labels: LabelArray, draws: list[FixedLabelDraw]) -> float:
-    """log p(y | z), at the coefficients that are the draws' mean."""
+    """log p(y | z), computed at the draws' mean coefficients."""
     coef = np.mean([draw.coef_mean for draw in draws], axis=0)
     given = draws[-1].globals.of_clusters(slice(len(coef)))
     summands = entities.likelihood.summands(entities.grams, given, labels)
@@ -94,8 +94,8 @@ def _log_likelihood(entities: Entities, spec: ModelSpec, labels: LabelArray, dra
 def _log_label_prior(entities: Entities, spec: ModelSpec, labels: LabelArray, draws: list[FixedLabelDraw]) -> float:
     """log p(z | K).
 
-    The weights of the clusters that are not in use are one weight, their sum: so the Dirichlet law of all becomes
-    that of those in use and one more.
+    The weights of the empty clusters are combined into one, their sum. So the Dirichlet distribution has one
+    component for each cluster in use, and one more.
     """
     n_clusters, n_used = len(draws[0].table_counts), int(labels.max()) + 1
     # clusters behind each weight
@@ -122,7 +122,7 @@ def _log_label_prior(entities: Entities, spec: ModelSpec, labels: LabelArray, dr
 
 
 def _log_labels_given_weights(entities: Entities, labels: LabelArray, weights: FloatArray) -> Callable[[float], float]:
-    """log p(z | ψ, β) as a function of β, agents' weights integrated out."""
+    """log p(z | ψ, β) as a function of β, with the agents' weights integrated out."""
     agents = entities.index.agent_of
     n_entities = np.bincount(agents)
     cells, counts = np.unique(agents * len(weights) + labels, return_counts=True)
@@ -138,7 +138,7 @@ def _log_labels_given_weights(entities: Entities, labels: LabelArray, weights: F
 def _integrated(log_f: Callable[[float], float], fixed: float | None, draws: FloatArray, prior: Gamma) -> float:
     """log ∫ f(c) p(c) dc over a concentration c, or log f at its fixed value.
 
-    The trapezoidal rule in log c, around where the draws are: for so smooth a bump it is good to many digits.
+    It uses the trapezoidal rule in log c around the draws, which is very accurate for such a smooth peak.
     """
     if fixed is not None:
         return log_f(fixed)

@@ -1,4 +1,4 @@
-"""How many clusters? Counts compared by how well held-out events are predicted, and by evidence."""
+"""Choose the number of clusters: compare numbers by held-out log density and by evidence."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from fedhlcr.exceptions import ArgumentError, ArgumentTypeError, FitInterruptedW
 Progress = Callable[[int, int, str], None]
 
 AUTO = "auto"
-# Up to the clusters an estimator starts with where it finds their number itself.
+# The largest is the number that `n_clusters="auto"` starts with.
 DEFAULT_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 
 
@@ -47,32 +47,32 @@ def compare_cluster_counts(
 ) -> Comparison:
     """Compare numbers of clusters by held-out log density and by evidence.
 
-    Each number, and "auto", is fitted to the same splits, each of which holds out a share of every entity's events.
+    Each number, and "auto", is fitted to the same splits. Each split holds out a share of every entity's events.
 
-    *Held-out log density* is the mean of `HLCRRegressor.log_density` over the held-out events. Differences to the best
-    number are taken event by event, so that what is common to all numbers cancels; standard errors take the events of
-    an entity together, over all splits, for they are hard or easy together. They know nothing of the luck of a single
-    sampler run: for that, take an estimator with several chains.
+    *Held-out log density* is the mean of `HLCRRegressor.log_density` over the held-out events. Differences from the
+    best number are taken event by event, so that common variation cancels. Standard errors are clustered by entity over
+    all splits. They do not include the randomness of a single sampler run; use an estimator with several chains to
+    average over it.
 
-    *Evidence* is log p(y, partition | K) of the fitted events, mean over the splits: the joint density of their
-    targets, in units of y, and of the fit's partition of the entities into clusters. Coefficients, weights and learned
-    hyperparameters are integrated out under their priors, no constant is left out, and the K!/(K − K₊)! ways to number
-    K₊ clusters in use are summed, so that numbers of clusters are comparable: with more of them the targets become more
-    probable, and the partition less. The partition is the better of two, `labels_` and the labels of the most probable
-    draw. It is known as the (exact) integrated classification likelihood, a lower bound of log p(y | K), below it by
-    −log p(partition | y, K): where clusters overlap it prefers fewer. Clusters that stay empty hardly change it. For
-    "auto", K is the number found. It is estimated, to about one nat where the clusters differ clearly.
+    *Evidence* is log p(y, partition | K) of the fitted events, mean over the splits. It is the joint density of the
+    targets, in units of y, and of the partition of the entities into clusters. Coefficients, weights and learned
+    hyperparameters are integrated out under their priors, constants are kept, and the K!/(K − K₊)! ways to number the
+    K₊ occupied clusters are summed. So numbers of clusters are comparable: with more clusters the targets become more
+    probable and the partition less. The partition is the better of two: `labels_`, and the labels of the most probable
+    draw. The evidence is known as the exact integrated classification likelihood. It is a lower bound of log p(y | K),
+    lower by −log p(partition | y, K), so it prefers fewer clusters where clusters overlap. Empty clusters hardly change
+    it. For "auto", K is the number found. The estimate is good to about one nat if the clusters differ clearly.
 
     Parameters
     ----------
-    X, y, agent, entity : as in `HLCRRegressor.fit`; without `entity`, a share of each agent's events is held out, and
+    X, y, agent, entity : as in `HLCRRegressor.fit`; without `entity`, a share of each agent's events is held out and
         predicted as new entities
     counts : numbers of clusters; None is 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, up to the number of entities
-    n_splits : how often events are held out
+    n_splits : number of splits
     fraction : share of each entity's events to hold out
-    estimator : HLCRRegressor whose settings, but for `n_clusters`, are taken; None is one with its defaults
+    estimator : HLCRRegressor whose settings to use, except `n_clusters`; None is one with default settings
     random_state : seed of the splits; the estimator has its own
-    progress : called after each fit with (fits done, fits in all, a line that tells what was found)
+    progress : called after each fit with (fits done, total number of fits, a line about the fit)
 
     Returns
     -------
@@ -104,10 +104,10 @@ def compare_cluster_counts(
             trial = _try(clone(prototype).set_params(n_clusters=candidate), events.take(train), events.take(test))
             trials[candidate].append(trial)
             if progress is not None:
-                told = (
+                line = (
                     f"split {split + 1} of {n_splits}, {candidate} clusters: log density {trial.log_density.mean():.4f}"
                 )
-                progress(done, n_splits * len(candidates), told)
+                progress(done, n_splits * len(candidates), line)
     return _compared(trials, np.concatenate(groups))
 
 
@@ -152,14 +152,14 @@ class _Events(NamedTuple):
             train, test = hold_out_events(self.agent, self.entity, fraction=fraction, random_state=rng)
         if not len(test):
             raise ArgumentError(
-                "no events could be held out, for one of each entity's stays and there are no others; pass entities "
-                "with several events, a larger `fraction`, or leave out `entity` to hold out whole entities."
+                "no events could be held out: one event of each entity stays, and no entity has enough others; pass "
+                "entities with several events, a larger `fraction`, or leave out `entity` to hold out whole entities."
             )
         return train, test
 
 
 class _Trial(NamedTuple):
-    """One fit: log densities of the events held out, and what else is told of it."""
+    """Scores of one fit."""
 
     log_density: FloatArray
     evidence: float
@@ -173,8 +173,8 @@ def _prototype(estimator: Any) -> HLCRRegressor:
         return HLCRRegressor()
     if not isinstance(estimator, HLCRRegressor):
         raise ArgumentTypeError(
-            f"`estimator` must be an HLCRRegressor, but is of type {type(estimator).__name__}; of a pipeline pass the "
-            "last step, and `X` as the steps before it make it."
+            f"`estimator` must be an HLCRRegressor, but is of type {type(estimator).__name__}; for a pipeline pass its "
+            "last step, and `X` as the earlier steps transform it."
         )
     return estimator
 
@@ -185,15 +185,15 @@ def _checked_counts(counts: Iterable[int] | None, n_entities: int) -> list[int]:
     given = list(counts)
     if not given or any(isinstance(count, bool) or not isinstance(count, Integral) or count < 1 for count in given):
         raise ArgumentError(
-            f"`counts` must hold whole numbers of at least 1, and at least one of them, but is {given!r}; "
-            "'auto' is compared in any case."
+            f"`counts` must be a list of one or more whole numbers of at least 1, but is {given!r}; "
+            "'auto' is always compared as well."
         )
     return sorted({int(count) for count in given})
 
 
 def _try(model: HLCRRegressor, train: _Events, test: _Events) -> _Trial:
     with warnings.catch_warnings():
-        # a fit that was stopped is no fit to compare: the user wants all of it to end
+        # a user who interrupts one fit wants to end the whole comparison
         warnings.simplefilter("error", FitInterruptedWarning)
         try:
             model.fit(train.X, train.y, agent=train.agent, entity=train.entity)
@@ -209,7 +209,7 @@ def _try(model: HLCRRegressor, train: _Events, test: _Events) -> _Trial:
 
 @single_threaded_blas
 def _evidence(model: HLCRRegressor) -> float:
-    """log p(y, partition | K) of the fitted events in the user's units, of the better of two partitions."""
+    """log p(y, partition | K) of the fitted events in the user's units, for the better of two partitions."""
     posterior = model.posterior_
     draws, entities = posterior.draws, posterior.memory.entities
     scale = float(posterior.standardization.scale[-1])
@@ -245,7 +245,7 @@ def _compared(trials: dict[int | str, list[_Trial]], groups: NDArray[np.int64]) 
 
 
 def grouped_standard_error(values: FloatArray, groups: NDArray[np.int64]) -> float:
-    """Standard error of the mean of values that are independent between groups only; NaN with a single group."""
+    """Standard error of the mean of values that are independent between groups only; NaN if there is one group."""
     _, group = np.unique(groups, return_inverse=True)
     sums = np.bincount(group, values - values.mean())
     if len(sums) < 2:

@@ -1,4 +1,4 @@
-"""What a fitted model says, in words and small tables, for a terminal and for a notebook."""
+"""A fitted model in words and small tables, for a terminal and for a notebook."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from fedhlcr.posterior.fitted_model import FittedModel
 MAX_FEATURES = 6
 MAX_CLUSTERS = 30
 NAME_WIDTH = 14
-# Clusters found, as a share of the most that could be, from which the limit may have held.
+# If more than this share of `max_clusters` was found, the limit may be too low.
 NEAR_THE_LIMIT = 0.85
 # Probability of the intervals of coefficients.
 INTERVAL_LEVEL = 0.9
-# With fewer events for each coefficient of a cluster 90 % intervals of predictions held 0 to 88 % in simulations, 72 %
-# on average; from there on 84 to 92 %, however many clusters shared the events.
+# With fewer events per coefficient of a cluster, 90 % intervals of predictions covered 0 to 88 % in simulations, 72 %
+# on average; with more they covered 84 to 92 %, for any number of clusters.
 EVENTS_PER_COEF = 5
 COEFFICIENT = Noun("coefficient", "coefficients")
 
@@ -33,9 +33,9 @@ class Summary:
 
     Attributes
     ----------
-    facts : (what, value) pairs; a value or a note that advises something is an `Advice`
+    facts : (name, value) pairs; a value or a note that advises something is an `Advice`
     header, rows : the table of clusters
-    notes : what a reader should know of them
+    notes : what the columns mean, and cautions
     """
 
     facts: tuple[tuple[str, str | Advice], ...]
@@ -82,19 +82,19 @@ def summarize(model: FittedModel) -> Summary:
         for k in range(min(model.n_clusters_, MAX_CLUSTERS))
     )
     notes: list[str | Advice] = [
-        "share: of the entities fitted, mean over the draws; weight: the share expected of a new agent's entities.",
-        "level: predicted target where every feature is at its mean; then change of the target per unit.",
+        "share: share of the fitted entities, mean over the draws; weight: expected share of a new agent's entities.",
+        "level: prediction at average features; other columns: change of the target per unit of the feature.",
     ]
     if len(shown) < len(names):
-        hidden = f"Not shown, of less effect: {len(names) - len(shown)} of {len(names)} features"
+        hidden = f"Not shown: {len(names) - len(shown)} of {len(names)} features with weaker effects"
         notes.append(Advice(f"{hidden}; {{coef_}} shows all.", coef_=None))
     if len(rows) < model.n_clusters_:
-        notes.append(f"Not shown, of less weight: {model.n_clusters_ - len(rows)} of {model.n_clusters_} clusters.")
+        notes.append(f"Not shown: the {model.n_clusters_ - len(rows)} smallest of {model.n_clusters_} clusters.")
     if model.n_clusters == "auto" and model.n_clusters_ > NEAR_THE_LIMIT * model.max_clusters:
-        advice = "This is near the most that could be found; try {max_clusters}."
+        advice = "The number of clusters is close to the limit; try {max_clusters}."
         notes.append(Advice(advice, max_clusters=2 * model.max_clusters))
     if scarce := few_events(model):
-        notes.append(f"Only {scarce}: intervals are too narrow, more so the fewer events there are.")
+        notes.append(f"There are only {scarce}. Intervals are too narrow.")
     header = ("cluster", "share", "weight", "level", *(shorten(names[f]) for f in shown))
     return Summary(_facts(model), header, rows, tuple(notes))
 
@@ -109,16 +109,16 @@ def _facts(model: FittedModel) -> tuple[tuple[str, str | Advice], ...]:
     agreement: str | Advice = ", ".join(f"{d.quantity} {d.r_hat:.2f} ({d.effective_size:.0f})" for d in known)
     # a federation has only one chain
     if agreement and n_chains == 1 and hasattr(model, "n_chains"):
-        agreement = Advice(f"{agreement}; one chain: only its halves are compared, try {{n_chains}}", n_chains=4)
+        agreement = Advice(f"{agreement}; only one chain, compared by halves: try {{n_chains}}", n_chains=4)
     held = f"{AGENT.count(store.index.n_agents)}, {ENTITY.count(len(store))}, {EVENT.count(n_events)}"
     features = FEATURE.count(posterior.layout.n_features)
     return (
-        ("data", f"{held if len(store) else 'public, nothing of any agent'}, {features}"),
+        ("data", f"{held if len(store) else 'public model without any agent'}, {features}"),
         ("clusters", f"{model.n_clusters_} ({found})"),
         *_scale_facts(model),
         ("concentrations", f"global {model.global_concentration_:.3g}, agent {model.agent_concentration_:.3g}"),
         ("draws", f"{len(posterior.draws)} from {CHAIN.count(n_chains)}, seed {model.seed_}"),
-        ("R-hat (effective size)", agreement or ("too few draws to tell" if model.diagnostics_ else "not known")),
+        ("R-hat (effective size)", agreement or ("too few draws" if model.diagnostics_ else "unknown")),
     )
 
 
@@ -132,9 +132,9 @@ def _scale_facts(model: FittedModel) -> list[tuple[str, str]]:
 
 
 def few_events(model: FittedModel) -> str | None:
-    """How few events the fit had, where they were too few to know how sure it is: "4 events for the 3 coefficients …".
+    """A phrase if the fit had too few events for honest intervals: "4 events for the 3 coefficients of a cluster".
 
-    None where there were enough, and where the model does not hold the events that were fitted.
+    None if there were enough, or if the model does not hold its fitted events.
     """
     posterior = model.posterior_
     store, n_coef = posterior.memory.entities, posterior.draws.coef.shape[2]
@@ -147,18 +147,17 @@ def few_events(model: FittedModel) -> str | None:
 def describe_clusters(
     model: FittedModel, target: str | None = None, n_effects: int = 3, *, entities: str = "entities"
 ) -> list[str]:
-    """One sentence for each cluster: how common it is, its level, and what moves it most.
+    """Describe each cluster in a sentence: its share, its level, and its strongest effects.
 
-    Effects are told in the user's units, strongest first, where strength is the effect of one standard
-    deviation of the feature; those below a tenth of the noise are passed over, and those that may as well go the other
-    way: whose central 90 % interval over the draws holds 0.
+    Effects are in the user's units, strongest first; strength is the effect of one standard deviation of the feature.
+    Effects below a tenth of the noise are left out, and so are effects whose central 90 % interval includes zero.
 
     Parameters
     ----------
     model : HLCRRegressor or FedHLCRRegressor, fitted
-    target : what the target is called; None is the name of its column, where the model knows it
-    n_effects : effects told of each cluster, at most
-    entities : what the entities are called
+    target : name of the target; None is the name of its column, if the model knows it
+    n_effects : most effects to describe in each cluster
+    entities : name of the entities, in the plural
     """
     check_is_fitted(model)
     target = target_name(model) if target is None else target
@@ -171,19 +170,19 @@ def describe_clusters(
 
 
 def describe_effects(model: FittedModel, n_effects: int = 3) -> list[list[str]]:
-    """For each cluster what moves its target, strongest first: "it rises 0.7 per unit of price".
+    """The effects in each cluster, strongest first: "it rises 0.7 per unit of price".
 
-    Left out is what moves it by less than a tenth of the noise, and what has a 90 % interval that holds 0.
+    Effects below a tenth of the noise are left out, and so are effects whose 90 % interval includes zero.
     """
     names, changes, effects, levels = feature_names(model), unit_changes(model), effect_sizes(model), one_hot(model)
-    # of all columns within 0 and 1, only those of nothing between spread so far around their mean
+    # of all columns between 0 and 1, only those without values in between have this variance
     zero_or_one = np.isclose(
         model.feature_spreads_**2, model.feature_means_ * (1.0 - model.feature_means_), rtol=1e-9, atol=0.0
     ) & (model.feature_spreads_ > 0.0)
     lower, upper = change_intervals(model)
     clear = (np.abs(effects) > 0.1 * model.posterior_.noise_level()) & ((lower > 0.0) | (upper < 0.0))
 
-    def told(k: int, f: int) -> str:
+    def describe(k: int, f: int) -> str:
         size, up = number(abs(changes[k, f])), changes[k, f] > 0
         if f in levels:
             column, level = levels[f]
@@ -195,13 +194,13 @@ def describe_effects(model: FittedModel, n_effects: int = 3) -> list[list[str]]:
     sentences = []
     for k in range(model.n_clusters_):
         strongest = np.argsort(-np.abs(effects[k]), kind="stable")
-        moves = [told(k, f) for f in strongest[clear[k, strongest]][:n_effects]]
+        moves = [describe(k, f) for f in strongest[clear[k, strongest]][:n_effects]]
         sentences.append([f"it {moves[0]}", *moves[1:]] if moves else [])
     return sentences
 
 
 def target_name(model: FittedModel) -> str:
-    """The column of the target, where the model knows it."""
+    """The name of the target's column, if the model knows it."""
     return printable(model.recipe_.target if model.recipe_ is not None else "the target")
 
 
@@ -211,7 +210,7 @@ def feature_names(model: FittedModel) -> list[str]:
 
 
 def one_hot(model: FittedModel) -> dict[int, tuple[str, str]]:
-    """Column and level of the features that tell whether a category is at a level."""
+    """Column and level of each feature that indicates a level of a category."""
     categorical = {} if model.recipe_ is None else model.recipe_.categorical
     position = {name: f for f, name in enumerate(feature_names(model))}
     named = ((f"{column}={level}", column, level) for column, levels in categorical.items() for level in levels)
@@ -229,7 +228,7 @@ def entity_shares(model: FittedModel) -> FloatArray:
 
 
 def target_spread(model: FittedModel) -> float:
-    """Standard deviation of the target over all events; a model that holds no entities knows what it was scaled by."""
+    """Standard deviation of the target over all events; in a public model, the scale it was divided by."""
     posterior = model.posterior_
     if not len(posterior.memory.entities):
         return float(posterior.standardization.scale[-1])
@@ -240,8 +239,8 @@ def target_spread(model: FittedModel) -> float:
 def unit_changes(model: FittedModel) -> FloatArray:
     """(clusters, features): change of the target per unit of each feature.
 
-    For a level of a category, how much higher the target is there than elsewhere: with p the share of events at each
-    level, (w − Σpw) / (1 − p). A slope alone would depend on which level, if any, was left out of the encoding.
+    For a level of a category it is the difference from all other levels, (w − Σpw) / (1 − p), where p is the share of
+    events at each level. A slope alone would depend on which level, if any, the encoding leaves out.
     """
     return _changes(model, model.coef_)
 
@@ -260,19 +259,19 @@ def _changes(model: FittedModel, slopes: FloatArray) -> FloatArray:
 
 
 def coef_intervals(model: FittedModel, level: float = INTERVAL_LEVEL) -> tuple[FloatArray, FloatArray]:
-    """Ends of the central posterior intervals of `coef_`, (clusters, features) each; NaN with one draw only."""
+    """Ends of the central posterior intervals of `coef_`, (clusters, features) each; NaN if there is one draw."""
     slopes, mass = _slopes_by_draw(model)
     return central_interval(slopes, mass, level)
 
 
 def change_intervals(model: FittedModel, level: float = INTERVAL_LEVEL) -> tuple[FloatArray, FloatArray]:
-    """The same of `unit_changes`."""
+    """Ends of the central posterior intervals of `unit_changes`, as `coef_intervals`."""
     slopes, mass = _slopes_by_draw(model)
     return central_interval(_changes(model, slopes), mass, level)
 
 
 def _slopes_by_draw(model: FittedModel) -> tuple[FloatArray, FloatArray]:
-    """(draws, clusters, features): slopes in the user's units, and how much each counts; one draw tells nothing."""
+    """(draws, clusters, features): slopes in the user's units, and their weights, 0 if there is one draw."""
     posterior = model.posterior_
     coef, mass = coef_by_draw(posterior.draws, model.alignment_)
     slopes, _ = posterior.standardization.to_user_units(posterior.layout, coef)
@@ -281,7 +280,7 @@ def _slopes_by_draw(model: FittedModel) -> tuple[FloatArray, FloatArray]:
 
 
 def effect_sizes(model: FittedModel) -> FloatArray:
-    """(clusters, features): change of the target by one spread of each feature; 0 for one without."""
+    """(clusters, features): change of the target per standard deviation of the feature; 0 for a constant feature."""
     return unit_changes(model) * model.feature_spreads_
 
 

@@ -1,4 +1,4 @@
-"""What every fitted model can do: predict, tell, adapt. Estimators add how they are fitted."""
+"""What every fitted model can do: predict, summarise, adapt, save. Subclasses add `fit`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Literal, Self, overload
 
 import numpy as np
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from fedhlcr._support.arrays import FloatArray
@@ -23,7 +22,6 @@ from fedhlcr.data.recipe import Recipe
 from fedhlcr.estimators.regressor import EventRows, HierarchicalRegressor
 from fedhlcr.exceptions import ArgumentError, ArgumentTypeError
 from fedhlcr.model.gram import entity_grams
-from fedhlcr.model.priors import LEARNABLE
 from fedhlcr.posterior import Posterior, Profiles, alignment
 from fedhlcr.posterior.alignment import Alignment
 from fedhlcr.posterior.diagnostics import Diagnostic, diagnose
@@ -32,39 +30,9 @@ from fedhlcr.samplers.state import Entities
 from fedhlcr.storage import model_file
 from fedhlcr.storage.atomic import PathLike
 
-POSITIVE_INTEGER = Interval(Integral, 1, None, closed="left")
-
-# What all estimators take.
-PARAMETER_CONSTRAINTS: dict[str, list[Any]] = {
-    "n_clusters": [POSITIVE_INTEGER, StrOptions({"auto"})],
-    **{name: [Interval(Real, 0, None, closed="neither"), StrOptions({"learn"})] for name in LEARNABLE},
-    "coef_prior": [StrOptions({"adaptive", "common_mean", "zero_mean"})],
-    "likelihood": [str],
-    "standardize": ["boolean"],
-    "fit_intercept": ["boolean"],
-    "n_draws": [POSITIVE_INTEGER],
-    "max_clusters": [POSITIVE_INTEGER],
-    "n_threads": [POSITIVE_INTEGER, None],
-    "random_state": ["random_state"],
-    "verbose": ["verbose"],
-}
-
-
-def number_or_none(value: Any) -> Any:
-    """A parameter as Python's number, or None where it is a word: "auto" or "learn"."""
-    if isinstance(value, np.generic):
-        # numpy's float32 would make all that is drawn with it float32
-        return value.item()
-    return None if isinstance(value, str) else value
-
-
-def given_hyperparameters(estimator: Any) -> dict[str, float | None]:
-    """The hyperparameters of an estimator by name; None where they are to be learned."""
-    return {name: number_or_none(getattr(estimator, name)) for name in LEARNABLE}
-
 
 class HierarchicalPredictor(HierarchicalRegressor):
-    """A regressor with a posterior. `fit` of a subclass sets `posterior_`, `seed_`, the id columns, and describes."""
+    """A regressor with a posterior. A subclass adds `fit`, which sets the fitted attributes."""
 
     # the name of the class in model files
     saved_as: ClassVar[str]
@@ -106,9 +74,9 @@ class HierarchicalPredictor(HierarchicalRegressor):
             Features in the order of `fit`. A model that was fitted to a file also accepts a raw dataframe with the
             columns of that file: it encodes categories and fills gaps as it did then.
         agent, entity : array (n_events,) or str, optional
-            As in `fit`. An entity that was fitted is predicted by what is known of it, a new entity
-            (or `entity=None`) by what is known of its agent, a new agent by the clusters' overall
-            weights. `agent=None` is the sole agent if there was only one, else a new one.
+            As in `fit`. A known entity is predicted from its own events, a new entity (or `entity=None`) from the
+            weights of its agent, and a new agent from the overall weights. `agent=None` means the agent that was
+            fitted, if there was only one; else a new agent.
         return_std : bool, default=False
             Whether to return the predictive standard deviation too.
 
@@ -159,8 +127,8 @@ class HierarchicalPredictor(HierarchicalRegressor):
     def log_density(self, X: Any, y: Any, agent: Any = None, entity: Any = None) -> FloatArray:
         """Log of the predictive density of each event's target, in nats, for y in its original units.
 
-        The density is that of the mixture of normals over labels and draws whose quantiles `predict_interval` tells.
-        Its mean over held-out events tells how good a model is, spread and shape of its predictions included.
+        The predictive distribution is the mixture of normals over labels and draws, as in `predict_interval`. The
+        mean over held-out events measures how good a model is, including its uncertainty.
 
         Parameters
         ----------
@@ -182,7 +150,7 @@ class HierarchicalPredictor(HierarchicalRegressor):
         Parameters
         ----------
         agent, entity : one id each, or arrays of ids of the same length
-            New ones are answered too, as in `predict`.
+            They may be new, as in `predict`.
 
         Returns
         -------
@@ -206,10 +174,9 @@ class HierarchicalPredictor(HierarchicalRegressor):
 
     @single_threaded_blas
     def adapt(self, X: Any, y: Any, agent: Any = None, entity: Any = None, sample_weight: Any = None) -> Self:
-        """A model that has seen new events of known or new entities; the clusters are not refitted.
+        """A copy of the model that also knows new events of known or new entities; the clusters are not refitted.
 
-        An agent's events only change what is predicted for that agent. This model stays as it is, and so
-        does what `agent=None` means.
+        An agent's events change the predictions for that agent only. The meaning of `agent=None` stays the same.
 
         Parameters
         ----------
@@ -276,19 +243,19 @@ class HierarchicalPredictor(HierarchicalRegressor):
         ----------
         path : str or path
         public : bool, default=False
-            Leave out all that is private to agents: ids, Gram matrices, labels. Such a model predicts for new agents,
-            and for known ones after `adapt`.
+            Leave out everything that is private to agents: ids, Gram matrices, labels. A public model predicts for
+            new agents, and for known ones after `adapt`.
         """
         check_is_fitted(self)
         model_file.save(self, path, public=public)
 
     def summary(self) -> Summary:
-        """What was fitted, to be read in a terminal (print it) or in a notebook."""
+        """A summary of the model: print it, or show it in a notebook."""
         check_is_fitted(self)
         return summarize(self)
 
     def _training_events(self, X: Any, y: Any, agent: Any, entity: Any, sample_weight: Any = None) -> Hierarchy:
-        # those of a model that was loaded are not those of this fit
+        # a loaded model has those of an earlier fit
         self.recipe_, self.provenance_ = None, {}
         hierarchy = super()._training_events(X, y, agent, entity, sample_weight)
         self.seed_ = self._seed()
@@ -307,7 +274,7 @@ class HierarchicalPredictor(HierarchicalRegressor):
         return hasattr(self, "posterior_")
 
     def _settle_clusters(self) -> None:
-        """Which clusters are told, by what numbers, and what features are typical: for good, `adapt` keeps it so."""
+        """Number the clusters, and set the features' means and spreads. `adapt` changes neither."""
         posterior = self.posterior_
         pooled = posterior.memory.entities.grams.sum(axis=0)
         normal = posterior.layout.normal_equations(pooled)
@@ -347,10 +314,10 @@ class HierarchicalPredictor(HierarchicalRegressor):
 
 
 def check_model(model: Any) -> None:
-    """Refuse what is no fitted model of this package."""
+    """Refuse anything but a fitted model of this package."""
     if not isinstance(model, HierarchicalPredictor):
         raise ArgumentTypeError(
             f"`model` must be an HLCRRegressor or a FedHLCRRegressor, but is of type {type(model).__name__}; "
-            "of a pipeline pass the last step, `pipeline[-1]`."
+            "for a pipeline pass its last step, `pipeline[-1]`."
         )
     check_is_fitted(model)

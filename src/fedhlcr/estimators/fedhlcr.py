@@ -16,10 +16,10 @@ from fedhlcr._support.wording import DRAW, ROUND
 from fedhlcr.data import inputs
 from fedhlcr.data.hierarchy import EntityIndex
 from fedhlcr.engines.in_process import InProcessEngine
-from fedhlcr.estimators.base import (
+from fedhlcr.estimators.base import HierarchicalPredictor
+from fedhlcr.estimators.parameters import (
     PARAMETER_CONSTRAINTS,
     POSITIVE_INTEGER,
-    HierarchicalPredictor,
     given_hyperparameters,
     number_or_none,
 )
@@ -46,8 +46,8 @@ ENGINES: dict[str, EngineFactory] = {"in_process": InProcessEngine.from_hierarch
 class FedHLCRRegressor(HierarchicalPredictor):
     """Hierarchical latent class regression where every agent's events stay with the agent.
 
-    The same model as `HLCRRegressor`. `fit` simulates a federation in this process: each agent of the table holds its
-    own events, a server asks some of them in each round, and only sums by cluster travel. By default the number of
+    The model is that of `HLCRRegressor`. `fit` simulates a federation in this process: each agent of the table holds
+    its own events, a server asks some agents in each round, and only sums by cluster travel. By default the number of
     clusters and all hyperparameters are learned, and the run ends when it has converged.
 
     Parameters
@@ -55,39 +55,40 @@ class FedHLCRRegressor(HierarchicalPredictor):
     n_clusters : int or "auto", default="auto"
         Number of clusters; "auto" starts with `max_clusters` and merges down.
     rule : {"delta", "blend"}, default="delta"
-        What the server makes of contributions: "delta" is exact blocked Gibbs sampling, with any part of the agents per
-        round; "blend" is the paper's Algorithm 3, which takes `n_clusters` and all hyperparameters as given.
+        How the server uses contributions. "delta" is exact blocked Gibbs sampling with any share of the agents per
+        round. "blend" is the paper's Algorithm 3; it needs `n_clusters` and all hyperparameters.
     learning_rate : float, default=0.2
         γ of the blend rule.
     participation_scaling : bool, default=True
-        Whether the blend rule scales what came to all agents; as published it does not.
+        Whether the blend rule scales the sums of the participants up to all agents. The published rule does not.
     participation : float, default=1.0
-        Share of the agents that is asked in each round.
+        Share of the agents to ask in each round.
     rounds : int or None, default=None
-        The most rounds; None is as many as it takes. The survey before the first is not counted.
+        Most rounds to run; None runs until convergence. The survey before the first round is not counted.
     failure_rate : float, default=0.0
-        Chance that an agent that was asked fails: it does not answer, its answer is lost, or it comes too late.
+        Probability that an agent fails when asked: it does not answer, its answer is lost, or it comes too late.
     patience : int or None, default=10
-        The run ends when the last so many rounds are like as many before, once merging is over; where fewer than half
-        of the agents are asked, each is to have had half so many visits. None never ends early.
+        Once merging is over, the run ends if the log joint of the last `patience` rounds is like that of the
+        `patience` rounds before. If fewer than half of the agents are asked per round, the windows are longer, so that
+        each agent is asked about `patience` / 2 times in each. None never ends the run early.
     noise_scale, coef_scale, global_concentration, agent_concentration, coef_prior : as in `HLCRRegressor`
-    likelihood : as in `HLCRRegressor`; the blend rule knows "gaussian" alone
+    likelihood : as in `HLCRRegressor`; the blend rule supports "gaussian" only
     standardize, fit_intercept, max_clusters : as in `HLCRRegressor`
     n_draws : int, default=100
-        Draws kept, at most.
+        Most draws to keep.
     engine : "in_process" or EngineFactory, default="in_process"
-        What carries the messages between the server and the agents: all agents in this process, or whatever a factory
-        makes of the table (`fedhlcr.federation.EngineFactory`).
+        Carries the messages between the server and the agents. "in_process" keeps all agents in this process; a
+        factory (`fedhlcr.federation.EngineFactory`) makes an engine from the table.
     limits : ReplyLimits or None, default=None
-        What a reply may hold at most before it is refused; None is the default limits.
+        Limits on a reply; the server refuses a reply that exceeds them. None is the default limits.
     checkpoint : path or None, default=None
-        File to save the run to as it goes; `fit(..., resume=True)` goes on from it.
+        File to save the run to after rounds; `fit(..., resume=True)` continues from it.
     checkpoint_every : int, default=1
-        Rounds from one save to the next.
+        Number of rounds between saves.
     n_threads : int or None, default=None
-        Threads; None is all cores. The result does not depend on it.
+        Number of threads; None is all cores. The result does not depend on it.
     random_state : int, RandomState instance or None, default=0
-        Seed. None draws one, kept in `seed_`.
+        Seed. None draws a seed and stores it in `seed_`.
     verbose : bool, default=False
         Whether to show a progress bar.
 
@@ -97,12 +98,12 @@ class FedHLCRRegressor(HierarchicalPredictor):
         One record per round, the survey (round 0) first: round, participants (ids of the agents whose contribution
         was accepted), n_asked, n_accepted, n_refused, bytes_down, bytes_up, labels_changed, log_joint, noise_scale
         (units of y), global_concentration, agent_concentration, n_clusters (in use), validation_mse (NaN without a
-        validation set), kept (whether its draw was).
+        validation set), kept (whether its draw was kept).
     stop_reason_ : str
         Why the run ended.
     n_rounds_ : int
     server_ : Server
-        The server as it was at the end. To withdraw an agent from a model, fit again without its rows.
+        The server at the end of the run. To withdraw an agent from a model, fit again without its rows.
     coef_, intercept_, cluster_weights_, agent_weights_, labels_, noise_scale_, coef_mean_, coef_scale_,
     global_concentration_, agent_concentration_, n_clusters_, diagnostics_, agent_ids_, pair_ids_, posterior_,
     alignment_, seed_, n_features_in_, feature_names_in_, feature_means_, feature_spreads_, agent_column_,
@@ -209,10 +210,10 @@ class FedHLCRRegressor(HierarchicalPredictor):
         ----------
         X, y, agent, entity, sample_weight : as in `HLCRRegressor.fit`
         validation : tuple (X, y), (X, y, agent) or (X, y, agent, entity), optional
-            Events that are not fitted, whose mean squared error is told for each round in `history_`.
+            Events that are not fitted. `history_` contains their mean squared error for each round.
         resume : bool, default=False
-            Go on from the file `checkpoint`, with the same table and settings: the result is the same, to the last
-            digit, as if the run had never been interrupted.
+            Continue from the file `checkpoint`, with the same table and settings. The result is the same, to the
+            last digit, as that of an uninterrupted run.
 
         Returns
         -------
@@ -220,7 +221,7 @@ class FedHLCRRegressor(HierarchicalPredictor):
 
         Notes
         -----
-        Ctrl-C ends the run early with a warning; the model is then usable with what has been sampled.
+        Ctrl-C ends the run early with a warning. The model then uses the draws kept so far.
         """
         if resume and self.checkpoint is None:
             raise ArgumentError("`resume` needs the file to go on from; pass its path as `checkpoint`.")

@@ -10,10 +10,10 @@ from sklearn.utils._param_validation import StrOptions
 from fedhlcr._support.streams import Stream
 from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr._support.wording import DRAW, SWEEP
-from fedhlcr.estimators.base import (
+from fedhlcr.estimators.base import HierarchicalPredictor
+from fedhlcr.estimators.parameters import (
     PARAMETER_CONSTRAINTS,
     POSITIVE_INTEGER,
-    HierarchicalPredictor,
     given_hyperparameters,
     number_or_none,
 )
@@ -44,8 +44,8 @@ class HLCRRegressor(HierarchicalPredictor):
     sampler : {"blocked", "collapsed"}, default="blocked"
         "blocked" runs agents in parallel; "collapsed" is the paper's Algorithm 2.
     label_prior : {"tables", "paper"}, default="tables"
-        How common the clusters are, for the collapsed sampler: exactly, by table counts, or by the
-        paper's approximate weights.
+        Prior of the labels in the collapsed sampler: "tables" is exact and uses table counts, "paper" is the
+        paper's approximation.
     noise_scale : float or "learn", default="learn"
         σ, in units of y.
     coef_scale : float or "learn", default="learn"
@@ -56,44 +56,45 @@ class HLCRRegressor(HierarchicalPredictor):
     agent_concentration : float or "learn", default="learn"
         β: the larger, the more alike the agents.
     coef_prior : {"adaptive", "common_mean", "zero_mean"}, default="adaptive"
-        Prior of the coefficients where `coef_scale` is learned: all around zero with one scale (the
-        paper), each around a learned mean with a scale of its own, or whichever of these the data favour.
+        Prior of the coefficients if `coef_scale` is learned. "zero_mean" is the paper's: mean zero and one scale for
+        all. "common_mean" learns a mean and a scale for each coefficient. "adaptive" takes the one that the data
+        favour.
     likelihood : str, default="gaussian"
-        How targets scatter around a cluster's regression: the name of a registered likelihood. "gaussian" is the
-        paper's, with one noise scale for all.
+        Name of a registered likelihood: the distribution of targets around a cluster's regression. "gaussian" is the
+        paper's, with one noise scale for all events.
     standardize : bool, default=True
-        Scale features and target to unit spread before fitting. Results are told in the user's units.
+        Scale features and target to standard deviation 1 before fitting. Results are in the user's units.
     fit_intercept : bool, default=True
-        Whether regressions have an intercept; it is a coefficient of the centred target, under the
-        same prior as the others. Without one, nothing is centred.
+        Whether regressions have an intercept. It belongs to the centred target and has the same prior as the
+        slopes. Without an intercept, nothing is centred.
     n_sweeps : int, default=200
-        Length of a chain; the second half is kept.
+        Sweeps of each chain; draws are kept from the second half.
     n_draws : int, default=100
-        Draws kept of each chain, at most.
+        Most draws to keep of each chain.
     n_chains : int, default=1
-        Independent chains. With more than one, disagreement is detected and warned of.
+        Number of independent chains. With more than one, a warning says if they disagree.
     max_clusters : int, default=64
-        Clusters to start with when `n_clusters="auto"`, and so the most that can be found.
+        Clusters to start with if `n_clusters="auto"`; no more can be found.
     n_threads : int or None, default=None
-        Threads; None is all cores. The result does not depend on it.
+        Number of threads; None is all cores. The result does not depend on it.
     random_state : int, RandomState instance or None, default=0
-        Seed. None draws one, kept in `seed_`.
+        Seed. None draws a seed and stores it in `seed_`.
     verbose : bool, default=False
         Whether to show a progress bar.
 
     Attributes
     ----------
     coef_ : ndarray (n_clusters_, n_features_in_)
-        Posterior mean slopes of each cluster, in the user's units. Clusters, here and below, are
-        those of the draw with the best log joint, in order of falling weight.
+        Posterior mean slopes of each cluster, in the user's units. Clusters are numbered from 0 by size, largest
+        first: by their number of entities, mean over the draws. Every attribute, table and plot uses these numbers.
     intercept_ : ndarray (n_clusters_,)
     cluster_weights_ : ndarray (n_clusters_,)
-        How common the clusters are overall, ψ.
+        Overall weights of the clusters, ψ: the expected shares of a new agent's entities.
     agent_weights_ : ndarray (n_agents, n_clusters_)
-        How common they are for each agent, θ, in the order of `agent_ids_`.
+        Weights of the clusters for each agent, θ, in the order of `agent_ids_`.
     labels_ : ndarray (n_entities,)
-        Cluster each agent–entity pair was in most often over the draws, in the order of `pair_ids_`; where it is
-        close, the most probable one, of the largest of its `responsibilities`, may be another.
+        Cluster that each agent–entity pair was in most often over the draws, in the order of `pair_ids_`. In close
+        cases another cluster may have a slightly higher probability in `responsibilities`.
     noise_scale_ : float
         Posterior mean of σ, in units of y.
     coef_mean_, coef_scale_ : ndarrays (n_coef,)
@@ -101,7 +102,7 @@ class HLCRRegressor(HierarchicalPredictor):
     global_concentration_, agent_concentration_ : float
         Posterior means of α and β.
     n_clusters_ : int
-        Clusters reported: all of them if the number was given, else those that hold entities.
+        Number of clusters: `n_clusters` if it was given, else the number of clusters with entities.
     trace_ : structured ndarray
         One record per sweep: chain, sweep, log_joint, noise_scale (units of y),
         global_concentration, agent_concentration, n_clusters, labels_changed, kept.
@@ -120,10 +121,10 @@ class HLCRRegressor(HierarchicalPredictor):
     sole_agent_ : ndarray (1,) or None
         Id of the agent if there was only one.
     recipe_ : Recipe or None
-        How a raw table becomes features, where the command line fitted the model.
+        How a raw table becomes features, if the command line fitted the model.
     provenance_ : mapping
-        Where a model that was loaded comes from: releases, when it was saved, and what the command line noted of its
-        table. Empty before.
+        Origin of a loaded model: versions, the time it was saved, and the table and command it was fitted with. Empty
+        for a model that was not loaded.
 
     Examples
     --------
@@ -197,10 +198,10 @@ class HLCRRegressor(HierarchicalPredictor):
         X : array or dataframe (n_events, n_features)
         y : array (n_events,)
         agent, entity : array (n_events,) or str, optional
-            Ids of any type, or the name of a column of X, which then is no feature and is found
-            again by `predict`. `entity=None` makes each row an entity of its own, `agent=None` one
-            agent of all rows; both together are the classical latent class regression. Ids are told
-            apart by their text: 1, 1.0 and "1" are one id.
+            Ids of any type, or the name of a column of X. That column is then not a feature, and `predict` looks for
+            it again. `entity=None` makes each row its own entity, and `agent=None` makes all rows one agent; both
+            together are the classical latent class regression. Ids are compared by their text: 1, 1.0 and "1" are the
+            same id.
         sample_weight : array (n_events,), optional
             Frequencies of the events.
 
@@ -210,11 +211,11 @@ class HLCRRegressor(HierarchicalPredictor):
 
         Notes
         -----
-        Ctrl-C ends the fit early with a warning; the model is then usable with what has been sampled.
+        Ctrl-C ends the fit early with a warning. The model then uses the draws kept so far.
         """
         with SweepProgress(self.n_chains * self.n_sweeps, self.verbose) as progress:
             results = self._sample(X, y, agent, entity, sample_weight, progress)
-            progress.tell("summing up")
+            progress.tell("summarising")
             self._settle_clusters()
             self.set_fitted_attributes()
         self._warn(results)
@@ -223,7 +224,7 @@ class HLCRRegressor(HierarchicalPredictor):
     def _sample(
         self, X: Any, y: Any, agent: Any, entity: Any, sample_weight: Any, progress: SweepProgress
     ) -> list[ChainResult]:
-        """The posterior and the trace."""
+        """Run the chains, and set the posterior and the trace."""
         hierarchy = self._training_events(X, y, agent, entity, sample_weight)
         layout = GramLayout(hierarchy.X.shape[1], self.fit_intercept)
         shift = column_means(hierarchy) if self.fit_intercept else np.zeros(layout.n_features + 1)
@@ -234,7 +235,7 @@ class HLCRRegressor(HierarchicalPredictor):
         progress.target_scale = float(standardization.scale[-1])
         progress.begin()
         results = self._run_chains(entities, progress)
-        # a chain that was stopped before it had draws to keep counts only if there is nothing else
+        # a chain that was stopped before it kept a draw is used only if there is no other
         chains = [result.kept for result in results if result.kept] or [[results[-1].last]]
         self.posterior_ = Posterior(
             likelihood, standardization, Draws.from_chains(chains), AgentMemory.from_chains(entities, chains)
@@ -243,12 +244,12 @@ class HLCRRegressor(HierarchicalPredictor):
         return results
 
     def model_spec(self, entities: Entities, target_scale: float) -> ModelSpec:
-        """The priors as the sampler takes them: what was given in numbers, in standardised units.
+        """The priors in standardised units, as the sampler takes them.
 
         Parameters
         ----------
-        entities : the entities to be fitted
-        target_scale : what y was divided by
+        entities : the entities to fit
+        target_scale : the scale that y was divided by
         """
         pooled = entities.layout.normal_equations(entities.grams.sum(axis=0))
         return ModelSpec.in_units(

@@ -1,4 +1,4 @@
-"""A model file → the estimator it was saved from."""
+"""Read a model file as the estimator that was saved."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from fedhlcr.storage.model_reader import ModelReader
 
 
 def load(path: PathLike) -> HLCRRegressor | FedHLCRRegressor:
-    """The model in a file that `save` wrote, or the server of a federation on Flower.
+    """Load a model that `save` or the server of a federation on Flower wrote.
 
-    Nothing in the file is executed.
+    No code in the file is executed.
 
     Parameters
     ----------
@@ -36,7 +36,8 @@ def load(path: PathLike) -> HLCRRegressor | FedHLCRRegressor:
     Returns
     -------
     HLCRRegressor or FedHLCRRegressor
-        Fitted. One that was saved with `public=True` knows no agent: it predicts for new ones, and after `adapt`.
+        A fitted model. One that was saved with `public=True` knows no agents: it predicts for new agents, and for
+        others after `adapt`.
 
     Examples
     --------
@@ -107,7 +108,7 @@ def _read(reader: ModelReader) -> Any:
 
 
 def _of_federation(public: PublicModel) -> Any:
-    """The model that the server of a federation wrote, as an estimator that knows no agent."""
+    """The model that the server of a federation wrote, as an estimator without agents."""
     layout, units = public.layout, public.standardization
     model = FedHLCRRegressor(likelihood=public.likelihood.name)
     model.seed_ = public.seed
@@ -115,7 +116,7 @@ def _of_federation(public: PublicModel) -> Any:
     model.agent_column_ = model.entity_column_ = model.sole_agent_ = None
     memory = AgentMemory.of_nobody(public.likelihood, public.draws, model.thread_count())
     model.posterior_ = Posterior(public.likelihood, units, public.draws, memory)
-    # how features go together is not known: apart from each other, and with spread 1 in standardised units
+    # the features' second moments are unknown: take them as uncorrelated, with spread 1 in standardised units
     model.alignment_ = align(public.draws, np.eye(layout.n_coef), drop_empty=True)
     model.feature_means_ = units.shift[:-1].copy()
     model.feature_spreads_ = np.where(np.isfinite(units.scale[:-1]), units.scale[:-1], 0.0)

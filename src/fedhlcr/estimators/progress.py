@@ -1,4 +1,4 @@
-"""What estimators show while they sample: clusters, noise, labels that changed."""
+"""Progress bars of the estimators: clusters, noise, labels changed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class SweepProgress(Bar):
 
 
 class RoundProgress(Bar):
-    """Callback of `run_federation`; the number of rounds is None if the run ends by itself."""
+    """Callback of `run_federation`; the number of rounds is None if the run ends when it converges."""
 
     def __init__(self, n_rounds: int | None, enabled: bool) -> None:
         super().__init__(n_rounds, "federation", "rounds", enabled)
@@ -50,5 +50,5 @@ class RoundProgress(Bar):
 
 
 def _scales(shared: dict[str, float]) -> dict[str, str]:
-    """Traced scales, without the word: "noise" for `noise_scale`."""
+    """Traced scales by short name: "noise" for `noise_scale`."""
     return {name.removesuffix("_scale"): f"{value:.3g}" for name, value in shared.items() if name.endswith("_scale")}

@@ -1,4 +1,4 @@
-"""What all regressors on hierarchical tables share: which table they were fitted to, and how they read the next."""
+"""What all regressors on hierarchical tables share: reading tables and ids, in `fit` and later."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ class EventRows(NamedTuple):
 
     Attributes
     ----------
-    features : the features as a table or array that the model takes without encoding them again
+    features : encoded features, as a table or array
     matrix : ndarray (n_events, n_features_in_), the features in the user's units
     profiles : which agent and which entity of the model each row belongs to
-    agent, entity : the ids of the rows, or None where there are none
+    agent, entity : the ids of the rows, or None
     """
 
     features: Any
@@ -64,7 +64,7 @@ class HierarchicalRegressor(RegressorMixin, BaseEstimator):
         return float(r2_score(y, self.predict(X, agent=agent, entity=entity), sample_weight=sample_weight))
 
     def _training_events(self, X: Any, y: Any, agent: Any, entity: Any, sample_weight: Any = None) -> Hierarchy:
-        """What `fit` was given, checked and sorted; the id columns and the sole agent are remembered."""
+        """Check and sort the table given to `fit`; remember the id columns and the sole agent."""
         table = inputs.take_apart(X, agent, entity)
         matrix = self._features(table, reset=True)
         target = inputs.target_vector(y, len(matrix))
@@ -75,7 +75,7 @@ class HierarchicalRegressor(RegressorMixin, BaseEstimator):
         return hierarchy
 
     def _read(self, X: Any, agent: Any, entity: Any) -> tuple[inputs.Table, FloatArray]:
-        """X taken apart as in `fit`."""
+        """Split X into features and ids, as `fit` did."""
         remembered = inputs.IdColumns(self.agent_column_, self.entity_column_)
         table = inputs.take_apart(X, agent, entity, remembered, one_agent=self.sole_agent_ is not None)
         matrix = self._features(table, reset=False)
@@ -89,11 +89,11 @@ class HierarchicalRegressor(RegressorMixin, BaseEstimator):
         return matrix
 
     def _agents_or_sole(self, agent: Any, n_rows: int) -> Any:
-        """The agents as given, or the one the model was fitted with, or None."""
+        """The agents as given; if None, the sole agent of the fit, if there was one."""
         return row_sole_agent(self.sole_agent_[0], n_rows) if agent is None and self.sole_agent_ is not None else agent
 
     def _find(self, index: EntityIndex, agent: Any, entity: Any, n_rows: int) -> tuple[IndexArray, IndexArray]:
-        """Where the agents and the entities of rows are in the index, or UNKNOWN."""
+        """Positions of the rows' agents and entities in the index, or UNKNOWN."""
         unknown = np.full(n_rows, UNKNOWN, dtype=np.int64)
         agent = self._agents_or_sole(agent, n_rows)
         agents = unknown if agent is None else index.find_agents(row_agents(agent, n_rows))
