@@ -36,7 +36,7 @@ def test_agents_alone_equal_agents_in_shards(small, participation):
         assert_same_server(servers[0], other)
 
 
-def test_so_do_more_agents_than_fit_a_shard():
+def test_agents_alone_equal_agents_in_several_shards():
     table, _ = make_hlcr(1100, 2, 2, 1, 2, 0.5, random_state=3)
     servers = []
     for engine in (in_process(table, n_threads=2), OneByOneEngine(agents_of(table), shuffle=1)):
@@ -71,7 +71,7 @@ def test_an_agent_predicts_for_itself_as_the_estimator_does(small, take_part):
         np.testing.assert_array_equal(moments.std, std)
 
 
-def test_an_id_may_be_anything_but_missing():
+def test_ids_of_any_type_are_accepted_unless_missing():
     for name in (("NY", "UA"), 7, 7.5, "x", np.datetime64("2024-01-02")):
         agent = Agent(name, np.eye(3), [1.0, 2.0, 3.0], ["a", "b", "c"])
         assert len(agent.accepted_labels) == 3
@@ -81,7 +81,7 @@ def test_an_id_may_be_anything_but_missing():
                 Agent(name, np.eye(2)[:n_events], [1.0, 2.0][:n_events])
 
 
-def test_any_number_of_events_will_do(rng):
+def test_any_number_of_events_is_accepted(rng):
     """None, one, and a hundred thousand, beside ordinary agents."""
 
     def agent_with(name, n_events, n_entities):
@@ -117,7 +117,7 @@ def test_an_agent_without_any_event_joins_no_cluster():
     assert server.rule.account.total().entity_counts.sum() == 2
 
 
-def test_only_empty_agents_are_told_of_as_such():
+def test_a_run_with_only_empty_agents_is_an_error():
     agents = [Agent(name, np.empty((0, 2)), []) for name in "ab"]
     server, engine = server_for(2), OneByOneEngine(agents)
     with pytest.raises(RuntimeError, match="no agent has reported an event in 100 surveys"):

@@ -115,7 +115,7 @@ def test_a_run_resumed_after_a_withdrawal_is_the_same(small, tmp_path):
     assert_same_server(*servers)
 
 
-def test_what_does_not_fit_is_told(small, tmp_path):
+def test_resuming_with_other_settings_or_data_is_refused(small, tmp_path):
     table, _ = small
     checkpoints = Checkpoints(tmp_path / "run")
     server, engine = server_for(3, seed=1), in_process(table)
@@ -138,7 +138,7 @@ def test_what_does_not_fit_is_told(small, tmp_path):
         checkpoints.resume(server.settings, in_process(table))
 
 
-def test_the_withdrawn_can_be_left_out_of_the_files_too(small, tmp_path):
+def test_withdrawn_agents_can_be_removed_from_files(small, tmp_path):
     table, _ = small
     checkpoints = Checkpoints(tmp_path / "run")
     server, engine = server_for(3, seed=1), in_process(table)
@@ -178,7 +178,7 @@ model.posterior_.draws.coef.tofile(path + ".coef")
 """
 
 
-def test_a_fit_killed_at_any_moment_ends_as_if_it_never_was(tmp_path):
+def test_a_killed_fit_resumes_to_the_same_result(tmp_path):
     """kill -9, again and again, some rounds and a bit after it began; then to the end."""
 
     def start(folder, mode):

@@ -211,7 +211,7 @@ def test_forgetting_in_the_survey():
 
 
 @pytest.mark.parametrize("n_rounds", [4, 40])
-def test_forgetting_all_starts_anew(n_rounds):
+def test_forgetting_all_agents_starts_again(n_rounds):
     """Before and after clusters were merged."""
     agents = agents_of(TABLE)[:2]
     server = server_for(2, max_clusters=4, patience=None)
@@ -237,7 +237,7 @@ def test_a_run_that_has_ended_goes_on_when_an_agent_withdraws():
     assert len(server.model().draws) >= 10
 
 
-def test_who_withdraws_in_an_open_round_took_no_part():
+def test_an_agent_that_withdraws_in_an_open_round_took_no_part():
     agents = agents_of(TABLE)
     server, engine = server_for(2, max_clusters=6), OneByOneEngine(agents)
     run_rounds(server, engine, 3)
@@ -261,7 +261,7 @@ def test_a_stopped_round_counts_with_what_has_come():
     assert server.to_bytes() == Server.from_bytes(server.settings, server.to_bytes()).to_bytes()
 
 
-def test_nobody_within_reach_is_an_empty_round():
+def test_a_round_without_reachable_agents_is_empty():
     agents = agents_of(TABLE)
     server, engine = server_for(2, max_clusters=6), OneByOneEngine(agents)
     run_rounds(server, engine, 3)
@@ -299,7 +299,7 @@ def test_stopping_a_run_that_has_ended_changes_nothing():
     assert server.stop_reason == "reached 3 rounds"
 
 
-def test_an_outage_is_no_convergence():
+def test_an_outage_does_not_count_as_convergence():
     agents = agents_of(TABLE)
     server, engine = server_for(2, n_clusters=2, rounds=200), OneByOneEngine(agents)
     run_rounds(server, engine, 20)
@@ -312,7 +312,7 @@ def test_an_outage_is_no_convergence():
 
 
 @pytest.mark.parametrize("participation", [0.001, 1.0])
-def test_a_survey_does_not_wait_for_the_dead(participation):
+def test_a_survey_does_not_wait_for_unreachable_agents(participation):
     """Who does not answer is asked once more, and then no more."""
     agents = agents_of(TABLE)
 
@@ -329,7 +329,7 @@ def test_a_survey_does_not_wait_for_the_dead(participation):
     assert server.history.records[0].n_accepted == len(agents) - 1
 
 
-def test_latecomers_are_taken_in():
+def test_agents_can_join_late():
     agents = agents_of(TABLE)
     server, engine = server_for(2, max_clusters=6, patience=None), OneByOneEngine(agents[:3])
     run_rounds(server, engine, 6)
@@ -339,7 +339,7 @@ def test_latecomers_are_taken_in():
     check_books(server, engine.by_name)
 
 
-def test_a_server_that_went_back_finds_agents_that_go_on(caplog):
+def test_agents_continue_when_the_server_returns_to_an_older_checkpoint(caplog):
     """Restored from an old checkpoint, it acknowledges rounds agents do not hold any more."""
     agents = agents_of(TABLE)
     server, engine = server_for(2, max_clusters=6, patience=None), OneByOneEngine(agents)
@@ -353,7 +353,7 @@ def test_a_server_that_went_back_finds_agents_that_go_on(caplog):
     check_books(server, engine.by_name)
 
 
-def test_wrong_calls_are_told():
+def test_wrong_calls_are_errors():
     server = server_for(2)
     assert server.accept(b"") == 0, "what comes between rounds is late"
     with pytest.raises(RuntimeError, match="no round is open"):

@@ -85,7 +85,7 @@ def test_delta_samples_the_exact_posterior(case):
 BLEND = {"rule": "blend", "learning_rate": 1.0}
 
 
-def test_the_papers_blend_does_not():
+def test_paper_blend_is_not_exact():
     distance, floor = total_variation(tiny(), 5_000, **BLEND)
     assert distance > 3 * floor
 

@@ -136,7 +136,7 @@ def open_round(small):
 
 @pytest.mark.parametrize("reason", SPOILERS)
 @pytest.mark.parametrize("through_bytes", [True, False])
-def test_each_kind_of_nonsense_is_refused(open_round, reason, through_bytes, caplog):
+def test_invalid_contributions_are_refused_with_their_reason(open_round, reason, through_bytes, caplog):
     server, reply = open_round
     before = server.rule.account.total()
     spoiled = SPOILERS[reason](reply)
@@ -150,7 +150,7 @@ def test_each_kind_of_nonsense_is_refused(open_round, reason, through_bytes, cap
     assert server.close_round().n_refused == 1
 
 
-def test_bytes_that_are_no_message_are_refused(open_round, caplog):
+def test_bytes_that_are_not_a_message_are_refused(open_round, caplog):
     server, reply = open_round
     data = reply.to_bytes()
     for nonsense in (b"", b"nonsense", data[:-1], data[1:], data[:50] + bytes([data[50] ^ 1]) + data[51:]):
@@ -280,7 +280,7 @@ def test_lies_in_the_survey_do_not_spoil_the_units(n_liars, offset):
 @pytest.mark.parametrize("value", [1e90, 1e99, 1e200])
 @pytest.mark.parametrize("column", [0, -1])
 @pytest.mark.parametrize("standardize", [True, False])
-def test_one_absurd_mean_spoils_no_units(small, value, column, standardize):
+def test_one_absurd_mean_does_not_spoil_the_units(small, value, column, standardize):
     table, _ = small
     agents = agents_of(table)
     server, engine = server_for(3, standardize=standardize, max_clusters=6), OneByOneEngine(agents)
@@ -296,7 +296,7 @@ def test_one_absurd_mean_spoils_no_units(small, value, column, standardize):
     assert np.isfinite(server.history.records[-1].log_joint)
 
 
-def test_what_a_sender_says_of_itself_is_not_logged(open_round, caplog):
+def test_text_of_a_sender_is_not_logged(open_round, caplog):
     server, reply = open_round
     secret = "patient 4711"
     server.accept(codec.encode(secret, 1, record_of(reply)))

@@ -122,7 +122,7 @@ def test_agents_refuse_what_would_destroy_their_matrices():
     assert np.isfinite(grams_of(answer(agent, record))).all()
 
 
-def test_labels_the_server_has_forgotten_are_told():
+def test_labels_of_unknown_clusters_are_refused():
     server, engine, agent = federation("delta")
     record = letter_to(server, engine, agent)
     shorter = {"coef": record["coef"][:1], "log_weights": np.zeros(1), "cluster_of": np.zeros(1, dtype=np.int64)}
@@ -130,14 +130,14 @@ def test_labels_the_server_has_forgotten_are_told():
         answer(agent, record | shorter)
 
 
-def test_a_singular_precision_is_told():
+def test_a_singular_precision_is_refused():
     server, engine, agent = federation("blend")
     record = letter_to(server, engine, agent)
     with pytest.raises(ValueError, match="`precision` of the broadcast's law is singular"):
         answer(agent, record | {"precision": np.ones_like(record["precision"])})
 
 
-def test_a_run_of_more_clusters_than_agents_take_does_not_start():
+def test_a_run_with_too_many_clusters_does_not_start():
     for params in ({"max_clusters": 10_001}, {"n_clusters": 9_000}, {"n_clusters": 10_001, "rule": "blend", **FIXED}):
         with pytest.raises(ValueError, match="agents accept at most 10000; pass a smaller number"):
             server_for(3, **params)
