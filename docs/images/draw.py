@@ -1,6 +1,6 @@
-"""Draws the pictures of the docs from real fits: `python docs/images/draw.py`, some ten seconds.
+"""Draw the pictures of the docs from real fits: `python docs/images/draw.py`, in about ten seconds.
 
-The other two are the tutorial's: `select.png` is the file it writes, `report.png` the head of its report in a browser.
+The tutorial has two more: `select.png` is the file it writes, `report.png` shows the top of its report in a browser.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from fedhlcr.samplers.chain import ChainPlan, run_chain
 from fedhlcr.samplers.state import ChainState
 
 FOLDER = Path(__file__).parent
-CLASSES = dict(zip(("bargain", "staple", "treat"), PALETTE[:3], strict=True))
+COLOURS = dict(zip(("bargain", "staple", "treat"), PALETTE[:3], strict=True))
 STYLE = {
     "font.size": 9,
     "axes.titlesize": 9,
@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def hierarchy() -> plt.Figure:
-    """Stores, their products, weeks: products of one colour behave alike, whoever sells them."""
+    """Stores, their products, their weeks: products of one colour behave alike in all stores."""
     figure = plt.figure(figsize=(7.2, 3.5))
     ax = figure.add_axes((0.0, 0.0, 0.66, 1.0))
     ax.set(xlim=(0, 10), ylim=(-0.25, 7.4))
@@ -71,30 +71,32 @@ def hierarchy() -> plt.Figure:
         middle = top - 0.6 * (len(products) - 1) / 2 - 0.2
         _box(ax, (0.1, middle - 0.27), 1.5, 0.54, "white", GREY)
         ax.text(0.85, middle, store, ha="center", va="center")
-        for product, kind in products:
+        for product, cluster in products:
             ax.plot([1.6, 2.5], [middle, top - 0.2], color=GREY, linewidth=0.8)
-            _box(ax, (2.5, top - 0.42), 1.8, 0.46, CLASSES[kind], CLASSES[kind])
+            _box(ax, (2.5, top - 0.42), 1.8, 0.46, COLOURS[cluster], COLOURS[cluster])
             ax.text(
                 3.4,
                 top - 0.2,
                 product,
                 ha="center",
                 va="center",
-                color="black" if kind == "staple" else "white",
+                color="black" if cluster == "staple" else "white",
                 weight="bold",
             )
             weeks = rng.integers(3, 11)
-            ax.plot(4.85 + 0.5 * np.arange(weeks), np.full(weeks, top - 0.2), "o", color=CLASSES[kind], markersize=4.5)
+            ax.plot(
+                4.85 + 0.5 * np.arange(weeks), np.full(weeks, top - 0.2), "o", color=COLOURS[cluster], markersize=4.5
+            )
             top -= 0.6
         top -= 0.35
     lines = {"bargain": (8.5, -0.95), "staple": (6.2, -0.08), "treat": (2.2, 0.18)}
     price = np.array([0.0, 8.0])
-    for number, (kind, (level, slope)) in enumerate(lines.items()):
+    for number, (cluster, (level, slope)) in enumerate(lines.items()):
         panel = figure.add_axes((0.71, 0.70 - 0.275 * number, 0.27, 0.18))
         x = rng.uniform(0, 8, 26)
-        panel.plot(x, level + slope * x + 0.5 * rng.standard_normal(26), ".", color=CLASSES[kind], markersize=4)
-        panel.plot(price, level + slope * price, color=CLASSES[kind], linewidth=2)
-        panel.set(xticks=[], yticks=[], ylim=(0, 10), title=f"class “{kind}”")
+        panel.plot(x, level + slope * x + 0.5 * rng.standard_normal(26), ".", color=COLOURS[cluster], markersize=4)
+        panel.plot(price, level + slope * price, color=COLOURS[cluster], linewidth=2)
+        panel.set(xticks=[], yticks=[], ylim=(0, 10), title=f"cluster “{cluster}”")
         panel.title.set_color("black")
         if number == 2:
             panel.set_xlabel("price")
@@ -108,11 +110,11 @@ def _box(ax: Axes, corner: tuple[float, float], width: float, height: float, fac
     )
 
 
-# One ridge, many ridges, classes
+# One ridge, many ridges, clusters
 
 
 def ridges() -> plt.Figure:
-    """The same events under three models: one line, a line per entity, a line per class."""
+    """The same events under three models: one line, a line per entity, a line per cluster."""
     rng = np.random.default_rng(4)
     agent = np.repeat(np.arange(50), 16)
     entity = np.tile(np.repeat(np.arange(4), 4), 50)
@@ -125,7 +127,7 @@ def ridges() -> plt.Figure:
     models = {
         "one ridge for all": GroupedRidge("all"),
         "one ridge per entity": GroupedRidge("entity"),
-        "latent classes": HLCRRegressor(),
+        "clusters (HLCR)": HLCRRegressor(),
     }
     figure, axes = plt.subplots(1, 3, figsize=(7.2, 2.7), sharey=True, sharex=True, layout="constrained")
     ends = np.array([-2.1, 2.1])
@@ -134,7 +136,7 @@ def ridges() -> plt.Figure:
         model.fit(a.X, a.y, agent=a.agent, entity=a.entity)
         mse = np.mean((model.predict(b.X, agent=b.agent, entity=b.entity) - b.y) ** 2)
         ax.set_title(f"{name}\nheld-out error {mse / noise**2:.1f} σ²")
-        if name == "latent classes":
+        if name == "clusters (HLCR)":
             labels = dict(zip(model.pair_ids_, model.labels_, strict=True))
             found = np.array([labels[pair] for pair in zip(a.agent.tolist(), a.entity.tolist(), strict=True)])
             for k in range(model.n_clusters_):
@@ -157,7 +159,7 @@ def ridges() -> plt.Figure:
 
 
 def merging() -> plt.Figure:
-    """Clusters by sweep of three chains that are not told how many there are, and the clusters before and after."""
+    """Clusters by sweep of three chains that must find their number, and the clusters before and after merging."""
     table, truth = make_hlcr(random_state=5)
     model = HLCRRegressor(n_chains=3).fit(table.X, table.y, agent=table.agent, entity=table.entity)
     figure, (left, middle, right) = plt.subplots(
@@ -202,8 +204,8 @@ def messages() -> plt.Figure:
     while not server.finished:
         call = server.open_round([agent.name for agent in agents])
         replies = [
-            agent.round(call.broadcast.acknowledging(told))
-            for agent, told in zip(agents, call.acknowledged, strict=True)
+            agent.round(call.broadcast.acknowledging(last))
+            for agent, last in zip(agents, call.acknowledged, strict=True)
         ]
         for reply in replies:
             server.accept(reply)
@@ -233,8 +235,8 @@ def messages() -> plt.Figure:
     up, down = len(reply.to_bytes()), len(call.broadcast.to_bytes())
     ax.text(51.5, 42.2, f"up, {up:,} bytes: sums by cluster", ha="center", weight="bold")
     ax.text(51.5, 2.4, f"down, {down:,} bytes: coefficients, weights, noise", ha="center", weight="bold", va="center")
-    biggest = max(np.abs(layout.unpack(m)).max() for m in reply.grams)
-    for k, (gram, count) in enumerate(zip(reply.grams, reply.entity_counts, strict=True)):
+    biggest = max(np.abs(layout.unpack(m)).max() for m in reply.blocks["grams"])
+    for k, (gram, count) in enumerate(zip(reply.blocks["grams"], reply.entity_counts, strict=True)):
         inset = figure.add_axes((0.325 + 0.135 * k, 0.64, 0.1, 0.22))
         shown = layout.unpack(gram)
         inset.imshow(np.sign(shown) * np.sqrt(np.abs(shown)), cmap="PuOr_r", vmin=-(biggest**0.5), vmax=biggest**0.5)
