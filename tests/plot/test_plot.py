@@ -69,7 +69,7 @@ def segments(ax: Axes) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("draw", OF_MODEL + OF_EVENTS, ids=lambda f: f.__name__)
-def test_each_draws_on_the_axes_it_is_given_and_returns_it(model, split, draw):
+def test_each_plot_draws_on_the_given_axes_and_returns_it(model, split, draw):
     figure, (first, second) = plt.subplots(1, 2)
     settings, arguments = dict(mpl.rcParams), events(split[1]) if draw in OF_EVENTS else {}
     assert draw(model, **arguments, ax=second) is second
@@ -83,7 +83,7 @@ def test_each_draws_on_the_axes_it_is_given_and_returns_it(model, split, draw):
 
 
 @pytest.mark.parametrize("draw", OF_MODEL + OF_EVENTS, ids=lambda f: f.__name__)
-def test_without_axes_there_is_a_new_figure_and_nothing_is_cut_off(model, split, draw):
+def test_without_axes_a_new_figure_is_made_and_nothing_is_cut_off(model, split, draw):
     ax = draw(model, **events(split[1]) if draw in OF_EVENTS else {})
     assert plt.get_fignums() == [ax.figure.number]
     ax.figure.canvas.draw()
@@ -141,7 +141,7 @@ def test_coefficients_are_compared_by_the_spread_of_the_features(model, split):
     assert ax.get_legend().get_title().get_text() == "cluster\n(1 of 3)"
 
 
-def test_spreads_are_the_same_where_the_fit_did_not_scale(split):
+def test_spreads_do_not_depend_on_standardization(split):
     train, _ = split
     raw = HLCRRegressor(2, standardize=False, n_sweeps=4, n_threads=1)
     raw.fit(train.X * [1.0, 10.0, 0.0] + 3.0, train.y, agent=train.agent, entity=train.entity)
@@ -210,7 +210,7 @@ def test_a_server_model_has_no_trace_to_show(split, tmp_path):
     fitted = FedHLCRRegressor(2, rounds=3, n_threads=1)
     fitted.fit(train.X, train.y, agent=train.agent, entity=train.entity)
     fitted.server_.model().save(tmp_path / "costs.model")
-    with pytest.raises(ValueError, match=r"the model holds no trace: .*history\.json"):
+    with pytest.raises(ValueError, match=r"the model has no trace: .*history\.json"):
         plot.traces(fedhlcr.load(tmp_path / "costs.model"))
     assert not plt.get_fignums()
 
@@ -258,7 +258,7 @@ def test_calibration_is_the_share_inside_the_models_intervals(model, split):
         assert shares[level] == pytest.approx(np.mean((lower <= test.y) & (test.y <= upper)), abs=0.005)
 
 
-def test_a_model_that_is_right_is_calibrated_and_one_that_is_wrong_is_not(model, split):
+def test_a_right_model_is_calibrated_and_a_wrong_one_is_not(model, split):
     test = split[1]
     levels, shares = plot.calibration(model, **events(test)).lines[-1].get_data()
     assert np.abs(shares - levels).max() < 0.08
@@ -268,7 +268,7 @@ def test_a_model_that_is_right_is_calibrated_and_one_that_is_wrong_is_not(model,
     assert (levels - shares).max() > 0.15
 
 
-def test_of_too_many_events_some_are_drawn(model, split, monkeypatch):
+def test_of_too_many_events_a_sample_is_used(model, split, monkeypatch):
     from fedhlcr.plot import events as module
 
     whole = plot.calibration(model, **events(split[1])).lines[-1].get_ydata()
@@ -288,7 +288,7 @@ def test_certainty_is_that_of_the_responsibilities_and_rises_with_events(model, 
 
 
 @pytest.mark.parametrize("draw", OF_MODEL + OF_EVENTS, ids=lambda f: f.__name__)
-def test_what_is_no_fitted_model_or_no_axes_is_refused(model, split, draw):
+def test_anything_but_a_fitted_model_and_axes_is_refused(model, split, draw):
     arguments = events(split[1]) if draw in OF_EVENTS else {}
     with pytest.raises(NotFittedError):
         draw(HLCRRegressor(), **arguments)
@@ -298,7 +298,7 @@ def test_what_is_no_fitted_model_or_no_axes_is_refused(model, split, draw):
         draw(model, **arguments, ax=plt.subplots(1, 2)[1])
 
 
-def test_refusals_name_the_cure_and_make_no_figure(model, split):
+def test_errors_name_the_cure_and_leave_no_figure(model, split):
     for level in (0.0, 1.0, 90, "0.9"):
         with pytest.raises(ValueError, match="`level` must lie between 0 and 1"):
             plot.cluster_weights(model, level=level)
@@ -328,7 +328,7 @@ def test_one_draw_has_no_intervals(split):
         assert draw(lone).has_data()
 
 
-def test_a_validation_that_was_not_given_cannot_be_shown(split):
+def test_without_validation_there_is_no_validation_error(split):
     train, _ = split
     fitted = FedHLCRRegressor(2, rounds=3, n_threads=1)
     fitted.fit(train.X, train.y, agent=train.agent, entity=train.entity)
@@ -375,12 +375,12 @@ def test_evidence_of_cluster_counts_has_no_errors():
     ax = plot.cluster_counts(result, quantity="evidence")
     lines = {line.get_label(): line for line in ax.lines}
     assert not segments(ax)
-    assert lines["evident: 2"].get_xdata()[0] == 2
+    assert lines["by evidence: 2"].get_xdata()[0] == 2
     assert lines["auto: 4"].get_ydata()[0] == -705.0
     assert not any(label.startswith("suggested") for label in lines)
 
 
-def test_cluster_counts_stand_on_the_axis_as_they_are():
+def test_cluster_counts_are_the_ticks_of_the_axis():
     few, many = comparison(), comparison(counts=(100, 101, 102, 150, 220, 1000))
     for result, named in ((few, ["1", "2", "4", "8", "12", "16"]), (many, ["100", "150", "220", "1,000"])):
         ax = plot.cluster_counts(result)
@@ -393,8 +393,8 @@ def test_cluster_counts_stand_on_the_axis_as_they_are():
         assert whole.y0 <= inside.y0 < inside.y1 <= whole.y1
 
 
-def test_cluster_counts_refuse_what_is_no_comparison(model):
-    with pytest.raises(TypeError, match="`comparison` must be what `compare_cluster_counts` returns"):
+def test_cluster_counts_refuse_anything_but_a_comparison(model):
+    with pytest.raises(TypeError, match="`comparison` must be a Comparison"):
         plot.cluster_counts(model)
     with pytest.raises(ValueError, match="`quantity` must be one of log_density, evidence, but is 'r2'"):
         plot.cluster_counts(comparison(), quantity="r2")
@@ -413,7 +413,7 @@ def test_aligned_draws_average_to_what_is_reported(model):
     np.testing.assert_allclose(weights.sum(axis=1), 1.0)
 
 
-def test_intervals_count_draws_by_their_mass(rng):
+def test_intervals_weight_draws_by_mass(rng):
     values = rng.standard_normal((500, 2))
     lower, upper = alignment.central_interval(values, np.ones_like(values), 0.8)
     np.testing.assert_allclose([lower, upper], np.quantile(values, [0.1, 0.9], axis=0), atol=0.03)
@@ -423,7 +423,7 @@ def test_intervals_count_draws_by_their_mass(rng):
     assert np.isnan([lower[1], upper[1]]).all()
 
 
-def test_matplotlib_is_imported_by_plots_alone_and_missed_by_name():
+def test_only_plots_import_matplotlib_and_say_if_it_is_missing():
     code = """
 import sys
 import fedhlcr

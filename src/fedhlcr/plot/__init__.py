@@ -1,7 +1,7 @@
-"""Pictures of fitted models. Every function takes an Axes, or makes one, draws on it alone, and returns it.
+"""Plots of fitted models. Every function takes an Axes or makes one, draws on it only, and returns it.
 
-Takes matplotlib: `pip install "fedhlcr[plot]"`. Colours are Okabe and Ito's, which colour-blind readers can tell apart;
-no setting of matplotlib is changed.
+They need matplotlib: `pip install "fedhlcr[plot]"`. The colours are Okabe and Ito's, which colour-blind readers can
+distinguish. No setting of matplotlib is changed.
 """
 
 from fedhlcr.exceptions import MissingDependencyError as _MissingDependencyError
@@ -9,7 +9,7 @@ from fedhlcr.exceptions import MissingDependencyError as _MissingDependencyError
 try:
     import matplotlib as _matplotlib  # noqa: F401
 except ModuleNotFoundError as missing:
-    raise _MissingDependencyError('fedhlcr.plot takes matplotlib: pip install "fedhlcr[plot]".') from missing
+    raise _MissingDependencyError('fedhlcr.plot needs matplotlib: pip install "fedhlcr[plot]".') from missing
 
 from fedhlcr.plot.agents import agent_map, label_certainty
 from fedhlcr.plot.clusters import cluster_weights, coefficients

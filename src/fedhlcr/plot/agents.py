@@ -1,4 +1,4 @@
-"""Who is in which cluster, and how surely."""
+"""Which entities are in which cluster, and how certain that is."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.plot.canvas import BLUE, GREY, NONE_TO_ALL, axes_or_new, check_agents, color_bar, evenly, legend, log_axis
 from fedhlcr.posterior.alignment import mean_compositions
 
-# Up to so many agents are named.
+# With more agents, their names are left out.
 MAX_NAMED = 25
-# Entities of which certainty is worked out; of more, so many are drawn.
+# Most entities to compute the certainty of; of more, a random sample is taken.
 MAX_ENTITIES = 20_000
-# Entities shown as points.
+# Most entities to show as points.
 MAX_DOTS = 1_500
 # Groups of entities by their number of events.
 MAX_GROUPS = 10
 
 
 def agent_map(model: HierarchicalPredictor, ax: Axes | None = None) -> Axes:
-    """What each agent's entities are, by cluster: an image with a row for each agent.
+    """Share of each agent's entities in each cluster, as an image with a row for each agent.
 
-    Shares are means over the draws. `agent_weights_` are something else: what a further entity would be.
+    Shares are means over the draws. They are not `agent_weights_`, which are the probabilities for a new entity.
 
-    Agents are sorted by the cluster they have most of, then by how much; lines part those of different clusters. Up to
-    25 agents are named.
+    Agents are sorted by their main cluster, then by its share. Lines separate agents with different main clusters. Up
+    to 25 agents are named.
 
     Parameters
     ----------
@@ -63,10 +63,10 @@ def agent_map(model: HierarchicalPredictor, ax: Axes | None = None) -> Axes:
 
 
 def label_certainty(model: HierarchicalPredictor, ax: Axes | None = None) -> Axes:
-    """How surely entities are in their most probable cluster, by the number of their events.
+    """Probability of each entity's most probable cluster, against its number of events.
 
-    The line is the median of entities with about as many events, the band holds 80 % of them, and points are entities.
-    With several chains that found different clusters, certainty is low however many the events.
+    The line is the median of entities with similar numbers of events, the band covers 80 % of them, and points are
+    entities. If several chains found different clusters, certainty is low even with many events.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def label_certainty(model: HierarchicalPredictor, ax: Axes | None = None) -> Axe
     check_agents(model)
     posterior = model.posterior_
     every = posterior.layout.n_events(posterior.memory.entities.grams)
-    # entities may have no events that count, where weights are zero
+    # an entity has no events here if all its weights are zero
     seen = np.flatnonzero(every > 0.0)
     chosen = seen[evenly(len(seen), MAX_ENTITIES)]
     certainty, n_events = _certainty(model, chosen), every[chosen]
@@ -102,7 +102,7 @@ def label_certainty(model: HierarchicalPredictor, ax: Axes | None = None) -> Axe
 
 
 def _by_dominant_cluster(weights: FloatArray) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Order of the agents, and the cluster each has most of, in that order."""
+    """Order of the agents, and their main clusters in that order."""
     dominant = weights.argmax(axis=1)
     order = np.lexsort((-weights.max(axis=1), dominant))
     return order, dominant[order]
@@ -115,7 +115,7 @@ def _certainty(model: HierarchicalPredictor, entities: NDArray[np.int64]) -> Flo
 
 
 def _groups(n_events: FloatArray) -> list[NDArray[np.int64]]:
-    """Entities with about as many events: of each number by itself, or within a factor where numbers are many."""
+    """Entities with equal numbers of events; with similar numbers, if there are many different ones."""
     edges = np.unique(n_events)
     if len(edges) > MAX_GROUPS:
         edges = np.geomspace(edges[0], edges[-1], MAX_GROUPS + 1)[:-1]

@@ -1,4 +1,4 @@
-"""What all pictures share: their Axes, their colours, and what they refuse."""
+"""What all plots share: Axes, colours and checks."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from fedhlcr.exceptions import ArgumentError, ArgumentTypeError
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#000000")
 BLUE, ORANGE = PALETTE[:2]
 GREY, PALE = "#777777", "#dddddd"
-# from few to many, and from nothing to all: one hue, so that only lightness tells
+# one hue each, so that only lightness carries information
 FEW_TO_MANY = LinearSegmentedColormap.from_list("few_to_many", ["#bcd9eb", BLUE, "#00263b"])
 NONE_TO_ALL = LinearSegmentedColormap.from_list("none_to_all", ["#ffffff", BLUE, "#00263b"])
-# inches: a journal's column
+# inches: the width of a journal's column
 FIGURE_SIZE = (3.5, 2.6)
-# More points than these are told by counts in cells, not one by one.
+# More points than these are shown as counts in cells.
 MAX_POINTS = 5_000
 
 
 def axes_or_new(ax: Axes | None) -> Axes:
-    """The Axes given, as it is, or that of a new figure, one column wide."""
+    """The given Axes, or that of a new figure, one column wide."""
     if ax is None:
         from matplotlib import pyplot
 
@@ -51,14 +51,14 @@ def axes_or_new(ax: Axes | None) -> Axes:
 
 
 def check_agents(model: Any) -> None:
-    """Refuse what has no agents to show, too."""
+    """Refuse anything but a fitted model that knows agents."""
     check_model(model)
     if not len(model.posterior_.memory.entities):
-        raise ArgumentError("`model` is public: it knows no agent to show; adapt it to some, or take the whole.")
+        raise ArgumentError("`model` is public and knows no agents; use the private model, or `adapt` it to some.")
 
 
 def check_level(level: float | None, model: HierarchicalPredictor) -> None:
-    """Refuse a level that is none, and intervals of draws that are too few for any."""
+    """Refuse a level outside (0, 1), and intervals if there is only one draw."""
     if level is None:
         return
     if not isinstance(level, Real) or not 0.0 < level < 1.0:
@@ -72,18 +72,18 @@ def check_level(level: float | None, model: HierarchicalPredictor) -> None:
 
 
 def evenly(n: int, most: int) -> NDArray[np.int64]:
-    """All of range(n), or so many of it as may be, drawn without regard to anything but n."""
+    """All of range(n), or a sample of `most` of it that depends on n only."""
     return np.arange(n) if n <= most else np.sort(np.random.default_rng(n).choice(n, most, replace=False))
 
 
 def legend(ax: Axes, **kwargs: Any) -> None:
-    """A legend without a frame, in letters a little smaller than the labels'."""
+    """A legend without a frame, in a font slightly smaller than that of the labels."""
     size = 0.9 * float(ax.xaxis.label.get_fontsize())
     ax.legend(**{"frameon": False, "fontsize": size, "title_fontsize": size, "handlelength": 1.2, **kwargs})
 
 
 def color_bar(ax: Axes, image: ScalarMappable, label: str) -> None:
-    """A colour bar beside the Axes, in its letters."""
+    """A colour bar beside the Axes, in its font size."""
     size = float(ax.yaxis.label.get_fontsize())
     bar = ax.figure.colorbar(image, ax=ax)
     bar.set_label(label, fontsize=size)
@@ -91,7 +91,7 @@ def color_bar(ax: Axes, image: ScalarMappable, label: str) -> None:
 
 
 def log_axis(ax: Axes) -> None:
-    """The x axis is logarithmic, its ticks plain numbers."""
+    """Make the x axis logarithmic, with plain numbers as ticks."""
     ax.set_xscale("log")
     plain_ticks(ax.xaxis)
 

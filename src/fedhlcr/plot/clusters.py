@@ -1,4 +1,4 @@
-"""What the clusters are, and how common."""
+"""Coefficients and weights of the clusters."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ def coefficients(
 ) -> Axes:
     """Coefficients of the clusters, one row for each feature, with posterior intervals.
 
-    A point is the posterior mean, as in `coef_`; the line through it holds the coefficient with probability `level`.
+    A point is the posterior mean, as in `coef_`; the line through it is the interval of probability `level`.
 
     Parameters
     ----------
     model : HLCRRegressor or FedHLCRRegressor, fitted
     ax : Axes to draw on; None makes a new figure
     level : probability of the intervals; None leaves them out
-    features : names or positions; None is the six that matter most
-    clusters : numbers of clusters, at most seven; None is the seven of most weight
+    features : names or positions; None is the six with the strongest effects
+    clusters : numbers of clusters, at most seven; None is the seven largest
     per : {"spread", "unit"}, default="spread"
         Change of y per standard deviation of the feature, which compares features, or per unit, as in `coef_`.
-    target : what y is called in labels, best with its unit
+    target : name of y in labels, best with its unit
 
     Returns
     -------
@@ -65,7 +65,7 @@ def coefficients(
     intervals = None if level is None else coef_intervals(model, level)
     ax = axes_or_new(ax)
     ax.axvline(0.0, color=GREY, linewidth=0.7, zorder=1)
-    # clusters of one feature lie under each other within 0.8 of a row
+    # the clusters of one feature are stacked within 0.8 of its row
     shifts = 0.8 * ((np.arange(len(shown)) + 0.5) / len(shown) - 0.5)
     for number, (cluster, shift) in enumerate(zip(shown, shifts, strict=True)):
         height, color = np.arange(len(rows)) + shift, PALETTE[number]
@@ -85,9 +85,9 @@ def coefficients(
 
 
 def cluster_weights(model: HierarchicalPredictor, ax: Axes | None = None, *, level: float | None = 0.9) -> Axes:
-    """How common the clusters are overall, with posterior intervals.
+    """Weights of the clusters, with posterior intervals.
 
-    A bar is the posterior mean, `cluster_weights_`; the line on it holds the weight with probability `level`.
+    A bar is the posterior mean, `cluster_weights_`; the line on it is the interval of probability `level`.
 
     Parameters
     ----------
@@ -138,8 +138,8 @@ def _chosen_features(model: Any, features: Sequence[str | int] | None, spreads: 
     position = {name: f for f, name in enumerate(names)} | {f: f for f in range(len(names))}
     unknown = [feature for feature in features if feature not in position]
     if unknown or isinstance(features, str) or not len(features):
+        given = f"{unknown[0]!r} is not a feature" if unknown and not isinstance(features, str) else f"is {features!r}"
         raise ArgumentError(
-            f"`features` must be a list of names or positions of the {len(names)} features, but "
-            f"{f'{unknown[0]!r} is none' if unknown and not isinstance(features, str) else f'is {features!r}'}."
+            f"`features` must be a list of names or positions of the {len(names)} features, but {given}."
         )
     return [position[feature] for feature in features]

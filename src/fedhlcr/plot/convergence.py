@@ -1,4 +1,4 @@
-"""Has the sampler, or the federation, settled?"""
+"""Has the sampler or the federation converged?"""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from fedhlcr.estimators.base import HierarchicalPredictor, check_model
 from fedhlcr.exceptions import ArgumentError
 from fedhlcr.plot.canvas import GREY, PALETTE, axes_or_new, legend
 
-# Share of a run, its start, that need not be in view: the first log joints lie far below all others.
+# Share of a run at its start that may be out of view, because the first log joints are far below all others.
 START = 0.05
 
 
 def traces(
     model: HierarchicalPredictor, ax: Axes | None = None, *, quantity: str = "log_joint", target: str = "y"
 ) -> Axes:
-    """One quantity over sweeps, a line for each chain, or over the rounds of a federation.
+    """One quantity over the sweeps of each chain, or over the rounds of a federation.
 
-    Draws are kept where the ground is grey; lines should be level there, and those of several chains lie on each other.
+    Draws are kept where the background is grey. There the lines should be level, and those of several chains should
+    overlap.
 
     Parameters
     ----------
@@ -30,8 +31,8 @@ def traces(
     ax : Axes to draw on; None makes a new figure
     quantity : str, default="log_joint"
         A column of `trace_` or `history_`: log_joint, a hyperparameter such as noise_scale, n_clusters,
-        labels_changed; of a federation also validation_mse. The first log joints may be out of view.
-    target : what y is called in labels, best with its unit
+        labels_changed; for a federation also validation_mse. The first log joints may be out of view.
+    target : name of y in labels, best with its unit
 
     Returns
     -------
@@ -66,7 +67,7 @@ def traces(
 
 
 def _labels(model: HierarchicalPredictor, target: str) -> dict[str, str]:
-    """What the columns of a trace or a history are called on an axis."""
+    """Axis labels of the columns of a trace or a history."""
     shared = model.posterior_.likelihood.globals_type.traced_quantities()
     return {
         "log_joint": "log joint density",
@@ -78,15 +79,15 @@ def _labels(model: HierarchicalPredictor, target: str) -> dict[str, str]:
 
 
 def _records(model: Any) -> tuple[list[NDArray[np.void]], str, int]:
-    """Records of each chain, what they are counted in, and from where on draws are kept."""
+    """Records of each chain, the name of their step, and the first step with a kept draw."""
     if hasattr(model, "history_"):
         # the survey, round 0, samples nothing
         rounds = model.history_[model.history_["round"] > 0]
         return [rounds], "round", int(rounds["round"][rounds["kept"]].min())
     if not hasattr(model, "trace_"):
         raise ArgumentError(
-            "the model holds no trace: the server of a federation wrote it, which keeps its rounds apart; plot the "
-            "estimator that was fitted, or, of a run on Flower, read its EXPERIMENT.history.json."
+            "the model has no trace: the server of a federation on Flower wrote it, and keeps the rounds in "
+            "EXPERIMENT.history.json; read that file, or plot an estimator that was fitted here."
         )
     trace = model.trace_
     kept = trace["sweep"][trace["kept"]]

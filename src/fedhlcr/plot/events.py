@@ -1,4 +1,4 @@
-"""How good predictions are, on events that should not have been fitted."""
+"""How good predictions are; best shown on events that were not fitted."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from fedhlcr.plot.canvas import BLUE, FEW_TO_MANY, GREY, MAX_POINTS, axes_or_new
 from fedhlcr.posterior.prediction import Profiles
 from fedhlcr.posterior.predictive import interval_ends
 
-# Probabilities of the intervals that are counted.
+# Probabilities of the intervals.
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
-# Events whose intervals are counted; of more, so many are drawn: shares are then known to 0.5 %.
+# Most events to use; of more, a random sample is taken. Shares then have a standard error of 0.5 %.
 MAX_EVENTS = 10_000
 CELLS = 60
 
@@ -34,17 +34,17 @@ def predicted_against_observed(
     *,
     target: str = "y",
 ) -> Axes:
-    """Observed targets over their predictions; events of a good model lie evenly around the diagonal.
+    """Observed against predicted targets. For a good model, events lie evenly around the diagonal.
 
-    Predictions are on the horizontal axis, for at each of them the mean of what is observed is to be the prediction;
-    the other way round, the best of predictions looks flat. More than 5,000 events are told by counts in cells.
+    Predictions are on the horizontal axis: at each prediction, the mean of the observed targets should equal it. With
+    the axes swapped, even perfect predictions look too flat. More than 5,000 events are shown as counts in cells.
 
     Parameters
     ----------
     model : HLCRRegressor or FedHLCRRegressor, fitted
-    X, y, agent, entity : events, as in `score`; best those that were not fitted
+    X, y, agent, entity : events, as in `score`; best some that were not fitted
     ax : Axes to draw on; None makes a new figure
-    target : what y is called in labels, best with its unit
+    target : name of y in labels, best with its unit
 
     Returns
     -------
@@ -79,15 +79,15 @@ def calibration(
     entity: Any = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Share of the targets inside the central intervals, against the probability these are to hold.
+    """Share of the targets inside the central intervals, against the probability of the intervals.
 
-    On the diagonal the intervals are right, below it too narrow, above it too wide. The band is what chance allows, two
-    standard errors, if events were independent. Of more than 10,000 events so many are drawn.
+    On the diagonal the intervals are right; below it they are too narrow, above it too wide. The band is two standard
+    errors wide to either side, for independent events. Of more than 10,000 events a sample of 10,000 is used.
 
     Parameters
     ----------
     model : HLCRRegressor or FedHLCRRegressor, fitted
-    X, y, agent, entity : events, as in `score`; best those that were not fitted
+    X, y, agent, entity : events, as in `score`; best some that were not fitted
     ax : Axes to draw on; None makes a new figure
 
     Returns
@@ -121,7 +121,7 @@ def calibration(
 
 @single_threaded_blas
 def _inside(model: HierarchicalPredictor, X: Any, y: Any, agent: Any, entity: Any) -> tuple[FloatArray, int]:
-    """Share of the targets inside the interval of each level, and the number of events it was found by."""
+    """Share of the targets inside the interval of each level, and the number of events used."""
     _, matrix, profiles, _, _ = model.read_events(X, agent, entity)
     target = inputs.target_vector(y, len(matrix))
     rows = evenly(len(matrix), MAX_EVENTS)

@@ -1,4 +1,4 @@
-"""How many clusters there should be."""
+"""Scores of different numbers of clusters."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ def cluster_counts(
 ) -> Axes:
     """Held-out log density, or evidence, against the number of clusters.
 
-    A bar reaches one standard error of the difference to the best to either side: noise that is common to all numbers
-    is not in it, and the best has none. The suggested number is the smallest whose bar reaches the best, the dashed
-    line. The diamond is what the estimator achieved where it found the number by itself, at the mean over splits; a
-    line through it goes from the least to the most it found.
+    A bar is one standard error of the difference from the best number, to either side. Noise that is common to all
+    numbers is not included, and the best number has no bar. The suggested number is the smallest whose bar reaches the
+    dashed line, the best score. The diamond is the result of `n_clusters="auto"`, at the mean over the splits of the
+    number found; the line through it covers the range of these numbers.
 
     Parameters
     ----------
     comparison : Comparison, as `compare_cluster_counts` returns
     ax : Axes to draw on; None makes a new figure
     quantity : {"log_density", "evidence"}, default="log_density"
-        Evidence has no bars, and no number is suggested by it.
+        The evidence has no bars and no suggested number.
 
     Returns
     -------
@@ -42,7 +42,8 @@ def cluster_counts(
     """
     if not isinstance(comparison, Comparison):
         raise ArgumentTypeError(
-            f"`comparison` must be what `compare_cluster_counts` returns, but is of type {type(comparison).__name__}."
+            f"`comparison` must be a Comparison, but is of type {type(comparison).__name__}; "
+            "`compare_cluster_counts` returns one."
         )
     if quantity not in LABELS:
         raise ArgumentError(f"`quantity` must be one of {', '.join(LABELS)}, but is {quantity!r}.")
@@ -57,7 +58,7 @@ def cluster_counts(
         ax.errorbar(counts, values, bars, fmt="none", ecolor=BLUE, elinewidth=1.0, capsize=2.0, zorder=2)
     ax.plot(counts, values, "o-", color=BLUE, linewidth=1.2, markersize=3.5, zorder=3)
     _mark_auto(ax, comparison, quantity)
-    _mark(ax, counts, values, best, "o", "best" if by_density else "evident")
+    _mark(ax, counts, values, best, "o", "best" if by_density else "by evidence")
     if by_density:
         _mark(ax, counts, values, comparison.suggested, "s", "suggested")
     _count_axis(ax, counts)
@@ -95,7 +96,7 @@ def _mark_auto(ax: Axes, comparison: Comparison, quantity: str) -> None:
 
 
 def _count_axis(ax: Axes, counts: FloatArray) -> None:
-    """A logarithmic axis with the counts themselves as ticks, as many as there is room for."""
+    """A logarithmic axis with ticks at the counts, as many as there is room for."""
     ax.set_xscale("log")
     points = 72.0 * ax.bbox.width / ax.figure.dpi
     distance = TICK_DISTANCE * float(ax.xaxis.label.get_fontsize()) / points
