@@ -130,11 +130,13 @@ def test_labels_of_unknown_clusters_are_refused():
         answer(agent, record | shorter)
 
 
-def test_a_singular_precision_is_refused():
+def test_a_precision_that_is_not_positive_is_refused():
     server, engine, agent = federation("blend")
     record = letter_to(server, engine, agent)
-    with pytest.raises(ValueError, match="`precision` of the broadcast's law is singular"):
-        answer(agent, record | {"precision": np.ones_like(record["precision"])})
+    precision = np.full_like(record["precision"], 1e12)
+    precision[:, np.cumsum(np.arange(1, record["linear"].shape[1] + 1)) - 1] = 1.0
+    with pytest.raises(ValueError, match="`precision` of the broadcast's law is not positive definite"):
+        answer(agent, record | {"precision": precision})
 
 
 def test_a_run_with_too_many_clusters_does_not_start():

@@ -9,6 +9,7 @@ from fedhlcr.exceptions import BroadcastError
 from fedhlcr.federation.laws import BlendLaw, Law
 from fedhlcr.kernels import labels as kernels
 from fedhlcr.kernels.arguments import AgentAnswers, BlendedLaw, EntityArrays
+from fedhlcr.model.cholesky import stable_cholesky
 from fedhlcr.model.gram import GramLayout
 from fedhlcr.model.likelihood import AnyLikelihood
 from fedhlcr.samplers.blocked import empty_answers, relabel_agents
@@ -54,8 +55,17 @@ def augmented_precision(n_coef: int, law: BlendLaw) -> FloatArray:
     precision = np.zeros((len(law.linear), n_coef, n_coef))
     precision[:, rows, columns] = precision[:, columns, rows] = law.precision
     try:
-        corner = (law.linear * np.linalg.solve(precision, law.linear[..., None])[..., 0]).sum(axis=1)
+        factors = stable_cholesky(precision)
     except np.linalg.LinAlgError:
-        raise BroadcastError("`precision` of the broadcast's law is singular; agents do not answer it.") from None
+        raise BroadcastError(
+            "`precision` of the broadcast's law is not positive definite; agents do not answer it."
+        ) from None
+    corner = np.empty(len(precision))
+    sound = ~factors.raised
+    solved = np.linalg.solve(precision[sound], law.linear[sound, :, None])
+    corner[sound] = (law.linear[sound] * solved[..., 0]).sum(axis=1)
+    half = np.linalg.solve(factors.lower[factors.raised], law.linear[factors.raised, :, None])
+    # twice: the raised diagonal makes it smaller than cᵀA⁻¹c, but it must not be smaller than what the kernel finds
+    corner[factors.raised] = 2.0 * (half[..., 0] ** 2).sum(axis=1)
     # packed matrices hold row after row of the lower triangle, so the last row comes at the end
     return np.column_stack([law.precision, law.linear, corner])

@@ -19,6 +19,8 @@ CHUNK = 64
 SMALL = 1e-200
 # Clusters are scored this many at a time; the rows of scores are padded to a multiple of it.
 LANES = 4
+# Least pivot of a factorisation as a share of its diagonal element: below are rounding errors, of either sign.
+LEAST_PIVOT = 1e-13
 
 
 _MASK = np.uint64(0xFFFFFFFF)
@@ -258,20 +260,24 @@ def store_answer(answers, row, seen, tables, scalars):
 
 
 @vector_kernel
-def lane_evidence(work, n_coef, inverse_pivot, out):
+def lane_evidence(work, n_coef, floors, inverse_pivot, out):
     """Log evidence of each lane's augmented precision [[A, b], [bᵀ, c]], up to a constant equal for all clusters.
 
     `work` is (packed index, lane), one matrix in each lane; it is overwritten by the Cholesky factors L. Then
     −½ log|A| = −Σ log L_ii over the coefficients, and the last pivot squared is c − bᵀA⁻¹b.
+    `floors` (n_coef, lanes) and `inverse_pivot` (lanes,) are scratch space.
     """
     n_lanes = work.shape[1]
     for lane in range(n_lanes):
         out[lane] = 0.0
     for j in range(n_coef):
+        for lane in range(n_lanes):
+            floors[j, lane] = max(LEAST_PIVOT * work[j * (j + 3) // 2, lane], 1e-300)
+    for j in range(n_coef):
         row_j = j * (j + 1) // 2
         for lane in range(n_lanes):
-            # rounding may make a pivot zero or negative, which must not become NaN
-            pivot = max(work[row_j + j, lane], 1e-300)
+            # of a collinear column rounding leaves a pivot near zero or below it
+            pivot = max(work[row_j + j, lane], floors[j, lane])
             out[lane] -= 0.5 * math.log(pivot)
             inverse_pivot[lane] = 1.0 / math.sqrt(pivot)
         for i in range(j + 1, n_coef + 1):
@@ -304,7 +310,8 @@ def collapsed_sweep(entities, law, labels, n_coef):
         totals[labels[e]] += 1.0
     evidence, with_entity = np.empty(n_clusters), np.empty(n_clusters + 1)
     work, pivots = np.empty((packed, n_clusters + 1)), np.empty(n_clusters + 1)
-    lane_evidence(clusters.copy(), n_coef, pivots, evidence)
+    floors = np.empty((n_coef, n_clusters + 1))
+    lane_evidence(clusters.copy(), n_coef, floors, pivots, evidence)
     counts, weights, scores = np.empty(n_clusters), np.empty(n_clusters), np.empty((1, n_clusters))
     base = law.prior_weights.copy()
     for agent in range(agent_start.shape[0] - 1):
@@ -315,11 +322,14 @@ def collapsed_sweep(entities, law, labels, n_coef):
             clusters[:, own] -= gram
             totals[own] -= 1.0
             counts[own] -= 1.0
+            if totals[own] == 0.0:
+                # what subtracting leaves is rounding, and may outweigh the prior
+                clusters[:, own] = law.prior_precision
             for p in range(packed):
                 for k in range(n_clusters):
                     work[p, k] = clusters[p, k] + gram[p]
                 work[p, n_clusters] = clusters[p, own]
-            lane_evidence(work, n_coef, pivots, with_entity)
+            lane_evidence(work, n_coef, floors, pivots, with_entity)
             evidence[own] = with_entity[n_clusters]
             if law.global_concentration > 0.0:
                 paper_weights(law, totals, float(labels.shape[0] - 1), base)
@@ -347,8 +357,8 @@ def blend_agents(entities, law, old_labels, labels, agents, answers, n_coef):
     clusters, totals = law.clusters, law.entity_counts
     packed, n_clusters = clusters.shape
     evidence, with_entity, pivots = np.empty(n_clusters), np.empty(n_clusters), np.empty(n_clusters)
-    work = clusters.copy()
-    lane_evidence(work, n_coef, pivots, evidence)
+    work, floors = clusters.copy(), np.empty((n_coef, n_clusters))
+    lane_evidence(work, n_coef, floors, pivots, evidence)
     counts, weights, scores = np.empty(n_clusters), np.empty(n_clusters), np.empty((1, n_clusters))
     others, base, no_tables = totals.copy(), np.empty(n_clusters), np.zeros(n_clusters)
     for position in range(agents.shape[0]):
@@ -364,7 +374,7 @@ def blend_agents(entities, law, old_labels, labels, agents, answers, n_coef):
             for p in range(packed):
                 for k in range(n_clusters):
                     work[p, k] = clusters[p, k] + gram[p]
-            lane_evidence(work, n_coef, pivots, with_entity)
+            lane_evidence(work, n_coef, floors, pivots, with_entity)
             paper_weights(law, others, others.sum(), base)
             for k in range(n_clusters):
                 scores[0, k] = with_entity[k] - evidence[k]

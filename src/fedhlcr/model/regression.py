@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedhlcr._support.arrays import FloatArray
+from fedhlcr.model.cholesky import stable_cholesky
 from fedhlcr.model.gram import NormalEquations
 
 LOG_2PI = float(np.log(2.0 * np.pi))
@@ -44,7 +45,7 @@ def coef_posterior(data: NormalEquations, noise_scale: float | FloatArray, prior
     precision = data.xx / variance[..., None, None]
     diagonal = np.arange(precision.shape[-1])
     precision[..., diagonal, diagonal] += prior.scale**-2.0
-    inverse = _inverse_cholesky(precision)
+    inverse = np.linalg.inv(stable_cholesky(precision).lower).astype(np.float64, copy=False)
     half = _times(inverse, data.xy / variance[..., None] + prior.mean / prior.scale**2)
     log_evidence = (
         -0.5 * data.n * (LOG_2PI + 2.0 * np.log(noise_scale))
@@ -87,17 +88,6 @@ def log_block_likelihood(
     """
     both = NormalEquations(*(a + b for a, b in zip(events, given, strict=True)))
     return log_evidence(both, noise_scale, prior) - log_evidence(given, noise_scale, prior)
-
-
-def _inverse_cholesky(precision: FloatArray) -> FloatArray:
-    """L⁻¹ with L Lᵀ = precision; where rounding has left it not positive definite, its diagonal is raised a little."""
-    try:
-        lower = np.linalg.cholesky(precision)
-    except np.linalg.LinAlgError:
-        size = precision.shape[-1]
-        trace = np.trace(precision, axis1=-2, axis2=-1)[..., None, None]
-        lower = np.linalg.cholesky(precision + 1e-10 * trace / size * np.eye(size))
-    return np.linalg.inv(lower).astype(np.float64, copy=False)
 
 
 def _times(matrix: FloatArray, vector: FloatArray) -> FloatArray:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from fedhlcr._support.arrays import FloatArray
+from fedhlcr.model.cholesky import stable_cholesky
 from fedhlcr.posterior.draws import Draws
 from fedhlcr.posterior.prediction import AgentMemory
 from fedhlcr.posterior.predictive import interval_ends
@@ -58,7 +59,7 @@ def align(draws: Draws, second_moment: FloatArray, *, drop_empty: bool) -> Align
     """
     best = int(np.argmax(draws.log_joint))
     reported = np.flatnonzero(draws.entity_counts[best] > 0 if drop_empty else np.isfinite(draws.log_weights[best]))
-    root = np.linalg.cholesky(second_moment + 1e-9 * np.eye(len(second_moment)))
+    root = stable_cholesky(second_moment + 1e-9 * np.eye(len(second_moment))).lower
     projected = draws.coef @ root
     target = np.empty(draws.log_weights.shape, dtype=np.int64)
     for draw in range(len(draws)):

@@ -181,6 +181,9 @@ def summed(
     for name, block in blocks.items():
         move_grams(summands.blocks[name], old_labels, labels, block)
     entity_counts, table_counts, scalars = (part.sum(axis=0, dtype=np.float64) for part in answers)
+    for block in blocks.values():
+        # what subtracting leaves of a cluster that lost its last entity is rounding, and may outweigh the prior
+        block[entity_counts == 0.0] = 0.0
     scalars = np.append(scalars, summands.scalars.sum(axis=0))
     return ClusterSums.of(likelihood.sum_schema, blocks, entity_counts, table_counts, scalars)
 
