@@ -25,6 +25,10 @@ NEGLIGIBLE = 1e-12
 NOTHING = 45.0
 # Largest distance, in scales, between a target and a component: the square of a larger one could overflow.
 FARTHEST = 1e150
+# A quantile is searched for between the components' means, and up to this many scales beyond them. The search ends with
+# a step of at most this share of that range, so its error is no larger.
+REACH = 40.0
+QUANTILE_STEP = 1e-10
 
 
 @kernel
@@ -88,8 +92,8 @@ def mixture_quantile(means, weights, scales, level, start):
     """Quantile of a mixture of normals: Newton's method, with bisection where it leaves the bracket."""
     low, high = np.inf, -np.inf
     for c in range(means.shape[0]):
-        low, high = min(low, means[c] - 40.0 * scales[c]), max(high, means[c] + 40.0 * scales[c])
-    tolerance = 1e-10 * (high - low)
+        low, high = min(low, means[c] - REACH * scales[c]), max(high, means[c] + REACH * scales[c])
+    tolerance = QUANTILE_STEP * (high - low)
     x = start
     for _ in range(200):
         mass = density = 0.0
