@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -11,8 +9,6 @@ import pyarrow as pa
 import pytest
 
 from fedhlcr import HLCRRegressor
-from fedhlcr.data.hierarchy import build_hierarchy
-from fedhlcr.data.ids import canonical_text, natural_key, read_ids
 from fedhlcr.data.inputs import take_apart
 
 SECRET = 987654.25
@@ -175,115 +171,9 @@ def test_constant_and_collinear_columns_are_accepted():
     assert np.isfinite(fit(X, y, agent=columns["hospital"], entity=columns["patient"]).predict(X)).all()
 
 
-ID_COLUMNS = {
-    "integers": [3, 1, 3, 2],
-    "texts": ["b", "a", "b", "c"],
-    "floats": [1.5, 0.5, 1.5, 2.5],
-    "booleans": [True, False, True, True],
-    "bytes": [b"x", b"y", b"x", b"z"],
-    "dates": [datetime.date(2024, 1, d) for d in (2, 1, 2, 3)],
-    "numpy dates": np.array(["2024-01-02", "2024-01-01", "2024-01-02", "2024-01-03"], dtype="datetime64[D]"),
-    "mixed": ["a", 1, "a", (1, 2)],
-    "tuples": [(1, 2), (1, 3), (1, 2), (4,)],
-    "categories": pd.Series(["b", "a", "b", "c"], dtype="category"),
-    "nullable integers": pd.Series([3, 1, 3, 2], dtype="Int64"),
-}
-
-
-@pytest.mark.parametrize("kind", ID_COLUMNS)
-def test_ids_of_any_type(kind):
-    ids = read_ids(_column(ID_COLUMNS[kind]), "agent", 4)
-    assert ids.codes[0] == ids.codes[2] != ids.codes[1]
-    assert len(ids.texts) == len(set(ids.codes.tolist()))
-
-
-def _column(values):
-    if isinstance(values, list) and any(isinstance(v, tuple) for v in values):
-        column = np.empty(len(values), dtype=object)
-        column[:] = values
-        return column
-    return values
-
-
-MISSING = {
-    "None": [None, "a"],
-    "NaN": [np.nan, 1.0],
-    "NA": pd.Series([pd.NA, 1], dtype="Int64"),
-    "NaT": np.array(["NaT", "2024-01-01"], dtype="datetime64[D]"),
-    "None among tuples": [None, (1, 2)],
-}
-
-
-@pytest.mark.parametrize("missing", MISSING.values(), ids=MISSING)
-def test_missing_ids_of_any_type(missing):
-    with pytest.raises(ValueError, match="1 missing id in 2 rows"):
-        read_ids(_column(missing), "agent", 2)
-
-
-def test_canonical_text_is_the_same_for_all_number_types():
-    assert {canonical_text(v) for v in (7, np.int8(7), 7.0, np.float32(7), "7")} == {"7"}
-    assert sorted(["10", "9", "b", "a10", "-3", "07"], key=natural_key) == ["-3", "9", "10", "07", "a10", "b"]
-
-
-def test_entities_are_pairs_of_ids():
-    X, y = np.arange(6.0)[:, None], np.arange(6.0)
-    hierarchy = build_hierarchy(X, y, np.ones(6), ["u", "v", "u", "v", "u", "u"], [2, 2, 10, 2, 2, 10])
-    assert hierarchy.index.n_entities == 3
-    # agents and entities in natural order, events of an entity in the order they came
-    assert list(zip(hierarchy.index.agent_of, hierarchy.index.entity_ids, strict=True)) == [(0, 2), (0, 10), (1, 2)]
-    assert hierarchy.X[:, 0].tolist() == [0, 4, 2, 5, 1, 3]
-    assert hierarchy.event_start.tolist() == [0, 2, 4, 6]
-
-
-def test_rows_of_weight_zero_are_left_out():
-    X, y = np.arange(4.0)[:, None], np.arange(4.0)
-    hierarchy = build_hierarchy(X, y, np.array([1.0, 0.0, 2.0, 1.0]), None, ["a", "b", "a", "c"])
-    assert hierarchy.index.n_entities == 2
-    assert hierarchy.weight.tolist() == [1.0, 2.0, 1.0]
-
-
 def test_take_apart_returns_plain_tables_unchanged():
     X = np.eye(3)
     assert take_apart(X).features is X
-
-
-def test_find_returns_pairs_or_unknown():
-    X, y = np.zeros((3, 1)), np.zeros(3)
-    index = build_hierarchy(X, y, np.ones(3), ["u", "u", "v"], [1, 2, 2]).index
-    agents = index.find_agents(read_ids(["v", "u", "w", "v"], "agent", 4))
-    assert agents.tolist() == [1, 0, -1, 1]
-    assert index.find_entities(agents, read_ids([2, 2, 2, 1], "entity", 4)).tolist() == [2, 1, -1, -1]
-
-
-def test_union_has_the_pairs_of_both():
-    X, y = np.zeros((3, 1)), np.zeros(3)
-    a = build_hierarchy(X, y, np.ones(3), ["u", "u", "w"], [1, 3, 1]).index
-    b = build_hierarchy(X, y, np.ones(3), ["u", "v", "w"], [2, 1, 1]).index
-    both, of_a, of_b = a.union(b)
-    names = list(zip(both.agent_ids[both.agent_of], both.entity_ids, strict=True))
-    assert names == [("u", 1), ("u", 2), ("u", 3), ("v", 1), ("w", 1)]
-    assert (of_a.tolist(), of_b.tolist()) == ([0, 2, 4], [1, 3, 4])
-
-
-MOMENTS = {
-    "seconds": np.array(["2024-01-01", "2024-01-02T03:04:05"], dtype="datetime64[s]"),
-    "nanoseconds": np.array(["2024-01-01", "2024-01-02T03:04:05"], dtype="datetime64[ns]"),
-    "Timestamps": [pd.Timestamp("2024-01-01"), pd.Timestamp("2024-01-02T03:04:05")],
-    "datetimes": [datetime.datetime(2024, 1, 1), datetime.datetime(2024, 1, 2, 3, 4, 5)],
-    "pandas": pd.Series(pd.to_datetime(["2024-01-01T00:00:00", "2024-01-02T03:04:05"])),
-    "polars": pl.Series([datetime.datetime(2024, 1, 1), datetime.datetime(2024, 1, 2, 3, 4, 5)]),
-}
-
-
-@pytest.mark.parametrize("kind", MOMENTS)
-def test_times_are_the_same_id_in_every_type(kind):
-    assert read_ids(MOMENTS[kind], "entity", 2).texts == ["2024-01-01", "2024-01-02T03:04:05"]
-
-
-def test_times_with_a_time_zone_are_converted_to_utc():
-    zone = datetime.timezone(datetime.timedelta(hours=2))
-    here = datetime.datetime(2024, 1, 1, 2, 30, tzinfo=zone)
-    assert canonical_text(here) == canonical_text(pd.Timestamp(here)) == "2024-01-01T00:30:00Z"
 
 
 def test_known_times_stay_known_after_adapt():
@@ -299,19 +189,6 @@ def test_known_times_stay_known_after_adapt():
     np.testing.assert_array_equal(
         model.responsibilities(*model.pair_ids_[1]), model.responsibilities("a", days.astype("M8[s]")[2])
     )
-
-
-def test_missing_id_in_a_list_of_texts_is_refused():
-    with pytest.raises(ValueError, match="1 missing id in 2 rows"):
-        read_ids(["a", float("nan")], "agent", 2)
-
-
-def test_unusual_ids_are_accepted():
-    odd = [2**70, 2**70 + 1, "\ud800", "naïve", "名前", ""]
-    assert len(read_ids(odd, "agent", 6).texts) == 6
-    columns, y = table()
-    X = columns["dose"][:, None]
-    assert len(fit(X[:6], y[:6], agent=odd, entity=[1] * 6).agent_ids_) == 6
 
 
 def test_row_numbers_do_not_match_rows_without_ids():
@@ -344,12 +221,3 @@ def test_text_instead_of_numbers_is_refused(argument):
         ValueError, match=f"`{argument}` must hold numbers, but it holds text; turn it into numbers first"
     ):
         fit(**{"X": np.ones((2, 1)), "y": [1.0, 2.0], argument: ["private", "1"]})
-
-
-def test_missing_ids_of_an_arrow_dictionary_are_refused():
-
-    column = pa.chunked_array([pa.array(["a", "b", None, "a"]).dictionary_encode()])
-    with pytest.raises(ValueError, match="`agent` has 1 missing id in 4 rows"):
-        read_ids(column, "agent", 4)
-    numbers = pa.chunked_array([pa.array([7, 5, 7]).dictionary_encode()])
-    assert read_ids(numbers, "agent", 3).texts == ["5", "7"]
