@@ -1,4 +1,4 @@
-"""What HLCR is measured against, each with the same face: fit and predict with agent and entity."""
+"""Methods to compare HLCR with. All have the same `fit` and `predict`, with `agent` and `entity`."""
 
 from fedhlcr.baselines.averaging import FedAvgRegressor
 from fedhlcr.baselines.clustered import IFCARegressor

@@ -1,7 +1,7 @@
-"""FedAvg and FedProx for one linear regression: local gradient steps, and the mean of where they lead.
+"""FedAvg and FedProx for one linear regression: local gradient steps, and the mean of their results.
 
-A round: the server sends its regression; every agent that is asked takes some gradient steps on its own events; the
-server takes the mean, weighted by events. From Gram matrices the steps are exact, without passes over events, and all
+In a round the server sends its regression. Every agent asked takes some gradient steps on its own events, and the
+server takes the mean, weighted by events. Gradients from Gram matrices are exact and need no pass over events. All
 steps of a round are one affine map, the same in each round.
 """
 
@@ -20,9 +20,9 @@ from fedhlcr.model.gram import NormalEquations
 class FedAvgRegressor(FederatedRival[Coefficients]):
     """One regression for all, by federated averaging.
 
-    With many local steps and agents that differ it does not end at the regression of all events pooled: that is what
-    averaging costs, and what the proximal term (FedProx) limits. The step size is the largest at which no agent's own
-    descent diverges: one over the largest curvature of any agent.
+    With many local steps and different agents it does not converge to the regression of the pooled events. This is the
+    cost of averaging, and the proximal term (FedProx) limits it. The step size is one over the largest curvature of any
+    agent, the largest at which no agent's own descent diverges.
 
     In a round every agent asked gets the regression, and sends its own and its number of events.
 

@@ -1,8 +1,8 @@
 """Clustered federated learning: IFCA, with one hard cluster for each agent or for each entity.
 
-A round of IFCA: the server sends K regressions, everyone takes the one that fits its own data best and sends what the
-server needs to improve it. For a linear model that is a Gram matrix, and improving is solving: no step size, no local
-epochs, the end point of the gradient steps of Ghosh et al. (2020).
+In a round of IFCA the server sends K regressions. Each agent takes the one that fits its own data best, and sends what
+the server needs to improve it. For a linear model that is a Gram matrix, and the server solves for the regression. So
+there is no step size and no local epochs: this is the end point of the gradient steps of Ghosh et al. (2020).
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from fedhlcr.model.gram import GramLayout
 
 
 class Clusters(NamedTuple):
-    """Hard clusters of agents or of entities, with a regression each.
+    """Hard clusters of agents or of entities, each with its regression.
 
     Attributes
     ----------
     coef : (clusters, n_coef)
     labels : (groups,) cluster that fits each agent or entity best
     sizes : (groups,) number of events
-    level : what is clustered
+    level : "agent" or "entity"
     """
 
     coef: FloatArray
@@ -46,38 +46,36 @@ class Clusters(NamedTuple):
 
 
 class IFCARegressor(FederatedRival[Clusters]):
-    """Iterative federated clustering: every agent, or every entity, takes the regression that fits it best.
+    """Iterative federated clustering: every agent or entity belongs to the cluster whose regression fits it best.
 
     A group not seen in `fit` is predicted by the mean of the clusters, weighted by their events.
 
-    In the first round all agents are asked for a start. In each later one, every agent asked gets the regressions of
-    all clusters, and sends for each cluster among its own the number of the cluster and one packed Gram matrix. The
-    server keeps what each agent sent last, so a cluster that nobody asked belongs to stays as it is. A start ends when
-    no one has moved to another cluster since everyone was asked.
+    In the first round all agents are asked. In each later round, every agent asked gets the regressions of all
+    clusters. For each of its own clusters it sends the cluster's number and one packed Gram matrix. The server keeps
+    the last answer of each agent. A run ends when no group has changed its cluster since all agents were asked.
 
     Parameters
     ----------
     n_clusters : int or "auto", default="auto"
         Number of clusters; "auto" tries 1, 2, 4, 8, 16, 32 and 64.
     level : {"agent", "entity"}, default="agent"
-        What has a cluster; the method as published knows agents only.
+        What is clustered. The published method clusters agents.
     penalty : float or "auto", default="auto"
-        Of the squared slopes of each cluster, in standardised units: as many events as it is worth. "auto" tries 0.01
-        and 1.
+        Penalty of the squared slopes of each cluster, in standardised units. "auto" tries 0.01 and 1.
     n_init : int, default=10
-        Starts, of which the best fit is kept: the first from random clusters of all groups, the second from groups
-        drawn at random that are clusters by themselves, and so on in turn.
+        Number of starts; the best fit is kept. Starts alternate between random clusters of all groups and clusters of
+        one random group each.
     max_iter : int, default=100
-        The most rounds from each start.
+        Most rounds from each start.
     participation : float, default=1.0
-        Share of the agents asked in each round but the first.
+        Share of the agents asked in each round after the first.
     random_state : int or None, default=0
 
     Attributes
     ----------
     labels_ : (groups,) cluster of each agent or entity
     n_clusters_, penalty_ : as given or chosen
-    rounds_, n_rounds_, bytes_per_round_ : as of every federated rival, of the start that was kept
+    rounds_, n_rounds_, bytes_per_round_ : as in every federated baseline, for the start that was kept
     """
 
     _grid: ClassVar[dict[str, tuple[Any, ...]]] = {"n_clusters": (1, 2, 4, 8, 16, 32, 64), "penalty": (0.01, 1.0)}
@@ -145,7 +143,7 @@ class IFCARegressor(FederatedRival[Clusters]):
 
 @dataclass(frozen=True)
 class _Groups:
-    """What is clustered: agents or entities, through their Gram matrices."""
+    """The agents or entities to cluster, with their Gram matrices."""
 
     layout: GramLayout
     grams: FloatArray  # (groups, packed)
@@ -165,7 +163,7 @@ class _Groups:
         return self.layout.n_events(self.grams)
 
     def first_labels(self, n_clusters: int, rng: np.random.Generator, *, seeded: bool) -> IndexArray:
-        """A random cluster for each group; or, if seeded, a cluster of its own for some, and UNKNOWN for the others."""
+        """A random cluster for each group; if seeded, one random group for each cluster, and UNKNOWN for the others."""
         if not seeded:
             return rng.integers(n_clusters, size=len(self.grams))
         seeds = rng.permutation(len(self.grams))[:n_clusters]
@@ -174,7 +172,7 @@ class _Groups:
         return labels
 
     def regressions(self, labels: IndexArray, before: FloatArray) -> FloatArray:
-        """(clusters, n_coef) of the groups in each cluster; of an empty cluster, the one before."""
+        """(clusters, n_coef) regressions of the clusters; an empty cluster keeps the one before."""
         known = labels != UNKNOWN
         sums = np.zeros((len(before), self.layout.packed_size))
         np.add.at(sums, labels[known], self.grams[known])
@@ -182,14 +180,14 @@ class _Groups:
         return np.where(occupied[:, None], solve_ridge(self.layout, sums, self.penalty), before)
 
     def rss(self, coef: FloatArray) -> FloatArray:
-        """(groups, clusters) what each regression leaves of each group."""
+        """(groups, clusters) residual sum of squares of each group under each regression."""
         return np.maximum(self.grams @ self.layout.rss_vectors(coef).T, 0.0)
 
     def left_by(self, clusters: Clusters) -> float:
         return float(self.rss(clusters.coef).min(axis=1).sum())
 
     def numbers_sent(self, labels: IndexArray) -> int:
-        """By agents whose groups have these labels: for each of their clusters its number and a Gram matrix."""
+        """Numbers sent by agents with these labels: for each of their clusters its number and a Gram matrix."""
         known = labels != UNKNOWN
         pairs = np.unique(np.stack([self.agent_of[known], labels[known]]), axis=1)
         return pairs.shape[1] * (1 + self.layout.packed_size)

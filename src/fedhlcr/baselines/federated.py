@@ -1,4 +1,4 @@
-"""What all federated rivals share: rounds, what travels in them, and settings chosen on events held out."""
+"""What all federated baselines share: rounds, bytes, and settings chosen on held-out events."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr.baselines.rival import SEED, Constraints, Model, Rival, Standardized
 from fedhlcr.exceptions import DataError
 
-# Of a float64 number, and of an index that travels beside numbers.
+# Bytes of a float64 number, and of an index sent with numbers.
 BYTES_PER_NUMBER = 8
 
 Settings = dict[str, Any]
@@ -24,7 +24,7 @@ ModelT = TypeVar("ModelT", bound=Model)
 
 
 class Round(NamedTuple, Generic[ModelT]):
-    """What is known after a round, and what travelled in it: bytes down and up, of all agents asked."""
+    """The model after a round, and the bytes sent down and up, for all agents asked."""
 
     model: ModelT
     n_bytes: int
@@ -73,7 +73,7 @@ class FederatedRival(Rival, Generic[ModelT]):
         return self.rounds_[-1].model
 
     def _choose(self, data: Standardized, candidates: Sequence[Settings]) -> Settings:
-        """The candidate whose model predicts the events held out best."""
+        """The candidate that predicts the held-out events best."""
         train, rows, target = data.hold_out()
         if not len(target):
             names = " and ".join(f"`{name}`" for name in self._grid if getattr(self, name) == "auto")
@@ -82,12 +82,12 @@ class FederatedRival(Rival, Generic[ModelT]):
             )
         models = (self._train(train, settings)[-1].model for settings in candidates)
         errors = np.array([np.square(model.predict(rows) - target).mean() for model in models])
-        # what diverged is no candidate
+        # leave out candidates that diverged
         return candidates[int(np.argmin(np.where(np.isnan(errors), np.inf, errors)))]
 
 
 class Attendance:
-    """Who is asked in each round, and whether everyone has been.
+    """Which agents are asked in each round, and whether all have been asked.
 
     Parameters
     ----------
@@ -106,10 +106,10 @@ class Attendance:
         return asked
 
     def restart(self) -> None:
-        """Count anew who has been asked."""
+        """Forget who has been asked."""
         self._been[:] = False
 
     @property
     def complete(self) -> bool:
-        """Whether everyone was asked since the last restart."""
+        """Whether all agents were asked since the last restart."""
         return bool(self._been.all())

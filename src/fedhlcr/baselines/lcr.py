@@ -1,7 +1,7 @@
-"""Latent class regression by expectation maximisation: the paper's ancestor.
+"""Latent class regression by expectation maximisation, the model that HLCR extends.
 
-Every event (classically), or every entity, has a latent class with a linear regression and a noise of its own. With
-classes per entity an entity acts through its Gram matrix alone.
+Every event (the classical form) or every entity has a latent class. Each class has its own linear regression and noise
+scale. With a class per entity, an entity matters through its Gram matrix only.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class Mixture(NamedTuple):
 class LCRRegressor(Rival):
     """Latent class regression, fitted by EM from several starts.
 
-    With `label="event"` nothing tells the class of a new event, so it is predicted by the mean of the classes'
-    regressions. With `label="entity"` a known entity is predicted by the classes it is likely to be of.
+    With `label="event"` the class of a new event is unknown, so the mean of the classes' regressions predicts it. With
+    `label="entity"` a known entity is predicted by its probable classes.
 
-    Starts are "em-EM" (Biernacki, Celeux and Govaert, 2003): several short runs from random classes, of which the
-    likeliest goes on to its end.
+    Starts are "em-EM" (Biernacki, Celeux and Govaert, 2003): several short runs from random classes. Only the most
+    likely one continues.
 
     Parameters
     ----------
@@ -54,13 +54,13 @@ class LCRRegressor(Rival):
     criterion : {"bic", "icl"}, default="bic"
     max_classes : int, default=64
     n_init : int, default=10
-        Short runs, for each number of classes.
+        Number of short runs for each number of classes.
     short_iter : int, default=10
         Steps of a short run.
     max_iter : int, default=200
-        The most steps that the likeliest of them then takes.
+        Most further steps of the most likely short run.
     tol : float, default=1e-5
-        A run has ended when the mean log likelihood of an event grows by less.
+        A run ends when the mean log likelihood per event grows by less.
     random_state : int or None, default=0
 
     Attributes
@@ -150,7 +150,7 @@ class LCRRegressor(Rival):
 
 
 def _climb(units: Units, responsibilities: FloatArray, n_steps: int, tol: float) -> Mixture:
-    """At most so many steps of EM from responsibilities (classes, units)."""
+    """At most `n_steps` steps of EM from responsibilities (classes, units)."""
     before = -np.inf
     for _ in range(n_steps):
         coef, variance = units.regressions(responsibilities)
@@ -166,7 +166,7 @@ def _climb(units: Units, responsibilities: FloatArray, n_steps: int, tol: float)
 
 
 def _weights(responsibilities: FloatArray) -> FloatArray:
-    """Shares of the classes, none of them nothing."""
+    """Shares of the classes, all above zero."""
     sums = responsibilities.sum(axis=1) + 1e-9
     return sums / sums.sum()
 

@@ -2,9 +2,9 @@
 
     y = xᵀ(μ + b_e) + ε,   b_e ~ N(0, σ² ΛΛᵀ),   ε ~ N(0, σ²)
 
-Given the relative factor Λ, what an entity says is Q = G − GΛB⁻¹ΛᵀG and r = g − GΛB⁻¹Λᵀg with B = I + ΛᵀGΛ: μ solves
-(ΣQ) μ = Σr, and σ² follows from what is left. So the (restricted) likelihood is a function of Λ alone, with a gradient
-in closed form, and each step costs a factorisation per entity, however many events there are.
+Given the relative factor Λ, an entity contributes Q = G − GΛB⁻¹ΛᵀG and r = g − GΛB⁻¹Λᵀg with B = I + ΛᵀGΛ. Then μ
+solves (ΣQ) μ = Σr, and σ² follows from the residuals. So the (restricted) likelihood is a function of Λ alone, with a
+gradient in closed form. Each step costs a factorisation per entity, for any number of events.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from fedhlcr._support.arrays import FloatArray
 from fedhlcr.baselines.rival import COUNT, Coefficients, Constraints, Rival, Standardized
 from fedhlcr.model.gram import NormalEquations
 
-# A column is left out if others explain it but for this share of its variance.
+# A column is left out if the others explain all but this share of its variance.
 LEAST_OWN_VARIANCE = 1e-10
-# In standardised units: where a regression fits exactly, the likelihood has no bound but this.
+# In standardised units: it bounds the likelihood if a regression fits exactly.
 LEAST_NOISE_VARIANCE = 1e-12
 
 
@@ -35,7 +35,7 @@ class MixedModelRegressor(Rival):
     reml : bool, default=True
         Restricted maximum likelihood, or maximum likelihood.
     max_iter : int, default=500
-        The most steps of the optimiser.
+        Most steps of the optimiser.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class MixedModelRegressor(Rival):
             likelihood, start, jac=True, method="L-BFGS-B", options={"maxiter": self.max_iter, "ftol": 1e-12}
         )
         fitted = likelihood.at(likelihood.unpack(found.x))
-        # (kept, n_coef): nothing for columns that are not kept
+        # (kept, n_coef): zeros for columns that are not kept
         widen = np.eye(data.layout.n_coef)[kept]
         self.fixed_, self.noise_scale_ = fitted.fixed @ widen, float(np.sqrt(fitted.noise_variance))
         self.covariance_ = fitted.noise_variance * widen.T @ fitted.factor @ fitted.factor.T @ widen
@@ -76,7 +76,7 @@ def _independent_columns(gram: FloatArray) -> list[int]:
     for column in range(1, len(gram)):
         shared = gram[kept, column]
         own = gram[column, column] - shared @ np.linalg.solve(gram[np.ix_(kept, kept)], shared)
-        # a standardised column has the sum of squares of the constant, or none at all
+        # a standardised column has the same sum of squares as the constant, or zero
         if own > LEAST_OWN_VARIANCE * gram[0, 0]:
             kept.append(column)
     return kept

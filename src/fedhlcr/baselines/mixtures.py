@@ -1,4 +1,4 @@
-"""Mixtures of regressions: the steps of EM, whatever it is that has a class.
+"""Mixtures of regressions: the steps of EM, with a class per event or per entity.
 
 An event is to them what an entity is: a set of events, through its Gram matrix. So both steps are matrix products of
 packed matrices, made once, with as many columns as there are classes. Arrays by class and unit have classes first:
@@ -16,13 +16,13 @@ from fedhlcr.baselines.ridge import solve_ridge
 from fedhlcr.baselines.rival import Standardized
 from fedhlcr.model.gram import GramLayout
 
-# In standardised units: what keeps the equations of a small class regular, and its noise from vanishing.
+# In standardised units: they keep the equations of a small class regular, and its noise above zero.
 PENALTY, LEAST_VARIANCE = 1e-3, 1e-4
 
 
 @dataclass(frozen=True)
 class Units:
-    """What has a class: events or entities."""
+    """The units that have a class: events or entities."""
 
     layout: GramLayout
     grams: FloatArray  # (units, packed)
@@ -46,14 +46,14 @@ class Units:
         return np.eye(n_classes)[:, rng.integers(n_classes, size=len(self))]
 
     def regressions(self, responsibilities: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Coefficients (classes, n_coef) and variances (classes,) of units that count as much as (classes, units)."""
+        """Coefficients (classes, n_coef) and variances (classes,) of units weighted by (classes, units)."""
         sums = responsibilities @ self.grams
         coef = solve_ridge(self.layout, sums, PENALTY)
         variance = (self.layout.rss(sums, coef) + LEAST_VARIANCE) / (self.layout.n_events(sums) + 1.0)
         return coef, np.maximum(variance, LEAST_VARIANCE)
 
     def log_densities(self, coef: FloatArray, variance: FloatArray) -> FloatArray:
-        """(classes, units) of each unit under each regression."""
+        """(classes, units) log density of each unit under each regression."""
         rss = self.layout.rss_vectors(coef) @ self.grams.T
         np.maximum(rss, 0.0, out=rss)
         sizes = self.layout.n_events(self.grams)
@@ -64,7 +64,7 @@ class Units:
 
 
 def normalize(log_joint: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Responsibilities (classes, units) from log joint densities, in their place, and the log evidence (units,)."""
+    """Responsibilities (classes, units) from log joint densities, computed in place, and the log evidence (units,)."""
     most = log_joint.max(axis=0)
     log_joint -= most
     np.exp(log_joint, out=log_joint)

@@ -1,6 +1,6 @@
-"""What all rivals share: from a table to events and Gram matrices in standardised units, and back to predictions.
+"""What all baselines share: a table becomes events and Gram matrices in standardised units, and rows are predicted.
 
-A rival only says what model it makes of them; a model turns rows into predictions.
+A subclass turns these into a model, which predicts rows.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from fedhlcr.data.hierarchy import UNKNOWN, EntityIndex, Hierarchy
 from fedhlcr.estimators.regressor import HierarchicalRegressor, checking_parameters
 from fedhlcr.model.gram import GramLayout, Standardization, column_means, entity_grams
 
-# One event of so many is held out where a rival has to choose.
+# One event in this many is held out to choose settings.
 N_FOLDS = 5
 
-# What a parameter may be: scikit-learn checks it when a rival is fitted, and names what is wrong.
+# Constraints of parameters, which scikit-learn checks in `fit`.
 COUNT = Interval(Integral, 1, None, closed="left")
 WEIGHT = Interval(Real, 0, None, closed="left")
 TOLERANCE = Interval(Real, None, None, closed="both")
@@ -33,7 +33,7 @@ Constraints = dict[str, Sequence[Any]]
 
 
 class Rows(NamedTuple):
-    """Events to predict: standardised features after a constant, and whose they are, if of anyone known."""
+    """Events to predict: a constant and the standardised features, and the positions of known agents and entities."""
 
     design: FloatArray  # (rows, n_features + 1)
     agents: IndexArray  # (rows,) positions in the index, or UNKNOWN
@@ -41,16 +41,16 @@ class Rows(NamedTuple):
 
 
 class Model(Protocol):
-    """What a rival has learned."""
+    """A fitted model."""
 
     def predict(self, rows: Rows) -> FloatArray:
         """(rows,) in standardised units."""
 
 
 class Coefficients(NamedTuple):
-    """Linear regressions of all events (n_coef,), of each agent and of each entity (…, n_coef), where there are any.
+    """Linear regressions of all events (n_coef,), and optionally of each agent and of each entity (…, n_coef).
 
-    An event is predicted by that of its entity, or else of its agent, or else of all.
+    An event is predicted by the regression of its entity, else of its agent, else of all events.
     """
 
     of_all: FloatArray
@@ -101,8 +101,8 @@ class Standardized:
     def hold_out(self) -> tuple[Standardized, Rows, FloatArray]:
         """The table without a fifth of every agent's events; that fifth as rows to predict, and their targets.
 
-        An agent's every fifth event is held out, in order of its entities, so entities are held out evenly. An entity
-        all of whose events are held out is then unknown, as it would be to a federation.
+        Every fifth event of an agent is held out, in the order of its entities, so entities are held out evenly. An
+        entity without remaining events becomes unknown, as it would be in a federation.
         """
         events, sizes = self.events, np.diff(self.first_event)
         held_out = (np.arange(events.n_events) - np.repeat(self.first_event[:-1], sizes)) % N_FOLDS == N_FOLDS - 1
@@ -121,16 +121,16 @@ class Standardized:
 class Rival(HierarchicalRegressor):
     """A regressor on tables of agents, entities and events."""
 
-    # by parameter, all that it may be
+    # by parameter, its constraints
     _parameter_constraints: ClassVar[Constraints] = {}
 
     @abstractmethod
     def _solve(self, data: Standardized) -> Model:
-        """What the rival learns from a table."""
+        """Fit the model to a table."""
 
     @checking_parameters
     def fit(self, X, y, agent=None, entity=None):
-        """Learn from a table; `agent` and `entity` are ids of its rows, or names of its columns."""
+        """Fit to a table; `agent` and `entity` are ids of its rows, or names of its columns."""
         events = self._training_events(X, y, agent, entity)
         layout, shift = GramLayout(events.X.shape[1]), column_means(events)
         pooled = entity_grams(events, layout, shift).sum(axis=0)
@@ -140,7 +140,7 @@ class Rival(HierarchicalRegressor):
         return self
 
     def predict(self, X, agent=None, entity=None):
-        """(rows,) predicted targets; `agent` and `entity` as in `fit`, or those of its columns' names."""
+        """(rows,) predicted targets; `agent` and `entity` as in `fit`; by default the columns named there."""
         check_is_fitted(self)
         return self._predict_by(self.model_, self._rows(X, agent, entity))
 

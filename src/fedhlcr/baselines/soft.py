@@ -1,7 +1,7 @@
-"""Soft federated EM: every agent mixes K shared regressions in proportions of its own (Marfoq et al., 2021).
+"""Soft federated EM: every agent mixes K shared regressions in its own proportions (Marfoq et al., 2021).
 
-A round: the server sends K regressions; an agent weighs its events by how likely each regression made them, takes the
-mean weights for its own proportions, and sends K weighted Gram matrices, which the server adds up and solves.
+In a round the server sends K regressions. An agent computes the responsibilities of its events, takes their means as
+its own proportions, and sends K weighted Gram matrices. The server adds these and solves for the regressions.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ class AgentMixtures(NamedTuple):
 class FedEMRegressor(FederatedRival[AgentMixtures]):
     """Mixture of shared regressions with proportions per agent, and a class per event.
 
-    A known agent is predicted by its own mixture, a new one by the mean mixture; entities play no part.
+    A known agent is predicted by its own mixture, a new one by the mean mixture. Entities are not used.
 
-    In the first round all agents are asked, and weigh their events at random. In each later one, every agent asked gets
-    coefficients and variance of all classes, and sends a packed Gram matrix for each. The server keeps what each agent
-    sent last.
+    In the first round all agents are asked, with random responsibilities. In each later round, every agent asked gets
+    the coefficients and the variance of all classes, and sends a packed Gram matrix for each. The server keeps the last
+    answer of each agent.
 
     Parameters
     ----------
     n_classes : int or "auto", default="auto"
         Number of classes; "auto" tries 1, 2, 4, 8 and 16.
     n_init : int, default=5
-        Starts from random classes. Each takes `short_iter` rounds; only the likeliest then goes on to its end.
+        Number of random starts. Each runs for `short_iter` rounds; only the most likely one continues.
     short_iter : int, default=10
     max_iter : int, default=100
-        The most rounds, with those of the start.
+        Most rounds, including those of the start.
     tol : float, default=1e-5
-        Rounds end when the mean log likelihood of an event has grown by less since everyone was asked last.
+        The run ends when the mean log likelihood per event has grown by less since all agents were asked last.
     participation : float, default=1.0
-        Share of the agents asked in each round but the first.
+        Share of the agents asked in each round after the first.
     random_state : int or None, default=0
 
     Attributes
@@ -65,7 +65,7 @@ class FedEMRegressor(FederatedRival[AgentMixtures]):
     agent_weights_ : (agents, classes)
     coef_ : (classes, n_features + 1), the intercept first, in standardised units
     n_classes_ : int
-    rounds_, n_rounds_, bytes_per_round_ : as of every federated rival, of the start that was kept
+    rounds_, n_rounds_, bytes_per_round_ : as in every federated baseline, for the start that was kept
     """
 
     _grid: ClassVar[dict[str, tuple[Any, ...]]] = {"n_classes": (1, 2, 4, 8, 16)}
@@ -142,7 +142,7 @@ class _Run:
         self._table, self._rng = table, rng
         self._attendance = Attendance(len(table.sizes), participation)
         self._responsibilities = table.events.random_classes(n_classes, rng)
-        # log evidence of each agent when it was asked last, and of all when everyone had been
+        # log evidence of each agent when it was asked last, and of all agents once all had been asked
         self._evidence = np.full(len(table.sizes), -np.inf)
         self._evidence_before = -np.inf
         self._ended = False
@@ -150,7 +150,7 @@ class _Run:
         self._maximize(n_bytes=self._bytes_up(len(table.sizes)))
 
     def advance(self, n_rounds: int, tol: float) -> None:
-        """Go on until there are so many rounds, or the likelihood grows no more."""
+        """Run until there are `n_rounds` rounds, or the likelihood stops growing."""
         while len(self.rounds) < n_rounds and not self._ended:
             asked = self._attendance.ask(self._rng)
             self._weigh(asked)
@@ -174,7 +174,7 @@ class _Run:
         self._evidence[asked] = self._table.by_agent(evidence)[asked]
 
     def _maximize(self, n_bytes: int) -> None:
-        """The server's half of a round, from what each agent sent last."""
+        """The server's half of a round, from the last answer of each agent."""
         self._coef, self._variance = self._table.events.regressions(self._responsibilities)
         self._agent_weights = (self._table.by_agent(self._responsibilities) / self._table.sizes).T
         self.rounds.append(Round(AgentMixtures(self._coef, self._agent_weights, self._table.sizes), n_bytes))
