@@ -27,7 +27,7 @@ from fedhlcr.samplers.state import Entities, label_law
 from tests.engines.contract import InProcess
 from tests.federation.test_faults import play, random_fates
 from tests.federations import FIXED, OneByOneEngine, agents_of, assert_same_server, in_process, run_rounds, server_for
-from tests.kernels.test_kernels import test_blend_equals_its_readable_twin as check_blend
+from tests.kernels.test_kernels import check_blend
 from tests.mutants import mutant, mutated
 from tests.problems import entities_from
 from tests.samplers.test_merging import SPEC

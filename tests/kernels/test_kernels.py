@@ -107,8 +107,7 @@ def test_relabel_equals_readable_version_in_a_chain_that_merges(seed):
     assert state.globals.n_clusters < 10
 
 
-@pytest.mark.parametrize("n_clusters", [1, 3, 6])
-def test_blend_equals_readable_version(n_clusters):
+def check_blend(n_clusters):
     """Round after round of the rule itself: its law, the agents' kernel and its blending."""
     table, _ = make_hlcr(12, 5, 3, 2, 3, 0.8, random_state=2)
     engine = in_process(table)
@@ -131,6 +130,11 @@ def test_blend_equals_readable_version(n_clusters):
         blended = 0.6 * blended[0] + 0.4 * sums, 0.6 * blended[1] + 0.4 * counts
         np.testing.assert_allclose(rule._blended.grams, blended[0], rtol=1e-10, atol=1e-10)
         np.testing.assert_allclose(rule._blended.entity_counts, blended[1], rtol=1e-12)
+
+
+@pytest.mark.parametrize("n_clusters", [1, 3, 6])
+def test_blend_equals_readable_version(n_clusters):
+    check_blend(n_clusters)
 
 
 def test_sums_of_labels_equal_sums_of_the_sweep():
