@@ -44,7 +44,7 @@ def main() -> None:
             say(name, "starts")
             rows += BENCHMARKS[name](options)
     finally:
-        # what was measured before an error, or before Ctrl-C, is told too
+        # print also what was measured before an error or Ctrl-C
         print(f"\n{format_table(rows)}")
 
 

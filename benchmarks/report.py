@@ -1,4 +1,4 @@
-"""What a benchmark is told, what it answers, and how that is printed."""
+"""Settings and results of a benchmark, and how they are printed."""
 
 from __future__ import annotations
 

@@ -14,9 +14,9 @@ USUAL_FOLDERS = (PROJECT / "data", PROJECT.parent / "shared" / "data")
 
 def find_data(name: str) -> Path:
     """The file or folder of this name in the folder of `--data`, or else in `data`."""
-    told = os.environ.get(FOLDER_VARIABLE)
-    folders = (Path(told),) if told else USUAL_FOLDERS
+    given = os.environ.get(FOLDER_VARIABLE)
+    folders = (Path(given),) if given else USUAL_FOLDERS
     for folder in folders:
         if (folder / name).exists():
             return folder / name
-    raise MissingDataError(f"{name} is not here; put it into the folder `data`, or tell its folder with --data.")
+    raise MissingDataError(f"{name} is not here; put it into the folder `data`, or pass its folder with --data.")

@@ -1,4 +1,4 @@
-"""How pictures look: legible at a journal's column width, colours that colour-blind readers can tell apart."""
+"""Style of the figures: legible at a journal's column width, with colours that colour-blind readers distinguish."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Method(NamedTuple):
-    """What a method is called, what tells its predictions apart, and whether events may stay with agents."""
+    """A method: its name, what its predictions depend on, and whether events may stay with agents."""
 
     title: str
     level: str
@@ -96,7 +96,7 @@ def fit_and_score(method: str, train: HierarchicalData, test: HierarchicalData, 
 
 @cache
 def compile_kernels() -> None:
-    """Fit a toy, once in a process, so that the clock tells how long a method takes and not how long its compiler."""
+    """Fit a small table once per process, so that timings do not include compilation."""
     from fedhlcr.datasets import make_hlcr
 
     toy, _ = make_hlcr(n_agents=6, entities_per_agent=2, n_features=2, n_clusters=2, random_state=0)

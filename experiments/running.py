@@ -45,15 +45,15 @@ def _in_processes(study: Study, missing: Sequence[Settings], n_jobs: int, record
 
 
 def _settle_in() -> None:
-    """What a cell's process does first: it takes one thread, and sees to it that it ends when its parent does."""
-    # neither libraries that are here nor those to come may spread over all cores
+    """Prepare a worker process: use one thread, and end when the parent process ends."""
+    # for libraries that are loaded already, and for those loaded later
     threadpool_limits(1)
     os.environ["OMP_NUM_THREADS"] = "1"
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
 def _end_with_parent() -> None:
-    """A parent that was killed cannot tell its children, which would wait for work for ever."""
+    """End when the parent process was killed; a worker would otherwise wait for work forever."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()

@@ -13,11 +13,11 @@ Figures = dict[str, Any]
 
 
 class DataError(Exception):
-    """A study cannot read its data; the message tells the cure."""
+    """A study cannot read its data; the message names the cure."""
 
 
 class MissingDataError(DataError):
-    """Data are not here; the message tells where to get them."""
+    """Data are missing; the message says where to get them."""
 
 
 @dataclass(frozen=True)

@@ -176,7 +176,7 @@ class TestPage:
         command.main(["--out", str(tmp_path), "other"])
         assert "Not shown here" not in page.read_text()
 
-    def test_missing_data_are_told_and_the_rest_is_shown(self, tmp_path, monkeypatch, capsys):
+    def test_missing_data_are_named_and_the_rest_is_shown(self, tmp_path, monkeypatch, capsys):
         lacking = study_of([1, 13], tmp_path / "log")
         monkeypatch.setattr(command, "STUDIES", (lacking,))
         command.main(["--out", str(tmp_path)])
@@ -189,7 +189,7 @@ class TestPage:
         assert exit.value.code == 2
         assert "there are squares" in capsys.readouterr().err
 
-    def test_data_are_found_where_told(self, tmp_path, monkeypatch):
+    def test_data_are_found_in_the_given_folder(self, tmp_path, monkeypatch):
         monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
         with pytest.raises(MissingDataError, match="--data"):
             find_data("table.parquet")

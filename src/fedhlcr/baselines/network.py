@@ -148,7 +148,7 @@ class _Batch(NamedTuple):
 
 
 class _Events:
-    """The agents' events, of which batches are drawn."""
+    """The agents' events, to draw batches from."""
 
     def __init__(self, data: Standardized, batch_size: int | None) -> None:
         self._X, self._y = data.design()[:, 1:].astype(np.float32), data.target().astype(np.float32)[:, None]

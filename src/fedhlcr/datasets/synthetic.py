@@ -1,4 +1,4 @@
-"""SynthHLCR: data drawn from the model itself, with the truth."""
+"""Synthetic data drawn from the model, with the truth."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from fedhlcr.exceptions import ArgumentError
 
 @dataclass(frozen=True)
 class HLCRTruth:
-    """What generated a synthetic table.
+    """The parameters and labels that generated a synthetic table.
 
     Attributes
     ----------
-    labels : (entities,) cluster of each agent–entity pair, pairs sorted by agent and entity
+    labels : (entities,) cluster of each agent–entity pair, sorted by agent and entity
     event_labels : (events,) the same for each row of the table
     coef : (clusters, features) slopes
     intercept : (clusters,)
@@ -64,13 +64,13 @@ def make_hlcr(
     ----------
     n_agents : number of agents
     entities_per_agent, events_per_entity : means; the numbers are 1 + Poisson(mean − 1), unless `balanced`
-    n_features : number of features, the constant not counted; x ~ N(0, I)
-    n_clusters : K; not all need to occur
+    n_features : number of features, without the constant; x ~ N(0, I)
+    n_clusters : K; some may stay empty
     noise_scale : σ
     coef_scale : δ, of slopes and intercepts
     global_concentration : α; None is n_clusters
     agent_concentration : β
-    balanced : whether every agent has as many entities, and every entity as many events, as the means say
+    balanced : whether every agent has exactly the mean number of entities, and every entity of events
     random_state : seed
 
     Returns
@@ -87,24 +87,11 @@ def make_hlcr(
     >>> truth.coef.shape
     (3, 7)
     """
-    at_least_one = {
-        "n_agents": n_agents,
-        "entities_per_agent": entities_per_agent,
-        "events_per_entity": events_per_entity,
-        "n_clusters": n_clusters,
-    }
-    for name, value in at_least_one.items():
-        if not 1 <= value < math.inf:
-            raise ArgumentError(f"`{name}` must be finite and at least 1, but is {value}.")
-        if balanced and value != round(value):
-            raise ArgumentError(f"`{name}` must be a whole number where `balanced` is True, but is {value}.")
     alpha = float(n_clusters if global_concentration is None else global_concentration)
-    for name, value in (("global_concentration", alpha), ("agent_concentration", agent_concentration)):
-        if not 0 < value < math.inf:
-            raise ArgumentError(f"`{name}` must be finite and greater than 0, but is {value}.")
-    for name, value in (("noise_scale", noise_scale), ("coef_scale", coef_scale), ("n_features", n_features)):
-        if not 0 <= value < math.inf:
-            raise ArgumentError(f"`{name}` must be finite and not negative, but is {value}.")
+    sizes = {"n_agents": n_agents, "entities_per_agent": entities_per_agent, "events_per_entity": events_per_entity}
+    _check_sizes({**sizes, "n_clusters": n_clusters}, balanced=balanced)
+    _check_positive(global_concentration=alpha, agent_concentration=agent_concentration)
+    _check_not_negative(noise_scale=noise_scale, coef_scale=coef_scale, n_features=n_features)
     fixed = isinstance(random_state, Integral)
     seed = int(random_state) if fixed else check_random_state(random_state).randint(2**31)
     rng = np.random.default_rng(seed)
@@ -127,6 +114,26 @@ def make_hlcr(
     y = truth.predict(X, event_labels) + noise_scale * rng.standard_normal(len(pair))
     names = tuple(f"x{f}" for f in range(n_features))
     return HierarchicalData(X, y, entity_agent[pair], entity[pair], names), truth
+
+
+def _check_sizes(sizes: dict[str, float], *, balanced: bool) -> None:
+    for name, value in sizes.items():
+        if not 1 <= value < math.inf:
+            raise ArgumentError(f"`{name}` must be finite and at least 1, but is {value}.")
+        if balanced and value != round(value):
+            raise ArgumentError(f"`{name}` must be a whole number if `balanced` is True, but is {value}.")
+
+
+def _check_positive(**values: float) -> None:
+    for name, value in values.items():
+        if not 0 < value < math.inf:
+            raise ArgumentError(f"`{name}` must be finite and greater than 0, but is {value}.")
+
+
+def _check_not_negative(**values: float) -> None:
+    for name, value in values.items():
+        if not 0 <= value < math.inf:
+            raise ArgumentError(f"`{name}` must be finite and not negative, but is {value}.")
 
 
 def _numbers(rng: np.random.Generator, mean: float, size: int, balanced: bool) -> NDArray[np.int64]:

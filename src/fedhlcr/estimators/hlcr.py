@@ -74,7 +74,7 @@ class HLCRRegressor(HierarchicalPredictor):
     n_chains : int, default=1
         Number of independent chains. With more than one, a warning says if they disagree.
     max_clusters : int, default=64
-        Clusters to start with if `n_clusters="auto"`; no more can be found.
+        Clusters to start with if `n_clusters="auto"`; this is the most that can be found.
     n_threads : int or None, default=None
         Number of threads; None is all cores. The result does not depend on it.
     random_state : int, RandomState instance or None, default=0

@@ -56,7 +56,7 @@ def load(path: PathLike) -> HLCRRegressor | FedHLCRRegressor:
             cure = "it is a folder or a device" if path.exists() else "it does not exist; check the path"
             raise ModelFileError(f"no model can be read from {path.name or str(path)!r}: {cure}.")
         with path.open("rb") as file:
-            # a table of many gigabytes is told from a model before it is read
+            # check the first bytes, so that a huge file of another format is not read
             codec.require_start(file.read(len(codec.MAGIC)))
             file.seek(0)
             model: HLCRRegressor | FedHLCRRegressor = from_bytes(file.read())
