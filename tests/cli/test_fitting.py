@@ -10,16 +10,7 @@ import pytest
 
 import fedhlcr
 from fedhlcr.cli.shell import BAD_DATA, WRONG_USAGE
-from tests.commands import (
-    COLUMNS,
-    FIT,
-    FOR_ALL,
-    FOR_TARGETS,
-    assert_refused,
-    bad_table,
-    call,
-    shop_table,
-)
+from tests.commands import COLUMNS, FIT, FOR_ALL, FOR_TARGETS, assert_refused, bad_table, call, shop_table
 
 
 def test_fit_finds_the_true_clusters(shop, tmp_path, capsys):

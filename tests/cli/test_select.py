@@ -7,14 +7,7 @@ import json
 import pytest
 
 from fedhlcr.cli.shell import NO_OUTPUT
-from tests.commands import (
-    FIT,
-    FOR_ALL,
-    FOR_TARGETS,
-    assert_refused,
-    bad_table,
-    call,
-)
+from tests.commands import FIT, FOR_ALL, FOR_TARGETS, assert_refused, bad_table, call
 
 
 def test_select_compares_and_plots_numbers_of_clusters(shop, tmp_path, capsys):

@@ -10,15 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import fedhlcr
-from tests.commands import (
-    FIT,
-    FOR_ALL,
-    FOR_TARGETS,
-    assert_refused,
-    bad_table,
-    call,
-    shop_table,
-)
+from tests.commands import FIT, FOR_ALL, FOR_TARGETS, assert_refused, bad_table, call, shop_table
 
 
 def test_predictions_equal_those_of_python(shop, tmp_path):

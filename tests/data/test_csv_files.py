@@ -11,13 +11,6 @@ from fedhlcr.exceptions import FileError
 SECRET = "867.5309"
 
 
-@pytest.fixture
-def csv(tmp_path):
-    path = tmp_path / "events.csv"
-    path.write_text("id,x,y,secret\n007,1,2.5,a\n08,2,3.5,b\n,3,4.5,c\n")
-    return path
-
-
 def test_ids_are_texts(csv):
     assert read_columns(csv, ["id"], texts=["id"])["id"].to_pylist() == ["007", "08", ""]
 

@@ -23,13 +23,6 @@ from fedhlcr.exceptions import FileError
 SECRET = "867.5309"
 
 
-@pytest.fixture
-def csv(tmp_path):
-    path = tmp_path / "events.csv"
-    path.write_text("id,x,y,secret\n007,1,2.5,a\n08,2,3.5,b\n,3,4.5,c\n")
-    return path
-
-
 def test_columns_are_returned_in_the_order_of_the_request(csv, tmp_path):
     parquet = tmp_path / "events.parquet"
     pa.parquet.write_table(pa.table({"secret": ["a"], "y": [1.0], "x": [2.0]}), parquet)
@@ -55,6 +48,14 @@ def parquet_bytes(table, **how):
     sink = io.BytesIO()
     pa.parquet.write_table(table, sink, **how)
     return sink.getvalue()
+
+
+def in_typed_formats(column, folder):
+    """Yield the path of a file whose only column is x: first as Parquet, then as Arrow."""
+    path, table = folder / "events", pa.table({"x": column})
+    for data in (parquet_bytes(table), arrow_bytes(table)):
+        path.write_bytes(data)
+        yield path
 
 
 def feather_bytes(table, **how):
@@ -177,10 +178,7 @@ NUMBER_COLUMNS = {
 
 @pytest.mark.parametrize("kind", NUMBER_COLUMNS)
 def test_numbers_of_any_type(kind, tmp_path):
-    path = tmp_path / "events"
-    table = pa.table({"x": NUMBER_COLUMNS[kind]})
-    for data in (parquet_bytes(table), arrow_bytes(table)):
-        path.write_bytes(data)
+    for path in in_typed_formats(NUMBER_COLUMNS[kind], tmp_path):
         assert read_columns(path, ["x"])["x"].to_pylist() == [1.0, None, 2.0]
 
 
@@ -202,10 +200,7 @@ TEXT_COLUMNS = {
 
 @pytest.mark.parametrize("kind", TEXT_COLUMNS)
 def test_texts_of_any_type(kind, tmp_path):
-    path = tmp_path / "events"
-    table = pa.table({"x": TEXT_COLUMNS[kind]})
-    for data in (parquet_bytes(table), arrow_bytes(table)):
-        path.write_bytes(data)
+    for path in in_typed_formats(TEXT_COLUMNS[kind], tmp_path):
         column = read_columns(path, ["x"], texts=["x"])["x"]
         assert column.type == pa.string()
         assert column.to_pylist() == ["007", None, "b"]

@@ -14,7 +14,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression
 
 import fedhlcr
-from fedhlcr import FedHLCRRegressor, HLCRRegressor, describe_clusters, hold_out_events
+from fedhlcr import FedHLCRRegressor, HLCRRegressor, describe_clusters
 from fedhlcr._support.wording import byte_size, number, percent
 from fedhlcr.analysis.summary import change_intervals, effect_sizes, entity_shares, unit_changes
 from fedhlcr.datasets import make_hlcr
@@ -27,18 +27,6 @@ from fedhlcr.report.findings import gather
 from fedhlcr.report.rounds import Rounds
 from fedhlcr.report.scores import score_held_out
 from tests.reports import HOSTILE, Page, fitted, held_out, public, recipe_of
-
-
-@pytest.fixture(scope="module")
-def split(small):
-    table, _ = small
-    train, test = hold_out_events(table.agent, table.entity)
-    return table[train], table[test]
-
-
-@pytest.fixture(scope="module")
-def model(split):
-    return fitted(split[0])
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import pytest
 from sklearn.linear_model import Ridge as SklearnRidge
 from sklearn.metrics import mean_absolute_error, mean_squared_error, r2_score
 
-from fedhlcr import HLCRRegressor, hold_out_events
+from fedhlcr import HLCRRegressor
 from fedhlcr.analysis.summary import effect_sizes
 from fedhlcr.baselines.ridge import PENALTIES
 from fedhlcr.data.hierarchy import UNKNOWN
@@ -20,18 +20,6 @@ from fedhlcr.report.findings import SURE, gather
 from fedhlcr.report.ridges import Ridges
 from fedhlcr.report.scores import score_held_out
 from tests.reports import Page, fitted, held_out
-
-
-@pytest.fixture(scope="module")
-def split(small):
-    table, _ = small
-    train, test = hold_out_events(table.agent, table.entity)
-    return table[train], table[test]
-
-
-@pytest.fixture(scope="module")
-def model(split):
-    return fitted(split[0])
 
 
 def test_scores_are_those_of_scikit_learn(model, split):
