@@ -76,7 +76,12 @@ class _Record:
             raise RecordError(f"{cls.__name__} lacks a field or has an unknown one")
         if wrong := [name for name, kind in kinds.items() if not _is_of(record[name], kind)]:
             raise RecordError(f"`{wrong[0]}` of {cls.__name__} has the wrong type")
-        return cls(**record)
+        received = cls(**record)
+        received._check()
+        return received
+
+    def _check(self) -> None:
+        """Refuse values of the right type that make no sense. Here all are accepted; some records refuse more."""
 
 
 @dataclass(frozen=True)
@@ -110,12 +115,9 @@ class Letter(_Record):
     agents: list[str]
     acknowledged: list[int]
 
-    @classmethod
-    def from_content(cls, content: RecordDict) -> Self:
-        letter = super().from_content(content)
-        if len(letter.acknowledged) != len(letter.agents) or len(set(letter.agents)) != len(letter.agents):
+    def _check(self) -> None:
+        if len(self.acknowledged) != len(self.agents) or len(set(self.agents)) != len(self.agents):
             raise RecordError("Letter names an agent twice, or does not have one acknowledged round for each agent")
-        return letter
 
 
 @dataclass(frozen=True)
@@ -133,13 +135,10 @@ class Presence(_Record):
     agents: list[str]
     features: list[str]
 
-    @classmethod
-    def from_content(cls, content: RecordDict) -> Self:
-        presence = super().from_content(content)
-        names = presence.features
+    def _check(self) -> None:
+        names = self.features
         if not names or len(set(names)) < len(names) or not all(name.isprintable() for name in names):
             raise RecordError("`features` of Presence are empty, name a column twice, or cannot be printed")
-        return presence
 
 
 @dataclass(frozen=True)
@@ -165,13 +164,10 @@ class Score(_Record):
     spread: float
     squared_error: float
 
-    @classmethod
-    def from_content(cls, content: RecordDict) -> Self:
-        score = super().from_content(content)
-        sums = abs(score.mean), score.n_events, score.spread, score.squared_error
+    def _check(self) -> None:
+        sums = abs(self.mean), self.n_events, self.spread, self.squared_error
         if not all(0 <= value < LARGEST_SCORE for value in sums):
             raise RecordError("Score has a negative, infinite or absurdly large value")
-        return score
 
     @property
     def r2(self) -> float:
