@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from experiments.femnist.report import report
@@ -44,11 +45,10 @@ FEMNIST_TABLE = Study(
     report=report,
 )
 # one cell at once: the images of all writers, and what the network says of them, take some gigabytes
-FEMNIST_FULL = Study(
+FEMNIST_FULL = replace(
+    FEMNIST_TABLE,
     name="femnist-full",
     title="Letters against digits after a CNN: FEMNIST, all writers",
     settings=settings_of_full,
-    measure=measure,
-    report=report,
     n_jobs=1,
 )
