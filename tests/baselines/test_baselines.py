@@ -69,7 +69,7 @@ def classes(rng, n_agents=20, n_entities=6, n_events=8, by="entity"):
 
 
 @pytest.mark.parametrize("rival", RIVALS, ids=str)
-def test_they_have_one_face(rival):
+def test_baselines_share_one_interface(rival):
     X, y, agent, entity, _ = classes(np.random.default_rng(0))
     fitted = clone(rival).fit(X, y, agent=agent, entity=entity)
     order = np.random.default_rng(1).permutation(len(y))

@@ -188,7 +188,7 @@ def test_settings_are_chosen_by_events_held_out():
     assert model.score(X, y) == pytest.approx(GroupedRidge("all").fit(X, y).score(X, y), abs=1e-3)
 
 
-def test_too_few_events_to_choose_on_are_told():
+def test_choosing_n_clusters_needs_five_events_of_an_agent():
     X, y, agent, entity = two_classes(np.random.default_rng(10), n_agents=2, n_entities=1, n_events=4)
     with pytest.raises(ValueError, match="No agent has the five events it takes to choose `n_clusters`; give a number"):
         IFCARegressor(penalty=1.0).fit(X, y, agent=agent, entity=entity)

@@ -46,7 +46,7 @@ def standardized(model, X, y):
     return units.apply(X), (y - units.shift[-1]) / units.scale[-1]
 
 
-def test_it_learns_what_no_line_follows():
+def test_network_learns_a_nonlinear_function():
     X, y, agent = bends(np.random.default_rng(0))
     assert GroupedRidge("agent").fit(X, y, agent=agent).score(X, y, agent=agent) < 0.2
     model = FedAvgNetworkRegressor().fit(X, y, agent=agent)
@@ -130,7 +130,7 @@ def test_the_rate_is_chosen_and_what_diverges_is_not():
 
 
 @pytest.mark.parametrize("hidden", [(8, 0), [2.5], ("many",)])
-def test_layers_of_no_whole_number_of_units_are_told(hidden):
+def test_hidden_layers_need_whole_numbers_of_units(hidden):
     X, y, agent = bends(np.random.default_rng(7))
     with pytest.raises(ValueError, match="`hidden` must hold whole numbers of at least 1, but is"):
         FedAvgNetworkRegressor(hidden).fit(X, y, agent=agent)

@@ -37,7 +37,7 @@ def elsewhere(kind: str, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["Python, a frame with ids", "Python, ids apart", "Flower"])
-def test_models_from_elsewhere(kind, shop, tmp_path, capsys):
+def test_commands_take_models_made_in_python_or_by_flower(kind, shop, tmp_path, capsys):
     model = elsewhere(kind, shop)
     test = pd.read_csv(shop / "test.csv", dtype={"product": str})
     test.assign(winter=(test["season"] == "winter").astype(int)).to_csv(tmp_path / "t.csv", index=False)

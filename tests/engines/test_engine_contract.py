@@ -68,7 +68,7 @@ def test_the_same_seed_gives_the_same_model(carrier, participation):
 
 
 @pytest.mark.parametrize("fate", ["silent", "late", "away"])
-def test_who_does_not_answer_only_delays(carrier, fate):
+def test_missing_replies_only_delay(carrier, fate):
     """Its last contribution stays, and it continues from there when it answers again."""
     server, gone = fresh(), carrier.devices[1]
     run_rounds(server, carrier.engine, 4)

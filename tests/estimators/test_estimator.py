@@ -268,7 +268,7 @@ def test_several_chains_agree_on_easy_data(split):
     assert all(d.effective_size > 50 for d in model.diagnostics_)
 
 
-def test_disagreement_is_told_with_the_cure(split):
+def test_warning_about_disagreeing_chains_advises_more_sweeps(split):
     train, *_ = split
     with pytest.warns(ConvergenceWarning, match=r"chains disagree.*n_sweeps=24"):
         HLCRRegressor(n_chains=3, n_sweeps=12).fit(train.X, train.y, **ids(train))

@@ -75,7 +75,7 @@ def roughness(errors):
 
 @pytest.mark.slow
 @pytest.mark.ci
-def test_the_papers_ten_rounds_hold_partly():
+def test_ten_rounds_are_often_enough():
     """All agents each round: with γ of .75 it gets where it will get in under 10 rounds, mostly to the limit.
 
     With small γ it takes longer, and some runs stay in a local optimum: all clusters start alike.
@@ -89,7 +89,7 @@ def test_the_papers_ten_rounds_hold_partly():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", ["corrected", pytest.param("published", marks=pytest.mark.ci)])
-def test_the_papers_learning_rates_hold_partly(rule):
+def test_learning_rates_behave_as_published_in_part(rule):
     """15 % of the agents each round: γ = .1 is smooth, .2 faster, .75 rough. Unstable it is only near 1."""
     rounds = {
         rate: np.array([blend_errors(seed, rate, 0.15, 120, rule=rule)[0] for seed in PAPER_SEEDS])

@@ -281,7 +281,7 @@ class TestSynthetic:
         assert convergence.converged([1.0, 1.0], [10, 20]) == (1.0, 1, 10)
 
     @pytest.mark.parametrize("name", ["ifca-agent", "fedem", "fedavg", "fedprox-network"])
-    def test_rivals_are_watched(self, name):
+    def test_rivals_record_error_and_traffic_per_round(self, name):
         data, _ = synth_hlcr(SMALL, 0.3, seed=0)
         errors, traffic = convergence.watch_rival(convergence.make_rival(name, 1.0, 5, 0), next(folds(data, seed=0)))
         assert len(errors) == len(traffic) <= 5
@@ -358,7 +358,7 @@ class TestReports:
         assert verdicts(figure_b.report(made_up(figure_b.FIGURE_B, figures), gallery))["γ = .75 is unstable"] == HOLDS
 
     @pytest.mark.parametrize(("found", "verdict"), [(0.4, HOLDS), (0.95, FAILS)])
-    def test_labels(self, gallery, found, verdict):
+    def test_labels_verdict_follows_the_agreement(self, gallery, found, verdict):
         def figures(settings):
             return {"agreement": 0.99 if settings["rule"] == labels.KNOWING else found}
 
@@ -386,7 +386,7 @@ class TestReports:
         assert found.count(FAILS) >= 10
 
     @pytest.mark.parametrize(("slowest", "end", "verdict"), [(8, 1.0, HOLDS), (30, 1.0, PARTLY), (5, 3.0, FAILS)])
-    def test_convergence(self, gallery, slowest, end, verdict):
+    def test_convergence_verdict_follows_rounds_and_error(self, gallery, slowest, end, verdict):
         def figures(settings):
             if settings["method"] == LIMIT:
                 return {"end": 1.0}

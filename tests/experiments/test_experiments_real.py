@@ -177,7 +177,7 @@ def test_a_table_that_few_events_do_not_change_counts_once(tmp_path):
     assert [words.format(n, n - 1) in text for n in (1, 2)] == [True, True]
 
 
-def test_weak_spots_are_told(tmp_path):
+def test_report_names_weak_spots(tmp_path):
     def r2(table, events, split, method):
         if method == "hlcr" and table == "flights" and events == FEW:
             return 0.4 - 0.01 * split

@@ -58,7 +58,7 @@ Y = [0, 9, 10, 35, 36, 61]
 
 
 class TestLoaders:
-    def test_npz(self, tmp_path, pixels):
+    def test_npz_is_read(self, tmp_path, pixels):
         path = tmp_path / "femnist.npz"
         np.savez(path, x=pixels, y=np.array(Y, np.uint8), writer=np.array([0, 0, 1, 1, 1, 1], np.uint16))
         images = load_npz(path)
@@ -98,7 +98,7 @@ class TestLoaders:
         assert images.y.tolist() == Y
         assert images.writer.tolist() == ["f0000_14"] * 3 + ["f0001_41"] * 3
 
-    def test_the_107_writers(self, shared_data):
+    def test_npz_with_107_writers_has_the_published_size(self, shared_data):
         path = shared_data / "femnist_107_writers.npz"
         if not path.exists():
             pytest.skip(f"{path.name} is not here")
@@ -129,7 +129,7 @@ class TestBrokenFiles:
             (lambda content: content["num_samples"].pop(), "1 `num_samples`"),
         ],
     )
-    def test_leaf(self, tmp_path, pixels, change, message):
+    def test_broken_leaf_files_are_refused(self, tmp_path, pixels, change, message):
         content = leaf_content(pixels, list(Y))
         change(content)
         path = tmp_path / "all_data_0.json"
@@ -156,7 +156,7 @@ class TestBrokenFiles:
         with pytest.raises(BrokenFileError, match="same images of writer f0000_14 are in two files"):
             load_leaf(tmp_path)
 
-    def test_tff(self, tmp_path, pixels):
+    def test_broken_tff_files_are_refused(self, tmp_path, pixels):
         path = tmp_path / "fed_emnist_train.h5"
         path.write_bytes(b"no HDF5")
         with pytest.raises(BrokenFileError, match=r"fed_emnist_train\.h5 is no whole HDF5"):
@@ -193,7 +193,7 @@ class TestBrokenFiles:
             ({"writer": np.arange(5)}, r"shape \(5,\) for 6 images"),
         ],
     )
-    def test_npz(self, tmp_path, pixels, arrays, message):
+    def test_broken_npz_files_are_refused(self, tmp_path, pixels, arrays, message):
         good = {"x": pixels, "y": np.array(Y), "writer": np.arange(6)}
         path = tmp_path / "femnist.npz"
         np.savez(path, **{name: array for name, array in (good | arrays).items() if array is not None})
@@ -209,7 +209,7 @@ class TestBrokenFiles:
 
 
 class TestNetwork:
-    def test_is_the_papers(self):
+    def test_layers_have_the_published_sizes(self):
         network = build_network(0)
         weights = 5 * 5 * 32 + 32, 5 * 5 * 32 * 64 + 64, 7 * 7 * 64 * 512 + 512, 512 * 62 + 62
         assert sum(parameter.numel() for parameter in network.parameters()) == sum(weights) == 1_690_046
@@ -413,7 +413,7 @@ class TestCell:
         assert figures["auc"]["lr_hidden"] > 0.9
         assert json.loads(json.dumps(figures)) == figures
 
-    def test_missing_files_are_told(self, tmp_path, monkeypatch):
+    def test_error_names_the_missing_files(self, tmp_path, monkeypatch):
         monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
         with pytest.raises(MissingDataError, match=PART):
             find_images("part")
@@ -471,7 +471,7 @@ class TestReport:
         assert (tmp_path / "full" / "femnist.png").exists()
         assert (tmp_path / "full" / "femnist.svg").exists()
 
-    def test_all_holds(self):
+    def test_high_accuracy_confirms_all_findings(self):
         few = {"hlcr_4": 0.85, "hlcr_8": 0.87}
         records = made_up(lambda fraction, seed: few if fraction < 0.1 else {})
         assert self.verdicts(records) == [HOLDS] * 3
@@ -485,7 +485,7 @@ class TestReport:
         records = made_up(lambda fraction, seed: {"hlcr_4": 0.8 + wobble[seed]})
         assert self.verdicts(records)[1] == HOLDS
 
-    def test_nothing_holds(self):
+    def test_low_accuracy_and_long_time_refute_all_findings(self):
         low = {"hlcr_4": 0.6, "hlcr_8": 0.6}
         assert self.verdicts(made_up(lambda fraction, seed: low, hlcr_seconds=60.0)) == [FAILS] * 3
 

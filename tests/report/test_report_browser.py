@@ -268,7 +268,7 @@ def test_the_theme_can_be_switched(open_report):
     assert page.evaluate(background) == light
 
 
-def test_paper_has_no_controls_and_is_white(open_report):
+def test_print_has_no_controls_and_a_white_background(open_report):
     page = open_report("large", color_scheme="dark")
     page.emulate_media(media="print", color_scheme="dark")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
@@ -310,7 +310,7 @@ def test_the_pager_keeps_the_keyboard_at_both_ends(open_report):
     assert page.evaluate("document.activeElement.textContent") == "Next"
 
 
-def test_one_row_is_one_row(open_report):
+def test_row_count_has_singular_and_plural(open_report):
     page = open_report("one")
     assert page.locator("[data-listing=clusters] [role=status]").inner_text() == "1 row"
     assert page.locator("[data-listing=entities] [role=status]").inner_text() == "20 rows"
