@@ -125,7 +125,7 @@ def _leaf_lots(path: Path) -> Iterator[_Lot]:
             raise BrokenFileError(f"{where}: `user_data` lacks `x` or `y`; pass files of LEAF's femnist.")
         if count is not None and count != len(lot["y"]):
             raise BrokenFileError(
-                f"{where}: `num_samples` tells {count} images, but `y` has {len(lot['y'])}; the file was cut."
+                f"{where}: `num_samples` is {count}, but `y` has {len(lot['y'])} labels; the file was cut."
             )
         yield _lot(str(user), _as_array(lot["x"], where), _as_array(lot["y"], where), where)
 

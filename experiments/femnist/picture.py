@@ -31,7 +31,7 @@ CURVES = {
 }
 GAINS = {"hlcr_4": "lr", "hlcr_8": "lr", "hlcr_8_hidden": "lr_hidden"}
 BARS = {"cnn": GREY, "outputs": GREY, "lr": ORANGE, "hlcr_4": SKY, "hlcr_8": BLUE}
-# neighbouring curves stand a little apart, so that their error bars can be told apart
+# neighbouring curves stand a little apart, so that their error bars do not overlap
 APART = 0.03
 
 

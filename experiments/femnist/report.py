@@ -74,8 +74,8 @@ def introduction(results: Results) -> str:
     first = results.records[0]
     found = map(results.at, results.fractions)
     accuracy = [percent(fmean(record.figures["accuracy"] for record in records)) for records in found]
-    told = {"n_seeds": len(results.at(results.fractions[0])), "accuracy": f"{', '.join(accuracy)} (by share)"}
-    return TEXT.format(**(first.settings | first.figures | told))
+    extra = {"n_seeds": len(results.at(results.fractions[0])), "accuracy": f"{', '.join(accuracy)} (by share)"}
+    return TEXT.format(**(first.settings | first.figures | extra))
 
 
 def variation(results: Results) -> str:

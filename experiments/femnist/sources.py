@@ -31,6 +31,6 @@ def _find_full() -> Images:
         return load_leaf(find_data(LEAF))
     except MissingDataError as missing:
         raise MissingDataError(
-            f"neither {TFF_TRAIN} nor {LEAF} is here; experiments/femnist/README.md tells where to get them and where "
+            f"neither {TFF_TRAIN} nor {LEAF} is here; experiments/femnist/README.md says where to get them and where "
             "they go."
         ) from missing

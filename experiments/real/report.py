@@ -105,9 +105,9 @@ def score_table(scores: Scores, events: Events) -> str:
 def tell_findings(scores: Scores, events: Events) -> str:
     ranks = dict(zip(METHODS, scores.mean_ranks(events), strict=True))
     first = sorted(METHODS, key=ranks.__getitem__)[:5]
-    told = "; ".join(f"{METHODS[method].title} {ranks[method]:.1f}" for method in first)
+    listed = "; ".join(f"{METHODS[method].title} {ranks[method]:.1f}" for method in first)
     sentences = [
-        f"The five best by mean rank over the tables: {told}.",
+        f"The five best by mean rank over the tables: {listed}.",
         tell_lead(scores, events, "hlcr", ("mixed",), "HLCR against the mixed model"),
         tell_lead(scores, events, "hlcr", RIVALS, "HLCR against the best rival on each table"),
         tell_lead(scores, events, "hlcr", ("ridge-entity",), "HLCR against a ridge per entity"),
@@ -123,12 +123,12 @@ def tell_findings(scores: Scores, events: Events) -> str:
 def tell_lead(scores: Scores, events: Events, method: str, others: Sequence[str], words: str) -> str:
     """Differences by table; with the name of the other where there are several."""
     leads = scores.lead(events, method, others)
-    told = []
+    gaps = []
     for table, lead in leads.items():
         name = f" ({METHODS[lead.other].title})" if len(others) > 1 else ""
-        told.append(f"{TABLES[table].title} {lead.mean:+.3f}{name}".replace("-", "−"))
+        gaps.append(f"{TABLES[table].title} {lead.mean:+.3f}{name}".replace("-", "−"))
     ahead, level, behind = (sum(lead.side == side for lead in leads.values()) for side in (1, 0, -1))
-    return f"{words}: ahead on {ahead} of {len(leads)} tables, level on {level}, behind on {behind}; {', '.join(told)}."
+    return f"{words}: ahead on {ahead} of {len(leads)} tables, level on {level}, behind on {behind}; {', '.join(gaps)}."
 
 
 def tell_weak_spots(scores: Scores, events: Events) -> str:

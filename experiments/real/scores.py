@@ -1,4 +1,4 @@
-"""The records as arrays, and what can be told from them."""
+"""The records as arrays, and what follows from them."""
 
 from __future__ import annotations
 

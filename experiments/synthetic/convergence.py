@@ -59,9 +59,10 @@ def measure(*, method: str, learning_rate: float, participation: float, seed: in
         return measure_limit(**cell(SIZE, NOISE_SCALE, LIMIT, seed))
     table, _ = synth_hlcr(SIZE, NOISE_SCALE, seed)
     if method in RULES:
-        told = settings_of(method, SIZE, NOISE_SCALE, learning_rate)
+        settings = settings_of(method, SIZE, NOISE_SCALE, learning_rate)
         runs = [
-            watch(fold, told, participation=participation, n_rounds=n_rounds, seed=seed) for fold in folds(table, seed)
+            watch(fold, settings, participation=participation, n_rounds=n_rounds, seed=seed)
+            for fold in folds(table, seed)
         ]
         figures = means([converged(run.running, run.traffic) for run in runs])
         # the paper looks at a round's own state, not at the mean over rounds
@@ -153,19 +154,19 @@ def table(records: Sequence[Record], share: float) -> str:
 
 def ten_rounds(records: Sequence[Record]) -> Finding:
     limit = ends(records, method=LIMIT)
-    n_good, told = 0, []
+    n_good, counts = 0, []
     for rate in LEARNING_RATES:
         runs = select(records, method="published", learning_rate=rate, participation=1.0)
         rounds = np.concatenate([run.figures["states"] for run in runs])
         end = float(np.mean([run.figures["end"] for run in runs] / limit))
         quick = f"{(rounds < 10).sum()} of {len(rounds)}"
-        told.append(
+        counts.append(
             f"with γ = {rate:g} {quick} (median {np.median(rounds):.0f} rounds; the end is {end:.2f} times the limit)"
         )
         # to be quick is not enough: a run may be stuck at once
         n_good += np.median(rounds) < 10 and end < 1.1
     verdict = HOLDS if n_good == len(LEARNING_RATES) else PARTLY if n_good else FAILS
-    why = f"runs that have a state within 10 % of their end in fewer than 10 rounds: {', '.join(told)}"
+    why = f"runs that have a state within 10 % of their end in fewer than 10 rounds: {', '.join(counts)}"
     return Finding("fewer than 10 rounds are enough with all agents", verdict, why)
 
 

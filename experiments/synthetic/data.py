@@ -61,7 +61,7 @@ def synth_hlcr(size: Size, noise_scale: float, seed: int) -> tuple[HierarchicalD
 
 
 def own_slopes(size: Size, noise_scale: float, spread: float, seed: int) -> HierarchicalData:
-    """Every entity has slopes of its own, N(w_k, spread² I) around its class; with K = 1 there are no classes."""
+    """Every entity has slopes of its own, drawn from N(w_k, spread² I) for its cluster k."""
     table, _ = synth_hlcr(size, noise_scale, seed)
     pair = pair_of_events(table)
     design = np.column_stack([np.ones(len(table)), table.X])

@@ -114,8 +114,8 @@ class Course(NamedTuple):
 
     def tell_reached(self) -> str:
         finite = self.reached[np.isfinite(self.reached)]
-        told = f"{len(finite)} of {len(self.reached)}"
-        return f"{told}, median {np.median(finite):.0f}" if len(finite) else told
+        share = f"{len(finite)} of {len(self.reached)}"
+        return f"{share}, median {np.median(finite):.0f}" if len(finite) else share
 
 
 def course(records: Sequence[Record], rule: str, rate: float) -> Course:
@@ -143,9 +143,9 @@ def judge(records: Sequence[Record]) -> tuple[Finding, ...]:
 
 def is_smooth(runs: dict[float, Course]) -> Finding:
     rough = {rate: float(np.median(each.roughness)) for rate, each in runs.items()}
-    told = ", ".join(f"{figure:.3f} with γ = {rate:g}" for rate, figure in rough.items())
+    figures = ", ".join(f"{figure:.3f} with γ = {rate:g}" for rate, figure in rough.items())
     smoother = clearly_above(runs[0.75].roughness, runs[0.1].roughness)
-    return Finding("γ = .1 is smooth (15 % of the agents)", HOLDS if smoother else FAILS, f"roughness {told}")
+    return Finding("γ = .1 is smooth (15 % of the agents)", HOLDS if smoother else FAILS, f"roughness {figures}")
 
 
 def is_faster(runs: dict[float, Course]) -> Finding:

@@ -96,16 +96,16 @@ def table(records: Sequence[Record], rates: Sequence[float], shares: Sequence[fl
 
 def optimum(records: Sequence[Record], rates: Sequence[float], shares: Sequence[float]) -> Finding:
     """Whether a learning rate inside the range is better than both ends, judged on seeds that did not choose it."""
-    inside, told = 0, []
+    inside, chosen = 0, []
     for share in shares:
         runs = runs_of(records, "published", share, rates)
-        told.append(f"{rates[int(runs.mean(axis=0).argmin())]:g} at {share:.0%}")
+        chosen.append(f"{rates[int(runs.mean(axis=0).argmin())]:g} at {share:.0%}")
         best = errors_at_best(runs)
         inside += all(clearly_above(runs[:, end], best) for end in (0, -1))
     verdict = HOLDS if inside == len(shares) else PARTLY if inside else FAILS
     why = (
-        f"best γ: {', '.join(told)}; better than both γ = {rates[0]:g} and γ = {rates[-1]:g} by more than two standard "
-        f"errors at {inside} of {len(shares)} shares"
+        f"best γ: {', '.join(chosen)}; better than both γ = {rates[0]:g} and γ = {rates[-1]:g} by more than two "
+        f"standard errors at {inside} of {len(shares)} shares"
     )
     return Finding("each fraction of agents has an optimal γ", verdict, why)
 

@@ -54,8 +54,8 @@ def found_labels(
 ) -> NDArray[np.integer]:
     from fedhlcr import FedHLCRRegressor
 
-    told = settings_of(rule, size, noise_scale, LEARNING_RATE)
-    model = FedHLCRRegressor(**told, rounds=n_rounds, patience=None, n_threads=1, random_state=seed)
+    settings = settings_of(rule, size, noise_scale, LEARNING_RATE)
+    model = FedHLCRRegressor(**settings, rounds=n_rounds, patience=None, n_threads=1, random_state=seed)
     return model.fit(table.X, table.y, agent=table.agent, entity=table.entity).labels_
 
 

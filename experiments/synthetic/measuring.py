@@ -18,7 +18,7 @@ LIMIT = "limit"
 
 
 def cell(size: Size, noise_scale: float, rule: str, seed: int, **federation: Any) -> Settings:
-    """Settings of `measure`; a federation is told by learning_rate, participation, n_rounds and by_round."""
+    """Settings of `measure`; the settings of a federation are learning_rate, participation, n_rounds and by_round."""
     known = {"learning_rate": 0.0, "participation": 1.0, "n_rounds": 0, "by_round": False, **federation}
     return {**size._asdict(), "noise_scale": noise_scale, "rule": rule, "seed": seed, **known}
 

@@ -74,8 +74,8 @@ def errors_of(records: Sequence[Record], method: str, law: str, events: int) -> 
 
 
 def show(records: Sequence[Record], method: str, law: str, events: int) -> str:
-    told = markdown.mean_and_error(errors_of(records, method, law, events), digits=2)
-    return f"**{told}**" if method == best(records, law, events) else told
+    text = markdown.mean_and_error(errors_of(records, method, law, events), digits=2)
+    return f"**{text}**" if method == best(records, law, events) else text
 
 
 def best(records: Sequence[Record], law: str, events: int) -> str:
@@ -84,12 +84,14 @@ def best(records: Sequence[Record], law: str, events: int) -> str:
 
 def conclude(records: Sequence[Record], columns: Sequence[tuple[str, int]]) -> str:
     """Which of HLCR and the mixed model wins, and by how much."""
-    told = []
+    winners = []
     for law, events in columns:
         hlcr, mixed = (errors_of(records, method, law, events).mean() for method in ("hlcr", "mixed"))
         winner, ratio = ("HLCR", mixed / hlcr) if hlcr < mixed else ("the mixed model", hlcr / mixed)
-        told.append(f"{LAWS[law].title}, N_** = {events}: {winner}, whose rival's error is {ratio:.2f} times as high")
-    return "The better of HLCR and the mixed model: " + "; ".join(told) + "."
+        winners.append(
+            f"{LAWS[law].title}, N_** = {events}: {winner}, whose rival's error is {ratio:.2f} times as high"
+        )
+    return "The better of HLCR and the mixed model: " + "; ".join(winners) + "."
 
 
 MISSPECIFIED = Study("misspecified", "Where the model is wrong: own slopes of each entity", settings, measure, report)
