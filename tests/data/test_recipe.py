@@ -386,7 +386,7 @@ def test_missing_feature_of_a_frame_is_named(kind, fitted):
     model, frame = fitted
     loaded = fedhlcr.load(model)
     for missing in ("color", "size"):
-        with pytest.raises(FileError, match=f"has no column '{missing}'; check the spelling"):
+        with pytest.raises(FileError, match=f"has no column '{missing}'; its columns are '"):
             loaded.predict(FRAMES[kind](frame.drop(columns=missing)))
     with pytest.raises(FileError, match="has no column 'color'; did you mean 'Color'"):
         loaded.predict(FRAMES[kind](frame.rename(columns={"color": "Color"})))

@@ -17,6 +17,7 @@ import pyarrow.feather
 import pyarrow.parquet
 import pytest
 
+from fedhlcr.cli.shell import option_text
 from fedhlcr.data.table_files import open_table, read_columns
 from fedhlcr.exceptions import FileError
 
@@ -148,7 +149,7 @@ def test_tables_from_standard_input(kind, packer, monkeypatch):
     monkeypatch.setattr(sys, "stdin", Stdin(PACKERS[packer](FORMATS[kind])))
     assert_events(open_table("-").read(["y", "id", "x"], texts=["id"]))
     monkeypatch.setattr(sys, "stdin", Stdin(b""))
-    with pytest.raises(FileError, match="'standard input' is empty"):
+    with pytest.raises(FileError, match=r"^standard input is empty"):
         open_table("-")
 
 
@@ -455,7 +456,29 @@ def test_header_in_brackets_is_not_json(tmp_path):
 def test_only_close_names_that_are_not_in_use_are_suggested(tmp_path):
     path = tmp_path / "events.csv"
     path.write_text("agent,agents,sales\n1,1,2\n")
-    for wanted, cure in ((["target"], "check the spelling."), (["agent", "agentt"], "did you mean 'agents'?")):
+    columns = "its columns are 'agent', 'agents', 'sales'."
+    for wanted, cure in ((["target"], columns), (["agent", "agentt"], "did you mean 'agents'?")):
         with pytest.raises(FileError) as caught:
             open_table(path).require(wanted)
         assert str(caught.value).endswith(cure)
+
+
+def test_missing_column_is_named_with_its_setting(tmp_path):
+    path = tmp_path / "events.csv"
+    path.write_text("agent,{x}\n1,2\n")
+    with pytest.raises(FileError) as caught:
+        open_table(path).require(["agent", "{y z}"], settings={"target": "{y z}", "agent": "agent", "entity": None})
+    assert str(caught.value) == "'events.csv' has no column '{y z}' (target); check the spelling."
+    assert caught.value.worded(option_text).startswith("'events.csv' has no column '{y z}' (--target); ")
+
+
+@pytest.mark.parametrize(
+    "header", ["north,kale,", "north,kale,NA", "north,2024-01-31", "north,kale,$12", 'north,"1,5"']
+)
+def test_first_line_that_may_be_a_row_is_not_shown(header, tmp_path):
+    path = tmp_path / "events.csv"
+    path.write_text(f"{header}\n{header}\n")
+    with pytest.raises(FileError, match=r"has no column 'sales'; check the spelling") as caught:
+        open_table(path).require(["sales"])
+    assert "kale" not in str(caught.value)
+    assert "north" not in str(caught.value)

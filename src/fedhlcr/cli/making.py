@@ -35,7 +35,10 @@ def synth(
     as_json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:
-    """Write a synthetic table drawn from the model, with columns agent, entity, x0, x1, …, target."""
+    """Write a made-up table with known clusters, to try the commands on.
+
+    Its columns are agent, entity, x0, x1, …, target. It is drawn from the model.
+    """
     import numpy as np
     import pyarrow as pa
 
@@ -79,7 +82,7 @@ def split(
     fraction: Annotated[
         float, options.real("--fraction", 0.01, 0.9, "Share of each entity's events to hold out.")
     ] = 0.2,
-    seed: options.SeedOption = 0,
+    seed: options.SplitSeedOption = 0,
     as_json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:
@@ -98,6 +101,7 @@ def split(
         check_table_output(path, data)
     file = open_table(data)
     ids = [name for name in (agent, entity) if name is not None]
+    file.require(ids, settings={"agent": agent, "entity": entity})
     raw = file.read_as_is(ids)
     gaps = {name: gap for name in ids if (gap := rows_missing(raw[name], is_id=True)).any()}
     if gaps:

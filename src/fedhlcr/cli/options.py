@@ -87,8 +87,8 @@ MissingOption = Annotated[
     typer.Option(
         "--missing",
         metavar="refuse|drop|impute",
-        help="What to do about missing values: refuse the table, drop the rows, or impute the median or most common "
-        "level.",
+        help="What to do about missing and infinite values: refuse the table, drop the rows, or impute the median or "
+        "most common level.",
         rich_help_panel=COLUMNS,
     ),
 ]
@@ -97,7 +97,7 @@ ModelMissingOption = Annotated[
     typer.Option(
         "--missing",
         metavar="refuse|drop|impute",
-        help="What to do about missing values. Default: as in the fit.",
+        help="What to do about missing and infinite values. Default: as in the fit.",
         rich_help_panel=COLUMNS,
         show_default=False,
     ),
@@ -155,6 +155,9 @@ SeedOption = Annotated[
         help="The same seed gives the same result.",
         rich_help_panel=MODEL_OPTIONS,
     ),
+]
+SplitSeedOption = Annotated[
+    int, typer.Option("--seed", min=0, max=LARGEST_SEED, help="The same seed gives the same split.")
 ]
 ThreadsOption = Annotated[
     int | None,

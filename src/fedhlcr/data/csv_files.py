@@ -18,7 +18,7 @@ from fedhlcr._support.wording import ROW
 from fedhlcr.data.columns import MISSING_TEXTS, NUMBER, likelier_numbers, parsed
 from fedhlcr.exceptions import FileError
 
-# The header must end within so many bytes.
+# Maximum length of the header in bytes.
 HEADER_SIZE = 1 << 20
 DELIMITERS = (",", ";", "\t", "|")
 # How JSON begins. A header may begin with a bracket too, as in "[id],[price]", but is followed by a letter.

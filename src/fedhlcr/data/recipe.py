@@ -287,7 +287,7 @@ def plan_recipe(
 ) -> Recipe:
     """Return a recipe that has yet to learn from the table. Without `features`, all other columns with a name are."""
     named = {"target": target, "agent": agent, "entity": entity}
-    file.require([name for name in named.values() if name is not None])
+    file.require([name for name in named.values() if name is not None], settings=named)
     if not features:
         features = [name for name in file.columns if not INDEX_NAME.match(name) and name not in named.values()]
         features = [*features, *categorical]

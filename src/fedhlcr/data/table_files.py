@@ -15,7 +15,7 @@ import lzma
 import re
 import sys
 import zlib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,14 +24,16 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet
 
-from fedhlcr.data.columns import NUMBER, as_numbers, as_texts, decoded, with_whole_numbers
+from fedhlcr.data.columns import MISSING_TEXTS, NUMBER, as_numbers, as_texts, decoded, with_whole_numbers
 from fedhlcr.data.csv_files import csv_columns, csv_loader
-from fedhlcr.exceptions import FileError
+from fedhlcr.exceptions import Advice, FileError
 
 STDIN = "-"
 PARQUET_SUFFIXES = (".parquet", ".pq")
 # Similarity from which a column name is suggested for another. "target" and "agent", of .73, are different names.
 CLOSE_NAME = 0.75
+# Up to so many columns, an error lists them all.
+FEW_COLUMNS = 10
 # Files with these endings are never CSV.
 BINARY_SUFFIXES = (*PARQUET_SUFFIXES, ".arrow", ".feather", ".ipc", ".gz", ".bz2", ".xz", ".zst", ".lz4")
 # The name of a partition folder for rows without a value.
@@ -52,9 +54,18 @@ def read_columns(path: Path, columns: Sequence[str], texts: Collection[str] = ()
     return open_table(path).read(columns, texts)
 
 
+class Unquoted(str):
+    """A name that messages show without quotes, because no file has it."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
 def source_name(source: str | Path) -> str:
     """Return the name of a table for messages."""
-    return "standard input" if str(source) == STDIN else Path(source).name
+    return Unquoted("standard input") if str(source) == STDIN else Path(source).name
 
 
 def open_table(source: str | Path) -> TableFile:
@@ -129,11 +140,17 @@ class TableFile:
         with _reading(self.name, self.is_csv):
             return self._load(columns, texts).select(list(columns))
 
-    def require(self, columns: Sequence[str]) -> None:
-        """Raise a FileError unless every column exists exactly once."""
+    def require(self, columns: Sequence[str], settings: Mapping[str, str | None] | None = None) -> None:
+        """Raise a FileError unless every column exists exactly once. `settings` are those that named a column."""
         if missing := [name for name in columns if name not in self.columns]:
-            cure = self._cure(missing, present=set(columns))
-            raise FileError(f"{self.name!r} has no column {', '.join(map(repr, missing))}; {cure}")
+            named_by = {name: setting for setting, name in (settings or {}).items() if name is not None}
+            named = ", ".join(
+                _literal(repr(name)) + (f" ({{{named_by[name]}}})" if name in named_by else "") for name in missing
+            )
+            cure = _literal(self._cure(missing, present=set(columns)))
+            raise FileError(
+                f"{self.name!r} has no column", Advice(f"{named}; {cure}", **dict.fromkeys(named_by.values()))
+            )
         if double := [name for name in columns if self.columns.count(name) > 1]:
             double = list(dict.fromkeys(double))
             raise FileError(
@@ -151,7 +168,21 @@ class TableFile:
             for name in missing
             for near in difflib.get_close_matches(name.strip().casefold(), plain, 1, CLOSE_NAME)
         ]
-        return f"did you mean {', '.join(repr(plain[near]) for near in found)}?" if found else "check the spelling."
+        if found:
+            return f"did you mean {', '.join(repr(plain[near]) for near in found)}?"
+        if len(self.columns) <= FEW_COLUMNS and all(map(_is_surely_a_name, self.columns)):
+            return f"its columns are {', '.join(map(repr, self.columns))}."
+        return "check the spelling."
+
+
+def _literal(text: str) -> str:
+    """Return a text for `Advice` in which braces are only braces."""
+    return text.replace("{", "{{").replace("}", "}}")
+
+
+def _is_surely_a_name(name: str) -> bool:
+    """Whether this cannot be a number, a date or a missing value, as the first line of a table without header has."""
+    return name[:1].isalpha() and name not in MISSING_TEXTS
 
 
 def _table_of(name: str, source: Path | io.BytesIO, start: bytes) -> TableFile:
