@@ -1,7 +1,8 @@
 """Regression on hierarchical data: agent → entity → event.
 
-Hierarchical latent class regression (HLCR) gives every agent–entity pair one of K latent classes, each
-a linear regression. Start with `HLCRRegressor`, or with `FedHLCRRegressor` where events must stay with their agent.
+The model is hierarchical latent class regression (HLCR). Every entity of an agent belongs to one of K clusters, and
+each cluster is a linear regression. Start with `HLCRRegressor`, or with `FedHLCRRegressor` where events must stay with
+their agent.
 """
 
 from importlib import import_module

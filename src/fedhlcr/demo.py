@@ -52,10 +52,7 @@ def main(page: Path = Path("demo-report.html")) -> None:
     print("\nShare of the held-out flights' variance explained:")
     print(text_table(("model", "R²", "seconds", "what left the airlines"), tuple(rows)))
     flights_per_route = np.median(np.unique(train.entity, return_counts=True)[1])
-    print(
-        f"Half of the routes have {flights_per_route:.0f} flights or more, enough for a ridge of their own. "
-        "Clusters help most where\nentities have few events."
-    )
+    print(f"Half of the routes have {flights_per_route:.0f} flights or more to train on.")
     X_test = _features(test)
     lower, upper = federated.predict_interval(X_test, agent=test.agent, entity=test.entity)
     inside = float(np.mean((lower <= test.y) & (test.y <= upper)))

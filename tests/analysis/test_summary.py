@@ -104,7 +104,9 @@ def test_one_chain_is_compared_by_halves(small, tmp_path):
     def agreement(model):
         return str(dict(model.summary().facts)["R-hat (effective size)"])
 
-    assert agreement(fitted(table)).endswith("; only one chain, compared by halves: try n_chains=4")
+    assert agreement(fitted(table)).endswith(
+        "; computed from the two halves of one chain; try n_chains=4 to compare independent chains"
+    )
     assert "only one chain" not in agreement(fitted(table, n_chains=2))
     # so few draws that there is nothing to compare
     assert agreement(fitted(table, n_sweeps=3)) == "too few draws"

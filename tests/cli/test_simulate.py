@@ -51,4 +51,4 @@ def test_federation_without_answers_fails(shop, capsys):
 
 def test_one_round_is_singular(shop, capsys):
     assert call("simulate", shop / "all.csv", *COLUMNS, "--features", "price", "--rounds", "1") == 0
-    assert "Ended after 1 round: reached 1 round." in capsys.readouterr().out
+    assert "Ended after 1 round: reached the maximum of 1 round." in capsys.readouterr().out

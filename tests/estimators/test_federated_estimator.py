@@ -88,7 +88,7 @@ def test_threads_and_order_of_rows_change_nothing(split):
     assert (fit(train, random_state=5, **params).predict(test.X) != one.predict(test.X)).any()
 
 
-def test_history_tells_all(split):
+def test_history_has_every_round_and_its_participants(split):
     train, test, _ = split
     model = FedHLCRRegressor(participation=0.2, failure_rate=0.5, rounds=40, patience=None)
     validation = (test.X, test.y, test.agent, test.entity)
@@ -96,7 +96,7 @@ def test_history_tells_all(split):
     frame = pd.DataFrame(model.history_)
     assert frame["round"].tolist() == list(range(41))
     assert model.n_rounds_ == 40
-    assert model.stop_reason_ == "reached 40 rounds"
+    assert model.stop_reason_ == "reached the maximum of 40 rounds"
     assert (frame["n_asked"][1:] == 10).all()
     assert frame["n_asked"][0] >= 30, "the survey goes on until enough have been heard"
     assert 0 < frame["n_accepted"].mean() < 7
@@ -123,7 +123,7 @@ def test_it_stops_by_itself_when_converged(split):
     assert patient.n_rounds_ > model.n_rounds_
 
 
-def test_convergence_is_a_level_reached():
+def test_only_a_stable_series_has_settled():
     rng = np.random.default_rng(1)
     noise = rng.normal(size=400)
     assert not has_settled(list(range(30)), 20), "too short to tell"

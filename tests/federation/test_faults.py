@@ -124,7 +124,7 @@ def random_fates(seed):
         yield FATES[rng.integers(len(FATES))]
 
 
-def test_the_books_balance_after_thousands_of_faults(caplog):
+def test_sums_equal_the_accepted_labels_after_thousands_of_faults(caplog):
     caplog.set_level(logging.CRITICAL)
     server = play(random_fates(1), ["nothing"] * 1000, n_rounds=1000)
     refused = sum(record.n_refused for record in server.history.records)
@@ -248,7 +248,7 @@ def test_an_agent_that_withdraws_in_an_open_round_took_no_part():
     assert server.close_round().n_accepted == len(agents) - 1
 
 
-def test_a_stopped_round_counts_with_what_has_come():
+def test_stopping_a_round_keeps_the_replies_received():
     agents = agents_of(TABLE)
     everyone = {agent.name: agent for agent in agents}
     server, engine = server_for(2, max_clusters=6), OneByOneEngine(agents)
@@ -296,7 +296,7 @@ def test_stopping_a_run_that_has_ended_changes_nothing():
     server = server_for(2, max_clusters=6, rounds=3)
     run_rounds(server, OneByOneEngine(agents_of(TABLE)), 4)
     server.stop("too late")
-    assert server.stop_reason == "reached 3 rounds"
+    assert server.stop_reason == "reached the maximum of 3 rounds"
 
 
 def test_an_outage_does_not_count_as_convergence():

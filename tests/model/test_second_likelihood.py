@@ -223,7 +223,7 @@ def test_intervals_are_as_wide_as_the_clusters_noise(model, data):
     assert np.mean((mean - test.y)[label == 0] ** 2) < (10.0 * TRUE_NOISE[1]) ** 2
 
 
-# It is told of as its schema says.
+# Traces and summaries follow the schema.
 
 
 def test_traces_and_summaries_follow_the_schema(model):

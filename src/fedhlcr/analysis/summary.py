@@ -109,7 +109,8 @@ def _facts(model: FittedModel) -> tuple[tuple[str, str | Advice], ...]:
     agreement: str | Advice = ", ".join(f"{d.quantity} {d.r_hat:.2f} ({d.effective_size:.0f})" for d in known)
     # a federation has only one chain
     if agreement and n_chains == 1 and hasattr(model, "n_chains"):
-        agreement = Advice(f"{agreement}; only one chain, compared by halves: try {{n_chains}}", n_chains=4)
+        halves = "computed from the two halves of one chain; try {n_chains} to compare independent chains"
+        agreement = Advice(f"{agreement}; {halves}", n_chains=4)
     held = f"{AGENT.count(store.index.n_agents)}, {ENTITY.count(len(store))}, {EVENT.count(n_events)}"
     features = FEATURE.count(posterior.layout.n_features)
     return (

@@ -1,7 +1,8 @@
 """Latent class regression by expectation maximisation, the model that HLCR extends.
 
 Every event (the classical form) or every entity has a latent class. Each class has its own linear regression and noise
-scale. With a class per entity, an entity matters through its Gram matrix only.
+scale. With a class per entity, an entity matters through its Gram matrix only. The literature on this method says
+*class* for what HLCR calls a cluster, so this module says it too.
 """
 
 from __future__ import annotations

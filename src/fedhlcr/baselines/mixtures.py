@@ -2,7 +2,8 @@
 
 An event is to them what an entity is: a set of events, through its Gram matrix. So both steps are matrix products of
 packed matrices, made once, with as many columns as there are classes. Arrays by class and unit have classes first:
-sums over classes then run along memory.
+sums over classes then run along memory. The literature on these methods says *class* for what HLCR calls a cluster,
+so this module says it too.
 """
 
 from __future__ import annotations

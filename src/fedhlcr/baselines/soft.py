@@ -2,6 +2,7 @@
 
 In a round the server sends K regressions. An agent computes the responsibilities of its events, takes their means as
 its own proportions, and sends K weighted Gram matrices. The server adds these and solves for the regressions.
+As in `mixtures`, the K regressions are called classes, as in the literature; in HLCR they are clusters.
 """
 
 from __future__ import annotations

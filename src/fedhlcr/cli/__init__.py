@@ -26,8 +26,10 @@ HELP = """Regression on hierarchical data: agent → entity → event (store →
 Every entity belongs to one of a few clusters, and each cluster has its own linear regression. From a table to a report:
 
 \b
-fedhlcr split sales.csv --agent store --entity product --train train.csv --test test.csv
-fedhlcr fit train.csv --target sales --agent store --entity product --out sales.fedhlcr
+fedhlcr split sales.csv --agent store --entity product \\
+    --train train.csv --test test.csv
+fedhlcr fit train.csv --target sales --agent store --entity product \\
+    --out sales.fedhlcr
 fedhlcr evaluate sales.fedhlcr test.csv
 fedhlcr predict sales.fedhlcr test.csv --interval 0.9 --out predictions.csv
 fedhlcr report sales.fedhlcr test.csv --out report.html

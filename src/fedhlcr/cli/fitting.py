@@ -234,13 +234,15 @@ def select(
     quiet: options.QuietOption = False,
     progress: options.ProgressOption = None,
 ) -> None:
-    """Compare numbers of clusters by how well each predicts held-out events, and by evidence.
+    """Compare numbers of clusters by how well each predicts held-out events, and by evidence (how probable the
+    data are for that number).
 
     The held-out log density is the criterion: it is higher if predictions and their uncertainty are better. The
     suggested number is the smallest one within one standard error of the best.
 
     \b
-    fedhlcr select sales.csv --target sales --agent store --entity product --plot select.png
+    fedhlcr select sales.csv --target sales --agent store --entity product \\
+        --plot select.png
     """
     from fedhlcr import HLCRRegressor, compare_cluster_counts
     from fedhlcr.cli.events import Roles, training_events

@@ -48,7 +48,10 @@ def certs(
         ),
     ] = False,
 ) -> None:
-    """Make a private certificate authority, a server certificate and node keys. Only --renew replaces files."""
+    """Make a private certificate authority, a server certificate and node keys.
+
+    Existing files are kept unless you pass --renew.
+    """
     from fedhlcr.cli.output import output_errors
 
     certificates = _import_certificates()(folder)

@@ -27,7 +27,7 @@ def predict(
         typer.Option(
             "--out",
             "-o",
-            metavar="PRED",
+            metavar="FILE",
             help="Write to this .csv, .csv.gz, .parquet, .feather or .arrow file instead of standard output.",
         ),
     ] = None,
@@ -167,7 +167,7 @@ def _tell_agents(shell: Shell, by: list[tuple[Any, Scores]]) -> None:
 def adapt(
     model: options.ModelArgument,
     data: options.DataArgument,
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="MODEL2", help="Write the adapted model to this file.")],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="MODEL", help="Write the adapted model to this file.")],
     missing: options.ModelMissingOption = None,
     target: options.KnownTarget = None,
     agent: options.KnownAgent = None,

@@ -154,7 +154,8 @@ class InProcessEngine:
         reader = checkpoint_reader(record)
         if reader.value("fingerprint", str) != self._fingerprint():
             raise ArgumentError(
-                "the checkpoint was made with other data or another failure rate; resume with those of its start."
+                "the checkpoint was made with other data or another failure rate; resume with the same data and "
+                "failure rate."
             )
         self.everyone.restore(reader)
         self._n_deliveries, self._away = reader.value("n_deliveries", int, not_negative), set(reader.texts("away"))

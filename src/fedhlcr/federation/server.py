@@ -24,12 +24,11 @@ from fedhlcr._support.arrays import IndexArray
 from fedhlcr._support.checks import not_negative, within
 from fedhlcr._support.streams import Stream, text_key
 from fedhlcr._support.threads import single_threaded_blas
-from fedhlcr._support.wording import ROUND
 from fedhlcr.data.ids import canonical_text
 from fedhlcr.exceptions import ArgumentError, FederationError, UnknownAgentError
 from fedhlcr.federation.account import AccountFactory
 from fedhlcr.federation.checks import Expected
-from fedhlcr.federation.convergence import has_settled
+from fedhlcr.federation.convergence import has_settled, limit_reason
 from fedhlcr.federation.history import History, RoundRecord
 from fedhlcr.federation.keeping import DrawKeeper
 from fedhlcr.federation.ledger import Ledger
@@ -227,7 +226,7 @@ class Server:
         if window is not None and has_settled(self._settled_log_joints, window):
             self.stop_reason = f"converged: the log joint has been stable for {2 * window} rounds"
         elif self.round >= self._end:
-            self.stop_reason = f"reached {ROUND.count(self.round)}"
+            self.stop_reason = limit_reason(self.round)
         return state
 
     def _record(self, done: OpenRound, state: ServerState | None) -> RoundRecord:

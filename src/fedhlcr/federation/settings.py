@@ -19,7 +19,7 @@ from fedhlcr.samplers.chain import START_FACTOR
 from fedhlcr.samplers.merging import Merger, MergeSchedule
 
 # The first round in which clusters may be merged: with all agents in every round the same as in a centralised chain
-# (round 1 is its sweep 0), otherwise after so many visits of each agent.
+# (round 1 is its sweep 0), otherwise after each agent was asked FIRST_LOOK_VISITS times.
 FIRST_LOOK, FIRST_LOOK_VISITS = MergeSchedule.first + 1, 10
 # Settings that may be None: the value is learned, or there is no limit.
 OPTIONAL = ("n_clusters", "rounds", "patience", *LEARNABLE)

@@ -231,9 +231,7 @@ class AgentShard:
         here, there = self.grams, self.grams_in(units)
         # after the first round the matrices have these units already, and `grams_in` returns them as they are
         if there is not here and (np.isfinite(here) & ~np.isfinite(there)).any():
-            raise BroadcastError(
-                "the units of the broadcast are absurdly far from the events here; agents do not answer it."
-            )
+            raise BroadcastError("the units of the broadcast do not fit the events here; agents do not answer it.")
 
     def grams_in(self, units: Standardization) -> FloatArray:
         """The matrices in the units of a run, whether or not the agents take part in it."""

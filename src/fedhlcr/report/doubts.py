@@ -10,6 +10,7 @@ import numpy as np
 from fedhlcr._support.wording import CLUSTER, ROUND, Noun, listed, number, percent
 from fedhlcr.analysis.summary import NEAR_THE_LIMIT, few_events
 from fedhlcr.estimators.base import HierarchicalPredictor
+from fedhlcr.federation.convergence import ended_at_limit
 from fedhlcr.federation.run import INTERRUPTED
 from fedhlcr.posterior import alignment
 from fedhlcr.posterior.diagnostics import R_HAT_LIMIT
@@ -67,7 +68,7 @@ def _interruption(model: HierarchicalPredictor, rounds: Rounds | None) -> Iterat
         if rounds.stop_reason == INTERRUPTED:
             text = "The model uses the draws kept so far. Fit it again, or resume from its checkpoint."
             yield Doubt(f"The run was interrupted after {ROUND.count(rounds.n_rounds)}", text, serious=True)
-        elif rounds.stop_reason.startswith("reached"):
+        elif ended_at_limit(rounds.stop_reason):
             text = "It had not converged. Allow more rounds with `rounds`, or leave that parameter out."
             yield Doubt(f"The run ended at its limit of {ROUND.count(rounds.n_rounds)}", text)
         return
@@ -95,7 +96,7 @@ def _agreement(model: HierarchicalPredictor, findings: Findings, rounds: Rounds 
         return
     if apart:
         headline, longer = "The chain had not settled", "Let it run longer."
-        if rounds is not None and not rounds.stop_reason.startswith("reached"):
+        if rounds is not None and not ended_at_limit(rounds.stop_reason):
             # the run ended because the log joint was stable; other quantities may not have been
             headline = "Not everything had settled when the run ended"
             longer = "A run ends when its log joint is stable. Let it run longer with a larger `patience`."
@@ -167,9 +168,9 @@ def _small_clusters(findings: Findings) -> Iterator[Doubt]:
     few = [c for c in findings.clusters if c.share * n_all < FEW]
     if few:
         which = ("Cluster " if len(few) == 1 else "Clusters ") + listed([str(c.number) for c in few])
-        hold = "holds" if len(few) == 1 else "hold"
+        have = "has" if len(few) == 1 else "have"
         text = f"{which}. Small clusters may be chance findings or real outliers."
-        yield Doubt(f"{CLUSTER.count(len(few))} {hold} fewer than {FEW} {nouns.many}, mean over the draws", text)
+        yield Doubt(f"{CLUSTER.count(len(few))} {have} fewer than {FEW} {nouns.many} on average", text)
 
 
 def _alike(model: HierarchicalPredictor, findings: Findings) -> Iterator[Doubt]:

@@ -18,6 +18,7 @@ from fedhlcr._support.wording import (
     percent,
 )
 from fedhlcr.estimators.base import HierarchicalPredictor
+from fedhlcr.federation.convergence import ended_at_limit
 from fedhlcr.report.doubts import Doubt
 from fedhlcr.report.findings import NO_NAME, Agents, Cluster, Findings, named
 from fedhlcr.report.rounds import Rounds
@@ -119,7 +120,7 @@ def explained(r2: float) -> str:
 
 def _federation(findings: Findings, rounds: Rounds) -> str:
     agents = findings.names.agent
-    ended = ", its limit" if rounds.stop_reason.startswith("reached") else f" ({rounds.stop_reason})"
+    ended = ", its limit" if ended_at_limit(rounds.stop_reason) else f" ({rounds.stop_reason})"
     return (
         f"It was fitted in {ROUND.count(rounds.n_rounds)}{ended}. {byte_size(rounds.total_up)} of sums went up and "
         f"{byte_size(rounds.total_down)} of coefficients came down. {percent(rounds.answered)} of the "

@@ -57,7 +57,7 @@ class ChainPlan:
 
     @property
     def thinning(self) -> int:
-        """Every so many sweeps, one draw is kept."""
+        """One draw is kept every `thinning` sweeps."""
         return max(1, (self.n_sweeps - self.first_kept) // self.n_draws)
 
 

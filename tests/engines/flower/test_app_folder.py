@@ -39,7 +39,7 @@ def test_app_options_are_the_federation_defaults(tmp_path):
 
 @pytest.mark.parametrize("name", ["my_app", "My-App", "-app", "a b"])
 def test_folder_name_that_flower_cannot_build_is_refused(name, tmp_path):
-    with pytest.raises(ValueError, match="small letters, digits and dashes"):
+    with pytest.raises(ValueError, match="lower-case letters, digits and dashes"):
         write_app(tmp_path / name)
 
 

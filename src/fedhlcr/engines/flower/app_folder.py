@@ -54,8 +54,8 @@ def write_app(folder: Path, options: dict[str, Scalar] | None = None) -> Path:
     """Write a new app folder, with these values instead of the defaults. Returns the path of the pyproject."""
     if not APP_NAME.fullmatch(folder.name):
         raise ArgumentError(
-            f"the name of the app's folder must consist of small letters, digits and dashes, because Flower builds the "
-            f"app by this name, but it is {folder.name!r}."
+            f"the name of the app's folder must consist of lower-case letters, digits and dashes, because Flower "
+            f"builds the app by this name, but it is {folder.name!r}."
         )
     path = folder / "pyproject.toml"
     if path.exists():
