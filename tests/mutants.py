@@ -36,8 +36,8 @@ MUTATIONS = {
         "            clusters[:, own] -= 0.0 * gram\n",
     ),
     "own label kept in the collapsed sweep": (
-        "            counts[own] -= 1.0\n            for p in range(packed):\n",
-        "            for p in range(packed):\n",
+        "            counts[own] -= 1.0\n            if totals[own] == 0.0:\n",
+        "            if totals[own] == 0.0:\n",
     ),
     "own label kept in the blend": (
         "                counts[own] -= 1.0\n                others[own] = max(totals[own] - 1.0, 0.0)\n",
@@ -48,10 +48,10 @@ MUTATIONS = {
         "                others[own] = totals[own]\n",
     ),
     "own data not added in the blend": (
-        "                    work[p, k] = clusters[p, k] + gram[p]\n            lane_evidence(work, n_coef, pivots, "
-        "with_entity)\n            paper_weights(",
+        "                    work[p, k] = clusters[p, k] + gram[p]\n            "
+        "lane_evidence(work, n_coef, floors, pivots, with_entity)\n            paper_weights(",
         "                    work[p, k] = clusters[p, k] + (0.0 if k == own else gram[p])\n            "
-        "lane_evidence(work, n_coef, pivots, with_entity)\n            paper_weights(",
+        "lane_evidence(work, n_coef, floors, pivots, with_entity)\n            paper_weights(",
     ),
 }
 
