@@ -6,10 +6,16 @@ import numpy as np
 import pytest
 
 from fedhlcr import FedHLCRRegressor, HLCRRegressor
+from fedhlcr._support.checks import not_negative as not_negative_values
 from fedhlcr.datasets import make_hlcr
+from fedhlcr.exceptions import ArgumentError
+from fedhlcr.federation.checks import Expected, ReplyLimits, find_faults
+from fedhlcr.federation.messages import Contributions
+from fedhlcr.federation.sums import AgentSums
 from fedhlcr.model.gaussian import Gaussian
+from fedhlcr.model.gram import GramLayout
 from fedhlcr.model.likelihood import Summands, register
-from fedhlcr.model.schema import GRAMS, Block, SummedScalar
+from fedhlcr.model.schema import GRAMS, LABEL_SCALARS, Block, SummedScalar, SumSchema
 
 
 def not_negative(values, _n_entities):
@@ -33,7 +39,7 @@ class WithOwnSums(Gaussian):
         return (SummedScalar("events", not_negative),)
 
     def summands(self, grams, given, labels):
-        return Summands({GRAMS: grams, "doubled": 2.0 * grams}, grams[:, :1])
+        return Summands({GRAMS: grams, "doubled": 2.0 * grams}, {"events": grams[:, 0]})
 
     def draw(self, sums, regressions, current, spec, rng):
         self.sums_seen.append(sums)
@@ -58,3 +64,22 @@ def test_own_blocks_and_scalars_are_summed(model):
         np.testing.assert_allclose(sums.blocks["doubled"], 2.0 * sums.grams, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(sums.scalars["events"], sums.grams[:, 0].sum(), rtol=1e-12)
     assert sums.scalars["events"] == pytest.approx(len(table.y))
+
+
+@pytest.mark.parametrize("name", ["scalars", "row_start", GRAMS])
+def test_names_that_are_taken_are_refused(name):
+    with pytest.raises(ArgumentError, match=name):
+        SumSchema((Block(GRAMS, 3, is_gram=True), Block(name, 1)), ())
+
+
+def test_impossible_values_of_an_own_block_are_refused():
+    schema = SumSchema((Block(GRAMS, 6, is_gram=True), Block("counts", 1, possible=not_negative_values)), LABEL_SCALARS)
+    expected = Expected(GramLayout(1), schema, 1, np.zeros(3), has_tables=True)
+    gram = np.array([[3.0, 0.0, 1.0, 0.0, 0.0, 1.0]])
+    one = np.ones(1, dtype=np.int32)
+    for value, refused in ((2.0, False), (-2.0, True)):
+        scalars = np.zeros((1, len(LABEL_SCALARS)))
+        blocks = {GRAMS: gram, "counts": np.array([[value]])}
+        sums = AgentSums(schema, np.array([0, 1]), np.zeros(1, dtype=np.int32), one, one, blocks, scalars)
+        contributions = Contributions(1, 1, 1, ["a"], np.zeros(1, dtype=np.int64), sums, np.empty((1, 0)))
+        assert find_faults(contributions, expected, ReplyLimits()) == ["impossible `counts`" if refused else None]

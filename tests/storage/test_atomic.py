@@ -103,6 +103,15 @@ def newest(path):
     return atomic.read_newest(path, "thing", 1)["number"]
 
 
+def test_replaced_file_keeps_its_permissions(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    path.chmod(0o640)
+    atomic.replace_file(path, b"new")
+    assert path.read_bytes() == b"new"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+
+
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "file"

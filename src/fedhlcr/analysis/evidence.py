@@ -5,10 +5,11 @@ By Bayes' theorem at one point (Chib 1995), each integral becomes three terms:
     log p(y | z) = log p(y | w) + log p(w) − log p(w | y, z)
     log p(z | K) = log p(z | ψ) + log p(ψ | K) − log p(ψ | z)
 
-They hold at any w and ψ. The first two terms of each have a closed form, because σ, μ and δ are conjugate; only the
-concentrations need one-dimensional integrals. The last term is a mean of normal or Dirichlet densities over draws of
-the other unknowns given z; the blocked sampler makes these draws with fixed labels. The probability of the partition is
-p(z | K) summed over the ways to number the clusters, which is K!/(K − K₊)! p(z | K) with K₊ clusters in use.
+They hold at any w and ψ. The likelihood computes the first line (`Likelihood.log_partition_likelihood`). In the second
+line, the first two terms have a closed form but for one-dimensional integrals over the concentrations. The last term of
+each line is a mean of densities over draws of the other unknowns given z; the blocked sampler makes these draws with
+fixed labels. The probability of the partition is p(z | K) summed over the ways to number the clusters, which is
+K!/(K − K₊)! p(z | K) with K₊ clusters in use.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class FixedLabelDraw(NamedTuple):
 
     globals: Globals
     table_counts: FloatArray  # (K,)
-    coef_mean: FloatArray  # (clusters in use, n_coef)
+    posterior_coef: FloatArray  # (clusters in use, n_coef)
 
 
 def partition_evidence(
@@ -82,7 +83,7 @@ def _draws_given_labels(
 
 def _log_likelihood(entities: Entities, spec: ModelSpec, labels: LabelArray, draws: list[FixedLabelDraw]) -> float:
     """log p(y | z), computed at the draws' mean coefficients."""
-    coef = np.mean([draw.coef_mean for draw in draws], axis=0)
+    coef = np.mean([draw.posterior_coef for draw in draws], axis=0)
     given = draws[-1].globals.of_clusters(slice(len(coef)))
     summands = entities.likelihood.summands(entities.grams, given, labels)
     blocks = entities.likelihood.sum_schema.zero_blocks(len(coef))

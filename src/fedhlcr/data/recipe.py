@@ -226,6 +226,8 @@ class Recipe:
     def is_raw(self, X: Any) -> bool:
         """Return whether X is a raw table, which `encode` turns into features.
 
+        A model that was fitted by the command line has a recipe, and Python users pass it either form: the table as it
+        was on disk, or features that they prepared themselves. The names of the columns decide, never the values.
         Only a dataframe can be raw. Arrays and an EncodedTable hold the model's features already. So does a dataframe
         that has the columns `encoded_features`, unless it has all raw columns as well.
         """

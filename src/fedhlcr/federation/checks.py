@@ -104,6 +104,8 @@ def find_faults(contributions: Contributions, expected: Expected, limits: ReplyL
     for block in expected.schema.blocks:
         bad = soundness[block.name] == NOT_FINITE
         verdicts.refuse_rows(bad, f"NaN or infinity in `{block.name}`")
+        if not block.is_gram:
+            verdicts.refuse_rows(~block.possible(sums.blocks[block.name]).all(axis=1), f"impossible `{block.name}`")
     verdicts.refuse(~np.isfinite(sums.scalars).all(axis=1), "NaN or infinity in `scalars`")
     verdicts.refuse(~np.isfinite(contributions.shifts).all(axis=1), "NaN or infinity in `shift`")
     # rows that are not finite are refused already; they must not cause warnings here
@@ -162,14 +164,14 @@ def _check_survey(contributions: Contributions, verdicts: _Verdicts) -> None:
 
 
 def _check_labels(sums: AgentSums, expected: Expected, limits: ReplyLimits, verdicts: _Verdicts) -> None:
-    verdicts.refuse_rows(sums.entity_counts < 1, "counts do not agree with the matrix")
+    verdicts.refuse_rows(sums.entity_counts < 1, "a cluster has events but no entities")
     least, most = (1, sums.entity_counts) if expected.has_tables else (0, 0)
     verdicts.refuse_rows((sums.table_counts < least) | (sums.table_counts > most), "impossible table counts")
     fewest_events = limits.min_events_per_entity * sums.entity_counts
     # the sum of fractional weights may be rounded down
     too_few = expected.layout.n_events(sums.grams) < fewest_events * (1.0 - 1e-9)
-    verdicts.refuse_rows(too_few, "counts do not agree with the matrix")
+    verdicts.refuse_rows(too_few, "fewer events than entities")
     n_entities = sums.by_agent(sums.entity_counts)
     verdicts.refuse(n_entities > limits.max_entities, "more entities than `max_entities`")
     for scalar in expected.schema.scalars:
-        verdicts.refuse(~scalar.possible(sums.scalar(scalar.name), n_entities), "impossible `scalars`")
+        verdicts.refuse(~scalar.possible(sums.scalar(scalar.name), n_entities), f"impossible `{scalar.name}`")

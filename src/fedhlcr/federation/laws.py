@@ -9,6 +9,9 @@ An agent turns the law into an argument of the compiled kernel that draws labels
 `LabelLaw`, `BlendLaw` into `BlendedLaw`. The kernel's forms are separate because they hold precomputed rows, which are
 larger than what travels. The third of them, `CollapsedLaw`, belongs to the centralised collapsed sampler and never
 travels.
+
+The blend rule is the paper's algorithm and exists for the Gaussian only, so its law, its rule (`rules.BlendRule`) and
+its half of `labelling` name the Gaussian's quantities. Everything else here knows a likelihood by its declarations.
 """
 
 from __future__ import annotations

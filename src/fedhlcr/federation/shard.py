@@ -21,7 +21,7 @@ from fedhlcr.federation.labelling import label_entities
 from fedhlcr.federation.laws import BlendLaw
 from fedhlcr.federation.messages import MOST_ROUNDS, NEVER, SURVEY_ROUND, Broadcast, Contributions
 from fedhlcr.federation.mods import Mod, with_mods
-from fedhlcr.federation.sums import PAGE_SIZE, AgentSums
+from fedhlcr.federation.sums import PAGE_SIZE, AgentSums, weighted_counts
 from fedhlcr.kernels.arguments import AgentAnswers, EntityArrays
 from fedhlcr.kernels.grams import change_units, sum_by_cluster
 from fedhlcr.model.gram import GramLayout, Standardization, agent_means, entity_grams
@@ -185,10 +185,10 @@ class AgentShard:
         for name, rows in blocks.items():
             sum_by_cluster(summands.blocks[name], self.agent_start, agents, labels, row_start, answers.entities, rows)
         scalars = answers.scalars
-        if likelihood.own_scalars:
-            own = np.zeros((len(self), len(likelihood.own_scalars)))
-            np.add.at(own, np.repeat(np.arange(len(self)), np.diff(self.agent_start)), summands.scalars)
-            scalars = np.hstack([scalars, own[agents]])
+        owner = np.repeat(np.arange(len(self)), np.diff(self.agent_start))
+        for scalar in likelihood.own_scalars:
+            own = weighted_counts(owner, summands.scalars[scalar.name], len(self))
+            scalars = np.column_stack([scalars, own[agents]])
         return AgentSums(
             likelihood.sum_schema,
             row_start,

@@ -88,7 +88,10 @@ class AgentSums:
             clusters,
             own.array("entity_counts", "i4", clusters.shape, not_negative),
             own.array("table_counts", "i4", clusters.shape, not_negative),
-            {block.name: own.array(block.name, "f8", (len(clusters), block.size), finite) for block in schema.blocks},
+            {
+                block.name: own.array(block.name, "f8", (len(clusters), block.size), block.possible)
+                for block in schema.blocks
+            },
             scalars,
         )
 

@@ -71,11 +71,11 @@ class Summands(NamedTuple):
     Attributes
     ----------
     blocks : by name, (entities, size); summed by cluster
-    scalars : (entities, own scalars of the likelihood); summed by agent
+    scalars : by name, (entities,); summed by agent
     """
 
     blocks: dict[str, FloatArray]
-    scalars: FloatArray
+    scalars: dict[str, FloatArray]
 
 
 class CollapsedTerms(NamedTuple):
@@ -149,7 +149,7 @@ class Likelihood(ABC, Generic[G]):
 
         `labels` (entities,) is −1 for entities that take no part in this round; what they add is not used.
         """
-        return Summands({GRAMS: grams}, np.zeros((len(grams), len(self.own_scalars))))
+        return Summands({GRAMS: grams}, {})
 
     # Called at the server.
 

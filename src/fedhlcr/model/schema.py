@@ -4,8 +4,9 @@
     Globals, one `quantity(...)` per field      broadcasts, draws, checkpoints, model files, traces, histories, reports
     SumSchema, with `Block`, `SummedScalar`     contributions, their checks, ledger pages, cluster sums, checkpoints
 
-A declaration holds a name, a shape, a check of values and who sees it. A new quantity needs no other change to be sent,
-kept, saved and checked.
+A declaration holds a name, a shape, a check of values and who sees it: globals are public, and those marked `broadcast`
+reach the agents in every round; sums are private to their agent and the server. A new quantity needs no other change to
+be sent, kept, saved and checked.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
-from fedhlcr._support.checks import Check, log_weights, positive, square_finite
+from fedhlcr._support.checks import Check, finite, log_weights, positive, square_finite
+from fedhlcr._support.wording import listed
 from fedhlcr.exceptions import ArgumentError
 from fedhlcr.storage.codec import Record
 from fedhlcr.storage.reader import RecordReader
@@ -28,6 +30,10 @@ from fedhlcr.storage.reader import RecordReader
 CLUSTERS, COEF = "clusters", "coef"
 # The block that every likelihood sums: augmented Gram matrices of events.
 GRAMS = "grams"
+# Fields that contributions and ledger pages have besides the blocks, which are stored under their own names.
+RESERVED_NAMES = frozenset(
+    ("run", "session", "round", "agent", "entity_counts", "table_counts", "scalars", "shift", "row_start", "clusters")
+)
 
 
 @dataclass(frozen=True)
@@ -188,11 +194,13 @@ class Block:
     ----------
     size : how many numbers each cluster has
     is_gram : whether it is an augmented Gram matrix of events; the server checks that it is positive semi-definite
+    possible : check of its values, applied to what agents report and to checkpoints
     """
 
     name: str
     size: int
     is_gram: bool = False
+    possible: Check = finite
 
 
 @dataclass(frozen=True)
@@ -210,10 +218,22 @@ class SummedScalar:
 
 @dataclass(frozen=True)
 class SumSchema:
-    """What agents sum: blocks by cluster and scalars by agent. Counts of entities and tables are always summed too."""
+    """What agents sum: blocks by cluster and scalars by agent. Counts of entities and tables are always summed too.
+
+    All sums are private to the agent and the server: they are in contributions and checkpoints, never in a broadcast or
+    a model file.
+    """
 
     blocks: tuple[Block, ...]
     scalars: tuple[SummedScalar, ...]
+
+    def __post_init__(self) -> None:
+        names = [*(block.name for block in self.blocks), *self.scalar_names]
+        if taken := {name for name in names if name in RESERVED_NAMES or names.count(name) > 1}:
+            raise ArgumentError(
+                f"a block or scalar cannot be called {listed(sorted(taken), 'or')}: it is declared twice, or every "
+                "contribution has a field of that name; choose another name."
+            )
 
     @property
     def scalar_names(self) -> tuple[str, ...]:

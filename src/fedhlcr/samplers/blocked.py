@@ -184,7 +184,7 @@ def summed(
     for block in blocks.values():
         # what subtracting leaves of a cluster that lost its last entity is rounding, and may outweigh the prior
         block[entity_counts == 0.0] = 0.0
-    scalars = np.append(scalars, summands.scalars.sum(axis=0))
+    scalars = np.append(scalars, [summands.scalars[scalar.name].sum() for scalar in likelihood.own_scalars])
     return ClusterSums.of(likelihood.sum_schema, blocks, entity_counts, table_counts, scalars)
 
 

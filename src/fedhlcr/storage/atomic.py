@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -82,7 +83,7 @@ def replace_files(files: Mapping[PathLike, bytes], *, private: bool = False) -> 
                     path.write_bytes(data)
                     continue
                 _remove_stale_drafts(path.parent)
-                draft = until_renamed.enter_context(_draft_in(path.parent, data, private=private))
+                draft = until_renamed.enter_context(_draft_of(path, data, private=private))
                 drafts.append((given, draft, path))
         for given, draft, path in drafts:
             with _blamed_on(given):
@@ -101,15 +102,19 @@ def _blamed_on(path: PathLike) -> Iterator[None]:
 
 
 @contextmanager
-def _draft_in(folder: Path, data: bytes, *, private: bool) -> Iterator[Path]:
+def _draft_of(path: Path, data: bytes, *, private: bool) -> Iterator[Path]:
     """Write a draft with a random name, because other processes may write the same file at the same time.
+
+    It has the permissions of the file it replaces, unless it is private.
 
     The draft is locked until the block ends. The system releases the lock of a process that is killed, so a draft
     without a lock is stale. At the end the draft is removed, unless the block renamed it.
     """
-    draft, descriptor = _new_draft(folder, private=private)
+    draft, descriptor = _new_draft(path.parent, private=private)
     with open(descriptor, "wb") as file:
         try:
+            if path.exists() and not private and fcntl is not None:
+                os.fchmod(descriptor, stat.S_IMODE(path.stat().st_mode))
             _fill(file, data)
             if fcntl is None:
                 # Windows does not rename open files
