@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo demo-flower reproduce-quick reproduce test test-all lint format docs docs-serve bench clean
+.PHONY: help demo demo-flower reproduce-quick reproduce test test-all style lint format docs docs-serve bench clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -24,6 +24,10 @@ $(VENV)/.dev: $(VENV)/.created pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
 	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null || true
 	@touch $@ $(VENV)/.core $(VENV)/.flower $(VENV)/.experiments $(VENV)/.docs
+
+$(VENV)/.ruff: $(VENV)/.created pyproject.toml
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $$($(BIN)/python .ci/pinned.py pyproject.toml ruff)
+	@touch $@
 
 $(VENV)/.experiments: $(VENV)/.created pyproject.toml
 	@echo "Installing fedhlcr and what the experiments need into $(VENV) ..."
@@ -60,9 +64,11 @@ test: $(VENV)/.dev ## Run the tests
 test-all: $(VENV)/.dev ## Run the tests and the long statistical checks
 	$(BIN)/python -m pytest -n auto --dist loadgroup -m "slow or not slow"
 
-lint: $(VENV)/.dev ## Check style and types
+style: $(VENV)/.ruff ## Check style alone: it takes seconds, and needs ruff only
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+lint: style $(VENV)/.dev ## Check style and types
 	$(BIN)/mypy
 
 format: $(VENV)/.dev ## Format the code
