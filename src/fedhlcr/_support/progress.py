@@ -6,6 +6,8 @@ import math
 import time
 from typing import Any, Self
 
+from fedhlcr._support.wording import Noun
+
 # The time left is estimated from the latest third of the steps done: early sweeps have more clusters and are slower.
 RECENT = 1 / 3
 # No time left is shown before this share of all steps is done: the first steps say little about the rest.
@@ -17,7 +19,7 @@ BETWEEN_LINES = 5.0
 class Bar:
     """A progress bar on the error stream; plain lines if that is not a terminal; nothing if not enabled."""
 
-    def __init__(self, total: int | None, what: str, unit: str, enabled: bool) -> None:
+    def __init__(self, total: int | None, what: str, unit: Noun, enabled: bool) -> None:
         self.total, self._what, self._unit = total, what, unit
         self._done = 0
         self._started = self._last_line = time.monotonic()
@@ -76,8 +78,8 @@ class Bar:
             self._console.print(f"{self._what}: {state}", soft_wrap=True, markup=False)
 
     def _state(self, now: float, figures: dict[str, Any]) -> str:
-        of = "" if self.total is None else f" of {self.total:,}"
-        parts = [f"{self._done:,}{of} {self._unit}"]
+        total = self._unit.count(self._done if self.total is None else self.total)
+        parts = [total if self.total is None else f"{self._done:,} of {total}"]
         if (left := self.seconds_left) is not None:
             parts.append(f"about {duration(left)} left")
         parts.append(f"{duration(now - self._started)} elapsed")

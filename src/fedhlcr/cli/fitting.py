@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedhlcr._support.wording import fine_percent, number
+from fedhlcr._support.wording import Noun, fine_percent, number
 from fedhlcr.cli import options
 from fedhlcr.cli.shell import INTERRUPTED, Shell, plural
 
@@ -257,7 +257,7 @@ def select(
         events = training_events(data, roles, features=features, categorical=categorical, missing=missing, shell=shell)
         if counts is not None:
             _require_enough_entities(events, max(counts))
-        with shell.bar(None, "comparing", "fits") as bar:
+        with shell.bar(None, "comparing", Noun("fit", "fits")) as bar:
 
             def tell(_: int, total: int, message: str) -> None:
                 bar.total = total

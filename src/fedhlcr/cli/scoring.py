@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from fedhlcr._support.wording import fine_percent, number
+from fedhlcr._support.wording import ROW, fine_percent, number
 from fedhlcr.analysis.evaluation import Scores, predict_in_chunks
 from fedhlcr.cli.events import Events
 from fedhlcr.cli.shell import Shell, plural
@@ -13,7 +13,7 @@ from fedhlcr.posterior.predictive import Moments, interval_ends
 
 
 def predict_events(model: Any, events: Events, levels: tuple[float, ...], shell: Shell) -> Moments:
-    with shell.bar(len(events), "predicting", "rows") as bar:
+    with shell.bar(len(events), "predicting", ROW) as bar:
         done = partial(bar.advance, {})
         return predict_in_chunks(model, events.table, events.agents, events.entities, levels, done)
 

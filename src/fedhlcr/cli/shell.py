@@ -93,7 +93,7 @@ class Shell:
             notes = {"notes": self._notes} if self._notes else {}
             print(json.dumps(_plain({**value, **notes}), allow_nan=False, indent=2))
 
-    def bar(self, total: int | None, what: str, unit: str) -> Bar:
+    def bar(self, total: int | None, what: str, unit: Noun) -> Bar:
         return Bar(total, what, unit, self.shows_progress)
 
     @contextmanager

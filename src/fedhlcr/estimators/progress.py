@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from fedhlcr._support.progress import Bar
+from fedhlcr._support.wording import ROUND, SWEEP
 from fedhlcr.federation.history import RoundRecord
 from fedhlcr.samplers.state import ChainState
 
@@ -13,7 +14,7 @@ class SweepProgress(Bar):
     """Callback of `run_chain`."""
 
     def __init__(self, n_sweeps: int, enabled: bool) -> None:
-        super().__init__(n_sweeps, "sampling", "sweeps", enabled)
+        super().__init__(n_sweeps, "sampling", SWEEP, enabled)
         self.target_scale = 1.0
 
     def __call__(self, state: ChainState) -> None:
@@ -30,7 +31,7 @@ class RoundProgress(Bar):
     """Callback of `run_federation`; the number of rounds is None if the run ends when it converges."""
 
     def __init__(self, n_rounds: int | None, enabled: bool) -> None:
-        super().__init__(n_rounds, "federation", "rounds", enabled)
+        super().__init__(n_rounds, "federation", ROUND, enabled)
         self._bytes = 0
 
     def __call__(self, record: RoundRecord) -> None:
