@@ -118,7 +118,7 @@ class TestBrokenFiles:
             (lambda content: content.pop("user_data"), "lacks `users` or `user_data`"),
             (lambda content: content["user_data"].pop("f0001_41"), "writer f0001_41.* lacks `x` or `y`"),
             (lambda content: content["user_data"].update(f0001_41=None), "writer f0001_41.* lacks `x` or `y`"),
-            (lambda content: content["user_data"]["f0001_41"]["y"].pop(), "tells 4 images, but `y` has 3"),
+            (lambda content: content["user_data"]["f0001_41"]["y"].pop(), "`num_samples` is 4, but `y` has 3"),
             (lambda content: content["user_data"]["f0001_41"]["x"].pop(), "classes have shape"),
             (lambda content: content["user_data"]["f0001_41"]["x"][0].pop(), "rows differ in length"),
             (lambda content: content["user_data"]["f0001_41"].update(x=[[0.5] * 783] * 4), r"shape \(4, 783\)"),

@@ -485,8 +485,9 @@ def test_models_get_the_permissions_of_other_files(tmp_path):
         for mask, mode in ((0o022, 0o644), (0o077, 0o600)):
             os.umask(mask)
             for public in (False, True):
-                model.save(tmp_path / "model", public=public)
-                assert stat.S_IMODE((tmp_path / "model").stat().st_mode) == mode
+                path = tmp_path / f"{mode}-{public}"
+                model.save(path, public=public)
+                assert stat.S_IMODE(path.stat().st_mode) == mode
     finally:
         os.umask(before)
 
