@@ -185,10 +185,10 @@ class AgentShard:
         for name, rows in blocks.items():
             sum_by_cluster(summands.blocks[name], self.agent_start, agents, labels, row_start, answers.entities, rows)
         scalars = answers.scalars
-        owner = np.repeat(np.arange(len(self)), np.diff(self.agent_start))
-        for scalar in likelihood.own_scalars:
-            own = weighted_counts(owner, summands.scalars[scalar.name], len(self))
-            scalars = np.column_stack([scalars, own[agents]])
+        if likelihood.own_scalars:
+            owner = np.repeat(np.arange(len(self)), np.diff(self.agent_start))
+            own = [weighted_counts(owner, summands.scalars[s.name], len(self))[agents] for s in likelihood.own_scalars]
+            scalars = np.column_stack([scalars, *own])
         return AgentSums(
             likelihood.sum_schema,
             row_start,
