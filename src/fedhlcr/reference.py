@@ -9,6 +9,7 @@ in the package uses it.
     Algorithm 2   LiteralHLCR                      samplers.collapsed.step
     Algorithm 3   blend_agents (agents' part)      federation.rules.BlendRule, kernels.labels.blend_agents
     (beyond it)   relabel_agents                   kernels.labels.relabel_agents (blocked sampler)
+    (beyond it)   effective_gram, draw_effects     kernels.effective, kernels.effects (effects and noise)
 """
 
 from __future__ import annotations
@@ -19,12 +20,15 @@ from typing import NamedTuple
 import numpy as np
 
 from fedhlcr._support.arrays import FloatArray, IndexArray, LabelArray
+from fedhlcr.kernels import effects, evidence, keyed
 from fedhlcr.kernels.arguments import EntityArrays, LabelLaw
+from fedhlcr.kernels.effects import EffectState, EffectSums
 from fedhlcr.kernels.labels import keyed_uniforms
 from fedhlcr.model.gaussian import GaussianGlobals
 from fedhlcr.model.gram import GramLayout
+from fedhlcr.model.mixed_globals import MixedGlobals
 from fedhlcr.model.regression import CoefPrior, log_block_likelihood
-from fedhlcr.model.schema import GRAMS
+from fedhlcr.model.schema import GRAMS, Stage
 from fedhlcr.model.sums import ClusterSums
 
 
@@ -192,3 +196,121 @@ def blend_agents(
             )
             current[j] = new[entity] = np.searchsorted(weights.cumsum(), u_label * weights.sum(), side="right")
     return new
+
+
+def effective_gram(layout: GramLayout, gram: FloatArray, variance: float, covariance: FloatArray) -> FloatArray:
+    """(packed,) M̃ = M − [G g]ᵀ (I + DG)⁻¹ D [G g], with M the Gram matrix over σ²: b ~ N(0, D) is integrated out."""
+    matrix, first = layout.unpack(gram) / variance, layout.first_regressor
+    rows = matrix[first:-1, first:]
+    inner = np.linalg.solve(np.eye(len(covariance)) + covariance @ rows[:, :-1], covariance)
+    matrix[first:, first:] -= rows.T @ inner @ rows
+    return layout.pack(matrix)
+
+
+def draw_effects(
+    layout: GramLayout, entities: EntityArrays, given: MixedGlobals, labels: LabelArray, old: EffectState, sweep: int
+) -> tuple[EffectState, EffectSums]:
+    """Effects and noise of all agents given the labels, one entity at a time: same keys, same draws as the kernel.
+
+    For each agent: a | z, w, σ with b integrated out; then b | a; then σ | a, b. Sums have a row for each cluster.
+    """
+    n_clusters, n_linear = given.n_clusters, layout.n_linear
+    coefs = np.empty((len(labels), layout.n_coef))
+    new = EffectState(old.variance.copy(), old.agent_effects.copy(), coefs)
+    data, moments = np.zeros((n_clusters, layout.packed_size)), np.zeros((n_clusters, n_linear + 1, n_linear + 1))
+    scalars = np.zeros((len(entities.agent_streams), evidence.N_SCALARS + layout.n_coef))
+    units = given.noise_unit**2
+    for agent, (first, last) in enumerate(zip(entities.agent_start[:-1], entities.agent_start[1:], strict=True)):
+        stream, own = entities.agent_streams[agent], range(first, last)
+        effective = [effective_gram(layout, entities.grams[e], old.variance[e], given.effect_covariance) for e in own]
+        if (given.agent_effect_scale > 0).any() and first < last:
+            new.agent_effects[agent] = draw_agent_effect(layout, effective, given, labels[first:last], stream, sweep)
+            scalars[agent, evidence.HAS_EFFECT] = 1.0
+        scalars[agent, evidence.N_SCALARS :] = new.agent_effects[agent] ** 2
+        for e in own:
+            coef, key = given.coef[labels[e]] + new.agent_effects[agent], entities.entity_keys[e]
+            effect = draw_effect(layout, entities.grams[e] / old.variance[e], given, coef, stream, key, sweep)
+            new.coef[e] = coef + effect
+            squares, n = float(layout.rss(entities.grams[e], new.coef[e])), entities.grams[e][0]
+            new.variance[e] = draw_noise(given, squares, n, stream, key, sweep)
+            scalars[agent, : evidence.EVENTS] += noise_scalars(given, new.variance[e] / units, squares, n)
+            if given.stage == Stage.EXACT:
+                around = gram_around(layout, entities.grams[e] / new.variance[e], new.agent_effects[agent] + effect)
+            else:
+                around = gram_around(layout, effective[e - first], new.agent_effects[agent])
+            data[labels[e]] += units * around
+            if len(given.effect_columns):
+                moments[labels[e]] += np.outer(np.append(1.0, effect[:n_linear]), np.append(1.0, effect[:n_linear]))
+    rows, columns = np.tril_indices(n_linear + 1)
+    return new, EffectSums(data, moments[:, rows, columns], scalars)
+
+
+def draw_agent_effect(
+    layout: GramLayout,
+    effective: list[FloatArray],
+    given: MixedGlobals,
+    labels: LabelArray,
+    stream: np.uint64,
+    sweep: int,
+) -> FloatArray:
+    """a = τα, with α | z, w, σ of precision I + τ(ΣQ)τ and right side τΣ(r − Qw); Q and r are blocks of the M̃."""
+    first, used = layout.first_regressor, np.flatnonzero(given.agent_effect_scale)
+    matrices = np.array([layout.unpack(gram) for gram in effective])
+    Q, r = matrices[:, first:-1, first:-1], matrices[:, -1, first:-1]
+    residual = (r - np.einsum("eij,ej->ei", Q, given.coef[labels])).sum(axis=0)
+    scale, effect = given.agent_effect_scale[used], np.zeros(layout.n_coef)
+    precision = np.eye(len(used)) + np.outer(scale, scale) * Q.sum(axis=0)[np.ix_(used, used)]
+    normals = np.empty(len(used))
+    keyed.keyed_normals(stream, np.uint64(0), sweep, effects.AGENT_EFFECT, normals)
+    effect[used] = scale * normal_draw(precision, scale * residual[used], normals)
+    return effect
+
+
+def draw_effect(
+    layout: GramLayout,
+    gram: FloatArray,
+    given: MixedGlobals,
+    coef: FloatArray,
+    stream: np.uint64,
+    key: np.uint64,
+    sweep: int,
+) -> FloatArray:
+    """b = Λc, with c of precision I + ΛᵀGΛ and right side Λᵀ(g − Gβ)."""
+    used, root = given.effect_columns, given.effect_root
+    data, normals, effect = layout.normal_equations(gram), np.empty(len(used)), np.zeros(layout.n_coef)
+    keyed.keyed_normals(stream, key, sweep, effects.EFFECT, normals)
+    precision = np.eye(len(used)) + root.T @ data.xx[np.ix_(used, used)] @ root
+    effect[used] = root @ normal_draw(precision, root.T @ (data.xy - data.xx @ coef)[used], normals)
+    return effect
+
+
+def normal_draw(precision: FloatArray, linear: FloatArray, normals: FloatArray) -> FloatArray:
+    """A draw from N(P⁻¹ linear, P⁻¹): L⁻ᵀ(L⁻¹ linear + ε) with P = LLᵀ."""
+    lower = np.linalg.cholesky(precision)
+    return np.linalg.solve(lower.T, np.linalg.solve(lower, linear) + normals)
+
+
+def draw_noise(
+    given: MixedGlobals, squares: float, n_events: float, stream: np.uint64, key: np.uint64, sweep: int
+) -> float:
+    """σ² ~ IG((ν + n)/2, (νs² + squares)/2), or s² for all entities."""
+    if np.isinf(given.noise_shape):
+        return given.noise_scale**2
+    gamma = keyed.keyed_gamma(stream, key, sweep, effects.NOISE, 0.5 * (given.noise_shape + n_events))
+    return 0.5 * (given.noise_shape * given.noise_scale**2 + squares) / gamma
+
+
+def noise_scalars(given: MixedGlobals, variance: float, squares: float, n_events: float) -> FloatArray:
+    """What an entity adds to its agent's scalars, in their order up to the squared events.
+
+    The variance is in units of noise_unit².
+    """
+    own = [np.log(variance), 1.0 / variance, 1.0, n_events * np.log(variance)]
+    return np.array([*(own if np.isfinite(given.noise_shape) else np.zeros(4)), squares / variance, n_events])
+
+
+def gram_around(layout: GramLayout, gram: FloatArray, step: FloatArray) -> FloatArray:
+    """(packed,) the Gram matrix of (x, y − xᵀstep)."""
+    change = np.eye(layout.width)
+    change[layout.first_regressor : -1, -1] = -step
+    return layout.pack(change.T @ layout.unpack(gram) @ change)

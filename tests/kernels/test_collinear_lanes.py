@@ -44,7 +44,8 @@ def test_a_cluster_that_lost_its_last_entity_sums_to_nothing():
     state = blocked.initial_state(entities, ModelSpec(target_spread=1e3), 3, stream)
     labels = np.arange(len(entities), dtype=np.int32) % 3
     sums = blocked.sums_of_labels(entities, state.globals, labels, 1, stream)
-    _, answers = blocked.draw_labels(entities, state.globals, labels, 1, stream)
+    part = entities.part({}, 1, stream)
+    _, answers, _ = blocked.relabel_agents(entities.likelihood, part, state.globals, labels)
     left = np.where(labels == 2, 1, labels).astype(np.int32)
     counts = np.zeros_like(answers.entities)
     counts[0] = np.bincount(left, minlength=3)

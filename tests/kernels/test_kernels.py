@@ -76,8 +76,8 @@ def test_relabel_equals_readable_version(n_clusters, entities_per_agent):
     expected_labels, expected = relabel_agents(entities.arrays(stream), law, labels)
     old = np.zeros((n_clusters, entities.layout.packed_size))
     np.add.at(old, labels[labels >= 0], entities.grams[labels >= 0])
-    new_labels, sums = blocked.relabel(entities, given, labels, 6, stream, {GRAMS: old})
-    np.testing.assert_array_equal(new_labels, expected_labels)
+    agents, sums = blocked.relabel(entities, given, blocked.Agents(labels, {}), 6, stream, {GRAMS: old})
+    np.testing.assert_array_equal(agents.labels, expected_labels)
     np.testing.assert_array_equal(sums.entity_counts, expected.entity_counts)
     np.testing.assert_array_equal(sums.table_counts, expected.table_counts)
     np.testing.assert_allclose(sums.grams, expected.grams, rtol=1e-10, atol=1e-10)
@@ -138,10 +138,10 @@ def test_blend_equals_readable_version(n_clusters):
 
 
 def test_sums_of_labels_equal_sums_of_the_sweep():
-    entities, given, labels = blocked_problem()
+    entities, given, _ = blocked_problem()
     stream = Stream(8)
-    new_labels, sums = blocked.relabel(entities, given, np.full_like(labels, -1), 2, stream)
-    again = blocked.sums_of_labels(entities, given, new_labels, 2, stream)
+    agents, sums = blocked.relabel(entities, given, blocked.Agents.unlabelled(entities), 2, stream)
+    again = blocked.sums_of_labels(entities, given, agents.labels, 2, stream)
     np.testing.assert_allclose(again.grams, sums.grams, rtol=1e-12)
     np.testing.assert_array_equal(again.table_counts, sums.table_counts)
     assert again.scalars["log_label_prior"] == pytest.approx(sums.scalars["log_label_prior"])

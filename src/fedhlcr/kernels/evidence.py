@@ -1,0 +1,114 @@
+"""What agents add up to show whether effects are needed, and how well clusters describe their entities."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from fedhlcr.kernels.compiling import kernel, vector_kernel
+from fedhlcr.kernels.effective import place
+
+# Positions of the scalars that `draw_effects` adds up for each agent, before the squares of the agent's effects.
+LOG_VARIANCES, PRECISIONS, NOISY_ENTITIES, LOG_VOLUMES, SQUARES, SQUARED_EVENTS, EVENTS, AGENTS, HAS_EFFECT = range(9)
+NOISE_EXCESS, NOISE_SQUARES, LOG_DENSITY, WEIGHED_EVENTS, N_SCALARS = 9, 10, 11, 12, 13
+
+
+@kernel
+def add_agent_counts(grams, agent_start, agents, scalars):
+    """For each agent asked, count it and its events."""
+    for position in range(agents.shape[0]):
+        first, last = agent_start[agents[position]], agent_start[agents[position] + 1]
+        scalars[position, AGENTS] = 1.0 if last > first else 0.0
+        for e in range(first, last):
+            scalars[position, EVENTS] += grams[e, 0]
+
+
+@kernel
+def add_within(grams, agent_start, agents, within):
+    """For each agent asked, add up each feature's squares within entities, (agents asked, n_features)."""
+    for position in range(agents.shape[0]):
+        for e in range(agent_start[agents[position]], agent_start[agents[position] + 1]):
+            for f in range(within.shape[1]):
+                total = grams[e, place(f + 1, 0)]
+                within[position, f] += max(grams[e, place(f + 1, f + 1)] - total**2 / grams[e, 0], 0.0)
+
+
+@kernel
+def add_evidence(grams, agent_start, agents, labels, law, noise, scalars):
+    """For each agent asked and each coefficient, add up what tells whether effects are needed, in the plain stage.
+
+    With s the score of an entity's effect at 0 and I its information, `scalars` (agents asked, 4, n_coef) get
+    Σ(s² − I) and ΣI² over entities, and T = (Σs)² − Σs² and 2((Σs²)² − Σs⁴) of the agent. Without effects of entities
+    Σ(s² − I) has mean 0 and variance 2ΣI². Without effects of agents T has mean 0, and the other is its variance,
+    whether or not entities have effects. `noise` gets the same for the entities' noise: with q their sums of squares
+    over s², Σ((q − n)² − 2n) has mean 0 and variance Σ(8n² + 48n) if all are equal.
+    """
+    n_coef, first = law.coef.shape[1], law.first
+    last_row = (n_coef + first) * (n_coef + first + 1) // 2
+    totals, squares, fourth = np.empty(n_coef), np.empty(n_coef), np.empty(n_coef)
+    for position in range(agents.shape[0]):
+        own = scalars[position]
+        totals[:], squares[:], fourth[:] = 0.0, 0.0, 0.0
+        for e in range(agent_start[agents[position]], agent_start[agents[position] + 1]):
+            n = grams[e, 0]
+            apart = residual_squares(grams[e], law.coef[labels[e]], first) / law.noise_scale**2 - n
+            noise[position, NOISE_EXCESS] += apart**2 - 2.0 * n
+            noise[position, NOISE_SQUARES] += 8.0 * n**2 + 48.0 * n
+            for f in range(n_coef):
+                score = grams[e, last_row + first + f]
+                for j in range(n_coef):
+                    score -= grams[e, place(first + f, first + j)] * law.coef[labels[e], j]
+                score /= law.noise_scale**2
+                information = grams[e, place(first + f, first + f)] / law.noise_scale**2
+                own[0, f] += score**2 - information
+                own[1, f] += information**2
+                totals[f] += score
+                squares[f] += score**2
+                fourth[f] += score**4
+        for f in range(n_coef):
+            own[2, f] = totals[f] ** 2 - squares[f]
+            own[3, f] = 2.0 * max(squares[f] ** 2 - fourth[f], 0.0)
+
+
+@vector_kernel
+def add_log_densities(scoring, score_rows, prior_weights, labels, agent_start, agents, first_agent, last_agent, out):
+    """Add log Σ_k p(z = k | the agent's other labels) exp(S · r_k) to `out`, for each entity of some agents.
+
+    S are the rows of `scoring`, r_k those of `score_rows`; βψ are the prior weights.
+    """
+    n_clusters = prior_weights.shape[0]
+    scores = np.empty(n_clusters)
+    for position in range(first_agent, last_agent):
+        start, end = agent_start[agents[position]], agent_start[agents[position] + 1]
+        counts, total = prior_weights.copy(), prior_weights.sum() + (end - start) - 1.0
+        for e in range(start, end):
+            counts[labels[e]] += 1.0
+        for e in range(start, end):
+            largest = -np.inf
+            for k in range(n_clusters):
+                others = counts[k] - 1.0 if labels[e] == k else counts[k]
+                scores[k] = math.log(max(others, 1e-300) / total)
+                for p in range(scoring.shape[1]):
+                    scores[k] += scoring[e, p] * score_rows[k, p]
+                largest = max(largest, scores[k])
+            density = 0.0
+            for k in range(n_clusters):
+                density += math.exp(scores[k] - largest)
+            out[e] += largest + math.log(density)
+
+
+@vector_kernel
+def residual_squares(gram, coef, first):
+    """(−w, 1)ᵀ M (−w, 1), never below 0."""
+    n_coef = coef.shape[0]
+    last = (n_coef + first) * (n_coef + first + 1) // 2
+    total = gram[last + n_coef + first]
+    for i in range(n_coef):
+        row = first + i
+        start = row * (row + 1) // 2 + first
+        product = -2.0 * gram[last + row] + gram[start + i] * coef[i]
+        for j in range(i):
+            product += 2.0 * gram[start + j] * coef[j]
+        total += coef[i] * product
+    return max(total, 0.0)
