@@ -13,10 +13,21 @@ import textwrap
 from contextlib import contextmanager
 from pathlib import Path
 from types import FunctionType
+from typing import NamedTuple
 
 from fedhlcr.federation import labelling
 from fedhlcr.kernels import labels as kernels
 from fedhlcr.samplers import blocked, collapsed
+
+
+class Mutation(NamedTuple):
+    """A line of a function, what becomes of it, and the check that must notice."""
+
+    function: object
+    old: str
+    new: str
+    check: object
+
 
 MUTATIONS = {
     "own label not removed": (

@@ -9,6 +9,9 @@ from fedhlcr.model.gaussian import Gaussian
 from fedhlcr.model.gram import GramLayout, entity_grams
 from fedhlcr.samplers.state import Entities
 
+# The model of the paper: entities of a cluster are equal, and so is the noise of all entities.
+PAPER = {"effects": "none", "noise": "common"}
+
 
 def entities_from(X, y, agent, entity, *, fit_intercept=True, n_threads=1) -> Entities:
     """Entities with raw Gram matrices: no shift, no scaling."""

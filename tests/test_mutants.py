@@ -6,7 +6,6 @@ Each check passes on the real code, and fails when one line of it is changed.
 from __future__ import annotations
 
 import logging
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -28,8 +27,8 @@ from tests.engines.contract import InProcess
 from tests.federation.test_faults import play, random_fates
 from tests.federations import FIXED, OneByOneEngine, agents_of, assert_same_server, in_process, run_rounds, server_for
 from tests.kernels.test_kernels import check_blend
-from tests.mutants import mutant, mutated
-from tests.problems import entities_from
+from tests.mutants import Mutation, mutant, mutated
+from tests.problems import PAPER, entities_from
 from tests.samplers.test_merging import SPEC
 
 TABLE, _ = make_hlcr(20, 4, 5, 2, 3, 0.4, random_state=3)
@@ -76,7 +75,7 @@ def check_lost_reply(tmp_path=None) -> None:
 
 def check_centralised() -> None:
     """With all agents the account's totals, merges included, are the sums of a centralised chain."""
-    server, engine = server_for(2, seed=4, max_clusters=24, patience=None), in_process(NOISY)
+    server, engine = server_for(2, seed=4, max_clusters=24, patience=None, **PAPER), in_process(NOISY)
     run_rounds(server, engine, 2)
     index = entities_from(NOISY.X, NOISY.y, NOISY.agent, NOISY.entity).index
     entities = Entities(server.likelihood, index, engine.everyone.grams)
@@ -186,15 +185,6 @@ def check_blend_scaling() -> None:
         blended = 0.6 * blended + 0.4 * (20 / len(call.agents)) * came
         record = server.rule.to_record()
         assert [record["entity_counts"].sum(), record["grams"][:, 0].sum()] == pytest.approx(blended)
-
-
-class Mutation(NamedTuple):
-    """A line of a function, what becomes of it, and the check that must notice."""
-
-    function: object
-    old: str
-    new: str
-    check: object
 
 
 MUTATIONS = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -27,12 +28,11 @@ from fedhlcr.model.regression import coef_posterior, draw_coef
 from fedhlcr.model.schema import CLUSTERS, COEF, GRAMS, Quantity, quantity
 from fedhlcr.report import render_report
 from fedhlcr.samplers import blocked
-from fedhlcr.samplers.merging import Merger, MergeSchedule, merge_state
 from fedhlcr.samplers.state import Entities
 from fedhlcr.storage import codec
 from tests.enumeration import exact_posterior, labeling_index
-from tests.federations import assert_same_server, hierarchy_of, in_process, server_for
-from tests.problems import entities_from, tiny_table
+from tests.federations import assert_same_server, centralised_states, hierarchy_of, in_process, server_for
+from tests.problems import PAPER, entities_from, tiny_table
 
 NAME = "noise-by-cluster"
 SHAPE = 2.0
@@ -207,7 +207,7 @@ def test_the_noise_of_each_cluster_is_found(model, data):
 
 def test_it_predicts_better_than_one_noise_scale_for_all(model, data):
     train, test, _ = data
-    plain = HLCRRegressor(max_clusters=12, n_sweeps=120, n_draws=30).fit(**fields_of(train))
+    plain = HLCRRegressor(**PAPER, max_clusters=12, n_sweeps=120, n_draws=30).fit(**fields_of(train))
     gain = model.log_density(**fields_of(test)).mean() - plain.log_density(**fields_of(test)).mean()
     assert gain > 0.5
 
@@ -282,20 +282,16 @@ def test_federation_of_all_agents_equals_the_centralised_chain(data):
     server, engine = server_for(2, **FEDERATED, seed=5), in_process(data[0])
     while server.round < 1:
         run_round(server, engine)
-    model, stream, spec = server.model(), Stream(5), ModelSpec(target_spread=server.units.target_spread)
+    model, spec = server.model(), ModelSpec(target_spread=server.units.target_spread)
     grams = engine.entity_grams(server.run, model.layout, model.standardization)
     entities = Entities(ClusterNoise(model.layout), hierarchy_of(data[0]).index, grams)
-    state, merger = blocked.initial_state(entities, spec, 12, stream), Merger(MergeSchedule.until(100), None)
-    for _ in range(40):
+    for state in islice(centralised_states(entities, spec, 12, Stream(5)), 40):
         drawn, expected = server.kept_draws[-1].globals, state.globals
         np.testing.assert_array_equal(server.rule.cluster_of[engine.everyone.pending], state.labels)
         np.testing.assert_allclose(drawn.coef, expected.coef, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(drawn.cluster_noise_scale, expected.cluster_noise_scale, rtol=1e-9)
         assert drawn.common_noise_scale == pytest.approx(expected.common_noise_scale, rel=1e-9)
         run_round(server, engine)
-        state = blocked.step(entities, spec, state, stream)
-        target = merger.look(entities.likelihood, state)
-        state = state if target is None else merge_state(entities.likelihood, state, target)
     assert state.globals.n_clusters < 12, "some clusters were merged"
 
 

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from fedhlcr import ConvergenceWarning, HLCRRegressor
+from fedhlcr import HLCRRegressor
 from fedhlcr._support.streams import ReservedChain, Stream, text_key
 from fedhlcr._support.threads import Blocks, run_blocks
 from fedhlcr.datasets import make_hlcr
@@ -63,11 +63,14 @@ def test_different_seeds_give_different_results(table):
     assert (same.trace_["log_joint"] != other.trace_["log_joint"]).all()
 
 
+# chains as short as these may disagree or not
+@pytest.mark.filterwarnings("ignore::fedhlcr.exceptions.ConvergenceWarning")
 def test_chains_differ(table):
-    with pytest.warns(ConvergenceWarning):
-        model = fit(table, n_chains=2, n_sweeps=16)
+    model = fit(table, n_chains=2, n_sweeps=16)
     first, second = (model.trace_[model.trace_["chain"] == chain] for chain in (0, 1))
+    assert len(first) == len(second) == 16
     assert (first["log_joint"] != second["log_joint"]).all()
+    assert (first["noise_scale"] != second["noise_scale"]).all()
 
 
 def test_without_a_seed_one_is_drawn_and_stored(table):

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from fedhlcr._support.arrays import FloatArray, KeyArray
 from fedhlcr._support.checks import within
 from fedhlcr._support.streams import text_keys
+from fedhlcr.data.events import EventStore
 from fedhlcr.data.ids import Ids, canonical_text, read_ids, sorted_ids
 from fedhlcr.storage.reader import RecordReader
 
@@ -168,6 +169,11 @@ class Hierarchy:
     @property
     def n_events(self) -> int:
         return len(self.y)
+
+    @property
+    def events(self) -> EventStore:
+        """The events without the ids."""
+        return EventStore(self.X, self.y, self.weight, self.event_start)
 
 
 def build_hierarchy(X: FloatArray, y: FloatArray, weight: FloatArray, agent: Any, entity: Any) -> Hierarchy:

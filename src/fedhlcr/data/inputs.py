@@ -174,11 +174,17 @@ def target_vector(y: Any, n_rows: int) -> FloatArray:
     """Return the target as a vector of n_rows finite floats."""
     if y is None:
         raise ArgumentError("requires y to be passed, but the target y is None; pass one target per event row.")
+    vector = number_vector(y, "y")
+    require_length(vector, "y", "target", n_rows)
+    return vector
+
+
+def number_vector(values: Any, name: str) -> FloatArray:
+    """Return values as a vector of finite floats; `name` is the argument's."""
     from sklearn.utils.validation import column_or_1d
 
-    vector = column_or_1d(_numeric_array(native_array(y), "y"), warn=True).astype(np.float64)
-    require_length(vector, "y", "target", n_rows)
-    _refuse_not_finite(vector[:, None], "`y`", None)
+    vector = column_or_1d(_numeric_array(native_array(values), name), warn=True).astype(np.float64)
+    _refuse_not_finite(vector[:, None], f"`{name}`", None)
     return vector
 
 

@@ -14,7 +14,7 @@ from fedhlcr.model.gram import GramLayout
 from fedhlcr.model.likelihood import GAUSSIAN, CollapsedTerms, register
 from fedhlcr.model.linear import LinearGlobals, LinearLikelihood
 from fedhlcr.model.priors import ModelSpec
-from fedhlcr.model.regression import LOG_2PI, CoefPosterior, CoefPrior, coef_posterior, draw_coef
+from fedhlcr.model.regression import CoefPosterior, CoefPrior, coef_posterior, draw_coef, log_normal
 from fedhlcr.model.schema import GRAMS, quantity
 from fedhlcr.model.sums import ClusterSums
 
@@ -81,10 +81,7 @@ class Gaussian(LinearLikelihood[GaussianGlobals]):
             given_coef = float(conjugate.log_scale_marginal(n_events, squares, priors.noise_variance))
         else:
             given_coef = log_normal(n_events, squares, spec.noise_scale)
-        if spec.coef_scale is None:
-            prior = conjugate.log_coef_marginal(coef, spec.coef_prior, priors)
-        else:
-            prior = log_normal(coef.size, (coef**2).sum(), spec.coef_scale)
+        prior = self.log_coef_marginal(coef, spec)
         posterior = [log_coef_density(coef, self.regressions(blocks, draw)) for draw in draws]
         return float(given_coef + prior - conjugate.log_mean_exp(posterior))
 
@@ -104,8 +101,3 @@ def log_coef_density(coef: FloatArray, posterior: CoefPosterior) -> float:
     scaled = np.linalg.solve(posterior.covariance_root, (coef - posterior.mean)[..., None])
     diagonal = np.diagonal(posterior.covariance_root, axis1=-2, axis2=-1)
     return log_normal(coef.size, (scaled**2).sum(), 1.0) - float(np.log(diagonal).sum())
-
-
-def log_normal(n: float, squares: float, scale: float) -> float:
-    """Log density of n centred normal values with the given sum of squares."""
-    return float(-0.5 * n * (LOG_2PI + 2.0 * np.log(scale)) - 0.5 * squares / scale**2)

@@ -8,7 +8,7 @@ axis of an array.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
@@ -18,8 +18,12 @@ from numpy.typing import NDArray
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.checks import SIZE_LIMIT, finite, square_finite
 from fedhlcr._support.threads import Blocks, run_blocks
+from fedhlcr.data.events import EventStore
 from fedhlcr.data.hierarchy import Hierarchy
+from fedhlcr.exceptions import ArgumentError
 from fedhlcr.kernels.grams import accumulate_grams, group_means
+from fedhlcr.model.curves import Curves
+from fedhlcr.storage.codec import Record
 from fedhlcr.storage.reader import RecordReader
 
 
@@ -38,12 +42,31 @@ class GramLayout:
 
     Attributes
     ----------
-    n_features : number of features, without the constant
+    n_features : number of features, without the constant; columns that curves append are features too
     fit_intercept : whether the constant is a regressor too
+    curve_groups : for each curve, the number of columns that it appends (`model.curves`); these are the last features
     """
 
     n_features: int
     fit_intercept: bool = True
+    # not in the text of a layout, which is part of a run's identity
+    curve_groups: tuple[int, ...] = field(default=(), repr=False)
+
+    @property
+    def n_inputs(self) -> int:
+        """Number of features of the user's table: all but those that curves append."""
+        return self.n_features - sum(self.curve_groups)
+
+    @property
+    def n_linear(self) -> int:
+        """Number of coefficients before those of the curves."""
+        return self.n_coef - sum(self.curve_groups)
+
+    @property
+    def curve_spans(self) -> list[slice]:
+        """The coefficients of each curve."""
+        ends = self.n_linear + np.cumsum(self.curve_groups, dtype=np.int64)
+        return [slice(int(end) - size, int(end)) for end, size in zip(ends, self.curve_groups, strict=True)]
 
     @property
     def width(self) -> int:
@@ -88,6 +111,14 @@ class GramLayout:
     def unpack(self, packed: FloatArray) -> FloatArray:
         return packed[..., self._packed_index]
 
+    def without_curves(self, packed: FloatArray) -> FloatArray:
+        """The packed matrices without the columns that curves append."""
+        if not self.curve_groups:
+            return packed
+        kept = ~np.isin(np.arange(self.width), np.arange(self.n_inputs + 1, self.width - 1))
+        rows, columns = self._lower
+        return packed[..., kept[rows] & kept[columns]]
+
     def n_events(self, packed: FloatArray) -> FloatArray:
         return packed[..., 0]
 
@@ -117,28 +148,39 @@ class GramLayout:
 class Standardization:
     """(x, y) → ((x, y) − shift) / scale, column by column; the constant stays 1.
 
-    `to_user_units` converts coefficients of the standardised regression back.
+    If there are curves, they are appended to x first. `to_user_units` converts coefficients of the standardised
+    regression back.
     """
 
     shift: FloatArray  # (n_features + 1,), the target last
     scale: FloatArray  # (n_features + 1,)
+    curves: Curves | None = None
 
     @classmethod
-    def from_gram(cls, layout: GramLayout, pooled: FloatArray, shift: FloatArray, *, scale: bool) -> Standardization:
+    def from_gram(
+        cls, layout: GramLayout, pooled: FloatArray, shift: FloatArray, *, scale: bool, curves: Curves | None = None
+    ) -> Standardization:
         """Standardise by the Gram matrix of all events, accumulated around `shift`.
 
         The scale is the root mean square around the shift, which is the standard deviation if the shift is the mean. A
-        constant feature gets an infinite scale, so that it has no effect. A constant target gets scale 1.
+        constant feature gets an infinite scale, so that it has no effect. A constant target gets scale 1. Curves keep
+        their own units, in which they have mean zero and unit mean square.
         """
         if not scale:
-            return cls(shift, np.ones_like(shift))
+            return cls(shift, np.ones_like(shift), curves)
         spread = np.sqrt(np.maximum(layout.diagonal(pooled)[1:], 0.0) / layout.n_events(pooled))
         spread = np.where(has_spread(spread, shift), spread, np.inf)
         spread[-1] = 1.0 if np.isinf(spread[-1]) else spread[-1]
-        return cls(shift, spread)
+        spread[layout.n_inputs : -1] = 1.0
+        return cls(shift, spread, curves)
+
+    def expand(self, X: FloatArray) -> FloatArray:
+        """Append the curves, if there are any, to the user's features (rows, n_inputs)."""
+        return X if self.curves is None else self.curves.expand(X)
 
     def apply(self, X: FloatArray) -> FloatArray:
-        return (X - self.shift[:-1]) / self.scale[:-1]
+        """The user's features (rows, n_inputs) in standardised units, with the curves: (rows, n_features)."""
+        return (self.expand(X) - self.shift[:-1]) / self.scale[:-1]
 
     def apply_target(self, y: FloatArray) -> FloatArray:
         return (y - self.shift[-1]) / self.scale[-1]
@@ -161,10 +203,37 @@ class Standardization:
         return self.shift + scale * mean, scale * np.sqrt(np.maximum(square - mean**2, 0.0))
 
     def to_user_units(self, layout: GramLayout, coef: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Convert standardised coefficients (..., n_coef) to (slopes, intercepts) in the user's units."""
-        slopes = coef[..., 1 - layout.first_regressor :] * self.scale[-1] / self.scale[:-1]
+        """Convert standardised coefficients (..., n_coef) to (slopes, intercepts) in the user's units.
+
+        The slopes are those of the user's features, without the curves. The intercepts belong to predictions that add
+        the curves.
+        """
+        slopes = self.feature_slopes(layout, coef)
         constant = coef[..., 0] * self.scale[-1] if layout.fit_intercept else np.zeros(coef.shape[:-1])
-        return slopes, constant + self.shift[-1] - (slopes * self.shift[:-1]).sum(axis=-1)
+        intercepts = constant + self.shift[-1] - (slopes * self.shift[:-1]).sum(axis=-1)
+        return slopes[..., : layout.n_inputs], intercepts
+
+    def feature_slopes(self, layout: GramLayout, coef: FloatArray) -> FloatArray:
+        """(..., n_features) coefficients of all features in the user's units, with those of the curves."""
+        return coef[..., 1 - layout.first_regressor :] * self.scale[-1] / self.scale[:-1]
+
+    def coef_transform(self, layout: GramLayout, at: FloatArray) -> FloatArray:
+        """(1 + n_inputs, n_coef) T, so that T·coef is the prediction at the features `at`, and then the slopes.
+
+        All are in the user's units. The prediction is without the target's shift and without curves. A covariance C of
+        coefficients becomes T C Tᵀ.
+        """
+        n_inputs, first = layout.n_inputs, 1 - layout.first_regressor
+        transform = np.zeros((1 + n_inputs, layout.n_coef))
+        transform[0, :first] = 1.0
+        transform[0, first : first + n_inputs] = (at - self.shift[:n_inputs]) / self.scale[:n_inputs]
+        transform[1:, first : first + n_inputs] = np.diag(1.0 / self.scale[:n_inputs])
+        return transform * self.scale[-1]
+
+    def to_record(self) -> Record:
+        """The fields that `read_units` reads."""
+        units: Record = {"shift": self.shift, "scale": self.scale}
+        return units if self.curves is None else units | self.curves.to_record()
 
 
 def has_spread(spread: FloatArray, mean: FloatArray) -> NDArray[np.bool_]:
@@ -200,14 +269,21 @@ def entity_grams(hierarchy: Hierarchy, layout: GramLayout, shift: FloatArray, n_
     the digits that carry the information. There is one shift for all agents, (n_features + 1,), or one for each,
     (agents, n_features + 1).
     """
-    grams = np.zeros((hierarchy.n_entities, layout.packed_size))
-    blocks = Blocks.balanced(hierarchy.event_start)
-    shift_of = hierarchy.index.agent_of if shift.ndim == 2 else np.zeros(hierarchy.n_entities, dtype=np.int64)
+    return event_grams(hierarchy.events, layout, shift, hierarchy.index.agent_of, n_threads)
+
+
+def event_grams(
+    events: EventStore, layout: GramLayout, shift: FloatArray, agent_of: NDArray[np.int64], n_threads: int = 1
+) -> FloatArray:
+    """`entity_grams` of events whose entities belong to the agents `agent_of`."""
+    grams = np.zeros((events.n_entities, layout.packed_size))
+    blocks = Blocks.balanced(events.event_start)
+    shift_of = agent_of if shift.ndim == 2 else np.zeros(events.n_entities, dtype=np.int64)
     shifts = np.atleast_2d(shift)
 
     def accumulate(block: int) -> None:
         accumulate_grams(
-            *(hierarchy.X, hierarchy.y, hierarchy.weight, hierarchy.event_start),
+            *(events.X, events.y, events.weight, events.event_start),
             *(shifts, shift_of, grams),
             *blocks.range(block),
         )
@@ -216,8 +292,21 @@ def entity_grams(hierarchy: Hierarchy, layout: GramLayout, shift: FloatArray, n_
     return grams
 
 
+def standard_events(events: EventStore, units: Standardization) -> EventStore:
+    """Events in the units of a run, with its curves, for likelihoods that give each event a weight of their own.
+
+    Raises an error if events have other frequencies than 1.
+    """
+    if (events.weight != 1.0).any():
+        raise ArgumentError(
+            "noise='student' gives each event a weight of its own and does not support `sample_weight` other than 0 "
+            "and 1; repeat the rows of events that occurred several times, or use noise='entity'."
+        )
+    return EventStore(units.apply(events.X), units.apply_target(events.y), events.weight, events.event_start)
+
+
 def read_units(reader: RecordReader, *, fit_intercept: bool) -> tuple[GramLayout, Standardization]:
-    """Read and check the shift and scale of all columns; return them with the layout they imply."""
+    """Read and check the shift and scale of all columns, and the curves; return them with the layout they imply."""
     shift = reader.array("shift", "f8", (None,), finite)
     reader.require(1 <= len(shift) <= SIZE_LIMIT, "shift")
     # a constant feature has an infinite scale
@@ -225,4 +314,10 @@ def read_units(reader: RecordReader, *, fit_intercept: bool) -> tuple[GramLayout
     with np.errstate(over="ignore"):
         # the units of the coefficients: if squares of both are finite, so are their products
         reader.require(np.isfinite(scale[-1]) and square_finite(scale[-1] / scale).all(), "scale")
-    return GramLayout(len(shift) - 1, fit_intercept), Standardization(shift, scale)
+    curves = Curves.read(reader, len(shift) - 1)
+    return layout_with(curves, len(shift) - 1, fit_intercept=fit_intercept), Standardization(shift, scale, curves)
+
+
+def layout_with(curves: Curves | None, n_features: int, *, fit_intercept: bool) -> GramLayout:
+    """The layout of `n_features` features, of which the curves, if there are any, appended the last."""
+    return GramLayout(n_features, fit_intercept, () if curves is None else curves.groups)

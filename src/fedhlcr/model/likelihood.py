@@ -23,26 +23,31 @@ With E entities, K clusters, and P numbers in a packed augmented Gram matrix (`m
     when         who      method                                    result
     at first     server   start(spec, K)                            the first globals, all clusters alike
                  server   prior_coef(given, K, rng)                 (K, n_coef) coefficients that make clusters differ
-    each round   agents   scoring_matrices(grams, given)            (E, P) one matrix S_e for each entity
+    each round   agents   scoring_matrices(part, given)             (E, P) one matrix S_e for each entity
                  agents   score_rows(given)                         (K, P) S_e · r_k = log p(entity e | k) + constant
                           … the sampler draws labels z, with p(z_e = k) ∝ label prior · exp(S_e · r_k) …
-                 agents   summands(grams, given, labels)            what each entity adds to its cluster and agent
+                 agents   summands(grams, given, labels)            what each entity adds to its cluster and agent;
+                 agents   or conclude(part, given, scoring, …)      with a private state: its draw, and the sums
                           … the sampler, or the federation, sums these by cluster: `ClusterSums` …
                  server   regressions(sums.blocks, given)           posterior of each cluster's coefficients, evidence
                  server   draw(sums, regressions, current, …)       new globals for the next round
+                 server   recentre(sums, drawn, …)                  coefficients again, with all entities' effects
+                 server   enter(stage, given, sums, spec)           globals when effects are switched on
     merging      server   evidence(blocks, given)                   log evidence of any sets of entities
     prediction   anyone   noise_scales(draws)                       (draws, K) standard deviations of the noise
-                 anyone   mixture(draws, weights)                   the mixture of normals that predicts an event
+                 anyone   mixture(draws, weights, profiles)         the mixture of normals that predicts an event
 
 A centralised fit plays both parts and calls the same methods in the same order. Agents never see other agents' sums,
 and the server never sees an entity. `given` are the current globals; at an agent, those not broadcast are NaN.
 
 The prior of the labels is not part of a likelihood: the samplers draw α, β and ψ (`samplers.label_prior`), and `draw`
-leaves them as they are. Two methods are optional: `collapsed_terms` (for `sampler="collapsed"`) and
-`log_partition_likelihood` (for comparing numbers of clusters).
+leaves them as they are. A likelihood whose agents draw more than labels declares `own_state`; `model.mixed` is one.
+Three methods are optional: `collapsed_terms` (for `sampler="collapsed"`),
+`log_partition_likelihood` (for comparing numbers of clusters) and `differences` (for summaries, where entities of one
+cluster are not equal).
 
-Agents keep Gram matrices, not events. A likelihood that weights single events (Student-t noise, binary targets) needs
-the events too; they would enter through `scoring_matrices` and `summands`, with `has_fixed_summands = False`.
+Agents keep Gram matrices, not events. A likelihood that weights single events sets `needs_events`; then agents keep
+their events, which `AgentsPart` and `ProfileData` hold in the units of the run. `model.student` is one.
 """
 
 from __future__ import annotations
@@ -52,14 +57,20 @@ from functools import cached_property
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fedhlcr._support.arrays import FloatArray, LabelArray
+from fedhlcr._support.arrays import FloatArray, IndexArray, LabelArray, ranges
+from fedhlcr._support.threads import Blocks
+from fedhlcr.data.events import EventStore
 from fedhlcr.exceptions import ArgumentError
+from fedhlcr.kernels.arguments import EntityArrays
 from fedhlcr.kernels.mixtures import Mixture
+from fedhlcr.kernels.profiles import OwnMixture
+from fedhlcr.model.differences import Differences
 from fedhlcr.model.gram import GramLayout
 from fedhlcr.model.priors import ModelSpec
 from fedhlcr.model.regression import CoefPosterior
-from fedhlcr.model.schema import GRAMS, Block, Globals, SummedScalar, SumSchema, gram_sums
+from fedhlcr.model.schema import GRAMS, Block, Globals, Stage, State, StateField, SummedScalar, SumSchema, gram_sums
 from fedhlcr.model.sums import ClusterSums
 
 G = TypeVar("G", bound=Globals)
@@ -76,6 +87,86 @@ class Summands(NamedTuple):
 
     blocks: dict[str, FloatArray]
     scalars: dict[str, FloatArray]
+
+
+class AgentsPart(NamedTuple):
+    """The agents that take part in a round, and what is theirs alone.
+
+    Attributes
+    ----------
+    entities : the entities of all agents here
+    agents : positions of the agents that take part, ascending
+    state : their private state, by name; see `Likelihood.own_state`
+    round : number of the sweep, which keys random numbers
+    blocks : ranges of positions in `agents` to run on threads; results do not depend on it
+    events : the events of all entities, for a likelihood that needs them
+    """
+
+    entities: EntityArrays
+    agents: IndexArray
+    state: State
+    round: int
+    blocks: Blocks
+    n_threads: int = 1
+    events: EventStore | None = None
+
+    @property
+    def n_agents(self) -> int:
+        """Number of all agents here."""
+        return len(self.entities.agent_start) - 1
+
+    @property
+    def owner(self) -> IndexArray:
+        """(entities,) the agent of each entity."""
+        return np.repeat(np.arange(self.n_agents), np.diff(self.entities.agent_start))
+
+    @property
+    def chosen(self) -> IndexArray:
+        """Positions of the entities of the agents that take part."""
+        start = self.entities.agent_start
+        return ranges(start[self.agents], np.diff(start)[self.agents])
+
+    @property
+    def entity_blocks(self) -> tuple[tuple[int, int], ...]:
+        """The blocks as ranges of positions in `chosen`."""
+        sizes = np.diff(self.entities.agent_start)[self.agents]
+        starts = np.concatenate([[0], np.cumsum(sizes)])
+        return tuple(
+            (int(starts[first]), int(starts[last])) for first, last in map(self.blocks.range, range(len(self.blocks)))
+        )
+
+
+class ProfileData(NamedTuple):
+    """What is known of the pairs of agent and entity to predict for.
+
+    Attributes
+    ----------
+    grams : (profiles, packed); 0 for a new entity
+    is_known, is_known_agent : (profiles,) whether the entity, and whether its agent, is known
+    private : the private state by name, (profiles, draws, ...); the initial value for what is not known
+    events : the events of the profiles, for a likelihood that needs them; the state of events is (events, draws)
+    """
+
+    grams: FloatArray
+    is_known: NDArray[np.bool_]
+    is_known_agent: NDArray[np.bool_]
+    private: State
+    events: EventStore | None = None
+
+
+class Concluded(NamedTuple):
+    """What agents with a private state end a round with: the new state, and their sums."""
+
+    state: State
+    blocks: dict[str, FloatArray]  # by name, (rows, size)
+    scalars: FloatArray  # (agents that take part, own scalars)
+
+
+class Recentred(NamedTuple, Generic[G]):
+    """Globals with redrawn coefficients, and by how much the effects of each cluster's entities grew (K, n_coef)."""
+
+    globals: G
+    shift: FloatArray | None
 
 
 class CollapsedTerms(NamedTuple):
@@ -105,6 +196,12 @@ class Likelihood(ABC, Generic[G]):
     name: ClassVar[str]
     globals_type: type[G]
     has_fixed_summands: ClassVar[bool] = True
+    # whether effects and noise of entities are switched on after plain clusters have been found
+    has_stages: ClassVar[bool] = False
+    # whether single events may be far off, so that squared errors say little
+    has_heavy_tails: ClassVar[bool] = False
+    # whether agents must keep their events
+    needs_events: ClassVar[bool] = False
 
     def __init__(self, layout: GramLayout) -> None:
         self.layout = layout
@@ -125,17 +222,38 @@ class Likelihood(ABC, Generic[G]):
         """What it sums by agent besides the scalars of the labels' prior."""
         return ()
 
+    @property
+    def own_state(self) -> tuple[StateField, ...]:
+        """What each agent keeps for itself from round to round, besides its labels: nothing by default."""
+        return ()
+
+    @property
+    def has_state(self) -> bool:
+        """Whether agents draw more than labels; then `conclude` replaces `summands`."""
+        return bool(self.own_state)
+
+    def start_state(self, n_agents: int, n_entities: int, n_events: int = 0) -> State:
+        """The private state of agents that have not answered yet; `n_events` matters only if events are needed."""
+        return {field.name: field.start(n_agents, n_entities, n_events) for field in self.own_state}
+
+    def fresh_state(self, state: State) -> State:
+        """The private state of the same agents, as if they had not answered yet."""
+        return {field.name: np.full_like(state[field.name], field.initial) for field in self.own_state}
+
     @cached_property
     def sum_schema(self) -> SumSchema:
         """Declares everything that agents sum: what all likelihoods share, then this one's own."""
-        common = gram_sums(self.layout.packed_size)
+        common = gram_sums(self.layout.packed_size, counts_events=self.has_fixed_summands)
         return SumSchema((*common.blocks, *self.own_blocks), (*common.scalars, *self.own_scalars))
 
     # Called at the agents.
 
-    def scoring_matrices(self, grams: FloatArray, given: G) -> FloatArray:  # noqa: ARG002
-        """(entities, packed) the matrices that `score_rows` multiplies; by default the entities' Gram matrices."""
-        return grams
+    def scoring_matrices(self, part: AgentsPart, given: G) -> FloatArray:  # noqa: ARG002
+        """(entities, packed) the matrices that `score_rows` multiplies; by default the entities' Gram matrices.
+
+        Rows of entities whose agents take no part in the round are not used.
+        """
+        return part.entities.grams
 
     @abstractmethod
     def score_rows(self, given: G) -> FloatArray:
@@ -150,6 +268,18 @@ class Likelihood(ABC, Generic[G]):
         `labels` (entities,) is −1 for entities that take no part in this round; what they add is not used.
         """
         return Summands({GRAMS: grams}, {})
+
+    def conclude(
+        self, part: AgentsPart, given: G, scoring: FloatArray, labels: LabelArray, rows: IndexArray, n_rows: int
+    ) -> Concluded:
+        """Draw the private state given the new labels, and sum over entities; for likelihoods with a private state.
+
+        Parameters
+        ----------
+        scoring : the matrices of `scoring_matrices`, which may be overwritten
+        rows : (entities,) the row of the sums to which each entity of the part adds; −1 for other entities
+        """
+        raise NotImplementedError
 
     # Called at the server.
 
@@ -183,6 +313,27 @@ class Likelihood(ABC, Generic[G]):
         spec : which hyperparameters are fixed, and the priors of those that are learned
         """
 
+    def enter(self, stage: Stage, given: G, sums: ClusterSums, spec: ModelSpec) -> G:  # noqa: ARG002
+        """The globals at the beginning of a stage; `given` itself if it is in this stage already."""
+        return given
+
+    def has_clear_effects(self, sums: ClusterSums) -> bool:  # noqa: ARG002
+        """Whether entities clearly differ within plain clusters; then one cluster with effects may do as well."""
+        return False
+
+    def recentre(self, sums: ClusterSums, drawn: G, spec: ModelSpec, rng: Any) -> Recentred[G]:  # noqa: ARG002
+        """A second draw of the coefficients that moves the effects of all entities along; by default none."""
+        return Recentred(drawn, None)
+
+    def shifted(self, blocks: dict[str, FloatArray], shift: FloatArray, given: G) -> dict[str, FloatArray]:  # noqa: ARG002
+        """Sums after the effects of all their entities have grown by `shift` (rows, n_coef)."""
+        return blocks
+
+    def log_joint(self, sums: ClusterSums, regressions: CoefPosterior, given: G) -> float:  # noqa: ARG002
+        """log p(y, labels | globals) with coefficients and agent weights integrated out."""
+        # empty clusters do not matter: their log evidence is 0
+        return float(regressions.log_evidence.sum() + sums.scalars["log_label_prior"])
+
     def evidence(self, blocks: dict[str, FloatArray], given: G) -> FloatArray:
         """(rows,) log evidence of sets of entities, by which merging decides.
 
@@ -197,7 +348,14 @@ class Likelihood(ABC, Generic[G]):
     def noise_scales(self, draws: G) -> FloatArray:
         """(draws, clusters) standard deviation of an event around its cluster's regression."""
 
-    def mixture(self, draws: G, weights: FloatArray) -> Mixture:
+    def entity_matrices(
+        self, grams: FloatArray, given: G, private: State, events: EventStore | None = None
+    ) -> FloatArray:
+        """Scoring matrices of single entities, each with its row of the private state; by default the Gram matrices."""
+        del given, private, events
+        return grams
+
+    def mixture(self, draws: G, weights: FloatArray, profiles: ProfileData) -> Mixture | OwnMixture:  # noqa: ARG002
         """The mixture of each profile, from its label weights (profiles, draws, clusters).
 
         By default one normal around the regression of each draw and cluster.
@@ -207,6 +365,14 @@ class Likelihood(ABC, Generic[G]):
         return Mixture(flat, draws.coef.reshape(-1, n_coef), self.noise_scales(draws).ravel())
 
     # Optional.
+
+    def entity_noise(self, draws: G, private: State) -> FloatArray | None:  # noqa: ARG002
+        """(draws, entities) noise scales of known entities, from their private state; None if all have the same."""
+        return None
+
+    def differences(self, draws: G) -> Differences | None:  # noqa: ARG002
+        """How entities of one cluster differ in each of the stacked draws; None if they are equal."""
+        return None
 
     def collapsed_terms(self, grams: FloatArray, given: G) -> CollapsedTerms:  # noqa: ARG002
         """What `sampler="collapsed"` needs, for likelihoods that can integrate their coefficients out."""

@@ -12,9 +12,12 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from fedhlcr._support.arrays import FloatArray
+from fedhlcr.model.covariance import EffectScales
 from fedhlcr.model.regression import CoefPrior
 
 CoefPriorKind = Literal["adaptive", "common_mean", "zero_mean"]
+EffectsName = Literal["auto", "none", "entity", "entity+agent"]
+NoiseName = Literal["entity", "common", "student"]
 
 
 class InverseGamma(NamedTuple):
@@ -43,13 +46,19 @@ class Hyperpriors:
     coef_mean_ratio: float = 1e3
     global_concentration: Gamma = Gamma(1.0, 1.0)
     agent_concentration: Gamma = Gamma(1.0, 1.0)
+    entity_effects: EffectScales = EffectScales(1.0, 0.2)
+    agent_effects: EffectScales = EffectScales(0.5, 0.1)
 
     def for_spread(self, spread: float) -> Hyperpriors:
         """The same priors for a target of another spread."""
         noise, coef = (
             prior._replace(rate=prior.rate * spread**2) for prior in (self.noise_variance, self.coef_variance)
         )
-        return replace(self, noise_variance=noise, coef_variance=coef)
+        entity, agent = (
+            EffectScales(scales.intercept * spread, scales.typical * spread)
+            for scales in (self.entity_effects, self.agent_effects)
+        )
+        return replace(self, noise_variance=noise, coef_variance=coef, entity_effects=entity, agent_effects=agent)
 
 
 @dataclass(frozen=True)
@@ -62,6 +71,7 @@ class ModelSpec:
         coefficient has its own mean and scale; "adaptive": whichever of the two fits the coefficients better. A fixed
         `coef_scale` always means "zero_mean".
     target_spread : the target's root mean square in the units of the Gram matrices
+    effects : who has effects: "none", "entity", "entity+agent", or "auto", where the data decide
     """
 
     noise_scale: float | None = None
@@ -70,6 +80,7 @@ class ModelSpec:
     agent_concentration: float | None = None
     coef_prior: CoefPriorKind = "adaptive"
     target_spread: float = 1.0
+    effects: EffectsName = "auto"
     hyperpriors: Hyperpriors = field(default_factory=Hyperpriors)
 
     @classmethod

@@ -90,6 +90,11 @@ def log_block_likelihood(
     return log_evidence(both, noise_scale, prior) - log_evidence(given, noise_scale, prior)
 
 
+def log_normal(n: float, squares: float, scale: float) -> float:
+    """Log density of n centred normal values with the given sum of squares."""
+    return float(-0.5 * n * (LOG_2PI + 2.0 * np.log(scale)) - 0.5 * squares / scale**2)
+
+
 def _times(matrix: FloatArray, vector: FloatArray) -> FloatArray:
     """Matrix times vector over leading axes."""
     return (matrix @ vector[..., None])[..., 0]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, replace
+from enum import IntEnum
 from functools import cache
 from typing import Any, Self
 
@@ -32,7 +33,10 @@ CLUSTERS, COEF = "clusters", "coef"
 GRAMS = "grams"
 # Fields that contributions and ledger pages have besides the blocks, which are stored under their own names.
 RESERVED_NAMES = frozenset(
-    ("run", "session", "round", "agent", "entity_counts", "table_counts", "scalars", "shift", "row_start", "clusters")
+    (
+        *("run", "session", "round", "agent", "entity_counts", "table_counts", "scalars", "shift", "quantiles"),
+        *("row_start", "clusters"),
+    )
 )
 
 
@@ -48,6 +52,7 @@ class Quantity:
     traced : whether traces and histories have a column for it. If each cluster has a value, the column holds their
         mean, weighted by the clusters' weights.
     in_target_units : whether it is a scale of the target; if so, reports multiply it by the target's scale
+    attribute : whether fitted models have its posterior mean as an attribute
     padding : value for missing clusters, where draws with different numbers of clusters are stacked
     """
 
@@ -57,6 +62,7 @@ class Quantity:
     broadcast: bool = False
     traced: bool = False
     in_target_units: bool = False
+    attribute: bool = True
     padding: float = 0.0
 
     def __post_init__(self) -> None:
@@ -175,6 +181,10 @@ class Globals:
                 values[q.name] = reader.value(q.name, float, q.possible)
         return cls(**values)
 
+    def at_stage(self, stage: Stage) -> Self:  # noqa: ARG002
+        """The same at another stage, for likelihoods that have stages."""
+        return self
+
     def of_clusters(self, clusters: IndexArray | slice) -> Self:
         """The same draw with the given clusters only, in the given order."""
         chosen = {q.name: getattr(self, q.name)[clusters] for q in self.quantities() if q.by_cluster}
@@ -186,6 +196,59 @@ def value_of(q: Quantity, value: Any) -> Any:
     return value if q.axes else float(value)
 
 
+class Stage(IntEnum):
+    """How far a run is. Likelihoods without effects know the first and the last stage only by merging.
+
+    PLAIN     clusters of equal entities, all with the same noise; clusters are merged
+    MERGING   effects and noise of entities are switched on; merging goes on
+    WEIGHING  the same without merging, while agents also add up how well the clusters describe their entities
+    EXACT     merging is over; from here on the sampler is exact
+    """
+
+    PLAIN = 0
+    MERGING = 1
+    EXACT = 2
+    WEIGHING = 3
+
+
+# The private state of agents, by name.
+State = dict[str, FloatArray]
+
+
+class Level(IntEnum):
+    """What has a row in an array of the private state."""
+
+    AGENT = 0
+    ENTITY = 1
+    EVENT = 2
+
+
+@dataclass(frozen=True)
+class StateField:
+    """The declaration of an array that agents keep for themselves.
+
+    Attributes
+    ----------
+    level : whether there is a row for each agent, each entity or each event
+    size : numbers in a row; 0 for a single number
+    initial : value at the start
+    possible : check of its values, applied when an agent's file is read
+    """
+
+    name: str
+    level: Level
+    size: int
+    initial: float
+    possible: Check
+
+    def shape(self, n_agents: int, n_entities: int, n_events: int) -> tuple[int, ...]:
+        n_rows = (n_agents, n_entities, n_events)[self.level]
+        return (n_rows, self.size) if self.size else (n_rows,)
+
+    def start(self, n_agents: int, n_entities: int, n_events: int) -> FloatArray:
+        return np.full(self.shape(n_agents, n_entities, n_events), self.initial)
+
+
 @dataclass(frozen=True)
 class Block:
     """The declaration of an array that agents sum by cluster.
@@ -194,12 +257,14 @@ class Block:
     ----------
     size : how many numbers each cluster has
     is_gram : whether it is an augmented Gram matrix of events; the server checks that it is positive semi-definite
+    counts_events : whether the first number of a Gram matrix is the number of events; not if events have weights
     possible : check of its values, applied to what agents report and to checkpoints
     """
 
     name: str
     size: int
     is_gram: bool = False
+    counts_events: bool = True
     possible: Check = finite
 
 
@@ -234,6 +299,11 @@ class SumSchema:
                 f"a block or scalar cannot be called {listed(sorted(taken), 'or')}: it is declared twice, or every "
                 "contribution has a field of that name; choose another name."
             )
+
+    @property
+    def counts_events(self) -> bool:
+        """Whether the sums of Gram matrices count events; if not, there is a scalar `events`."""
+        return all(block.counts_events for block in self.blocks if block.is_gram)
 
     @property
     def scalar_names(self) -> tuple[str, ...]:
@@ -280,6 +350,6 @@ LABEL_SCALARS = (
 )
 
 
-def gram_sums(packed_size: int) -> SumSchema:
+def gram_sums(packed_size: int, *, counts_events: bool = True) -> SumSchema:
     """The sums of every likelihood, and of the survey: Gram matrices and the scalars of the labels' prior."""
-    return SumSchema((Block(GRAMS, packed_size, is_gram=True),), LABEL_SCALARS)
+    return SumSchema((Block(GRAMS, packed_size, is_gram=True, counts_events=counts_events),), LABEL_SCALARS)

@@ -7,19 +7,19 @@ of a sweep, so a chain of `step`s leaves the posterior of the model with K clust
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedhlcr._support.arrays import FloatArray, IndexArray, LabelArray
+from fedhlcr._support.arrays import FloatArray, LabelArray
 from fedhlcr._support.streams import Stream
-from fedhlcr._support.threads import Blocks, run_blocks
+from fedhlcr._support.threads import run_blocks
 from fedhlcr.kernels import labels as kernels
-from fedhlcr.kernels.arguments import AgentAnswers, EntityArrays
+from fedhlcr.kernels.arguments import AgentAnswers
 from fedhlcr.kernels.grams import move_grams
-from fedhlcr.model.likelihood import AnyLikelihood
+from fedhlcr.model.likelihood import AgentsPart, AnyLikelihood, Recentred
 from fedhlcr.model.priors import ModelSpec
-from fedhlcr.model.schema import LABEL_SCALARS, Globals
+from fedhlcr.model.schema import LABEL_SCALARS, Globals, State
 from fedhlcr.model.sums import ClusterSums
 from fedhlcr.samplers import label_prior
 from fedhlcr.samplers.state import ChainState, Entities, ServerState, label_law
@@ -30,22 +30,30 @@ SETTLING_PASSES = 30
 FIRST_SETTLING_ROUND = 1 << 31
 
 
-def step(entities: Entities, spec: ModelSpec, state: ChainState, stream: Stream) -> ChainState:
-    """One sweep: draw the globals given the last sums, then the labels given the globals."""
+def step(
+    entities: Entities, spec: ModelSpec, state: ChainState, stream: Stream, drawn: Globals | None = None
+) -> ChainState:
+    """One sweep: draw the globals given the last sums, unless they are given; then the labels given the globals.
+
+    If the given globals have other clusters, agents begin without labels.
+    """
     round_number = state.round + 1
-    drawn = draw_globals(entities.likelihood, state, spec, stream.generator(round_number))
+    agents = Agents(state.labels, state.private)
+    if drawn is None:
+        drawn = draw_globals(entities.likelihood, state, spec, stream.generator(round_number)).globals
+    elif drawn.n_clusters != state.globals.n_clusters:
+        agents = Agents.unlabelled(entities)
     # sums are updated from the entities that move, and rebuilt now and then, because rounding errors add up
     previous = None if round_number % REBUILD_EVERY == 0 else state.sums.blocks
-    labels, sums = relabel(entities, drawn, state.labels, round_number, stream, previous)
-    return ChainState.of(entities.likelihood, round_number, labels, sums, drawn)
+    agents, sums = relabel(entities, drawn, agents, round_number, stream, previous)
+    return ChainState.of(entities.likelihood, round_number, agents.labels, sums, drawn, agents.private)
 
 
 def initial_state(entities: Entities, spec: ModelSpec, n_clusters: int, stream: Stream) -> ChainState:
     """Start a chain: draw coefficients from the prior, so that the clusters differ, then labels given these."""
     given = initial_globals(entities.likelihood, spec, n_clusters, stream.generator(0))
-    no_labels = np.full(len(entities), -1, dtype=np.int32)
-    labels, sums = relabel(entities, given, no_labels, 0, stream)
-    return ChainState.of(entities.likelihood, 0, labels, sums, given)
+    agents, sums = relabel(entities, given, Agents.unlabelled(entities), 0, stream)
+    return ChainState.of(entities.likelihood, 0, agents.labels, sums, given, agents.private)
 
 
 def initial_globals(likelihood: AnyLikelihood, spec: ModelSpec, n_clusters: int, rng: np.random.Generator) -> Globals:
@@ -68,15 +76,18 @@ def state_from_labels(
         log_weights = label_prior.draw_log_weights(rng, sums.table_counts, given.global_concentration)
         given = replace(given, log_weights=log_weights)
     state = ChainState.of(likelihood, 0, labels, sums, given)
-    return ChainState.of(likelihood, 0, labels, sums, draw_globals(likelihood, state, spec, rng))
+    return ChainState.of(likelihood, 0, labels, sums, draw_globals(likelihood, state, spec, rng).globals)
 
 
-def draw_globals(likelihood: AnyLikelihood, state: ServerState, spec: ModelSpec, rng: np.random.Generator) -> Globals:
+def draw_globals(
+    likelihood: AnyLikelihood, state: ServerState, spec: ModelSpec, rng: np.random.Generator
+) -> Recentred[Globals]:
     """The server's half of a sweep: the likelihood's quantities; then α | m; β | m, auxiliaries; ψ | m, α."""
     drawn: Globals = likelihood.draw(state.sums, state.regressions, state.globals, spec, rng)
+    drawn, shift = likelihood.recentre(state.sums, drawn, spec, rng)
     drawn = draw_concentrations(rng, state.sums, drawn, spec)
     log_weights = label_prior.draw_log_weights(rng, state.sums.table_counts, drawn.global_concentration)
-    return replace(drawn, log_weights=log_weights)
+    return Recentred(replace(drawn, log_weights=log_weights), shift)
 
 
 def draw_concentrations(rng: np.random.Generator, sums: ClusterSums, current: Globals, spec: ModelSpec) -> Globals:
@@ -96,67 +107,65 @@ def draw_concentrations(rng: np.random.Generator, sums: ClusterSums, current: Gl
     return current
 
 
+@dataclass(frozen=True)
+class Agents:
+    """What agents keep from round to round: labels (entities,), −1 for none, and the likelihood's private state."""
+
+    labels: LabelArray
+    private: State
+
+    @classmethod
+    def unlabelled(cls, entities: Entities) -> Agents:
+        return cls(np.full(len(entities), -1, dtype=np.int32), entities.start_state())
+
+
 def relabel(
     entities: Entities,
     given: Globals,
-    labels: LabelArray,
+    agents: Agents,
     round_number: int,
     stream: Stream,
     previous: dict[str, FloatArray] | None = None,
-) -> tuple[LabelArray, ClusterSums]:
-    """The agents' half of a sweep: every agent's new labels given the globals, and their sums.
+) -> tuple[Agents, ClusterSums]:
+    """The agents' half of a sweep: every agent's new labels and private state given the globals, and their sums.
 
     Parameters
     ----------
-    labels : (entities,) old labels; −1 for an entity without one
     previous : the clusters' blocks under the old labels; None sums them from scratch
     """
-    new_labels, answers = draw_labels(entities, given, labels, round_number, stream)
-    return new_labels, summed(entities, given, new_labels, answers, labels, previous)
+    part = entities.part(agents.private, round_number, stream)
+    labels, answers, scoring = relabel_agents(entities.likelihood, part, given, agents.labels)
+    if not entities.likelihood.has_state:
+        return Agents(labels, {}), summed(entities, given, labels, answers, agents.labels, previous)
+    rows = labels.astype(np.int64)
+    concluded = entities.likelihood.conclude(part, given, scoring, labels, rows, given.n_clusters)
+    sums = total_sums(entities.likelihood, concluded.blocks, answers, concluded.scalars.sum(axis=0))
+    return Agents(labels, concluded.state), sums
 
 
-def draw_labels(
-    entities: Entities, given: Globals, labels: LabelArray, round_number: int, stream: Stream
-) -> tuple[LabelArray, AgentAnswers]:
-    """Draw new labels of all entities given the globals; return them and the agents' counts."""
-    everyone = np.arange(entities.index.n_agents)
-    arrays, blocks = entities.arrays(stream), entities.blocks
-    return relabel_agents(
-        entities.likelihood, arrays, given, labels, round_number, everyone, blocks, entities.n_threads
-    )
+def redraw(entities: Entities, given: Globals, agents: Agents, round_number: int, stream: Stream) -> Agents:
+    """The agents' half of a sweep without its sums."""
+    return relabel(entities, given, agents, round_number, stream)[0]
 
 
 def relabel_agents(
-    likelihood: AnyLikelihood,
-    entities: EntityArrays,
-    given: Globals,
-    labels: LabelArray,
-    round_number: int,
-    agents: IndexArray,
-    blocks: Blocks | None = None,
-    n_threads: int = 1,
-) -> tuple[LabelArray, AgentAnswers]:
-    """Draw new labels of the given agents' entities; return all labels and these agents' counts.
+    likelihood: AnyLikelihood, part: AgentsPart, given: Globals, labels: LabelArray
+) -> tuple[LabelArray, AgentAnswers, FloatArray]:
+    """Draw new labels of a part's entities; return all labels, these agents' counts, and the scoring matrices.
 
-    Parameters
-    ----------
-    labels : (entities,) old labels of all entities; those of other agents stay
-    agents : positions of the agents, ascending
-    blocks : ranges of positions in `agents` to run on threads; None is a single range. Results do not depend on it.
+    `labels` (entities,) are the old labels of all entities; those of agents that take no part stay.
     """
-    law = label_law(likelihood, given, round_number)
-    arrays = entities._replace(grams=likelihood.scoring_matrices(entities.grams, given))
+    law = label_law(likelihood, given, part.round)
+    scoring = likelihood.scoring_matrices(part, given)
+    arrays = part.entities._replace(grams=scoring)
     new_labels = labels.copy()
-    answers = empty_answers(len(agents), given.n_clusters)
-    if blocks is None:
-        kernels.relabel_agents(arrays, law, labels, new_labels, agents, 0, len(agents), answers)
-        return new_labels, answers
+    answers = empty_answers(len(part.agents), given.n_clusters)
 
     def run(block: int) -> None:
-        kernels.relabel_agents(arrays, law, labels, new_labels, agents, *blocks.range(block), answers)
+        kernels.relabel_agents(arrays, law, labels, new_labels, part.agents, *part.blocks.range(block), answers)
 
-    run_blocks(run, len(blocks), n_threads)
-    return new_labels, answers
+    run_blocks(run, len(part.blocks), part.n_threads)
+    return new_labels, answers, scoring
 
 
 def summed(
@@ -180,12 +189,20 @@ def summed(
     blocks = {name: block.copy() for name, block in old_blocks.items()}
     for name, block in blocks.items():
         move_grams(summands.blocks[name], old_labels, labels, block)
+    own_scalars = np.array([summands.scalars[scalar.name].sum() for scalar in likelihood.own_scalars])
+    return total_sums(likelihood, blocks, answers, own_scalars)
+
+
+def total_sums(
+    likelihood: AnyLikelihood, blocks: dict[str, FloatArray], answers: AgentAnswers, own_scalars: FloatArray
+) -> ClusterSums:
+    """Add the agents' answers up, in their order, and put them beside the clusters' blocks."""
     entity_counts, table_counts, scalars = (part.sum(axis=0, dtype=np.float64) for part in answers)
     for block in blocks.values():
         # what subtracting leaves of a cluster that lost its last entity is rounding, and may outweigh the prior
         block[entity_counts == 0.0] = 0.0
-    scalars = np.append(scalars, [summands.scalars[scalar.name].sum() for scalar in likelihood.own_scalars])
-    return ClusterSums.of(likelihood.sum_schema, blocks, entity_counts, table_counts, scalars)
+    whole = np.append(scalars, own_scalars)
+    return ClusterSums.of(likelihood.sum_schema, blocks, entity_counts, table_counts, whole)
 
 
 def sums_of_labels(

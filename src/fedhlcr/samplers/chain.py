@@ -108,16 +108,17 @@ def run_chain(
     """
     start_clusters = plan.start_clusters(len(entities))
     schedule = MergeSchedule.until(max(1, plan.first_kept))
-    merger = Merger(schedule, plan.n_clusters, over=start_clusters == plan.n_clusters)
+    merger = Merger.planned(schedule, plan.n_clusters, spec, over=start_clusters == plan.n_clusters)
     draws: list[Draw] = []
     trace: list[SweepRecord] = []
     interrupted = False
     state = blocked.initial_state(entities, spec, start_clusters, stream)
     try:
         while state.round < plan.n_sweeps:
-            state = _step(entities, spec, plan, state, stream)
+            state = _step(entities, spec, plan, state, stream, merger.going_back())
             state = _merged(entities, state, merger.look(entities.likelihood, state))
-            if merger.over and state.round % plan.thinning == 0:
+            state = state.at(merger.stage(state.round), entities.likelihood, spec)
+            if merger.is_exact(entities.likelihood, state.round) and state.round % plan.thinning == 0:
                 draws.append(Draw.of(state))
             trace.append(_record(state, stream.chain))
             if progress is not None:
@@ -128,15 +129,20 @@ def run_chain(
     kept = [draw for draw in draws if draw.round > first_kept][-plan.n_draws :]
     rounds = {draw.round for draw in kept}
     trace = [record._replace(kept=record.sweep in rounds) for record in trace]
+    if interrupted and not kept and merger.several is not None:
+        # interrupted while one cluster was compared with several: the user gets the several
+        state = _step(entities, spec, plan, state, stream, merger.several)
     if plan.n_clusters is not None and not merger.over:
         # interrupted before the merge: the user still gets the wanted number of clusters
         state = _merged(entities, state, merger.merge_now(entities.likelihood, state))
     return ChainResult(kept, Draw.of(state), trace, interrupted)
 
 
-def _step(entities: Entities, spec: ModelSpec, plan: ChainPlan, state: ChainState, stream: Stream) -> ChainState:
+def _step(
+    entities: Entities, spec: ModelSpec, plan: ChainPlan, state: ChainState, stream: Stream, drawn: Globals | None
+) -> ChainState:
     if plan.sampler == "blocked":
-        return blocked.step(entities, spec, state, stream)
+        return blocked.step(entities, spec, state, stream, drawn)
     return collapsed.step(entities, spec, state, stream, plan.label_prior)
 
 

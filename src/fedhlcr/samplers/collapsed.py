@@ -45,7 +45,7 @@ def step(
     changed = float((labels != state.labels).sum())
     sums = replace(sums, scalars=sums.scalars | {"labels_changed": changed})
     labelled = ChainState.of(likelihood, round_number, labels, sums, given)
-    drawn = draw_globals(likelihood, labelled, spec, stream.generator(round_number))
+    drawn = draw_globals(likelihood, labelled, spec, stream.generator(round_number)).globals
     if label_prior == "paper":
         drawn = _with_paper_weights(drawn, sums.entity_counts)
     return ChainState.of(likelihood, round_number, labels, sums, drawn)

@@ -3,6 +3,9 @@
 The gain of merging clusters k and l is evidence(M_k + M_l) − evidence(M_k) − evidence(M_l). It depends on the sums
 alone, so a server can decide without a message. The prior of the labels is left out of the gain, because with it some
 true clusters are merged.
+
+With effects, `Merger` also switches these on, and when merging is over it lets `samplers.comparing` compare several
+clusters with one.
 """
 
 from __future__ import annotations
@@ -14,10 +17,21 @@ from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr.model.likelihood import AnyLikelihood
-from fedhlcr.model.schema import Globals
+from fedhlcr.model.priors import ModelSpec
+from fedhlcr.model.schema import Globals, Stage
 from fedhlcr.model.sums import ClusterSums
+from fedhlcr.samplers.comparing import FEWEST_ROUNDS, Comparison, Phase
 from fedhlcr.samplers.state import ChainState, ServerState
 
+# Effects are switched on after this many checks in a row without a merge of plain clusters.
+PLAIN_PATIENCE = 3
+# A run that merges nothing begins with so many rounds without effects; then it is known which effects are needed.
+FIRST_EXACT = 10
+ROUNDS_OF_EVIDENCE = 5
+# Then effects are switched on for so many rounds before the sampler is exact.
+ROUNDS_OF_EFFECTS = 20
+# Log evidence per event that may be lost by merging clusters that hardly differ, where effects can take the rest.
+ACCEPTED_LOSS = 0.0012
 # The summed blocks of one set of entities, by name.
 BlockRow = dict[str, FloatArray]
 
@@ -31,26 +45,41 @@ class MergeSchedule:
     first, last : rounds of the first and the last check
     every : rounds from one check to the next
     patience : merging ends after this many checks in a row without a merge
+    start : round that draws the first labels: 0 in a chain, 1 in a federation
     """
 
     last: int
     first: int = 15
     every: int = 2
     patience: int = 15
+    start: int = 0
 
     @classmethod
-    def until(cls, last: int, first: int = first) -> MergeSchedule:
+    def until(cls, last: int, first: int = first, start: int = 0) -> MergeSchedule:
         """A schedule that ends at round `last` and has at least one check."""
-        return cls(last, first=min(first, last))
+        return cls(last, first=min(first, last), start=start)
+
+    @property
+    def length(self) -> int:
+        """Rounds after the first one, in which clusters are found."""
+        return self.last - self.start
+
+    @property
+    def last_plain(self) -> int:
+        """Round after which effects are switched on, even if plain clusters are still merging."""
+        return self.first + (self.last - self.first) // 3
 
     def due(self, round_number: int) -> bool:
         return self.first <= round_number <= self.last and (round_number - self.first) % self.every == 0
 
 
-def merge_map(likelihood: AnyLikelihood, sums: ClusterSums, given: Globals, n_wanted: int | None) -> NDArray[np.int64]:
+def merge_map(
+    likelihood: AnyLikelihood, sums: ClusterSums, given: Globals, n_wanted: int | None, accepted_loss: float = 0.0
+) -> NDArray[np.int64]:
     """Merge greedily; return the new cluster of each old one, −1 for an empty cluster that is dropped.
 
-    Without `n_wanted`, the pair with the best gain is merged as long as that gain is positive. With `n_wanted`, empty
+    Without `n_wanted`, the pair with the best gain is merged as long as that gain is positive; losses are accepted up
+    to a total of `accepted_loss`. With `n_wanted`, empty
     clusters are dropped and pairs are merged, at a loss if necessary, until exactly `n_wanted` clusters are left.
     """
     occupied = np.flatnonzero(sums.occupied)
@@ -59,8 +88,9 @@ def merge_map(likelihood: AnyLikelihood, sums: ClusterSums, given: Globals, n_wa
     gains = _GainTable(likelihood, sums, given)
     while len(groups) > (1 if n_wanted is None else n_wanted):
         gain, keep, drop = gains.best()
-        if n_wanted is None and gain <= 0.0:
+        if n_wanted is None and gain <= -accepted_loss:
             break
+        accepted_loss += min(gain, 0.0)
         groups[keep] += groups.pop(drop)
         gains.merge(keep, drop)
     kept_empty = [] if n_wanted is None else empty[: n_wanted - len(groups)].tolist()
@@ -130,38 +160,112 @@ def merge_globals(drawn: Globals, entity_counts: FloatArray, target: NDArray[np.
 def merge_state(likelihood: AnyLikelihood, state: ChainState, target: NDArray[np.int64]) -> ChainState:
     """The state of a chain after cluster k has become target[k]."""
     merged = merge_globals(state.globals, state.sums.entity_counts, target)
-    sums, labels = state.sums.regroup(target), target[state.labels].astype(np.int32)
-    return ChainState.of(likelihood, state.round, labels, sums, merged)
+    shift = merge_shift(state.globals, merged, target)
+    blocks = likelihood.shifted(state.sums.blocks, shift, state.globals)
+    sums, labels = replace(state.sums, blocks=blocks).regroup(target), target[state.labels].astype(np.int32)
+    return ChainState.of(likelihood, state.round, labels, sums, merged, state.private)
+
+
+def merge_shift(before: Globals, after: Globals, target: NDArray[np.int64]) -> FloatArray:
+    """(clusters before, n_coef) by how much effects grow if entities move to the coefficients of a merged cluster."""
+    kept = target >= 0
+    shift = np.zeros_like(before.coef)
+    shift[kept] = before.coef[kept] - after.coef[target[kept]]
+    return shift
 
 
 @dataclass
 class Merger:
-    """Check for merges when one is due, and end merging for good.
+    """Check for merges when one is due, switch effects on in between, and end merging for good.
 
     Attributes
     ----------
     n_wanted : clusters wanted; None merges as long as the evidence grows
     over : whether merging has ended; from then on the sampler is exact
     idle : checks in a row without a merge
+    with_effects : whether effects and noise of entities are switched on, for likelihoods that have them
+    merged_at : the last round after which clusters were merged
+    comparison : compares several clusters with one when merging is over; None if that is not wanted
     """
 
     schedule: MergeSchedule
     n_wanted: int | None
     over: bool = False
     idle: int = 0
+    with_effects: bool = False
+    merged_at: int = 0
+    comparison: Comparison | None = None
+
+    @classmethod
+    def planned(cls, schedule: MergeSchedule, n_wanted: int | None, spec: ModelSpec, *, over: bool = False) -> Merger:
+        """With a comparison, if the user leaves clusters and effects to the data and the run is long enough."""
+        compares = n_wanted is None and spec.effects == "auto" and schedule.length >= FEWEST_ROUNDS
+        comparison = Comparison(schedule.length, schedule.start) if compares else None
+        return cls(schedule, n_wanted, over=over, comparison=comparison)
+
+    def stage(self, round_number: int) -> Stage:
+        """The stage after this round."""
+        if self.comparison is not None and self.comparison.is_running:
+            return self.comparison.stage
+        # which effects are needed is known only after some rounds with the merged clusters
+        known = max(self.schedule.start + FIRST_EXACT, self.merged_at + ROUNDS_OF_EVIDENCE)
+        if self.over and (self.with_effects or round_number >= min(known + ROUNDS_OF_EFFECTS, self.schedule.last)):
+            return Stage.EXACT
+        return Stage.MERGING if self.with_effects or (self.over and round_number >= known) else Stage.PLAIN
+
+    def is_exact(self, likelihood: AnyLikelihood, round_number: int) -> bool:
+        """Whether draws from this round on may be kept."""
+        return self.over and (not likelihood.has_stages or self.stage(round_number) == Stage.EXACT)
 
     def look(self, likelihood: AnyLikelihood, state: ServerState) -> NDArray[np.int64] | None:
         """Return what to merge after this round, as `merge_map` does; None if there is nothing to merge."""
+        if self.comparison is not None and self.comparison.is_running:
+            target = self.comparison.advance(likelihood, state)
+            self.over = not self.comparison.is_running
+            return target
         last = state.round >= self.schedule.last
+        if self.comparison is not None and likelihood.has_stages:
+            last = state.round >= self.comparison.latest_start
         if self.over or not (last or self.schedule.due(state.round)):
             return None
         target = self.merge_now(likelihood, state)
         self.idle = self.idle + 1 if target is None else 0
+        self.merged_at = self.merged_at if target is None else state.round
         # with a wanted number of clusters, one check merges down to exactly that number
-        self.over = last or self.n_wanted is not None or self.idle >= self.schedule.patience
+        self.over = last or self.n_wanted is not None or self._has_settled(likelihood)
+        if not self.over and not self.with_effects and likelihood.has_stages:
+            self._switch_effects_on(likelihood, state)
+        if self.over and self.comparison is not None and self.comparison.is_needed(likelihood, state):
+            self.over = False
+            target = self.merge_now(likelihood, state, ACCEPTED_LOSS * state.sums.scalars["events"])
+            n_left = int(state.sums.occupied.sum()) if target is None else int(target.max()) + 1
+            self.comparison.begin(state.round, n_left)
         return target
 
-    def merge_now(self, likelihood: AnyLikelihood, state: ServerState) -> NDArray[np.int64] | None:
+    def _switch_effects_on(self, likelihood: AnyLikelihood, state: ServerState) -> None:
+        """If plain clusters have settled, or had enough time; and note what a comparison must know about them."""
+        self.with_effects = self.idle >= PLAIN_PATIENCE or state.round >= self.schedule.last_plain
+        if self.with_effects:
+            self.idle = 0
+            if self.comparison is not None:
+                self.comparison.n_plain = int(state.sums.occupied.sum())
+                self.comparison.differ = likelihood.has_clear_effects(state.sums)
+
+    def going_back(self) -> Globals | None:
+        """The globals with which the next round begins, if the run goes back to several clusters."""
+        return self.several if self.comparison is not None and self.comparison.phase == Phase.BACK else None
+
+    @property
+    def several(self) -> Globals | None:
+        """The globals of the several clusters that are being compared with one."""
+        return None if self.comparison is None else self.comparison.several
+
+    def _has_settled(self, likelihood: AnyLikelihood) -> bool:
+        return self.idle >= self.schedule.patience and (self.with_effects or not likelihood.has_stages)
+
+    def merge_now(
+        self, likelihood: AnyLikelihood, state: ServerState, accepted_loss: float = 0.0
+    ) -> NDArray[np.int64] | None:
         """The same, whether or not a check is due."""
-        target = merge_map(likelihood, state.sums, state.globals, self.n_wanted)
+        target = merge_map(likelihood, state.sums, state.globals, self.n_wanted, accepted_loss)
         return target if target.max() + 1 < len(target) else None

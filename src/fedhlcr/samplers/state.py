@@ -6,7 +6,7 @@ The server's half draws `Globals` from `ClusterSums`. The agents' half draws lab
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -15,13 +15,15 @@ from numpy.typing import NDArray
 from fedhlcr._support.arrays import FloatArray, LabelArray
 from fedhlcr._support.streams import Stream
 from fedhlcr._support.threads import Blocks
+from fedhlcr.data.events import EventStore
 from fedhlcr.data.hierarchy import EntityIndex
 from fedhlcr.kernels.arguments import EntityArrays, LabelLaw
 from fedhlcr.kernels.labels import LANES
 from fedhlcr.model.gram import GramLayout
-from fedhlcr.model.likelihood import AnyLikelihood
+from fedhlcr.model.likelihood import AgentsPart, AnyLikelihood
+from fedhlcr.model.priors import ModelSpec
 from fedhlcr.model.regression import CoefPosterior
-from fedhlcr.model.schema import Globals
+from fedhlcr.model.schema import Globals, Stage, State
 from fedhlcr.model.sums import ClusterSums
 
 
@@ -33,6 +35,7 @@ class Entities:
     index: EntityIndex
     grams: FloatArray  # (entities, packed)
     n_threads: int = 1
+    events: EventStore | None = None  # in standardised units, for a likelihood that needs them
 
     @property
     def layout(self) -> GramLayout:
@@ -42,6 +45,21 @@ class Entities:
         return EntityArrays(
             self.grams, self.index.agent_start, self.index.entity_keys, stream.agent_streams(self.index.agent_keys)
         )
+
+    def part(self, private: State, round_number: int, stream: Stream) -> AgentsPart:
+        """All agents, as they take part in a sweep."""
+        everyone = np.arange(self.index.n_agents)
+        arrays = self.arrays(stream)
+        return AgentsPart(arrays, everyone, private, round_number, self.blocks, self.n_threads, self.events)
+
+    @property
+    def n_events(self) -> int:
+        """Number of events, if they are kept."""
+        return 0 if self.events is None else self.events.n_events
+
+    def start_state(self) -> State:
+        """The private state of agents that have not answered yet."""
+        return self.likelihood.start_state(self.index.n_agents, len(self), self.n_events)
 
     @cached_property
     def blocks(self) -> Blocks:
@@ -76,14 +94,15 @@ class GlobalDraw:
 
 @dataclass(frozen=True)
 class Draw(GlobalDraw):
-    """A kept draw of a chain: no sums, and labels in the smallest integer type that can hold them."""
+    """A kept draw of a chain: no sums, labels in the smallest possible integer type, and the private state."""
 
     labels: NDArray[np.integer]
+    private: State = field(default_factory=dict)
 
     @classmethod
     def of(cls, state: ChainState) -> Draw:
         labels = state.labels.astype(np.min_scalar_type(state.globals.n_clusters))
-        return cls(state.round, state.sums.entity_counts, state.globals, state.log_joint, labels)
+        return cls(state.round, state.sums.entity_counts, state.globals, state.log_joint, labels, state.private)
 
 
 @dataclass(frozen=True)
@@ -94,30 +113,37 @@ class ServerState:
     sums: ClusterSums
     globals: Globals
     regressions: CoefPosterior  # of all clusters, given the sums and the hyperparameters
+    log_joint: float  # log p(y, labels | globals), as the likelihood defines it
 
     @classmethod
     def given(cls, likelihood: AnyLikelihood, round_number: int, sums: ClusterSums, drawn: Globals) -> ServerState:
-        return ServerState(round_number, sums, drawn, likelihood.regressions(sums.blocks, drawn))
-
-    @property
-    def log_joint(self) -> float:
-        """log p(y, labels | globals) with coefficients and agent weights integrated out."""
-        # empty clusters do not matter: their log evidence is 0
-        return float(self.regressions.log_evidence.sum() + self.sums.scalars["log_label_prior"])
+        regressions = likelihood.regressions(sums.blocks, drawn)
+        return ServerState(round_number, sums, drawn, regressions, likelihood.log_joint(sums, regressions, drawn))
 
 
 @dataclass(frozen=True)
 class ChainState(ServerState):
-    """The state of a whole chain between two sweeps: the server's, and the agents' labels."""
+    """The state of a whole chain between two sweeps: the server's, and the agents' labels and private state."""
 
     labels: LabelArray
+    private: State
 
     @classmethod
     def of(
-        cls, likelihood: AnyLikelihood, round_number: int, labels: LabelArray, sums: ClusterSums, drawn: Globals
+        cls,
+        likelihood: AnyLikelihood,
+        round_number: int,
+        labels: LabelArray,
+        sums: ClusterSums,
+        drawn: Globals,
+        private: State | None = None,
     ) -> ChainState:
-        return cls.labelled(ServerState.given(likelihood, round_number, sums, drawn), labels)
+        server = ServerState.given(likelihood, round_number, sums, drawn)
+        return cls(**vars(server), labels=labels, private={} if private is None else private)
 
-    @classmethod
-    def labelled(cls, server: ServerState, labels: LabelArray) -> ChainState:
-        return cls(server.round, server.sums, server.globals, server.regressions, labels)
+    def at(self, stage: Stage, likelihood: AnyLikelihood, spec: ModelSpec) -> ChainState:
+        """The state at the beginning of a stage; the same state if the chain is in this stage already."""
+        given = likelihood.enter(stage, self.globals, self.sums, spec)
+        if given is self.globals:
+            return self
+        return self.of(likelihood, self.round, self.labels, self.sums, given, self.private)

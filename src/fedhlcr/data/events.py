@@ -1,0 +1,97 @@
+"""Events that agents keep: for columns that are made from them later, such as curves, and for weights of events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedhlcr._support.arrays import FloatArray, ranges
+from fedhlcr._support.checks import finite, positive
+from fedhlcr.storage.reader import RecordReader
+
+
+@dataclass(frozen=True)
+class EventStore:
+    """The events of entities, in the order of the entities. They stay with their agents.
+
+    Attributes
+    ----------
+    X : (events, n_features) in the user's units, or in those of a run
+    y, weight : (events,)
+    event_start : (entities + 1,) events of entity e are [event_start[e], event_start[e + 1])
+    """
+
+    X: FloatArray
+    y: FloatArray
+    weight: FloatArray
+    event_start: NDArray[np.int64]
+
+    @classmethod
+    def empty(cls, n_features: int) -> EventStore:
+        """A store without entities."""
+        return cls(np.empty((0, n_features)), np.empty(0), np.empty(0), np.zeros(1, dtype=np.int64))
+
+    @property
+    def n_entities(self) -> int:
+        return len(self.event_start) - 1
+
+    @property
+    def n_events(self) -> int:
+        return len(self.y)
+
+    def of_entities(self, first: int, last: int) -> EventStore:
+        """The events of the entities [first, last), as views."""
+        start, stop = self.event_start[first], self.event_start[last]
+        own = self.event_start[first : last + 1] - start
+        return EventStore(self.X[start:stop], self.y[start:stop], self.weight[start:stop], own)
+
+    def places(self, entities: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Positions of the events of the given entities, one entity after the other; a negative entity has none."""
+        return ranges(self.event_start[entities], self._sizes(entities))
+
+    def take(self, entities: NDArray[np.int64]) -> EventStore:
+        """The events of the given entities, in their order; a negative entity has none."""
+        rows, start = self.places(entities), np.concatenate([[0], np.cumsum(self._sizes(entities))])
+        return EventStore(self.X[rows], self.y[rows], self.weight[rows], start)
+
+    def where(self, kept: NDArray[np.bool_]) -> EventStore:
+        """The events that are kept, of the same entities."""
+        start = np.concatenate([[0], np.cumsum(kept)])[self.event_start]
+        return EventStore(self.X[kept], self.y[kept], self.weight[kept], start)
+
+    def _sizes(self, entities: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.where(entities < 0, 0, np.diff(self.event_start, append=0)[entities])
+
+    def to_record(self) -> dict[str, Any]:
+        return {"x": self.X, "y": self.y, "weight": self.weight, "start": self.event_start}
+
+    @classmethod
+    def read(cls, reader: RecordReader, n_entities: int, n_features: int) -> EventStore:
+        """Read and check the fields of `to_record`."""
+        start = reader.array("start", "i8", (n_entities + 1,))
+        # every entity has events
+        reader.require(start[0] == 0 and (np.diff(start) > 0).all(), "start")
+        y = reader.array("y", "f8", (int(start[-1]),), finite)
+        X = reader.array("x", "f8", (len(y), n_features), finite)
+        return cls(X, y, reader.array("weight", "f8", y.shape, positive), start)
+
+
+def joined(
+    n_entities: int, one: EventStore, one_places: NDArray[np.int64], other: EventStore, other_places: NDArray[np.int64]
+) -> tuple[EventStore, NDArray[np.int64]]:
+    """The events of two stores in one, and the positions in it of the events of the first.
+
+    Entities of the stores become the entities `one_places` and `other_places`, of `n_entities`. Where an entity has
+    events in both, those of the first store come first.
+    """
+    owners = (np.repeat(places, np.diff(of.event_start)) for places, of in ((one_places, one), (other_places, other)))
+    owner = np.concatenate(list(owners))
+    order = np.argsort(owner, kind="stable")
+    position = np.empty(len(order), dtype=np.int64)
+    position[order] = np.arange(len(order))
+    start = np.searchsorted(owner[order], np.arange(n_entities + 1)).astype(np.int64)
+    X, y, weight = (np.concatenate([getattr(of, name) for of in (one, other)])[order] for name in ("X", "y", "weight"))
+    return EventStore(X, y, weight, start), position[: one.n_events]

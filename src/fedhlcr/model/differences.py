@@ -1,0 +1,39 @@
+"""How entities of one cluster differ, as a likelihood reports it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import gammaincinv
+
+from fedhlcr._support.arrays import FloatArray
+
+
+class Differences(NamedTuple):
+    """The laws of effects and noise in each draw, in standardised units.
+
+    Attributes
+    ----------
+    entity_covariance : (draws, n_coef, n_coef) D of the entities' effects, b ~ N(0, D)
+    agent_covariance : (draws, n_coef, n_coef) the same of the agents' effects
+    noise_scale : (draws,) s, the typical noise
+    noise_shape : (draws,) ν in σ² ~ IG(ν/2, νs²/2); infinite if all entities have the same noise
+    """
+
+    entity_covariance: FloatArray
+    agent_covariance: FloatArray
+    noise_scale: FloatArray
+    noise_shape: FloatArray
+
+    @property
+    def noise_differs(self) -> bool:
+        return bool(np.isfinite(self.noise_shape).any())
+
+    def noise_quantile(self, level: float) -> float:
+        """The noise below which this share of the entities lies, mean over the draws."""
+        differs = np.isfinite(self.noise_shape)
+        half = 0.5 * np.where(differs, self.noise_shape, 1.0)
+        # a large variance is a small Gamma variable
+        ratio = np.where(differs, half / gammaincinv(half, 1.0 - level), 1.0)
+        return float((self.noise_scale * np.sqrt(ratio)).mean())

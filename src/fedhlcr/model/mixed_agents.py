@@ -1,0 +1,221 @@
+"""The agents' half of clusters of mixed models: labels from effective Gram matrices, then effects and noise.
+
+See `model.mixed` for the model and `kernels.effective` for the mathematics.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from scipy.special import gammaincinv, logsumexp
+
+from fedhlcr._support.arrays import FloatArray, IndexArray, LabelArray
+from fedhlcr._support.checks import finite, not_negative
+from fedhlcr._support.threads import run_blocks
+from fedhlcr.data.events import EventStore
+from fedhlcr.kernels import effective, effects, evidence
+from fedhlcr.kernels.effective import EffectsLaw
+from fedhlcr.kernels.effects import EffectState, EffectSums
+from fedhlcr.kernels.grams import add_rows
+from fedhlcr.model.likelihood import AgentsPart, Concluded
+from fedhlcr.model.linear import LinearLikelihood
+from fedhlcr.model.mixed_globals import EFFECTS, EVIDENCE, NOISE_SCALARS, MixedGlobals, any_value, not_negative_value
+from fedhlcr.model.schema import GRAMS, Block, Level, Stage, State, StateField, SummedScalar
+
+# `EffectState.coef` where the coefficients of entities are not needed.
+_NOT_KEPT = np.empty((0, 0))
+# `log_dets` of `effective_grams` where they are not needed.
+_NO_LOGS = np.empty(0)
+# Noise variances over which the density of an entity is averaged: quantiles of their law.
+N_VARIANCES = 8
+
+
+class MixedAgents(LinearLikelihood[MixedGlobals]):
+    """What agents sum and keep, and how they draw it."""
+
+    globals_type = MixedGlobals
+    has_fixed_summands: ClassVar[bool] = False
+    has_stages: ClassVar[bool] = True
+    noise_of_entities: ClassVar[bool]
+
+    @property
+    def own_blocks(self) -> tuple[Block, ...]:
+        size = self.layout.n_linear + 1
+        return (Block(EFFECTS, size * (size + 1) // 2),)
+
+    @property
+    def own_scalars(self) -> tuple[SummedScalar, ...]:
+        """In the order in which `kernels.evidence` lists them."""
+        squares = tuple(SummedScalar(f"agent_effect_{f}", not_negative_value) for f in range(self.layout.n_coef))
+        within = tuple(SummedScalar(f"within_{f}", not_negative_value) for f in range(self.layout.n_features))
+        evidence = tuple(SummedScalar(f"{kind}_{f}", any_value) for kind in EVIDENCE for f in range(self.layout.n_coef))
+        return (*NOISE_SCALARS, *squares, *within, *evidence)
+
+    @property
+    def own_state(self) -> tuple[StateField, ...]:
+        return (
+            # over noise_unit²; 0 as long as it has not been drawn
+            StateField("variance", Level.ENTITY, size=0, initial=0.0, possible=not_negative),
+            StateField("agent_effects", Level.AGENT, size=self.layout.n_coef, initial=0.0, possible=finite),
+        )
+
+    def score_rows(self, given: MixedGlobals) -> FloatArray:
+        """M·r_k = −RSS(w_k)/(2σ²); effective matrices are divided by the noise variance already."""
+        scale = given.noise_scale if given.is_plain else 1.0
+        return self.layout.rss_vectors(given.coef) / (-2.0 * scale**2)
+
+    def scoring_matrices(self, part: AgentsPart, given: MixedGlobals) -> FloatArray:
+        """Effective matrices around the agents' effects."""
+        grams = part.entities.grams
+        if given.is_plain:
+            return grams
+        out = np.empty_like(grams)
+        self._write_effective(part, given, self.variance(part.state, given), out, _NO_LOGS)
+        return out
+
+    def _write_effective(
+        self, part: AgentsPart, given: MixedGlobals, variance: FloatArray, out: FloatArray, log_dets: FloatArray
+    ) -> None:
+        grams, law, chosen, bounds = part.entities.grams, self.kernel_law(given, 0), part.chosen, part.entity_blocks
+        owner, steps = part.owner, part.state["agent_effects"]
+        has_steps = bool(steps.any())
+
+        def run(block: int) -> None:
+            first, last = bounds[block]
+            effective.effective_grams(grams, variance, chosen, first, last, law, out, log_dets)
+            if has_steps:
+                effective.move_targets(out, chosen[first:last], owner, steps, law.first)
+
+        run_blocks(run, len(bounds), part.n_threads)
+
+    def entity_matrices(
+        self, grams: FloatArray, given: MixedGlobals, private: State, events: EventStore | None = None
+    ) -> FloatArray:
+        """The same for single entities, each with a row of the private state."""
+        del events
+        if given.is_plain:
+            return grams
+        law, out, rows = self.kernel_law(given, 0), np.empty_like(grams), np.arange(len(grams))
+        effective.effective_grams(grams, self.variance(private, given), rows, 0, len(rows), law, out, _NO_LOGS)
+        effective.move_targets(out, rows, rows, private["agent_effects"], law.first)
+        return out
+
+    def variance(self, state: State, given: MixedGlobals) -> FloatArray:
+        """(entities,) the noise variances; s² for those that have not been drawn."""
+        kept = state["variance"]
+        return np.where(kept > 0.0, kept * given.noise_unit**2, given.noise_scale**2)
+
+    def kernel_law(self, given: MixedGlobals, round_number: int) -> EffectsLaw:
+        return EffectsLaw(
+            given.coef,
+            given.effect_root,
+            given.effect_columns + self.layout.first_regressor,
+            given.agent_effect_scale,
+            float(given.noise_scale),
+            float(given.noise_shape),
+            float(given.noise_unit),
+            self.layout.first_regressor,
+            self.layout.n_linear,
+            given.stage == Stage.EXACT,
+            round_number,
+        )
+
+    def conclude(
+        self,
+        part: AgentsPart,
+        given: MixedGlobals,
+        scoring: FloatArray,
+        labels: LabelArray,
+        rows: IndexArray,
+        n_rows: int,
+    ) -> Concluded:
+        """Draw a, b and σ; in plain clusters there are none."""
+        sums, law = self._empty_sums(n_rows, len(part.agents)), self.kernel_law(given, part.round)
+        self._add_scalars(part, given, labels, law, sums.scalars)
+        if given.stage == Stage.WEIGHING:
+            self._add_log_densities(part, given, labels, sums.scalars)
+        if given.is_plain:
+            chosen = part.chosen
+            add_rows(part.entities.grams[chosen], rows[chosen], sums.data)
+            # a run that goes back to plain clusters forgets effects and noise of entities
+            fresh = self.fresh_state(part.state)
+            return Concluded(fresh, {GRAMS: sums.data, EFFECTS: sums.effects}, sums.scalars)
+        state = EffectState(self.variance(part.state, given), part.state["agent_effects"].copy(), _NOT_KEPT)
+        self._draw_effects(part, scoring, labels, law, state, rows, sums)
+        return Concluded(self.new_state(state, given), {GRAMS: sums.data, EFFECTS: sums.effects}, sums.scalars)
+
+    def new_state(self, state: EffectState, given: MixedGlobals) -> State:
+        """What agents keep of the state that the kernels have drawn."""
+        return {"variance": state.variance / given.noise_unit**2, "agent_effects": state.agent_effects}
+
+    def _draw_effects(
+        self,
+        part: AgentsPart,
+        scoring: FloatArray,
+        labels: LabelArray,
+        law: EffectsLaw,
+        state: EffectState,
+        rows: IndexArray,
+        sums: EffectSums,
+    ) -> None:
+        """Draw effects and noise of a part's agents; `state` and `sums` are changed in place."""
+
+        def run(block: int) -> EffectSums:
+            own = EffectSums(np.zeros_like(sums.data), np.zeros_like(sums.effects), sums.scalars)
+            effects.draw_effects(
+                part.entities, scoring, labels, law, part.agents, *part.blocks.range(block), state, rows, own
+            )
+            return own
+
+        for own in run_blocks(run, len(part.blocks), part.n_threads):
+            sums.data[:] += own.data
+            sums.effects[:] += own.effects
+
+    def _add_scalars(
+        self, part: AgentsPart, given: MixedGlobals, labels: LabelArray, law: EffectsLaw, scalars: FloatArray
+    ) -> None:
+        """Add what does not depend on the agents' draws, and what the server needs before it switches effects on."""
+        grams, agent_start = part.entities.grams, part.entities.agent_start
+        first = len(NOISE_SCALARS) + self.layout.n_coef
+        last = first + self.layout.n_features
+        evidence.add_agent_counts(grams, agent_start, part.agents, scalars)
+        if given.stage == Stage.PLAIN:
+            evidence.add_within(grams, agent_start, part.agents, scalars[:, first:last])
+            scores = np.zeros((len(scalars), len(EVIDENCE), self.layout.n_coef))
+            evidence.add_evidence(grams, agent_start, part.agents, labels, law, scalars, scores)
+            scalars[:, last : last + scores[0].size] = scores.reshape(len(scalars), -1)
+
+    def _add_log_densities(
+        self, part: AgentsPart, given: MixedGlobals, labels: LabelArray, scalars: FloatArray
+    ) -> None:
+        """Add the log density of each agent's entities, with their labels, effects and noise integrated out."""
+        grams, chosen = part.entities.grams, part.chosen
+        variances = self.variance_quantiles(given, N_VARIANCES)
+        densities, log_dets = np.zeros((len(variances), len(grams))), np.zeros(len(grams))
+        # effective matrices are divided by the noise variance
+        scoring, rows, prior = np.empty_like(grams), -0.5 * self.layout.rss_vectors(given.coef), given.prior_weights()
+        for own, variance in zip(densities, variances, strict=True):
+            self._write_effective(part, given, np.full(len(grams), variance), scoring, log_dets)
+
+            def run(block: int, own: FloatArray = own) -> None:
+                asked = part.agents, *part.blocks.range(block)
+                evidence.add_log_densities(scoring, rows, prior, labels, part.entities.agent_start, *asked, own)
+
+            run_blocks(run, len(part.blocks), part.n_threads)
+            own -= 0.5 * (grams[:, 0] * np.log(2.0 * np.pi * variance) + log_dets)
+        average = logsumexp(densities[:, chosen], axis=0) - np.log(len(variances))
+        position = np.searchsorted(part.agents, part.owner[chosen])
+        for column, values in ((evidence.LOG_DENSITY, average), (evidence.WEIGHED_EVENTS, grams[chosen, 0])):
+            scalars[:, column] = np.bincount(position, weights=values, minlength=len(scalars))
+
+    def variance_quantiles(self, given: MixedGlobals, n: int) -> FloatArray:
+        """Quantiles of the law of an entity's noise variance, evenly spread; one if all entities have the same."""
+        if not np.isfinite(given.noise_shape):
+            return np.array([given.noise_scale**2])
+        half, levels = 0.5 * given.noise_shape, (np.arange(n) + 0.5) / n
+        return np.asarray(given.noise_scale**2 * half / gammaincinv(half, levels))
+
+    def _empty_sums(self, n_rows: int, n_agents: int) -> EffectSums:
+        blocks = self.sum_schema.zero_blocks(n_rows)
+        return EffectSums(blocks[GRAMS], blocks[EFFECTS], np.zeros((n_agents, len(self.own_scalars))))

@@ -1,0 +1,103 @@
+"""Every line that keeps the sampler with effects exact is held by a statistical test."""
+
+from __future__ import annotations
+
+import logging
+from functools import cache
+
+import numpy as np
+import pytest
+
+from fedhlcr.datasets import make_hlcr
+from fedhlcr.federation.rules import DeltaRule
+from fedhlcr.federation.shard import AgentShard
+from fedhlcr.model.mixed import Mixed
+from fedhlcr.samplers import blocked
+from tests.effects_enumeration import FixedLaws, centralised_visits, deviations, exact, tiny
+from tests.engines.contract import InProcess
+from tests.federations import run_rounds, server_for
+from tests.mutants import Mutation, mutated
+from tests.samplers.test_effects_exactness import SPEC, federated_visits, truth
+
+TABLE, _ = make_hlcr(20, 4, 5, 1, 3, 0.4, random_state=3)
+
+
+@pytest.fixture(autouse=True)
+def quiet(caplog):
+    caplog.set_level(logging.CRITICAL)
+
+
+def check_chain() -> None:
+    """A centralised chain has the exact means of w, w², b², wb and 1/σ²."""
+    assert np.abs(deviations(centralised_visits(*tiny(), SPEC, 2_500)[1], truth().means)).max() < 5
+
+
+def check_federation() -> None:
+    """The same with one of three agents in each round, and lost replies."""
+    _, values = federated_visits(*tiny(), 400, participation=0.33, failure_rate=0.2, spacing=1)
+    assert np.abs(deviations(values, truth().means)).max() < 5
+
+
+@cache
+def noisy_truth():
+    return exact(*tiny(n_events=5, contrast=9.0), 12)
+
+
+def check_noise() -> None:
+    """The same as `check_chain` where quiet and noisy entities differ much."""
+    _, values = centralised_visits(*tiny(n_events=5, contrast=9.0), SPEC, 3_000)
+    assert np.abs(deviations(values, noisy_truth().means)).max() < 5
+
+
+def check_lost_reply() -> None:
+    """An agent whose reply was lost continues as if it had never been asked, with its effects and noise."""
+    totals = []
+    for fate in ("silent", "away"):
+        carrier = InProcess(TABLE, None)
+        server = server_for(1, likelihood=FixedLaws.name, seed=4, max_clusters=4, patience=None)
+        run_rounds(server, carrier.engine, 6)
+        for device in range(10):
+            carrier.disturb(device, fate)
+        run_rounds(server, carrier.engine, 1)
+        for device in range(10):
+            carrier.disturb(device, "fine")
+        run_rounds(server, carrier.engine, 3)
+        totals.append(server.rule.account.total())
+    for name, block in totals[0].blocks.items():
+        np.testing.assert_array_equal(block, totals[1].blocks[name])
+
+
+MUTATIONS = {
+    "the shift of absent agents' effects is forgotten": Mutation(
+        DeltaRule.open, "self._shift(shift, self._drawn)", "pass", check_federation
+    ),
+    "effects are shifted the wrong way": Mutation(
+        Mixed.recentre, "np.where(n[:, None] > 0.0, coef - new, 0.0)", "np.where(n[:, None] > 0.0, new - coef, 0.0)",
+        check_chain,
+    ),
+    "effective matrices are used after merging": Mutation(
+        Mixed.kernel_law, "given.stage == Stage.EXACT", "False", check_chain
+    ),
+    "effects are drawn given the old labels": Mutation(
+        blocked.relabel, "conclude(part, given, scoring, labels, rows,",
+        "conclude(part, given, scoring, agents.labels, rows,", check_chain,
+    ),
+    "labels and effects are drawn with the noise of another entity": Mutation(
+        Mixed.variance, "kept * given.noise_unit**2", "np.roll(kept, 1) * given.noise_unit**2", check_noise
+    ),
+    "the noise of a lost reply is kept": Mutation(
+        AgentShard._part_of, "self.private.accepted", "self.private.pending", check_lost_reply
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("check", [check_chain, check_federation, check_noise, check_lost_reply])
+def test_the_real_code_passes(check):
+    check()
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_changed_line_is_caught(name):
+    function, old, new, check = MUTATIONS[name]
+    with mutated(function, old, new), pytest.raises(AssertionError):
+        check()
