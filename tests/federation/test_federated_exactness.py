@@ -17,7 +17,7 @@ from fedhlcr.samplers.merging import Merger, MergeSchedule
 from fedhlcr.samplers.state import Entities
 from tests.enumeration import exact_posterior, labeling_index
 from tests.federations import FIXED, hierarchy_of, in_process, run_rounds, server_for
-from tests.problems import tiny_table
+from tests.problems import PAPER, tiny_table
 from tests.samplers.test_exactness import distance_to, folded
 
 
@@ -28,7 +28,8 @@ def tiny(seed=4, sizes=(3, 2, 1), n_events=2):
 
 def federation(table, *, seed=1, failure_rate=0.0, **params):
     """A server past its survey, without surplus clusters to merge, and its engine."""
-    server = server_for(1, seed=seed, n_clusters=2, rounds=10**9, patience=None, standardize=False, **FIXED, **params)
+    fixed = {"n_clusters": 2, "rounds": 10**9, "patience": None, "standardize": False, **PAPER, **FIXED}
+    server = server_for(1, seed=seed, **fixed, **params)
     engine = in_process(table, failure_rate=failure_rate, seed=seed)
     while server.rule is None:
         run_round(server, engine)

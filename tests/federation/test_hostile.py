@@ -26,6 +26,7 @@ from tests.federations import (
     server_for,
     with_grams,
 )
+from tests.problems import PAPER
 
 
 def record_of(contribution):
@@ -125,7 +126,11 @@ SPOILERS = {
 def open_round(small):
     """A federation in an open round, and the reply of one agent that is still awaited."""
     table, _ = small
-    server, agents = server_for(3, seed=1, max_clusters=6, patience=None), agents_of(table)
+    return opened(table, **PAPER)
+
+
+def opened(table, **model):
+    server, agents = server_for(3, seed=1, max_clusters=6, patience=None, **model), agents_of(table)
     engine = OneByOneEngine(agents)
     run_rounds(server, engine, 4)
     call = server.open_round(engine.agents())
@@ -148,6 +153,28 @@ def test_invalid_contributions_are_refused_with_their_reason(open_round, reason,
     np.testing.assert_array_equal(server.rule.account.total().grams, before.grams)
     assert server.accept(reply) == 1, "the round goes on, and the true reply is still welcome"
     assert server.close_round().n_refused == 1
+
+
+WITH_EFFECTS = {
+    "NaN or infinity in `effects`": lambda c, place: changed("effects", put((0, 1), np.nan))(c),
+    "a matrix is not positive semi-definite": lambda c, place: indefinite(c),
+    "more events than `max_events`": lambda c, place: changed("scalars", put(place("events"), 1e9))(c),
+    "fewer events than entities": lambda c, place: counted("entity_counts", 10_000)(c),
+    "impossible `agents`": lambda c, place: changed("scalars", put(place("agents"), 3.0))(c),
+    "impossible `noisy_entities`": lambda c, place: changed("scalars", put(place("noisy_entities"), 1e3))(c),
+    "impossible `precisions`": lambda c, place: changed("scalars", put(place("precisions"), -1.0))(c),
+}
+
+
+@pytest.mark.parametrize("reason", WITH_EFFECTS)
+def test_invalid_contributions_with_effects_are_refused(small, reason, caplog):
+    table, _ = small
+    server, reply = opened(table)
+    names = [scalar.name for scalar in server.likelihood.sum_schema.scalars]
+    with caplog.at_level(logging.INFO):
+        assert server.accept(WITH_EFFECTS[reason](reply, names.index).to_bytes()) == 0
+    assert reason in caplog.text
+    assert server.accept(reply) == 1
 
 
 def test_bytes_that_are_not_a_message_are_refused(open_round, caplog):
@@ -221,7 +248,15 @@ class LyingEngine(OneByOneEngine):
         return replace(reply, round=reply.round - 1)
 
 
-def test_a_third_of_garbage_costs_nothing(caplog):
+@pytest.mark.parametrize(
+    "model",
+    [
+        PAPER,
+        pytest.param({}, marks=pytest.mark.xfail(reason="the weights of events have no upper bound", strict=True)),
+    ],
+    ids=["paper", "default"],
+)
+def test_a_third_of_garbage_costs_nothing(model, caplog):
     """The run ends as well as one without these agents."""
     caplog.set_level(logging.CRITICAL)
     table, _ = make_hlcr(45, 5, 6, 3, 3, 0.4, random_state=5)
@@ -229,12 +264,13 @@ def test_a_third_of_garbage_costs_nothing(caplog):
     train, test = table[train], table[test]
     liars = {str(agent) for agent in range(0, 45, 3)}
     honest = train.agent % 3 != 0
+    n_honest = len(np.unique(np.column_stack([train.agent, train.entity])[honest], axis=0))
     errors = {}
     for name, agents in {
         "with liars": agents_of(train),
         "without": agents_of(train[honest]),
     }.items():
-        server = server_for(3, seed=2, rounds=60, patience=None)
+        server = server_for(3, seed=2, rounds=60, patience=None, **model)
         run_rounds(server, LyingEngine(agents, liars), 61)
         own = test.agent % 3 != 0
         squares = []
@@ -244,7 +280,7 @@ def test_a_third_of_garbage_costs_nothing(caplog):
                 moments = agent.predict(server.model(), test.X[rows], test.entity[rows])
                 squares.extend((moments.mean - test.y[rows]) ** 2)
         errors[name] = np.mean(squares)
-        assert server.rule.account.total().grams[:, 0].sum() == pytest.approx(honest.sum())
+        assert server.rule.account.total().entity_counts.sum() == n_honest
     assert errors["with liars"] == pytest.approx(errors["without"], rel=0.02)
 
 

@@ -63,6 +63,23 @@ def test_growing_keeps_the_contributions():
 
 
 @pytest.mark.parametrize("n_agents", [0, 5, PAGE_SIZE + 2])
+def test_a_cleared_ledger_is_as_new(n_agents):
+    ledger, new = Ledger(N_CLUSTERS, SCHEMA), Ledger(N_CLUSTERS, SCHEMA)
+    for one in (ledger, new):
+        one.grow(n_agents)
+    ledger.replace(np.arange(n_agents), agent_sums(n_agents, N_CLUSTERS, seed=5))
+    # the totals of its pages are kept from here on
+    ledger.total()
+    ledger.clear()
+    assert ledger.is_empty
+    assert len(ledger) == n_agents
+    assert_same_total(ledger.total(), new.total())
+    sums = agent_sums(n_agents, N_CLUSTERS, seed=6)
+    ledger.replace(np.arange(n_agents), sums)
+    assert_same_total(ledger.total(), sums.total(N_CLUSTERS))
+
+
+@pytest.mark.parametrize("n_agents", [0, 5, PAGE_SIZE + 2])
 def test_records_round_trip(n_agents):
     ledger, again = Ledger(N_CLUSTERS, SCHEMA), Ledger(N_CLUSTERS, SCHEMA)
     ledger.grow(n_agents)

@@ -12,21 +12,24 @@ from hashlib import blake2b
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
-from fedhlcr._support.checks import not_negative
+from fedhlcr._support.checks import SIZE_LIMIT, not_negative, within
 from fedhlcr._support.streams import Stream
 from fedhlcr._support.threads import stream_results
 from fedhlcr.data.hierarchy import Hierarchy
 from fedhlcr.exceptions import ArgumentError, DisclosureError
 from fedhlcr.federation.messages import Contribution, Contributions
 from fedhlcr.federation.mods import Mod
+from fedhlcr.federation.private_state import PrivateState, joined
 from fedhlcr.federation.server import Invitation, Reply
 from fedhlcr.federation.shard import AgentShard
 from fedhlcr.federation.sums import PAGE_SIZE
 from fedhlcr.model.gram import GramLayout, Standardization
+from fedhlcr.model.likelihood import is_registered, likelihood_named
 from fedhlcr.storage import codec
-from fedhlcr.storage.reader import checkpoint_reader
+from fedhlcr.storage.reader import RecordReader, checkpoint_reader
 
 
 class Fate(IntEnum):
@@ -63,7 +66,7 @@ class InProcessEngine:
     def from_hierarchy(
         cls, hierarchy: Hierarchy, *, failure_rate: float, seed: int, n_threads: int, mods: Sequence[Mod] = ()
     ) -> InProcessEngine:
-        """The engine for the agents of a table. The table is not needed afterwards."""
+        """The engine for the agents of a table. They keep its events if the run needs them."""
         agents = AgentShard.from_hierarchy(hierarchy, n_threads)
         agents.mods = tuple(mods)
         return cls(agents, failure_rate=failure_rate, seed=seed, n_threads=n_threads)
@@ -129,7 +132,10 @@ class InProcessEngine:
         """(entities, packed) the matrices of all agents, in the units of the run, whether or not they were asked."""
         for shard in self._shards:
             shard.enter_run(run, layout, units)
-        return self.everyone.grams
+        if units.curves is None:
+            return self.everyone.grams
+        # matrices with curves are larger, so each shard has its own
+        return np.concatenate([shard.grams for shard in self._shards])
 
     def to_record(self, forgotten: Collection[str] = ()) -> codec.Record:
         """The agents' labels and late replies, without those of `forgotten` agents. Matrices follow from the events."""
@@ -147,7 +153,38 @@ class InProcessEngine:
             "late_sizes": np.array([len(data) for data in self._late], dtype=np.int64),
             "n_deliveries": self._n_deliveries,
             "away": sorted(self._away),
+            **self._private_record(kept),
         }
+
+    def _private_record(self, kept: NDArray[np.bool_]) -> codec.Record:
+        """The agents' private state, if the likelihood has one."""
+        states = [shard.private for shard in self._shards]
+        if all(state is None for state in states):
+            return {}
+        layout = next(shard.layout for shard in self._shards if shard.layout is not None)
+        likelihood = next(state.likelihood for state in states if state is not None)
+        whole = [shard.start_private(likelihood) if shard.private is None else shard.private for shard in self._shards]
+        groups = np.array(layout.curve_groups, dtype=np.int64)
+        record = {"fit_intercept": layout.fit_intercept, "curve_groups": groups, **joined(whole, kept)}
+        return {f"private.{name}": value for name, value in record.items()}
+
+    def _restore_private(self, reader: RecordReader) -> None:
+        if reader.is_empty:
+            return
+        name = reader.value("likelihood", str)
+        reader.require(is_registered(name), "likelihood")
+        groups = tuple(reader.array("curve_groups", "i8", (None,), within(1, SIZE_LIMIT)).tolist())
+        n_features = self.everyone.n_features + sum(groups)
+        layout = GramLayout(n_features, reader.value("fit_intercept", bool), groups)
+        likelihood, event_start = likelihood_named(name, layout), None
+        if likelihood.needs_events:
+            sizes = [np.diff(shard.needed_events().event_start) for shard in self._shards]
+            event_start = np.concatenate([[0], np.cumsum(np.concatenate(sizes))])
+        whole = PrivateState(likelihood, self.everyone.agent_start, event_start)
+        whole.restore(reader)
+        for number, shard in enumerate(self._shards):
+            first = number * PAGE_SIZE
+            shard.private = whole.part(first, first + len(shard))
 
     def restore(self, record: codec.Record) -> None:
         """Continue from a checkpoint, with the same agents."""
@@ -158,6 +195,7 @@ class InProcessEngine:
                 "failure rate."
             )
         self.everyone.restore(reader)
+        self._restore_private(reader.part("private."))
         self._n_deliveries, self._away = reader.value("n_deliveries", int, not_negative), set(reader.texts("away"))
         sizes = reader.array("late_sizes", "i8", (None,), not_negative)
         late = reader.array("late", "u1", (int(sizes.sum()),)).tobytes()

@@ -24,7 +24,8 @@ STATE_KIND, STATE_VERSION = "agent", 1
 class Agent(AgentGroup):
     """One agent: the Gram matrices of its entities, and their labels.
 
-    The events are summed when the agent is constructed, and not kept. An agent may have no events.
+    The events are summed when the agent is constructed. They are kept, and saved, until the agent takes part in a run
+    without curves: curves are columns that are made from the events. An agent may have no events.
 
     Parameters
     ----------

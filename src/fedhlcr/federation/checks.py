@@ -17,6 +17,7 @@ from fedhlcr.exceptions import ArgumentError
 from fedhlcr.federation.messages import Contribution, Contributions
 from fedhlcr.federation.sums import AgentSums
 from fedhlcr.kernels.grams import NOT_FINITE, NOT_POSITIVE, SOUND, check_grams
+from fedhlcr.model.curves import N_QUANTILES
 from fedhlcr.model.gram import GramLayout
 from fedhlcr.model.schema import GRAMS, SumSchema, gram_sums
 
@@ -61,11 +62,12 @@ class Expected(NamedTuple):
     units: FloatArray  # (width,) mean square of each column over all agents; zeros in the survey
     has_tables: bool  # whether contributions carry table counts
     is_survey: bool = False
+    n_curves: int = 0  # columns whose quantiles the survey asks for
 
     @classmethod
-    def survey(cls, layout: GramLayout) -> Expected:
+    def survey(cls, layout: GramLayout, n_curves: int = 0) -> Expected:
         schema = gram_sums(layout.packed_size)
-        return cls(layout, schema, 1, np.zeros(layout.width), has_tables=False, is_survey=True)
+        return cls(layout, schema, 1, np.zeros(layout.width), has_tables=False, is_survey=True, n_curves=n_curves)
 
 
 def find_mistyped(contribution: Contribution) -> str | None:
@@ -88,6 +90,7 @@ def find_malformed(contribution: Contribution, expected: Expected) -> str | None
         **{block.name: (np.float64, (n_clusters, block.size)) for block in schema.blocks},
         "scalars": (np.float64, (len(schema.scalars),)),
         "shift": (np.float64, (expected.layout.n_features + 1 if expected.is_survey else 0,)),
+        "quantiles": (np.float64, (expected.n_curves, N_QUANTILES)),
     }
     for name, (dtype, shape) in wanted.items():
         if not isinstance(values[name], np.ndarray) or values[name].dtype != dtype:
@@ -118,7 +121,8 @@ def find_faults(contributions: Contributions, expected: Expected, limits: ReplyL
         verdicts.refuse_rows(events <= 0, "a matrix has no events")
         bad = soundness[GRAMS] == NOT_POSITIVE
         verdicts.refuse_rows(bad, "a matrix is not positive semi-definite")
-        verdicts.refuse(sums.by_agent(events) > limits.max_events, "more events than `max_events`")
+        n_events = sums.by_agent(events) if expected.schema.counts_events else sums.scalar("events")
+        verdicts.refuse(n_events > limits.max_events, "more events than `max_events`")
         diagonal = expected.layout.diagonal(sums.grams)
         bound = limits.max_mean_square * np.where(expected.units > 0, expected.units, np.inf)
         verdicts.refuse_rows((diagonal > bound * events[:, None]).any(axis=1), "a column exceeds `max_mean_square`")
@@ -161,6 +165,9 @@ def _check_survey(contributions: Contributions, verdicts: _Verdicts) -> None:
     verdicts.refuse_rows((sums.entity_counts != 0) | (sums.table_counts != 0), "labels in the survey")
     verdicts.refuse((np.abs(contributions.shifts) > LARGEST).any(axis=1), "an absurdly large `shift`")
     verdicts.refuse_rows((np.abs(sums.grams) > LARGEST**2).any(axis=1), "absurdly large `grams`")
+    if (quantiles := contributions.quantiles) is not None:
+        possible = (np.abs(quantiles) <= LARGEST).all(axis=(1, 2)) & (np.diff(quantiles) >= 0.0).all(axis=(1, 2))
+        verdicts.refuse(~possible, "impossible `quantiles`")
 
 
 def _check_labels(sums: AgentSums, expected: Expected, limits: ReplyLimits, verdicts: _Verdicts) -> None:
@@ -169,9 +176,13 @@ def _check_labels(sums: AgentSums, expected: Expected, limits: ReplyLimits, verd
     verdicts.refuse_rows((sums.table_counts < least) | (sums.table_counts > most), "impossible table counts")
     fewest_events = limits.min_events_per_entity * sums.entity_counts
     # the sum of fractional weights may be rounded down
-    too_few = expected.layout.n_events(sums.grams) < fewest_events * (1.0 - 1e-9)
-    verdicts.refuse_rows(too_few, "fewer events than entities")
+    if expected.schema.counts_events:
+        too_few = expected.layout.n_events(sums.grams) < fewest_events * (1.0 - 1e-9)
+        verdicts.refuse_rows(too_few, "fewer events than entities")
     n_entities = sums.by_agent(sums.entity_counts)
+    if not expected.schema.counts_events:
+        too_few = sums.scalar("events") < limits.min_events_per_entity * n_entities * (1.0 - 1e-9)
+        verdicts.refuse(too_few, "fewer events than entities")
     verdicts.refuse(n_entities > limits.max_entities, "more entities than `max_entities`")
     for scalar in expected.schema.scalars:
         verdicts.refuse(~scalar.possible(sums.scalar(scalar.name), n_entities), f"impossible `{scalar.name}`")

@@ -23,6 +23,7 @@ from fedhlcr._support.streams import ReservedChain, Stream
 from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr._support.wording import AGENT, COLUMN, FEATURE
 from fedhlcr.data import inputs
+from fedhlcr.data.events import EventStore
 from fedhlcr.data.hierarchy import UNKNOWN, EntityIndex, Hierarchy, row_agents, row_entities
 from fedhlcr.data.ids import Ids
 from fedhlcr.exceptions import ArgumentError, UnknownAgentError
@@ -42,7 +43,7 @@ class AgentGroup:
 
     Parameters
     ----------
-    hierarchy : the agents' events; they are summed, and not kept
+    hierarchy : the agents' events; they are summed, and kept only until a run begins that does not need them
     mods : functions that contributions pass through before they leave the device, `federation.mods`
     """
 
@@ -85,9 +86,9 @@ class AgentGroup:
         unknown entity, or all rows if `entity=None`, are predicted as a new entity of their agent.
         """
         matrix = inputs.feature_matrix(X)
-        if matrix.shape[1] != model.layout.n_features:
+        if matrix.shape[1] != model.layout.n_inputs:
             raise ArgumentError(
-                f"`X` has {COLUMN.count(matrix.shape[1])}, but the model has {FEATURE.count(model.layout.n_features)}; "
+                f"`X` has {COLUMN.count(matrix.shape[1])}, but the model has {FEATURE.count(model.layout.n_inputs)}; "
                 "pass the columns the federation was fitted to, in their order."
             )
         n_rows = len(matrix)
@@ -101,12 +102,14 @@ class AgentGroup:
 
     def posterior(self, model: PublicModel) -> Posterior:
         """The public draws together with these agents' matrices and their entities' labels under each draw."""
-        if model.layout.n_features != self.shard.n_features:
+        if model.layout.n_inputs != self.shard.n_features:
             raise ArgumentError(
-                f"the model has {FEATURE.count(model.layout.n_features)}, but the agents here have "
+                f"the model has {FEATURE.count(model.layout.n_inputs)}, but the agents here have "
                 f"{self.shard.n_features}; use the model of the federation they take part in."
             )
-        entities = Entities(model.likelihood, self.index, self.shard.grams_in(model.standardization))
+        events = self.shard.events_in(model.standardization) if model.likelihood.needs_events else None
+        grams = self.shard.grams_in(model.standardization)
+        entities = Entities(model.likelihood, self.index, grams, events=events)
         memory = AgentMemory.from_draws(entities, model.draws, Stream(model.seed, ReservedChain.PREDICTION))
         return Posterior(model.likelihood, model.standardization, model.draws, memory)
 
@@ -125,15 +128,18 @@ class AgentGroup:
             "accepted_round": shard.accepted_round,
             "pending_round": shard.pending_round,
         }
+        if shard.private is not None:
+            record |= {f"private.{name}": value for name, value in shard.private.to_record().items()}
         if shard.run is not None and shard.layout is not None and shard.units is not None:
             record |= {
                 "run": shard.run,
                 "session": shard.session,
                 "newest_round": shard.newest_round,
                 "fit_intercept": shard.layout.fit_intercept,
-                "unit_shift": shard.units.shift,
-                "unit_scale": shard.units.scale,
+                **{f"unit_{name}": value for name, value in shard.units.to_record().items()},
             }
+        if shard.events is not None:
+            record |= {f"events.{name}": value for name, value in shard.events.to_record().items()}
         return record
 
     @classmethod
@@ -145,15 +151,21 @@ class AgentGroup:
         )
         shifts = reader.array("shifts", "f8", (group.index.n_agents, None), np.isfinite)
         reader.require(1 <= shifts.shape[1] <= SIZE_LIMIT, "shifts")
-        layout = GramLayout(shifts.shape[1] - 1)
+        layout, units = GramLayout(shifts.shape[1] - 1), None
+        if "run" in reader:
+            layout, units = read_units(reader.part("unit_"), fit_intercept=reader.value("fit_intercept", bool))
+            reader.require(layout.n_inputs == shifts.shape[1] - 1, "unit_shift")
         grams = reader.array("grams", "f8", (group.index.n_entities, layout.packed_size))
         group.shard = shard = AgentShard.unlabelled(group.index, grams, shifts)
         shard.mods = tuple(mods)
         shard.restore(reader)
-        if "run" in reader:
+        if not (events := reader.part("events.")).is_empty:
+            shard.events = EventStore.read(events, group.index.n_entities, shard.n_features)
+        # matrices with curves cannot be converted, only built from the events again
+        reader.require(shard.events is not None or not layout.curve_groups, "events.start")
+        if units is not None:
+            shard.layout, shard.units = layout, units
             shard.run, shard.session = reader.value("run", int), reader.value("session", int, not_negative)
             shard.newest_round = reader.value("newest_round", int, within(NEVER, MOST_ROUNDS))
-            fit_intercept = reader.value("fit_intercept", bool)
-            shard.layout, shard.units = read_units(reader.part("unit_"), fit_intercept=fit_intercept)
-            reader.require(shard.layout.n_features == layout.n_features, "unit_shift")
+            shard.read_private(reader.part("private."))
         return group

@@ -6,9 +6,11 @@ import numpy as np
 
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.streams import ReservedChain, Stream
+from fedhlcr.data.events import EventStore
 from fedhlcr.data.hierarchy import EntityIndex
 from fedhlcr.federation.run import SimulationEngine
 from fedhlcr.federation.server import Server
+from fedhlcr.model.gram import standard_events
 from fedhlcr.posterior import AgentMemory, Draws, Posterior, Profiles
 from fedhlcr.samplers.state import Entities, GlobalDraw
 
@@ -18,12 +20,24 @@ class Validation:
 
     The predictions of a draw depend only on the draw and the agents' matrices. So they are computed once, and a resumed
     run computes the same ones.
+
+    Parameters
+    ----------
+    index : of the agents' table
+    X, y, profiles : the held-out events
+    events : of the agents' table, if the likelihood needs them
     """
 
     def __init__(
-        self, engine: SimulationEngine, index: EntityIndex, X: FloatArray, y: FloatArray, profiles: Profiles
+        self,
+        engine: SimulationEngine,
+        index: EntityIndex,
+        X: FloatArray,
+        y: FloatArray,
+        profiles: Profiles,
+        events: EventStore | None = None,
     ) -> None:
-        self._engine, self._index = engine, index
+        self._engine, self._index, self._events = engine, index, events
         self._X, self._y, self._profiles = X, y, profiles
         self._predictions: dict[int, FloatArray] = {}
 
@@ -41,6 +55,7 @@ class Validation:
         assert server.units is not None
         units, likelihood = server.units.standardization, server.likelihood
         grams = self._engine.entity_grams(server.run, likelihood.layout, units)
-        entities, draws = Entities(likelihood, self._index, grams), Draws.from_chains([[draw]])
+        events = None if self._events is None else standard_events(self._events, units)
+        entities, draws = Entities(likelihood, self._index, grams, events=events), Draws.from_chains([[draw]])
         memory = AgentMemory.from_draws(entities, draws, Stream(server.settings.seed, ReservedChain.HELD_OUT))
         return Posterior(likelihood, units, draws, memory).predict(self._X, self._profiles).mean

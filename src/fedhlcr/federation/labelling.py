@@ -4,35 +4,33 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedhlcr._support.arrays import FloatArray, IndexArray, LabelArray
+from fedhlcr._support.arrays import FloatArray, LabelArray
 from fedhlcr.exceptions import BroadcastError
 from fedhlcr.federation.laws import BlendLaw, Law
 from fedhlcr.kernels import labels as kernels
-from fedhlcr.kernels.arguments import AgentAnswers, BlendedLaw, EntityArrays
+from fedhlcr.kernels.arguments import AgentAnswers, BlendedLaw
 from fedhlcr.model.cholesky import stable_cholesky
 from fedhlcr.model.gram import GramLayout
-from fedhlcr.model.likelihood import AnyLikelihood
+from fedhlcr.model.likelihood import AgentsPart, AnyLikelihood
 from fedhlcr.samplers.blocked import empty_answers, relabel_agents
 
 
 def label_entities(
-    likelihood: AnyLikelihood,
-    law: Law,
-    sweep: int,
-    entities: EntityArrays,
-    labels: LabelArray,
-    agents: IndexArray,
-) -> tuple[LabelArray, AgentAnswers]:
-    """Draw new labels for the given agents' entities; labels of other agents stay. Also returns the agents' counts."""
+    likelihood: AnyLikelihood, law: Law, part: AgentsPart, labels: LabelArray
+) -> tuple[LabelArray, AgentAnswers, FloatArray]:
+    """Draw new labels for a part's entities; labels of other agents stay.
+
+    Also returns the agents' counts and the scoring matrices.
+    """
     if not isinstance(law, BlendLaw):
-        return relabel_agents(likelihood, entities, law, labels, sweep, agents)
-    layout, new_labels = likelihood.layout, labels.copy()
+        return relabel_agents(likelihood, part, law, labels)
+    layout, new_labels, agents = likelihood.layout, labels.copy(), part.agents
     answers = empty_answers(len(agents), law.n_clusters)
-    block = entities.grams[:, layout.regression_block]
+    block = part.entities.grams[:, layout.regression_block]
     block /= law.noise_scale**2
-    blended = blend_kernel_law(layout, law, sweep)
-    kernels.blend_agents(entities._replace(grams=block), blended, labels, new_labels, agents, answers, layout.n_coef)
-    return new_labels, answers
+    blended, arrays = blend_kernel_law(layout, law, part.round), part.entities._replace(grams=block)
+    kernels.blend_agents(arrays, blended, labels, new_labels, agents, answers, layout.n_coef)
+    return new_labels, answers, block
 
 
 def blend_kernel_law(layout: GramLayout, law: BlendLaw, sweep: int) -> BlendedLaw:

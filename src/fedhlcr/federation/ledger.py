@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from fedhlcr._support.arrays import IndexArray
+from fedhlcr.federation.account import Shift
 from fedhlcr.federation.sums import PAGE_SIZE, AgentSums
 from fedhlcr.model.schema import SumSchema
 from fedhlcr.model.sums import ClusterSums
@@ -60,6 +63,16 @@ class Ledger:
     def remove(self, agent: int) -> None:
         """Remove the contribution of an agent."""
         self.replace(np.array([agent]), AgentSums.empty(self._schema, 1))
+
+    def clear(self) -> None:
+        """Remove the contributions of all agents."""
+        self._pages = [AgentSums.empty(self._schema, len(page)) for page in self._pages]
+        self._totals = [None] * len(self._pages)
+
+    def shift(self, shifted: Shift) -> None:
+        """Move the blocks of all contributions, those of absent agents too, because effects have moved."""
+        self._pages = [replace(page, blocks=shifted(page.blocks, page.clusters)) for page in self._pages]
+        self._totals = [None] * len(self._pages)
 
     def total(self) -> ClusterSums:
         """The sum of all contributions, by original cluster."""

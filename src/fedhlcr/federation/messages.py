@@ -5,6 +5,8 @@
     in every message            the agent's name; run, session and round of the broadcast it answers
     in the survey, round 0      `shift`: the mean of each feature and of the target, over the agent's events
                                 `grams`: one augmented Gram matrix of all its events around these means
+                                `quantiles`: 33 quantiles of each column that may get a curve, if there are such. Of
+                                an agent with fewer events these are all values that the column has
     in every later round, for   `entity_counts`: how many of its entities are in the cluster
     each cluster                `table_counts`: a draw that the labels' prior needs, between 1 and the entity count
                                 `grams`: the augmented Gram matrix of the events of these entities
@@ -25,7 +27,7 @@ take part: `engines.flower.records`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -37,6 +39,7 @@ from fedhlcr.exceptions import CodecError
 from fedhlcr.federation.laws import Law, law_fields, law_to_record, read_law, read_likelihood
 from fedhlcr.federation.read_only import ReadOnly
 from fedhlcr.federation.sums import AgentSums
+from fedhlcr.model.curves import N_QUANTILES
 from fedhlcr.model.gram import GramLayout, Standardization, read_units
 from fedhlcr.model.likelihood import AnyLikelihood
 from fedhlcr.model.schema import SumSchema
@@ -70,6 +73,7 @@ class Broadcast(ReadOnly):
     cluster_of : (original clusters,) the present cluster of each original one, −1 for a cluster that was dropped; None
         in the survey
     law : what the agents draw their labels under, `federation.laws`; None in the survey
+    curve_columns : in the survey, positions of the columns whose quantiles agents report
     """
 
     run: int
@@ -81,6 +85,7 @@ class Broadcast(ReadOnly):
     standardization: Standardization | None = None
     cluster_of: IndexArray | None = None
     law: Law | None = None
+    curve_columns: tuple[int, ...] = ()
 
     @property
     def layout(self) -> GramLayout:
@@ -115,11 +120,12 @@ class Broadcast(ReadOnly):
         }
         if self.law is not None and self.standardization is not None and self.cluster_of is not None:
             record |= {
-                "shift": self.standardization.shift,
-                "scale": self.standardization.scale,
+                **self.standardization.to_record(),
                 "cluster_of": self.cluster_of,
                 **law_to_record(self.law, self.likelihood),
             }
+        elif self.curve_columns:
+            record["curve_columns"] = np.array(self.curve_columns, dtype=np.int64)
         return codec.encode("broadcast", VERSION, record)
 
     @classmethod
@@ -131,9 +137,19 @@ class Broadcast(ReadOnly):
         number = reader.value("round", int, within(SURVEY_ROUND, MOST_ROUNDS))
         law_name = reader.value("law", str) if "law" in reader else ""
         reader.require((number == SURVEY_ROUND) == (not law_name), "round")
+        units = None
+        if law_name:
+            found, units = read_units(reader, fit_intercept=layout.fit_intercept)
+            reader.require(found.n_features == layout.n_features, "n_features")
+            # an agent could not convert its matrices back from infinite units
+            reader.require(np.isfinite(units.scale).all(), "scale")
+            layout = found
         likelihood = read_likelihood(reader, law_name, layout)
-        law_only = {"shift", "scale", "cluster_of"} | law_fields(law_name, likelihood) if law_name else set()
-        if set(record) != COMMON_FIELDS | law_only:
+        if units is None:
+            own_fields = {"curve_columns"} & set(record)
+        else:
+            own_fields = {"cluster_of", *units.to_record()} | law_fields(law_name, likelihood)
+        if set(record) != COMMON_FIELDS | own_fields:
             raise CodecError("the broadcast lacks a field or has an unknown one.")
         common = cls(
             reader.value("run", int),
@@ -143,15 +159,23 @@ class Broadcast(ReadOnly):
             reader.value("seed", int),
             likelihood,
         )
-        if not law_name:
-            return common
-        found, units = read_units(reader, fit_intercept=layout.fit_intercept)
-        reader.require(found == layout, "n_features")
-        # an agent could not convert its matrices back from infinite units
-        reader.require(np.isfinite(units.scale).all(), "scale")
+        if units is None:
+            return replace(common, curve_columns=_read_columns(reader, layout))
         law = read_law(reader, law_name, likelihood)
         cluster_of = reader.clusters("cluster_of", (None,), law.n_clusters)
         return replace(common, standardization=units, cluster_of=cluster_of, law=law)
+
+
+def _read_columns(reader: RecordReader, layout: GramLayout) -> tuple[int, ...]:
+    """The columns whose quantiles are asked for, ascending."""
+    if "curve_columns" not in reader:
+        return ()
+    columns = reader.array("curve_columns", "i8", (None,), within(0, layout.n_features))
+    reader.require(len(columns) and (np.diff(columns) > 0).all(), "curve_columns")
+    return tuple(columns.tolist())
+
+
+NO_QUANTILES = np.empty((0, N_QUANTILES))
 
 
 @dataclass(frozen=True)
@@ -170,6 +194,7 @@ class Contribution(ReadOnly):
         around `shift`
     scalars : (scalars,) numbers of the agent, named in the same schema
     shift : (n_features + 1,) the agent's column means in the survey; empty in later rounds
+    quantiles : (columns, N_QUANTILES) in the survey, of the columns that the broadcast asks for; else empty
     """
 
     run: int
@@ -181,15 +206,20 @@ class Contribution(ReadOnly):
     blocks: dict[str, FloatArray]
     scalars: FloatArray
     shift: FloatArray
+    quantiles: FloatArray = field(default_factory=lambda: NO_QUANTILES)
 
     def to_bytes(self) -> bytes:
-        return codec.encode("contribution", VERSION, _flat(vars(self), self.blocks))
+        record = _flat(vars(self), self.blocks)
+        if not len(self.quantiles):
+            del record["quantiles"]
+        return codec.encode("contribution", VERSION, record)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Contribution:
         """Read the bytes of `to_bytes` without a check of the values: that is the task of `federation.checks`."""
         record = codec.decode(data, "contribution", VERSION)
         fixed = [f.name for f in fields(cls) if f.name != "blocks"]
+        record.setdefault("quantiles", NO_QUANTILES)
         if missing := [name for name in fixed if name not in record]:
             raise CodecError(f"the contribution lacks the field `{missing[0]}`.")
         blocks = {name: value for name, value in record.items() if name not in fixed}
@@ -216,6 +246,7 @@ class Contributions:
     representative : (clusters,) the original cluster that stands for each cluster of the broadcast
     sums : the agents' sums, with rows by original cluster
     shifts : (agents, n_features + 1) column means in the survey; (agents, 0) in later rounds
+    quantiles : (agents, columns, N_QUANTILES) of the columns that the survey asks for; None if it asks for none
     """
 
     run: int
@@ -225,6 +256,7 @@ class Contributions:
     representative: IndexArray
     sums: AgentSums
     shifts: FloatArray
+    quantiles: FloatArray | None = None
 
     @classmethod
     def from_one(cls, contribution: Contribution, representative: IndexArray, schema: SumSchema) -> Contributions:
@@ -243,7 +275,8 @@ class Contributions:
             contribution.scalars[None],
         )
         answered = contribution.run, contribution.session, contribution.round
-        return cls(*answered, [contribution.agent], representative, sums, contribution.shift[None])
+        quantiles = contribution.quantiles[None] if len(contribution.quantiles) else None
+        return cls(*answered, [contribution.agent], representative, sums, contribution.shift[None], quantiles)
 
     def __len__(self) -> int:
         return len(self.agents)
@@ -266,18 +299,25 @@ class Contributions:
             {name: dense(rows) for name, rows in own.blocks.items()},
             own.scalars[0],
             self.shifts[position],
+            NO_QUANTILES if self.quantiles is None else self.quantiles[position],
         )
 
     def take(self, positions: IndexArray) -> Contributions:
         agents = [self.agents[position] for position in positions]
-        return replace(self, agents=agents, sums=self.sums.take(positions), shifts=self.shifts[positions])
+        quantiles = None if self.quantiles is None else self.quantiles[positions]
+        sums, shifts = self.sums.take(positions), self.shifts[positions]
+        return replace(self, agents=agents, sums=sums, shifts=shifts, quantiles=quantiles)
 
     def encoded_size(self) -> int:
         """Bytes of all contributions together, if each were written by `Contribution.to_bytes`."""
         no_counts = np.empty(0, dtype=np.int32)
         no_blocks = {block.name: np.empty((0, 0)) for block in self.sums.schema.blocks}
-        empty = Contribution(0, 0, 0, "", no_counts, no_counts, no_blocks, np.empty(0), np.empty(0))
+        # a row without numbers stands for the quantiles, so that their field is written
+        quantiles = NO_QUANTILES if self.quantiles is None else np.empty((1, 0))
+        empty = Contribution(0, 0, 0, "", no_counts, no_counts, no_blocks, np.empty(0), np.empty(0), quantiles)
         row = 2 * no_counts.itemsize + 8 * sum(block.size for block in self.sums.schema.blocks)
         numbers = self.sums.scalars.shape[1] + self.shifts.shape[1]
+        if self.quantiles is not None:
+            numbers += self.quantiles[0].size if len(self) else 0
         each = len(empty.to_bytes()) + len(self.representative) * row + 8 * numbers
         return len(self) * each + len("".join(self.agents).encode(errors="surrogatepass"))

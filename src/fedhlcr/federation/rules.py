@@ -10,7 +10,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from fedhlcr._support.arrays import IndexArray
+from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.checks import finite, not_negative, within
 from fedhlcr._support.streams import Stream
 from fedhlcr.exceptions import FederationError
@@ -24,10 +24,10 @@ from fedhlcr.model.gram import GramLayout
 from fedhlcr.model.likelihood import AnyLikelihood
 from fedhlcr.model.priors import ModelSpec
 from fedhlcr.model.regression import draw_coef
-from fedhlcr.model.schema import GRAMS, Globals
+from fedhlcr.model.schema import GRAMS, Globals, Stage
 from fedhlcr.model.sums import ClusterSums
 from fedhlcr.samplers import blocked
-from fedhlcr.samplers.merging import Merger, merge_globals
+from fedhlcr.samplers.merging import Merger, merge_globals, merge_shift
 from fedhlcr.samplers.state import ServerState
 from fedhlcr.storage import codec
 from fedhlcr.storage.reader import RecordReader
@@ -40,6 +40,7 @@ class Rule(Protocol):
 
     cluster_of: IndexArray  # (original clusters,) the present cluster of each original one
     has_tables: bool  # whether contributions carry table counts
+    begins_afresh: bool  # whether no contribution to an earlier round counts in the open one
 
     @property
     def settled(self) -> bool:
@@ -76,6 +77,7 @@ class DeltaRule:
     """
 
     has_tables = True
+    begins_afresh = False
 
     def __init__(
         self,
@@ -85,7 +87,9 @@ class DeltaRule:
         merger: Merger,
         stream: Stream,
         account: Account | None = None,
+        settling: int = 0,
     ) -> None:
+        self._settling, self._exact_since = settling, 0
         self._likelihood, self._spec, self._stream = likelihood, spec, stream
         self._merger = merger
         self.cluster_of = np.arange(n_clusters)
@@ -93,21 +97,40 @@ class DeltaRule:
         self._round = 0
         self._drawn: Globals | None = None
         self._state: ServerState | None = None
+        # `cluster_of` of the several clusters that a comparison with one may go back to
+        self._several_of = self.cluster_of
 
     @property
     def settled(self) -> bool:
-        return self._merger.over
+        """Whether merging is over, and most agents have answered since."""
+        is_exact = self._merger.is_exact(self._likelihood, self._round)
+        return is_exact and self._round - self._exact_since >= self._settling
 
     def open(self, round_number: int) -> Globals:
         self._round = round_number
         # round 1 corresponds to the start of a centralised chain, its sweep 0
         rng = self._stream.generator(round_number - 1)
-        if self._state is None:
+        several = self._merger.going_back()
+        self.begins_afresh = several is not None and not np.array_equal(self.cluster_of, self._several_of)
+        if several is not None:
+            self._go_back(several)
+        elif self._state is None:
             n_clusters = int(self.cluster_of.max()) + 1
             self._drawn = blocked.initial_globals(self._likelihood, self._spec, n_clusters, rng)
         else:
-            self._drawn = blocked.draw_globals(self._likelihood, self._state, self._spec, rng)
+            self._drawn, shift = blocked.draw_globals(self._likelihood, self._state, self._spec, rng)
+            if shift is not None:
+                self._shift(shift, self._drawn)
+        assert self._drawn is not None
         return self._drawn.for_agents()
+
+    def _go_back(self, several: Globals) -> None:
+        """From one cluster to the several before; agents start again, each when it is asked next."""
+        self._drawn = several
+        if self.begins_afresh:
+            self.account.clear()
+            self.cluster_of = self._several_of
+            self._state = self._given(several)
 
     def absorb(self, agents: IndexArray, sums: AgentSums) -> None:
         self.account.replace(agents, sums)
@@ -116,7 +139,27 @@ class DeltaRule:
         if self.account.is_empty or self._drawn is None:
             return None
         self._state = self._given(self._drawn)
-        return self._merged(self._merger.look(self._likelihood, self._state))
+        was_exact = self._merger.is_exact(self._likelihood, self._round - 1)
+        target = self._merger.look(self._likelihood, self._state)
+        if target is not None and target.max() == 0:
+            self._several_of = self.cluster_of
+        self._merged(target)
+        if not was_exact and self._merger.is_exact(self._likelihood, self._round):
+            self._exact_since = self._round
+        return self._entered(self._merger.stage(self._round))
+
+    def _entered(self, stage: Stage) -> ServerState:
+        """The state at the beginning of a stage."""
+        assert self._state is not None
+        given = self._likelihood.enter(stage, self._state.globals, self._state.sums, self._spec)
+        if given is not self._state.globals:
+            self._state = self._given(given)
+        return self._state
+
+    def _shift(self, shift: FloatArray, given: Globals) -> None:
+        """Move every agent's effects by the shift of its cluster (clusters, n_coef), whether or not it is present."""
+        by_original = np.append(shift, np.zeros((1, shift.shape[1])), axis=0)[self.cluster_of]
+        self.account.shift(lambda blocks, rows: self._likelihood.shifted(blocks, by_original[rows], given))
 
     def finish(self) -> ServerState | None:
         if self._state is None or self._merger.over or self._merger.n_wanted is None:
@@ -127,8 +170,11 @@ class DeltaRule:
         """The state after cluster k has become target[k]."""
         assert self._state is not None
         if target is not None:
+            before = self._state.globals
+            merged = merge_globals(before, self._state.sums.entity_counts, target)
+            if self._likelihood.has_stages:
+                self._shift(merge_shift(before, merged, target), before)
             self.cluster_of = np.append(target, -1)[self.cluster_of]
-            merged = merge_globals(self._state.globals, self._state.sums.entity_counts, target)
             self._state = self._given(merged)
         return self._state
 
@@ -150,19 +196,47 @@ class DeltaRule:
             "cluster_of": self.cluster_of,
             "idle": self._merger.idle,
             "over": self._merger.over,
+            **self._stage_record(),
             **self.account.to_record(),
         }
         return record if self._state is None else record | self._state.globals.to_record()
 
+    def _stage_record(self) -> codec.Record:
+        if not self._likelihood.has_stages:
+            return {}
+        merger = self._merger
+        compared = {} if merger.comparison is None else merger.comparison.to_record()
+        return {
+            "with_effects": merger.with_effects,
+            "merged_at": merger.merged_at,
+            "exact_since": self._exact_since,
+            **({} if merger.several is None else {"several_of": self._several_of}),
+            **{f"compared.{name}": value for name, value in compared.items()},
+        }
+
     def restore(self, reader: RecordReader, n_agents: int) -> None:
         self._round = reader.value("round", int, within(0, MOST_ROUNDS))
+        if self._likelihood.has_stages:
+            self._merger.with_effects = reader.value("with_effects", bool)
+            self._merger.merged_at = reader.value("merged_at", int, within(0, MOST_ROUNDS))
+            self._exact_since = reader.value("exact_since", int, within(0, MOST_ROUNDS))
         kind, n_coef = self._likelihood.globals_type, self._likelihood.layout.n_coef
+        if self._likelihood.has_stages:
+            self._restore_comparison(reader, kind, n_coef)
         drawn = kind.read(reader, n_coef) if "coef" in reader else None
         n_clusters = len(self.cluster_of) if drawn is None else drawn.n_clusters
         self.cluster_of = reader.clusters("cluster_of", self.cluster_of.shape, n_clusters)
         self._merger.idle, self._merger.over = reader.value("idle", int, not_negative), reader.value("over", bool)
         self.account.restore(reader, n_agents)
         self._state = None if drawn is None else self._given(drawn)
+
+    def _restore_comparison(self, reader: RecordReader, kind: type[Globals], n_coef: int) -> None:
+        comparison = self._merger.comparison
+        if comparison is not None:
+            comparison.restore(reader.part("compared."), kind, n_coef)
+            if comparison.several is not None:
+                n_several = comparison.several.n_clusters
+                self._several_of = reader.clusters("several_of", self.cluster_of.shape, n_several)
 
 
 class BlendRule:
@@ -178,6 +252,7 @@ class BlendRule:
     """
 
     has_tables = False
+    begins_afresh = False
     settled = True
 
     def __init__(

@@ -25,6 +25,7 @@ from fedhlcr._support.checks import not_negative, within
 from fedhlcr._support.streams import Stream, text_key
 from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr.data.ids import canonical_text
+from fedhlcr.data.scarcity import TableShape
 from fedhlcr.exceptions import ArgumentError, FederationError, UnknownAgentError
 from fedhlcr.federation.account import AccountFactory
 from fedhlcr.federation.checks import Expected
@@ -79,7 +80,9 @@ class Server:
         self._stream = Stream(settings.seed)
         # 63 bits, because records hold signed numbers
         self.run = text_key(settings.run_text) >> 1
-        self._survey = Survey(settings.layout)
+        self._survey = Survey(settings.layout, settings.curves)
+        # events of all agents; unknown if some have not answered the survey
+        self._n_surveyed = math.inf
         self._n_surveys = 0
         # a server that is restarted gets a higher session; nothing else depends on the time
         self.session = time.time_ns()
@@ -123,9 +126,11 @@ class Server:
     def _broadcast(self, number: int) -> Broadcast:
         common = Broadcast(self.run, self.session, number, NEVER, self.settings.seed, self.likelihood)
         if self.rule is None or self.units is None:
-            return common
+            return replace(common, curve_columns=self.settings.curves)
         self.rule.grow(len(self.registry))
         law = self.rule.open(number)
+        if self.rule.begins_afresh:
+            self.registry.accepted_round[:] = NEVER
         return replace(common, standardization=self.units.standardization, cluster_of=self.rule.cluster_of, law=law)
 
     def accept(self, reply: Reply) -> int:
@@ -153,10 +158,10 @@ class Server:
 
     def _expected(self) -> Expected:
         if self.rule is None or self.units is None:
-            return Expected.survey(self.settings.layout)
+            return Expected.survey(self.settings.layout, len(self.settings.curves))
         n_clusters = int(self.rule.cluster_of.max()) + 1
         schema = self.likelihood.sum_schema
-        return Expected(self.settings.layout, schema, n_clusters, self.units.mean_squares, self.rule.has_tables)
+        return Expected(self.likelihood.layout, schema, n_clusters, self.units.mean_squares, self.rule.has_tables)
 
     @single_threaded_blas
     def close_round(self) -> RoundRecord:
@@ -186,11 +191,18 @@ class Server:
         everyone = np.flatnonzero(~self.registry.withdrawn)
         if len(self._survey.agents) < ENOUGH_AGENTS and done.n_asked and len(self._survey.left_to_ask(everyone)):
             return
-        self.units = self._survey.fix(standardize=self.settings.standardize)
-        self._survey = Survey(self.settings.layout)
-        self.rule = self._make_rule(self.units)
-        self.rule.grow(len(self.registry))
+        units = self._survey.fix(standardize=self.settings.standardize)
+        self._n_surveyed = self._survey.n_events() if np.isin(everyone, self._survey.agents).all() else math.inf
+        self._survey = Survey(self.settings.layout, self.settings.curves)
+        self._begin(units).grow(len(self.registry))
         self.round = SURVEY_ROUND
+
+    def _begin(self, units: Units) -> Rule:
+        """Take the units of the survey, which decide about curves and so about the model's columns; make the rule."""
+        self.units = units
+        self.likelihood = self.settings.make_likelihood(units.standardization.curves)
+        self.rule = self._make_rule(units)
+        return self.rule
 
     def _make_rule(self, units: Units) -> Rule:
         settings = self.settings
@@ -198,6 +210,7 @@ class Server:
             float(units.standardization.scale[-1]),
             **{name: getattr(settings, name) for name in LEARNABLE},
             coef_prior=settings.coef_prior,
+            effects=settings.effects,
             target_spread=units.target_spread,
         )
         if settings.rule == "blend":
@@ -210,7 +223,15 @@ class Server:
                 self._stream,
             )
         account = self._make_account(settings.start_clusters, self.likelihood.sum_schema)
-        return DeltaRule(self.likelihood, spec, settings.start_clusters, settings.merger(), self._stream, account)
+        return DeltaRule(
+            self.likelihood,
+            spec,
+            settings.start_clusters,
+            settings.merger(spec),
+            self._stream,
+            account,
+            settings.settling,
+        )
 
     def _close_sampling(self, rule: Rule, done: OpenRound) -> ServerState | None:
         self.round = done.broadcast.round
@@ -265,6 +286,15 @@ class Server:
     def kept_draws(self) -> list[GlobalDraw]:
         """The draws that a model built now would use."""
         return self._keeper.kept()
+
+    def table_shape(self) -> TableShape:
+        """What the server knows of the agents' tables together, once there are draws.
+
+        It cannot know whether agents have ids of entities. The number of events is infinite if it is unknown.
+        """
+        varies = self.units is None or self.units.mean_squares[-1] > 0.0
+        n_entities = float(self.kept_draws[-1].entity_counts.sum())
+        return TableShape(self._n_surveyed, n_entities, self.settings.layout.n_inputs, target_varies=bool(varies))
 
     def model(self) -> PublicModel:
         """The public model: all that an agent needs to predict, besides its own matrices."""
@@ -338,9 +368,8 @@ class Server:
         n_agents = len(server.registry)
         server.history = History.read(reader.part("history."), server.likelihood.globals_type, n_agents)
         if not reader.part("units.").is_empty:
-            server.units = Units.read(reader.part("units."), settings.layout)
-            server.rule = server._make_rule(server.units)
-            server.rule.restore(reader.part("rule."), n_agents)
+            rule = server._begin(Units.read(reader.part("units."), settings.layout))
+            rule.restore(reader.part("rule."), n_agents)
         server._keeper.restore(reader.part("draws."), server.likelihood)
         server._survey.restore(reader.part("survey."), n_agents)
         server.round = reader.value("round", int, within(NEVER, MOST_ROUNDS))

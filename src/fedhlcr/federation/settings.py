@@ -12,19 +12,24 @@ from fedhlcr._support.checks import SIZE_LIMIT
 from fedhlcr.exceptions import ArgumentError
 from fedhlcr.federation.checks import ReplyLimits
 from fedhlcr.federation.rules import RuleName
-from fedhlcr.model.gram import GramLayout
+from fedhlcr.model.choice import AUTO, chosen_likelihood
+from fedhlcr.model.curves import Curves
+from fedhlcr.model.gram import GramLayout, layout_with
 from fedhlcr.model.likelihood import GAUSSIAN, AnyLikelihood, likelihood_named
-from fedhlcr.model.priors import LEARNABLE, CoefPriorKind
+from fedhlcr.model.priors import LEARNABLE, CoefPriorKind, EffectsName, ModelSpec, NoiseName
 from fedhlcr.samplers.chain import START_FACTOR
 from fedhlcr.samplers.merging import Merger, MergeSchedule
 
 # The first round in which clusters may be merged: with all agents in every round the same as in a centralised chain
 # (round 1 is its sweep 0), otherwise after each agent was asked FIRST_LOOK_VISITS times.
-FIRST_LOOK, FIRST_LOOK_VISITS = MergeSchedule.first + 1, 10
+FIRST_ROUND = 1
+FIRST_LOOK, FIRST_LOOK_VISITS = MergeSchedule.first + FIRST_ROUND, 10
 # Settings that may be None: the value is learned, or there is no limit.
 OPTIONAL = ("n_clusters", "rounds", "patience", *LEARNABLE)
 # The smallest value of a setting that must be above zero.
 TINY = sys.float_info.min
+# Visits of each agent, on average, between the end of merging and the first draw that is kept, if there are effects.
+SETTLING_VISITS = 2
 # Visits of each agent after which a run with rounds=None ends even if it has not converged.
 MOST_VISITS = 200
 
@@ -52,7 +57,9 @@ class FederationSettings:
     n_draws : maximum number of draws that are kept
     learning_rate, participation_scaling : of the blend rule
     limits : limits beyond which contributions are refused
-    likelihood : name of a registered likelihood, `model.likelihood`
+    effects, noise : of the model, see `HLCRRegressor`; the blend rule always uses the paper's model
+    likelihood : name of a registered likelihood, `model.likelihood`, or "auto": the one of the effects and the noise
+    curves : positions of the columns that get curves (`model.curves`) if they have enough distinct values
     """
 
     layout: GramLayout
@@ -73,7 +80,10 @@ class FederationSettings:
     learning_rate: float = 0.2
     participation_scaling: bool = True
     limits: ReplyLimits = field(default_factory=ReplyLimits)
-    likelihood: str = field(default=GAUSSIAN, repr=False)
+    effects: EffectsName = field(default="auto", repr=False)
+    noise: NoiseName = field(default="entity", repr=False)
+    likelihood: str = field(default=AUTO, repr=False)
+    curves: tuple[int, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         self._check()
@@ -83,7 +93,12 @@ class FederationSettings:
 
     def _check(self) -> None:
         """Check ranges, and convert values to Python's own types, so that equal settings have equal `run_text`."""
-        for name, words in (("rule", get_args(RuleName)), ("coef_prior", get_args(CoefPriorKind))):
+        for name, words in (
+            ("rule", get_args(RuleName)),
+            ("coef_prior", get_args(CoefPriorKind)),
+            ("effects", get_args(EffectsName)),
+            ("noise", get_args(NoiseName)),
+        ):
             if (word := getattr(self, name)) not in words:
                 raise ArgumentError(f"`{name}` must be one of {', '.join(words)}, but is {word!r}.")
         for name in ("n_clusters", "max_clusters", "rounds", "patience", "n_draws"):
@@ -98,8 +113,17 @@ class FederationSettings:
             self._coerce(name, float, 1e-6, 1.0, "a number of at least 0.000001 and at most 1")
         for name in ("standardize", "participation_scaling"):
             object.__setattr__(self, name, bool(getattr(self, name)))
+        self._check_curves()
         for name in LEARNABLE:
             self._coerce(name, float, TINY, sys.float_info.max, "a number above 0")
+
+    def _check_curves(self) -> None:
+        columns = sorted(set(self.curves))
+        if any(type(column) is not int or not 0 <= column < self.layout.n_features for column in columns):
+            raise ArgumentError(
+                f"`curves` must be positions of columns, from 0 to {self.layout.n_features - 1}, but is {self.curves}."
+            )
+        object.__setattr__(self, "curves", tuple(columns))
 
     def _coerce(self, name: str, kind: type[int | float], least: float, most: float, expected: str) -> None:
         value: Any = getattr(self, name)
@@ -111,10 +135,22 @@ class FederationSettings:
         object.__setattr__(self, name, kind(value))
 
     def _check_blend(self) -> None:
-        if self.likelihood != GAUSSIAN:
+        if self.likelihood not in (AUTO, GAUSSIAN):
             raise ArgumentError(
                 f"rule='blend' supports the likelihood {GAUSSIAN!r} only, but `likelihood` is "
                 f"{self.likelihood!r}; use rule='delta'."
+            )
+        if self.curves:
+            raise ArgumentError("rule='blend' does not support `curves`; use rule='delta', or leave them out.")
+        if self.effects not in ("auto", "none"):
+            raise ArgumentError(
+                f"rule='blend' is the paper's algorithm, without effects, but `effects` is {self.effects!r}; "
+                "use rule='delta', or effects='none'."
+            )
+        if self.noise == "student":
+            raise ArgumentError(
+                "rule='blend' is the paper's algorithm, with one noise scale, but `noise` is 'student'; use "
+                "rule='delta', or noise='common'."
             )
         if missing := [name for name in ("n_clusters", *LEARNABLE) if getattr(self, name) is None]:
             raise ArgumentError(
@@ -122,14 +158,33 @@ class FederationSettings:
                 "Pass numbers, or use rule='delta', which learns them."
             )
 
-    def make_likelihood(self) -> AnyLikelihood:
-        return likelihood_named(self.likelihood, self.layout)
+    def make_likelihood(self, curves: Curves | None = None) -> AnyLikelihood:
+        """The likelihood, for the columns of the agents' tables and the curves that are appended to them."""
+        n_features = self.layout.n_features if curves is None else curves.n_features
+        layout = layout_with(curves, n_features, fit_intercept=self.layout.fit_intercept)
+        return likelihood_named(self.likelihood_name, layout)
+
+    @property
+    def likelihood_name(self) -> str:
+        """The name of the likelihood that the run uses."""
+        if self.rule == "blend":
+            return GAUSSIAN
+        return chosen_likelihood(self.likelihood, self.effects, self.noise)
 
     @property
     def run_text(self) -> str:
         """A text that identifies the run: it differs if any setting differs."""
-        own = "" if self.likelihood == GAUSSIAN else f"/{self.likelihood}"
+        name = self.likelihood_name
+        own = "" if name == GAUSSIAN else f"/{name}/{self.effects}"
+        own += f"/curves={self.curves}" if self.curves else ""
         return f"run/{self}{own}"
+
+    @property
+    def settling(self) -> int:
+        """Rounds after merging until draws are kept: by then most agents have drawn their effects in the last stage."""
+        if self.participation == 1.0 or not self.make_likelihood().has_stages:
+            return 0
+        return math.ceil(SETTLING_VISITS / self.participation)
 
     @property
     def most_rounds(self) -> int:
@@ -146,9 +201,12 @@ class FederationSettings:
             return self.max_clusters
         return self.n_clusters if self.rule == "blend" else START_FACTOR * self.n_clusters
 
-    def merger(self) -> Merger:
+    def merger(self, spec: ModelSpec) -> Merger:
         first = FIRST_LOOK if self.participation == 1.0 else math.ceil(FIRST_LOOK_VISITS / self.participation)
-        return Merger(MergeSchedule.until(max(1, self.most_rounds // 2), first=first), self.n_clusters)
+        # a likelihood without stages merges at the rounds of 0.1.0
+        start = FIRST_ROUND if self.make_likelihood().has_stages else 0
+        schedule = MergeSchedule.until(start + max(1, self.most_rounds // 2), first, start)
+        return Merger.planned(schedule, self.n_clusters, spec)
 
     @property
     def extension(self) -> int:

@@ -7,24 +7,36 @@ labels whichever other agents share its shard. `group.AgentGroup` adds what a de
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fedhlcr._support.arrays import FloatArray, IndexArray, KeyArray, LabelArray, ranges
 from fedhlcr._support.checks import SIZE_LIMIT, within
 from fedhlcr._support.streams import Stream
+from fedhlcr._support.threads import Blocks
 from fedhlcr._support.wording import FEATURE
+from fedhlcr.data.events import EventStore
 from fedhlcr.data.hierarchy import EntityIndex, Hierarchy
 from fedhlcr.exceptions import BroadcastError
 from fedhlcr.federation.labelling import label_entities
 from fedhlcr.federation.laws import BlendLaw
 from fedhlcr.federation.messages import MOST_ROUNDS, NEVER, SURVEY_ROUND, Broadcast, Contributions
 from fedhlcr.federation.mods import Mod, with_mods
+from fedhlcr.federation.private_state import PrivateState
 from fedhlcr.federation.sums import PAGE_SIZE, AgentSums, weighted_counts
 from fedhlcr.kernels.arguments import AgentAnswers, EntityArrays
 from fedhlcr.kernels.grams import change_units, sum_by_cluster
-from fedhlcr.model.gram import GramLayout, Standardization, agent_means, entity_grams
+from fedhlcr.model.curves import N_QUANTILES, column_quantiles, same_curves
+from fedhlcr.model.gram import (
+    GramLayout,
+    Standardization,
+    agent_means,
+    entity_grams,
+    event_grams,
+    standard_events,
+)
+from fedhlcr.model.likelihood import AgentsPart, AnyLikelihood, is_registered, likelihood_named
 from fedhlcr.model.schema import GRAMS, Globals, gram_sums
 from fedhlcr.storage.reader import RecordReader
 
@@ -47,8 +59,12 @@ class AgentShard:
     accepted_round, pending_round : (agents,) the rounds of these labels
     run, layout, units : of the federation, once a broadcast has brought them
     session, newest_round : of the newest broadcast that was answered
+    private : what the likelihood lets agents keep besides labels, once a broadcast has brought the likelihood
     is_split : whether `split` has handed the arrays over to smaller shards
     mods : functions that contributions pass through before they leave the agents, the outermost first
+    events : the agents' events, from which curves are made and which some likelihoods need; None once they are not
+        needed
+    run_events : the same in the units of the run, once a likelihood needs them
     """
 
     agents: list[str]
@@ -67,14 +83,19 @@ class AgentShard:
     session: int = 0
     newest_round: int = NEVER
     is_split: bool = False
+    private: PrivateState | None = None
     mods: tuple[Mod, ...] = ()
+    events: EventStore | None = None
+    run_events: EventStore | None = None
 
     @classmethod
     def from_hierarchy(cls, hierarchy: Hierarchy, n_threads: int = 1) -> AgentShard:
-        """All agents of a table. The table is not needed afterwards."""
+        """All agents of a table. They keep its events until they know whether the run needs them."""
         shifts = agent_means(hierarchy)
         grams = entity_grams(hierarchy, GramLayout(hierarchy.X.shape[1]), shifts, n_threads)
-        return cls.unlabelled(hierarchy.index, grams, shifts)
+        shard = cls.unlabelled(hierarchy.index, grams, shifts)
+        shard.events = hierarchy.events
+        return shard
 
     @classmethod
     def unlabelled(cls, index: EntityIndex, grams: FloatArray, shifts: FloatArray) -> AgentShard:
@@ -101,6 +122,22 @@ class AgentShard:
             rounds = getattr(self, name)
             rounds[:] = reader.array(name, "i8", rounds.shape, within(NEVER, MOST_ROUNDS))
 
+    def read_private(self, reader: RecordReader) -> None:
+        """Set the private state from a record of the same agents, if it has one; the layout must be known."""
+        if reader.is_empty or self.layout is None:
+            return
+        name = reader.value("likelihood", str)
+        reader.require(is_registered(name), "likelihood")
+        likelihood = likelihood_named(name, self.layout)
+        reader.require(self.events is not None or not likelihood.needs_events, "likelihood")
+        self.private = self.start_private(likelihood)
+        self.private.restore(reader)
+
+    def start_private(self, likelihood: AnyLikelihood) -> PrivateState:
+        """The private state of agents that have not answered yet."""
+        events = self.needed_events().event_start if likelihood.needs_events else None
+        return PrivateState(likelihood, self.agent_start, events)
+
     def split(self, size: int = PAGE_SIZE) -> list[AgentShard]:
         """The same agents in shards of `size`. They share this shard's arrays, and only they may change them now."""
         if self.is_split:
@@ -108,10 +145,13 @@ class AgentShard:
                 "these agents belong to an engine already; build them from their events again for another engine."
             )
         self.is_split = True
-        return [self._part(first, min(first + size, len(self))) for first in range(0, len(self), size)]
+        parts = [self._part(first, min(first + size, len(self))) for first in range(0, len(self), size)]
+        self.events = None
+        return parts
 
     def _part(self, first: int, last: int) -> AgentShard:
         agents, entities = slice(first, last), slice(self.agent_start[first], self.agent_start[last])
+        events = None if self.events is None else self.events.of_entities(entities.start, entities.stop)
         return AgentShard(
             self.agents[agents],
             self.agent_start[first : last + 1] - self.agent_start[first],
@@ -123,6 +163,7 @@ class AgentShard:
             layout=self.layout,
             units=self.units,
             mods=self.mods,
+            events=events,
         )
 
     def __len__(self) -> int:
@@ -158,46 +199,86 @@ class AgentShard:
             )
         self._check_units(broadcast.standardization)
         self.enter_run(broadcast.run, broadcast.layout, broadcast.standardization)
+        if broadcast.standardization.curves is None and not broadcast.likelihood.needs_events:
+            self.events = None
         self.session, self.newest_round = broadcast.session, broadcast.round
         if isinstance(broadcast.law, BlendLaw):
             # under the blend rule the server acknowledges nothing: agents continue from their last answer
             acknowledged = self.pending_round[agents]
         self._settle(agents, acknowledged)
         labels = np.append(broadcast.cluster_of, -1)[self.accepted].astype(np.int32)
-        arrays = self._arrays(broadcast.seed)
-        new_labels, answers = label_entities(
-            broadcast.likelihood, broadcast.law, broadcast.sweep, arrays, labels, agents
-        )
+        part = self._part_of(broadcast, agents)
+        new_labels, answers, scoring = label_entities(broadcast.likelihood, broadcast.law, part, labels)
         drawn = self._entities_of(agents)
         self.pending[drawn] = broadcast.representative[new_labels[drawn]]
         self.pending_round[agents] = broadcast.round
-        sums = self._sums(broadcast, agents, new_labels, answers)
-        return self._contributions(broadcast, agents, sums, np.empty((len(agents), 0)))
-
-    def _sums(self, broadcast: Broadcast, agents: IndexArray, labels: LabelArray, answers: AgentAnswers) -> AgentSums:
-        """The sums of the given agents' entities, with a row for each cluster in which an agent has entities."""
-        likelihood = broadcast.likelihood
+        if self.private is None:
+            blocks, own_scalars = self._sums(broadcast, agents, new_labels, answers)
+        else:
+            blocks, own_scalars = self._conclude(broadcast, part, scoring, new_labels, answers)
         positions, clusters = np.nonzero(answers.entities)
-        row_start = np.searchsorted(positions, np.arange(len(agents) + 1))
-        given = broadcast.law if isinstance(broadcast.law, Globals) else None
-        summands = likelihood.summands(self.grams, given, labels)
-        blocks = {block.name: np.empty((len(positions), block.size)) for block in likelihood.sum_schema.blocks}
-        for name, rows in blocks.items():
-            sum_by_cluster(summands.blocks[name], self.agent_start, agents, labels, row_start, answers.entities, rows)
-        scalars = answers.scalars
-        if likelihood.own_scalars:
-            owner = np.repeat(np.arange(len(self)), np.diff(self.agent_start))
-            own = [weighted_counts(owner, summands.scalars[s.name], len(self))[agents] for s in likelihood.own_scalars]
-            scalars = np.column_stack([scalars, *own])
-        return AgentSums(
-            likelihood.sum_schema,
-            row_start,
+        sums = AgentSums(
+            broadcast.likelihood.sum_schema,
+            _row_start(answers),
             broadcast.representative[clusters].astype(np.int32),
             answers.entities[positions, clusters],
             answers.tables[positions, clusters],
             blocks,
-            scalars,
+            np.column_stack([answers.scalars, own_scalars]),
         )
+        return self._contributions(broadcast, agents, sums, np.empty((len(agents), 0)))
+
+    def _part_of(self, broadcast: Broadcast, agents: IndexArray) -> AgentsPart:
+        """The given agents, as they take part in the round; a likelihood with a private state finds it here."""
+        likelihood = broadcast.likelihood
+        if likelihood.has_state and (self.private is None or self.private.likelihood != likelihood):
+            self.private = self.start_private(likelihood)
+        state = {} if self.private is None else self.private.accepted
+        part = AgentsPart(self._arrays(broadcast.seed), agents, state, broadcast.sweep, Blocks((0, len(agents))))
+        if not likelihood.needs_events:
+            return part
+        if self.run_events is None:
+            assert self.units is not None
+            self.run_events = self.events_in(self.units)
+        return part._replace(events=self.run_events)
+
+    def events_in(self, units: Standardization) -> EventStore:
+        """The events in the units of a run, whether or not the agents take part in it."""
+        return standard_events(self.needed_events(), units)
+
+    def _sums(
+        self, broadcast: Broadcast, agents: IndexArray, labels: LabelArray, answers: AgentAnswers
+    ) -> tuple[dict[str, FloatArray], FloatArray]:
+        """Blocks with a row for each cluster in which an agent has entities, and the likelihood's own scalars."""
+        likelihood, row_start = broadcast.likelihood, _row_start(answers)
+        given = broadcast.law if isinstance(broadcast.law, Globals) else None
+        summands = likelihood.summands(self.grams, given, labels)
+        blocks = {block.name: np.empty((row_start[-1], block.size)) for block in likelihood.sum_schema.blocks}
+        for name, rows in blocks.items():
+            sum_by_cluster(summands.blocks[name], self.agent_start, agents, labels, row_start, answers.entities, rows)
+        scalars = np.empty((len(agents), 0))
+        if likelihood.own_scalars:
+            owner = self._agent_of
+            own = [weighted_counts(owner, summands.scalars[s.name], len(self))[agents] for s in likelihood.own_scalars]
+            scalars = np.column_stack(own)
+        return blocks, scalars
+
+    def _conclude(
+        self, broadcast: Broadcast, part: AgentsPart, scoring: FloatArray, labels: LabelArray, answers: AgentAnswers
+    ) -> tuple[dict[str, FloatArray], FloatArray]:
+        """The same for a likelihood with a private state, which is drawn here and becomes pending."""
+        assert self.private is not None
+        positions, clusters = np.nonzero(answers.entities)
+        row_of = np.full(answers.entities.shape, -1, dtype=np.int64)
+        row_of[positions, clusters] = np.arange(len(positions))
+        rows, chosen = np.full(len(labels), -1, dtype=np.int64), part.chosen
+        sizes = np.diff(self.agent_start)[part.agents]
+        rows[chosen] = row_of[np.repeat(np.arange(len(part.agents)), sizes), labels[chosen]]
+        concluded = broadcast.likelihood.conclude(part, broadcast.law, scoring, labels, rows, len(positions))
+        asked = np.zeros(len(self), dtype=bool)
+        asked[part.agents] = True
+        self.private.propose(concluded.state, asked)
+        return concluded.blocks, concluded.scalars
 
     def labels_at(self, acknowledged: IndexArray) -> LabelArray:
         """(entities,) the labels, by original cluster, from which agents continue after these acknowledged rounds.
@@ -210,9 +291,9 @@ class AgentShard:
 
     def check(self, broadcast: Broadcast) -> None:
         """Raise an error if the broadcast is not for these agents, or is older than one they have answered."""
-        if broadcast.layout.n_features != self.n_features:
+        if broadcast.layout.n_inputs != self.n_features:
             raise BroadcastError(
-                f"the broadcast has {FEATURE.count(broadcast.layout.n_features)}, but the agents here have "
+                f"the broadcast has {FEATURE.count(broadcast.layout.n_inputs)}, but the agents here have "
                 f"{self.n_features}; all agents of a federation must have the same columns."
             )
         if self.run is not None and broadcast.run != self.run:
@@ -230,21 +311,56 @@ class AgentShard:
         """Raise an error if the units would make a matrix infinite: it could not be converted back."""
         here, there = self.grams, self.grams_in(units)
         # after the first round the matrices have these units already, and `grams_in` returns them as they are
-        if there is not here and (np.isfinite(here) & ~np.isfinite(there)).any():
+        if there is here:
+            return
+        # matrices with curves are built from the events, which are finite
+        was_finite = np.isfinite(here) if here.shape == there.shape else np.ones_like(there, dtype=bool)
+        if (was_finite & ~np.isfinite(there)).any():
             raise BroadcastError("the units of the broadcast do not fit the events here; agents do not answer it.")
 
     def grams_in(self, units: Standardization) -> FloatArray:
         """The matrices in the units of a run, whether or not the agents take part in it."""
         if self.units is not None and _equal(self.units, units):
             return self.grams
+        if units.curves is not None or self._has_curves:
+            return self._grams_from_events(units)
         grams = self.grams.copy()
         self._convert(grams, units.shift, units.scale)
         return grams
 
+    @property
+    def _has_curves(self) -> bool:
+        return self.units is not None and self.units.curves is not None
+
+    def _grams_from_events(self, units: Standardization) -> FloatArray:
+        """The matrices in other units, built from the events: those of curves cannot be converted."""
+        events = self.needed_events()
+        expanded = replace(events, X=units.expand(events.X))
+        layout = GramLayout(expanded.X.shape[1])
+        return units.rescale(layout, event_grams(expanded, layout, units.shift, self._agent_of))
+
+    def needed_events(self) -> EventStore:
+        """The events; an error if the agents have not kept them."""
+        if self.events is None:
+            raise BroadcastError(
+                "curves and noise='student' need events, but the agents here have not kept theirs; build the agents "
+                "from their events again."
+            )
+        return self.events
+
+    @property
+    def _agent_of(self) -> IndexArray:
+        """(entities,) the agent of each entity."""
+        return np.repeat(np.arange(len(self)), np.diff(self.agent_start))
+
     def enter_run(self, run: int, layout: GramLayout, units: Standardization) -> None:
         """Join a run: convert the matrices to its units."""
         if self.units is None or not _equal(self.units, units):
-            self._convert(self.grams, units.shift, units.scale)
+            if units.curves is not None or self._has_curves:
+                self.grams = self._grams_from_events(units)
+            else:
+                self._convert(self.grams, units.shift, units.scale)
+            self.run_events = None
         self.run, self.layout, self.units = run, layout, units
 
     def _convert(self, grams: FloatArray, shift: FloatArray, scale: FloatArray) -> None:
@@ -260,19 +376,38 @@ class AgentShard:
 
     def _survey(self, broadcast: Broadcast, agents: IndexArray, _: IndexArray) -> Contributions:
         """One matrix of all events of each agent, around its own means. An agent without events has no row."""
-        schema, sizes = gram_sums(self.grams.shape[1]), np.diff(self.agent_start)[agents]
+        own_grams = self._own_grams()
+        schema, sizes = gram_sums(own_grams.shape[1]), np.diff(self.agent_start)[agents]
         rows = np.flatnonzero(sizes)
         row_start, unlabelled = np.searchsorted(rows, np.arange(len(agents) + 1)), np.zeros(len(rows), dtype=np.int32)
-        own_units, grams = self.grams, np.empty((len(rows), self.grams.shape[1]))
-        if self.units is not None:
-            # the server has started again, and needs the matrices around the agents' own means once more
-            own_units = self.grams.copy()
-            self._convert(own_units, self.shifts, np.ones(self.n_features + 1))
-        one_cluster = np.zeros(len(self.grams), dtype=np.int32)
-        sum_by_cluster(own_units, self.agent_start, agents, one_cluster, row_start, sizes[:, None], grams)
+        grams, one_cluster = np.empty((len(rows), own_grams.shape[1])), np.zeros(len(own_grams), dtype=np.int32)
+        sum_by_cluster(own_grams, self.agent_start, agents, one_cluster, row_start, sizes[:, None], grams)
         scalars = np.zeros((len(agents), len(schema.scalars)))
         sums = AgentSums(schema, row_start, unlabelled, unlabelled, unlabelled, {GRAMS: grams}, scalars)
-        return self._contributions(broadcast, agents, sums, self.shifts[agents])
+        contributions = self._contributions(broadcast, agents, sums, self.shifts[agents])
+        if not broadcast.curve_columns:
+            return contributions
+        return replace(contributions, quantiles=self._quantiles(agents, list(broadcast.curve_columns)))
+
+    def _own_grams(self) -> FloatArray:
+        """The matrices around the agents' own means, without curves."""
+        if self.units is None:
+            return self.grams
+        # the server has started again, and needs these matrices once more
+        if self.units.curves is not None:
+            return event_grams(self.needed_events(), GramLayout(self.n_features), self.shifts, self._agent_of)
+        own_units = self.grams.copy()
+        self._convert(own_units, self.shifts, np.ones(self.n_features + 1))
+        return own_units
+
+    def _quantiles(self, agents: IndexArray, columns: list[int]) -> FloatArray:
+        """(agents, columns, N_QUANTILES) quantiles of the given columns; zeros for an agent without events."""
+        out = np.zeros((len(agents), len(columns), N_QUANTILES))
+        for quantiles, agent in zip(out, agents, strict=True):
+            own = self.needed_events().of_entities(*self.agent_start[agent : agent + 2])
+            if own.n_events:
+                quantiles[:] = column_quantiles(own.X[:, columns], own.weight)
+        return out
 
     def _contributions(
         self, broadcast: Broadcast, agents: IndexArray, sums: AgentSums, shifts: FloatArray
@@ -285,6 +420,8 @@ class AgentShard:
         """Accept the pending labels of agents whose last answer the server received; discard the others'."""
         rounds = self.accepted_round.copy()
         rounds[agents] = acknowledged
+        if self.private is not None:
+            self.private.settle(rounds == self.pending_round, rounds == NEVER)
         self.accepted[:] = self.labels_at(rounds)
         held = (acknowledged == NEVER) | (acknowledged == self.pending_round[agents])
         if unknown := int(np.sum(~held & (acknowledged != self.accepted_round[agents]))):
@@ -304,5 +441,11 @@ class AgentShard:
         return EntityArrays(self.grams, self.agent_start, self.entity_keys, streams)
 
 
+def _row_start(answers: AgentAnswers) -> IndexArray:
+    """(agents + 1,) an agent has a row for each cluster in which it has entities."""
+    return np.concatenate([[0], np.cumsum((answers.entities > 0).sum(axis=1))])
+
+
 def _equal(one: Standardization, other: Standardization) -> bool:
-    return np.array_equal(one.shift, other.shift) and np.array_equal(one.scale, other.scale)
+    same = np.array_equal(one.shift, other.shift) and np.array_equal(one.scale, other.scale)
+    return same and same_curves(one.curves, other.curves)

@@ -12,6 +12,7 @@ from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.checks import not_negative, positive, within
 from fedhlcr.federation.messages import SURVEY_CLUSTERS, Contributions
 from fedhlcr.federation.sums import AgentSums
+from fedhlcr.model.curves import N_QUANTILES, Curves, pooled_quantiles
 from fedhlcr.model.gram import GramLayout, Standardization, has_spread, read_units
 from fedhlcr.model.schema import gram_sums
 from fedhlcr.storage import codec
@@ -44,8 +45,7 @@ class Units:
 
     def to_record(self) -> codec.Record:
         return {
-            "shift": self.standardization.shift,
-            "scale": self.standardization.scale,
+            **self.standardization.to_record(),
             "target_spread": self.target_spread,
             "mean_squares": self.mean_squares,
         }
@@ -53,20 +53,27 @@ class Units:
     @classmethod
     def read(cls, reader: RecordReader, layout: GramLayout) -> Units:
         found, units = read_units(reader, fit_intercept=layout.fit_intercept)
-        reader.require(found == layout, "shift")
-        mean_squares = reader.array("mean_squares", "f8", (layout.width,), not_negative)
+        reader.require(found.n_inputs == layout.n_features, "shift")
+        mean_squares = reader.array("mean_squares", "f8", (found.width,), not_negative)
         return cls(units, reader.value("target_spread", float, positive), mean_squares)
 
 
 class Survey:
-    """The replies to round 0. An agent is asked at most MOST_ASKED times, and its first reply counts."""
+    """The replies to round 0. An agent is asked at most MOST_ASKED times, and its first reply counts.
 
-    def __init__(self, layout: GramLayout) -> None:
-        self._layout = layout
+    Parameters
+    ----------
+    layout : of the agents' own columns
+    curve_columns : positions of the columns that may get a curve; agents report their quantiles
+    """
+
+    def __init__(self, layout: GramLayout, curve_columns: tuple[int, ...] = ()) -> None:
+        self._layout, self._curve_columns = layout, curve_columns
         self._times_asked: Counter[int] = Counter()
         self._agents: list[IndexArray] = []
         self._sums: list[AgentSums] = []
         self._shifts: list[FloatArray] = []
+        self._quantiles: list[FloatArray] = []
 
     @property
     def agents(self) -> IndexArray:
@@ -77,6 +84,10 @@ class Survey:
     def n_informative(self) -> int:
         """Number of agents that have reported events."""
         return sum(len(sums.grams) for sums in self._sums)
+
+    def n_events(self) -> float:
+        """Number of events that agents have reported."""
+        return float(sum(self._layout.n_events(sums.grams).sum() for sums in self._sums))
 
     def left_to_ask(self, candidates: IndexArray) -> IndexArray:
         """Candidates that have not answered; once there are events, only those asked less than MOST_ASKED times."""
@@ -91,6 +102,8 @@ class Survey:
         self._agents.append(agents)
         self._sums.append(contributions.sums)
         self._shifts.append(contributions.shifts)
+        if contributions.quantiles is not None:
+            self._quantiles.append(contributions.quantiles)
 
     def forget(self, agent: int) -> None:
         """Drop the reply of an agent."""
@@ -98,6 +111,8 @@ class Survey:
             others = np.flatnonzero(agents != agent)
             self._agents[number] = agents[others]
             self._sums[number], self._shifts[number] = self._sums[number].take(others), self._shifts[number][others]
+            if self._quantiles:
+                self._quantiles[number] = self._quantiles[number][others]
 
     def to_record(self) -> codec.Record:
         asked = np.array(sorted(self._times_asked.items()), dtype=np.int64).reshape(-1, 2)
@@ -105,6 +120,8 @@ class Survey:
         if self._agents:
             sums, shifts = AgentSums.stack(self._sums), np.concatenate(self._shifts)
             record |= {"agents": self.agents, "shifts": shifts, **sums.to_record()}
+        if self._quantiles:
+            record["quantiles"] = np.concatenate(self._quantiles)
         return record
 
     def restore(self, reader: RecordReader, n_agents: int) -> None:
@@ -118,6 +135,9 @@ class Survey:
             sums = AgentSums.read(reader, gram_sums(self._layout.packed_size), len(SURVEY_CLUSTERS))
             reader.require(len(sums) == len(agents), "agents")
             self._agents, self._shifts, self._sums = [agents], [shifts], [sums]
+            if self._curve_columns:
+                shape = (len(agents), len(self._curve_columns), N_QUANTILES)
+                self._quantiles = [reader.array("quantiles", "f8", shape, np.isfinite)]
 
     def fix(self, *, standardize: bool) -> Units:
         """The units of a run: the mean of each column over all events reported, and the root mean square around it.
@@ -141,7 +161,29 @@ class Survey:
             varies = has_spread(np.sqrt(squares), shift)
             scale, squares = np.where(varies, np.sqrt(squares), 1.0), np.where(varies, squares, 0.0)
         mean_squares = np.concatenate([[1.0], squares / scale**2])
-        return Units(Standardization(shift, scale), float(np.sqrt(mean_squares[-1])) or 1.0, mean_squares)
+        target_spread = float(np.sqrt(mean_squares[-1])) or 1.0
+        if not self._quantiles:
+            return Units(Standardization(shift, scale), target_spread, mean_squares)
+        own_quantiles = np.concatenate(self._quantiles)[order][sums.row_owner]
+        curves = self._curves(own_quantiles, np.minimum(n_events, MOST_SHARES * np.median(n_events)))
+        return _with_curves(Units(Standardization(shift, scale), target_spread, mean_squares), curves)
+
+    def _curves(self, own_quantiles: FloatArray, weight: FloatArray) -> Curves | None:
+        """The curves of the columns asked for that have enough distinct values over all agents."""
+        quantiles = np.zeros((self._layout.n_features, N_QUANTILES))
+        quantiles[list(self._curve_columns)] = pooled_quantiles(own_quantiles, weight)
+        return Curves.from_quantiles(quantiles, self._curve_columns)
+
+
+def _with_curves(units: Units, curves: Curves | None) -> Units:
+    """The units with those of the curves, which have mean zero and unit mean square, before those of the target."""
+    if curves is None:
+        return units
+    of_columns, n_appended = units.standardization, sum(curves.groups)
+    shift = np.insert(of_columns.shift, -1, np.zeros(n_appended))
+    scale = np.insert(of_columns.scale, -1, np.ones(n_appended))
+    mean_squares = np.insert(units.mean_squares, -1, np.ones(n_appended))
+    return Units(Standardization(shift, scale, curves), units.target_spread, mean_squares)
 
 
 def _mean(values: FloatArray, weight: FloatArray) -> FloatArray:

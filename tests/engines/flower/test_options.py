@@ -20,6 +20,17 @@ def test_options_reach_the_settings():
     assert (settings.n_draws, settings.limits.max_events, settings.seed) == (7, 10.0, 3)
 
 
+@pytest.mark.parametrize(("curves", "positions"), [("none", ()), ("auto", (0, 1, 2)), ("c, a", (0, 2))])
+def test_curves_reach_the_settings_as_positions(curves, positions):
+    options = RunOptions.from_config({"curves": curves})
+    assert options.settings(3, ("a", "b", "c")).curves == positions
+
+
+def test_unknown_curves_are_refused():
+    with pytest.raises(ValueError, match="`curves` names the column 'd'"):
+        RunOptions.from_config({"curves": "a,d"}).settings(3, ("a", "b", "c"))
+
+
 @pytest.mark.parametrize(
     ("config", "words"),
     [

@@ -33,7 +33,16 @@ from tests.flower_grid import (
 )
 
 
-@pytest.mark.parametrize("settings", [{}, {"participation": 0.5}, {"clusters": 4, "rounds": 5}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"participation": 0.5},
+        {"clusters": 4, "rounds": 5},
+        {"curves": "auto", "participation": 0.5},
+        {"noise": "student", "clusters": 4, "rounds": 40},
+    ],
+)
 def test_model_equals_in_process_fit(nodes, table, tmp_path, settings):
     model = run_app(nodes, tmp_path, **settings)
     renamed = {{"clusters": "n_clusters"}.get(name, name): value for name, value in settings.items()}

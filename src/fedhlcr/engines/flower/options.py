@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 from fedhlcr.exceptions import ArgumentError, Refusal
 from fedhlcr.federation.checks import ReplyLimits
 from fedhlcr.federation.settings import FederationSettings
+from fedhlcr.model.choice import AUTO
 from fedhlcr.model.gram import GramLayout
-from fedhlcr.model.likelihood import GAUSSIAN
 from fedhlcr.model.priors import LEARNABLE
 
 Scalar = bool | int | float | str
@@ -106,7 +106,20 @@ RUN_OPTIONS = (
             Option("coef-scale", 0.0, "spread of the clusters' coefficients, in standardised units"),
             Option("global-concentration", 0.0, "concentration α: higher spreads entities over more clusters"),
             Option("agent-concentration", 0.0, "concentration β: higher makes agents more alike"),
-            Option("likelihood", GAUSSIAN, "how targets vary around their regressions; see fedhlcr.model.likelihood"),
+            Option("effects", "auto", "who differs within a cluster: auto, none as in the paper, entity, entity+agent"),
+            Option(
+                "noise",
+                "entity",
+                "entity: every entity has its own; common: all have the same, as in the paper; student: single events "
+                "may be far off",
+            ),
+            Option("likelihood", AUTO, "auto: that of effects and noise; or a name, see fedhlcr.model.likelihood"),
+            Option(
+                "curves",
+                "none",
+                "feature columns whose effect may bend, separated by commas; auto: all with enough distinct values. "
+                "Agents report quantiles of these columns",
+            ),
             Option("coef-prior", "adaptive", "adaptive, common_mean, or zero_mean as in the paper"),
             Option("draws", 100, "maximum number of posterior draws that are kept"),
         ),
@@ -194,16 +207,28 @@ class RunOptions:
     def output_dir(self) -> Path:
         return Path(self["output-dir"]).expanduser().absolute()
 
-    def settings(self, n_features: int) -> FederationSettings:
-        """The settings of the federation."""
-        taken = {f.name for f in fields(FederationSettings)} - {"layout", "limits"}
+    def settings(self, n_features: int, features: tuple[str, ...] = ()) -> FederationSettings:
+        """The settings of the federation; `features` are the names of its columns, once they are agreed on."""
+        taken = {f.name for f in fields(FederationSettings)} - {"layout", "limits", "curves"}
         chosen: dict[str, Any] = {}
         for name, value in self.values.items():
             field = SETTING_NAMES.get(name, name.replace("-", "_"))
             if field in taken:
                 chosen[field] = None if name in ZERO_IS_NONE and value == 0 else value
         limits = ReplyLimits(**{f.name: self[f"limits.{f.name.replace('_', '-')}"] for f in fields(ReplyLimits)})
-        return FederationSettings(GramLayout(n_features, self["fit-intercept"]), **chosen, limits=limits)
+        curves = self._curve_positions(n_features, features)
+        return FederationSettings(GramLayout(n_features, self["fit-intercept"]), **chosen, limits=limits, curves=curves)
+
+    def _curve_positions(self, n_features: int, features: tuple[str, ...]) -> tuple[int, ...]:
+        """Positions of the columns of the option `curves`; none of its names are known before `features` are."""
+        if self["curves"] in ("none", "auto") or not features:
+            return tuple(range(n_features)) if self["curves"] == "auto" else ()
+        names = split_names(self["curves"])
+        if unknown := [name for name in names if name not in features]:
+            raise ArgumentError(
+                f"`curves` names the column {unknown[0]!r}, but the federation uses the columns {', '.join(features)}."
+            )
+        return tuple(features.index(name) for name in names)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedhlcr._support.wording import CLUSTER, REPLY, ROUND
+from fedhlcr.data.scarcity import find_scarcity
 from fedhlcr.engines.flower.engine import FlowerEngine, Waiting
 from fedhlcr.engines.flower.logs import log_through_flower
 from fedhlcr.engines.flower.options import RunOptions
@@ -25,6 +26,7 @@ from fedhlcr.federation.server import Server
 from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.posterior import PublicModel
 from fedhlcr.storage import atomic
+from fedhlcr.storage.reader import checkpoint_reader
 
 logger = logging.getLogger(__name__)
 
@@ -63,9 +65,11 @@ def run(grid: Grid, options: RunOptions) -> PublicModel:
             "output folder."
         )
     engine.gather()
-    server = server or Server(options.settings(len(engine.features)))
+    server = server or Server(options.settings(len(engine.features), engine.features))
     run_federation(server, engine, checkpoints=checkpoints, progress=_Progress(server.settings))
     logger.info("ended after %s: %s.", ROUND.count(server.round), server.stop_reason)
+    for warning in find_scarcity(server.table_shape()):
+        logger.warning("%s", warning)
     model = replace(server.model(), features=engine.features)
     model.save(outputs.model)
     _write_json(outputs.history, [record.to_dict() for record in server.history.records])
@@ -75,8 +79,8 @@ def run(grid: Grid, options: RunOptions) -> PublicModel:
 
 
 def _resume(checkpoints: Checkpoints, engine: FlowerEngine, options: RunOptions) -> Server:
-    n_features = len(checkpoints.engine_record()["features"])
-    server = checkpoints.resume(options.settings(n_features), engine)
+    features = tuple(checkpoint_reader(checkpoints.engine_record()).texts("features"))
+    server = checkpoints.resume(options.settings(len(features), features), engine)
     logger.info("resumed after round %d.", max(0, server.round))
     return server
 
