@@ -13,6 +13,7 @@ from sklearn.exceptions import NotFittedError
 from fedhlcr import FedHLCRRegressor, HLCRRegressor
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.posterior.prediction import Posterior
+from tests.problems import PAPER
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +54,7 @@ def literal_log_density(posterior: Posterior, x, y, agent: int, entity: int) -> 
 
 @pytest.mark.parametrize("fit_intercept", [True, False])
 def test_equals_readable_version(table, fit_intercept):
-    model = fit(table, fit_intercept=fit_intercept)
+    model = fit(table, fit_intercept=fit_intercept, **PAPER)
     rows = np.arange(0, len(table), 17)
     told = model.log_density(y=table.y[rows], **some(table, rows))
     index = model.posterior_.memory.entities.index
@@ -109,7 +110,9 @@ def test_rescaling_the_target_shifts_log_density_by_log_of_the_factor(model, tab
 def test_fixed_noise_is_in_user_units_without_standardising_too(table):
     """Where the scale of the target is 1 it must not be taken off, where it is not it must."""
     raw, standardised = (
-        fit(table, noise_scale=48.0, standardize=s).log_density(table.X, table.y, table.agent, table.entity)
+        fit(table, noise="common", noise_scale=48.0, standardize=s).log_density(
+            table.X, table.y, table.agent, table.entity
+        )
         for s in (False, True)
     )
     most = -0.5 * np.log(2 * np.pi * 48.0**2)

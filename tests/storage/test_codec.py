@@ -20,7 +20,7 @@ from hypothesis.extra import numpy as hnp
 from fedhlcr.exceptions import StorageError
 from fedhlcr.storage import atomic, codec
 
-DTYPES = st.sampled_from(["<f8", "<i8", "<i4", "<u8", "<u4", "<u2", "|u1", "|b1"])
+DTYPES = st.sampled_from(["<f8", "<i8", "<i4", "<u8", "<u4", "<u2", "|u1", "|b1", "<f4"])
 VALUES = st.one_of(
     st.booleans(),
     st.integers(-(2**63), 2**63 - 1),

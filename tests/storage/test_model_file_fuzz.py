@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from fedhlcr.federation import Agent
 from fedhlcr.posterior.public_model import MODEL_KIND, MODEL_VERSION, PublicModel
 from fedhlcr.storage import codec, model_file
 from fedhlcr.storage.codec import CodecError
+from tests.problems import PAPER
 
 TABLE, _ = make_hlcr(6, 2, 4, 3, 2, 0.3, random_state=1)
 RECIPE = Recipe(
@@ -29,11 +31,14 @@ MANY = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCh
 
 def models():
     X = np.column_stack([TABLE.X[:, :1], np.eye(3)[np.arange(len(TABLE.X)) % 3]])
-    central = HLCRRegressor(n_sweeps=6, max_clusters=4).fit(X, TABLE.y, agent=TABLE.agent, entity=TABLE.entity)
+    central = HLCRRegressor(effects="entity", n_sweeps=6, max_clusters=4).fit(
+        X, TABLE.y, agent=TABLE.agent, entity=TABLE.entity
+    )
     central.feature_names_in_ = np.array(RECIPE.encoded_features, dtype=object)
     central.recipe_, central.agent_column_, central.entity_column_ = RECIPE, "store", "product"
-    federated = FedHLCRRegressor(rounds=3, max_clusters=4).fit(TABLE.X, TABLE.y, agent=TABLE.agent, entity=TABLE.entity)
-    lone = HLCRRegressor(2, n_sweeps=3).fit(TABLE.X, TABLE.y)
+    federated = FedHLCRRegressor(effects="entity+agent", rounds=3, max_clusters=4)
+    federated.fit(TABLE.X, TABLE.y, agent=TABLE.agent, entity=TABLE.entity)
+    lone = HLCRRegressor(2, **PAPER, n_sweeps=3).fit(TABLE.X, TABLE.y)
     posterior = federated.posterior_
     flower = PublicModel(posterior.likelihood, posterior.standardization, posterior.draws, 3, ("a", "b", "c"))
     return {
@@ -68,8 +73,9 @@ def attempt(path, data):
     except ModelFileError as error:
         message = str(error)
     else:
-        # nonsense within bounds may overflow, or divide by zero
-        with np.errstate(all="ignore"):
+        # nonsense within bounds may overflow, or divide by zero, on any thread
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
             use(model)
         return None
     assert "\n" not in message
@@ -136,8 +142,8 @@ def test_wrong_types_and_shapes_never_crash(path, name, data):
 
 @pytest.mark.parametrize("name", FILES)
 def test_missing_fields_are_refused(name, path):
-    # ids that are no whole numbers have no numbers
-    unused = {"private.agents_numbers", "private.entities_numbers"}
+    # ids that are no whole numbers have no numbers, and a public model of the paper's likelihood does not name it
+    unused = {"private.agents_numbers", "private.entities_numbers", "likelihood"}
     for field in RECORDS[name]:
         record = {other: value for other, value in RECORDS[name].items() if other != field}
         refused = attempt(path, forged(name, record))
@@ -157,7 +163,9 @@ def spoilt(array, data):
     for _ in range(data.draw(st.integers(1, 3))):
         place = data.draw(st.integers(0, len(flat) - 1))
         if array.dtype.kind == "f":
-            flat[place] = data.draw(NUMBERS)
+            # what is too large for the type becomes infinite
+            with np.errstate(over="ignore"):
+                flat[place] = data.draw(NUMBERS)
         elif array.dtype.kind == "b":
             flat[place] = not flat[place]
         else:
@@ -237,7 +245,8 @@ def test_about_with_any_value_never_crashes(path, name, key, value):
     attempt(path, with_about(name, **{key: value}))
 
 
-@pytest.mark.parametrize("key", KEYS)
+# files of earlier releases have no comparison
+@pytest.mark.parametrize("key", [key for key in KEYS if key != "comparison"])
 def test_missing_entries_of_about_are_refused(key, path):
     about = json.loads(RECORDS["central"]["about"])
     del about[key]
@@ -345,7 +354,8 @@ def attempt_at_an_agent(path, data):
         except (CodecError, StorageError) as error:
             errors.append(str(error))
         else:
-            with np.errstate(all="ignore"):
+            with np.errstate(all="ignore"), warnings.catch_warnings():
+                warnings.simplefilter("ignore", RuntimeWarning)
                 AGENT.predict(model, TABLE.X[:7], TABLE.entity[:7])
     assert len(errors) in (0, 2), "bytes and file are judged alike"
     return errors[0] if errors else None

@@ -17,6 +17,7 @@ from scipy.optimize import linear_sum_assignment
 
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr.model.cholesky import stable_cholesky
+from fedhlcr.model.schema import COEF
 from fedhlcr.posterior.draws import Draws
 from fedhlcr.posterior.prediction import AgentMemory
 from fedhlcr.posterior.predictive import interval_ends
@@ -103,21 +104,24 @@ def _mean_by_cluster(draws: Draws, alignment: Alignment, values: FloatArray) -> 
     return out / np.maximum(mass, 1e-300)
 
 
-def mean_quantities(draws: Draws, alignment: Alignment, target_scale: float) -> dict[str, Any]:
-    """Means over the draws of all globals but coefficients and weights, by name, in the user's units.
+def mean_quantities(draws: Draws, alignment: Alignment, target_scale: float, n_linear: int) -> dict[str, Any]:
+    """Means over the draws of the globals that are attributes, except coefficients and weights, in the user's units.
 
-    Each is a number, an array, or, where every cluster has one, a value for each reported cluster.
+    Each is a number, an array, or, where every cluster has one, a value for each reported cluster. Arrays with a value
+    for each coefficient are cut to the first `n_linear`, so that those of curves are left out.
     """
     means: dict[str, Any] = {}
     for q in draws.stacked.quantities():
         values = getattr(draws.stacked, q.name)
-        if q.name in ("coef", "log_weights"):
+        if q.name in ("coef", "log_weights") or not q.attribute:
             continue
         if q.by_cluster:
             mean: Any = _mean_by_cluster(draws, alignment, values.reshape(*values.shape[:2], -1))
             mean = mean.reshape(alignment.n_clusters, *values.shape[2:])
         else:
             mean = values.mean(axis=0) if q.axes else float(values.mean())
+        if q.axes[-1:] == (COEF,):
+            mean = mean[..., :n_linear]
         means[q.name] = q.reported(mean, target_scale)
     return means
 

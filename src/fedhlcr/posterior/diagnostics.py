@@ -30,16 +30,22 @@ class Diagnostic(NamedTuple):
 
 
 def diagnose(posterior: Posterior) -> tuple[Diagnostic, ...]:
-    """Diagnose the log joint, traced scales, and predictions for some entities, of which the median is returned."""
+    """Diagnose the log joint, traced scales, and predictions for some entities, of which the median is returned.
+
+    With effects, chains may agree in what they predict and differ in which effects they have switched on; then neither
+    the log joint nor the noise can be compared.
+    """
     draws = posterior.draws
-    scales = draws.stacked.traced_scales()
-    watched = np.column_stack([draws.log_joint, *(draws.stacked.traced_value(q) for q in scales)])
-    values = np.column_stack([watched, _probe_predictions(posterior)])
+    watched = {"log joint": draws.log_joint}
+    watched |= {q.words: draws.stacked.traced_value(q) for q in draws.stacked.traced_scales()}
+    if posterior.likelihood.has_stages:
+        watched = {}
+    values = np.column_stack([*watched.values(), _probe_predictions(posterior)])
     n_chains = int(draws.chain.max()) + 1
     shortest = min(int((draws.chain == chain).sum()) for chain in range(n_chains))
     chains = np.stack([values[draws.chain == chain][-shortest:] for chain in range(n_chains)])
     figures = [(r_hat(chains[:, :, q]), effective_size(chains[:, :, q])) for q in range(values.shape[1])]
-    names = ["log joint", *(q.words for q in scales)]
+    names = list(watched)
     probe_figures = np.median(np.array(figures[len(names) :]), axis=0)
     return (
         *(Diagnostic(name, *figure) for name, figure in zip(names, figures, strict=False)),

@@ -27,8 +27,10 @@ class FittedModel(Protocol):
     posterior_: Posterior
     alignment_: Alignment
     diagnostics_: tuple[Diagnostic, ...]
+    comparison_: Any  # analysis.verdict.FitComparison, or None
     coef_: FloatArray
     intercept_: FloatArray
+    curve_coef_: FloatArray
     cluster_weights_: FloatArray
     labels_: NDArray[np.int64]
     feature_means_: FloatArray

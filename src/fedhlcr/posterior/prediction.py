@@ -13,8 +13,8 @@ holds nothing of any single agent. `AgentMemory` is private to its agents.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,15 +22,21 @@ from numpy.typing import NDArray
 from fedhlcr._support.arrays import FloatArray, ranges
 from fedhlcr._support.streams import Stream
 from fedhlcr._support.threads import run_blocks
+from fedhlcr.data.events import EventStore, joined
 from fedhlcr.data.hierarchy import UNKNOWN, EntityIndex
 from fedhlcr.kernels import labels as label_kernels
+from fedhlcr.kernels.mixtures import Mixture
+from fedhlcr.kernels.profiles import OwnMixture
 from fedhlcr.model.gram import GramLayout, Standardization
-from fedhlcr.model.likelihood import AnyLikelihood
+from fedhlcr.model.likelihood import AnyLikelihood, ProfileData
+from fedhlcr.model.schema import Level, State
 from fedhlcr.posterior.draws import Draws
 from fedhlcr.posterior.predictive import MixtureRows, Moments, mixture_log_density, mixture_moments
-from fedhlcr.samplers.blocked import draw_labels
+from fedhlcr.samplers.blocked import Agents, redraw
 from fedhlcr.samplers.state import Draw, Entities, label_law
 
+# The private state of agents in each draw, by name: (draws, agents or entities or events, ...).
+PrivateDraws = dict[str, NDArray[np.float32]]
 # Numbers in one block of label weights, (profiles, draws, clusters): 64 MB.
 WEIGHTS_AT_ONCE = 1 << 23
 # Sweeps over the entities of an agent that adapts to new events, in each draw, with the globals fixed.
@@ -41,10 +47,11 @@ LABEL_SWEEPS = 5
 
 @dataclass(frozen=True)
 class AgentMemory:
-    """The private part: the agents' Gram matrices and the labels of their entities in each draw."""
+    """The private part: the agents' Gram matrices, and the labels and the private state of each draw."""
 
     entities: Entities
     labels: NDArray[np.integer]  # (draws, entities)
+    private: PrivateDraws = field(default_factory=dict)
 
     @classmethod
     def from_chains(cls, entities: Entities, chains: Sequence[Sequence[Draw]]) -> AgentMemory:
@@ -53,14 +60,20 @@ class AgentMemory:
         labels = np.empty((len(kept), len(entities)), dtype=np.min_scalar_type(n_clusters))
         for row, draw in zip(labels, kept, strict=True):
             row[:] = draw.labels
-        return cls(entities, labels)
+        private = {
+            field.name: np.array([draw.private[field.name] for draw in kept], dtype=np.float32)
+            for field in entities.likelihood.own_state
+        }
+        return cls(entities, labels, private)
 
     @classmethod
     def of_nobody(cls, likelihood: AnyLikelihood, draws: Draws, n_threads: int) -> AgentMemory:
         """The memory of a public model: no agents."""
         grams = np.empty((0, likelihood.layout.packed_size))
-        entities = Entities(likelihood, EntityIndex.empty(), grams, n_threads)
-        return cls(entities, np.empty((len(draws), 0), dtype=np.min_scalar_type(draws.n_clusters)))
+        events = EventStore.empty(likelihood.layout.n_features) if likelihood.needs_events else None
+        entities = Entities(likelihood, EntityIndex.empty(), grams, n_threads, events)
+        labels = np.empty((len(draws), 0), dtype=np.min_scalar_type(draws.n_clusters))
+        return cls(entities, labels, empty_private(entities, len(draws)))
 
     @classmethod
     def from_draws(cls, entities: Entities, draws: Draws, stream: Stream) -> AgentMemory:
@@ -70,17 +83,44 @@ class AgentMemory:
         without labels in every draw, so that an agent whose labels seldom move is not stuck in one mode for all draws.
         """
         labels = np.empty((len(draws), len(entities)), dtype=np.min_scalar_type(draws.n_clusters))
+        private = empty_private(entities, len(draws))
         # threads run over draws here, not over agents
         alone = replace(entities, n_threads=1)
 
         def label(draw: int) -> None:
-            own = np.full(len(entities), -1, dtype=np.int32)
+            own = Agents.unlabelled(alone)
             for sweep in range(LABEL_SWEEPS):
-                own, _ = draw_labels(alone, draws.globals(draw), own, draw * LABEL_SWEEPS + sweep, stream)
-            labels[draw] = own
+                own = redraw(alone, draws.globals(draw), own, draw * LABEL_SWEEPS + sweep, stream)
+            labels[draw] = own.labels
+            for name, values in own.private.items():
+                private[name][draw] = values
 
         run_blocks(label, len(draws), entities.n_threads)
-        return cls(entities, labels)
+        return cls(entities, labels, private)
+
+    def private_of(self, agents: NDArray[np.int64], entities: NDArray[np.int64]) -> State:
+        """The private state of pairs by name, (pairs, draws, ...); the initial value where an id is UNKNOWN.
+
+        That of events has a row for each event of the pairs, as in `events_of`.
+        """
+        out: State = {}
+        for own in self.entities.likelihood.own_state:
+            places = self._places(own.level, agents, entities)
+            values = np.full((len(places), len(self.labels), *self.private[own.name].shape[2:]), own.initial)
+            known = np.flatnonzero(places != UNKNOWN)
+            values[known] = np.moveaxis(self.private[own.name][:, places[known]], 0, 1)
+            out[own.name] = values
+        return out
+
+    def _places(self, level: Level, agents: NDArray[np.int64], entities: NDArray[np.int64]) -> NDArray[np.int64]:
+        if level != Level.EVENT:
+            return agents if level == Level.AGENT else entities
+        assert self.entities.events is not None
+        return self.entities.events.places(entities)
+
+    def events_of(self, entities: NDArray[np.int64]) -> EventStore | None:
+        """The events of the given entities, if they are kept; UNKNOWN has none."""
+        return None if self.entities.events is None else self.entities.events.take(entities)
 
     def counts(self, draw: int, agents: NDArray[np.int64], n_clusters: int) -> FloatArray:
         """(len(agents), clusters) N_ik, the entities of each agent in each cluster; zeros for UNKNOWN.
@@ -93,6 +133,14 @@ class AgentMemory:
         owner = np.repeat(np.arange(len(agents)), sizes)
         cells = owner * n_clusters + self.labels[draw, ranges(starts, sizes)]
         return np.bincount(cells, minlength=len(agents) * n_clusters).reshape(-1, n_clusters).astype(np.float64)
+
+
+def empty_private(entities: Entities, n_draws: int) -> PrivateDraws:
+    """Arrays for the private state of each draw, to be filled."""
+    sizes = entities.index.n_agents, len(entities), entities.n_events
+    return {
+        own.name: np.empty((n_draws, *own.shape(*sizes)), dtype=np.float32) for own in entities.likelihood.own_state
+    }
 
 
 class Profiles(NamedTuple):
@@ -139,6 +187,8 @@ class Posterior:
         distinct, of_agent = np.unique(agents, return_inverse=True)
         known = np.flatnonzero(entities != UNKNOWN)
         grams = store.grams[entities[known]]
+        private = self.memory.private_of(agents[known], entities[known])
+        events = self.memory.events_of(entities[known])
         weights = np.empty((len(agents), len(draws), draws.n_clusters))
         prior_weights = draws.prior_weights
 
@@ -149,7 +199,9 @@ class Posterior:
             others = counts[known]
             others[np.arange(len(known)), self.memory.labels[draw, entities[known]]] -= 1.0
             responsibilities, given = np.empty((len(known), draws.n_clusters)), draws.globals(draw)
-            law, matrices = label_law(self.likelihood, given, 0), self.likelihood.scoring_matrices(grams, given)
+            own = {name: np.ascontiguousarray(values[:, draw]) for name, values in private.items()}
+            law = label_law(self.likelihood, given, 0)
+            matrices = self.likelihood.entity_matrices(grams, given, own, events)
             label_kernels.responsibilities(matrices, law.score_rows, law.prior_weights, others, responsibilities)
             weights[known, draw] = responsibilities
 
@@ -157,8 +209,12 @@ class Posterior:
         return weights
 
     def blocks(self, profiles: Profiles) -> Iterator[tuple[slice, FloatArray]]:
-        """Label weights of consecutive profiles, in blocks of at most WEIGHTS_AT_ONCE numbers."""
-        size = max(1, WEIGHTS_AT_ONCE // (len(self.draws) * self.draws.n_clusters))
+        """Label weights of consecutive profiles, in blocks of at most WEIGHTS_AT_ONCE numbers.
+
+        The limit also holds for their matrices if these differ between draws.
+        """
+        own = self.layout.packed_size if self.likelihood.needs_events else 0
+        size = max(1, WEIGHTS_AT_ONCE // (len(self.draws) * max(self.draws.n_clusters, own)))
         for first in range(0, len(profiles.agents), size):
             chunk = slice(first, first + size)
             yield chunk, self.label_weights(profiles.agents[chunk], profiles.entities[chunk])
@@ -170,7 +226,7 @@ class Posterior:
         of w_kᵀx, without xᵀA⁻¹x because w is drawn. Quantiles are those of the mixture, not mean ± z·std.
         """
         out = Moments.empty(len(X), len(levels))
-        for part in self._mixtures(X, profiles):
+        for part in self.mixtures(X, profiles):
             moments = mixture_moments(part, levels, self.memory.entities.n_threads)
             for target, values in zip(out, moments, strict=True):
                 target[part.rows] = values
@@ -182,11 +238,11 @@ class Posterior:
         """(rows,) log density of the same mixture at y, in the user's units."""
         target = self.standardization.apply_target(y)
         out = np.empty(len(X))
-        for part in self._mixtures(X, profiles):
+        for part in self.mixtures(X, profiles):
             out[part.rows] = mixture_log_density(part, target[part.rows], self.memory.entities.n_threads)
         return out - np.log(self.standardization.scale[-1])
 
-    def _mixtures(self, X: FloatArray, profiles: Profiles) -> Iterator[MixtureRows]:
+    def mixtures(self, X: FloatArray, profiles: Profiles) -> Iterator[MixtureRows]:
         """All rows, sorted by profile and in blocks, with their mixtures over (draw, cluster)."""
         design = self.standardization.apply(X)
         if self.layout.fit_intercept:
@@ -195,8 +251,19 @@ class Posterior:
         starts = np.searchsorted(profiles.of_row[order], np.arange(len(profiles.agents) + 1))
         for chunk, weights in self.blocks(profiles):
             rows = order[starts[chunk.start] : starts[min(chunk.stop, len(profiles.agents))]]
-            mixture = self.likelihood.mixture(self.draws.stacked, weights)
+            mixture = self.mixture(profiles, chunk, weights)
             yield MixtureRows(rows, design[rows], profiles.of_row[rows] - chunk.start, mixture)
+
+    def mixture(self, profiles: Profiles, chunk: slice, weights: FloatArray) -> Mixture | OwnMixture:
+        """The mixtures of consecutive profiles, from their label weights."""
+        agents, entities = profiles.agents[chunk], profiles.entities[chunk]
+        is_known = entities != UNKNOWN
+        grams = np.zeros((len(entities), self.layout.packed_size))
+        if self.likelihood.has_state:
+            grams[is_known] = self.memory.entities.grams[entities[is_known]]
+        private, events = self.memory.private_of(agents, entities), self.memory.events_of(entities)
+        data = ProfileData(grams, is_known, agents != UNKNOWN, private, events)
+        return self.likelihood.mixture(self.draws.stacked, weights, data)
 
     def adapt(self, new: Entities, stream: Stream) -> Posterior:
         """Return the posterior after agents have seen the events of `new`, with the globals fixed.
@@ -213,14 +280,46 @@ class Posterior:
         touched = np.zeros(index.n_agents, dtype=bool)
         touched[index.agent_of[new_position]] = True
         pairs = np.flatnonzero(touched[index.agent_of])
+        entities, old_events = Entities(self.likelihood, index, grams, old.n_threads), None
+        if old.events is not None and new.events is not None:
+            events, old_events = joined(index.n_entities, old.events, old_position, new.events, new_position)
+            entities = replace(entities, events=events)
+        private = self._private_in(entities, old_position, old_events)
+        # an index of some pairs still has all agents
+        places: dict[Level, Any] = {Level.AGENT: slice(None), Level.ENTITY: pairs}
         part = Entities(self.likelihood, index.subset(pairs), grams[pairs])
+        if entities.events is not None:
+            part = replace(part, events=entities.events.take(pairs))
+            places[Level.EVENT] = entities.events.places(pairs)
 
         def resample(draw: int) -> None:
-            given, own = self.draws.globals(draw), np.ascontiguousarray(labels[draw, pairs])
+            given = self.draws.globals(draw)
+            state = {
+                own.name: private[own.name][draw, places[own.level]].astype(np.float64)
+                for own in self.likelihood.own_state
+            }
+            agents = Agents(np.ascontiguousarray(labels[draw, pairs]), state)
             for sweep in range(ADAPT_SWEEPS):
-                own, _ = draw_labels(part, given, own, draw * ADAPT_SWEEPS + sweep, stream)
-            labels[draw, pairs] = own
+                agents = redraw(part, given, agents, draw * ADAPT_SWEEPS + sweep, stream)
+            labels[draw, pairs] = agents.labels
+            for own in self.likelihood.own_state:
+                private[own.name][draw, places[own.level]] = agents.private[own.name]
 
         run_blocks(resample, len(self.draws), old.n_threads)
-        entities = Entities(self.likelihood, index, grams, old.n_threads)
-        return replace(self, memory=AgentMemory(entities, labels.astype(self.memory.labels.dtype)))
+        return replace(self, memory=AgentMemory(entities, labels.astype(self.memory.labels.dtype), private))
+
+    def _private_in(
+        self, entities: Entities, old_position: NDArray[np.int64], old_events: NDArray[np.int64] | None
+    ) -> PrivateDraws:
+        """The private state of all draws, with the initial values for what is new in `entities`.
+
+        The entities known so far are at `old_position`, and their events at `old_events`.
+        """
+        private = empty_private(entities, len(self.draws))
+        position = {text: place for place, text in enumerate(entities.index.agents.texts)}
+        old_agents = np.array([position[text] for text in self.memory.entities.index.agents.texts], dtype=np.int64)
+        places = {Level.AGENT: old_agents, Level.ENTITY: old_position, Level.EVENT: old_events}
+        for own in self.likelihood.own_state:
+            private[own.name][:] = own.initial
+            private[own.name][:, places[own.level]] = self.memory.private[own.name]
+        return private

@@ -13,8 +13,9 @@ from scipy.special import ndtri
 
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.threads import Blocks, run_blocks
-from fedhlcr.kernels import mixtures
+from fedhlcr.kernels import mixtures, profiles
 from fedhlcr.kernels.mixtures import Mixture
+from fedhlcr.kernels.profiles import OwnMixture
 from fedhlcr.model.regression import LOG_2PI
 
 
@@ -36,19 +37,24 @@ class Moments(NamedTuple):
 
 
 class MixtureRows(NamedTuple):
-    """Some rows of a table, and the mixtures that predict them.
+    """Some rows of a table, sorted by profile, and the mixtures that predict them.
 
     Attributes
     ----------
     rows : (n,) their positions in the table
     design : (n, n_coef) their features, with the constant if there is an intercept
-    profile : (n,) the position of each row's mixture in `mixture`
+    profile : (n,) the position of each row's mixture in `mixture`, ascending
     """
 
     rows: NDArray[np.int64]
     design: FloatArray
     profile: NDArray[np.int64]
-    mixture: Mixture
+    mixture: Mixture | OwnMixture
+
+    @property
+    def row_start(self) -> NDArray[np.int64]:
+        """(profiles + 1,) rows [row_start[p], row_start[p + 1]) have profile p."""
+        return np.searchsorted(self.profile, np.arange(len(self.mixture.weights) + 1))
 
 
 def mixture_moments(part: MixtureRows, levels: tuple[float, ...], n_threads: int) -> Moments:
@@ -56,17 +62,26 @@ def mixture_moments(part: MixtureRows, levels: tuple[float, ...], n_threads: int
     wanted = np.array(levels, dtype=np.float64)
     normal = ndtri(wanted)
     out = Moments.empty(len(part.rows), len(levels))
-    blocks = Blocks.balanced(np.arange(len(part.rows) + 1))
+    if isinstance(part.mixture, OwnMixture):
+        of_profile = part.row_start
+        blocks = Blocks.balanced(of_profile)
 
-    def evaluate(block: int) -> None:
-        mixtures.mixture_rows(part.mixture, part.design, part.profile, wanted, normal, *out, *blocks.range(block))
+        def evaluate(block: int) -> None:
+            profiles.own_mixture_rows(part.mixture, part.design, of_profile, wanted, normal, *out, *blocks.range(block))
+    else:
+        blocks = Blocks.balanced(np.arange(len(part.rows) + 1))
+
+        def evaluate(block: int) -> None:
+            mixtures.mixture_rows(part.mixture, part.design, part.profile, wanted, normal, *out, *blocks.range(block))
 
     run_blocks(evaluate, len(blocks), n_threads)
     return out
 
 
 def mixture_log_density(part: MixtureRows, target: FloatArray, n_threads: int) -> FloatArray:
-    """(n,) log density of each row's mixture at its target. The mixture's weights are overwritten."""
+    """(n,) log density of each row's mixture at its target. The mixture's weights may be overwritten."""
+    if isinstance(part.mixture, OwnMixture):
+        return _own_log_density(part, target, n_threads)
     weights, coef, scales = part.mixture
     with np.errstate(divide="ignore"):
         # in place: a block of weights is the largest array here
@@ -82,3 +97,36 @@ def mixture_log_density(part: MixtureRows, target: FloatArray, n_threads: int) -
 
     run_blocks(evaluate, len(blocks), n_threads)
     return out
+
+
+def _own_log_density(part: MixtureRows, target: FloatArray, n_threads: int) -> FloatArray:
+    out, row_start = np.empty(len(part.rows)), part.row_start
+    blocks = Blocks.balanced(row_start)
+
+    def evaluate(block: int) -> None:
+        profiles.own_log_density_rows(part.mixture, part.design, row_start, target, out, *blocks.range(block))
+
+    run_blocks(evaluate, len(blocks), n_threads)
+    return out
+
+
+def left_out_densities(part: MixtureRows, target: FloatArray) -> FloatArray:
+    """(n, draws) log density of each row's target, had the row been left out of its entity's events, in each draw."""
+    assert isinstance(part.mixture, OwnMixture)
+    density, mean = (np.empty((len(part.rows), len(part.mixture.coef))) for _ in range(2))
+    last = len(part.mixture.weights)
+    profiles.own_left_out_rows(part.mixture, part.design, part.row_start, target, density, mean, 0, last)
+    return density
+
+
+def own_coef_moments(mixture: OwnMixture, n_threads: int) -> tuple[FloatArray, FloatArray]:
+    """Mean (profiles, n_coef) and covariance (profiles, n_coef, n_coef) of the profiles' coefficients."""
+    n_profiles, n_coef = len(mixture.weights), mixture.coef.shape[2]
+    mean, covariance = np.empty((n_profiles, n_coef)), np.empty((n_profiles, n_coef, n_coef))
+    blocks = Blocks.balanced(np.arange(n_profiles + 1))
+
+    def evaluate(block: int) -> None:
+        profiles.coef_moments(mixture, mean, covariance, *blocks.range(block))
+
+    run_blocks(evaluate, len(blocks), n_threads)
+    return mean, covariance

@@ -47,8 +47,7 @@ class PublicModel:
         record: codec.Record = {
             "n_features": self.layout.n_features,
             "fit_intercept": self.layout.fit_intercept,
-            "shift": self.standardization.shift,
-            "scale": self.standardization.scale,
+            **self.standardization.to_record(),
             "seed": self.seed,
             "features": list(self.features),
             **{f"draws.{name}": value for name, value in self.draws.to_record().items()},
@@ -81,5 +80,5 @@ class PublicModel:
         likelihood = likelihood_named(name, layout)
         draws = Draws.read(reader.part("draws."), likelihood)
         features = reader.value("features", list)
-        reader.require(len(features) in (0, layout.n_features), "features")
+        reader.require(len(features) in (0, layout.n_inputs), "features")
         return cls(likelihood, units, draws, reader.value("seed", int), tuple(features))

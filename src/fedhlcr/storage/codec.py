@@ -31,7 +31,7 @@ MAX_AXES = 8
 
 _BOOL, _INT, _FLOAT, _TEXT, _TEXTS = range(5)
 _FIRST_ARRAY = 16
-_DTYPES = ("<f8", "<i8", "<i4", "<u8", "<u4", "<u2", "|u1", "|b1")
+_DTYPES = ("<f8", "<i8", "<i4", "<u8", "<u4", "<u2", "|u1", "|b1", "<f4")
 _ARRAY_CODES = {np.dtype(name): _FIRST_ARRAY + place for place, name in enumerate(_DTYPES)}
 
 

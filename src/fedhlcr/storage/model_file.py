@@ -7,7 +7,8 @@ The file is one record of `storage.codec`: no pickle, no code, a version, a chec
     draws.*  alignment      the kept draws, and the reported cluster of each draw's clusters
     features.*              means and spreads of the features
     trace.* or history.*    the sweeps of the sampler, or the rounds of the federation
-    private.*               ids, Gram matrices and labels of agents and entities, and who took part in which round
+    private.*               ids, Gram matrices and labels of agents and entities, and who took part in which round;
+                            the events too, if the likelihood needs them
 
 `estimators.loading` reads it into an estimator; `storage.model_reader` checks every field. With `public=True` the
 private part is left out. The smaller format that a federation's server sends to its agents is `posterior.public_model`;
@@ -26,7 +27,7 @@ import numpy as np
 
 from fedhlcr._support.version import __version__
 from fedhlcr.data.ids import Ids, canonical_text
-from fedhlcr.model.likelihood import GAUSSIAN
+from fedhlcr.model.choice import AUTO
 from fedhlcr.posterior.fitted_model import FittedModel
 from fedhlcr.storage import atomic, codec
 from fedhlcr.storage.atomic import PathLike
@@ -37,8 +38,9 @@ KIND, VERSION = "model", 1
 PRIVATE = "private."
 # Settings that belong to the machine or the run, not to the model.
 UNSAVED = ("n_threads", "verbose", "checkpoint", "random_state", "engine")
-# Settings that were added later, with their defaults. Defaults are not written, so that older releases can read files.
-LATER_SETTINGS = {"likelihood": GAUSSIAN}
+# Settings that were added later, with the values that older files have without saying so. These are not written, so
+# that older releases can read files of the paper's model.
+LATER_SETTINGS = {"likelihood": AUTO, "effects": "none", "noise": "common", "curves": "none"}
 # The provenance that a public model keeps: nothing about where the events came from.
 PUBLIC_PROVENANCE = ("fedhlcr", "python", "numpy", "created")
 
@@ -54,8 +56,7 @@ def to_bytes(model: FittedModel, *, public: bool = False) -> bytes:
     public = public or not len(posterior.memory.entities)
     record: Record = {
         "about": json.dumps(_about(model, public=public), default=_plain),
-        "standardization.shift": posterior.standardization.shift,
-        "standardization.scale": posterior.standardization.scale,
+        **{f"standardization.{name}": value for name, value in posterior.standardization.to_record().items()},
         "alignment": model.alignment_.target,
         "features.mean": model.feature_means_,
         "features.spread": model.feature_spreads_,
@@ -97,6 +98,8 @@ def _about(model: FittedModel, *, public: bool) -> dict[str, Any]:
         "stop_reason": getattr(model, "stop_reason_", None),
         "recipe": None if model.recipe_ is None else model.recipe_.to_json(),
         "provenance": provenance,
+        # releases before this field neither write nor read it
+        **({} if model.comparison_ is None else {"comparison": model.comparison_.to_dict()}),
     }
 
 
@@ -127,7 +130,10 @@ def _private_part(model: FittedModel) -> Record:
         "entity_of": index.entity_of,
         "grams": memory.entities.grams,
         "labels": memory.labels,
+        **{f"state.{name}": values for name, values in memory.private.items()},
     }
+    if (events := memory.entities.events) is not None:
+        record |= {f"events.{name}": value for name, value in events.to_record().items()}
     # keyed by text: as keys, the ids 1 and True would be equal
     position = {text: place for place, text in enumerate(index.agents.texts)}
     if model.sole_agent_ is not None:

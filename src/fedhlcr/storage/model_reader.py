@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.checks import not_negative, within
+from fedhlcr.data.events import EventStore
 from fedhlcr.data.hierarchy import EntityIndex, numbered
 from fedhlcr.data.ids import Ids
 from fedhlcr.federation.history import history_columns
@@ -55,6 +56,8 @@ class ModelReader(RecordReader):
             self.require(type(about[name]) is int, name)
         self.require(all(_is_diagnostic(figures) for figures in about["diagnostics"]), "diagnostics")
         self.require(all(isinstance(value, (str, int, float)) for value in about["provenance"].values()), "provenance")
+        comparison = about.setdefault("comparison", None)
+        self.require(comparison is None or _is_comparison(comparison), "comparison")
         return dict(about)
 
     def alignment(self, draws: Draws, n_reported: int) -> IndexArray:
@@ -63,8 +66,8 @@ class ModelReader(RecordReader):
 
     def features(self, layout: GramLayout) -> tuple[FloatArray, FloatArray]:
         """Means and standard deviations of the features."""
-        mean = self.array("features.mean", "f8", (layout.n_features,), np.isfinite)
-        return mean, self.array("features.spread", "f8", (layout.n_features,), not_negative)
+        mean = self.array("features.mean", "f8", (layout.n_inputs,), np.isfinite)
+        return mean, self.array("features.spread", "f8", (layout.n_inputs,), not_negative)
 
     @property
     def is_public(self) -> bool:
@@ -80,7 +83,16 @@ class ModelReader(RecordReader):
         private.require(len(grams) and (layout.diagonal(grams) >= 0).all() and (grams[:, 0] > 0).all(), "grams")
         kind = np.min_scalar_type(draws.n_clusters).str
         labels = private.array("labels", kind, (len(draws), len(grams)), within(0, draws.n_clusters))
-        return AgentMemory(Entities(likelihood, index, grams, n_threads), labels)
+        events = None
+        if likelihood.needs_events:
+            events = EventStore.read(private.part("events."), index.n_entities, layout.n_features)
+        entities = Entities(likelihood, index, grams, n_threads, events)
+        sizes = index.n_agents, index.n_entities, entities.n_events
+        state = {
+            own.name: private.array(f"state.{own.name}", "f4", (len(draws), *own.shape(*sizes)), own.possible)
+            for own in likelihood.own_state
+        }
+        return AgentMemory(entities, labels, state)
 
     def sole_agent(self, index: EntityIndex) -> NDArray[np.object_]:
         """The agent of every row if the user names no agents; in a public model, the agent without a name."""
@@ -130,3 +142,10 @@ def _is_diagnostic(figures: Any) -> bool:
     if not isinstance(figures, list) or len(figures) != 3:
         return False
     return isinstance(figures[0], str) and all(isinstance(figure, float) for figure in figures[1:])
+
+
+def _is_comparison(values: Any) -> bool:
+    if not isinstance(values, dict) or not isinstance(values.get("differences"), list) or not values["differences"]:
+        return False
+    counts = (values.get("n_events"), values.get("n_entities"))
+    return all(type(n) is int and n > 0 for n in counts) and all(map(_is_diagnostic, values["differences"]))
