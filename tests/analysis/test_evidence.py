@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -11,6 +12,7 @@ from scipy.stats import norm
 
 from fedhlcr._support.streams import Stream
 from fedhlcr.analysis.evidence import partition_evidence
+from fedhlcr.model.mixed import MixedEntityNoise
 from fedhlcr.model.priors import Gamma, InverseGamma, ModelSpec
 from tests.enumeration import log_label_prior
 from tests.problems import entities_from, tiny_table
@@ -134,3 +136,9 @@ def test_only_the_partition_matters_not_its_numbers():
     _, _, _, _, entities = problem()
     first, second = (estimate(entities, FIXED, labels, 5) for labels in ([0, 0, 1, 1, 0, 1], [4, 4, 2, 2, 4, 2]))
     assert first == pytest.approx(second, abs=0.02)
+
+
+def test_evidence_with_effects_is_not_available():
+    *_, entities = problem()
+    mixed = replace(entities, likelihood=MixedEntityNoise(entities.layout))
+    assert np.isnan(estimate(mixed, FIXED, PARTITIONS[0], 2))

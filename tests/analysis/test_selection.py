@@ -16,8 +16,11 @@ from fedhlcr.analysis.comparison import Comparison, CountResult
 from fedhlcr.analysis.selection import DEFAULT_COUNTS, grouped_standard_error
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.exceptions import FitInterruptedWarning, warn_user
+from fedhlcr.plot import cluster_counts
 
-QUICK = HLCRRegressor(n_sweeps=80, n_draws=30, n_threads=1)
+# the paper's model, for which evidence is known
+PLAIN = {"effects": "none", "noise": "common"}
+QUICK = HLCRRegressor(n_sweeps=80, n_draws=30, n_threads=1, **PLAIN)
 
 
 def compare(table, **settings):
@@ -43,7 +46,7 @@ def test_figures_are_those_of_fits_to_the_same_splits(compared, small):
         a, b = table[train], table[test]
         pairs.append(b.agent * 1000 + b.entity)
         for count, told in densities.items():
-            model = HLCRRegressor(count, n_sweeps=80, n_draws=30, n_threads=1)
+            model = HLCRRegressor(count, n_sweeps=80, n_draws=30, n_threads=1, **PLAIN)
             model.fit(a.X, a.y, agent=a.agent, entity=a.entity)
             told.append(model.log_density(b.X, b.y, b.agent, b.entity))
             if count == 2:
@@ -196,6 +199,20 @@ def test_comparison_is_printed_and_converted_to_plain_values(compared):
     assert unknown.to_dict()["auto"]["difference_se"] is None
 
 
+def test_default_model_is_compared_by_log_density_alone(small):
+    table, _ = small
+    estimator = HLCRRegressor(n_sweeps=60, n_draws=20, n_threads=1)
+    result = compare(table, counts=[1, 3], n_splits=1, estimator=estimator)
+    assert (result.best, result.suggested, result.most_evident) == (3, 3, None)
+    assert not result.has_evidence
+    assert "vidence" not in str(result)
+    plain = json.loads(json.dumps(result.to_dict(), allow_nan=False))
+    assert plain["most_evident"] is None
+    assert plain["rows"][0]["evidence"] is None
+    with pytest.raises(ValueError, match="the comparison has none; compare estimators with effects='none'"):
+        cluster_counts(result, quantity="evidence")
+
+
 def test_standard_errors_take_groups_together(rng):
     values = rng.standard_normal(400)
     alone = grouped_standard_error(values, np.arange(400))
@@ -253,7 +270,8 @@ def test_the_right_number_on_many_tables(right):
         table, _ = make_hlcr(100, 6, 6, 4, right, 0.4, global_concentration=100.0, random_state=seed)
         around = sorted({1, max(right - 1, 1), right, right + 1, 2 * right})
         ids = {"agent": table.agent, "entity": table.entity}
-        result = compare_cluster_counts(table.X, table.y, **ids, counts=around, n_splits=2)
+        estimator = HLCRRegressor(**PLAIN)
+        result = compare_cluster_counts(table.X, table.y, **ids, counts=around, n_splits=2, estimator=estimator)
         evidence = {row.n_clusters: row.evidence for row in result.rows}
         assert evidence[right] > max(evidence.values()) - 3
         assert right == 1 or evidence[right] > evidence[right - 1] + 10

@@ -19,7 +19,7 @@ def one_cluster(n_events, columns, slopes, seed=0, **parameters):
     rng = np.random.default_rng(seed)
     frame = pd.DataFrame({name: draw(rng, n_events) for name, draw in columns.items()})
     y = frame.to_numpy(dtype=float) @ slopes + rng.normal(size=n_events)
-    model = HLCRRegressor(n_clusters=1, **{"n_sweeps": 60, **parameters})
+    model = HLCRRegressor(n_clusters=1, **{"n_sweeps": 60, "effects": "none", "noise": "common", **parameters})
     return model.fit(frame, y, agent=np.zeros(n_events, int), entity=np.arange(n_events) % 5)
 
 

@@ -13,6 +13,7 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 from sklearn.base import clone
 
+from fedhlcr.analysis.mixed_model import MixedLikelihood
 from fedhlcr.baselines import (
     FedAvgNetworkRegressor,
     FedAvgRegressor,
@@ -22,7 +23,6 @@ from fedhlcr.baselines import (
     LCRRegressor,
     MixedModelRegressor,
 )
-from fedhlcr.baselines.mixed import _Likelihood
 from fedhlcr.baselines.mixtures import LEAST_VARIANCE, PENALTY, Units, normalize
 from fedhlcr.baselines.rival import Standardized
 from fedhlcr.data.hierarchy import build_hierarchy
@@ -149,7 +149,7 @@ def test_the_gradient_of_the_mixed_model_is_its_gradient(reml):
     X, y, entity = slopes_of_their_own(rng)
     events = build_hierarchy(X, y, np.ones(len(y)), None, entity)
     layout = GramLayout(2)
-    likelihood = _Likelihood(layout.normal_equations(entity_grams(events, layout, np.zeros(3))), reml=reml)
+    likelihood = MixedLikelihood(layout.normal_equations(entity_grams(events, layout, np.zeros(3))), reml=reml)
     for _ in range(3):
         point = likelihood.pack(rng.normal(size=(3, 3)) * 0.5)
         error = check_grad(lambda p: likelihood(p)[0], lambda p: likelihood(p)[1], point)

@@ -26,7 +26,7 @@ class CountResult:
         units, and its standard error
     difference, difference_se : mean difference of the log density from that of the best number, event by event, and
         its standard error
-    evidence : log p(y, partition | n_clusters) of the fitted events, mean over the splits
+    evidence : log p(y, partition | n_clusters) of the fitted events, mean over the splits; NaN if it is not known
     r2, mse : on the held-out events, mean over the splits
     occupied : number of clusters with entities in the most probable draw, for each split
     """
@@ -73,11 +73,18 @@ class Comparison:
         )
 
     @property
-    def most_evident(self) -> int:
-        """The smallest number whose evidence is within `SAME_EVIDENCE` of the highest.
+    def has_evidence(self) -> bool:
+        """Whether the evidence is known: for plain clusters only, as in the paper."""
+        return all(np.isfinite(row.evidence) for row in (*self.rows, self.auto))
+
+    @property
+    def most_evident(self) -> int | None:
+        """The smallest number whose evidence is within `SAME_EVIDENCE` of the highest; None if it is not known.
 
         Empty clusters hardly change the evidence, so it is flat above the number that the data need.
         """
+        if not self.has_evidence:
+            return None
         enough = max(row.evidence for row in self.rows) - SAME_EVIDENCE
         return next(int(row.n_clusters) for row in self.rows if row.evidence >= enough)
 
@@ -98,19 +105,27 @@ class Comparison:
             "most_evident": self.most_evident,
         }
 
+    @property
+    def verdict(self) -> str:
+        """The numbers of clusters that are best and suggested, in words."""
+        words = (
+            f"Best number of clusters: {self.best}. Suggested: {self.suggested}, the smallest within one standard "
+            "error of the best."
+        )
+        if not self.has_evidence:
+            return words
+        return f"{words} By evidence: {self.most_evident}, the smallest within {SAME_EVIDENCE:g} nats of the highest."
+
     def __str__(self) -> str:
         header = ("clusters", "in use", "log density", "vs best", "± s.e.", "evidence", "R²", "MSE")
-        table = text_table(header, tuple(_cells(row, row.n_clusters == self.best) for row in (*self.rows, self.auto)))
-        splits = "one split" if self.n_splits == 1 else f"{self.n_splits} splits"
-        return "\n".join(
-            [
-                table,
-                f"Log density: mean over {EVENT.count(self.n_held_out)} from {splits}.",
-                f"Best number of clusters: {self.best}. Suggested: {self.suggested}, the smallest within one standard "
-                f"error of the best. By evidence: {self.most_evident}, the smallest within {SAME_EVIDENCE:g} nats of "
-                "the highest.",
+        lines = [header, *(_cells(row, row.n_clusters == self.best) for row in (*self.rows, self.auto))]
+        if not self.has_evidence:
+            lines = [
+                tuple(cell for cell, name in zip(line, header, strict=True) if name != "evidence") for line in lines
             ]
-        )
+        splits = "one split" if self.n_splits == 1 else f"{self.n_splits} splits"
+        scores = f"Log density: mean over {EVENT.count(self.n_held_out)} from {splits}."
+        return "\n".join([text_table(lines[0], tuple(lines[1:])), scores, self.verdict])
 
     __repr__ = __str__
 

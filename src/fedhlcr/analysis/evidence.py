@@ -50,13 +50,17 @@ def partition_evidence(
 
     Coefficients, cluster weights, agents' weights and all hyperparameters that `spec` does not fix are integrated out
     under their priors. Constants are kept, so values for different K are comparable. It is one term of a sum over
-    partitions, so it never exceeds log p(y | K); the gap measures how uncertain the partition is.
+    partitions, so it never exceeds log p(y | K); the gap measures how uncertain the partition is. It is NaN if agents
+    draw more than labels.
 
     Parameters
     ----------
     labels : (entities,) below n_clusters; the numbering of the clusters does not matter
     n_clusters : K, the number of clusters available
     """
+    if entities.likelihood.has_state:
+        # labels alone do not fix the sums: effects are not integrated out
+        return float("nan")
     used, compact = np.unique(labels, return_inverse=True)
     compact = compact.astype(np.int32)
     draws = _draws_given_labels(entities, spec, compact, n_clusters, stream)
@@ -76,7 +80,7 @@ def _draws_given_labels(
     for number in range(1, SETTLING_PASSES + N_DRAWS + 1):
         sums = sums_of_labels(entities, given, labels, number, stream)
         state = ServerState.given(likelihood, number, sums, given)
-        given = draw_globals(likelihood, state, spec, stream.generator(number, "evidence"))
+        given = draw_globals(likelihood, state, spec, stream.generator(number, "evidence")).globals
         draws.append(FixedLabelDraw(given, sums.table_counts, state.regressions.mean[:n_used]))
     return draws[SETTLING_PASSES:]
 

@@ -1,4 +1,4 @@
-"""Choose the number of clusters: compare numbers by held-out log density and by evidence."""
+"""Choose the number of clusters: compare numbers by held-out log density and, for the paper's model, by evidence."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fedhlcr.data.hierarchy import index_pairs, row_agents, row_entities
 from fedhlcr.data.ids import Ids
 from fedhlcr.data.splitting import hold_out_events
 from fedhlcr.estimators.hlcr import HLCRRegressor
-from fedhlcr.exceptions import ArgumentError, ArgumentTypeError, FitInterruptedWarning
+from fedhlcr.exceptions import ArgumentError, ArgumentTypeError, FitInterruptedWarning, SimplerModelWarning
 
 Progress = Callable[[int, int, str], None]
 
@@ -45,7 +45,7 @@ def compare_cluster_counts(
     random_state: Any = 0,
     progress: Progress | None = None,
 ) -> Comparison:
-    """Compare numbers of clusters by held-out log density and by evidence.
+    """Compare numbers of clusters by held-out log density and, for the paper's model, by evidence.
 
     Each number, and "auto", is fitted to the same splits. Each split holds out a share of every entity's events.
 
@@ -54,7 +54,9 @@ def compare_cluster_counts(
     all splits. They do not include the randomness of a single sampler run; use an estimator with several chains to
     average over it.
 
-    *Evidence* is log p(y, partition | K) of the fitted events, mean over the splits. It is the joint density of the
+    *Evidence* is log p(y, partition | K) of the fitted events, mean over the splits. It is computed for plain clusters
+    only, as in the paper: pass an estimator with `effects="none", noise="common"`. Otherwise it is NaN, since the
+    effects and the noise of single entities cannot be integrated out in the same way. It is the joint density of the
     targets, in units of y, and of the partition of the entities into clusters. Coefficients, weights and learned
     hyperparameters are integrated out under their priors, constants are kept, and the K!/(K − K₊)! ways to number the
     K₊ occupied clusters are summed. So numbers of clusters are comparable: with more clusters the targets become more
@@ -195,6 +197,8 @@ def _try(model: HLCRRegressor, train: _Events, test: _Events) -> _Trial:
     with warnings.catch_warnings():
         # a user who interrupts one fit wants to end the whole comparison
         warnings.simplefilter("error", FitInterruptedWarning)
+        # numbers of clusters that fit badly are part of the comparison
+        warnings.simplefilter("ignore", SimplerModelWarning)
         try:
             model.fit(train.X, train.y, agent=train.agent, entity=train.entity)
         except FitInterruptedWarning:
@@ -209,8 +213,13 @@ def _try(model: HLCRRegressor, train: _Events, test: _Events) -> _Trial:
 
 @single_threaded_blas
 def _evidence(model: HLCRRegressor) -> float:
-    """log p(y, partition | K) of the fitted events in the user's units, for the better of two partitions."""
+    """log p(y, partition | K) of the fitted events in the user's units, for the better of two partitions.
+
+    NaN for a model with effects or noise of entities.
+    """
     posterior = model.posterior_
+    if posterior.likelihood.has_state:
+        return float("nan")
     draws, entities = posterior.draws, posterior.memory.entities
     scale = float(posterior.standardization.scale[-1])
     spec, stream = model.model_spec(entities, scale), Stream(model.seed_, ReservedChain.EVIDENCE)

@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.wording import AGENT, CHAIN, ENTITY, EVENT, FEATURE, Noun, listed, number, percent, printable
+from fedhlcr.analysis.differences import difference_facts, entity_differences, noise_words
 from fedhlcr.exceptions import Advice
 from fedhlcr.posterior.alignment import central_interval, coef_by_draw
 from fedhlcr.posterior.fitted_model import FittedModel
@@ -95,6 +96,8 @@ def summarize(model: FittedModel) -> Summary:
         notes.append(Advice(advice, max_clusters=2 * model.max_clusters))
     if scarce := few_events(model):
         notes.append(f"There are only {scarce}. Intervals are too narrow.")
+    if model.comparison_ is not None:
+        notes.append(f"{model.comparison_.sentence} Each event was predicted from all others.")
     header = ("cluster", "share", "weight", "level", *(shorten(names[f]) for f in shown))
     return Summary(_facts(model), header, rows, tuple(notes))
 
@@ -112,23 +115,39 @@ def _facts(model: FittedModel) -> tuple[tuple[str, str | Advice], ...]:
         halves = "computed from the two halves of one chain; try {n_chains} to compare independent chains"
         agreement = Advice(f"{agreement}; {halves}", n_chains=4)
     held = f"{AGENT.count(store.index.n_agents)}, {ENTITY.count(len(store))}, {EVENT.count(n_events)}"
-    features = FEATURE.count(posterior.layout.n_features)
+    features = FEATURE.count(posterior.layout.n_inputs)
+    differences = entity_differences(posterior, model.feature_means_, model.feature_spreads_)
     return (
         ("data", f"{held if len(store) else 'public model without any agent'}, {features}"),
         ("clusters", f"{model.n_clusters_} ({found})"),
-        *_scale_facts(model),
+        *_curve_facts(model),
+        *_scale_facts(model, noise_words(differences)),
+        *difference_facts(differences, posterior.likelihood.name, [shorten(name) for name in feature_names(model)]),
         ("concentrations", f"global {model.global_concentration_:.3g}, agent {model.agent_concentration_:.3g}"),
         ("draws", f"{len(posterior.draws)} from {CHAIN.count(n_chains)}, seed {model.seed_}"),
         ("R-hat (effective size)", agreement or ("too few draws" if model.diagnostics_ else "unknown")),
     )
 
 
-def _scale_facts(model: FittedModel) -> list[tuple[str, str]]:
+def _curve_facts(model: FittedModel) -> list[tuple[str, str]]:
+    """The features with curves, and how far each curve bends the regressions: root mean square over events."""
+    posterior = model.posterior_
+    if (curves := posterior.standardization.curves) is None:
+        return []
+    names, shares = feature_names(model), entity_shares(model)
+    facts = []
+    for curve, column in enumerate(curves.columns):
+        squares = (model.curve_coef_[:, curves.span(curve)] ** 2).sum(axis=1)
+        facts.append(f"{shorten(names[column])} {number(float(np.sqrt(shares @ squares)))}")
+    return [("curves", f"bend by {', '.join(facts)} (root mean square, in units of the target)")]
+
+
+def _scale_facts(model: FittedModel, ending: str) -> list[tuple[str, str]]:
     """Learned scales of the likelihood, such as the noise; one for all, or one for each cluster shown."""
     facts = []
     for q in model.posterior_.likelihood.globals_type.traced_scales():
         values = np.atleast_1d(getattr(model, f"{q.name}_"))[:MAX_CLUSTERS]
-        facts.append((q.words, f"{', '.join(f'{value:.4g}' for value in values)} in units of the target"))
+        facts.append((q.words, f"{', '.join(f'{value:.4g}' for value in values)} in units of the target{ending}"))
     return facts
 
 
@@ -138,7 +157,8 @@ def few_events(model: FittedModel) -> str | None:
     None if there were enough, or if the model does not hold its fitted events.
     """
     posterior = model.posterior_
-    store, n_coef = posterior.memory.entities, posterior.draws.coef.shape[2]
+    # curves shrink as far as the events demand it, so they do not count
+    store, n_coef = posterior.memory.entities, posterior.layout.n_linear
     n_events = posterior.layout.n_events(store.grams).sum()
     if len(store) < posterior.draws.entity_counts[0].sum() or n_events >= EVENTS_PER_COEF * n_coef:
         return None
@@ -287,7 +307,8 @@ def effect_sizes(model: FittedModel) -> FloatArray:
 
 def typical_levels(model: FittedModel) -> FloatArray:
     """(clusters,): predicted target at the features' means."""
-    return model.intercept_ + model.coef_ @ model.feature_means_
+    curves, level = model.posterior_.standardization.curves, model.intercept_ + model.coef_ @ model.feature_means_
+    return level if curves is None else level + model.curve_coef_ @ curves.appended(model.feature_means_[None])[0]
 
 
 def shorten(name: str) -> str:

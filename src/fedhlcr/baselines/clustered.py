@@ -15,8 +15,8 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
+from fedhlcr.analysis.ridges import solve_ridge
 from fedhlcr.baselines.federated import BYTES_PER_NUMBER, Attendance, FederatedRival, Round, Settings
-from fedhlcr.baselines.ridge import solve_ridge
 from fedhlcr.baselines.rival import AUTO, COUNT, Coefficients, Constraints, Rows, Standardized
 from fedhlcr.data.hierarchy import UNKNOWN
 from fedhlcr.model.gram import GramLayout

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedhlcr._support.arrays import FloatArray
-from fedhlcr.baselines.ridge import solve_ridge
+from fedhlcr.analysis.ridges import solve_ridge
 from fedhlcr.baselines.rival import Standardized
 from fedhlcr.model.gram import GramLayout
 

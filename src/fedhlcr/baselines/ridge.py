@@ -9,12 +9,11 @@ import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
 from fedhlcr._support.arrays import FloatArray
+from fedhlcr.analysis.ridges import PENALTIES, solve_ridge
 from fedhlcr.baselines.rival import Coefficients, Constraints, Rival, Standardized
 from fedhlcr.model.gram import GramLayout, entity_grams
 
 LEVELS = ("all", "agent", "entity")
-# Penalties to try, in standardised units; all groups of a level share one.
-PENALTIES = np.logspace(-3, 4, 22)
 N_FOLDS = 5
 
 
@@ -59,11 +58,3 @@ def _ridge_of_each(layout: GramLayout, folds: FloatArray) -> FloatArray:
         for p, penalty in enumerate(PENALTIES):
             errors[p] += layout.rss(fold[trained], solve_ridge(layout, (total - fold)[trained], penalty)).sum()
     return solve_ridge(layout, total, PENALTIES[errors.argmin()])
-
-
-def solve_ridge(layout: GramLayout, grams: FloatArray, penalty: float | FloatArray) -> FloatArray:
-    """Regressions (..., n_coef) from Gram matrices (..., packed), with one penalty for all slopes or one for each."""
-    normal = layout.normal_equations(grams)
-    # the intercept is free, except for a tiny penalty that keeps the equations regular
-    penalties = np.diag([1e-9, *np.broadcast_to(penalty, layout.n_features)])
-    return np.asarray(np.linalg.solve(normal.xx + penalties, normal.xy[..., None])[..., 0])

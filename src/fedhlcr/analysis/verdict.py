@@ -1,0 +1,127 @@
+"""Whether a model predicts its events better than simpler models do: log densities of events left out, compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from fedhlcr._support.arrays import FloatArray, IndexArray
+from fedhlcr._support.wording import listed
+from fedhlcr.analysis.simpler import ONE_RIDGE
+from fedhlcr.exceptions import Advice, SimplerModelWarning
+
+VerdictName = Literal["better", "about the same", "worse"]
+# Differences of more than this many standard errors count.
+CLEAR = 2.0
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How much better the model predicts an event than a simpler model.
+
+    Attributes
+    ----------
+    rival : name of the simpler model
+    gain : mean difference of the log densities, in nats per event; negative if the simpler model is better
+    standard_error : of the gain, with entities as the units
+    """
+
+    rival: str
+    gain: float
+    standard_error: float
+
+    @property
+    def verdict(self) -> VerdictName:
+        """Whether the model is better or worse than the simpler one, by more than two standard errors."""
+        if abs(self.gain) <= CLEAR * self.standard_error:
+            return "about the same"
+        return "better" if self.gain > 0.0 else "worse"
+
+    @property
+    def rival_in_words(self) -> str:
+        return "one ridge for all" if self.rival == ONE_RIDGE else f"a {self.rival}"
+
+
+@dataclass(frozen=True)
+class FitComparison:
+    """A fitted model against simpler ones, on its own events, each predicted from all others. Print it.
+
+    Attributes
+    ----------
+    differences : one for each simpler model
+    n_events, n_entities : numbers of events compared, and of their entities
+    """
+
+    differences: tuple[Difference, ...]
+    n_events: int
+    n_entities: int
+
+    @property
+    def strongest(self) -> Difference:
+        """The difference from the simpler model that predicts best."""
+        return min(self.differences, key=lambda difference: difference.gain)
+
+    @property
+    def verdict(self) -> VerdictName:
+        """That against the strongest of the simpler models."""
+        return self.strongest.verdict
+
+    @property
+    def sentence(self) -> str:
+        """The verdict in plain English."""
+        gain, error = abs(self.strongest.gain), self.strongest.standard_error
+        figures = f"{gain:.2g} nats per event, ± {error:.1g}"
+        names = self.strongest.rival_in_words
+        if self.verdict == "worse":
+            return f"{names[0].upper()}{names[1:]} predicts these events better (by {figures})."
+        if self.verdict == "about the same":
+            return f"{names[0].upper()}{names[1:]} predicts these events about as well (difference {figures})."
+        everyone = listed([difference.rival_in_words for difference in self.differences])
+        return f"The model predicts its events better than {everyone} (by {figures} or more)."
+
+    def warning(self) -> SimplerModelWarning | None:
+        """The warning that the user should see; None if no simpler model is clearly better."""
+        if self.verdict != "worse":
+            return None
+        name = self.strongest.rival_in_words
+        return SimplerModelWarning(self.sentence, Advice(f"If you want predictions, use {name} instead."))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        rivals = [[d.rival, d.gain, d.standard_error] for d in self.differences]
+        return {"differences": rivals, "n_events": self.n_events, "n_entities": self.n_entities}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> FitComparison:
+        differences = tuple(Difference(str(name), float(gain), float(se)) for name, gain, se in values["differences"])
+        return cls(differences, int(values["n_events"]), int(values["n_entities"]))
+
+    def __str__(self) -> str:
+        return self.sentence
+
+
+def compare_densities(own: FloatArray, rivals: Mapping[str, FloatArray], entities: IndexArray) -> FitComparison:
+    """Compare log densities of the same events, (events,) each.
+
+    The events of one entity depend on each other. So the standard error of the mean difference comes from the sums of
+    entities: with d_e the sum of an entity's deviations from the mean, it is √(E/(E−1) · Σ d_e²) / (number of events).
+
+    Parameters
+    ----------
+    own : of the model
+    rivals : of simpler models, by name
+    entities : (events,) the entity of each event, by any number
+    """
+    distinct, of_event = np.unique(entities, return_inverse=True)
+    n_entities, n_events = len(distinct), len(own)
+
+    def against(name: str, theirs: FloatArray) -> Difference:
+        gain = own - theirs
+        sums = np.bincount(of_event, weights=gain - gain.mean())
+        factor = n_entities / max(n_entities - 1, 1)
+        return Difference(name, float(gain.mean()), float(np.sqrt(factor * (sums**2).sum()) / n_events))
+
+    return FitComparison(tuple(against(name, theirs) for name, theirs in rivals.items()), n_events, n_entities)

@@ -1,0 +1,198 @@
+"""Predicting each fitted event from all others, and the verdict against simpler models."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+import fedhlcr
+from fedhlcr import HLCRRegressor
+from fedhlcr.analysis.fit_comparison import MOST_EVENTS, MOST_PER_ENTITY, compare_with_simpler, sample_events
+from fedhlcr.analysis.leave_one_out import (
+    FittedEvents,
+    average_over_draws,
+    cluster_laws,
+    log_density_left_out,
+    log_density_left_out_of_entities,
+    log_label_weights,
+)
+from fedhlcr.analysis.verdict import Difference, FitComparison, compare_densities
+from fedhlcr.cli.telling import model_facts
+from fedhlcr.data.hierarchy import build_hierarchy
+from fedhlcr.exceptions import SimplerModelWarning
+from tests.problems import PAPER
+
+
+def hierarchy_of(table):
+    return build_hierarchy(table.X, table.y, np.ones(len(table)), table.agent, table.entity)
+
+
+@pytest.fixture(scope="module")
+def one_draw(small):
+    """A model with a single draw, its events, and their design in standardised units."""
+    table, _ = small
+    model = HLCRRegressor(**PAPER, n_clusters=3, n_sweeps=20, n_draws=1).fit(
+        table.X, table.y, agent=table.agent, entity=table.entity
+    )
+    events, units = hierarchy_of(table), model.posterior_.standardization
+    design = np.column_stack([np.ones(len(events.y)), units.apply(events.X)])
+    return model.posterior_, events, design, units.apply_target(events.y)
+
+
+def test_event_left_out_equals_the_mixture_given_the_other_events(one_draw):
+    """The oracle really removes the event: label weights from the other events, then the mixture's density."""
+    posterior, events, design, target = one_draw
+    entity_of = np.repeat(np.arange(events.n_entities), np.diff(events.event_start))
+    fitted = FittedEvents(design, target, entity_of)
+    found = log_density_left_out(posterior, fitted, cluster_laws(posterior, fitted))
+    draws, memory = posterior.draws, posterior.memory
+    coef, scale = draws.coef[0], draws.noise_scale[0]
+    for n in range(0, len(target), 17):
+        entity = entity_of[n]
+        rest = np.flatnonzero((entity_of == entity) & (np.arange(len(target)) != n))
+        fellows = (memory.entities.index.agent_of == memory.entities.index.agent_of[entity]).copy()
+        fellows[entity] = False
+        counts = np.bincount(memory.labels[0][fellows], minlength=len(coef))
+        prior = counts + draws.prior_weights[0]
+        log_weights = np.log(prior) + norm.logpdf(target[rest, None], design[rest] @ coef.T, scale).sum(axis=0)
+        weights = np.exp(log_weights - log_weights.max())
+        expected = np.log(weights / weights.sum() @ norm.pdf(target[n], design[n] @ coef.T, scale))
+        assert found[n] == pytest.approx(expected, abs=1e-6)
+
+
+def test_densities_with_effects_equal_those_of_plain_clusters_if_there_are_none(small):
+    """Also where an event excludes a label by more than the kernels can express."""
+    table, _ = small
+    events = hierarchy_of(table)
+    entity_of = np.repeat(np.arange(events.n_entities), np.diff(events.event_start))
+    densities = []
+    for noise in ("common", "entity"):
+        model = HLCRRegressor(effects="none", noise=noise, n_sweeps=60).fit(
+            table.X, table.y, agent=table.agent, entity=table.entity
+        )
+        posterior, units = model.posterior_, model.posterior_.standardization
+        target = units.apply_target(events.y)
+        if posterior.likelihood.has_state:
+            assert np.isinf(posterior.draws.stacked.noise_shape).all(), "no evidence that noise differs"
+            densities.append(log_density_left_out_of_entities(posterior, events.X, target, entity_of))
+        else:
+            design = np.column_stack([np.ones(len(events.y)), units.apply(events.X)])
+            fitted = FittedEvents(design, target, entity_of)
+            densities.append(log_density_left_out(posterior, fitted, cluster_laws(posterior, fitted)))
+    np.testing.assert_allclose(*densities, atol=0.1)
+
+
+def test_log_label_weights_are_those_of_predictions(one_draw):
+    posterior = one_draw[0]
+    entities = np.arange(len(posterior.memory.entities))
+    expected = posterior.label_weights(posterior.memory.entities.index.agent_of, entities)[:, 0]
+    np.testing.assert_allclose(np.exp(log_label_weights(posterior, 0, entities)), expected, atol=1e-9)
+
+
+def test_draws_that_agree_are_averaged_harmonically():
+    ratios = np.array([[1.0, -2.0], [1.2, -2.0], [1.1, -2.0]])
+    np.testing.assert_allclose(average_over_draws(ratios[:1]), -ratios[0])
+    np.testing.assert_allclose(average_over_draws(ratios), -np.log(np.exp(ratios).mean(axis=0)))
+
+
+def test_largest_weight_is_truncated():
+    """99 draws predict the event with density 1, one draw with e^-100."""
+    ratios = np.zeros((100, 1))
+    ratios[3] = 100.0
+    harmonic = -np.log(np.exp(ratios).mean())
+    assert average_over_draws(ratios)[0] == pytest.approx(harmonic + np.log(np.sqrt(100)), abs=0.02)
+
+
+def test_standard_error_has_entities_as_units():
+    rng = np.random.default_rng(1)
+    entities = np.repeat(np.arange(50), 20)
+    shared = rng.normal(size=50)[entities]
+    (found,) = compare_densities(0.1 + shared, {"one ridge": np.zeros(1000)}, entities).differences
+    by_entity = 0.1 + shared[::20]
+    assert found.gain == pytest.approx(by_entity.mean())
+    assert found.standard_error == pytest.approx(by_entity.std(ddof=1) / np.sqrt(50))
+
+
+@pytest.mark.parametrize(
+    ("gain", "verdict", "words"),
+    [
+        (-0.03, "worse", "A mixed model predicts these events better (by 0.03 nats per event, ± 0.01)."),
+        (0.015, "about the same", "A mixed model predicts these events about as well (difference 0.015"),
+        (0.03, "better", "The model predicts its events better than one ridge for all and a mixed model (by 0.03"),
+    ],
+)
+def test_verdict_against_the_strongest_rival(gain, verdict, words):
+    rivals = (Difference("one ridge", 0.5, 0.1), Difference("mixed model", gain, 0.01))
+    comparison = FitComparison(rivals, 100, 20)
+    assert comparison.verdict == verdict
+    assert str(comparison).startswith(words)
+    assert (comparison.warning() is None) == (verdict != "worse")
+    assert FitComparison.from_dict(comparison.to_dict()) == comparison
+
+
+def test_sample_spreads_over_entities():
+    starts = np.concatenate([[0], np.cumsum(np.full(1000, 50))])
+    sample = sample_events(starts)
+    assert len(sample.rows) <= MOST_EVENTS
+    assert np.bincount(sample.entities).max() == MOST_PER_ENTITY
+    assert sample.entities.min() == 0
+    assert sample.entities.max() == 999
+    np.testing.assert_array_equal(sample.rows // 50, sample.entities)
+    few = sample_events(np.array([0, 3, 4, 9]))
+    np.testing.assert_array_equal(few.rows, np.arange(9))
+
+
+def random_slopes(n_entities=100, n_events=8):
+    """A table that a mixed model describes and clusters do not."""
+    rng = np.random.default_rng(0)
+    entity = np.repeat(np.arange(n_entities), n_events)
+    X = rng.normal(size=(len(entity), 2))
+    own = rng.normal(size=(n_entities, 3)) * [0.8, 0.3, 0.3]
+    y = own[entity, 0] + (X * (own[entity, 1:] + 1.0)).sum(axis=1) + 0.5 * rng.normal(size=len(entity))
+    return X, y, entity % 10, entity
+
+
+def test_fit_warns_where_a_mixed_model_is_better_and_the_file_keeps_it(tmp_path):
+    X, y, agent, entity = random_slopes()
+    with pytest.warns(SimplerModelWarning, match="A mixed model predicts these events better"):
+        model = HLCRRegressor(n_clusters=3, n_sweeps=40).fit(X, y, agent=agent, entity=entity)
+    assert model.comparison_.verdict == "worse"
+    assert "A mixed model predicts these events better" in str(model.summary())
+    assert model_facts(model)["comparison"]["verdict"] == "worse"
+    model.save(tmp_path / "m")
+    assert fedhlcr.load(tmp_path / "m").comparison_ == model.comparison_
+
+
+def test_fit_is_quiet_where_clusters_are_right(small):
+    table, _ = small
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", SimplerModelWarning)
+        model = HLCRRegressor(n_sweeps=60).fit(table.X, table.y, agent=table.agent, entity=table.entity)
+    assert model.comparison_.verdict == "better"
+    assert [d.rival for d in model.comparison_.differences] == ["one ridge", "mixed model"]
+
+
+def test_no_comparison_with_weights_or_few_entities(small):
+    table, _ = small
+    model = HLCRRegressor(n_sweeps=4, max_clusters=4)
+    weight = np.where(np.arange(len(table)) % 2, 1.0, 2.0)
+    ids = {"agent": table.agent, "entity": table.entity}
+    assert model.fit(table.X, table.y, sample_weight=weight, **ids).comparison_ is None
+    assert model.fit(table.X, table.y, entity=np.arange(len(table)) % 4).comparison_ is None
+
+
+@pytest.mark.parametrize(
+    ("parameters", "verdict"),
+    # without intercepts the clusters do not fit, and the simpler models have intercepts
+    [({"fit_intercept": False}, "worse"), ({"curves": [0]}, "better"), ({"n_chains": 2}, "better")],
+)
+def test_comparison_has_the_models_own_columns(small, parameters, verdict):
+    table, _ = small
+    ids = {"agent": table.agent, "entity": table.entity}
+    model = HLCRRegressor(n_sweeps=60, **parameters).fit(table.X, table.y, **ids)
+    again = compare_with_simpler(model.posterior_, hierarchy_of(table))
+    assert again == model.comparison_
+    assert again.verdict == verdict
