@@ -96,7 +96,7 @@ def test_kept_messages_are_read_and_written_alike():
 def test_kept_checkpoints_are_read_and_written_alike():
     kept = np.load(cases.MESSAGES)
     for rule, params in (("delta", {}), ("blend", {"n_clusters": 3, **cases.FIXED})):
-        settings = FederationSettings(GramLayout(3), seed=7, rule=rule, max_clusters=6, **params)
+        settings = FederationSettings(GramLayout(3), seed=7, rule=rule, max_clusters=6, **cases.PAPER, **params)
         data = kept[f"{rule}/server"].tobytes()
         assert Server.from_bytes(settings, data).to_bytes() == data
 

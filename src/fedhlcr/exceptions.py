@@ -235,13 +235,26 @@ class ConvergenceWarning(FedHLCRWarning):
     """The chains disagree, so the draws do not represent the posterior yet."""
 
 
+class DataWarning(FedHLCRWarning):
+    """A table is too small or too plain for what the model does: some results mean little."""
+
+
+class SimplerModelWarning(FedHLCRWarning):
+    """A simpler model predicts the fitted events better, each event from all others."""
+
+
 class FitInterruptedWarning(FedHLCRWarning):
     """The user ended a fit early; the model uses the draws made so far."""
 
 
 def warn_user(message: str, category: type[FedHLCRWarning] = FedHLCRWarning, advice: Advice | None = None) -> None:
     """Warn at the line of the user's own code, past this package and scikit-learn's wrappers."""
+    give_warning(category(message, advice))
+
+
+def give_warning(warning: FedHLCRWarning) -> None:
+    """Give a warning as `warn_user` does."""
     level, frame = 1, sys._getframe()
     while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in ("fedhlcr", "sklearn"):
         level, frame = level + 1, frame.f_back
-    warnings.warn(category(message, advice), stacklevel=level)
+    warnings.warn(warning, stacklevel=level)

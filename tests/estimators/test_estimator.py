@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 import warnings
 
@@ -25,6 +23,8 @@ from fedhlcr import (
     hold_out_events,
 )
 from fedhlcr.datasets import make_hlcr
+from fedhlcr.samplers import blocked, chain
+from tests.problems import PAPER
 
 
 @pytest.fixture(scope="module")
@@ -245,8 +245,8 @@ def test_integer_weights_repeat_events(split):
     train, *_ = split
     weight = np.arange(len(train)) % 3 + 1
     repeated = train[np.repeat(np.arange(len(train)), weight)]
-    by_weight = HLCRRegressor(n_sweeps=40).fit(train.X, train.y, **ids(train), sample_weight=weight)
-    by_rows = HLCRRegressor(n_sweeps=40).fit(repeated.X, repeated.y, **ids(repeated))
+    by_weight = HLCRRegressor(**PAPER, n_sweeps=40).fit(train.X, train.y, **ids(train), sample_weight=weight)
+    by_rows = HLCRRegressor(**PAPER, n_sweeps=40).fit(repeated.X, repeated.y, **ids(repeated))
     np.testing.assert_allclose(by_weight.coef_, by_rows.coef_, rtol=1e-6)
 
 
@@ -254,14 +254,22 @@ def test_events_without_weight_do_not_count(split):
     train, *_ = split
     weight = (np.arange(len(train)) % 4 > 0).astype(float)
     kept = train[weight > 0]
-    by_weight = HLCRRegressor(n_sweeps=40).fit(train.X, train.y, **ids(train), sample_weight=weight)
-    by_rows = HLCRRegressor(n_sweeps=40).fit(kept.X, kept.y, **ids(kept))
+    by_weight = HLCRRegressor(**PAPER, n_sweeps=40).fit(train.X, train.y, **ids(train), sample_weight=weight)
+    by_rows = HLCRRegressor(**PAPER, n_sweeps=40).fit(kept.X, kept.y, **ids(kept))
     np.testing.assert_array_equal(by_weight.coef_, by_rows.coef_)
 
 
-def test_several_chains_agree_on_easy_data(split):
+@pytest.mark.parametrize(
+    "options",
+    [
+        PAPER,
+        pytest.param({}, marks=pytest.mark.xfail(reason="chains may find evidence of different effects", strict=True)),
+    ],
+    ids=["paper", "default"],
+)
+def test_several_chains_agree_on_easy_data(split, options):
     train, *_ = split
-    model = HLCRRegressor(n_chains=3).fit(train.X, train.y, **ids(train))
+    model = HLCRRegressor(n_chains=3, **options).fit(train.X, train.y, **ids(train))
     assert len(model.posterior_.draws) == 300
     assert [d.quantity for d in model.diagnostics_] == ["log joint", "noise scale", "predictions"]
     assert all(0.95 < d.r_hat < 1.1 for d in model.diagnostics_)
@@ -279,7 +287,7 @@ def test_summary_reads_well(model):
     text = str(summary)
     assert f"{model.n_clusters_} (found)" in text
     assert "40 agents" in text
-    table = text.splitlines()[-model.n_clusters_ - 4 : -2]
+    table = text.partition("\n\n")[2].splitlines()[: model.n_clusters_ + 2]
     assert len(table) == model.n_clusters_ + 2
     assert len({len(line) for line in table}) == 1
     html = summary._repr_html_()
@@ -304,22 +312,31 @@ def test_progress_is_shown_when_asked_for(split, capsys):
     assert "5 of 5 sweeps" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("seconds", [0.3, 1.0])
-def test_ctrl_c_keeps_what_has_been_sampled(seconds):
-    table, _ = make_hlcr(100, 6, 5, 3, 4, 0.5, random_state=2)
-    HLCRRegressor(n_sweeps=20).fit(table.X, table.y, **ids(table))
-    model = HLCRRegressor(n_sweeps=100_000)
-    # a shell that starts the tests in the background has them ignore Ctrl-C
+@pytest.fixture
+def default_ctrl_c():
+    """A shell that starts the tests in the background has them ignore Ctrl-C; here it raises KeyboardInterrupt."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    timer = threading.Timer(seconds, lambda: os.kill(os.getpid(), signal.SIGINT))
-    timer.start()
-    try:
-        with pytest.warns(FitInterruptedWarning, match="interrupted after"):
-            model.fit(table.X, table.y, **ids(table))
-    finally:
-        timer.cancel()
-        signal.signal(signal.SIGINT, before)
-    assert 0 < len(model.trace_) < 100_000
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("default_ctrl_c")
+@pytest.mark.parametrize("done", [40, 400])
+def test_ctrl_c_keeps_what_has_been_sampled(done, monkeypatch):
+    """The signal comes in the middle of the next sweep."""
+    table, _ = make_hlcr(100, 6, 5, 3, 4, 0.5, random_state=2)
+    draw_globals = blocked.draw_globals
+
+    def interrupted(likelihood, state, *others):
+        if state.round == done:
+            signal.raise_signal(signal.SIGINT)
+        return draw_globals(likelihood, state, *others)
+
+    monkeypatch.setattr(blocked, "draw_globals", interrupted)
+    model = HLCRRegressor(n_sweeps=100_000)
+    with pytest.warns(FitInterruptedWarning, match=f"interrupted after {done} of"):
+        model.fit(table.X, table.y, **ids(table))
+    assert len(model.trace_) == done
     assert model.score(table.X, table.y, **ids(table)) > 0.5
     assert np.isfinite(model.predict_interval(table.X, **ids(table))).all()
 
@@ -351,15 +368,12 @@ def test_time_is_spent_on_threads_only_while_fitting(split):
 
 def test_ctrl_c_between_chains_keeps_the_first(split, monkeypatch):
     train, *_ = split
-    from fedhlcr.samplers import blocked
+    start = blocked.initial_state
 
-    start, calls = blocked.initial_state, []
-
-    def interrupted_at_the_second(*args):
-        calls.append(1)
-        if len(calls) == 2:
+    def interrupted_at_the_second(entities, spec, n_clusters, stream):
+        if stream.chain == 1:
             raise KeyboardInterrupt
-        return start(*args)
+        return start(entities, spec, n_clusters, stream)
 
     monkeypatch.setattr(blocked, "initial_state", interrupted_at_the_second)
     with pytest.warns(FitInterruptedWarning, match="interrupted after 60 of 180 sweeps; the model uses the 30 draws"):
@@ -369,14 +383,12 @@ def test_ctrl_c_between_chains_keeps_the_first(split, monkeypatch):
 
 def test_an_interrupted_fit_has_the_wanted_number_of_clusters(split, monkeypatch):
     train, *_ = split
-    from fedhlcr.samplers import chain
-
     step = chain._step
 
-    def interrupted(entities, spec, plan, state, stream):
+    def interrupted(entities, spec, plan, state, *others):
         if state.round == 5:
             raise KeyboardInterrupt
-        return step(entities, spec, plan, state, stream)
+        return step(entities, spec, plan, state, *others)
 
     monkeypatch.setattr(chain, "_step", interrupted)
     with pytest.warns(FitInterruptedWarning, match="the 1 draw kept"):
@@ -420,7 +432,8 @@ def test_without_standardising_the_target_may_have_any_spread(split, factor):
 def test_no_spread_at_all():
     X, y = np.ones((12, 2)), np.full(12, 3.0)
     model = HLCRRegressor(n_sweeps=10).fit(X, y, entity=np.arange(12) % 4)
-    np.testing.assert_allclose(model.predict(X), 3.0, atol=0.01)
+    # a new entity may have an effect, however small
+    np.testing.assert_allclose(model.predict(X), 3.0, atol=0.05)
 
 
 def test_the_sole_agent_stays_the_default_after_adapt(split):
@@ -434,7 +447,7 @@ def test_the_sole_agent_stays_the_default_after_adapt(split):
 
 def test_one_cluster_is_a_ridge_regression(split):
     train, *_ = split
-    model = HLCRRegressor(n_clusters=1).fit(train.X, train.y, **ids(train))
+    model = HLCRRegressor(n_clusters=1, **PAPER).fit(train.X, train.y, **ids(train))
     design = np.column_stack([np.ones(len(train)), train.X])
     expected = np.linalg.lstsq(design, train.y, rcond=None)[0]
     np.testing.assert_allclose(np.append(model.intercept_, model.coef_), expected, atol=0.1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
+from itertools import islice
 
 import numpy as np
 import pandas as pd
@@ -16,13 +17,20 @@ from fedhlcr.datasets import make_hlcr
 from fedhlcr.federation import run
 from fedhlcr.federation.checks import ReplyLimits
 from fedhlcr.federation.convergence import has_settled
-from fedhlcr.model.gaussian import Gaussian
 from fedhlcr.model.gram import GramLayout, Standardization, column_means, entity_grams
 from fedhlcr.model.priors import ModelSpec
-from fedhlcr.samplers import blocked
-from fedhlcr.samplers.merging import Merger, MergeSchedule, merge_state
 from fedhlcr.samplers.state import Entities
-from tests.federations import FIXED, hierarchy_of, in_process, run_rounds, server_for
+from tests.federations import (
+    FIXED,
+    centralised_states,
+    four_clusters,
+    hierarchy_of,
+    in_process,
+    one_cluster,
+    run_rounds,
+    server_for,
+)
+from tests.problems import PAPER
 
 
 def fit(table, **params):
@@ -36,31 +44,60 @@ def split():
     return table[train], table[test], truth
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_with_all_agents_it_is_the_centralised_chain(small, seed):
-    """Round t draws the numbers of sweep t − 1: the same labels, coefficients to the last digits of their sums."""
-    table, _ = small
-    hierarchy, layout = hierarchy_of(table), GramLayout(3)
+def assert_centralised(table, seed, n_rounds, **model):
+    """Round t draws the numbers of sweep t − 1: the same labels, coefficients to the last digits of their sums.
+
+    Returns the numbers of clusters after each round.
+    """
+    hierarchy, layout = hierarchy_of(table), GramLayout(table.X.shape[1])
     shift = column_means(hierarchy)
     grams = entity_grams(hierarchy, layout, shift)
     units = Standardization.from_gram(layout, grams.sum(axis=0), shift, scale=True)
-    entities = Entities(Gaussian(layout), hierarchy.index, units.rescale(layout, grams))
-    spec, stream = ModelSpec(), Stream(seed)
-    server, engine = server_for(3, seed=seed, max_clusters=20, patience=None), in_process(table)
+    server = server_for(layout.n_features, seed=seed, max_clusters=20, patience=None, **model)
+    engine = in_process(table)
     run_rounds(server, engine, 1)
-    state, merger = blocked.initial_state(entities, spec, 20, stream), Merger(MergeSchedule.until(100), None)
-    for _ in range(80):
+    entities = Entities(server.likelihood, hierarchy.index, units.rescale(layout, grams))
+    spec, n_clusters = ModelSpec(effects=server.settings.effects), []
+    for state in islice(centralised_states(entities, spec, 20, Stream(seed)), n_rounds):
         run_rounds(server, engine, 1)
         np.testing.assert_array_equal(server.rule.cluster_of[engine.everyone.pending], state.labels)
         drawn, expected = server.kept_draws[-1].globals, state.globals
         np.testing.assert_allclose(drawn.coef, expected.coef, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(drawn.log_weights, expected.log_weights, rtol=1e-9)
-        for name in ("noise_scale", "global_concentration", "agent_concentration"):
-            assert getattr(drawn, name) == pytest.approx(getattr(expected, name), rel=1e-9)
-        state = blocked.step(entities, spec, state, stream)
-        target = merger.look(entities.likelihood, state)
-        state = state if target is None else merge_state(entities.likelihood, state, target)
-    assert state.globals.n_clusters == 3
+        for q in drawn.quantities():
+            if not q.axes:
+                assert getattr(drawn, q.name) == pytest.approx(getattr(expected, q.name), rel=1e-9)
+        sums = server.rule.account.total().regroup(server.rule.cluster_of)
+        for name, block in sums.blocks.items():
+            np.testing.assert_allclose(block, state.sums.blocks[name], rtol=1e-7, atol=1e-7)
+        assert sums.scalars == pytest.approx(state.sums.scalars, rel=1e-7, abs=1e-7)
+        n_clusters.append(state.globals.n_clusters)
+    return n_clusters
+
+
+MODELS = {"paper": PAPER, "default": {}, "agent effects": {"effects": "entity+agent"}}
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_with_all_agents_it_is_the_centralised_chain(small, seed, model):
+    assert assert_centralised(small[0], seed, 110, **MODELS[model])[-1] == 3
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_with_all_agents_it_is_the_centralised_chain_though_it_ends_with_one_cluster(seed):
+    """Through the comparison of several clusters with one."""
+    n_clusters = assert_centralised(one_cluster(seed), seed, 125)
+    assert n_clusters[-1] == 1
+    assert max(n_clusters[50:]) > 1
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_with_all_agents_it_is_the_centralised_chain_though_it_goes_back_to_several_clusters(seed):
+    n_clusters = np.array(assert_centralised(four_clusters(seed)[0], seed, 125))
+    is_one = np.flatnonzero(n_clusters == 1)
+    assert len(is_one) > 30
+    assert (n_clusters[is_one[0] - 1], n_clusters[-1]) == (4, 4)
 
 
 def test_it_predicts_as_the_centralised_fit_does(split):

@@ -15,6 +15,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from fedhlcr import FedHLCRRegressor, HLCRRegressor, hold_out_events
 from fedhlcr.datasets import make_hlcr
+from tests.problems import PAPER
 
 EXPECTED_FAILURES = {
     "check_sample_weight_equivalence_on_dense_data": "a weight of 2 is one entity seen twice, not two entities",
@@ -60,7 +61,9 @@ def test_bad_parameters_are_named(small, params, message):
 def test_grid_search_routes_ids_to_fit_and_score(small, routing):
     table, truth = small
     model = (
-        HLCRRegressor(n_sweeps=60).set_fit_request(agent=True, entity=True).set_score_request(agent=True, entity=True)
+        HLCRRegressor(**PAPER, n_sweeps=60)
+        .set_fit_request(agent=True, entity=True)
+        .set_score_request(agent=True, entity=True)
     )
     search = GridSearchCV(model, {"n_clusters": [1, len(set(truth.labels))]}, cv=KFold(3, shuffle=True, random_state=0))
     search.fit(table.X, table.y, agent=table.agent, entity=table.entity)

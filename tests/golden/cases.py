@@ -10,6 +10,7 @@ import numpy as np
 from fedhlcr import ConvergenceWarning, FedHLCRRegressor, HLCRRegressor
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.federation import Agent, Broadcast, FederationSettings, GramLayout, Server
+from tests.problems import PAPER
 
 FOLDER = Path(__file__).parent
 NUMBERS, MESSAGES = FOLDER / "numbers.npz", FOLDER / "messages.npz"
@@ -28,15 +29,27 @@ def table():
 def estimators():
     """By name: how each is fitted."""
     return {
-        "centralised": HLCRRegressor(n_sweeps=60, n_draws=5, n_chains=2, max_clusters=12),
-        "fixed": HLCRRegressor(n_clusters=3, n_sweeps=40, n_draws=5, fit_intercept=False, standardize=False, **FIXED),
-        "common_mean": HLCRRegressor(n_sweeps=40, n_draws=5, coef_prior="common_mean", random_state=4),
-        "collapsed": HLCRRegressor(n_clusters=3, sampler="collapsed", n_sweeps=20, n_draws=5, random_state=2),
-        "paper": HLCRRegressor(
-            n_clusters=3, sampler="collapsed", label_prior="paper", coef_prior="zero_mean", n_sweeps=20, n_draws=5
+        "centralised": HLCRRegressor(**PAPER, n_sweeps=60, n_draws=5, n_chains=2, max_clusters=12),
+        "fixed": HLCRRegressor(
+            **PAPER, n_clusters=3, n_sweeps=40, n_draws=5, fit_intercept=False, standardize=False, **FIXED
         ),
-        "federated": FedHLCRRegressor(participation=0.5, failure_rate=0.2, rounds=60, n_draws=5, max_clusters=12),
-        "blend": FedHLCRRegressor(n_clusters=3, rule="blend", participation=0.5, rounds=20, n_draws=5, **FIXED),
+        "common_mean": HLCRRegressor(**PAPER, n_sweeps=40, n_draws=5, coef_prior="common_mean", random_state=4),
+        "collapsed": HLCRRegressor(**PAPER, n_clusters=3, sampler="collapsed", n_sweeps=20, n_draws=5, random_state=2),
+        "paper": HLCRRegressor(
+            **PAPER,
+            n_clusters=3,
+            sampler="collapsed",
+            label_prior="paper",
+            coef_prior="zero_mean",
+            n_sweeps=20,
+            n_draws=5,
+        ),
+        "federated": FedHLCRRegressor(
+            **PAPER, participation=0.5, failure_rate=0.2, rounds=60, n_draws=5, max_clusters=12
+        ),
+        "blend": FedHLCRRegressor(
+            **PAPER, n_clusters=3, rule="blend", participation=0.5, rounds=20, n_draws=5, **FIXED
+        ),
     }
 
 
@@ -89,7 +102,7 @@ def messages() -> dict[str, np.ndarray]:
     out: dict[str, np.ndarray] = {}
     for rule, params in (("delta", {}), ("blend", {"n_clusters": 3, **FIXED})):
         by_name = {agent.name: agent for agent in some_agents()}
-        server = Server(FederationSettings(GramLayout(3), seed=7, rule=rule, max_clusters=6, **params))
+        server = Server(FederationSettings(GramLayout(3), seed=7, rule=rule, max_clusters=6, **PAPER, **params))
         server.session = 1
         while server.round < max(KEPT_ROUNDS):
             call = server.open_round(list(by_name))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from dataclasses import replace
 from numbers import Integral, Real
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Self, overload
@@ -15,13 +16,17 @@ from sklearn.utils.validation import check_is_fitted
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.streams import ReservedChain, Stream
 from fedhlcr._support.threads import available_threads, single_threaded_blas
+from fedhlcr.analysis.curves import FeatureCurve, feature_curve, feature_position, usual_values
 from fedhlcr.analysis.summary import Summary, summarize
+from fedhlcr.analysis.verdict import FitComparison
 from fedhlcr.data import inputs
 from fedhlcr.data.hierarchy import EntityIndex, Hierarchy, build_hierarchy
 from fedhlcr.data.recipe import Recipe
+from fedhlcr.data.scarcity import TableShape, find_scarcity
+from fedhlcr.estimators.entity_figures import EntityFigures
 from fedhlcr.estimators.regressor import EventRows, HierarchicalRegressor
-from fedhlcr.exceptions import ArgumentError, ArgumentTypeError
-from fedhlcr.model.gram import entity_grams
+from fedhlcr.exceptions import ArgumentError, ArgumentTypeError, give_warning
+from fedhlcr.model.gram import entity_grams, standard_events
 from fedhlcr.posterior import Posterior, Profiles, alignment
 from fedhlcr.posterior.alignment import Alignment
 from fedhlcr.posterior.diagnostics import Diagnostic, diagnose
@@ -31,7 +36,7 @@ from fedhlcr.storage import model_file
 from fedhlcr.storage.atomic import PathLike
 
 
-class HierarchicalPredictor(HierarchicalRegressor):
+class HierarchicalPredictor(EntityFigures, HierarchicalRegressor):
     """A regressor with a posterior. A subclass adds `fit`, which sets the fitted attributes."""
 
     # the name of the class in model files
@@ -44,6 +49,8 @@ class HierarchicalPredictor(HierarchicalRegressor):
     posterior_: Posterior
     alignment_: Alignment
     diagnostics_: tuple[Diagnostic, ...] = ()
+    # a federation has no events to compare on
+    comparison_: FitComparison | None = None
     # how raw tables become features, where the model was fitted to one, and where the model comes from
     recipe_: Recipe | None = None
     provenance_: Mapping[str, Any] = MappingProxyType({})
@@ -99,8 +106,7 @@ class HierarchicalPredictor(HierarchicalRegressor):
         -------
         lower, upper : ndarrays (n_events,)
         """
-        if not isinstance(level, Real) or not 0.0 < level < 1.0:
-            raise ArgumentError(f"`level` must lie between 0 and 1, but is {level!r}; 0.9 is a usual choice.")
+        check_probability(level)
         quantiles = self.predict_moments(X, agent, entity, interval_ends(level)).quantiles
         return quantiles[:, 0], quantiles[:, 1]
 
@@ -173,6 +179,32 @@ class HierarchicalPredictor(HierarchicalRegressor):
         return rows[0] if one else rows
 
     @single_threaded_blas
+    def curve(self, feature: str | int, cluster: int = 0, x: Any = None, level: float = 0.9) -> FeatureCurve:
+        """The effect of one feature in one cluster: its straight line and, if it has one, its curve.
+
+        Parameters
+        ----------
+        feature : name or position
+        cluster : number of the cluster, as in `coef_`
+        x : array (points,), optional
+            Values of the feature; None takes 101 over most of the fitted range.
+        level : probability of the interval over the draws
+
+        Returns
+        -------
+        FeatureCurve
+            Named tuple of x, effect, lower and upper, each (points,). The effect is the change of the target against
+            that at the feature's mean, in units of y.
+        """
+        check_is_fitted(self)
+        check_probability(level)
+        position = feature_position(feature, self.n_features_in_, getattr(self, "feature_names_in_", None), "feature")
+        if cluster not in range(self.n_clusters_):
+            raise ArgumentError(f"`cluster` must be a number from 0 to {self.n_clusters_ - 1}, but is {cluster!r}.")
+        values = usual_values(self, position) if x is None else inputs.number_vector(x, "x")
+        return feature_curve(self, position, int(cluster), values, level)
+
+    @single_threaded_blas
     def adapt(self, X: Any, y: Any, agent: Any = None, entity: Any = None, sample_weight: Any = None) -> Self:
         """A copy of the model that also knows new events of known or new entities; the clusters are not refitted.
 
@@ -215,10 +247,13 @@ class HierarchicalPredictor(HierarchicalRegressor):
         own_agent = self._agents_or_sole(table.agent, len(matrix))
         if own_agent is None:
             raise ArgumentError("`agent` is missing and the model has several agents; pass one agent id per event row.")
-        hierarchy = build_hierarchy(matrix, target, weight, own_agent, table.entity)
         layout, units = self.posterior_.layout, self.posterior_.standardization
+        hierarchy = build_hierarchy(units.expand(matrix), target, weight, own_agent, table.entity)
         grams = entity_grams(hierarchy, layout, units.shift, self.thread_count())
-        return Entities(self.posterior_.likelihood, hierarchy.index, units.rescale(layout, grams), self.thread_count())
+        likelihood, events = self.posterior_.likelihood, None
+        if likelihood.needs_events:
+            events = standard_events(replace(hierarchy.events, X=hierarchy.X[:, : layout.n_inputs]), units)
+        return Entities(likelihood, hierarchy.index, units.rescale(layout, grams), self.thread_count(), events)
 
     def read_events(self, X: Any, agent: Any = None, entity: Any = None) -> EventRows:
         """Read event rows as `predict` does; X, agent and entity as there."""
@@ -259,6 +294,15 @@ class HierarchicalPredictor(HierarchicalRegressor):
         self.recipe_, self.provenance_ = None, {}
         hierarchy = super()._training_events(X, y, agent, entity, sample_weight)
         self.seed_ = self._seed()
+        shape = TableShape(
+            hierarchy.n_events,
+            hierarchy.n_entities,
+            hierarchy.X.shape[1],
+            target_varies=bool(np.ptp(hierarchy.y) > 0.0),
+            has_entity_ids=entity is not None,
+        )
+        for warning in find_scarcity(shape):
+            give_warning(warning)
         return hierarchy
 
     def _seed(self) -> int:
@@ -281,18 +325,23 @@ class HierarchicalPredictor(HierarchicalRegressor):
         found = isinstance(self.n_clusters, str)
         self.alignment_ = alignment.align(posterior.draws, normal.xx / normal.n, drop_empty=found)
         means, spreads = posterior.standardization.column_moments(posterior.layout, pooled)
-        self.feature_means_, self.feature_spreads_ = means[:-1], spreads[:-1]
+        n_inputs = posterior.layout.n_inputs
+        self.feature_means_, self.feature_spreads_ = means[:n_inputs], spreads[:n_inputs]
 
     def set_fitted_attributes(self) -> None:
         """Set `coef_`, `labels_` and all other attributes that follow from `posterior_` and `alignment_`."""
         posterior, aligned = self.posterior_, self.alignment_
         draws, memory, units = posterior.draws, posterior.memory, posterior.standardization
-        self.n_clusters_ = aligned.n_clusters
-        self.coef_, self.intercept_ = units.to_user_units(posterior.layout, alignment.mean_coef(draws, aligned))
+        self.n_clusters_, self._entity_coef = aligned.n_clusters, None
+        coef = alignment.mean_coef(draws, aligned)
+        self.coef_, self.intercept_ = units.to_user_units(posterior.layout, coef)
+        self.curve_coef_ = units.feature_slopes(posterior.layout, coef)[:, posterior.layout.n_inputs :]
         self.cluster_weights_ = aligned.gather(np.exp(draws.log_weights))
         self.agent_weights_ = alignment.mean_agent_weights(draws, memory, aligned)
         self.labels_ = alignment.voted_labels(memory, aligned)
-        for name, value in alignment.mean_quantities(draws, aligned, float(units.scale[-1])).items():
+        self.curves_ = units.curves
+        means = alignment.mean_quantities(draws, aligned, float(units.scale[-1]), posterior.layout.n_linear)
+        for name, value in means.items():
             setattr(self, f"{name}_", value)
         index = memory.entities.index
         self.agent_ids_ = index.agent_ids
@@ -311,6 +360,12 @@ class HierarchicalPredictor(HierarchicalRegressor):
 
     def _profiles_in(self, index: EntityIndex, agent: Any, entity: Any, n_rows: int) -> Profiles:
         return Profiles.of(*self._find(index, agent, entity, n_rows))
+
+
+def check_probability(level: Any) -> None:
+    """Refuse a level outside (0, 1)."""
+    if not isinstance(level, Real) or not 0.0 < float(level) < 1.0:
+        raise ArgumentError(f"`level` must lie between 0 and 1, but is {level!r}; 0.9 is a usual choice.")
 
 
 def check_model(model: Any) -> None:

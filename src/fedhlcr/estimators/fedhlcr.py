@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from numbers import Real
 from typing import Any, ClassVar, Self
@@ -14,9 +15,11 @@ from fedhlcr._support.streams import ReservedChain, Stream
 from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr._support.wording import DRAW, ROUND
 from fedhlcr.data import inputs
-from fedhlcr.data.hierarchy import EntityIndex
+from fedhlcr.data.events import EventStore
+from fedhlcr.data.hierarchy import EntityIndex, Hierarchy
 from fedhlcr.engines.in_process import InProcessEngine
 from fedhlcr.estimators.base import HierarchicalPredictor
+from fedhlcr.estimators.curves import curve_columns, make_curves
 from fedhlcr.estimators.parameters import (
     PARAMETER_CONSTRAINTS,
     POSITIVE_INTEGER,
@@ -32,9 +35,11 @@ from fedhlcr.federation.rules import RuleName
 from fedhlcr.federation.run import INTERRUPTED, Checkpoints, EngineFactory, SimulationEngine, run_federation
 from fedhlcr.federation.server import Server
 from fedhlcr.federation.settings import FederationSettings
-from fedhlcr.model.gram import GramLayout
+from fedhlcr.model.choice import AUTO, chosen_likelihood
+from fedhlcr.model.curves import column_quantiles
+from fedhlcr.model.gram import GramLayout, standard_events
 from fedhlcr.model.likelihood import GAUSSIAN
-from fedhlcr.model.priors import CoefPriorKind
+from fedhlcr.model.priors import CoefPriorKind, EffectsName, NoiseName
 from fedhlcr.posterior import AgentMemory, Posterior
 from fedhlcr.samplers.state import Entities
 from fedhlcr.storage.atomic import PathLike
@@ -53,7 +58,8 @@ class FedHLCRRegressor(HierarchicalPredictor):
     Parameters
     ----------
     n_clusters : int or "auto", default="auto"
-        Number of clusters; "auto" starts with `max_clusters` and merges down.
+        Number of clusters. "auto" starts with `max_clusters` and merges down. With `effects="auto"`, a run whose
+        clusters are in doubt then compares them with a single cluster, and goes on with the better.
     rule : {"delta", "blend"}, default="delta"
         How the server uses contributions. "delta" is exact blocked Gibbs sampling with any share of the agents per
         round. "blend" is the paper's Algorithm 3; it needs `n_clusters` and all hyperparameters.
@@ -72,7 +78,10 @@ class FedHLCRRegressor(HierarchicalPredictor):
         `patience` rounds before. If fewer than half of the agents are asked per round, the windows are longer, so that
         each agent is asked about `patience` / 2 times in each. None never ends the run early.
     noise_scale, coef_scale, global_concentration, agent_concentration, coef_prior : as in `HLCRRegressor`
-    likelihood : as in `HLCRRegressor`; the blend rule supports "gaussian" only
+    effects, noise, likelihood : as in `HLCRRegressor`; the blend rule always uses the paper's model, without effects
+        and with one noise scale. With noise="student" agents need their events until the end of the run
+    curves : as in `HLCRRegressor`; not with the blend rule. Agents report quantiles of the columns in the survey, from
+        which the server places the knots. Then agents need their events until the end of the run.
     standardize, fit_intercept, max_clusters : as in `HLCRRegressor`
     n_draws : int, default=100
         Most draws to keep.
@@ -107,7 +116,9 @@ class FedHLCRRegressor(HierarchicalPredictor):
     coef_, intercept_, cluster_weights_, agent_weights_, labels_, noise_scale_, coef_mean_, coef_scale_,
     global_concentration_, agent_concentration_, n_clusters_, diagnostics_, agent_ids_, pair_ids_, posterior_,
     alignment_, seed_, n_features_in_, feature_names_in_, feature_means_, feature_spreads_, agent_column_,
-    entity_column_, sole_agent_, recipe_, provenance_
+    entity_column_, sole_agent_, recipe_, provenance_, curves_, curve_coef_, noise_shape_, entity_coef_,
+    entity_intercept_, entity_coef_std_, entity_intercept_std_, entity_effects_, entity_noise_, effect_scales_,
+    agent_effect_scales_
         As in `HLCRRegressor`.
 
     Examples
@@ -153,7 +164,10 @@ class FedHLCRRegressor(HierarchicalPredictor):
         global_concentration: float | str = "learn",
         agent_concentration: float | str = "learn",
         coef_prior: CoefPriorKind = "adaptive",
-        likelihood: str = GAUSSIAN,
+        effects: EffectsName = "auto",
+        noise: NoiseName = "entity",
+        likelihood: str = AUTO,
+        curves: str | Sequence[str | int] = "none",
         standardize: bool = True,
         fit_intercept: bool = True,
         n_draws: int = 100,
@@ -179,7 +193,10 @@ class FedHLCRRegressor(HierarchicalPredictor):
         self.global_concentration = global_concentration
         self.agent_concentration = agent_concentration
         self.coef_prior = coef_prior
+        self.effects = effects
+        self.noise = noise
         self.likelihood = likelihood
+        self.curves = curves
         self.standardize = standardize
         self.fit_intercept = fit_intercept
         self.n_draws = n_draws
@@ -226,30 +243,42 @@ class FedHLCRRegressor(HierarchicalPredictor):
         if resume and self.checkpoint is None:
             raise ArgumentError("`resume` needs the file to go on from; pass its path as `checkpoint`.")
         hierarchy = self._training_events(X, y, agent, entity, sample_weight)
-        settings = self._settings(hierarchy.X.shape[1], weighted=sample_weight is not None)
+        settings = self._settings(hierarchy, weighted=sample_weight is not None)
         index, make_engine = hierarchy.index, ENGINES[self.engine] if isinstance(self.engine, str) else self.engine
         engine = make_engine(hierarchy, failure_rate=self.failure_rate, seed=self.seed_, n_threads=self.thread_count())
-        # from here on there are no events, only the agents' sums
+        # from here on only the agents have the events, and only as long as they need them; a simulation plays the
+        # agents, so it predicts from their events at the end
+        events = hierarchy.events if settings.make_likelihood().needs_events else None
         del hierarchy
         checkpoints = None if self.checkpoint is None else Checkpoints(self.checkpoint, self.checkpoint_every)
-        evaluate = None if validation is None else self._validation(validation, engine, index)
+        evaluate = None if validation is None else self._validation(validation, engine, index, events)
         server = Server(settings) if checkpoints is None or not resume else checkpoints.resume(settings, engine)
         with RoundProgress(settings.rounds, self.verbose) as progress:
             run_federation(server, engine, checkpoints=checkpoints, evaluate=evaluate, progress=progress)
-        self._finish(server, engine, index)
+        self._finish(server, engine, index, events)
         return self
 
-    def _settings(self, n_features: int, *, weighted: bool) -> FederationSettings:
+    def likelihood_name(self) -> str:
+        """The name of the likelihood that `fit` uses; the blend rule has the paper's only."""
+        return GAUSSIAN if self.rule == "blend" else chosen_likelihood(self.likelihood, self.effects, self.noise)
+
+    def _settings(self, hierarchy: Hierarchy, *, weighted: bool) -> FederationSettings:
+        n_features = hierarchy.X.shape[1]
+        columns = curve_columns(self.curves, n_features, getattr(self, "feature_names_in_", None))
+        if columns and not isinstance(self.curves, str):
+            # refuse columns that cannot have a curve before the run, as a centralised fit does
+            make_curves(self.curves, columns, column_quantiles(hierarchy.X, hierarchy.weight))
         limits = ReplyLimits() if self.limits is None else self.limits
         if weighted:
             limits = replace(limits, min_events_per_entity=0.0)
+        hyperparameters: dict[str, Any] = dict(given_hyperparameters(self))
         return FederationSettings(
             GramLayout(n_features, self.fit_intercept),
             seed=self.seed_,
             rule=self.rule,
             n_clusters=number_or_none(self.n_clusters),
             max_clusters=self.max_clusters,
-            **given_hyperparameters(self),
+            **hyperparameters,
             coef_prior=self.coef_prior,
             standardize=self.standardize,
             participation=self.participation,
@@ -259,22 +288,28 @@ class FedHLCRRegressor(HierarchicalPredictor):
             learning_rate=self.learning_rate,
             participation_scaling=self.participation_scaling,
             limits=limits,
+            effects=self.effects,
+            noise=self.noise,
             likelihood=self.likelihood,
+            curves=tuple(columns),
         )
 
-    def _validation(self, validation: Any, engine: SimulationEngine, index: EntityIndex) -> Validation:
+    def _validation(
+        self, validation: Any, engine: SimulationEngine, index: EntityIndex, events: EventStore | None
+    ) -> Validation:
         if not isinstance(validation, tuple) or not 2 <= len(validation) <= 4:
             raise ArgumentError("`validation` must be a tuple (X, y), (X, y, agent) or (X, y, agent, entity).")
         X, y, agent, entity = (*validation, None, None)[:4]
         table, matrix = self._read(X, agent, entity)
         profiles = self._profiles_in(index, table.agent, table.entity, len(matrix))
-        return Validation(engine, index, matrix, inputs.target_vector(y, len(matrix)), profiles)
+        return Validation(engine, index, matrix, inputs.target_vector(y, len(matrix)), profiles, events)
 
-    def _finish(self, server: Server, engine: SimulationEngine, index: EntityIndex) -> None:
+    def _finish(self, server: Server, engine: SimulationEngine, index: EntityIndex, events: EventStore | None) -> None:
         """The fitted attributes: the public draws, and every agent's labels under them."""
         model = server.model()
         grams = engine.entity_grams(server.run, model.layout, model.standardization)
-        entities = Entities(model.likelihood, index, grams, self.thread_count())
+        kept_events = None if events is None else standard_events(events, model.standardization)
+        entities = Entities(model.likelihood, index, grams, self.thread_count(), kept_events)
         memory = AgentMemory.from_draws(entities, model.draws, Stream(self.seed_, ReservedChain.PREDICTION))
         self.posterior_ = Posterior(model.likelihood, model.standardization, model.draws, memory)
         self.server_ = server

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -10,7 +12,10 @@ from sklearn.utils._param_validation import StrOptions
 from fedhlcr._support.streams import Stream
 from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr._support.wording import DRAW, SWEEP
+from fedhlcr.analysis.fit_comparison import compare_with_simpler
+from fedhlcr.data.hierarchy import Hierarchy
 from fedhlcr.estimators.base import HierarchicalPredictor
+from fedhlcr.estimators.curves import curve_columns, make_curves
 from fedhlcr.estimators.parameters import (
     PARAMETER_CONSTRAINTS,
     POSITIVE_INTEGER,
@@ -19,10 +24,12 @@ from fedhlcr.estimators.parameters import (
 )
 from fedhlcr.estimators.progress import SweepProgress
 from fedhlcr.estimators.regressor import checking_parameters
-from fedhlcr.exceptions import Advice, ConvergenceWarning, FitInterruptedWarning, warn_user
-from fedhlcr.model.gram import GramLayout, Standardization, column_means, entity_grams
+from fedhlcr.exceptions import Advice, ArgumentError, ConvergenceWarning, FitInterruptedWarning, give_warning, warn_user
+from fedhlcr.model.choice import AUTO, chosen_likelihood
+from fedhlcr.model.curves import Curves, column_quantiles
+from fedhlcr.model.gram import Standardization, column_means, entity_grams, layout_with, standard_events
 from fedhlcr.model.likelihood import GAUSSIAN, likelihood_named
-from fedhlcr.model.priors import CoefPriorKind, ModelSpec
+from fedhlcr.model.priors import CoefPriorKind, EffectsName, ModelSpec, NoiseName
 from fedhlcr.posterior import AgentMemory, Draws, Posterior
 from fedhlcr.posterior.diagnostics import R_HAT_LIMIT
 from fedhlcr.samplers.chain import ChainPlan, ChainResult, SamplerName, run_chain, trace_table
@@ -40,7 +47,8 @@ class HLCRRegressor(HierarchicalPredictor):
     Parameters
     ----------
     n_clusters : int or "auto", default="auto"
-        Number of clusters; "auto" starts with `max_clusters` and merges down.
+        Number of clusters. "auto" starts with `max_clusters` and merges down. With `effects="auto"`, a run whose
+        clusters are in doubt then compares them with a single cluster, and goes on with the better.
     sampler : {"blocked", "collapsed"}, default="blocked"
         "blocked" runs agents in parallel; "collapsed" is the paper's Algorithm 2.
     label_prior : {"tables", "paper"}, default="tables"
@@ -59,16 +67,30 @@ class HLCRRegressor(HierarchicalPredictor):
         Prior of the coefficients if `coef_scale` is learned. "zero_mean" is the paper's: mean zero and one scale for
         all. "common_mean" learns a mean and a scale for each coefficient. "adaptive" takes the one that the data
         favour.
-    likelihood : str, default="gaussian"
-        Name of a registered likelihood: the distribution of targets around a cluster's regression. "gaussian" is the
-        paper's, with one noise scale for all events.
+    effects : {"auto", "none", "entity", "entity+agent"}, default="auto"
+        How entities of one cluster may differ. "none" is the paper's model, in which they are equal. "entity" gives
+        every entity its own deviation from its cluster's coefficients, as in a mixed model; "entity+agent" gives one to
+        every agent too. "auto" lets the data decide: a coefficient has effects of entities, or of agents, if a score
+        test finds evidence for them. If several clusters explain everything, there are none.
+    noise : {"entity", "common", "student"}, default="entity"
+        "entity" gives every entity its own noise. "common" has the same for all, as in the paper. "student" has
+        Student-t noise for all, with learned degrees of freedom, so that events far off count little. Then the model
+        keeps the events, `sample_weight` must be 0 or 1, and there is no `comparison_`.
+    likelihood : str, default="auto"
+        Name of a registered likelihood: the distribution of targets around a cluster's regression. "auto" is the one of
+        `effects` and `noise`; "gaussian" is the paper's, with one noise scale for all events.
+    curves : {"none", "auto"} or list of columns, default="none"
+        Features that may bend: their effect is a natural cubic spline in each cluster, in addition to the straight
+        line. Every curve has a learned scale, so one that is not needed vanishes. "auto" takes all features with
+        enough distinct values; a list has names or positions. Beyond the data, curves go on as straight lines.
     standardize : bool, default=True
         Scale features and target to standard deviation 1 before fitting. Results are in the user's units.
     fit_intercept : bool, default=True
         Whether regressions have an intercept. It belongs to the centred target and has the same prior as the
         slopes. Without an intercept, nothing is centred.
     n_sweeps : int, default=200
-        Sweeps of each chain; draws are kept from the second half.
+        Sweeps of each chain; draws are kept from the second half, or after a comparison with a single cluster, which
+        may take until 60 % of the sweeps.
     n_draws : int, default=100
         Most draws to keep of each chain.
     n_chains : int, default=1
@@ -96,17 +118,42 @@ class HLCRRegressor(HierarchicalPredictor):
         Cluster that each agent–entity pair was in most often over the draws, in the order of `pair_ids_`. In close
         cases another cluster may have a slightly higher probability in `responsibilities`.
     noise_scale_ : float
-        Posterior mean of σ, in units of y.
+        Posterior mean of σ, in units of y; the typical noise s if every entity has its own.
+    noise_shape_ : float
+        Posterior mean of ν: the larger, the more alike the noise of the entities; infinite if it is the same for all.
+        Not with `effects="none", noise="common"`.
+    entity_coef_, entity_intercept_ : ndarrays (n_entities, n_features_in_) and (n_entities,)
+        Posterior mean slopes and intercept of each entity, in the user's units and in the order of `pair_ids_`: lme4's
+        `coef`. They average over draws and labels. With curves they are the straight part. These attributes, their
+        standard deviations and `entity_effects_` are computed when they are first used.
+    entity_coef_std_, entity_intercept_std_ : ndarrays, as `entity_coef_` and `entity_intercept_`
+        Posterior standard deviations.
+    entity_effects_ : ndarray (n_entities, 1 + n_features_in_)
+        How each entity deviates from its cluster, with the effects of its agent: lme4's `ranef`, if there is one
+        cluster. First the level, which is the prediction at `feature_means_`; then each slope.
+    entity_noise_ : ndarray (n_entities,)
+        Posterior mean noise of each entity, in units of y.
+    effect_scales_, agent_effect_scales_ : ndarrays (1 + n_features_in_,)
+        Standard deviations of the effects of entities and of agents, in the user's units: of the level at
+        `feature_means_`, then of each slope; 0 where there is no effect. Posterior means; lme4's `VarCorr`.
     coef_mean_, coef_scale_ : ndarrays (n_coef,)
         Posterior means of μ and δ, in standardised units; the intercept, if there is one, comes first.
     global_concentration_, agent_concentration_ : float
         Posterior means of α and β.
+    curves_ : Curves or None
+        The columns with a curve and their knots. `coef_` holds the slopes of the straight lines alone; `curve` returns
+        a feature's whole effect.
+    curve_coef_ : ndarray (n_clusters_, columns that curves append)
+        Posterior mean coefficients of the columns that `curves_.expand` appends to the features, in units of y.
     n_clusters_ : int
         Number of clusters: `n_clusters` if it was given, else the number of clusters with entities.
     trace_ : structured ndarray
         One record per sweep: chain, sweep, log_joint, noise_scale (units of y),
         global_concentration, agent_concentration, n_clusters, labels_changed, kept.
     diagnostics_ : tuple of (quantity, r_hat, effective_size)
+    comparison_ : FitComparison or None
+        Whether one ridge or a mixed model predicts the fitted events better, each event from all others. `fit` warns
+        if one of them does.
     agent_ids_ : ndarray (n_agents,)
     pair_ids_ : list of (agent id, entity id)
     posterior_ : Posterior
@@ -158,7 +205,10 @@ class HLCRRegressor(HierarchicalPredictor):
         global_concentration: float | str = "learn",
         agent_concentration: float | str = "learn",
         coef_prior: CoefPriorKind = "adaptive",
-        likelihood: str = GAUSSIAN,
+        effects: EffectsName = "auto",
+        noise: NoiseName = "entity",
+        likelihood: str = AUTO,
+        curves: str | Sequence[str | int] = "none",
         standardize: bool = True,
         fit_intercept: bool = True,
         n_sweeps: int = 200,
@@ -177,7 +227,10 @@ class HLCRRegressor(HierarchicalPredictor):
         self.global_concentration = global_concentration
         self.agent_concentration = agent_concentration
         self.coef_prior = coef_prior
+        self.effects = effects
+        self.noise = noise
         self.likelihood = likelihood
+        self.curves = curves
         self.standardize = standardize
         self.fit_intercept = fit_intercept
         self.n_sweeps = n_sweeps
@@ -226,12 +279,20 @@ class HLCRRegressor(HierarchicalPredictor):
     ) -> list[ChainResult]:
         """Run the chains, and set the posterior and the trace."""
         hierarchy = self._training_events(X, y, agent, entity, sample_weight)
-        layout = GramLayout(hierarchy.X.shape[1], self.fit_intercept)
+        events, curves = hierarchy.events, self._make_curves(hierarchy)
+        if curves is not None:
+            hierarchy = replace(hierarchy, X=curves.expand(hierarchy.X))
+        layout = layout_with(curves, hierarchy.X.shape[1], fit_intercept=self.fit_intercept)
         shift = column_means(hierarchy) if self.fit_intercept else np.zeros(layout.n_features + 1)
+        shift[layout.n_inputs : -1] = 0.0
         grams = entity_grams(hierarchy, layout, shift, self.thread_count())
-        standardization = Standardization.from_gram(layout, grams.sum(axis=0), shift, scale=self.standardize)
-        likelihood = likelihood_named(self.likelihood, layout)
+        standardization = Standardization.from_gram(
+            layout, grams.sum(axis=0), shift, scale=self.standardize, curves=curves
+        )
+        likelihood = likelihood_named(self.likelihood_name(), layout)
         entities = Entities(likelihood, hierarchy.index, standardization.rescale(layout, grams), self.thread_count())
+        if likelihood.needs_events:
+            entities = replace(entities, events=standard_events(events, standardization))
         progress.target_scale = float(standardization.scale[-1])
         progress.begin()
         results = self._run_chains(entities, progress)
@@ -241,7 +302,32 @@ class HLCRRegressor(HierarchicalPredictor):
             likelihood, standardization, Draws.from_chains(chains), AgentMemory.from_chains(entities, chains)
         )
         self.trace_ = trace_table(results, likelihood.globals_type, progress.target_scale)
+        progress.tell("comparing with simpler models")
+        self.comparison_ = compare_with_simpler(self.posterior_, hierarchy)
         return results
+
+    def _make_curves(self, hierarchy: Hierarchy) -> Curves | None:
+        columns = curve_columns(self.curves, hierarchy.X.shape[1], getattr(self, "feature_names_in_", None))
+        if not columns:
+            return None
+        quantiles = column_quantiles(hierarchy.X, hierarchy.weight)
+        return make_curves(self.curves, columns, quantiles)
+
+    def likelihood_name(self) -> str:
+        """The name of the likelihood that `fit` uses."""
+        if self.sampler == "collapsed" and self.likelihood == AUTO:
+            if self.effects not in ("auto", "none"):
+                raise ArgumentError(
+                    f"sampler='collapsed' is the paper's algorithm, without effects; `effects` is {self.effects!r}. "
+                    "Use sampler='blocked', or effects='none'."
+                )
+            if self.noise == "student":
+                raise ArgumentError(
+                    "sampler='collapsed' is the paper's algorithm, with one noise scale; `noise` is 'student'. Use "
+                    "sampler='blocked', or noise='common'."
+                )
+            return GAUSSIAN
+        return chosen_likelihood(self.likelihood, self.effects, self.noise)
 
     def model_spec(self, entities: Entities, target_scale: float) -> ModelSpec:
         """The priors in standardised units, as the sampler takes them.
@@ -257,6 +343,7 @@ class HLCRRegressor(HierarchicalPredictor):
             **given_hyperparameters(self),
             coef_prior=self.coef_prior,
             target_spread=float(np.sqrt(pooled.yy / pooled.n)) or 1.0,
+            effects=self.effects,
         )
 
     def _run_chains(self, entities: Entities, progress: SweepProgress) -> list[ChainResult]:
@@ -280,6 +367,8 @@ class HLCRRegressor(HierarchicalPredictor):
         return results
 
     def _warn(self, results: list[ChainResult]) -> None:
+        if self.comparison_ is not None and (warning := self.comparison_.warning()) is not None:
+            give_warning(warning)
         done = len(self.trace_)
         if done < self.n_chains * self.n_sweeps:
             n_draws = len(self.posterior_.draws)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fedhlcr.analysis.verdict import FitComparison
 from fedhlcr.data.recipe import Recipe
 from fedhlcr.estimators.fedhlcr import FedHLCRRegressor
 from fedhlcr.estimators.hlcr import HLCRRegressor
@@ -20,7 +21,7 @@ from fedhlcr.posterior.diagnostics import Diagnostic
 from fedhlcr.posterior.public_model import MODEL_KIND
 from fedhlcr.storage import codec
 from fedhlcr.storage.atomic import PathLike
-from fedhlcr.storage.model_file import KIND, UNSAVED, VERSION
+from fedhlcr.storage.model_file import KIND, LATER_SETTINGS, UNSAVED, VERSION
 from fedhlcr.storage.model_reader import ModelReader
 
 
@@ -88,9 +89,9 @@ def _read(reader: ModelReader) -> Any:
     about = reader.about()
     layout, units = read_units(reader.part("standardization."), fit_intercept=about["fit_intercept"])
     model = _estimator(about)
-    likelihood = likelihood_named(model.likelihood, layout)
+    likelihood = likelihood_named(model.likelihood_name(), layout)
     draws = Draws.read(reader.part("draws."), likelihood)
-    _set_features(model, layout.n_features, about["feature_names"])
+    _set_features(model, layout.n_inputs, about["feature_names"])
     model.posterior_ = Posterior(likelihood, units, draws, reader.memory(likelihood, draws, model.thread_count()))
     model.alignment_ = Alignment(reader.alignment(draws, about["n_clusters"]), about["n_clusters"])
     model.feature_means_, model.feature_spreads_ = reader.features(layout)
@@ -104,22 +105,24 @@ def _read(reader: ModelReader) -> Any:
         model.stop_reason_, model.n_rounds_ = about["stop_reason"], int(model.history_["round"].max(initial=0))
     model.set_fitted_attributes()
     model.diagnostics_ = tuple(Diagnostic(*figures) for figures in about["diagnostics"])
+    model.comparison_ = None if about["comparison"] is None else FitComparison.from_dict(about["comparison"])
     return model
 
 
 def _of_federation(public: PublicModel) -> Any:
     """The model that the server of a federation wrote, as an estimator without agents."""
     layout, units = public.layout, public.standardization
-    model = FedHLCRRegressor(likelihood=public.likelihood.name)
+    curves = "none" if units.curves is None else units.curves.columns.tolist()
+    model = FedHLCRRegressor(likelihood=public.likelihood.name, curves=curves)
     model.seed_ = public.seed
-    _set_features(model, layout.n_features, list(public.features) or None)
+    _set_features(model, layout.n_inputs, list(public.features) or None)
     model.agent_column_ = model.entity_column_ = model.sole_agent_ = None
     memory = AgentMemory.of_nobody(public.likelihood, public.draws, model.thread_count())
     model.posterior_ = Posterior(public.likelihood, units, public.draws, memory)
     # the features' second moments are unknown: take them as uncorrelated, with spread 1 in standardised units
     model.alignment_ = align(public.draws, np.eye(layout.n_coef), drop_empty=True)
-    model.feature_means_ = units.shift[:-1].copy()
-    model.feature_spreads_ = np.where(np.isfinite(units.scale[:-1]), units.scale[:-1], 0.0)
+    model.feature_means_, spreads = units.shift[: layout.n_inputs].copy(), units.scale[: layout.n_inputs]
+    model.feature_spreads_ = np.where(np.isfinite(spreads), spreads, 0.0)
     model.set_fitted_attributes()
     return model
 
@@ -127,7 +130,7 @@ def _of_federation(public: PublicModel) -> Any:
 def _estimator(about: dict[str, Any]) -> Any:
     """An estimator with the settings of a file, checked as those of any user."""
     estimators = {kind.saved_as: kind for kind in (HLCRRegressor, FedHLCRRegressor)}
-    settings = dict(about["settings"])
+    settings = LATER_SETTINGS | about["settings"]
     if alien := [name for name in UNSAVED if name in settings]:
         # a file must not say where to write, or how many threads to start
         raise CodecError(f"the model is not valid: its settings cannot hold `{alien[0]}`; save it again.")

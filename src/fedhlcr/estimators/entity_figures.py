@@ -1,0 +1,90 @@
+"""Fitted attributes of single entities, and of how entities of one cluster differ."""
+
+from __future__ import annotations
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from fedhlcr._support.arrays import FloatArray
+from fedhlcr._support.threads import single_threaded_blas
+from fedhlcr.analysis.differences import EntityDifferences, entity_differences
+from fedhlcr.posterior import Posterior
+from fedhlcr.posterior.entity_coef import EntityCoef, entity_coef
+
+
+class EntityFigures:
+    """Attributes that follow from the posterior. Coefficients of entities take time, so they are computed on access."""
+
+    posterior_: Posterior
+    n_features_in_: int
+    feature_means_: FloatArray
+    feature_spreads_: FloatArray
+    # computed on first access; forgotten when the posterior changes
+    _entity_coef: EntityCoef | None = None
+
+    @property
+    def entity_coef_(self) -> FloatArray:
+        """(n_entities, n_features_in_) posterior mean slopes of each entity, in the order of `pair_ids_`."""
+        return self._entity_coef_in_user_units()[0]
+
+    @property
+    def entity_intercept_(self) -> FloatArray:
+        """(n_entities,) posterior mean intercept of each entity."""
+        return self._entity_coef_in_user_units()[1]
+
+    @property
+    def entity_coef_std_(self) -> FloatArray:
+        """(n_entities, n_features_in_) posterior standard deviations of `entity_coef_`."""
+        return self.entity_regressions().std[:, 1:]
+
+    @property
+    def entity_intercept_std_(self) -> FloatArray:
+        """(n_entities,) posterior standard deviations of `entity_intercept_`."""
+        return self.entity_regressions().std[:, 0]
+
+    @property
+    def entity_effects_(self) -> FloatArray:
+        """(n_entities, 1 + n_features_in_) mean deviations from the cluster: of the level, then of each slope."""
+        found, posterior = self.entity_regressions(), self.posterior_
+        transform = posterior.standardization.coef_transform(posterior.layout, self.feature_means_)
+        return np.asarray((found.mean - found.of_cluster) @ transform.T)
+
+    @property
+    def entity_noise_(self) -> FloatArray:
+        """(n_entities,) posterior mean noise scale of each entity, in units of y."""
+        posterior, found = self.posterior_, self.entity_differences()
+        private = {name: values.astype(np.float64) for name, values in posterior.memory.private.items()}
+        scales = posterior.likelihood.entity_noise(posterior.draws.stacked, private)
+        if scales is None or found is None or found.noise_range is None:
+            return np.full(len(posterior.memory.entities), posterior.noise_level())
+        return np.asarray(scales.mean(axis=0) * posterior.standardization.scale[-1])
+
+    @property
+    def effect_scales_(self) -> FloatArray:
+        """(1 + n_features_in_,) standard deviations of `entity_effects_` in the model, within a cluster."""
+        found = self.entity_differences()
+        return np.zeros(1 + self.n_features_in_) if found is None else found.entity_scales
+
+    @property
+    def agent_effect_scales_(self) -> FloatArray:
+        """(1 + n_features_in_,) the same for the effects of agents."""
+        found = self.entity_differences()
+        return np.zeros(1 + self.n_features_in_) if found is None else found.agent_scales
+
+    @single_threaded_blas
+    def entity_differences(self) -> EntityDifferences | None:
+        """How much entities of one cluster differ, in the user's units; None if the model takes them as equal."""
+        check_is_fitted(self)
+        return entity_differences(self.posterior_, self.feature_means_, self.feature_spreads_)
+
+    @single_threaded_blas
+    def entity_regressions(self) -> EntityCoef:
+        """The coefficients of all entities in standardised units, computed once."""
+        check_is_fitted(self)
+        if self._entity_coef is None:
+            self._entity_coef = entity_coef(self.posterior_)
+        return self._entity_coef
+
+    def _entity_coef_in_user_units(self) -> tuple[FloatArray, FloatArray]:
+        mean, posterior = self.entity_regressions().mean, self.posterior_
+        return posterior.standardization.to_user_units(posterior.layout, mean)
