@@ -18,6 +18,10 @@ COLUMNS = ("--target", "sales", "--agent", "store", "--entity", "product")
 FIT = (*COLUMNS, "--categorical", "promotion,season", "--sweeps", "40")
 
 
+# the paper's model
+PAPER = ("--effects", "none", "--noise", "common")
+
+
 COMMAND = [sys.executable, "-c", "from fedhlcr.cli import main; main()"]
 
 

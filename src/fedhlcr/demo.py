@@ -18,7 +18,7 @@ from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.wording import CLUSTER, ROUND, Noun, byte_size, fine_percent, listed, percent
 from fedhlcr.analysis.rounds import describe_run, tabulate_rounds
 from fedhlcr.analysis.summary import text_table, typical_levels
-from fedhlcr.baselines import GroupedRidge
+from fedhlcr.baselines import GroupedRidge, MixedModelRegressor
 from fedhlcr.data.recipe import Recipe
 from fedhlcr.datasets import HierarchicalData, load_flights
 from fedhlcr.posterior.diagnostics import R_HAT_LIMIT
@@ -100,6 +100,7 @@ def _fit_rivals(train: HierarchicalData, test: HierarchicalData) -> list[tuple[s
     rows: list[tuple[str, ...]] = []
     for name, model, sent in (
         Method("centralised HLCR", HLCRRegressor(), "every flight"),
+        Method("mixed model, as lme4", MixedModelRegressor(), "every flight"),
         Method("one ridge for all", GroupedRidge("all"), "every flight"),
         Method("one ridge per airline", GroupedRidge("agent"), "nothing"),
         Method("one ridge per route", GroupedRidge("entity"), "nothing"),
@@ -125,7 +126,7 @@ def _describe_clusters(model: FedHLCRRegressor) -> None:
     """Describe the largest clusters, which have the lowest numbers."""
     n_routes, levels = np.bincount(model.labels_, minlength=model.n_clusters_), typical_levels(model)
     n_shown = min(N_DESCRIBED, model.n_clusters_)
-    print(f"\nThe {n_shown} largest clusters:")
+    print(f"\nThe {n_shown} largest clusters:" if n_shown > 1 else "\nThe cluster:")
     for k in range(n_shown):
         own = [pair for pair, label in zip(model.pair_ids_, model.labels_, strict=True) if label == k]
         # at most one route of each airline, for variety

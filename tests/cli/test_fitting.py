@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from typing import get_args
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import fedhlcr
+from fedhlcr.cli import options
 from fedhlcr.cli.shell import BAD_DATA, WRONG_USAGE
-from tests.commands import COLUMNS, FIT, FOR_ALL, FOR_TARGETS, assert_refused, bad_table, call, shop_table
+from fedhlcr.model.priors import EffectsName, NoiseName
+from tests.commands import COLUMNS, FIT, FOR_ALL, FOR_TARGETS, PAPER, assert_refused, bad_table, call, shop_table
 
 
 def test_fit_finds_the_true_clusters(shop, tmp_path, capsys):
@@ -26,11 +29,22 @@ def test_fit_finds_the_true_clusters(shop, tmp_path, capsys):
 
 
 def test_fit_prints_a_summary(shop, tmp_path, capsys):
-    assert call("fit", shop / "train.csv", *FIT, "--hold-out", ".2", "--out", tmp_path / "m") == 0
+    assert call("fit", shop / "train.csv", *FIT, *PAPER, "--hold-out", ".2", "--out", tmp_path / "m") == 0
     said = capsys.readouterr()
     for words in ("12 agents, 72 entities", "2 (found)", "50 % of entities", "sales", "promotion", "held-out events"):
         assert words in said.out
     assert said.err == f"wrote {tmp_path / 'm'}\n"
+
+
+def test_note_on_one_event_per_entity(shop, tmp_path, capsys):
+    table = shop_table().assign(receipt=range(len(shop_table())))
+    table.to_csv(tmp_path / "t.csv", index=False)
+    columns = ("--target", "sales", "--agent", "store", "--features", "price", "--sweeps", 4, "--out", tmp_path / "m")
+    assert call("fit", tmp_path / "t.csv", *columns, "--entity", "receipt") == 0
+    assert "note: Every entity has only one event" in (said := capsys.readouterr().err)
+    assert "Check that --entity is the right column." in said
+    assert call("fit", tmp_path / "t.csv", *columns, "--entity", "product") == 0
+    assert "only one event" not in capsys.readouterr().err
 
 
 def test_same_seed_gives_the_same_model(shop, tmp_path):
@@ -112,7 +126,57 @@ def test_more_clusters_than_entities_are_refused(shop, tmp_path, capsys):
 def test_note_on_a_chain_that_has_not_converged(tmp_path, capsys):
     assert call("synth", tmp_path / "t.csv", "--agents", 200, "-q") == 0
     columns = ("--target", "target", "--agent", "agent", "--entity", "entity", "--sweeps", "24")
-    assert call("fit", tmp_path / "t.csv", *columns, "--out", tmp_path / "m") == 0
+    assert call("fit", tmp_path / "t.csv", *columns, *PAPER, "--out", tmp_path / "m") == 0
     said = capsys.readouterr().err
     assert "--sweeps 48" in said
     assert "n_sweeps" not in said
+
+
+def test_curves_by_word_and_by_name(shop, tmp_path):
+    for given, columns in (("none", None), ("auto", [0]), ("price", [0])):
+        assert call("fit", shop / "train.csv", *FIT, "--curves", given, "--out", tmp_path / given, "-q") == 0
+        curves = fedhlcr.load(tmp_path / given).curves_
+        assert (curves is None) if columns is None else (curves.columns.tolist() == columns)
+    frame = pd.read_csv(shop / "train.csv", dtype={"product": str})
+    predicted = fedhlcr.load(tmp_path / "auto").predict(frame)
+    assert np.corrcoef(predicted, frame["sales"])[0, 1] > 0.9
+
+
+def test_unknown_curves_are_refused(shop, tmp_path, capsys):
+    for given, words in (("prize", "'prize'"), ("promotion=yes", "too few distinct values")):
+        assert call("fit", shop / "train.csv", *FIT, "--curves", given, "--out", tmp_path / "m") != 0
+        assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "names", [(options.Effects, EffectsName), (options.Noise, NoiseName)], ids=["effects", "noise"]
+)
+def test_options_offer_what_the_estimators_know(names):
+    offered, known = names
+    assert set(offered) == set(get_args(known))
+
+
+def test_effects_and_noise_are_those_of_the_options(shop, tmp_path, capsys):
+    for command, given in (("fit", ("entity", "common")), ("simulate", ("entity+agent", "student"))):
+        effects, noise = given
+        sizes = FIT if command == "fit" else (*FIT[:-2], "--rounds", "8", "--hold-out", "0")
+        model = ("--effects", effects, "--noise", noise, "--out", tmp_path / command, "-q")
+        assert call(command, shop / "train.csv", *sizes, *model) == 0
+        loaded = fedhlcr.load(tmp_path / command)
+        assert (loaded.effects, loaded.noise) == given
+    assert call("inspect", tmp_path / "fit") == 0
+    assert "entities differ" in capsys.readouterr().out
+    assert call("inspect", tmp_path / "fit", "--json") == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["settings"]["effects"] == "entity"
+    assert list(facts["effect_scales"]["slopes"]) == facts["features"]
+    assert facts["noise_range"] is None
+    assert call("fit", shop / "train.csv", *FIT, *PAPER, "--out", tmp_path / "paper") == 0
+    assert "the paper's: entities of one cluster are equal" in capsys.readouterr().out
+    assert call("inspect", tmp_path / "paper", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["effect_scales"] is None
+
+
+def test_unknown_effects_are_refused(shop, tmp_path, capsys):
+    assert call("fit", shop / "train.csv", *FIT, "--effects", "slopes", "--out", tmp_path / "m") != 0
+    assert "--effects" in capsys.readouterr().err

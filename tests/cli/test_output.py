@@ -15,6 +15,7 @@ from tests.commands import (
     COLUMNS,
     COMMAND,
     FIT,
+    PAPER,
     assert_refused,
     call,
     in_shell,
@@ -23,7 +24,7 @@ from tests.commands import (
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is full")
 def test_full_disk(shop, capsys):
-    assert_refused(call("fit", shop / "train.csv", *FIT, "--out", "/dev/full"), capsys, None, NO_OUTPUT)
+    assert_refused(call("fit", shop / "train.csv", *FIT, *PAPER, "--out", "/dev/full"), capsys, None, NO_OUTPUT)
     predict = ("predict", shop / "shop.fedhlcr", shop / "test.csv")
     assert_refused(call(*predict, "--out", "/dev/full"), capsys, None, NO_OUTPUT)
     with open("/dev/full", "wb") as full:

@@ -17,6 +17,7 @@ from fedhlcr.cli.shell import BAD_DATA, BAD_MODEL, INTERRUPTED, NO_OUTPUT
 from tests.commands import (
     COMMAND,
     FIT,
+    PAPER,
     assert_refused,
     call,
     in_shell,
@@ -31,7 +32,7 @@ def test_table_from_a_pipe(shop, tmp_path):
     assert done.stderr == b""
     predicted = pd.read_csv(io.BytesIO(done.stdout))
     assert len(predicted) == len(pd.read_csv(shop / "test.csv"))
-    fitted = in_shell("fit", "-", *FIT, "--out", tmp_path / "m", data=(shop / "train.csv").read_bytes())
+    fitted = in_shell("fit", "-", *FIT, *PAPER, "--out", tmp_path / "m", data=(shop / "train.csv").read_bytes())
     assert fitted.returncode == 0
     assert fitted.stderr.decode() == f"wrote {tmp_path / 'm'}\n"
     assert b"\x1b" not in fitted.stdout, "no colours in a pipe"

@@ -7,6 +7,7 @@ import json
 import pandas as pd
 import pytest
 
+import fedhlcr
 from fedhlcr.cli.shell import FAILED
 from tests.commands import (
     COLUMNS,
@@ -52,3 +53,9 @@ def test_federation_without_answers_fails(shop, capsys):
 def test_one_round_is_singular(shop, capsys):
     assert call("simulate", shop / "all.csv", *COLUMNS, "--features", "price", "--rounds", "1") == 0
     assert "Ended after 1 round: reached the maximum of 1 round." in capsys.readouterr().out
+
+
+def test_simulate_with_curves(shop, tmp_path):
+    out = ("--curves", "auto", "--rounds", "8", "--hold-out", "0", "--out", tmp_path / "m", "-q")
+    assert call("simulate", shop / "train.csv", *COLUMNS, "--categorical", "promotion,season", *out) == 0
+    assert fedhlcr.load(tmp_path / "m").curves_.columns.tolist() == [0]

@@ -123,6 +123,18 @@ def test_adapt_adds_a_new_agent(shop, tmp_path, capsys):
     assert after["mse"] < 0.2 < before["mse"]
 
 
+def test_evaluate_compares_with_simpler_models(shop, capsys):
+    assert call("evaluate", shop / "shop.fedhlcr", shop / "test.csv", "--json") == 0
+    compared = {row["model"]: row for row in json.loads(capsys.readouterr().out)["compared"]}
+    assert list(compared) == ["HLCR", "one ridge", "ridge per entity", "mixed model"]
+    # two clusters with different slopes: whoever knows the entities is better
+    for score in ("r2", "log_density"):
+        assert compared["HLCR"][score] > compared["mixed model"][score] > compared["one ridge"][score] + 0.1
+    assert compared["HLCR"]["rmse"] < compared["ridge per entity"]["rmse"]
+    assert call("evaluate", shop / "shop.fedhlcr", shop / "test.csv") == 0
+    assert "compared with simpler models" in capsys.readouterr().out
+
+
 def test_public_model_predicts_new_agents_and_known_ones_after_adapt(shop, tmp_path, capsys):
     public = tmp_path / "public"
     assert call("fit", shop / "train.csv", *FIT, "--public", "--out", public, "-q") == 0

@@ -26,6 +26,7 @@ from fedhlcr.report.doubts import find_doubts
 from fedhlcr.report.findings import gather
 from fedhlcr.report.rounds import Rounds
 from fedhlcr.report.scores import score_held_out
+from tests.problems import PAPER
 from tests.reports import HOSTILE, Page, fitted, held_out, public, recipe_of
 
 
@@ -100,7 +101,7 @@ def test_one_chain_is_a_doubt_with_a_cure(model):
 
 
 def test_chains_that_disagree_are_a_serious_doubt(split):
-    model = fitted(split[0], n_chains=2)
+    model = fitted(split[0], n_chains=2, effects="none", noise="common")
     model.diagnostics_ = (Diagnostic("log joint", 1.0, 50.0), Diagnostic("predictions", 1.7, 5.0))
     doubt = headlines(model)["The 2 chains disagree"]
     assert doubt.serious
@@ -112,7 +113,7 @@ def test_chains_that_disagree_are_a_serious_doubt(split):
 
 
 def test_uncertain_labels_and_small_clusters_are_doubted(split):
-    model = fitted(split[0], n_clusters=9, n_sweeps=30)
+    model = fitted(split[0], n_clusters=9, n_sweeps=30, **PAPER)
     found = gather(model)
     told = headlines(model)
     assert any(f"The cluster of {found.entities.n_uncertain} entities is uncertain" in headline for headline in told)

@@ -11,13 +11,13 @@ from sklearn.linear_model import Ridge as SklearnRidge
 from sklearn.metrics import mean_absolute_error, mean_squared_error, r2_score
 
 from fedhlcr import HLCRRegressor
+from fedhlcr.analysis.ridges import PENALTIES
+from fedhlcr.analysis.simpler import SimplerModels
 from fedhlcr.analysis.summary import effect_sizes
-from fedhlcr.baselines.ridge import PENALTIES
 from fedhlcr.data.hierarchy import UNKNOWN
 from fedhlcr.report import HeldOut, render_report
 from fedhlcr.report import findings as findings_module
 from fedhlcr.report.findings import SURE, gather
-from fedhlcr.report.ridges import Ridges
 from fedhlcr.report.scores import score_held_out
 from tests.reports import Page, fitted, held_out
 
@@ -59,7 +59,7 @@ def restricted_likelihood(groups, penalty):
 def test_ridges_equal_those_of_the_raw_events(split, parameters, factors):
     train, test = (replace(table, X=table.X * factors + 3.0) for table in split)
     model = fitted(train, n_sweeps=20, **parameters)
-    scores, ridges = score_held_out(model, held_out(test)), Ridges.of(model.posterior_)
+    scores, simpler = score_held_out(model, held_out(test)), SimplerModels.of(model.posterior_)
 
     def standard(X):
         return (X - train.X.mean(axis=0)) / train.X.std(axis=0)
@@ -67,16 +67,16 @@ def test_ridges_equal_those_of_the_raw_events(split, parameters, factors):
     groups = {pair: (train.agent == pair[0]) & (train.entity == pair[1]) for pair in model.pair_ids_}
     events = [(standard(train.X[rows]), train.y[rows]) for rows in groups.values()]
     everything = [(standard(train.X), train.y)]
-    for ridge, own in ((ridges.of_all, everything), (ridges.of_entities, events)):
+    for ridge, own in ((simpler.one_ridge, everything), (simpler.ridge_per_entity, events)):
         assert ridge.penalty == PENALTIES[np.argmax([restricted_likelihood(own, penalty) for penalty in PENALTIES])]
-    one = SklearnRidge(alpha=ridges.of_all.penalty).fit(*everything[0]).predict(standard(test.X))
+    one = SklearnRidge(alpha=simpler.one_ridge.penalty).fit(*everything[0]).predict(standard(test.X))
     each = np.empty(len(test))
     for pair, (X, y) in zip(groups, events, strict=True):
         rows = (test.agent == pair[0]) & (test.entity == pair[1])
         if rows.any():
-            each[rows] = SklearnRidge(alpha=ridges.of_entities.penalty).fit(X, y).predict(standard(test.X[rows]))
-    assert [score.name for score in scores.ridges] == ["one ridge", "ridge per entity"]
-    for score, predicted in zip(scores.ridges, (one, each), strict=True):
+            each[rows] = SklearnRidge(alpha=simpler.ridge_per_entity.penalty).fit(X, y).predict(standard(test.X[rows]))
+    assert [score.name for score in scores.rivals] == ["one ridge", "ridge per entity", "mixed model"]
+    for score, predicted in zip(scores.rivals, (one, each), strict=False):
         assert score.r2 == pytest.approx(r2_score(test.y, predicted), abs=1e-7)
         assert score.mae == pytest.approx(mean_absolute_error(test.y, predicted), abs=1e-7)
 
@@ -85,16 +85,19 @@ def test_new_entities_fall_back_to_the_one_ridge(model, split):
     test = split[1]
     strangers = HeldOut(test.X, test.y, test.agent, np.full(len(test), "nobody knows it"))
     scores = score_held_out(model, strangers)
-    assert [score.name for score in scores.ridges] == ["one ridge"]
+    assert [score.name for score in scores.rivals] == ["one ridge", "mixed model"]
     assert scores.by_agent.ridge_per_entity is None
     assert (scores.n_new_entities, scores.n_new_agents) == (len(test), 0)
     bare = score_held_out(model, HeldOut(test.X, test.y))
     assert bare.n_new_agents == len(test)
     assert bare.by_agent is None
     features, posterior = model.posterior_.standardization.apply(test.X), model.posterior_
-    by_one, by_entity = Ridges.of(posterior).predict(features, np.where(np.arange(len(test)) % 2, UNKNOWN, 0))
-    np.testing.assert_array_equal(by_one[1::2], by_entity[1::2])
-    assert (by_one[::2] != by_entity[::2]).all()
+    predicted = SimplerModels.of(posterior).predict(features, np.where(np.arange(len(test)) % 2, UNKNOWN, 0))
+    by_one, by_entity = predicted["one ridge"], predicted["ridge per entity"]
+    target = posterior.standardization.apply_target(test.y)
+    for one, each in ((by_one.mean, by_entity.mean), (by_one.log_density(target), by_entity.log_density(target))):
+        np.testing.assert_array_equal(one[1::2], each[1::2])
+        assert (one[::2] != each[::2]).all()
 
 
 @pytest.mark.parametrize(
@@ -175,8 +178,7 @@ def test_scatter_and_variance_explained_are_those_of_the_events(model, split):
     found = gather(model)
     position = {pair: row for row, pair in enumerate(model.pair_ids_)}
     rows = np.array([position[pair] for pair in zip(train.agent, train.entity, strict=True)])
-    label = model.labels_[rows]
-    residual = train.y - model.intercept_[label] - (model.coef_[label] * train.X).sum(axis=1)
+    residual = train.y - model.entity_intercept_[rows] - (model.entity_coef_[rows] * train.X).sum(axis=1)
     squares = np.bincount(rows, weights=residual**2) / np.bincount(rows)
     np.testing.assert_allclose(found.entities.scatter, np.sqrt(squares))
     assert found.explained == pytest.approx(1.0 - (residual**2).mean() / train.y.var())

@@ -35,6 +35,9 @@ def fit(
     missing: options.MissingOption = options.Missing.refuse,
     clusters: options.ClustersOption = "auto",
     max_clusters: options.MaxClustersOption = 64,
+    effects: options.EffectsOption = options.Effects.auto,
+    noise: options.NoiseOption = options.Noise.entity,
+    curves: options.CurvesOption = None,
     chains: Annotated[
         int,
         typer.Option(
@@ -56,7 +59,8 @@ def fit(
     """Fit a model to a table and write it to a file.
 
     Every entity of an agent is assigned to one of K clusters. Each cluster has its own linear regression of the target
-    on the features. Unless you set the number of clusters, it is found from the data.
+    on the features; with --curves, regressions may bend. Entities of one cluster may differ a little, and each has its
+    own noise; see --effects and --noise. Unless you set the number of clusters, it is found from the data.
 
     \b
     fedhlcr fit sales.csv --target sales --agent store --entity product \\
@@ -78,6 +82,9 @@ def fit(
         model = HLCRRegressor(
             n_clusters,
             max_clusters=max_clusters,
+            effects=effects.value,
+            noise=noise.value,
+            curves=options.curve_names(curves, events.recipe.encoded_features),
             n_chains=chains,
             n_sweeps=sweeps,
             random_state=seed,
@@ -130,6 +137,9 @@ def simulate(
     ] = 0.0,
     clusters: options.ClustersOption = "auto",
     max_clusters: options.MaxClustersOption = 64,
+    effects: options.EffectsOption = options.Effects.auto,
+    noise: options.NoiseOption = options.Noise.entity,
+    curves: options.CurvesOption = None,
     seed: options.SeedOption = 0,
     threads: options.ThreadsOption = None,
     hold_out: options.HoldOut = 0.2,
@@ -167,6 +177,8 @@ def simulate(
     shared: dict[str, Any] = {
         "n_clusters": options.cluster_number(clusters),
         "max_clusters": max_clusters,
+        "effects": effects.value,
+        "noise": noise.value,
         "random_state": seed,
         "n_threads": threads,
         "verbose": shell.shows_progress,
@@ -175,6 +187,7 @@ def simulate(
         roles = Roles(target, agent, entity)
         events = training_events(data, roles, features=features, categorical=categorical, missing=missing, shell=shell)
         train, test = _split(events, hold_out, seed)
+        shared["curves"] = options.curve_names(curves, events.recipe.encoded_features)
         model = FedHLCRRegressor(participation=participation, rounds=rounds, failure_rate=failure_rate, **shared)
         validation = {} if test is None else {"validation": (test.table, test.y, test.agents, test.entities)}
         _fit(model, train, data, shell, **validation)
@@ -223,6 +236,8 @@ def select(
     hold_out: Annotated[
         float, options.real("--hold-out", 0.01, 0.9, "Share of each entity's events to hold out.")
     ] = 0.2,
+    effects: options.EffectsOption = options.Effects.auto,
+    noise: options.NoiseOption = options.Noise.entity,
     sweeps: options.SweepsOption = 200,
     seed: options.SeedOption = 0,
     threads: options.ThreadsOption = None,
@@ -234,11 +249,11 @@ def select(
     quiet: options.QuietOption = False,
     progress: options.ProgressOption = None,
 ) -> None:
-    """Compare numbers of clusters by how well each predicts held-out events, and by evidence (how probable the
-    data are for that number).
+    """Compare numbers of clusters by how well each predicts held-out events.
 
     The held-out log density is the criterion: it is higher if predictions and their uncertainty are better. The
-    suggested number is the smallest one within one standard error of the best.
+    suggested number is the smallest one within one standard error of the best. For the paper's model (--effects none
+    --noise common) the evidence is shown too: how probable the data are for that number.
 
     \b
     fedhlcr select sales.csv --target sales --agent store --entity product \\
@@ -271,7 +286,9 @@ def select(
                 counts=counts,
                 n_splits=splits,
                 fraction=hold_out,
-                estimator=HLCRRegressor(n_sweeps=sweeps, random_state=seed, n_threads=threads),
+                estimator=HLCRRegressor(
+                    effects=effects.value, noise=noise.value, n_sweeps=sweeps, random_state=seed, n_threads=threads
+                ),
                 random_state=seed,
                 progress=tell,
             )

@@ -22,6 +22,23 @@ class Missing(StrEnum):
     impute = "impute"
 
 
+class Effects(StrEnum):
+    """How entities of one cluster may differ."""
+
+    auto = "auto"
+    none = "none"
+    entity = "entity"
+    entity_and_agent = "entity+agent"
+
+
+class Noise(StrEnum):
+    """Who has noise of its own."""
+
+    entity = "entity"
+    common = "common"
+    student = "student"
+
+
 def real(option: str, low: float, high: float, help: str, panel: str | None = None) -> Any:
     """Return an option whose value is a number from `low` to `high`."""
     return typer.Option(option, min=low, max=high, callback=_refuse_nan, help=help, rich_help_panel=panel)
@@ -137,6 +154,37 @@ MaxClustersOption = Annotated[
     int,
     typer.Option("--max-clusters", min=1, help="Maximum number of clusters for auto.", rich_help_panel=MODEL_OPTIONS),
 ]
+EffectsOption = Annotated[
+    Effects,
+    typer.Option(
+        "--effects",
+        metavar="|".join(Effects),
+        help="How entities of one cluster may differ: not at all (none), each by itself (entity), or entities and "
+        "agents (entity+agent). auto keeps the effects that the data ask for.",
+        rich_help_panel=MODEL_OPTIONS,
+    ),
+]
+NoiseOption = Annotated[
+    Noise,
+    typer.Option(
+        "--noise",
+        metavar="|".join(Noise),
+        help="Whether every entity has its own noise (entity), or all have the same, normal (common) or with single "
+        "events that may be far off (student). With --effects none and --noise common the model is that of the paper.",
+        rich_help_panel=MODEL_OPTIONS,
+    ),
+]
+CurvesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--curves",
+        metavar="none|auto|COLUMNS",
+        help="Features whose effect may bend: none, auto for all with enough distinct values, or columns separated by "
+        "commas. Default: none.",
+        rich_help_panel=MODEL_OPTIONS,
+        show_default=False,
+    ),
+]
 SweepsOption = Annotated[
     int,
     typer.Option(
@@ -206,8 +254,17 @@ def split_names(values: list[str] | None, columns: tuple[str, ...]) -> list[str]
     for value in values or []:
         names += [value] if value in columns else [name.strip() for name in value.split(",") if name.strip()]
     if values and not names:
-        raise typer.BadParameter("names no column; name at least one.", param_hint="--features or --categorical")
+        raise typer.BadParameter(
+            "names no column; name at least one.", param_hint="--features, --categorical or --curves"
+        )
     return list(dict.fromkeys(names))
+
+
+def curve_names(values: list[str] | None, columns: tuple[str, ...]) -> str | list[str]:
+    """Return the parameter `curves` of an estimator: a word, or names of columns."""
+    if not values:
+        return "none"
+    return values[0] if values in (["none"], ["auto"]) else split_names(values, columns)
 
 
 def cluster_number(clusters: str) -> int | str:

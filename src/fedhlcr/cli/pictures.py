@@ -24,15 +24,17 @@ def check_picture(path: Path | None, data: str) -> None:
 
 
 def draw_comparison(comparison: Comparison, path: Path) -> None:
-    """Plot held-out log density and evidence against the number of clusters."""
+    """Plot held-out log density and, if it is known, evidence against the number of clusters."""
     from matplotlib.figure import Figure
 
     from fedhlcr.plot import cluster_counts
 
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
-    left, right = figure.subplots(1, 2)
+    n_plots = 2 if comparison.has_evidence else 1
+    figure = Figure(figsize=(4.5 * n_plots, 3.6), layout="constrained")
+    left, *right = figure.subplots(1, n_plots, squeeze=False)[0]
     cluster_counts(comparison, left)
-    cluster_counts(comparison, right, quantity="evidence")
+    for axes in right:
+        cluster_counts(comparison, axes, quantity="evidence")
     sink = io.BytesIO()
     figure.savefig(sink, format=path.suffix[1:].lower(), dpi=200)
     write_output(path, sink.getvalue())

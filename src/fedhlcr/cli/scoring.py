@@ -7,6 +7,7 @@ from typing import Any
 
 from fedhlcr._support.wording import ROW, fine_percent, number
 from fedhlcr.analysis.evaluation import Scores, predict_in_chunks
+from fedhlcr.analysis.rivals import Score, predict_by_rivals
 from fedhlcr.cli.events import Events
 from fedhlcr.cli.shell import Shell, plural
 from fedhlcr.posterior.predictive import Moments, interval_ends
@@ -34,3 +35,24 @@ def tell_scores(shell: Shell, scores: Scores, what: str) -> dict[str, Any]:
         ],
     )
     return scores._asdict()
+
+
+def tell_rivals(shell: Shell, model: Any, events: Events, predicted: Moments) -> list[dict[str, Any]]:
+    """Compare with simpler models, fitted to the events that the model was fitted to; nothing for a public model."""
+    known = model.read_events(events.table, events.agents, events.entities)
+    posterior, entities = model.posterior_, known.profiles.entities[known.profiles.of_row]
+    with shell.stage("fitting simpler models"):
+        rivals = predict_by_rivals(posterior, known.matrix, events.y, entities)
+    if not rivals:
+        return []
+    own = posterior.log_density(known.matrix, events.y, known.profiles)
+    scores = [
+        Score.of("HLCR", events.y, predicted.mean, own),
+        *(Score.of(rival.name, events.y, rival.mean, rival.log_density) for rival in rivals),
+    ]
+    shell.say()
+    shell.table(
+        ("compared with simpler models", "R²", "RMSE", "log density"),
+        [(s.name, number(s.r2, 4), number(s.rmse, 4), number(s.log_density, 4)) for s in scores],
+    )
+    return [{"model": s.name, "r2": s.r2, "rmse": s.rmse, "log_density": s.log_density} for s in scores]

@@ -8,8 +8,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.wording import number
-from fedhlcr.analysis.comparison import SAME_EVIDENCE, Comparison
+from fedhlcr.analysis.comparison import Comparison
+from fedhlcr.analysis.differences import EntityDifferences
 from fedhlcr.analysis.summary import (
     INTERVAL_LEVEL,
     coef_intervals,
@@ -18,6 +20,7 @@ from fedhlcr.analysis.summary import (
     feature_names,
     summarize,
 )
+from fedhlcr.analysis.verdict import FitComparison
 from fedhlcr.cli.shell import Shell, in_shell_words, plural
 from fedhlcr.storage.model_file import provenance_of
 
@@ -45,14 +48,40 @@ def model_facts(model: Any) -> dict[str, Any]:
         "n_events": None if public else _count(model.posterior_.layout.n_events(store.grams).sum()),
         "n_clusters": model.n_clusters_,
         **{q.name: getattr(model, f"{q.name}_") for q in model.posterior_.likelihood.globals_type.traced_quantities()},
+        **_differences(model),
         "n_draws": len(model.posterior_.draws),
         "interval_level": INTERVAL_LEVEL,
         "diagnostics": [figures._asdict() for figures in model.diagnostics_],
+        "comparison": _comparison(model.comparison_),
         "clusters": _clusters(model, public=public),
         "settings": {name: value for name, value in model.get_params().items() if name not in ("verbose", "limits")},
         "provenance": provenance_of(model),
         **({"federation": _federation(model)} if hasattr(model, "history_") else {}),
     }
+
+
+def _differences(model: Any) -> dict[str, Any]:
+    """How entities of one cluster differ; None where the model takes them as equal."""
+    found: EntityDifferences | None = model.entity_differences()
+    if found is None:
+        return {"effect_scales": None, "agent_effect_scales": None, "noise_range": None}
+    names = feature_names(model)
+
+    def named(scales: FloatArray) -> dict[str, Any]:
+        return {"level": scales[0], "slopes": dict(zip(names, scales[1:], strict=True))}
+
+    return {
+        "effect_scales": named(found.entity_scales),
+        "agent_effect_scales": named(found.agent_scales),
+        "noise_range": found.noise_range,
+    }
+
+
+def _comparison(found: FitComparison | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    rivals = {d.rival: {"gain": d.gain, "standard_error": d.standard_error} for d in found.differences}
+    return {"verdict": found.verdict, "n_events": found.n_events, "n_entities": found.n_entities, "rivals": rivals}
 
 
 def _count(n: float) -> float:
@@ -132,16 +161,14 @@ def tell_comparison(shell: Shell, comparison: Comparison) -> None:
                 number(float(np.mean(row.occupied))),
                 f"{row.log_density:.4f}",
                 f"{row.difference:+.4f} ± {row.difference_se:.4f}" if row.difference else "",
-                f"{row.evidence:,.1f}",
+                *([f"{row.evidence:,.1f}"] if comparison.has_evidence else []),
                 f"{row.r2:.4f}",
                 f"{'█' * round(length)} {', '.join(marks)}".strip(),
             )
         )
-    header = ("clusters", "in use", "log density", "vs best", "evidence", "R²", "")
-    shell.table(header, cells, left=(0, 6))
+    evidence = ("evidence",) if comparison.has_evidence else ()
+    header = ("clusters", "in use", "log density", "vs best", *evidence, "R²", "")
+    shell.table(header, cells, left=(0, len(header) - 1))
     events, splits = plural(comparison.n_held_out, "held-out event"), plural(comparison.n_splits, "split")
     shell.say(f"Log density: mean over {events} from {splits}, in nats.")
-    shell.say(
-        f"Best: {comparison.best}. Suggested: {comparison.suggested}, the smallest within one standard error of the "
-        f"best. By evidence: {comparison.most_evident}, the smallest within {SAME_EVIDENCE:g} nats of the highest."
-    )
+    shell.say(comparison.verdict)

@@ -116,14 +116,18 @@ def evaluate(
     quiet: options.QuietOption = False,
     progress: options.ProgressOption = None,
 ) -> None:
-    """Evaluate a model on events it was not fitted to: R², errors, and the share of targets inside their intervals."""
+    """Evaluate a model on events it was not fitted to: R², errors, and the share of targets inside their intervals.
+
+    For comparison it shows one ridge for all events, a ridge for each entity, and a mixed model like lme4's, fitted to
+    the same events as the model. Log density is the mean log predictive density of an event, in nats.
+    """
     import pyarrow as pa
 
     import fedhlcr
     from fedhlcr.analysis.evaluation import Scores, scores_by_agent
     from fedhlcr.cli.events import Roles, events_to_predict, seen
     from fedhlcr.cli.output import check_table_output, write_table
-    from fedhlcr.cli.scoring import predict_events, tell_scores
+    from fedhlcr.cli.scoring import predict_events, tell_rivals, tell_scores
     from fedhlcr.data.hierarchy import row_agents
     from fedhlcr.posterior.predictive import interval_ends
 
@@ -138,7 +142,9 @@ def evaluate(
         if seen(fitted, events):
             shell.note("the model was fitted to these very events, so these scores are optimistic")
         predicted = predict_events(fitted, events, interval_ends(level), shell)
-    result = tell_scores(shell, Scores.of(events.y, predicted, level), "event")
+        result = tell_scores(shell, Scores.of(events.y, predicted, level), "event")
+        if rivals := tell_rivals(shell, fitted, events, predicted):
+            result["compared"] = rivals
     if by_agent or out is not None:
         by = scores_by_agent(events.y, predicted, level, row_agents(events.agents, len(events)))
         if events.agents is None:

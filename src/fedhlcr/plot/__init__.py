@@ -14,6 +14,7 @@ except ModuleNotFoundError as missing:
 from fedhlcr.plot.agents import agent_map, label_certainty
 from fedhlcr.plot.clusters import cluster_weights, coefficients
 from fedhlcr.plot.convergence import traces
+from fedhlcr.plot.curves import curves
 from fedhlcr.plot.events import calibration, predicted_against_observed
 from fedhlcr.plot.selection import cluster_counts
 
@@ -23,6 +24,7 @@ __all__ = [
     "cluster_counts",
     "cluster_weights",
     "coefficients",
+    "curves",
     "label_certainty",
     "predicted_against_observed",
     "traces",

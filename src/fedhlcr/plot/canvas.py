@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from numpy.typing import NDArray
 
-from fedhlcr.estimators.base import HierarchicalPredictor, check_model
+from fedhlcr.estimators.base import HierarchicalPredictor, check_model, check_probability
 from fedhlcr.exceptions import ArgumentError, ArgumentTypeError
 
 # Okabe and Ito's palette, without its yellow, which is too light for lines
@@ -61,8 +60,7 @@ def check_level(level: float | None, model: HierarchicalPredictor) -> None:
     """Refuse a level outside (0, 1), and intervals if there is only one draw."""
     if level is None:
         return
-    if not isinstance(level, Real) or not 0.0 < level < 1.0:
-        raise ArgumentError(f"`level` must lie between 0 and 1, but is {level!r}; 0.9 is a usual choice.")
+    check_probability(level)
     n_draws = len(model.posterior_.draws)
     if n_draws < 2:
         raise ArgumentError(

@@ -60,7 +60,7 @@ def coefficients(
     if per not in PER:
         raise ArgumentError(f"`per` must be 'spread' or 'unit', but is {per!r}.")
     spreads = model.feature_spreads_
-    shown, rows = _chosen_clusters(model, clusters), _chosen_features(model, features, spreads)
+    shown, rows = chosen_clusters(model, clusters), chosen_features(model, features, spreads)
     factor = spreads if per == "spread" else np.ones(len(spreads))
     intervals = None if level is None else coef_intervals(model, level)
     ax = axes_or_new(ax)
@@ -119,7 +119,8 @@ def cluster_weights(model: HierarchicalPredictor, ax: Axes | None = None, *, lev
     return ax
 
 
-def _chosen_clusters(model: HierarchicalPredictor, clusters: Sequence[int] | None) -> list[int]:
+def chosen_clusters(model: HierarchicalPredictor, clusters: Sequence[int] | None) -> list[int]:
+    """The clusters to draw: those given, or the largest."""
     if clusters is None:
         return list(range(min(model.n_clusters_, len(PALETTE))))
     chosen = list(clusters)
@@ -130,7 +131,8 @@ def _chosen_clusters(model: HierarchicalPredictor, clusters: Sequence[int] | Non
     return chosen
 
 
-def _chosen_features(model: Any, features: Sequence[str | int] | None, spreads: FloatArray) -> list[int]:
+def chosen_features(model: Any, features: Sequence[str | int] | None, spreads: FloatArray) -> list[int]:
+    """Positions of the features to draw: those given, or those with the strongest effects."""
     if features is None:
         effects = model.coef_ * spreads
         return sorted(np.argsort(-(effects**2).sum(axis=0), kind="stable")[:MAX_FEATURES].tolist())

@@ -34,7 +34,7 @@ def cluster_counts(
     comparison : Comparison, as `compare_cluster_counts` returns
     ax : Axes to draw on; None makes a new figure
     quantity : {"log_density", "evidence"}, default="log_density"
-        The evidence has no bars and no suggested number.
+        The evidence has no bars and no suggested number. It is known for plain clusters only, as in the paper.
 
     Returns
     -------
@@ -47,10 +47,15 @@ def cluster_counts(
         )
     if quantity not in LABELS:
         raise ArgumentError(f"`quantity` must be one of {', '.join(LABELS)}, but is {quantity!r}.")
-    counts = np.array([float(row.n_clusters) for row in comparison.rows])
-    values = np.array([getattr(row, quantity) for row in comparison.rows])
     by_density = quantity == "log_density"
     best = comparison.best if by_density else comparison.most_evident
+    if best is None:
+        raise ArgumentError(
+            "`quantity` is 'evidence', but the comparison has none; compare estimators with effects='none' and "
+            "noise='common', or plot 'log_density'."
+        )
+    counts = np.array([float(row.n_clusters) for row in comparison.rows])
+    values = np.array([getattr(row, quantity) for row in comparison.rows])
     ax = axes_or_new(ax)
     ax.axhline(values.max(), color=GREY, linewidth=0.7, linestyle=(0, (4, 3)), zorder=1)
     if by_density:

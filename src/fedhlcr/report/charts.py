@@ -83,12 +83,20 @@ def line_chart(
     axis: str,
     zero: bool,
     mark: float | None = None,
+    bands: Sequence[tuple[FloatArray, FloatArray]] = (),
 ) -> LineChart:
-    """Lines (name, values) over x, with a dashed vertical line at `mark`; the y axis starts at zero or the minimum."""
-    every = np.concatenate([values for _, values in lines])
+    """Lines (name, values) over x, with a dashed vertical line at `mark`; the y axis starts at zero or the minimum.
+
+    `bands` are the lower and upper ends of intervals around the lines, in their order.
+    """
+    every = np.concatenate([*(values for _, values in lines), *(end for band in bands for end in band)])
     every = every[np.isfinite(every)]
     low, high = (0.0 if zero else float(every.min())), float(every.max())
     drawn = Markup("").join(
+        Markup('<path class="band l{}" d="{}"/>').format(number_of, _band(x, lower, upper, low, high))
+        for number_of, (lower, upper) in enumerate(bands)
+    )
+    drawn += Markup("").join(
         Markup('<path class="line l{}" d="{}" vector-effect="non-scaling-stroke"/>').format(
             number_of, _path(x, values, low, high)
         )
@@ -131,6 +139,12 @@ def _path(x: FloatArray, values: FloatArray, low: float, high: float) -> str:
     width, height = float(x[-1] - x[0]) or 1.0, (high - low) or 1.0
     points = [f"{100 * (x[r] - x[0]) / width:.1f} {98 - 96 * (values[r] - low) / height:.1f}" for r in rows]
     return f"M{'L'.join(points)}" if points else ""
+
+
+def _band(x: FloatArray, lower: FloatArray, upper: FloatArray, low: float, high: float) -> str:
+    """The area between two lines; empty where the ends are not known."""
+    there, back = _path(x, upper, low, high), _path(x, lower, low, high)
+    return f"{there}L{'L'.join(reversed(back[1:].split('L')))}Z" if there and back else ""
 
 
 def density(observed: FloatArray, predicted: FloatArray) -> tuple[Markup, tuple[str, str]]:

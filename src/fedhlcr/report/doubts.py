@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedhlcr._support.wording import CLUSTER, ROUND, Noun, listed, number, percent
+from fedhlcr.analysis.simpler import ONE_RIDGE
 from fedhlcr.analysis.summary import NEAR_THE_LIMIT, few_events
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.federation.convergence import ended_at_limit
@@ -53,6 +54,7 @@ def find_doubts(
         *_few_events(model),
         *_cluster_limit(model),
         *_held_out(findings, scores),
+        *_simpler(model, findings),
         *_labels(findings),
         *_small_clusters(findings),
         *_alike(model, findings),
@@ -138,14 +140,24 @@ def _held_out(findings: Findings, scores: HeldOutScores | None) -> Iterator[Doub
         )
         yield Doubt(f"Intervals are too {'narrow' if narrow else 'wide'}", text, serious=narrow)
     # by more than rounding; on fitted events the most flexible method always has the smallest error
-    better = [score.name for score in scores.ridges if score.mse < (1.0 - 1e-9) * scores.model.mse]
+    better = [score.name for score in scores.rivals if score.mse < (1.0 - 1e-9) * scores.model.mse]
     if better and not scores.was_fitted:
         entity = findings.names.entity.one
-        names = listed([f"a {name}" if name.startswith("ridge") else name for name in better]).replace("entity", entity)
+        names = listed([name if name == ONE_RIDGE else f"a {name}" for name in better]).replace("entity", entity)
         text = f"The clusters still show which {findings.names.entity.many} are alike, but they do not predict best."
         yield Doubt(
             f"On held-out events {names} {'predicts' if len(better) == 1 else 'predict'} better than HLCR", text
         )
+
+
+def _simpler(model: HierarchicalPredictor, findings: Findings) -> Iterator[Doubt]:
+    comparison = model.comparison_
+    if comparison is not None and comparison.verdict == "worse":
+        text = (
+            f"{comparison.sentence} Each fitted event was predicted from all others. The clusters still show which "
+            f"{findings.names.entity.many} are alike, but they do not predict best."
+        )
+        yield Doubt("A simpler model predicts better", text, serious=True)
 
 
 def _labels(findings: Findings) -> Iterator[Doubt]:
@@ -200,7 +212,7 @@ def _scatter(findings: Findings) -> Iterator[Doubt]:
     # a list of the least certain entities only says nothing about all of them
     if entities is None or len(entities) < entities.n_all:
         return
-    wide = (entities.scatter > WIDE * findings.noise_scale) & (entities.n_events >= ENOUGH_EVENTS)
+    wide = (entities.scatter > WIDE * entities.noise) & (entities.n_events >= ENOUGH_EVENTS)
     if wide.any():
         n, nouns = int(wide.sum()), findings.names.entity
         have, whose = ("has", "its") if n == 1 else ("have", "their")

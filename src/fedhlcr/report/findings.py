@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr._support.wording import AGENT, ENTITY, Noun, noun, printable
+from fedhlcr.analysis.differences import EntityDifferences
 from fedhlcr.analysis.summary import (
     change_intervals,
     describe_effects,
@@ -118,7 +119,8 @@ class Entities:
     agents, entities : distinct names; `agent` and `entity` are positions in them
     label, certainty : the cluster in `labels_`, and its probability
     runner_up, runner_up_probability : the most probable of the other clusters; −1 and 0 if there is only one cluster
-    scatter : root mean square of the events around the label's regression, in units of the target
+    scatter : root mean square of the events around the entity's own regression, in units of the target
+    noise : the noise that the model assumes for the entity, in units of the target
     n_all, n_uncertain : numbers of all entities and of all uncertain ones, listed or not
     """
 
@@ -133,6 +135,7 @@ class Entities:
     runner_up: IndexArray
     runner_up_probability: FloatArray
     scatter: FloatArray
+    noise: FloatArray
     n_all: int
     n_uncertain: int
 
@@ -161,6 +164,7 @@ class Findings:
     target_spread: float | None  # None if the model holds no events
     explained: float | None  # share of the variance of the fitted events
     category_levels: frozenset[int]  # features that indicate a level of a category
+    differences: EntityDifferences | None  # between entities of one cluster; None if they are equal
 
 
 @single_threaded_blas
@@ -187,6 +191,7 @@ def gather(model: HierarchicalPredictor) -> Findings:
         target_spread=spread,
         explained=explained,
         category_levels=frozenset(one_hot(model)),
+        differences=model.entity_differences(),
     )
 
 
@@ -210,14 +215,21 @@ def _memberships(model: HierarchicalPredictor) -> Memberships:
 
 
 def _residual_squares(model: HierarchicalPredictor, label: IndexArray) -> FloatArray:
-    """(entities,) squared residuals around the regression of each entity's cluster, in units of the target."""
+    """(entities,) squared residuals around the regression of each entity, in units of the target.
+
+    Without effects, that is the regression of its cluster.
+    """
     posterior = model.posterior_
+    target_scale = posterior.standardization.scale[-1]
+    if posterior.likelihood.has_state:
+        rss = posterior.layout.rss(posterior.memory.entities.grams, model.entity_regressions().mean)
+        return np.asarray(rss * target_scale**2)
     coef = alignment.mean_coef(posterior.draws, model.alignment_)
     squares, grams = np.zeros(len(label)), posterior.memory.entities.grams
     for k, vector in enumerate(posterior.layout.rss_vectors(coef)):
         own = np.flatnonzero(label == k)
         squares[own] = grams[own] @ vector
-    return np.maximum(squares, 0.0) * posterior.standardization.scale[-1] ** 2
+    return np.asarray(np.maximum(squares, 0.0) * target_scale**2)
 
 
 def _clusters(model: HierarchicalPredictor, entities: Entities | None, label: IndexArray) -> tuple[Cluster, ...]:
@@ -279,6 +291,7 @@ def _list_entities(model: HierarchicalPredictor, memberships: Memberships, resid
         runner_up=np.full(len(chosen), -1) if alone else others.argmax(axis=1),
         runner_up_probability=np.zeros(len(chosen)) if alone else others.max(axis=1),
         scatter=np.sqrt(residual[chosen] / np.maximum(n_events, 1e-300)),
+        noise=model.entity_noise_[chosen],
         n_all=len(index.agent_of),
         n_uncertain=int((memberships.certainty < SURE).sum()),
     )

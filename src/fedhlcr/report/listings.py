@@ -244,13 +244,13 @@ def entity_listing(entities: Entities, names: Names) -> Listing:
             Column("other", "cluster", others, hint="the most probable of the other clusters"),
             Column("its probability", "share", _shares(entities.runner_up_probability), hint="of the other cluster"),
         ]
-    columns.append(
-        Column("scatter", "number", _figures(entities.scatter), hint="of its events around the cluster’s regression")
-    )
+    columns.append(Column("scatter", "number", _figures(entities.scatter), hint="of its events around its regression"))
+    if np.ptp(entities.noise) > 0.0:
+        columns.append(Column("noise", "number", _figures(entities.noise), hint="of its events, in the model"))
     if len(entities.agents) > 1:
         columns.insert(0, Column(names.agent.one, "text", entities.agent.tolist(), words=entities.agents))
     cluster = next(n for n, column in enumerate(columns) if column.kind == "cluster")
-    note = f"Scatter: root mean square of the residuals from the cluster’s regression, in units of {names.target}."
+    note = f"Scatter: root mean square of the residuals from its regression, in units of {names.target}."
     listed = "All"
     if len(entities) < entities.n_all:
         every = names.entity.count(entities.n_all)

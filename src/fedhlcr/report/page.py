@@ -26,10 +26,11 @@ from fedhlcr._support.wording import (
     percent,
     printable,
 )
-from fedhlcr.analysis.summary import INTERVAL_LEVEL
+from fedhlcr.analysis.summary import INTERVAL_LEVEL, feature_names
 from fedhlcr.estimators.base import HierarchicalPredictor, check_model
 from fedhlcr.exceptions import ArgumentTypeError
 from fedhlcr.report import charts, listings, story
+from fedhlcr.report.differences import describe_differences
 from fedhlcr.report.doubts import find_doubts
 from fedhlcr.report.findings import SURE, Entities, Findings, gather
 from fedhlcr.report.rounds import Rounds
@@ -38,6 +39,8 @@ from fedhlcr.report.settings import Settings
 
 # Cards of clusters that are open, bars in each card, most agents in the matrix, uncertain entities named.
 OPEN_CARDS, CARD_FEATURES, MATRIX_AGENTS, N_UNCERTAIN = 12, 6, 60, 10
+# Clusters in the charts of curves: lines have this many colours.
+CURVE_CLUSTERS = 4
 
 
 def render_report(model: HierarchicalPredictor, held_out: HeldOut | None = None, *, title: str | None = None) -> str:
@@ -75,6 +78,8 @@ def render_report(model: HierarchicalPredictor, held_out: HeldOut | None = None,
         "facts": _facts(findings, scores),
         "scores": _score_section(findings, scores),
         "clusters": _cluster_section(findings),
+        "curves": _curves(model),
+        "differences": describe_differences(model, findings),
         "agents": _agent_section(findings, scores),
         "entities": None if findings.entities is None else _entity_section(findings, findings.entities),
         "doubts": doubts,
@@ -220,6 +225,21 @@ def _cluster_section(findings: Findings) -> dict[str, Any]:
         "has_levels": bool(findings.category_levels),
         "interval": percent(INTERVAL_LEVEL),
     }
+
+
+def _curves(model: HierarchicalPredictor) -> list[charts.LineChart]:
+    """A chart for each feature with a curve: its effect in the largest clusters, with intervals."""
+    if model.curves_ is None:
+        return []
+    names, pictures = feature_names(model), []
+    for column in model.curves_.columns.tolist():
+        shown = [model.curve(column, k, level=INTERVAL_LEVEL) for k in range(min(CURVE_CLUSTERS, model.n_clusters_))]
+        lines = [(f"cluster {k}", curve.effect) for k, curve in enumerate(shown)]
+        bands = [(curve.lower, curve.upper) for curve in shown]
+        pictures.append(
+            charts.line_chart(printable(names[column]), shown[0].x, lines, "value", zero=False, bands=bands)
+        )
+    return pictures
 
 
 def _agent_section(findings: Findings, scores: HeldOutScores | None) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""How well a model predicts events, compared with ridge regressions."""
+"""How well a model predicts events, compared with simpler models."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import numpy as np
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.threads import single_threaded_blas
-from fedhlcr.analysis.evaluation import Errors, was_fitted
+from fedhlcr.analysis.evaluation import was_fitted
+from fedhlcr.analysis.rivals import Score, predict_by_rivals
+from fedhlcr.analysis.simpler import RIDGE_PER_ENTITY
 from fedhlcr.data import inputs
 from fedhlcr.data.hierarchy import UNKNOWN
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.posterior.predictive import interval_ends
-from fedhlcr.report.ridges import Ridges
 
 LEVEL = 0.9
 
@@ -27,20 +28,6 @@ class HeldOut:
     y: Any
     agent: Any = None
     entity: Any = None
-
-
-@dataclass(frozen=True)
-class Score:
-    """Errors of predictions; R² is NaN if the target is constant."""
-
-    name: str
-    r2: float
-    mse: float
-    mae: float
-
-    @classmethod
-    def of(cls, name: str, observed: FloatArray, predicted: FloatArray) -> Score:
-        return cls(name, *Errors.of(observed, predicted))
 
 
 @dataclass(frozen=True)
@@ -58,8 +45,7 @@ class HeldOutScores:
 
     Attributes
     ----------
-    scores : of the model; then of one ridge, if the model holds entities; then of a ridge per entity, if some of the
-        events belong to them
+    scores : of the model; then of the simpler models, if the model holds entities to fit them to
     coverage : share of the events inside their 90 % intervals
     n_new_entities, n_new_agents : numbers of events of new entities of known agents, and of new agents
     was_fitted : whether these are the events the model was fitted with
@@ -81,7 +67,7 @@ class HeldOutScores:
         return self.scores[0]
 
     @property
-    def ridges(self) -> tuple[Score, ...]:
+    def rivals(self) -> tuple[Score, ...]:
         return self.scores[1:]
 
 
@@ -93,22 +79,18 @@ def score_held_out(model: HierarchicalPredictor, data: HeldOut) -> HeldOutScores
     agents, entities = profiles.agents[profiles.of_row], profiles.entities[profiles.of_row]
     moments = model.posterior_.predict(matrix, profiles, interval_ends(LEVEL))
     lower, upper = moments.quantiles.T
-    scores = [Score.of("HLCR", observed, moments.mean)]
+    density = model.posterior_.log_density(matrix, observed, profiles)
+    rivals = predict_by_rivals(model.posterior_, matrix, observed, entities)
     by_agent = None
-    if len(model.posterior_.memory.entities):
-        units = model.posterior_.standardization
-        by_one, by_entity = Ridges.of(model.posterior_).predict(units.apply(matrix), entities)
-        by_one, by_entity = units.restore_target(by_one), units.restore_target(by_entity)
-        scores.append(Score.of("one ridge", observed, by_one))
-        ridge_error = None
-        # if all entities are new, this would be the one ridge again
-        if (entities != UNKNOWN).any():
-            scores.append(Score.of("ridge per entity", observed, by_entity))
-            ridge_error = observed - by_entity
-        if (agents != UNKNOWN).any():
-            by_agent = _by_agent(len(model.agent_ids_), agents, observed - moments.mean, ridge_error)
+    if rivals and (agents != UNKNOWN).any():
+        ridges = next((rival.mean for rival in rivals if rival.name == RIDGE_PER_ENTITY), None)
+        ridge_error = None if ridges is None else observed - ridges
+        by_agent = _by_agent(len(model.agent_ids_), agents, observed - moments.mean, ridge_error)
     return HeldOutScores(
-        scores=tuple(scores),
+        scores=(
+            Score.of("HLCR", observed, moments.mean, density),
+            *(Score.of(rival.name, observed, rival.mean, rival.log_density) for rival in rivals),
+        ),
         coverage=float(((lower <= observed) & (observed <= upper)).mean()),
         n_events=len(observed),
         n_new_entities=int(((entities == UNKNOWN) & (agents != UNKNOWN)).sum()),

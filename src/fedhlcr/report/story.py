@@ -17,6 +17,8 @@ from fedhlcr._support.wording import (
     number,
     percent,
 )
+from fedhlcr.analysis.simpler import ONE_RIDGE
+from fedhlcr.analysis.verdict import FitComparison
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.federation.convergence import ended_at_limit
 from fedhlcr.report.doubts import Doubt
@@ -37,7 +39,10 @@ def in_short(
     doubts: tuple[Doubt, ...],
 ) -> list[str]:
     """The report in a few paragraphs."""
-    paragraphs = [f"{_what(model, findings)} {_largest(findings)}".strip(), _goodness(findings, scores)]
+    paragraphs = [
+        f"{_what(model, findings)} {_largest(findings)}".strip(),
+        _goodness(findings, scores, model.comparison_),
+    ]
     if rounds is not None:
         paragraphs.append(_federation(findings, rounds))
     serious = [doubt.headline for doubt in doubts if doubt.serious]
@@ -85,7 +90,7 @@ def describe_moves(cluster: Cluster, target: str) -> str:
     return f"{target} {listed([cluster.moves[0].removeprefix('it '), *cluster.moves[1:]])}"
 
 
-def _goodness(findings: Findings, scores: HeldOutScores | None) -> str:
+def _goodness(findings: Findings, scores: HeldOutScores | None, found: FitComparison | None) -> str:
     if scores is None:
         fitted = ""
         if findings.explained is not None:
@@ -93,12 +98,13 @@ def _goodness(findings: Findings, scores: HeldOutScores | None) -> str:
                 f"It explains {percent(findings.explained)} of the variance of the events it was fitted with, which "
                 "is an optimistic figure. "
             )
-        return f"{fitted}No held-out events were given, so it was not evaluated."
+        compared = "" if found is None else f"{found.sentence} Each fitted event was predicted from all others. "
+        return f"{fitted}{compared}No held-out events were given, so it was not evaluated."
     inside = f"{fine_percent(scores.coverage)} of these events lie in their {percent(LEVEL)} intervals."
     if not math.isfinite(scores.model.r2):
         return f"R² is undefined: the target is constant over the {EVENT.count(scores.n_events)} given. {inside}"
     held_out = "the events it was fitted with" if scores.was_fitted else f"{EVENT.count(scores.n_events)} held out"
-    rivals = listed([f"{_rival(score.name, findings)} explains {explained(score.r2)}" for score in scores.ridges])
+    rivals = listed([f"{_rival(score.name, findings)} explains {explained(score.r2)}" for score in scores.rivals])
     caution = " These figures are optimistic for every method." if scores.was_fitted else ""
     target = findings.names.target
     if scores.model.r2 < 0.0:
@@ -110,7 +116,7 @@ def _goodness(findings: Findings, scores: HeldOutScores | None) -> str:
 
 
 def _rival(name: str, findings: Findings) -> str:
-    return "one ridge for all" if name == "one ridge" else f"a ridge per {findings.names.entity.one}"
+    return "one ridge for all" if name == ONE_RIDGE else f"a {name.replace('entity', findings.names.entity.one)}"
 
 
 def explained(r2: float) -> str:

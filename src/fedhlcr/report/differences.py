@@ -1,0 +1,99 @@
+"""The section on how entities of one cluster differ."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fedhlcr._support.wording import FEATURE, capital, listed, number, percent
+from fedhlcr.analysis.differences import NOISE_RANGE, EntityDifferences
+from fedhlcr.estimators.base import HierarchicalPredictor
+from fedhlcr.model.likelihood import GAUSSIAN
+from fedhlcr.report.findings import Findings, Names
+
+# Most features in the table.
+MOST_ROWS = 12
+
+
+class DifferenceSection(NamedTuple):
+    """Paragraphs, and a table of standard deviations: name, between entities, between agents."""
+
+    paragraphs: tuple[str, ...]
+    rows: tuple[tuple[str, str, str], ...] = ()
+    has_agents: bool = False
+    note: str = ""
+
+
+def describe_differences(model: HierarchicalPredictor, findings: Findings) -> DifferenceSection | None:
+    """What the report says about differences; None if the likelihood says nothing about them."""
+    names, found = findings.names, findings.differences
+    if found is None:
+        if model.posterior_.likelihood.name != GAUSSIAN:
+            return None
+        equal = f"This is the model of the paper: all {names.entity.many} of a cluster have the same regression"
+        return DifferenceSection((f"{equal}, and the noise is the same everywhere, {number(findings.noise_scale)}.",))
+    paragraphs = (" ".join(_effects(found, names)), _noise(found, findings))
+    return DifferenceSection(paragraphs, _rows(found, names), bool(found.has_agent_effect.any()), _note(found, names))
+
+
+def _effects(found: EntityDifferences, names: Names) -> list[str]:
+    entities, target = names.entity.many, names.target
+    if not (found.has_entity_effect | found.has_agent_effect).any():
+        return [f"The model has no differences between the regressions of {entities} of one cluster."]
+    sentences = [
+        f"{capital(entities)} of one cluster are alike, not equal: each has its own regression around that of its "
+        "cluster. About two thirds of them are within one standard deviation."
+    ]
+    if found.has_entity_effect[0]:
+        scale = number(found.entity_scales[0])
+        sentences.append(f"At average features, {target} differs between {entities} of one cluster by {scale}.")
+    if found.has_entity_effect[1:].any():
+        strongest = int(np.argmax(found.typical_effect[1:]))
+        scale = number(found.entity_scales[1 + strongest])
+        feature = names.features[strongest]
+        sentences.append(f"Of the slopes, that of {feature} differs most: by {scale} per unit of {feature}.")
+    if found.has_agent_effect.any():
+        sentences.append(f"All {entities} of one {names.agent.one} also share a deviation from their clusters.")
+    return sentences
+
+
+def _noise(found: EntityDifferences, findings: Findings) -> str:
+    entities, typical = findings.names.entity.many, number(findings.noise_scale)
+    if found.noise_range is None:
+        return f"The noise is the same for all {entities}: {typical}."
+    low, high = found.noise_range
+    return (
+        f"Some {entities} are noisier than others. The typical noise is {typical}; for the middle "
+        f"{percent(NOISE_RANGE)} of the {entities} it lies between {number(low)} and {number(high)}."
+    )
+
+
+def _rows(found: EntityDifferences, names: Names) -> tuple[tuple[str, str, str], ...]:
+    """The level, and the slopes that differ, the strongest first."""
+    has = found.has_entity_effect | found.has_agent_effect
+    order = [0, *(1 + np.argsort(-found.typical_effect[1:], kind="stable"))]
+    titles = ["level at average features", *(f"slope of {name}" for name in names.features)]
+    return tuple(
+        (
+            titles[place],
+            number(found.entity_scales[place]) if found.has_entity_effect[place] else "–",
+            number(found.agent_scales[place]) if found.has_agent_effect[place] else "–",
+        )
+        for place in [place for place in order if has[place]][:MOST_ROWS]
+    )
+
+
+def _note(found: EntityDifferences, names: Names) -> str:
+    """Which slopes do not differ."""
+    has = found.has_entity_effect | found.has_agent_effect
+    without = [name for name, own in zip(names.features, has[1:], strict=True) if not own]
+    if not without:
+        return ""
+    if len(without) > MOST_ROWS:
+        return f"The slopes of {FEATURE.count(len(without))} do not differ."
+    return f"The {'slope' if len(without) == 1 else 'slopes'} of {listed(without)} {_do(without)} not differ."
+
+
+def _do(items: list[str]) -> str:
+    return "does" if len(items) == 1 else "do"
