@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 
-from benchmarks import blocked, collapsed, federation, flexmix, imports, scaling
+from benchmarks import blocked, collapsed, effects, federation, flexmix, imports, scaling
 from benchmarks.report import Options, Row, format_table, say
 from fedhlcr._support.threads import available_threads
 
 BENCHMARKS = {
     "collapsed": collapsed.run,
     "blocked": blocked.run,
+    "effects": effects.run,
     "scaling": scaling.run,
     "federation": federation.run,
     "imports": imports.run,

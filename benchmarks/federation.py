@@ -44,7 +44,10 @@ def _federate(
 ) -> tuple[Server, InProcessEngine, EntityIndex]:
     """A federation of the table's agents after some rounds; of the table itself nothing is kept."""
     hierarchy = hierarchy_of(table)
-    settings = FederationSettings(GramLayout(table.X.shape[1]), n_clusters=n_clusters, rounds=10**6, patience=None)
+    layout = GramLayout(table.X.shape[1])
+    settings = FederationSettings(
+        layout, n_clusters=n_clusters, rounds=10**6, patience=None, effects="none", noise="common"
+    )
     server = Server(settings)
     engine = InProcessEngine(AgentShard.from_hierarchy(hierarchy, options.threads), n_threads=options.threads)
     while server.round < n_rounds:

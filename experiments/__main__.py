@@ -9,6 +9,7 @@ from pathlib import Path
 
 from experiments.data import FOLDER_VARIABLE, PROJECT
 from experiments.femnist import STUDIES as FEMNIST
+from experiments.league import STUDIES as LEAGUE
 from experiments.markdown import Gallery
 from experiments.page import write_page
 from experiments.real import STUDIES as REAL
@@ -17,7 +18,7 @@ from experiments.running import run_study
 from experiments.study import DataError, Report, Study
 from experiments.synthetic import STUDIES as SYNTHETIC
 
-STUDIES: tuple[Study, ...] = (*SYNTHETIC, *FEMNIST, *REAL)
+STUDIES: tuple[Study, ...] = (*SYNTHETIC, *FEMNIST, *REAL, *LEAGUE)
 RESULTS = PROJECT / "experiments" / "results"
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from experiments import boosting
 from experiments.study import Figures
 
 if TYPE_CHECKING:
@@ -37,18 +38,26 @@ def _rival(name: str, **parameters: Any) -> Callable[[int], Any]:
     return make
 
 
-def _hlcr(seed: int) -> Any:
-    from fedhlcr import HLCRRegressor
+def _ours(name: str, **parameters: Any) -> Callable[[int], Any]:
+    """How to make an estimator of ours."""
 
-    return HLCRRegressor(random_state=seed, n_threads=1)
+    def make(seed: int) -> Any:
+        import fedhlcr
+
+        return getattr(fedhlcr, name)(**parameters, random_state=seed, n_threads=1)
+
+    return make
 
 
-def _fed_hlcr(seed: int) -> Any:
-    from fedhlcr import FedHLCRRegressor
+def _boosted_trees(seed: int) -> Any:
+    from experiments.boosting import BoostedTrees
 
-    return FedHLCRRegressor(random_state=seed, n_threads=1)
+    return BoostedTrees(seed)
 
 
+# The studies of the paper's algorithms compare its own model. The others add today's default, which has effects.
+PAPER: dict[str, Any] = {"effects": "none", "noise": "common"}
+DEFAULT, FEDERATED_DEFAULT, BOOSTED = "hlcr-default", "fedhlcr-default", "lightgbm"
 # what a prediction depends on beside x
 LEVELS = ("all", "agent", "entity")
 MOST_EVENT_CLASSES = 16
@@ -67,9 +76,20 @@ METHODS = {
     "ifca-entity": Method("IFCA by entity", "entity", True, _rival("IFCARegressor", level="entity")),
     "lcr-entity": Method("LCR, class per entity", "entity", False, _rival("LCRRegressor", label="entity")),
     "mixed": Method("mixed model", "entity", False, _rival("MixedModelRegressor")),
-    "hlcr": Method("HLCR", "entity", False, _hlcr),
-    "fedhlcr": Method("FedHLCR", "entity", True, _fed_hlcr),
+    BOOSTED: Method("boosted trees", "entity", False, _boosted_trees),
+    "hlcr": Method("HLCR, the paper's model", "entity", False, _ours("HLCRRegressor", **PAPER)),
+    "fedhlcr": Method("FedHLCR, the paper's model", "entity", True, _ours("FedHLCRRegressor", **PAPER)),
+    DEFAULT: Method("HLCR, the default", "entity", False, _ours("HLCRRegressor")),
+    "hlcr-common": Method("HLCR, common noise", "entity", False, _ours("HLCRRegressor", noise="common")),
+    "hlcr-student": Method("HLCR, Student-t noise", "entity", False, _ours("HLCRRegressor", noise="student")),
+    "hlcr-curves": Method("HLCR, curves", "entity", False, _ours("HLCRRegressor", curves="auto")),
+    FEDERATED_DEFAULT: Method("FedHLCR, the default", "entity", True, _ours("FedHLCRRegressor")),
 }
+
+
+def available_methods() -> list[str]:
+    """All methods; without boosted trees where LightGBM is not installed."""
+    return [method for method in METHODS if method != BOOSTED or boosting.is_installed()]
 
 
 def fit_and_score(method: str, train: HierarchicalData, test: HierarchicalData, *, seed: int) -> Figures:
@@ -100,5 +120,5 @@ def compile_kernels() -> None:
     from fedhlcr.datasets import make_hlcr
 
     toy, _ = make_hlcr(n_agents=6, entities_per_agent=2, n_features=2, n_clusters=2, random_state=0)
-    for make in (_hlcr, _fed_hlcr):
-        make(0).fit(toy.X, toy.y, agent=toy.agent, entity=toy.entity)
+    for method in ("hlcr", "fedhlcr", DEFAULT):
+        METHODS[method].make(0).fit(toy.X, toy.y, agent=toy.agent, entity=toy.entity)

@@ -24,7 +24,7 @@ we compare our figures with what its text says.
   probabilities of the 52 letters.
 - *LR*: logistic regression on standardised features; *linear regression*: least squares on 0 and 1. The paper's LR may
   be either.
-- *HLCR₄, HLCR₈*: `HLCRRegressor(n_clusters=4)` and `8` on 0 and 1, with default settings; a writer is an agent with
+- *HLCR₄, HLCR₈*: `HLCRRegressor(n_clusters=4)` and `8` on 0 and 1, without effects; a writer is an agent with
   one entity.
 - These four are trained with the training images of all writers, on the CNN's *output vector*, the 62 probabilities of
   its softmax, as in the paper; and, as a variation (*+ hidden*), on these and the first {n_components} principal

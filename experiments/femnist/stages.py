@@ -59,7 +59,7 @@ def linear_scores(task: Task, features: Features) -> Scores:
 
 def hlcr_scores(task: Task, features: Features, n_clusters: int, seed: int) -> Scores:
     """HLCR of 0 and 1, all else at its default; a writer is an agent with one entity."""
-    model = HLCRRegressor(n_clusters=n_clusters, random_state=seed, n_threads=1)
+    model = HLCRRegressor(n_clusters, effects="none", noise="common", random_state=seed, n_threads=1)
     train, test = task.train, task.test
     writer = task.writer[train]
     model.fit(features[train], task.is_letter[train].astype(float), agent=writer, entity=writer)

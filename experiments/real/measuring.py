@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from experiments.methods import METHODS, fit_and_score
+from experiments.methods import available_methods, fit_and_score
 from experiments.real.tables import ALL, FEW, SMALL, TABLES, load, split_events
 from experiments.study import Figures, Settings
 
@@ -15,7 +15,7 @@ def settings(full: bool) -> list[Settings]:
         for seed in range(5 if full else 1)
         for name in names
         for events in (ALL, FEW)
-        for method in METHODS
+        for method in available_methods()
     ]
 
 

@@ -36,11 +36,12 @@ class Scores:
 
     Attributes
     ----------
-    tables : names of those that were measured
+    tables, methods : names of those that were measured
     runs : by number of training events, (tables, methods, splits)
     """
 
     tables: list[str]
+    methods: list[str]
     runs: dict[Events, NDArray[np.float64]]
 
     @classmethod
@@ -50,12 +51,13 @@ class Scores:
             for record in records
         }
         tables = [name for name in TABLES if any(key[1] == name for key in found)]
+        methods = [name for name in METHODS if any(key[2] == name for key in found)]
         splits = sorted({key[3] for key in found})
         runs = {
-            events: np.array([[[found[events, t, m, s] for s in splits] for m in METHODS] for t in tables])
+            events: np.array([[[found[events, t, m, s] for s in splits] for m in methods] for t in tables])
             for events in dict.fromkeys(key[0] for key in found)
         }
-        return cls(tables, runs)
+        return cls(tables, methods, runs)
 
     @property
     def n_splits(self) -> int:
@@ -67,7 +69,7 @@ class Scores:
 
     def by_split(self, events: Events, table: str, method: str) -> NDArray[np.float64]:
         """(splits,)"""
-        return np.asarray(self.runs[events][self.tables.index(table), list(METHODS).index(method)])
+        return np.asarray(self.runs[events][self.tables.index(table), self.methods.index(method)])
 
     def counted(self, events: Events) -> NDArray[np.bool_]:
         """(tables,) whether a table is other data with so many training events than with all."""

@@ -68,7 +68,7 @@ def watch(
             participation=participation,
             rounds=n_rounds,
             patience=None,
-            **settings,
+            **{"effects": "none", "noise": "common", **settings},
         )
     )
     watched = Watched([], [], [])

@@ -55,7 +55,9 @@ def found_labels(
     from fedhlcr import FedHLCRRegressor
 
     settings = settings_of(rule, size, noise_scale, LEARNING_RATE)
-    model = FedHLCRRegressor(**settings, rounds=n_rounds, patience=None, n_threads=1, random_state=seed)
+    model = FedHLCRRegressor(
+        **settings, effects="none", noise="common", rounds=n_rounds, patience=None, n_threads=1, random_state=seed
+    )
     return model.fit(table.X, table.y, agent=table.agent, entity=table.entity).labels_
 
 

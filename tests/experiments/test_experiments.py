@@ -17,6 +17,7 @@ pytest.importorskip("matplotlib")
 from experiments import __main__ as command
 from experiments.data import FOLDER_VARIABLE, find_data
 from experiments.markdown import Gallery, mean_and_error, table, wrap
+from experiments.methods import DEFAULT
 from experiments.records import RecordFile
 from experiments.running import run_study
 from experiments.study import FAILS, HOLDS, PARTLY, Finding, MissingDataError, Record, Report, Study
@@ -400,10 +401,12 @@ class TestReports:
     @pytest.mark.parametrize(("hlcr", "winner"), [(2.0, "the mixed model"), (0.5, "HLCR")])
     def test_misspecified_names_the_winner(self, gallery, hlcr, winner):
         def figures(settings):
-            return {"mse": hlcr if settings["method"] == "hlcr" else 1.0 if settings["method"] == "mixed" else 3.0}
+            return {"mse": hlcr if settings["method"] == DEFAULT else 1.0 if settings["method"] == "mixed" else 3.0}
 
         report = misspecified.report(made_up(misspecified.MISSPECIFIED, figures), gallery)
         assert f"N_** = 5: {winner}, whose rival's error is 2.00 times as high" in report.text
         assert (
-            "| HLCR | **2.00 ± 0.00**" in report.text if hlcr < 1 else "| mixed model | **4.00 ± 0.00**" in report.text
+            "| HLCR, the default | **2.00 ± 0.00**" in report.text
+            if hlcr < 1
+            else "| mixed model | **4.00 ± 0.00**" in report.text
         )
