@@ -316,7 +316,8 @@ def test_a_changed_line_of_the_kernel_is_caught(name, monkeypatch):
 @pytest.fixture
 def tuned(monkeypatch):
     """Constants that others may tune, as they are in the sums done by hand here."""
-    constants = {"MANY_EVENTS": 20.0, "GAIN_WITH_FEW": 0.2, "LOSS_WITH_MANY": 0.01, "USUAL_PER_COEF": 50.0}
+    constants = {"MANY_EVENTS": 20.0, "GAIN_WITH_FEW": 0.2, "USUAL_PER_COEF": 50.0}
+    constants |= {"LOSS_WITH_MANY": 0.01, "VERY_MANY_EVENTS": 40.0}
     constants |= {"ENOUGH_EVENTS": 30.0, "ENOUGH_ENTITIES": 50.0, "ENOUGH_GAIN": 0.3, "LONGER": 0.2}
     for name, value in constants.items():
         monkeypatch.setattr(comparing, name, value)
@@ -326,18 +327,20 @@ def tuned(monkeypatch):
 
 @pytest.mark.usefixtures("tuned")
 def test_least_gain_falls_from_few_events_of_entities_to_many():
-    assert least_gain(0.0, 50.0) == pytest.approx(0.19)
-    assert least_gain(4.0, 50.0) == pytest.approx(0.15)
-    assert least_gain(10.0, 50.0) == pytest.approx(0.09)
-    assert least_gain(20.0, 50.0) == least_gain(1e6, 1.0) == pytest.approx(-0.01)
+    assert least_gain(0.0, 50.0) == pytest.approx(0.2)
+    assert least_gain(4.0, 50.0) == pytest.approx(0.16)
+    assert least_gain(10.0, 50.0) == pytest.approx(0.1)
+    assert least_gain(20.0, 50.0) == least_gain(40.0, 1.0) == pytest.approx(0.0)
+    assert least_gain(80.0, 50.0) == pytest.approx(-0.005)
+    assert least_gain(1e9, 1.0) == pytest.approx(-0.01)
 
 
 @pytest.mark.usefixtures("tuned")
 def test_least_gain_is_larger_for_more_coefficients_and_with_curves():
-    assert least_gain(10.0, 12.5) == pytest.approx(0.19)
-    assert least_gain(10.0, 200.0) == pytest.approx(0.04)
-    assert least_gain(10.0, 50.0, has_curves=True) == pytest.approx(0.19)
-    assert least_gain(20.0, 50.0, has_curves=True) == pytest.approx(-0.01)
+    assert least_gain(10.0, 12.5) == pytest.approx(0.2)
+    assert least_gain(10.0, 200.0) == pytest.approx(0.05)
+    assert least_gain(10.0, 50.0, has_curves=True) == pytest.approx(0.2)
+    assert least_gain(80.0, 50.0, has_curves=True) == pytest.approx(-0.005)
 
 
 def test_a_weight_is_the_mean_over_its_rounds():

@@ -70,8 +70,9 @@ class HLCRRegressor(HierarchicalPredictor):
     effects : {"auto", "none", "entity", "entity+agent"}, default="auto"
         How entities of one cluster may differ. "none" is the paper's model, in which they are equal. "entity" gives
         every entity its own deviation from its cluster's coefficients, as in a mixed model; "entity+agent" gives one to
-        every agent too. "auto" lets the data decide: a coefficient has effects of entities, or of agents, if a score
-        test finds evidence for them. If several clusters explain everything, there are none.
+        every agent too. "auto" lets the data decide. Beside several clusters, a coefficient has effects of entities if
+        a score test finds evidence for them; a single cluster has all of them. Effects of agents need evidence too. If
+        several clusters explain everything, there are no effects.
     noise : {"entity", "common", "student"}, default="entity"
         "entity" gives every entity its own noise. "common" has the same for all, as in the paper. "student" has
         Student-t noise for all, with learned degrees of freedom, so that events far off count little. Then the model

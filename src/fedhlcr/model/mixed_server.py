@@ -24,10 +24,10 @@ from fedhlcr.model.sums import ClusterSums
 
 # effects="auto" gives agents effects only if they have so many entities each on average.
 ENTITIES_PER_AGENT = 2
-# effects="auto" leaves out effects whose score statistic is below so many standard deviations: beside several clusters,
-# and beside a single one, which says nothing about differences itself. The bars are low, because effects that are not
-# needed are learned to be small.
-ENOUGH_EVIDENCE, ENOUGH_ALONE = 1.0, 0.0
+# Beside several clusters, effects="auto" leaves out effects whose score statistic is below so many standard deviations.
+# The bar is low, because effects that are not needed are learned to be small. A single cluster leaves out none: as long
+# as entities have no intercepts of their own, these hide the evidence for their slopes.
+ENOUGH_EVIDENCE = 1.0
 # The same for slopes of agents, if there are fewer agents than so many: from a handful it is hard to learn that such
 # effects are small.
 CLEAR_EVIDENCE, ENOUGH_AGENTS = 3.0, 8
@@ -101,9 +101,10 @@ class MixedServer(MixedAgents):
     def effect_coefficients(self, sums: ClusterSums, spec: ModelSpec) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Which coefficients have effects of entities, and which of agents, (n_coef,) each.
 
-        The intercept has effects, and so has a feature that varies within entities. With `effects="auto"`, only
-        coefficients have effects for which a score test finds some evidence, of entities and of agents separately.
-        Agents must be several, with several entities each, and slopes of a few agents need clear evidence.
+        The intercept has effects, and so has a feature that varies within entities. With `effects="auto"`,
+        effects of agents, and beside several clusters those of entities, need some evidence by a score test, each
+        coefficient for itself. Agents must be several, with several entities each, and slopes of a few agents need
+        clear evidence.
         """
         within = self._within(sums)
         varies = np.concatenate([np.ones(self.layout.n_coef - len(within), dtype=bool), within > 1e-9])
@@ -113,7 +114,7 @@ class MixedServer(MixedAgents):
         of_agents = varies & (spec.effects == "entity+agent")
         if spec.effects == "auto":
             evidence, agent_evidence, _ = self._evidence(sums)
-            of_entities &= evidence > (ENOUGH_ALONE if sums.occupied.sum() == 1 else ENOUGH_EVIDENCE)
+            of_entities &= (evidence > ENOUGH_EVIDENCE) | (sums.occupied.sum() == 1)
             n_agents, n_entities = sums.scalars["agents"], sums.entity_counts.sum()
             weak = (n_agents >= ENOUGH_AGENTS) | self._is_intercept(np.arange(len(varies)))
             bar = np.where(weak, ENOUGH_EVIDENCE, CLEAR_EVIDENCE)

@@ -36,9 +36,11 @@ from fedhlcr.storage.reader import RecordReader
 
 # Entities with fewer events on average are scarce data, from which clusters can be found that are not there.
 MANY_EVENTS = 10.0
-# The gain that several clusters need where entities have hardly any events, twice as much with curves; and, where they
-# have many, the loss that is accepted for the sake of clusters, which say more than effects do.
-GAIN_WITH_FEW, LOSS_WITH_MANY = 0.25, 0.02
+# The gain that several clusters need where entities have hardly any events, twice as much with curves.
+GAIN_WITH_FEW = 0.25
+# The loss that is accepted for the sake of clusters, which say more than effects do, where entities have very many
+# events; and the number of events below which none is. With many events both predict about equally well.
+LOSS_WITH_MANY, VERY_MANY_EVENTS = 0.02, 40.0
 # The gain is meant for so many events for each coefficient of the several clusters.
 USUAL_PER_COEF = 50.0
 # Clusters with fewer events for each coefficient, or fewer entities, may fit these so well by chance that entities do
@@ -106,7 +108,8 @@ def least_gain(events_per_entity: float, events_per_coef: float, *, has_curves: 
     events_per_coef : number of events for each coefficient of the several clusters
     """
     scarcity = max(0.0, 1.0 - events_per_entity / MANY_EVENTS) * np.sqrt(USUAL_PER_COEF / events_per_coef)
-    return float(GAIN_WITH_FEW * scarcity * (1.0 + has_curves) - LOSS_WITH_MANY)
+    plenty = max(0.0, 1.0 - VERY_MANY_EVENTS / max(events_per_entity, 1.0))
+    return float(GAIN_WITH_FEW * scarcity * (1.0 + has_curves) - LOSS_WITH_MANY * plenty)
 
 
 @dataclass

@@ -31,7 +31,7 @@ ROUNDS_OF_EVIDENCE = 5
 # Then effects are switched on for so many rounds before the sampler is exact.
 ROUNDS_OF_EFFECTS = 20
 # Log evidence per event that may be lost by merging clusters that hardly differ, where effects can take the rest.
-ACCEPTED_LOSS = 0.0012
+ACCEPTED_LOSS = 0.002
 # The summed blocks of one set of entities, by name.
 BlockRow = dict[str, FloatArray]
 
@@ -79,8 +79,8 @@ def merge_map(
     """Merge greedily; return the new cluster of each old one, −1 for an empty cluster that is dropped.
 
     Without `n_wanted`, the pair with the best gain is merged as long as that gain is positive; losses are accepted up
-    to a total of `accepted_loss`. With `n_wanted`, empty
-    clusters are dropped and pairs are merged, at a loss if necessary, until exactly `n_wanted` clusters are left.
+    to a total of `accepted_loss`. With `n_wanted`, empty clusters are dropped and pairs are merged, at a loss if
+    necessary, until exactly `n_wanted` clusters are left.
     """
     occupied = np.flatnonzero(sums.occupied)
     empty = np.flatnonzero(~sums.occupied)
