@@ -5,13 +5,17 @@ from __future__ import annotations
 import shutil
 import subprocess
 from dataclasses import replace
+from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 
 from fedhlcr import HLCRRegressor
 from fedhlcr._support.streams import Stream
+from fedhlcr.analysis.mixed_model import MixedModel
 from fedhlcr.baselines import MixedModelRegressor
+from fedhlcr.model.gram import NormalEquations
 from fedhlcr.model.mixed import MixedCommonNoise
 from fedhlcr.model.priors import ModelSpec
 from fedhlcr.model.schema import Stage
@@ -50,29 +54,78 @@ def test_posterior_means_are_best_linear_unbiased_predictors(n_subjects, toleran
 
 
 class FixedCovariance(MixedCommonNoise):
-    """D stays as it is."""
+    """D stays as it is. The coefficients w + b of each entity, which agents draw and do not keep, can be looked at."""
+
+    entity_coef: np.ndarray
 
     def _with_effect_covariance(self, drawn, sums, spec, rng):
         return drawn
 
+    def _draw_effects(self, part, scoring, labels, law, state, rows, sums):
+        self.entity_coef = np.empty((len(labels), self.layout.n_coef))
+        super()._draw_effects(part, scoring, labels, law, state._replace(coef=self.entity_coef), rows, sums)
+
+
+class Chain(NamedTuple):
+    """A mixed model, its entities, and draws at its variances: w (draws, 2), and w + b of each entity."""
+
+    reference: MixedModel
+    entities: NormalEquations
+    coef: np.ndarray
+    entity_coef: np.ndarray  # (draws, entities, 2)
+
+
+@cache
+def chain_at_the_same_variances(n_subjects, n_sweeps=1_500) -> Chain:
+    X, y, subject = sleepstudy(n_subjects)
+    units = MixedModelRegressor().fit(X, y, entity=subject).standardization_
+    events = Events(units.apply(X).reshape(n_subjects, -1, 1), (1,) * n_subjects)
+    entities = events.entities(FixedCovariance, units.apply_target(y).reshape(n_subjects, -1))
+    equations = entities.layout.normal_equations(entities.grams)
+    reference = MixedModel.fit(equations)
+    spec = ModelSpec(noise_scale=np.sqrt(reference.noise_variance), coef_scale=1e3, effects="entity")
+    stream = Stream(1)
+    state = blocked.initial_state(entities, spec, 1, stream).at(Stage.EXACT, entities.likelihood, spec)
+    state = replace(state, globals=replace(state.globals, effect_covariance=reference.covariance))
+    coef, entity_coef = [], []
+    for _ in range(n_sweeps):
+        state = blocked.step(entities, spec, state, stream)
+        coef.append(state.globals.coef[0])
+        entity_coef.append(entities.likelihood.entity_coef)
+    return Chain(reference, equations, np.array(coef)[50:], np.array(entity_coef)[50:])
+
 
 @pytest.mark.parametrize("n_subjects", [18, 80])
 def test_at_the_same_variances_means_agree_within_the_error_of_the_chain(n_subjects):
-    X, y, subject = sleepstudy(n_subjects)
-    reference = MixedModelRegressor().fit(X, y, entity=subject)
-    units = reference.standardization_
-    events = Events(units.apply(X).reshape(n_subjects, -1, 1), (1,) * n_subjects)
-    entities = events.entities(FixedCovariance, units.apply_target(y).reshape(n_subjects, -1))
-    spec = ModelSpec(noise_scale=reference.noise_scale_, coef_scale=1e3, effects="entity")
-    stream = Stream(1)
-    state = blocked.initial_state(entities, spec, 1, stream).at(Stage.EXACT, entities.likelihood, spec)
-    state = replace(state, globals=replace(state.globals, effect_covariance=reference.covariance_))
-    draws = []
-    for _ in range(1_500):
-        state = blocked.step(entities, spec, state, stream)
-        draws.append(state.globals.coef[0])
-    draws = np.array(draws)[50:]
-    assert np.abs(deviations(draws, reference.fixed_)).max() < 4
+    chain = chain_at_the_same_variances(n_subjects)
+    assert np.abs(deviations(chain.coef, chain.reference.fixed)).max() < 4
+
+
+def predictor_deviations(chain, model):
+    """Of means and variances of the entities' coefficients from a mixed model's, in standard errors of the chain."""
+    law = model.law(chain.entities)
+    variances = model.noise_variance * np.diagonal(law.covariance, axis1=1, axis2=2)
+    draws = chain.entity_coef.reshape(len(chain.entity_coef), -1)
+    squares = (draws - draws.mean(axis=0)) ** 2
+    return deviations(draws, law.mean.ravel()), deviations(squares, variances.ravel())
+
+
+@pytest.mark.parametrize("n_subjects", [18, 80])
+def test_at_the_same_variances_entities_agree_with_their_predictors_within_the_error_of_the_chain(n_subjects):
+    """There are up to 160 coefficients, so the largest deviation of a correct chain is about 3 standard errors."""
+    chain = chain_at_the_same_variances(n_subjects)
+    means, variances = predictor_deviations(chain, chain.reference)
+    assert np.abs(means).max() < 4.5
+    assert np.abs(variances).max() < 4.5
+
+
+@pytest.mark.parametrize("n_subjects", [18, 80])
+def test_predictors_at_half_the_variances_do_not_agree(n_subjects):
+    chain = chain_at_the_same_variances(n_subjects)
+    other = replace(chain.reference, factor=np.sqrt(0.5) * chain.reference.factor)
+    means, variances = predictor_deviations(chain, other)
+    assert np.abs(means).max() > 15
+    assert np.abs(variances).max() > 6
 
 
 R_SCRIPT = """
