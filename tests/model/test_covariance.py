@@ -17,12 +17,21 @@ def prior_variances(rng, n, degrees):
     return (SCALES * stats.t(degrees).rvs((n, 2), random_state=rng)) ** 2
 
 
-def prior_covariance(rng, auxiliary, tightness=None):
-    """D | h, full or diagonal with probability ½ each, from scipy's laws; or full with the given tightness κ."""
-    if tightness is not None or rng.random() < 0.5:
-        kappa = rng.choice(TIGHTNESSES) if tightness is None else tightness
-        return stats.invwishart(kappa + 1, 2.0 * kappa * np.diag(auxiliary)).rvs(random_state=rng)
-    return np.diag(stats.invgamma(1.0, scale=2.0 * auxiliary).rvs(random_state=rng))
+def full_covariances(rng, auxiliary, tightness):
+    """(n, 2, 2) inverse Wishart draws D | h by scipy, with the tightness κ: those of h = 1, rescaled."""
+    unit = stats.invwishart(tightness + 1, 2.0 * tightness * np.eye(2)).rvs(len(auxiliary), random_state=rng)
+    roots = np.sqrt(auxiliary)
+    return roots[:, :, None] * unit * roots[:, None, :]
+
+
+def prior_covariances(rng, auxiliary):
+    """(n, 2, 2) D | h (n, 2), full or diagonal with probability ½ each, from scipy's laws."""
+    drawn = stats.invgamma(1.0, scale=2.0 * auxiliary).rvs(random_state=rng)[:, :, None] * np.eye(2)
+    tightness = np.where(rng.random(len(auxiliary)) < 0.5, rng.choice(TIGHTNESSES, len(auxiliary)), 0.0)
+    for kappa in TIGHTNESSES:
+        chosen = tightness == kappa
+        drawn[chosen] = full_covariances(rng, auxiliary[chosen], kappa)
+    return drawn
 
 
 @pytest.mark.parametrize("tightness", [2.0, 32.0])
@@ -30,7 +39,7 @@ def test_the_prior_of_the_standard_deviations_is_half_t(tightness):
     """What the tests below start from: h ~ Gamma(½, 1/A²) gives half-t scales."""
     rng, n = np.random.default_rng(0), 4_000
     auxiliary = stats.gamma(0.5).rvs((n, 2), random_state=rng) * SCALES**2
-    drawn = np.array([np.diag(prior_covariance(rng, h, tightness)) for h in auxiliary])
+    drawn = np.diagonal(full_covariances(rng, auxiliary, tightness), axis1=1, axis2=2)
     expected = prior_variances(rng, n, tightness)
     for f in range(2):
         assert stats.ks_2samp(drawn[:, f], expected[:, f]).pvalue > 1e-3
@@ -39,15 +48,13 @@ def test_the_prior_of_the_standard_deviations_is_half_t(tightness):
 @pytest.mark.parametrize("n_effects", [1, 6])
 def test_draws_of_the_covariance_leave_its_prior_invariant(n_effects):
     """D from the prior, effects given D, then a draw of D given the effects: it has the prior again."""
-    rng, before, after = np.random.default_rng(1), [], []
-    for _ in range(6_000):
-        auxiliary = rng.standard_gamma(0.5, 2) * SCALES**2
-        old = prior_covariance(rng, auxiliary)
+    rng, after = np.random.default_rng(1), []
+    before = prior_covariances(rng, rng.standard_gamma(0.5, (6_000, 2)) * SCALES**2)
+    for old in before:
         effects = rng.standard_normal((n_effects, 2)) @ np.linalg.cholesky(old).T
         new, _ = covariance.draw_covariance(rng, old, effects.T @ effects, n_effects, SCALES)
-        before.append(old)
         after.append(new)
-    before, after = np.array(before), np.array(after)
+    after = np.array(after)
     for f in range(2):
         assert stats.ks_2samp(before[:, f, f], after[:, f, f]).pvalue > 1e-3
         # paired, which sees much smaller differences
