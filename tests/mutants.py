@@ -67,14 +67,21 @@ MUTATIONS = {
 }
 
 
+# Compiling the kernels takes seconds. Where they run a few times only, they are faster as plain Python.
+COMPILED = "from fedhlcr.kernels.compiling import finite_kernel, kernel, vector_kernel\n"
+PLAIN = "def kernel(function):\n    return function\n\n\nvector_kernel = finite_kernel = kernel\n"
+
+
 @contextmanager
-def mutant(name: str, folder: Path):
-    """The samplers and the federation's agents run on mutated kernels inside this block."""
-    old, new = MUTATIONS[name]
+def mutant(name: str | None, folder: Path, *, compiled: bool = True):
+    """The samplers and the federation's agents run on mutated kernels inside this block; None changes nothing."""
+    changes = [] if name is None else [MUTATIONS[name]]
     source = Path(kernels.__file__).read_text()
-    assert source.count(old) == 1, f"the mutation {name!r} no longer fits the source"
+    for old, new in changes if compiled else [*changes, (COMPILED, PLAIN)]:
+        assert source.count(old) == 1, f"the mutation {name!r} no longer fits the source"
+        source = source.replace(old, new)
     path = folder / "mutated_labels.py"
-    path.write_text(source.replace(old, new))
+    path.write_text(source)
     spec = importlib.util.spec_from_file_location("mutated_labels", path)
     module = importlib.util.module_from_spec(spec)
     sys.modules["mutated_labels"] = module

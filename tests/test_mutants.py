@@ -290,7 +290,13 @@ KERNEL_CHECKS = {
 }
 
 
+@pytest.mark.parametrize("check", sorted(set(KERNEL_CHECKS.values()), key=lambda check: check.__name__))
+def test_the_agents_kernels_pass_as_plain_python(check, tmp_path):
+    with mutant(None, tmp_path, compiled=False):
+        check()
+
+
 @pytest.mark.parametrize("name", KERNEL_CHECKS)
 def test_a_changed_line_of_the_agents_kernels_is_caught(name, tmp_path):
-    with mutant(name, tmp_path), pytest.raises(AssertionError):
+    with mutant(name, tmp_path, compiled=False), pytest.raises(AssertionError):
         KERNEL_CHECKS[name]()
