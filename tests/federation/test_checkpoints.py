@@ -169,9 +169,9 @@ from fedhlcr import FedHLCRRegressor
 from fedhlcr.datasets import make_hlcr
 
 path, resume = sys.argv[1], sys.argv[2] == "resume"
-table, _ = make_hlcr(60, 4, 6, 3, 3, 0.3, random_state=11)
+table, _ = make_hlcr(20, 4, 6, 3, 3, 0.3, random_state=11)
 model = FedHLCRRegressor(
-    checkpoint=path, participation=0.5, failure_rate=0.2, rounds=150, patience=None, random_state=4, n_threads=2
+    checkpoint=path, participation=0.5, failure_rate=0.2, rounds=80, patience=None, random_state=4, n_threads=2
 )
 model.fit(table.X, table.y, agent=table.agent, entity=table.entity, resume=resume)
 model.posterior_.draws.coef.tofile(path + ".coef")
@@ -197,7 +197,7 @@ def test_a_killed_fit_resumes_to_the_same_result(tmp_path):
     rng = np.random.default_rng(6)
     checkpoint = tmp_path / "killed" / "run"
     n_killed = 0
-    for _ in range(4):
+    for _ in range(3):
         begun = version(checkpoint) or version(atomic.previous_of(checkpoint))
         process = start(tmp_path / "killed", "resume" if begun else "anew")
         for _ in range(rng.integers(1, 12)):

@@ -40,7 +40,7 @@ def test_results_do_not_depend_on_thread_variables_of_the_environment():
         "from fedhlcr import HLCRRegressor; from fedhlcr.datasets import make_hlcr; import hashlib;"
         "t, _ = make_hlcr(800, 5, 6, 12, 4, 0.5, random_state=1);"
         "assert len(t) > 20_000;"  # from where on BLAS would take more threads
-        "m = HLCRRegressor(n_sweeps=25, n_chains=2, max_clusters=10).fit(t.X, t.y, agent=t.agent, entity=t.entity);"
+        "m = HLCRRegressor(n_sweeps=12, n_chains=2, max_clusters=6).fit(t.X, t.y, agent=t.agent, entity=t.entity);"
         "print(hashlib.sha256(m.predict(t.X, t.agent, t.entity).tobytes() + m.trace_.tobytes()).hexdigest())"
     )
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
