@@ -252,7 +252,14 @@ class LyingEngine(OneByOneEngine):
     "model",
     [
         PAPER,
-        pytest.param({}, marks=pytest.mark.xfail(reason="the weights of events have no upper bound", strict=True)),
+        pytest.param(
+            {},
+            marks=(
+                pytest.mark.xfail(reason="the weights of events have no upper bound", strict=True),
+                pytest.mark.slow,
+                pytest.mark.ci,
+            ),
+        ),
     ],
     ids=["paper", "default"],
 )
@@ -284,7 +291,14 @@ def test_a_third_of_garbage_costs_nothing(model, caplog):
     assert errors["with liars"] == pytest.approx(errors["without"], rel=0.02)
 
 
-@pytest.mark.parametrize(("n_liars", "offset"), [(1, 1e3), (15, 1e2), (15, 20.0)])
+@pytest.mark.parametrize(
+    ("n_liars", "offset"),
+    [
+        pytest.param(1, 1e3, marks=(pytest.mark.slow, pytest.mark.ci)),
+        pytest.param(15, 1e2, marks=pytest.mark.slow),
+        (15, 20.0),
+    ],
+)
 def test_lies_in_the_survey_do_not_spoil_the_units(n_liars, offset):
     """Sound matrices, of a hundred thousand times the events, around means far off; then the liars are silent."""
     table, _ = make_hlcr(45, 5, 6, 3, 3, 0.4, random_state=5)

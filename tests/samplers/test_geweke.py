@@ -15,6 +15,7 @@ from fedhlcr.model.regression import CoefPrior
 from fedhlcr.posterior.diagnostics import effective_size
 from fedhlcr.samplers import blocked, collapsed, label_prior
 from fedhlcr.samplers.state import ChainState
+from tests.effects_problems import Events
 from tests.problems import entities_from
 
 K, SIZES, N_EVENTS = 3, (3, 2, 4, 1), 2
@@ -102,7 +103,8 @@ def quantities(drawn, labels, y):
 def z_scores(step, kind, n_draws, seed=3):
     """Difference of means between the prior and the chain, in standard errors, for each quantity and its square."""
     X, agent, entity = design()
-    spec = ModelSpec(coef_prior=kind, hyperpriors=PRIORS)
+    spec, events = ModelSpec(coef_prior=kind, hyperpriors=PRIORS), Events(X.reshape(-1, N_EVENTS, 1), SIZES)
+    empty = entities_from(X, np.zeros(len(X)), agent, entity)
     rng, stream = np.random.default_rng(seed), Stream(seed)
     prior = []
     for _ in range(n_draws):
@@ -111,7 +113,7 @@ def z_scores(step, kind, n_draws, seed=3):
     chain, state = [], None
     for _ in range(n_draws):
         y = draw_target(rng, X, drawn, labels)
-        entities = entities_from(X, y, agent, entity)
+        entities = replace(empty, grams=events.grams(empty.layout, y.reshape(-1, N_EVENTS)))
         round_number = 0 if state is None else state.round
         sums = blocked.sums_of_labels(entities, drawn, labels, round_number, stream)
         if state is not None:
@@ -128,17 +130,29 @@ def z_scores(step, kind, n_draws, seed=3):
     return np.where(moving, (prior.mean(axis=0) - chain.mean(axis=0)) / np.where(moving, error, 1.0), 0.0)
 
 
-@pytest.mark.parametrize("kind", ["adaptive", "common_mean", "zero_mean"])
-@pytest.mark.parametrize("step", [blocked.step, collapsed.step], ids=["blocked", "collapsed"])
-def test_geweke(step, kind):
-    scores = z_scores(step, kind, 5_000)
+STEPS = {"blocked": blocked.step, "collapsed": collapsed.step}
+
+
+@pytest.mark.parametrize(
+    ("sampler", "kind"),
+    [
+        ("blocked", "adaptive"),
+        ("blocked", "zero_mean"),
+        ("collapsed", "adaptive"),
+        pytest.param("blocked", "common_mean", marks=pytest.mark.slow),
+        pytest.param("collapsed", "common_mean", marks=(pytest.mark.slow, pytest.mark.ci)),
+        pytest.param("collapsed", "zero_mean", marks=pytest.mark.slow),
+    ],
+)
+def test_geweke(sampler, kind):
+    scores = z_scores(STEPS[sampler], kind, 5_000)
     assert np.abs(scores).max() < 4, dict(zip(QUANTITIES * 2, scores.round(1), strict=True))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", [blocked.step, collapsed.step], ids=["blocked", "collapsed"])
-def test_geweke_long_run(step):
-    scores = z_scores(step, "adaptive", 40_000, seed=8)
+@pytest.mark.parametrize("sampler", STEPS)
+def test_geweke_long_run(sampler):
+    scores = z_scores(STEPS[sampler], "adaptive", 40_000, seed=8)
     assert np.abs(scores).max() < 4, dict(zip(QUANTITIES * 2, scores.round(1), strict=True))
 
 
@@ -150,6 +164,7 @@ def test_geweke_catches_a_wrong_conditional(monkeypatch):
     assert np.abs(z_scores(blocked.step, "common_mean", 2_000)).max() > 6
 
 
+@pytest.mark.slow
 def test_geweke_catches_scales_drawn_together(monkeypatch):
     monkeypatch.setattr(
         conjugate,
@@ -159,6 +174,8 @@ def test_geweke_catches_scales_drawn_together(monkeypatch):
     assert np.abs(z_scores(blocked.step, "common_mean", 3_000)).max() > 6
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_geweke_catches_wrong_odds(monkeypatch):
     exact = conjugate.log_common_mean_marginal
     monkeypatch.setattr(conjugate, "log_common_mean_marginal", lambda coef, priors: exact(coef, priors) + 0.5)
