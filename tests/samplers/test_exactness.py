@@ -67,10 +67,9 @@ def test_paper_prior_is_not_exact():
     ("name", "sampler", "n_sweeps"),
     [
         ("only the first opens a table", "blocked", 15_000),
-        ("own data not removed", "collapsed", 10_000),
-        pytest.param(
-            "own label kept in the collapsed sweep", "collapsed", 20_000, marks=(pytest.mark.slow, pytest.mark.ci)
-        ),
+        # for the collapsed sampler, the paper's prior above is the quick example of what is not exact
+        pytest.param("own data not removed", "collapsed", 20_000, marks=(pytest.mark.slow, pytest.mark.ci)),
+        pytest.param("own label kept in the collapsed sweep", "collapsed", 20_000, marks=pytest.mark.slow),
         pytest.param("own label not removed", "blocked", 20_000, marks=(pytest.mark.slow, pytest.mark.ci)),
         pytest.param("counts of the wrong agent", "blocked", 20_000, marks=pytest.mark.slow),
     ],
