@@ -36,5 +36,5 @@ def test_bands_can_be_left_out_and_features_chosen(model):
 
 
 def test_unknown_features_are_refused(model):
-    with pytest.raises(ArgumentError, match="'size' is not a feature"):
+    with pytest.raises(ArgumentError, match="`feature` refers to 'size', but the features are 'x0', 'x1' and 'x2'"):
         plot.curves(model, "size")

@@ -7,10 +7,11 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
+from fedhlcr.analysis.curves import feature_position
 from fedhlcr.analysis.summary import feature_names, shorten
 from fedhlcr.estimators.base import HierarchicalPredictor, check_model
 from fedhlcr.plot.canvas import GREY, PALETTE, axes_or_new, check_level, legend
-from fedhlcr.plot.clusters import chosen_clusters, chosen_features
+from fedhlcr.plot.clusters import chosen_clusters
 
 
 def curves(
@@ -46,7 +47,7 @@ def curves(
     check_level(level, model)
     if feature is None:
         feature = 0 if model.curves_ is None else int(model.curves_.columns[0])
-    position = chosen_features(model, [feature], model.feature_spreads_)[0]
+    position = feature_position(feature, model.n_features_in_, feature_names(model), "feature")
     shown = chosen_clusters(model, clusters)
     ax = axes_or_new(ax)
     ax.axhline(0.0, color=GREY, linewidth=0.7, zorder=1)
