@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fedhlcr import HLCRRegressor
+from fedhlcr.cli.telling import model_facts
 from fedhlcr.report import render_report
 from tests.reports import Page, fitted, public
 
@@ -64,6 +65,19 @@ def test_report_of_noise_alone_and_of_common_noise(differing):
     assert "no differences between the regressions of entities of one cluster" in text
     text = section(render_report(fit(differing, effects="entity", noise="common")))
     assert "The noise is the same for all entities" in text
+
+
+def test_student_noise_has_one_scale_in_summary_and_report(differing):
+    model = fit(differing, noise="student")
+    scale, level = f"{model.noise_scale_:.3g}", f"{model.posterior_.noise_level():.3g}"
+    assert scale != level
+    tails = f"Student-t with {model.noise_shape_:.3g} degrees of freedom, so its standard deviation is {level}"
+    assert tails in dict(model.summary().facts)["noise scale"]
+    html = render_report(model)
+    assert f"Its scale is {scale}; {tails}." in section(html)
+    assert "noise scale" not in Page(html).text
+    assert "standard deviation of the noise, in units of" in Page(html).text
+    assert model_facts(model)["noise_shape"] == model.noise_shape_
 
 
 def test_public_models_say_the_same(differing):

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.wording import listed, number, percent
 from fedhlcr.model.likelihood import GAUSSIAN
+from fedhlcr.posterior.fitted_model import FittedModel
 from fedhlcr.posterior.prediction import Posterior
 
 # The range of the noise holds this share of the entities.
@@ -87,6 +88,15 @@ def noise_words(differences: EntityDifferences | None) -> str:
         return ""
     low, high = differences.noise_range
     return f"; {number(low)} to {number(high)} for {percent(NOISE_RANGE)} of the entities"
+
+
+def tail_words(model: FittedModel) -> str:
+    """What to add to the scale of Student-t noise: its shape and its standard deviation; nothing for other noise."""
+    posterior = model.posterior_
+    if not posterior.likelihood.has_heavy_tails or not hasattr(model, "noise_shape_"):
+        return ""
+    shape, level = number(model.noise_shape_), number(posterior.noise_level())
+    return f"; Student-t with {shape} degrees of freedom, so its standard deviation is {level}"
 
 
 def _in_words(scales: FloatArray, has: NDArray[np.bool_], size: FloatArray, names: Sequence[str]) -> str:

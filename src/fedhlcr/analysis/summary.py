@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.wording import AGENT, CHAIN, ENTITY, EVENT, FEATURE, Noun, listed, number, percent, printable
-from fedhlcr.analysis.differences import difference_facts, entity_differences, noise_words
+from fedhlcr.analysis.differences import difference_facts, entity_differences, noise_words, tail_words
 from fedhlcr.exceptions import Advice
 from fedhlcr.posterior.alignment import central_interval, coef_by_draw
 from fedhlcr.posterior.fitted_model import FittedModel
@@ -121,7 +121,7 @@ def _facts(model: FittedModel) -> tuple[tuple[str, str | Advice], ...]:
         ("data", f"{held if len(store) else 'public model without any agent'}, {features}"),
         ("clusters", f"{model.n_clusters_} ({found})"),
         *_curve_facts(model),
-        *_scale_facts(model, noise_words(differences)),
+        *_scale_facts(model, noise_words(differences) + tail_words(model)),
         *difference_facts(differences, posterior.likelihood.name, [shorten(name) for name in feature_names(model)]),
         ("concentrations", f"global {model.global_concentration_:.3g}, agent {model.agent_concentration_:.3g}"),
         ("draws", f"{len(posterior.draws)} from {CHAIN.count(n_chains)}, seed {model.seed_}"),

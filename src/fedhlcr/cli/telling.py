@@ -48,6 +48,8 @@ def model_facts(model: Any) -> dict[str, Any]:
         "n_events": None if public else _count(model.posterior_.layout.n_events(store.grams).sum()),
         "n_clusters": model.n_clusters_,
         **{q.name: getattr(model, f"{q.name}_") for q in model.posterior_.likelihood.globals_type.traced_quantities()},
+        # infinite, and so null, if the noise is normal and the same for all
+        "noise_shape": getattr(model, "noise_shape_", None),
         **_differences(model),
         "n_draws": len(model.posterior_.draws),
         "interval_level": INTERVAL_LEVEL,

@@ -51,7 +51,7 @@ class EntityFigures:
 
     @property
     def entity_noise_(self) -> FloatArray:
-        """(n_entities,) posterior mean noise scale of each entity, in units of y."""
+        """(n_entities,) posterior mean noise of each entity, in units of y: its standard deviation."""
         posterior, found = self.posterior_, self.entity_differences()
         private = {name: values.astype(np.float64) for name, values in posterior.memory.private.items()}
         scales = posterior.likelihood.entity_noise(posterior.draws.stacked, private)

@@ -122,6 +122,7 @@ class HLCRRegressor(HierarchicalPredictor):
         Posterior mean of σ, in units of y; the typical noise s if every entity has its own.
     noise_shape_ : float
         Posterior mean of ν: the larger, the more alike the noise of the entities; infinite if it is the same for all.
+        With `noise="student"` the degrees of freedom; then the standard deviation of the noise exceeds `noise_scale_`.
         Not with `effects="none", noise="common"`.
     entity_coef_, entity_intercept_ : ndarrays (n_entities, n_features_in_) and (n_entities,)
         Posterior mean slopes and intercept of each entity, in the user's units and in the order of `pair_ids_`: lme4's
@@ -133,7 +134,7 @@ class HLCRRegressor(HierarchicalPredictor):
         How each entity deviates from its cluster, with the effects of its agent: lme4's `ranef`, if there is one
         cluster. First the level, which is the prediction at `feature_means_`; then each slope.
     entity_noise_ : ndarray (n_entities,)
-        Posterior mean noise of each entity, in units of y.
+        Posterior mean noise of each entity, in units of y; with `noise="student"` the standard deviation, as for all.
     effect_scales_, agent_effect_scales_ : ndarrays (1 + n_features_in_,)
         Standard deviations of the effects of entities and of agents, in the user's units: of the level at
         `feature_means_`, then of each slope; 0 where there is no effect. Posterior means; lme4's `VarCorr`.

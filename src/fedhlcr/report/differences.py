@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedhlcr._support.wording import FEATURE, capital, listed, number, percent
-from fedhlcr.analysis.differences import NOISE_RANGE, EntityDifferences
+from fedhlcr.analysis.differences import NOISE_RANGE, EntityDifferences, tail_words
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.model.likelihood import GAUSSIAN
 from fedhlcr.report.findings import Findings, Names
@@ -32,8 +32,8 @@ def describe_differences(model: HierarchicalPredictor, findings: Findings) -> Di
         if model.posterior_.likelihood.name != GAUSSIAN:
             return None
         equal = f"This is the model of the paper: all {names.entity.many} of a cluster have the same regression"
-        return DifferenceSection((f"{equal}, and the noise is the same everywhere, {number(findings.noise_scale)}.",))
-    paragraphs = (" ".join(_effects(found, names)), _noise(found, findings))
+        return DifferenceSection((f"{equal}, and the noise is the same everywhere, {number(findings.noise)}.",))
+    paragraphs = (" ".join(_effects(found, names)), _noise(model, found, findings))
     return DifferenceSection(paragraphs, _rows(found, names), bool(found.has_agent_effect.any()), _note(found, names))
 
 
@@ -58,8 +58,10 @@ def _effects(found: EntityDifferences, names: Names) -> list[str]:
     return sentences
 
 
-def _noise(found: EntityDifferences, findings: Findings) -> str:
-    entities, typical = findings.names.entity.many, number(findings.noise_scale)
+def _noise(model: HierarchicalPredictor, found: EntityDifferences, findings: Findings) -> str:
+    entities, typical = findings.names.entity.many, number(findings.noise)
+    if tails := tail_words(model):
+        return f"The noise is the same for all {entities}. Its scale is {number(model.noise_scale_)}{tails}."
     if found.noise_range is None:
         return f"The noise is the same for all {entities}: {typical}."
     low, high = found.noise_range

@@ -195,7 +195,7 @@ def _alike(model: HierarchicalPredictor, findings: Findings) -> Iterator[Doubt]:
     apart = coef[first] - coef[second]
     squares = np.einsum("pc,cd,pd->p", apart, pooled.xx / pooled.n, apart)
     distance = np.sqrt(np.maximum(squares, 0.0)) * posterior.standardization.scale[-1]
-    pairs = np.flatnonzero(distance < ALIKE * findings.noise_scale)
+    pairs = np.flatnonzero(distance < ALIKE * findings.noise)
     if len(pairs):
         closest = pairs[np.argsort(distance[pairs], kind="stable")]
         named = listed([f"{first[p]} with {second[p]}" for p in closest[:PAIRS_NAMED]])
@@ -217,8 +217,8 @@ def _scatter(findings: Findings) -> Iterator[Doubt]:
         n, nouns = int(wide.sum()), findings.names.entity
         have, whose = ("has", "its") if n == 1 else ("have", "their")
         text = (
-            f"The scatter of {whose} events is more than {WIDE:g} times the noise scale, which is "
-            f"{number(findings.noise_scale)}. The intervals of {whose} predictions are too narrow. Sort the table of "
+            f"The scatter of {whose} events is more than {WIDE:g} times the {findings.noise_name}, which is "
+            f"{number(findings.noise)}. The intervals of {whose} predictions are too narrow. Sort the table of "
             f"{nouns.many} by scatter to see which."
         )
         headline = f"{nouns.count(n)} {have} much more noise than the model assumes"
@@ -227,9 +227,9 @@ def _scatter(findings: Findings) -> Iterator[Doubt]:
 
 def _noise(findings: Findings) -> Iterator[Doubt]:
     spread = findings.target_spread
-    if spread and findings.noise_scale > MUCH_NOISE * spread:
+    if spread and findings.noise > MUCH_NOISE * spread:
         text = (
-            f"The noise scale is {number(findings.noise_scale)}, and the standard deviation of the target is "
+            f"The {findings.noise_name} is {number(findings.noise)}, and the standard deviation of the target is "
             f"{number(spread)}. Single events cannot be predicted well, even if the clusters' regressions are right."
         )
         yield Doubt("Most of the variance is noise", text)

@@ -160,7 +160,8 @@ class Findings:
     entities: Entities | None
     n_events: float
     n_chains: int
-    noise_scale: float
+    noise: float  # standard deviation of an event around its regression
+    noise_name: str  # "noise scale", as in the summary; with heavy tails the standard deviation is another number
     target_spread: float | None  # None if the model holds no events
     explained: float | None  # share of the variance of the fitted events
     category_levels: frozenset[int]  # features that indicate a level of a category
@@ -187,7 +188,8 @@ def gather(model: HierarchicalPredictor) -> Findings:
         entities=listed,
         n_events=float(n_events.sum()),
         n_chains=int(posterior.draws.chain.max()) + 1,
-        noise_scale=posterior.noise_level(),
+        noise=posterior.noise_level(),
+        noise_name="standard deviation of the noise" if posterior.likelihood.has_heavy_tails else "noise scale",
         target_spread=spread,
         explained=explained,
         category_levels=frozenset(one_hot(model)),

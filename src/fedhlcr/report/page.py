@@ -167,7 +167,7 @@ def _facts(findings: Findings, scores: HeldOutScores | None) -> list[tuple[str, 
             (names.entity.of(entities.n_all), f"{entities.n_all:,}"),
             (EVENT.of(findings.n_events) + " fitted", amount(findings.n_events)),
         ]
-    facts.append((f"noise scale, in units of {names.target}", number(findings.noise_scale)))
+    facts.append((f"{findings.noise_name}, in units of {names.target}", number(findings.noise)))
     if scores is not None:
         name = "R² on fitted events" if scores.was_fitted else "R² on held-out events"
         facts.append((name, _r2(scores.model.r2)))
