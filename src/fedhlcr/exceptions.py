@@ -30,18 +30,19 @@ class Advice:
     Parameters
     ----------
     text : the sentences, with the names of settings in braces: "Run longer chains ({n_sweeps})."
+    python_only : more sentences, about what commands do not have
     settings : the value of each setting; None if only its name is meant
     """
 
-    def __init__(self, text: str, **settings: object) -> None:
-        self.text, self.settings = text, settings
+    def __init__(self, text: str, python_only: str = "", /, **settings: object) -> None:
+        self.text, self.python_only, self.settings = text, python_only, settings
 
     def worded(self, name_setting: NameSetting = name_in_python) -> str:
         """Return the text with every setting worded by `name_setting`."""
         return self.text.format_map({name: name_setting(name, value) for name, value in self.settings.items()})
 
     def __str__(self) -> str:
-        return self.worded()
+        return f"{self.worded()} {self.python_only}".strip()
 
 
 class Setting(NamedTuple):

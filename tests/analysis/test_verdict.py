@@ -20,6 +20,7 @@ from fedhlcr.analysis.leave_one_out import (
     log_label_weights,
 )
 from fedhlcr.analysis.verdict import Difference, FitComparison, compare_densities
+from fedhlcr.cli.shell import option_text
 from fedhlcr.cli.telling import model_facts
 from fedhlcr.data.hierarchy import build_hierarchy
 from fedhlcr.exceptions import SimplerModelWarning
@@ -133,6 +134,32 @@ def test_verdict_against_the_strongest_rival(gain, verdict, words):
     assert FitComparison.from_dict(comparison.to_dict()) == comparison
 
 
+@pytest.mark.parametrize(
+    ("rival", "python", "shell"),
+    [
+        (
+            "mixed model",
+            "use a mixed model (n_clusters=1, effects='entity', noise='common'). "
+            "fedhlcr.baselines.MixedModelRegressor is one too.",
+            "use a mixed model (--clusters 1, --effects entity, --noise common).",
+        ),
+        (
+            "one ridge",
+            "use one ridge for all (n_clusters=1, effects='none', noise='common'). "
+            "fedhlcr.baselines.GroupedRidge is one too.",
+            "use one ridge for all (--clusters 1, --effects none, --noise common).",
+        ),
+    ],
+)
+def test_advice_says_how_to_fit_the_simpler_model(rival, python, shell):
+    comparison = FitComparison((Difference(rival, -0.1, 0.01),), 100, 20)
+    warning = comparison.warning()
+    assert str(warning).endswith(f"If you want predictions, {python}")
+    assert warning.worded(option_text).endswith(f"If you want predictions, {shell}")
+    assert "fit_intercept" not in str(warning)
+    assert str(comparison.warning(fit_intercept=False)).endswith("also try fit_intercept=True.")
+
+
 def test_sample_spreads_over_entities():
     starts = np.concatenate([[0], np.cumsum(np.full(1000, 50))])
     sample = sample_events(starts)
@@ -192,7 +219,12 @@ def test_no_comparison_with_weights_or_few_entities(small):
 def test_comparison_has_the_models_own_columns(small, parameters, verdict):
     table, _ = small
     ids = {"agent": table.agent, "entity": table.entity}
-    model = HLCRRegressor(n_sweeps=60, **parameters).fit(table.X, table.y, **ids)
+    estimator = HLCRRegressor(n_sweeps=60, **parameters)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", SimplerModelWarning)
+        model = estimator.fit(table.X, table.y, **ids)
+    advised = [str(warning.message) for warning in told if warning.category is SimplerModelWarning]
+    assert ["fit_intercept=True" in text for text in advised] == ([True] if verdict == "worse" else [])
     again = compare_with_simpler(model.posterior_, hierarchy_of(table))
     assert again == model.comparison_
     assert again.verdict == verdict

@@ -82,12 +82,27 @@ class FitComparison:
         everyone = listed([difference.rival_in_words for difference in self.differences])
         return f"The model predicts its events better than {everyone} (by {figures} or more)."
 
-    def warning(self) -> SimplerModelWarning | None:
-        """The warning that the user should see; None if no simpler model is clearly better."""
+    def warning(self, *, fit_intercept: bool = True) -> SimplerModelWarning | None:
+        """The warning that the user should see; None if no simpler model is clearly better.
+
+        `fit_intercept` is that of the model.
+        """
         if self.verdict != "worse":
             return None
-        name = self.strongest.rival_in_words
-        return SimplerModelWarning(self.sentence, Advice(f"If you want predictions, use {name} instead."))
+        return SimplerModelWarning(self.sentence, self.advice(fit_intercept=fit_intercept))
+
+    def advice(self, *, fit_intercept: bool = True) -> Advice:
+        """How to fit the strongest of the simpler models; and with an intercept, if the model has none."""
+        is_ridge = self.strongest.rival == ONE_RIDGE
+        # the command line always fits an intercept
+        intercept = "" if fit_intercept else " The simpler models have an intercept; also try fit_intercept=True."
+        return Advice(
+            f"If you want predictions, use {self.strongest.rival_in_words} ({{n_clusters}}, {{effects}}, {{noise}}).",
+            f"fedhlcr.baselines.{'GroupedRidge' if is_ridge else 'MixedModelRegressor'} is one too.{intercept}",
+            n_clusters=1,
+            effects="none" if is_ridge else "entity",
+            noise="common",
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

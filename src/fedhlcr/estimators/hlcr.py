@@ -155,7 +155,9 @@ class HLCRRegressor(HierarchicalPredictor):
     diagnostics_ : tuple of (quantity, r_hat, effective_size)
     comparison_ : FitComparison or None
         Whether one ridge or a mixed model predicts the fitted events better, each event from all others. `fit` warns
-        if one of them does.
+        if one of them does. None with fewer than five entities, with weighted events (a `sample_weight` other than 1),
+        with a constant target, and with `noise="student"`; also if the densities cannot be computed, as with a target
+        without any noise.
     agent_ids_ : ndarray (n_agents,)
     pair_ids_ : list of (agent id, entity id)
     posterior_ : Posterior
@@ -369,7 +371,8 @@ class HLCRRegressor(HierarchicalPredictor):
         return results
 
     def _warn(self, results: list[ChainResult]) -> None:
-        if self.comparison_ is not None and (warning := self.comparison_.warning()) is not None:
+        found = self.comparison_
+        if found is not None and (warning := found.warning(fit_intercept=self.fit_intercept)) is not None:
             give_warning(warning)
         done = len(self.trace_)
         if done < self.n_chains * self.n_sweeps:
