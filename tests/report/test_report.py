@@ -17,6 +17,7 @@ import fedhlcr
 from fedhlcr import FedHLCRRegressor, HLCRRegressor, describe_clusters
 from fedhlcr._support.wording import byte_size, number, percent
 from fedhlcr.analysis.summary import change_intervals, effect_sizes, entity_shares, unit_changes
+from fedhlcr.analysis.verdict import Difference, FitComparison
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.posterior.diagnostics import Diagnostic
 from fedhlcr.report import HeldOut, charts, listings, render_report
@@ -190,6 +191,30 @@ def test_doubts_agree_in_number(federated):
     several.history_ = federated.history_.copy()
     several.history_["n_refused"] = 1
     assert f"{n - 1} answers were refused" in headlines(several)
+
+
+def test_held_out_events_decide_whether_a_simpler_model_is_better(model, split):
+    doubted = copy.copy(model)
+    doubted.comparison_ = FitComparison((Difference("mixed model", -0.1, 0.01),), 100, 20)
+    alone = headlines(doubted)["A simpler model predicts better"]
+    assert alone.serious
+    assert "`n_clusters=1`, `effects='entity'`, `noise='common'`" in alone.text
+    scores = score_held_out(model, held_out(split[1]))
+    told = headlines(doubted, scores)
+    assert "A simpler model predicts better" not in told
+    assert not told["Held-out events do not confirm that a simpler model predicts better"].serious
+    worse = replace(scores, scores=(replace(scores.model, log_density=-99.0), *scores.rivals))
+    assert headlines(doubted, worse)["A simpler model predicts better"].serious
+    # on fitted events every method looks better
+    assert headlines(doubted, replace(scores, was_fitted=True))["A simpler model predicts better"].serious
+
+
+def test_doubts_of_one_cluster_do_not_speak_of_several(split):
+    one = fitted(split[0], n_clusters=1)
+    one.comparison_ = FitComparison((Difference("one ridge", -0.1, 0.01),), 100, 20)
+    text = headlines(one)["A simpler model predicts better"].text
+    assert "There is only one cluster" in text
+    assert "alike" not in text
 
 
 def test_wrong_coverage_is_a_doubt(model, split):

@@ -11,6 +11,7 @@ from fedhlcr._support.wording import CLUSTER, ROUND, Noun, listed, number, perce
 from fedhlcr.analysis.simpler import ONE_RIDGE
 from fedhlcr.analysis.summary import NEAR_THE_LIMIT, few_events
 from fedhlcr.estimators.base import HierarchicalPredictor
+from fedhlcr.exceptions import name_in_python
 from fedhlcr.federation.convergence import ended_at_limit
 from fedhlcr.federation.run import INTERRUPTED
 from fedhlcr.posterior import alignment
@@ -54,7 +55,7 @@ def find_doubts(
         *_few_events(model),
         *_cluster_limit(model),
         *_held_out(findings, scores),
-        *_simpler(model, findings),
+        *_simpler(model, findings, scores),
         *_labels(findings),
         *_small_clusters(findings),
         *_alike(model, findings),
@@ -144,20 +145,36 @@ def _held_out(findings: Findings, scores: HeldOutScores | None) -> Iterator[Doub
     if better and not scores.was_fitted:
         entity = findings.names.entity.one
         names = listed([name if name == ONE_RIDGE else f"a {name}" for name in better]).replace("entity", entity)
-        text = f"The clusters still show which {findings.names.entity.many} are alike, but they do not predict best."
-        yield Doubt(
-            f"On held-out events {names} {'predicts' if len(better) == 1 else 'predict'} better than HLCR", text
-        )
+        headline = f"On held-out events {names} {'predicts' if len(better) == 1 else 'predict'} better than HLCR"
+        yield Doubt(headline, _use_of_clusters(findings))
 
 
-def _simpler(model: HierarchicalPredictor, findings: Findings) -> Iterator[Doubt]:
+def _simpler(model: HierarchicalPredictor, findings: Findings, scores: HeldOutScores | None) -> Iterator[Doubt]:
     comparison = model.comparison_
-    if comparison is not None and comparison.verdict == "worse":
-        text = (
-            f"{comparison.sentence} Each fitted event was predicted from all others. The clusters still show which "
-            f"{findings.names.entity.many} are alike, but they do not predict best."
-        )
-        yield Doubt("A simpler model predicts better", text, serious=True)
+    if comparison is None or comparison.verdict != "worse":
+        return
+    seen = f"{comparison.sentence} Each fitted event was predicted from all others."
+    # held-out events decide, by the same criterion: the log density
+    rivals = () if scores is None or scores.was_fitted else scores.rivals
+    rival = next((score for score in rivals if score.name == comparison.strongest.rival), None)
+    if scores is not None and rival is not None and scores.model.log_density >= rival.log_density:
+        text = f"{seen} On held-out events its log density is not higher than that of HLCR."
+        yield Doubt("Held-out events do not confirm that a simpler model predicts better", text)
+        return
+    advice = comparison.advice(fit_intercept=model.posterior_.layout.fit_intercept)
+    cure = f"{advice.worded(_name_in_report)} {advice.python_only}"
+    yield Doubt("A simpler model predicts better", f"{seen} {_use_of_clusters(findings)} {cure}", serious=True)
+
+
+def _use_of_clusters(findings: Findings) -> str:
+    """What a model is good for if another predicts better."""
+    if len(findings.clusters) == 1:
+        return "There is only one cluster, so clusters are no reason to prefer HLCR."
+    return f"The clusters still show which {findings.names.entity.many} are alike, but they do not predict best."
+
+
+def _name_in_report(name: str, value: object) -> str:
+    return f"`{name_in_python(name, value)}`"
 
 
 def _labels(findings: Findings) -> Iterator[Doubt]:
