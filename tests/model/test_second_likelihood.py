@@ -349,7 +349,8 @@ def test_broken_values_are_refused(data, wrong):
 
 
 def test_unregistered_names_are_refused():
-    with pytest.raises(ValueError, match=r"`likelihood` must be one of .*'noise-by-cluster'"):
+    known = r"`likelihood` must be one of 'auto', .*'noise-by-cluster'.*check the spelling"
+    with pytest.raises(ValueError, match=known):
         HLCRRegressor(likelihood="student").fit([[0.0], [1.0]], [0.0, 1.0])
 
 

@@ -398,6 +398,8 @@ class Likelihood(ABC, Generic[G]):
 
 AnyLikelihood = Likelihood[Any]
 GAUSSIAN = "gaussian"
+# As a likelihood: the one that follows from the effects and the noise. As `curves`: all features with enough values.
+AUTO = "auto"
 
 _REGISTERED: dict[str, type[AnyLikelihood]] = {}
 L = TypeVar("L", bound=type[AnyLikelihood])
@@ -416,8 +418,9 @@ def is_registered(name: str) -> bool:
 def likelihood_named(name: str, layout: GramLayout) -> AnyLikelihood:
     """Return the registered likelihood with this name, for this layout."""
     if name not in _REGISTERED:
-        known = ", ".join(repr(known) for known in sorted(_REGISTERED))
+        known = ", ".join(repr(known) for known in (AUTO, *sorted(_REGISTERED)))
         raise ArgumentError(
-            f"`likelihood` must be one of {known}, but is {name!r}; import the module that registers it first."
+            f"`likelihood` must be one of {known}, but is {name!r}; check the spelling, or import the module that "
+            "registers it first."
         )
     return _REGISTERED[name](layout)
