@@ -143,7 +143,13 @@ def test_curves_by_word_and_by_name(shop, tmp_path):
 
 
 def test_unknown_curves_are_refused(shop, tmp_path, capsys):
-    for given, words in (("prize", "'prize'"), ("promotion=yes", "too few distinct values")):
+    refused = {
+        "prize": "'prize'",
+        "promotion=yes": "for a curve; at least 5 must be common. Leave it out, or use --curves auto.",
+        "promotion": "'promotion', which is a category; the effect of a category cannot bend",
+        "": "Invalid value for --curves: names no column",
+    }
+    for given, words in refused.items():
         assert call("fit", shop / "train.csv", *FIT, "--curves", given, "--out", tmp_path / "m") != 0
         assert words in capsys.readouterr().err
 

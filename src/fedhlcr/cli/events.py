@@ -91,8 +91,8 @@ def training_events(
             target=roles.target,
             agent=roles.agent,
             entity=roles.entity,
-            features=split_names(features, file.columns),
-            categorical=split_names(categorical, file.columns),
+            features=split_names("--features", features, file.columns),
+            categorical=split_names("--categorical", categorical, file.columns),
             missing=missing.value,
         )
         recipe, prepared = plan.learn(plan.read(file, target=True))

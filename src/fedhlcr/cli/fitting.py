@@ -84,7 +84,7 @@ def fit(
             max_clusters=max_clusters,
             effects=effects.value,
             noise=noise.value,
-            curves=options.curve_names(curves, events.recipe.encoded_features),
+            curves=options.curve_names(curves, events.recipe),
             n_chains=chains,
             n_sweeps=sweeps,
             random_state=seed,
@@ -187,7 +187,7 @@ def simulate(
         roles = Roles(target, agent, entity)
         events = training_events(data, roles, features=features, categorical=categorical, missing=missing, shell=shell)
         train, test = _split(events, hold_out, seed)
-        shared["curves"] = options.curve_names(curves, events.recipe.encoded_features)
+        shared["curves"] = options.curve_names(curves, events.recipe)
         model = FedHLCRRegressor(participation=participation, rounds=rounds, failure_rate=failure_rate, **shared)
         validation = {} if test is None else {"validation": (test.table, test.y, test.agents, test.entities)}
         _fit(model, train, data, shell, **validation)

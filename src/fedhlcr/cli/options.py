@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from fedhlcr.data.recipe import Recipe
 
 COLUMNS, MODEL_OPTIONS, SPEECH = "Columns", "Model", "Output"
 # The largest seed that numpy accepts.
@@ -248,23 +251,29 @@ def require_for(needed: str, is_given: bool, **values: object) -> None:
             )
 
 
-def split_names(values: list[str] | None, columns: tuple[str, ...]) -> list[str]:
-    """Return names that were given one by one or separated by commas. A column's own name may contain commas."""
+def split_names(option: str, values: list[str] | None, columns: tuple[str, ...]) -> list[str]:
+    """Return names that an option got one by one or separated by commas. A column's own name may contain commas."""
     names = []
     for value in values or []:
         names += [value] if value in columns else [name.strip() for name in value.split(",") if name.strip()]
     if values and not names:
-        raise typer.BadParameter(
-            "names no column; name at least one.", param_hint="--features, --categorical or --curves"
-        )
+        raise typer.BadParameter("names no column; name at least one.", param_hint=option)
     return list(dict.fromkeys(names))
 
 
-def curve_names(values: list[str] | None, columns: tuple[str, ...]) -> str | list[str]:
-    """Return the parameter `curves` of an estimator: a word, or names of columns."""
+def curve_names(values: list[str] | None, recipe: Recipe) -> str | list[str]:
+    """Return the parameter `curves` of an estimator: a word, or names of features."""
     if not values:
         return "none"
-    return values[0] if values in (["none"], ["auto"]) else split_names(values, columns)
+    if values in (["none"], ["auto"]):
+        return values[0]
+    names = split_names("--curves", values, recipe.encoded_features)
+    if categories := [name for name in names if name in recipe.categorical]:
+        raise typer.BadParameter(
+            f"names {categories[0]!r}, which is a category; the effect of a category cannot bend. Leave it out.",
+            param_hint="--curves",
+        )
+    return names
 
 
 def cluster_number(clusters: str) -> int | str:
