@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from html import unescape
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,6 +12,7 @@ import fedhlcr
 from fedhlcr import HLCRRegressor
 from fedhlcr.analysis.selection import compare_cluster_counts
 from fedhlcr.exceptions import ArgumentError
+from fedhlcr.report import render_report
 from fedhlcr.storage import model_file
 from tests.problems import PAPER
 
@@ -151,12 +154,32 @@ def test_columns_by_name_and_by_position():
 
 
 @pytest.mark.parametrize(
+    ("curves", "plain"),
+    [
+        (np.array([1, 0]), [1, 0]),
+        (np.array(["height", "age"]), ["height", "age"]),
+        (pd.Index(["age", "height"]), ["age", "height"]),
+        (range(2), [0, 1]),
+    ],
+    ids=["positions", "names", "index", "range"],
+)
+def test_curves_may_be_any_sequence_of_columns(tmp_path, curves, plain):
+    X, y, agent, entity = bent_table(n_agents=4)
+    model = HLCRRegressor(2, curves=curves, n_sweeps=6, n_draws=2).fit(X, y, agent=agent, entity=entity)
+    assert model.curves_.columns.tolist() == [0, 1]
+    model.save(tmp_path / "m")
+    assert fedhlcr.load(tmp_path / "m").curves == plain
+    assert f"curves={plain!r}" in unescape(render_report(model))
+
+
+@pytest.mark.parametrize(
     ("curves", "message"),
     [
         (["size"], "'size', but the features are 'age', 'height' and 'member'"),
         ([3], "position 3, but there are 3 features"),
         ([True], "type bool"),
-        (["member"], "too few distinct values"),
+        (["member"], "the feature 'member', but it has too few distinct values"),
+        (np.array(1), "an array with 0 dimensions"),
     ],
 )
 def test_errors_name_the_column(curves, message):
@@ -167,6 +190,8 @@ def test_errors_name_the_column(curves, message):
 
 def test_names_need_a_dataframe():
     X, y, agent, entity = bent_table(n_agents=2)
+    with pytest.raises(ArgumentError, match="the feature at position 2, but it has too few distinct values"):
+        HLCRRegressor(curves=[2]).fit(X.to_numpy(), y, agent=agent, entity=entity)
     with pytest.raises(ArgumentError, match="no names"):
         HLCRRegressor(curves=["age"]).fit(X.to_numpy(), y, agent=agent, entity=entity)
     with pytest.raises(ValueError, match="'curves' parameter"):

@@ -7,10 +7,9 @@ from typing import Any
 
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr.analysis.curves import feature_position
-from fedhlcr.exceptions import ArgumentError
+from fedhlcr.exceptions import Advice, ArgumentError
 from fedhlcr.model.curves import FEWEST_DISTINCT, Curves, can_curve
-
-AUTO = "auto"
+from fedhlcr.model.likelihood import AUTO
 
 
 def curve_columns(wanted: str | Sequence[Any], n_features: int, names: Any) -> list[int]:
@@ -20,19 +19,24 @@ def curve_columns(wanted: str | Sequence[Any], n_features: int, names: Any) -> l
     """
     if isinstance(wanted, str):
         return list(range(n_features)) if wanted == AUTO else []
+    if (n_dim := getattr(wanted, "ndim", 1)) != 1:
+        raise ArgumentError(f"`curves` must be a list of names or positions, but is an array with {n_dim} dimensions.")
     return sorted({feature_position(column, n_features, names, "curves") for column in wanted})
 
 
-def make_curves(wanted: str | Sequence[Any], columns: list[int], quantiles: FloatArray) -> Curves | None:
+def make_curves(wanted: str | Sequence[Any], columns: list[int], quantiles: FloatArray, names: Any) -> Curves | None:
     """The curves of the chosen columns, from the quantiles of all features (features, N_QUANTILES).
 
-    With "auto", columns with too few distinct values are left out. A list must not have any.
+    With "auto", columns with too few distinct values are left out. A list must not have any. `names` are those
+    of all features, or None.
     """
     if not isinstance(wanted, str):
         flat = [column for column in columns if not can_curve(quantiles[column])]
         if flat:
+            which = f"at position {flat[0]}" if names is None else repr(str(names[flat[0]]))
             raise ArgumentError(
-                f"`curves` asks for the feature at position {flat[0]}, but it has too few distinct values for a curve; "
-                f"at least {FEWEST_DISTINCT} must be common. Leave it out, or use curves='auto'."
+                f"`curves` asks for the feature {which}, but it has too few distinct values for a curve; "
+                f"at least {FEWEST_DISTINCT} must be common.",
+                Advice("Leave it out, or use {curves}.", curves=AUTO),
             )
     return Curves.from_quantiles(quantiles, columns)

@@ -35,10 +35,10 @@ from fedhlcr.federation.rules import RuleName
 from fedhlcr.federation.run import INTERRUPTED, Checkpoints, EngineFactory, SimulationEngine, run_federation
 from fedhlcr.federation.server import Server
 from fedhlcr.federation.settings import FederationSettings
-from fedhlcr.model.choice import AUTO, chosen_likelihood
+from fedhlcr.model.choice import chosen_likelihood
 from fedhlcr.model.curves import column_quantiles
 from fedhlcr.model.gram import GramLayout, standard_events
-from fedhlcr.model.likelihood import GAUSSIAN
+from fedhlcr.model.likelihood import AUTO, GAUSSIAN
 from fedhlcr.model.priors import CoefPriorKind, EffectsName, NoiseName
 from fedhlcr.posterior import AgentMemory, Posterior
 from fedhlcr.samplers.state import Entities
@@ -263,11 +263,11 @@ class FedHLCRRegressor(HierarchicalPredictor):
         return GAUSSIAN if self.rule == "blend" else chosen_likelihood(self.likelihood, self.effects, self.noise)
 
     def _settings(self, hierarchy: Hierarchy, *, weighted: bool) -> FederationSettings:
-        n_features = hierarchy.X.shape[1]
-        columns = curve_columns(self.curves, n_features, getattr(self, "feature_names_in_", None))
+        n_features, names = hierarchy.X.shape[1], getattr(self, "feature_names_in_", None)
+        columns = curve_columns(self.curves, n_features, names)
         if columns and not isinstance(self.curves, str):
             # refuse columns that cannot have a curve before the run, as a centralised fit does
-            make_curves(self.curves, columns, column_quantiles(hierarchy.X, hierarchy.weight))
+            make_curves(self.curves, columns, column_quantiles(hierarchy.X, hierarchy.weight), names)
         limits = ReplyLimits() if self.limits is None else self.limits
         if weighted:
             limits = replace(limits, min_events_per_entity=0.0)

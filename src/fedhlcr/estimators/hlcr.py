@@ -25,10 +25,10 @@ from fedhlcr.estimators.parameters import (
 from fedhlcr.estimators.progress import SweepProgress
 from fedhlcr.estimators.regressor import checking_parameters
 from fedhlcr.exceptions import Advice, ArgumentError, ConvergenceWarning, FitInterruptedWarning, give_warning, warn_user
-from fedhlcr.model.choice import AUTO, chosen_likelihood
+from fedhlcr.model.choice import chosen_likelihood
 from fedhlcr.model.curves import Curves, column_quantiles
 from fedhlcr.model.gram import Standardization, column_means, entity_grams, layout_with, standard_events
-from fedhlcr.model.likelihood import GAUSSIAN, likelihood_named
+from fedhlcr.model.likelihood import AUTO, GAUSSIAN, likelihood_named
 from fedhlcr.model.priors import CoefPriorKind, EffectsName, ModelSpec, NoiseName
 from fedhlcr.posterior import AgentMemory, Draws, Posterior
 from fedhlcr.posterior.diagnostics import R_HAT_LIMIT
@@ -80,7 +80,7 @@ class HLCRRegressor(HierarchicalPredictor):
     likelihood : str, default="auto"
         Name of a registered likelihood: the distribution of targets around a cluster's regression. "auto" is the one of
         `effects` and `noise`; "gaussian" is the paper's, with one noise scale for all events.
-    curves : {"none", "auto"} or list of columns, default="none"
+    curves : {"none", "auto"} or array-like of columns, default="none"
         Features that may bend: their effect is a natural cubic spline in each cluster, in addition to the straight
         line. Every curve has a learned scale, so one that is not needed vanishes. "auto" takes all features with
         enough distinct values; a list has names or positions. Beyond the data, curves go on as straight lines.
@@ -311,11 +311,12 @@ class HLCRRegressor(HierarchicalPredictor):
         return results
 
     def _make_curves(self, hierarchy: Hierarchy) -> Curves | None:
-        columns = curve_columns(self.curves, hierarchy.X.shape[1], getattr(self, "feature_names_in_", None))
+        names = getattr(self, "feature_names_in_", None)
+        columns = curve_columns(self.curves, hierarchy.X.shape[1], names)
         if not columns:
             return None
         quantiles = column_quantiles(hierarchy.X, hierarchy.weight)
-        return make_curves(self.curves, columns, quantiles)
+        return make_curves(self.curves, columns, quantiles, names)
 
     def likelihood_name(self) -> str:
         """The name of the likelihood that `fit` uses."""

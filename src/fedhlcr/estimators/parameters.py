@@ -20,7 +20,7 @@ PARAMETER_CONSTRAINTS: dict[str, list[Any]] = {
     "effects": [StrOptions({"auto", "none", "entity", "entity+agent"})],
     "noise": [StrOptions({"entity", "common", "student"})],
     "likelihood": [str],
-    "curves": [StrOptions({"none", "auto"}), list, tuple],
+    "curves": [StrOptions({"none", "auto"}), "array-like"],
     "standardize": ["boolean"],
     "fit_intercept": ["boolean"],
     "n_draws": [POSITIVE_INTEGER],

@@ -12,10 +12,10 @@ from fedhlcr._support.checks import SIZE_LIMIT
 from fedhlcr.exceptions import ArgumentError
 from fedhlcr.federation.checks import ReplyLimits
 from fedhlcr.federation.rules import RuleName
-from fedhlcr.model.choice import AUTO, chosen_likelihood
+from fedhlcr.model.choice import chosen_likelihood
 from fedhlcr.model.curves import Curves
 from fedhlcr.model.gram import GramLayout, layout_with
-from fedhlcr.model.likelihood import GAUSSIAN, AnyLikelihood, likelihood_named
+from fedhlcr.model.likelihood import AUTO, GAUSSIAN, AnyLikelihood, likelihood_named
 from fedhlcr.model.priors import LEARNABLE, CoefPriorKind, EffectsName, ModelSpec, NoiseName
 from fedhlcr.samplers.chain import START_FACTOR
 from fedhlcr.samplers.merging import Merger, MergeSchedule

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from fedhlcr.model.likelihood import GAUSSIAN
+from fedhlcr.model.likelihood import AUTO, GAUSSIAN
 from fedhlcr.model.mixed import MixedCommonNoise, MixedEntityNoise
 from fedhlcr.model.priors import EffectsName, NoiseName
 from fedhlcr.model.student import MixedStudentNoise
-
-# The likelihood that follows from the effects and the noise.
-AUTO = "auto"
 
 
 def chosen_likelihood(likelihood: str, effects: EffectsName, noise: NoiseName) -> str:

@@ -13,6 +13,7 @@ from fedhlcr._support.wording import UNPRINTABLE, listed, number, printable
 from fedhlcr.data.ids import canonical_text
 from fedhlcr.data.recipe import Recipe
 from fedhlcr.estimators.base import HierarchicalPredictor
+from fedhlcr.storage.model_file import plain_settings
 
 # Parameters that do not change the result.
 WITHOUT_EFFECT = frozenset({"n_threads", "verbose", "checkpoint", "checkpoint_every"})
@@ -49,7 +50,7 @@ class Settings:
     def of(cls, model: HierarchicalPredictor, n_events: float) -> Settings:
         """The settings of a model that holds `n_events` events."""
         signature = inspect.signature(type(model).__init__).parameters
-        given = model.get_params(deep=False)
+        given = plain_settings(model.get_params(deep=False))
         parameters = tuple(
             Setting(name, _as_text(value), _is_default(value, signature[name].default))
             for name, value in given.items()

@@ -20,6 +20,7 @@ from __future__ import annotations
 import datetime
 import json
 import platform
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -27,7 +28,7 @@ import numpy as np
 
 from fedhlcr._support.version import __version__
 from fedhlcr.data.ids import Ids, canonical_text
-from fedhlcr.model.choice import AUTO
+from fedhlcr.model.likelihood import AUTO
 from fedhlcr.posterior.fitted_model import FittedModel
 from fedhlcr.storage import atomic, codec
 from fedhlcr.storage.atomic import PathLike
@@ -76,7 +77,7 @@ def _about(model: FittedModel, *, public: bool) -> dict[str, Any]:
     limits = getattr(model, "limits", None)
     settings = {
         name: value
-        for name, value in model.get_params().items()
+        for name, value in plain_settings(model.get_params()).items()
         if name not in UNSAVED and (name, value) not in LATER_SETTINGS.items()
     }
     names = getattr(model, "feature_names_in_", None)
@@ -101,6 +102,17 @@ def _about(model: FittedModel, *, public: bool) -> dict[str, Any]:
         # releases before this field neither write nor read it
         **({} if model.comparison_ is None else {"comparison": model.comparison_.to_dict()}),
     }
+
+
+def plain_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with lists in place of arrays and other sequences, so that they can be compared and written."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, (str, Mapping, list, tuple)) or not isinstance(value, Iterable):
+            return value
+        return value.tolist() if hasattr(value, "tolist") else list(value)
+
+    return {name: plain(value) for name, value in settings.items()}
 
 
 def _plain(value: Any) -> Any:

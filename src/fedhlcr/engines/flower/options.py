@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 from fedhlcr.exceptions import ArgumentError, Refusal
 from fedhlcr.federation.checks import ReplyLimits
 from fedhlcr.federation.settings import FederationSettings
-from fedhlcr.model.choice import AUTO
 from fedhlcr.model.gram import GramLayout
+from fedhlcr.model.likelihood import AUTO
 from fedhlcr.model.priors import LEARNABLE
 
 Scalar = bool | int | float | str
