@@ -82,8 +82,9 @@ class HierarchicalPredictor(EntityFigures, HierarchicalRegressor):
             columns of that file: it encodes categories and fills gaps as it did then.
         agent, entity : array (n_events,) or str, optional
             As in `fit`. A known entity is predicted from its own events, a new entity (or `entity=None`) from the
-            weights of its agent, and a new agent from the overall weights. `agent=None` means the agent that was
-            fitted, if there was only one; else a new agent.
+            weights and effects of its agent, and a new agent from the overall weights. The effects and the noise of a
+            new entity, and the effects of a new agent, may be any that their laws allow; this widens intervals.
+            `agent=None` means the agent that was fitted, if there was only one; else a new agent.
         return_std : bool, default=False
             Whether to return the predictive standard deviation too.
 
@@ -208,7 +209,8 @@ class HierarchicalPredictor(EntityFigures, HierarchicalRegressor):
     def adapt(self, X: Any, y: Any, agent: Any = None, entity: Any = None, sample_weight: Any = None) -> Self:
         """A copy of the model that also knows new events of known or new entities; the clusters are not refitted.
 
-        An agent's events change the predictions for that agent only. The meaning of `agent=None` stays the same.
+        In every draw, labels, effects and noise of the agents with new events and of their entities are drawn again. An
+        agent's events change the predictions for that agent only. The meaning of `agent=None` stays the same.
 
         Parameters
         ----------

@@ -268,7 +268,7 @@ class Posterior:
     def adapt(self, new: Entities, stream: Stream) -> Posterior:
         """Return the posterior after agents have seen the events of `new`, with the globals fixed.
 
-        In every draw, the labels of all entities of these agents are sampled again.
+        In every draw, the labels and the private state of these agents and of all their entities are sampled again.
         """
         old = self.memory.entities
         index, old_position, new_position = old.index.union(new.index)
