@@ -218,3 +218,17 @@ def test_numbers_of_clusters_are_compared_with_curves():
     one, two = compare_cluster_counts(X, y, agent, entity, counts=(1, 2), n_splits=1, estimator=estimator).rows
     assert two.evidence > one.evidence
     assert two.log_density > one.log_density
+
+
+def test_numbers_of_clusters_are_compared_with_curves_by_name():
+    X, y, agent, entity = bent_table(n_agents=6)
+    densities = []
+    for table, curves in ((X, ["age"]), (X, [0]), (X.to_numpy(), [0])):
+        estimator = HLCRRegressor(curves=curves, **SHORT, **PAPER)
+        found = compare_cluster_counts(table, y, agent, entity, counts=[2], n_splits=1, estimator=estimator)
+        densities.append(found.rows[0].log_density)
+        assert estimator.curves == curves
+    assert len(set(densities)) == 1
+    for table, words in ((X, "the features are"), (X.to_numpy(), "have no names")):
+        with pytest.raises(ArgumentError, match=words):
+            compare_cluster_counts(table, y, agent, entity, estimator=HLCRRegressor(curves=["weight"]))

@@ -22,6 +22,7 @@ from fedhlcr.data import inputs
 from fedhlcr.data.hierarchy import index_pairs, row_agents, row_entities
 from fedhlcr.data.ids import Ids
 from fedhlcr.data.splitting import hold_out_events
+from fedhlcr.estimators.curves import curve_columns
 from fedhlcr.estimators.hlcr import HLCRRegressor
 from fedhlcr.exceptions import ArgumentError, ArgumentTypeError, FitInterruptedWarning, SimplerModelWarning
 
@@ -95,6 +96,7 @@ def compare_cluster_counts(
     if not isinstance(n_splits, Integral) or n_splits < 1:
         raise ArgumentError(f"`n_splits` must be a whole number of at least 1, but is {n_splits!r}.")
     events = _Events.read(X, y, agent, entity)
+    prototype = _with_curve_positions(prototype, events)
     candidates: list[int | str] = [*_checked_counts(counts, events.n_entities), AUTO]
     rng = check_random_state(random_state)
     groups: list[NDArray[np.int64]] = []
@@ -114,27 +116,28 @@ def compare_cluster_counts(
 
 
 class _Events(NamedTuple):
-    """A user's table in numbers and ids; `pair` numbers the agent–entity pairs."""
+    """A user's table in numbers and ids; `pair` numbers the agent–entity pairs, `names` are those of the features."""
 
     X: FloatArray
     y: FloatArray
     agent: Ids | None
     entity: Ids | None
     pair: NDArray[np.int64]
+    names: list[str] | None
 
     @classmethod
     def read(cls, X: Any, y: Any, agent: Any, entity: Any) -> _Events:
         table = inputs.take_apart(X, agent, entity)
-        matrix = inputs.feature_matrix(table.features)
+        matrix, names = inputs.feature_matrix(table.features), inputs.feature_names(table.features)
         n_rows = len(matrix)
         target = inputs.target_vector(y, n_rows)
         agents = row_agents(table.agent, n_rows)
         own_agent = None if table.agent is None else agents
         if table.entity is None:
-            return cls(matrix, target, own_agent, None, np.arange(n_rows))
+            return cls(matrix, target, own_agent, None, np.arange(n_rows), names)
         entities = row_entities(table.entity, n_rows)
         _, pair = index_pairs(agents, entities, agents.codes, entities.codes)
-        return cls(matrix, target, own_agent, entities, pair)
+        return cls(matrix, target, own_agent, entities, pair, names)
 
     @property
     def n_entities(self) -> int:
@@ -142,7 +145,7 @@ class _Events(NamedTuple):
 
     def take(self, rows: NDArray[np.intp]) -> _Events:
         agent, entity = (None if ids is None else ids.take(rows) for ids in (self.agent, self.entity))
-        return _Events(self.X[rows], self.y[rows], agent, entity, self.pair[rows])
+        return _Events(self.X[rows], self.y[rows], agent, entity, self.pair[rows], self.names)
 
     def hold_out(self, fraction: float, rng: np.random.RandomState) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         if self.entity is None:
@@ -179,6 +182,14 @@ def _prototype(estimator: Any) -> HLCRRegressor:
             "last step, and `X` as the earlier steps transform it."
         )
     return estimator
+
+
+def _with_curve_positions(estimator: HLCRRegressor, events: _Events) -> HLCRRegressor:
+    """The estimator with the columns of `curves` as positions: the fits get a matrix, which has no names."""
+    if not isinstance(estimator.curves, (list, tuple)):
+        return estimator
+    columns = curve_columns(estimator.curves, events.X.shape[1], events.names)
+    return clone(estimator).set_params(curves=columns)
 
 
 def _checked_counts(counts: Iterable[int] | None, n_entities: int) -> list[int]:

@@ -170,6 +170,16 @@ def named_features(features: Any, matrix: FloatArray) -> Any:
     return matrix if as_frame(features) is None else features
 
 
+def feature_names(features: Any) -> list[str] | None:
+    """Return the names of the features; None if they have none, or if names are not texts."""
+    if isinstance(features, EncodedTable):
+        return list(features.names)
+    frame = as_frame(features)
+    if frame is None or not all(isinstance(name, str) for name in frame.columns):
+        return None
+    return list(frame.columns)
+
+
 def target_vector(y: Any, n_rows: int) -> FloatArray:
     """Return the target as a vector of n_rows finite floats."""
     if y is None:
