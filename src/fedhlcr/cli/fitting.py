@@ -238,6 +238,7 @@ def select(
     ] = 0.2,
     effects: options.EffectsOption = options.Effects.auto,
     noise: options.NoiseOption = options.Noise.entity,
+    curves: options.CurvesOption = None,
     sweeps: options.SweepsOption = 200,
     seed: options.SeedOption = 0,
     threads: options.ThreadsOption = None,
@@ -259,7 +260,7 @@ def select(
     fedhlcr select sales.csv --target sales --agent store --entity product \\
         --plot select.png
     """
-    from fedhlcr import HLCRRegressor, compare_cluster_counts
+    from fedhlcr import HLCRRegressor
     from fedhlcr.cli.events import Roles, training_events
     from fedhlcr.cli.pictures import check_picture, draw_comparison
     from fedhlcr.cli.telling import tell_comparison
@@ -272,32 +273,38 @@ def select(
         events = training_events(data, roles, features=features, categorical=categorical, missing=missing, shell=shell)
         if counts is not None:
             _require_enough_entities(events, max(counts))
-        with shell.bar(None, "comparing", Noun("fit", "fits")) as bar:
-
-            def tell(_: int, total: int, message: str) -> None:
-                bar.total = total
-                bar.advance({"": message})
-
-            comparison = compare_cluster_counts(
-                events.table,
-                events.y,
-                agent=events.recipe.agent,
-                entity=events.recipe.entity,
-                counts=counts,
-                n_splits=splits,
-                fraction=hold_out,
-                estimator=HLCRRegressor(
-                    effects=effects.value, noise=noise.value, n_sweeps=sweeps, random_state=seed, n_threads=threads
-                ),
-                random_state=seed,
-                progress=tell,
-            )
+        estimator = HLCRRegressor(
+            effects=effects.value,
+            noise=noise.value,
+            curves=options.curve_names(curves, events.recipe.encoded_features),
+            n_sweeps=sweeps,
+            random_state=seed,
+            n_threads=threads,
+        )
+        sizes = {"counts": counts, "n_splits": splits, "fraction": hold_out}
+        comparison = _compare(estimator, events, shell, **sizes, random_state=seed)
     if plot is not None:
         draw_comparison(comparison, plot)
     tell_comparison(shell, comparison)
     shell.result(comparison.to_dict())
     if plot is not None:
         shell.wrote(plot)
+
+
+def _compare(estimator: Any, events: Events, shell: Shell, **settings: Any) -> Any:
+    """Compare numbers of clusters, with progress after each fit."""
+    from fedhlcr import compare_cluster_counts
+
+    with shell.bar(None, "comparing", Noun("fit", "fits")) as bar:
+
+        def tell(_: int, total: int, message: str) -> None:
+            bar.total = total
+            bar.advance({"": message})
+
+        agent, entity = events.recipe.agent, events.recipe.entity
+        return compare_cluster_counts(
+            events.table, events.y, agent, entity, estimator=estimator, progress=tell, **settings
+        )
 
 
 def _tell_both(shell: Shell, federated: Any, centralised: Any, test: Events) -> dict[str, Any]:
