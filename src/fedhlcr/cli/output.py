@@ -7,7 +7,7 @@ import gzip
 import io
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -81,6 +81,13 @@ def write_table(path: Path | None, table: pa.Table) -> None:
         sys.stdout.buffer.flush()
         return
     write_tables({path: table})
+
+
+def free_name(name: str, taken: Collection[str]) -> str:
+    """Return the name of a column, with underscores appended while another column has the same name."""
+    while name in taken:
+        name += "_"
+    return name
 
 
 def write_tables(tables: Mapping[Path, pa.Table]) -> None:

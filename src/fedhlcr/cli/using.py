@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -53,7 +52,7 @@ def predict(
 
     import fedhlcr
     from fedhlcr.cli.events import Roles, events_to_predict
-    from fedhlcr.cli.output import STDOUT, check_table_output, write_table
+    from fedhlcr.cli.output import STDOUT, check_table_output, free_name, write_table
     from fedhlcr.cli.scoring import predict_events
     from fedhlcr.posterior.predictive import interval_ends
 
@@ -75,9 +74,9 @@ def predict(
         figures |= {"lower": predicted.quantiles[:, 0], "upper": predicted.quantiles[:, 1]}
     table = pa.table(
         {
-            _free_name("row", ids): events.prepared.rows + 1,
+            free_name("row", ids): events.prepared.rows + 1,
             **ids,
-            **{_free_name(name, ids): values for name, values in figures.items()},
+            **{free_name(name, ids): values for name, values in figures.items()},
         }
     )
     if out is not None:
@@ -88,13 +87,6 @@ def predict(
         shell.result(table.to_pydict())
     else:
         write_table(None, table)
-
-
-def _free_name(name: str, taken: Collection[str]) -> str:
-    """Return the name of a column, with an underscore appended if an id column has the same name."""
-    while name in taken:
-        name += "_"
-    return name
 
 
 def evaluate(
