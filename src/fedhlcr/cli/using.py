@@ -10,6 +10,7 @@ import typer
 from fedhlcr._support.wording import fine_percent, number
 from fedhlcr.cli import options
 from fedhlcr.cli.shell import Shell, plural
+from fedhlcr.exceptions import ModelFileError
 
 if TYPE_CHECKING:
     from fedhlcr.analysis.evaluation import Scores
@@ -211,20 +212,55 @@ def adapt(
 
 def inspect(
     model: options.ModelArgument,
+    entities: Annotated[
+        Path | None,
+        typer.Option(
+            "--entities",
+            metavar="FILE",
+            help="Write the coefficients of each entity to this .csv, .csv.gz, .parquet, .feather or .arrow file. "
+            "A dash (-) writes CSV to standard output, and nothing else.",
+        ),
+    ] = None,
     as_json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:
-    """Show the contents of a model file: data, clusters, settings and origin."""
+    """Show the contents of a model file: data, clusters, settings and origin.
+
+    With --entities it also writes a table with a row for each entity of each agent: the ids, the cluster, the intercept
+    and the coefficient of each feature, their standard deviations (with the ending _std), and the noise. With curves,
+    coefficients are those of the straight lines. A public model has no entities.
+    """
     import fedhlcr
-    from fedhlcr.cli.telling import model_facts, tell_model
+    from fedhlcr.cli.output import STDOUT, check_table_output, write_table
+    from fedhlcr.cli.telling import entity_table, model_facts, tell_model
 
     shell = Shell(as_json, quiet)
+    check_table_output(entities, model, stdout=True)
+    if as_json and str(entities) == STDOUT:
+        raise typer.BadParameter("must be a file with --json; name a file.", param_hint="--entities")
     with shell.warnings_as_notes():
         fitted = fedhlcr.load(model)
+        if entities is not None:
+            _require_entities(fitted, model)
+            with shell.stage("computing the coefficients of entities"):
+                table = entity_table(fitted)
+            write_table(entities, table)
+            if str(entities) == STDOUT:
+                return
         tell_model(shell, fitted)
     facts = model_facts(fitted)
     shell.table(("provenance", ""), [(name, str(value)) for name, value in facts["provenance"].items()], left=(0, 1))
     shell.result(facts)
+    if entities is not None:
+        shell.wrote(entities)
+
+
+def _require_entities(model: Any, path: Path) -> None:
+    if not len(model.pair_ids_):
+        raise ModelFileError(
+            f"{path.name!r} is public, so it has no entities; use the model that was written without --public, or "
+            "adapt this one to events first."
+        )
 
 
 def report(
