@@ -463,13 +463,22 @@ def test_phases_have_the_stages_of_a_run():
 
 
 @pytest.mark.usefixtures("tuned")
-@pytest.mark.parametrize(("n_rounds", "start", "latest"), [(100, 0, 73), (100, 1, 74), (200, 0, 146), (30, 0, 18)])
+@pytest.mark.parametrize(("n_rounds", "start", "latest"), [(100, 0, 73), (100, 1, 74), (200, 0, 146)])
 def test_the_comparison_ends_in_time(n_rounds, start, latest):
     """Though the run goes back, it takes at most a fifth longer than the rounds in which clusters are found."""
     assert Comparison(n_rounds, start).latest_start == latest
     run = Run(3, n_rounds, start, begin=latest)
     run.until_over(of_several=1.0)
     assert run.round == start + 1.2 * n_rounds
+
+
+@pytest.mark.usefixtures("tuned")
+def test_a_short_run_finds_clusters_first_and_compares_in_the_time_that_is_left():
+    latest = Comparison(30, 1).latest_start
+    assert latest == 23
+    run = Run(3, 30, 1, begin=latest)
+    run.until_over(of_several=1.0)
+    assert run.round == 23 + 2 + 2 + 2 + 8 + 2 + 2
 
 
 def test_only_long_runs_that_leave_clusters_and_effects_to_the_data_compare():

@@ -70,7 +70,8 @@ class FedHLCRRegressor(HierarchicalPredictor):
     participation : float, default=1.0
         Share of the agents to ask in each round.
     rounds : int or None, default=None
-        Most rounds to run; None runs until convergence. The survey before the first round is not counted.
+        Most rounds to run; None runs until convergence. The survey before the first round is not counted. With fewer
+        than 60 rounds there is no time to compare several clusters with one.
     failure_rate : float, default=0.0
         Probability that an agent fails when asked: it does not answer, its answer is lost, or it comes too late.
     patience : int or None, default=10

@@ -91,7 +91,7 @@ class HLCRRegressor(HierarchicalPredictor):
         slopes. Without an intercept, nothing is centred.
     n_sweeps : int, default=200
         Sweeps of each chain; draws are kept from the second half, or after a comparison with a single cluster, which
-        may take until 60 % of the sweeps.
+        may take until 60 % of the sweeps. With fewer than 60 sweeps there is no time for this comparison.
     n_draws : int, default=100
         Most draws to keep of each chain.
     n_chains : int, default=1

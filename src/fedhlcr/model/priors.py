@@ -46,7 +46,7 @@ class Hyperpriors:
     coef_mean_ratio: float = 1e3
     global_concentration: Gamma = Gamma(1.0, 1.0)
     agent_concentration: Gamma = Gamma(1.0, 1.0)
-    entity_effects: EffectScales = EffectScales(1.0, 0.2)
+    entity_effects: EffectScales = EffectScales(1.0, 0.1)
     agent_effects: EffectScales = EffectScales(0.5, 0.1)
 
     def for_spread(self, spread: float) -> Hyperpriors:

@@ -49,9 +49,10 @@ ENOUGH_EVENTS, ENOUGH_ENTITIES = 30.0, 50.0
 # Clusters that gain less, in nats per event and without effects, may be no more than effects cut into pieces.
 ENOUGH_GAIN = 0.3
 # Lengths of the phases as shares of the rounds in which clusters are found, and the fewest such rounds. The comparison
-# may take so much longer than these rounds.
+# may take so much longer than these rounds, or a few rounds more in a short run, where no phase is shorter than
+# `SHORTEST_PHASE`.
 SETTLING, WEIGHED, PLAIN_ALONE, EFFECTS_ALONE, RETURNING, LONGER = 0.05, 0.05, 0.05, 0.25, 0.02, 0.2
-FEWEST_ROUNDS = 50
+FEWEST_ROUNDS, SHORTEST_PHASE = 30, 2
 
 
 class Phase(IntEnum):
@@ -162,10 +163,10 @@ class Comparison:
     @property
     def latest_start(self) -> int:
         """The round after which the comparison begins at the latest."""
-        return self.start + round((1.0 + LONGER) * self.n_rounds) - sum(map(self._length, LENGTHS))
+        return self.start + round((1.0 + LONGER - sum(LENGTHS.values())) * self.n_rounds)
 
     def _length(self, phase: Phase) -> int:
-        return max(2, round(LENGTHS[phase] * self.n_rounds))
+        return max(SHORTEST_PHASE, round(LENGTHS[phase] * self.n_rounds))
 
     def begin(self, round_number: int, n_clusters: int) -> None:
         """Begin after a round; a single cluster only learns its effects."""

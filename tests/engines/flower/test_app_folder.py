@@ -34,7 +34,7 @@ def test_app_declares_every_option_with_a_comment(tmp_path):
 def test_app_options_are_the_federation_defaults(tmp_path):
     """But for the rounds, which take seconds here."""
     settings = RunOptions.from_config(config_of(write_app(tmp_path / "my-app"))).settings(4)
-    assert settings == FederationSettings(GramLayout(4), rounds=30)
+    assert settings == FederationSettings(GramLayout(4), rounds=60)
 
 
 @pytest.mark.parametrize("name", ["my_app", "My-App", "-app", "a b"])

@@ -75,8 +75,9 @@ RUN_OPTIONS = (
             Option("seed", 0, "seed of all random numbers; the model depends on it and on which agents took part"),
             Option(
                 "rounds",
-                30,
-                "maximum number of rounds; 0: until convergence. A round takes some seconds even with little data",
+                60,
+                "maximum number of rounds; 0: until convergence. A round takes some seconds even with little data. "
+                "With fewer than 60 rounds there is no time to compare several clusters with one",
             ),
             Option(
                 "patience",
