@@ -18,6 +18,7 @@ from tests.federations import in_process
 
 GOOD = TableShape(n_events=60, n_entities=12, n_features=3, target_varies=True)
 ONE_EVENT, CONSTANT, FEW_ENTITIES, MANY_FEATURES = "only one event", "same value", "only 4 entities", "more features"
+ONE_AGENT = "one agent"
 
 
 @pytest.mark.parametrize(
@@ -32,6 +33,7 @@ ONE_EVENT, CONSTANT, FEW_ENTITIES, MANY_FEATURES = "only one event", "same value
         (GOOD._replace(n_entities=60), [ONE_EVENT]),
         (GOOD._replace(n_entities=60, has_entity_ids=False), []),
         (GOOD._replace(n_events=4, n_entities=4), [FEW_ENTITIES]),
+        (GOOD._replace(lacks_agents=True), [ONE_AGENT]),
         (GOOD._replace(n_entities=4, n_features=99, target_varies=False), [CONSTANT, MANY_FEATURES, FEW_ENTITIES]),
     ],
 )
@@ -97,3 +99,13 @@ def test_server_does_not_guess_the_number_of_events():
     server = Server(FederationSettings(GramLayout(3), seed=1, rounds=30, max_clusters=4))
     run_federation(server, in_process(data, failure_rate=0.7, seed=5))
     assert server.table_shape().n_events == float("inf")
+
+
+@pytest.mark.parametrize("make", [HLCRRegressor, FedHLCRRegressor])
+def test_one_agent_has_no_effects_of_agents(make):
+    table, _ = make_hlcr(n_agents=1, n_clusters=2, entities_per_agent=12, random_state=3)
+    short = {"n_sweeps": 30} if make is HLCRRegressor else {"rounds": 30}
+    model = make(n_clusters=2, effects="entity+agent", **short)
+    with pytest.warns(DataWarning, match="The table has one agent"):
+        model.fit(table.X, table.y, agent=table.agent, entity=table.entity)
+    assert not model.agent_effect_scales_.any()

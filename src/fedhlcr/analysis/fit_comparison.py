@@ -30,43 +30,51 @@ MakeLaws = Callable[[Posterior, FittedEvents], EventLaws]
 
 
 class Sample(NamedTuple):
-    """Some of the fitted events."""
+    """Some of the fitted events, in the user's units."""
 
-    rows: IndexArray  # (events,) positions in the hierarchy
+    X: FloatArray
+    y: FloatArray
     entities: IndexArray  # (events,) positions of their entities
 
 
-def sample_events(event_start: IndexArray) -> Sample:
-    """Events of evenly spaced entities, evenly spaced in each of them. `event_start` is that of a `Hierarchy`."""
+def sample_rows(event_start: IndexArray) -> tuple[IndexArray, IndexArray]:
+    """Positions of some events and of their entities: evenly spaced entities, evenly spaced events of each.
+
+    `event_start` is that of a `Hierarchy`.
+    """
     sizes = np.minimum(np.diff(event_start), MOST_PER_ENTITY)
     n_chosen = max(1, int(len(sizes) * min(1.0, MOST_EVENTS / sizes.sum())))
     chosen = np.linspace(0, len(sizes) - 1, n_chosen).astype(np.int64)
     rows = [np.linspace(event_start[e], event_start[e + 1] - 1, sizes[e]).astype(np.int64) for e in np.unique(chosen)]
-    return Sample(np.concatenate(rows), np.repeat(np.unique(chosen), sizes[np.unique(chosen)]))
+    return np.concatenate(rows), np.repeat(np.unique(chosen), sizes[np.unique(chosen)])
+
+
+def take_sample(events: Hierarchy) -> Sample | None:
+    """A sample to compare models on; None if that makes no sense: few entities, a constant target, weighted events."""
+    if (events.weight != 1.0).any() or events.n_entities < FEWEST_ENTITIES or np.ptp(events.y) == 0.0:
+        return None
+    rows, entities = sample_rows(events.event_start)
+    return Sample(events.X[rows], events.y[rows], entities)
 
 
 def compare_with_simpler(
-    posterior: Posterior, events: Hierarchy, make_laws: MakeLaws = cluster_laws
+    posterior: Posterior, sample: Sample | None, make_laws: MakeLaws = cluster_laws
 ) -> FitComparison | None:
     """Compare a fitted model with one ridge and a mixed model on a sample of its events.
 
-    None if it makes no sense: few entities, a target without noise, or weighted events; also if the likelihood weights
-    the events itself.
+    None without a sample, and if the likelihood weights the events itself.
 
     Parameters
     ----------
-    events : those that the model was fitted to; columns that curves append may be there or not
+    sample : of those that the model was fitted to; columns that curves append may be there or not
     make_laws : how the likelihood predicts an event from the others of its entity, under each draw and label
     """
-    weighted = (events.weight != 1.0).any() or posterior.likelihood.needs_events
-    if weighted or events.n_entities < FEWEST_ENTITIES or np.ptp(events.y) == 0.0:
+    if sample is None or posterior.likelihood.needs_events:
         return None
-    sample, units = sample_events(events.event_start), posterior.standardization
-    features = units.apply(events.X[sample.rows][:, : posterior.layout.n_inputs])
-    target = units.apply_target(events.y[sample.rows])
+    X, units = sample.X[:, : posterior.layout.n_inputs], posterior.standardization
+    features, target = units.apply(X), units.apply_target(sample.y)
     design = np.column_stack([np.ones(len(features)), features])
     if posterior.likelihood.has_state:
-        X = events.X[sample.rows][:, : posterior.layout.n_inputs]
         own = log_density_left_out_of_entities(posterior, X, target, sample.entities)
     else:
         fitted = FittedEvents(design[:, posterior.layout.first_regressor :], target, sample.entities)

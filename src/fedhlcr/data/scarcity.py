@@ -23,6 +23,7 @@ class TableShape(NamedTuple):
     n_events, n_entities, n_features : numbers of events, of agent–entity pairs, and of features
     target_varies : whether the target has more than one value
     has_entity_ids : False if the user gave no entities on purpose, so that each event is its own entity
+    lacks_agents : whether the user asks for effects of agents where there is one agent
     """
 
     n_events: float
@@ -30,6 +31,7 @@ class TableShape(NamedTuple):
     n_features: int
     target_varies: bool
     has_entity_ids: bool = True
+    lacks_agents: bool = False
 
 
 def find_scarcity(shape: TableShape) -> Iterator[DataWarning]:
@@ -55,4 +57,9 @@ def find_scarcity(shape: TableShape) -> Iterator[DataWarning]:
         yield DataWarning(
             "Every entity has only one event, so differences between entities cannot be told apart from noise.",
             Advice("Check that {entity} is the right column.", entity=None),
+        )
+    if shape.lacks_agents:
+        yield DataWarning(
+            "The table has one agent, so nothing can be learned about effects of agents; the model has none.",
+            Advice("Use {effects}, or check that {agent} is the right column.", effects="entity", agent=None),
         )

@@ -27,6 +27,7 @@ from fedhlcr.estimators.entity_figures import EntityFigures
 from fedhlcr.estimators.regressor import EventRows, HierarchicalRegressor
 from fedhlcr.exceptions import ArgumentError, ArgumentTypeError, give_warning
 from fedhlcr.model.gram import entity_grams, standard_events
+from fedhlcr.model.priors import EffectsName
 from fedhlcr.posterior import Posterior, Profiles, alignment
 from fedhlcr.posterior.alignment import Alignment
 from fedhlcr.posterior.diagnostics import Diagnostic, diagnose
@@ -45,11 +46,12 @@ class HierarchicalPredictor(EntityFigures, HierarchicalRegressor):
     max_clusters: int
     n_threads: int | None
     random_state: Any
+    effects: EffectsName
+    fit_intercept: bool
     seed_: int
     posterior_: Posterior
     alignment_: Alignment
     diagnostics_: tuple[Diagnostic, ...] = ()
-    # a federation has no events to compare on
     comparison_: FitComparison | None = None
     # how raw tables become features, where the model was fitted to one, and where the model comes from
     recipe_: Recipe | None = None
@@ -302,6 +304,7 @@ class HierarchicalPredictor(EntityFigures, HierarchicalRegressor):
             hierarchy.X.shape[1],
             target_varies=bool(np.ptp(hierarchy.y) > 0.0),
             has_entity_ids=entity is not None,
+            lacks_agents=hierarchy.index.n_agents == 1 and self.effects == "entity+agent",
         )
         for warning in find_scarcity(shape):
             give_warning(warning)
@@ -329,6 +332,11 @@ class HierarchicalPredictor(EntityFigures, HierarchicalRegressor):
         means, spreads = posterior.standardization.column_moments(posterior.layout, pooled)
         n_inputs = posterior.layout.n_inputs
         self.feature_means_, self.feature_spreads_ = means[:n_inputs], spreads[:n_inputs]
+
+    def _warn_of_simpler_model(self) -> None:
+        found = self.comparison_
+        if found is not None and (warning := found.warning(fit_intercept=self.fit_intercept)) is not None:
+            give_warning(warning)
 
     def set_fitted_attributes(self) -> None:
         """Set `coef_`, `labels_` and all other attributes that follow from `posterior_` and `alignment_`."""

@@ -14,6 +14,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from fedhlcr._support.streams import ReservedChain, Stream
 from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr._support.wording import DRAW, ROUND
+from fedhlcr.analysis.fit_comparison import compare_with_simpler, take_sample
 from fedhlcr.data import inputs
 from fedhlcr.data.events import EventStore
 from fedhlcr.data.hierarchy import EntityIndex, Hierarchy
@@ -119,7 +120,7 @@ class FedHLCRRegressor(HierarchicalPredictor):
     alignment_, seed_, n_features_in_, feature_names_in_, feature_means_, feature_spreads_, agent_column_,
     entity_column_, sole_agent_, recipe_, provenance_, curves_, curve_coef_, noise_shape_, entity_coef_,
     entity_intercept_, entity_coef_std_, entity_intercept_std_, entity_effects_, entity_noise_, effect_scales_,
-    agent_effect_scales_
+    agent_effect_scales_, comparison_
         As in `HLCRRegressor`.
 
     Examples
@@ -248,8 +249,9 @@ class FedHLCRRegressor(HierarchicalPredictor):
         index, make_engine = hierarchy.index, ENGINES[self.engine] if isinstance(self.engine, str) else self.engine
         engine = make_engine(hierarchy, failure_rate=self.failure_rate, seed=self.seed_, n_threads=self.thread_count())
         # from here on only the agents have the events, and only as long as they need them; a simulation plays the
-        # agents, so it predicts from their events at the end
+        # agents, so at the end it predicts from their events, and compares models on a sample of these
         events = hierarchy.events if settings.make_likelihood().needs_events else None
+        sample = take_sample(hierarchy)
         del hierarchy
         checkpoints = None if self.checkpoint is None else Checkpoints(self.checkpoint, self.checkpoint_every)
         evaluate = None if validation is None else self._validation(validation, engine, index, events)
@@ -257,6 +259,8 @@ class FedHLCRRegressor(HierarchicalPredictor):
         with RoundProgress(settings.rounds, self.verbose) as progress:
             run_federation(server, engine, checkpoints=checkpoints, evaluate=evaluate, progress=progress)
         self._finish(server, engine, index, events)
+        self.comparison_ = compare_with_simpler(self.posterior_, sample)
+        self._warn_of_simpler_model()
         return self
 
     def likelihood_name(self) -> str:

@@ -12,7 +12,7 @@ from sklearn.utils._param_validation import StrOptions
 from fedhlcr._support.streams import Stream
 from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr._support.wording import DRAW, SWEEP
-from fedhlcr.analysis.fit_comparison import compare_with_simpler
+from fedhlcr.analysis.fit_comparison import compare_with_simpler, take_sample
 from fedhlcr.data.hierarchy import Hierarchy
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.estimators.curves import curve_columns, make_curves
@@ -24,7 +24,7 @@ from fedhlcr.estimators.parameters import (
 )
 from fedhlcr.estimators.progress import SweepProgress
 from fedhlcr.estimators.regressor import checking_parameters
-from fedhlcr.exceptions import Advice, ArgumentError, ConvergenceWarning, FitInterruptedWarning, give_warning, warn_user
+from fedhlcr.exceptions import Advice, ArgumentError, ConvergenceWarning, FitInterruptedWarning, warn_user
 from fedhlcr.model.choice import chosen_likelihood
 from fedhlcr.model.curves import Curves, column_quantiles
 from fedhlcr.model.gram import Standardization, column_means, entity_grams, layout_with, standard_events
@@ -307,7 +307,7 @@ class HLCRRegressor(HierarchicalPredictor):
         )
         self.trace_ = trace_table(results, likelihood.globals_type, progress.target_scale)
         progress.tell("comparing with simpler models")
-        self.comparison_ = compare_with_simpler(self.posterior_, hierarchy)
+        self.comparison_ = compare_with_simpler(self.posterior_, take_sample(hierarchy))
         return results
 
     def _make_curves(self, hierarchy: Hierarchy) -> Curves | None:
@@ -372,9 +372,7 @@ class HLCRRegressor(HierarchicalPredictor):
         return results
 
     def _warn(self, results: list[ChainResult]) -> None:
-        found = self.comparison_
-        if found is not None and (warning := found.warning(fit_intercept=self.fit_intercept)) is not None:
-            give_warning(warning)
+        self._warn_of_simpler_model()
         done = len(self.trace_)
         if done < self.n_chains * self.n_sweeps:
             n_draws = len(self.posterior_.draws)

@@ -294,7 +294,13 @@ class Server:
         """
         varies = self.units is None or self.units.mean_squares[-1] > 0.0
         n_entities = float(self.kept_draws[-1].entity_counts.sum())
-        return TableShape(self._n_surveyed, n_entities, self.settings.layout.n_inputs, target_varies=bool(varies))
+        return TableShape(
+            self._n_surveyed,
+            n_entities,
+            self.settings.layout.n_inputs,
+            target_varies=bool(varies),
+            lacks_agents=len(self.registry) == 1 and self.settings.effects == "entity+agent",
+        )
 
     def model(self) -> PublicModel:
         """The public model: all that an agent needs to predict, besides its own matrices."""

@@ -111,7 +111,7 @@ class MixedServer(MixedAgents):
         # curves belong to clusters, not to entities
         varies[self.layout.n_linear :] = False
         of_entities = varies & (spec.effects != "none")
-        of_agents = varies & (spec.effects == "entity+agent")
+        of_agents = varies & (spec.effects == "entity+agent") & (sums.scalars["agents"] >= 2)
         if spec.effects == "auto":
             evidence, agent_evidence, _ = self._evidence(sums)
             of_entities &= (evidence > ENOUGH_EVIDENCE) | (sums.occupied.sum() == 1)
