@@ -80,6 +80,10 @@ METHODS = {
     "hlcr": Method("HLCR, the paper's model", "entity", False, _ours("HLCRRegressor", **PAPER)),
     "fedhlcr": Method("FedHLCR, the paper's model", "entity", True, _ours("FedHLCRRegressor", **PAPER)),
     DEFAULT: Method("HLCR, the default", "entity", False, _ours("HLCRRegressor")),
+    "hlcr-entity": Method("HLCR, effects of entities", "entity", False, _ours("HLCRRegressor", effects="entity")),
+    "hlcr-agent": Method(
+        "HLCR, effects of entities and agents", "entity", False, _ours("HLCRRegressor", effects="entity+agent")
+    ),
     "hlcr-common": Method("HLCR, common noise", "entity", False, _ours("HLCRRegressor", noise="common")),
     "hlcr-student": Method("HLCR, Student-t noise", "entity", False, _ours("HLCRRegressor", noise="student")),
     "hlcr-curves": Method("HLCR, curves", "entity", False, _ours("HLCRRegressor", curves="auto")),

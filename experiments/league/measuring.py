@@ -27,7 +27,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "student": ("Student-t noise", {"noise": "student"}),
     "curves": ("curves", {"curves": "auto"}),
 }
-N_SPLITS = 2
+N_SPLITS = 5
 
 
 def settings(full: bool) -> list[Settings]:
