@@ -143,10 +143,10 @@ def test_the_report_tells_the_figures(tmp_path):
     assert (tmp_path / "real.svg").exists()
     lines = report.text.splitlines()
     first, second = (line for line in lines if line.startswith("| FedHLCR, the default") and "±" in line)
-    assert first == "| FedHLCR, the default | yes | **0.901 ± 0.001** | **0.901 ± 0.001** | 1.0 |"
-    assert second.startswith("| FedHLCR, the default | yes | **0.801")
+    assert first == "| FedHLCR, the default | yes | **0.961 ± 0.001** | **0.961 ± 0.001** | 1.0 |"
+    assert second.startswith("| FedHLCR, the default | yes | **0.861")
     assert "No entity of cheese has more than 8 training events, so both settings are the same data" in report.text
-    assert "| one ridge |  | 0.301 ± 0.001 | 0.301 ± 0.001 | 20.5 |" in lines
+    assert "| one ridge |  | 0.301 ± 0.001 | 0.301 ± 0.001 | 22.5 |" in lines
     assert report.text.count("**") == 8
     words = (
         "HLCR against the mixed model: ahead on 2 of 2 tables, level on 0, behind on 0; flights +0.120, cheese +0.120."

@@ -22,9 +22,10 @@ from fedhlcr.data import inputs
 from fedhlcr.data.hierarchy import index_pairs, row_agents, row_entities
 from fedhlcr.data.ids import Ids
 from fedhlcr.data.splitting import hold_out_events
-from fedhlcr.estimators.curves import curve_columns
+from fedhlcr.estimators.curves import curve_columns, make_curves
 from fedhlcr.estimators.hlcr import HLCRRegressor
 from fedhlcr.exceptions import ArgumentError, ArgumentTypeError, FitInterruptedWarning, SimplerModelWarning
+from fedhlcr.model.curves import column_quantiles
 
 Progress = Callable[[int, int, str], None]
 
@@ -186,9 +187,11 @@ def _prototype(estimator: Any) -> HLCRRegressor:
 
 def _with_curve_positions(estimator: HLCRRegressor, events: _Events) -> HLCRRegressor:
     """The estimator with the columns of `curves` as positions: the fits get a matrix, which has no names."""
-    if not isinstance(estimator.curves, (list, tuple)):
+    if isinstance(estimator.curves, str):
         return estimator
     columns = curve_columns(estimator.curves, events.X.shape[1], events.names)
+    # refuse columns that cannot have a curve here, where they still have names
+    make_curves(estimator.curves, columns, column_quantiles(events.X, np.ones(len(events.y))), events.names)
     return clone(estimator).set_params(curves=columns)
 
 

@@ -276,7 +276,7 @@ def select(
         estimator = HLCRRegressor(
             effects=effects.value,
             noise=noise.value,
-            curves=options.curve_names(curves, events.recipe.encoded_features),
+            curves=options.curve_names(curves, events.recipe),
             n_sweeps=sweeps,
             random_state=seed,
             n_threads=threads,
