@@ -24,8 +24,8 @@ from fedhlcr.posterior.prediction import Posterior
 
 # Most events to compare, and most of one entity, so that a fit takes hardly longer.
 MOST_EVENTS, MOST_PER_ENTITY = 2000, 20
-# Size of the mixed model, as in `analysis.simpler`.
-NUMBERS_FOR_MIXED = 1 << 15
+# Numbers in the matrices of the entities that the mixed model is fitted to: fewer than in `analysis.simpler`.
+NUMBERS_AFTER_A_FIT = 1 << 15
 MakeLaws = Callable[[Posterior, FittedEvents], EventLaws]
 
 
@@ -93,7 +93,7 @@ def _simpler_densities(
     posterior: Posterior, design: FloatArray, target: FloatArray, entities: IndexArray
 ) -> dict[str, FloatArray]:
     """(events,) log densities of events left out, by name of the simpler model."""
-    models = SimplerModels.of(posterior, NUMBERS_FOR_MIXED)
+    models = SimplerModels.of(posterior, NUMBERS_AFTER_A_FIT)
     one = predict_by_one(models.law_of_all(), models.one_ridge.noise_variance, design)
     densities = {ONE_RIDGE: one.log_density_left_out(target)}
     if models.can_be_mixed:
