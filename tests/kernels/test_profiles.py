@@ -8,8 +8,8 @@ from scipy.special import logsumexp
 from scipy.stats import multivariate_normal, norm
 
 from fedhlcr.kernels import profiles as kernels
+from fedhlcr.model.arguments import ProfileData
 from fedhlcr.model.gram import GramLayout
-from fedhlcr.model.likelihood import ProfileData
 from tests.effects_problems import LIKELIHOODS, globals_with, random_covariance, random_events
 
 S, K, P, N = 11, 3, 6, 4

@@ -12,9 +12,10 @@ from fedhlcr.exceptions import ArgumentError
 from fedhlcr.federation.checks import Expected, ReplyLimits, find_faults
 from fedhlcr.federation.messages import Contributions
 from fedhlcr.federation.sums import AgentSums
+from fedhlcr.model.arguments import Summands
 from fedhlcr.model.gaussian import Gaussian
 from fedhlcr.model.gram import GramLayout
-from fedhlcr.model.likelihood import Summands, register
+from fedhlcr.model.likelihood import register
 from fedhlcr.model.schema import GRAMS, LABEL_SCALARS, Block, SummedScalar, SumSchema
 
 

@@ -27,6 +27,7 @@ from fedhlcr.federation.private_state import PrivateState
 from fedhlcr.federation.sums import PAGE_SIZE, AgentSums, weighted_counts
 from fedhlcr.kernels.arguments import AgentAnswers, EntityArrays
 from fedhlcr.kernels.grams import change_units, sum_by_cluster
+from fedhlcr.model.arguments import AgentsPart
 from fedhlcr.model.curves import N_QUANTILES, column_quantiles, same_curves
 from fedhlcr.model.gram import (
     GramLayout,
@@ -36,7 +37,7 @@ from fedhlcr.model.gram import (
     event_grams,
     standard_events,
 )
-from fedhlcr.model.likelihood import AgentsPart, AnyLikelihood, is_registered, likelihood_named
+from fedhlcr.model.likelihood import AnyLikelihood, is_registered, likelihood_named
 from fedhlcr.model.schema import GRAMS, Globals, gram_sums
 from fedhlcr.storage.reader import RecordReader
 

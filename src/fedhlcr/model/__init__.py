@@ -1,8 +1,9 @@
 """The model: Gram matrices, Bayesian regression, priors, and likelihoods. To add one, read `likelihood.py`."""
 
+from fedhlcr.model.arguments import Summands
 from fedhlcr.model.gaussian import Gaussian, GaussianGlobals
 from fedhlcr.model.gram import GramLayout
-from fedhlcr.model.likelihood import Likelihood, Summands, register
+from fedhlcr.model.likelihood import Likelihood, register
 from fedhlcr.model.schema import Block, Globals, SummedScalar, quantity
 
 __all__ = [

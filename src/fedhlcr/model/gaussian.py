@@ -10,8 +10,9 @@ import numpy as np
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.checks import square_positive
 from fedhlcr.model import conjugate
+from fedhlcr.model.arguments import CollapsedTerms
 from fedhlcr.model.gram import GramLayout
-from fedhlcr.model.likelihood import GAUSSIAN, CollapsedTerms, register
+from fedhlcr.model.likelihood import GAUSSIAN, register
 from fedhlcr.model.linear import LinearGlobals, LinearLikelihood
 from fedhlcr.model.priors import ModelSpec
 from fedhlcr.model.regression import CoefPosterior, CoefPrior, coef_posterior, draw_coef, log_normal

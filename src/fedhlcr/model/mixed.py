@@ -29,8 +29,9 @@ from fedhlcr._support.arrays import FloatArray
 from fedhlcr.kernels.lanes import SIDE_BY_SIDE
 from fedhlcr.kernels.profiles import OwnMixture
 from fedhlcr.model import covariance
+from fedhlcr.model.arguments import ProfileData
 from fedhlcr.model.differences import Differences
-from fedhlcr.model.likelihood import ProfileData, register
+from fedhlcr.model.likelihood import register
 from fedhlcr.model.mixed_globals import MixedGlobals
 from fedhlcr.model.mixed_server import MixedServer
 from fedhlcr.model.schema import State

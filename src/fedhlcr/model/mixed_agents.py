@@ -18,7 +18,7 @@ from fedhlcr.kernels import effective, effects, evidence
 from fedhlcr.kernels.effective import EffectsLaw
 from fedhlcr.kernels.effects import EffectState, EffectSums
 from fedhlcr.kernels.grams import add_rows
-from fedhlcr.model.likelihood import AgentsPart, Concluded
+from fedhlcr.model.arguments import AgentsPart, Concluded
 from fedhlcr.model.linear import LinearLikelihood
 from fedhlcr.model.mixed_globals import EFFECTS, EVIDENCE, NOISE_SCALARS, MixedGlobals, any_value, not_negative_value
 from fedhlcr.model.schema import GRAMS, Block, Level, Stage, State, StateField, SummedScalar

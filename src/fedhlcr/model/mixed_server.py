@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr.kernels import effective
 from fedhlcr.model import conjugate, covariance
-from fedhlcr.model.likelihood import Recentred
+from fedhlcr.model.arguments import Recentred
 from fedhlcr.model.mixed_agents import MixedAgents
 from fedhlcr.model.mixed_globals import EFFECTS, EVIDENCE, MixedGlobals
 from fedhlcr.model.priors import ModelSpec

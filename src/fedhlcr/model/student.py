@@ -27,8 +27,9 @@ from fedhlcr.kernels.grams import add_rows
 from fedhlcr.kernels.profiles import OwnMixture
 from fedhlcr.kernels.weights import WEIGHT_SCALARS
 from fedhlcr.model import covariance
+from fedhlcr.model.arguments import AgentsPart, Concluded, ProfileData
 from fedhlcr.model.differences import Differences
-from fedhlcr.model.likelihood import AgentsPart, Concluded, ProfileData, register
+from fedhlcr.model.likelihood import register
 from fedhlcr.model.mixed import Mixed
 from fedhlcr.model.mixed_globals import EFFECTS, MixedGlobals, any_value, not_negative_value
 from fedhlcr.model.priors import ModelSpec

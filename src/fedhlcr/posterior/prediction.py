@@ -27,8 +27,9 @@ from fedhlcr.data.hierarchy import UNKNOWN, EntityIndex
 from fedhlcr.kernels import labels as label_kernels
 from fedhlcr.kernels.mixtures import Mixture
 from fedhlcr.kernels.profiles import OwnMixture
+from fedhlcr.model.arguments import ProfileData
 from fedhlcr.model.gram import GramLayout, Standardization
-from fedhlcr.model.likelihood import AnyLikelihood, ProfileData
+from fedhlcr.model.likelihood import AnyLikelihood
 from fedhlcr.model.schema import Level, State
 from fedhlcr.posterior.draws import Draws
 from fedhlcr.posterior.predictive import MixtureRows, Moments, mixture_log_density, mixture_moments

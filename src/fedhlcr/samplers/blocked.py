@@ -17,7 +17,8 @@ from fedhlcr._support.threads import run_blocks
 from fedhlcr.kernels import labels as kernels
 from fedhlcr.kernels.arguments import AgentAnswers
 from fedhlcr.kernels.grams import move_grams
-from fedhlcr.model.likelihood import AgentsPart, AnyLikelihood, Recentred
+from fedhlcr.model.arguments import AgentsPart, Recentred
+from fedhlcr.model.likelihood import AnyLikelihood
 from fedhlcr.model.priors import ModelSpec
 from fedhlcr.model.schema import LABEL_SCALARS, Globals, State
 from fedhlcr.model.sums import ClusterSums

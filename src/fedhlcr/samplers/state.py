@@ -19,8 +19,9 @@ from fedhlcr.data.events import EventStore
 from fedhlcr.data.hierarchy import EntityIndex
 from fedhlcr.kernels.arguments import EntityArrays, LabelLaw
 from fedhlcr.kernels.labels import LANES
+from fedhlcr.model.arguments import AgentsPart
 from fedhlcr.model.gram import GramLayout
-from fedhlcr.model.likelihood import AgentsPart, AnyLikelihood
+from fedhlcr.model.likelihood import AnyLikelihood
 from fedhlcr.model.priors import ModelSpec
 from fedhlcr.model.regression import CoefPosterior
 from fedhlcr.model.schema import Globals, Stage, State
