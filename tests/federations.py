@@ -124,3 +124,14 @@ def centralised_states(entities: Entities, spec: ModelSpec, n_clusters: int, str
 def assert_same_server(one: Server, other: Server) -> None:
     """Bit for bit."""
     assert one.to_bytes() == other.to_bytes()
+
+
+def put(place, value):
+    """A change of an array, for forged records: a copy that has `value` at `place`."""
+
+    def change(array):
+        array = array.copy()
+        array[place] = value
+        return array
+
+    return change

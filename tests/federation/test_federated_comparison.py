@@ -27,6 +27,7 @@ from tests.federations import (
     four_clusters,
     in_process,
     one_cluster,
+    put,
     run_rounds,
     server_for,
 )
@@ -261,15 +262,6 @@ def test_a_run_resumed_after_every_round_is_the_same(end, tmp_path):
         engine = in_process(TABLES[end], **FAULTS)
         server = checkpoints.resume(server.settings, engine)
     assert_same_server(server, interrupted(end).end)
-
-
-def put(place, value):
-    def change(array):
-        array = array.copy()
-        array[place] = value
-        return array
-
-    return change
 
 
 FORGED = {

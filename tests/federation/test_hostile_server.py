@@ -19,7 +19,7 @@ from fedhlcr.federation.agent import STATE_KIND, STATE_VERSION
 from fedhlcr.federation.run import run_round
 from fedhlcr.federation.server import STATE_KIND as SERVER_KIND
 from fedhlcr.storage import codec
-from tests.federations import FIXED, OneByOneEngine, agents_of, grams_of, in_process, run_rounds, server_for
+from tests.federations import FIXED, OneByOneEngine, agents_of, grams_of, in_process, put, run_rounds, server_for
 
 RULES = {"delta": {"max_clusters": 6, "patience": None}, "blend": {"rule": "blend", "n_clusters": 3, **FIXED}}
 TABLE, _ = make_hlcr(8, 4, 6, 3, 3, 0.3, random_state=11)
@@ -42,15 +42,6 @@ def letter_to(server, engine, agent):
 
 def answer(agent, record):
     return copy.deepcopy(agent).round(Broadcast.from_bytes(codec.encode("broadcast", 1, record)))
-
-
-def put(place, value):
-    def change(array):
-        array = array.copy()
-        array[place] = value
-        return array
-
-    return change
 
 
 FORGED = {

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 from scipy import stats
@@ -21,6 +16,7 @@ from fedhlcr.model.schema import GRAMS, Stage
 from fedhlcr.reference import draw_effects, effective_gram
 from fedhlcr.samplers import blocked
 from tests.effects_problems import LIKELIHOODS, globals_with, random_covariance, random_events
+from tests.plain_python import check_without_compiler
 
 K = 3
 
@@ -154,19 +150,8 @@ def test_effective_matrices_do_not_depend_on_the_lane(n_features, rank):
 
 def test_kernels_without_the_compiler():
     """Draws and sums of the kernels as plain Python, where lanes are rows of arrays."""
-    if os.environ.get("NUMBA_DISABLE_JIT"):
-        pytest.skip("this is that run")
     chosen = "equal_the_readable_version and entity and 2-True-2 or singular or lane"
-    run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", __file__, "-k", chosen],
-        env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, run.stdout[-3000:]
-    assert " passed" in run.stdout
+    check_without_compiler(__file__, chosen)
 
 
 # Keyed random numbers.

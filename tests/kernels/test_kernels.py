@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,6 +22,7 @@ from fedhlcr.samplers import blocked, collapsed
 from fedhlcr.samplers.merging import merge_map, merge_state
 from fedhlcr.samplers.state import label_law
 from tests.federations import FIXED, in_process, run_rounds, server_for
+from tests.plain_python import check_without_compiler
 from tests.problems import entities_from
 
 # Counter, key → output, from the Random123 distribution's known-answer file.
@@ -246,16 +243,5 @@ def test_log_density_of_mixtures(rng):
 
 def test_kernels_without_the_compiler():
     """The same tests on the kernels as plain Python."""
-    if os.environ.get("NUMBA_DISABLE_JIT"):
-        pytest.skip("this is that run")
     chosen = "relabel_equals and 1-2 or exponentiate or philox_known or place or literally or quantiles or log_density"
-    run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", __file__, "-k", chosen],
-        env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, run.stdout[-3000:]
-    assert " passed" in run.stdout
+    check_without_compiler(__file__, chosen)
