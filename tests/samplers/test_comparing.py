@@ -481,7 +481,7 @@ def test_a_short_run_finds_clusters_first_and_compares_in_the_time_that_is_left(
     assert run.round == 23 + 2 + 2 + 2 + 8 + 2 + 2
 
 
-def test_only_long_runs_that_leave_clusters_and_effects_to_the_data_compare():
+def test_only_long_runs_with_effects_that_leave_the_number_of_clusters_open_compare():
     auto, long = ModelSpec(effects="auto"), MergeSchedule.until(100)
     assert Merger.planned(long, None, auto).comparison == Comparison(100, 0)
     assert Merger.planned(MergeSchedule.until(101, start=1), None, auto).comparison == Comparison(100, 1)
@@ -490,8 +490,9 @@ def test_only_long_runs_that_leave_clusters_and_effects_to_the_data_compare():
     assert Merger.planned(MergeSchedule.until(fewest - 1), None, auto).comparison is None
     assert Merger.planned(MergeSchedule.until(fewest, start=1), None, auto).comparison is None
     assert Merger.planned(long, 3, auto).comparison is None
-    for effects in ("none", "entity", "entity+agent"):
-        assert Merger.planned(long, None, ModelSpec(effects=effects)).comparison is None
+    assert Merger.planned(long, None, ModelSpec(effects="none")).comparison is None
+    for effects in ("entity", "entity+agent"):
+        assert Merger.planned(long, None, ModelSpec(effects=effects)).comparison == Comparison(100, 0)
 
 
 def needed(n_clusters=3, n_events=10_000.0, gain=1.0, *, n_entities=200, n_plain=3, differ=False, has_stages=True):

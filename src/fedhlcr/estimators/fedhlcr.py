@@ -59,7 +59,7 @@ class FedHLCRRegressor(HierarchicalPredictor):
     Parameters
     ----------
     n_clusters : int or "auto", default="auto"
-        Number of clusters. "auto" starts with `max_clusters` and merges down. With `effects="auto"`, a run whose
+        Number of clusters. "auto" starts with `max_clusters` and merges down. Unless `effects="none"`, a run whose
         clusters are in doubt then compares them with a single cluster, and goes on with the better.
     rule : {"delta", "blend"}, default="delta"
         How the server uses contributions. "delta" is exact blocked Gibbs sampling with any share of the agents per

@@ -47,7 +47,7 @@ class HLCRRegressor(HierarchicalPredictor):
     Parameters
     ----------
     n_clusters : int or "auto", default="auto"
-        Number of clusters. "auto" starts with `max_clusters` and merges down. With `effects="auto"`, a run whose
+        Number of clusters. "auto" starts with `max_clusters` and merges down. Unless `effects="none"`, a run whose
         clusters are in doubt then compares them with a single cluster, and goes on with the better.
     sampler : {"blocked", "collapsed"}, default="blocked"
         "blocked" runs agents in parallel; "collapsed" is the paper's Algorithm 2.

@@ -198,8 +198,8 @@ class Merger:
 
     @classmethod
     def planned(cls, schedule: MergeSchedule, n_wanted: int | None, spec: ModelSpec, *, over: bool = False) -> Merger:
-        """With a comparison, if the user leaves clusters and effects to the data and the run is long enough."""
-        compares = n_wanted is None and spec.effects == "auto" and schedule.length >= FEWEST_ROUNDS
+        """With a comparison, if there are effects, the number of clusters is open, and the run is long enough."""
+        compares = n_wanted is None and spec.effects != "none" and schedule.length >= FEWEST_ROUNDS
         comparison = Comparison(schedule.length, schedule.start) if compares else None
         return cls(schedule, n_wanted, over=over, comparison=comparison)
 
