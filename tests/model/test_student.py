@@ -154,7 +154,7 @@ def test_frequencies_are_refused(fitted):
 
 def test_outliers_do_not_hide_the_clusters(fitted):
     _, X, y, ids = fitted
-    assert HLCRRegressor(noise="student", n_sweeps=60).fit(X, y, **ids).n_clusters_ == 2
+    assert HLCRRegressor(noise="student").fit(X, y, **ids).n_clusters_ == 2
 
 
 @pytest.mark.parametrize(
