@@ -82,3 +82,9 @@ def target_covariance(design, labels, owner, variance, covariance, agent_scale, 
     total += same(owner) * (rows * agent_scale**2 @ rows.T)
     total += same(labels) * (rows * np.square(coef_scale) @ rows.T)
     return total + np.diag(np.repeat(variance, n_events))
+
+
+def mean_in_errors(changes):
+    """The mean of (starts, quantities) independent changes, in standard errors; 0 for what never changes."""
+    error = changes.std(axis=0) / np.sqrt(len(changes))
+    return np.divide(changes.mean(axis=0), error, out=np.zeros_like(error), where=error > 1e-12)

@@ -135,3 +135,15 @@ def put(place, value):
         return array
 
     return change
+
+
+def total_after(fate, carrier, server):
+    """The account's total after ten rounds; in the seventh, ten devices suffer `fate`."""
+    run_rounds(server, carrier.engine, 6)
+    for device in range(10):
+        carrier.disturb(device, fate)
+    run_rounds(server, carrier.engine, 1)
+    for device in range(10):
+        carrier.disturb(device, "fine")
+    run_rounds(server, carrier.engine, 3)
+    return server.rule.account.total()

@@ -15,7 +15,7 @@ from fedhlcr.model.mixed import Mixed
 from fedhlcr.samplers import blocked
 from tests.effects_enumeration import FixedLaws, centralised_visits, deviations, exact, tiny
 from tests.engines.contract import InProcess
-from tests.federations import run_rounds, server_for
+from tests.federations import server_for, total_after
 from tests.mutants import Mutation, mutated
 from tests.samplers.test_effects_exactness import SPEC, federated_visits, truth
 
@@ -55,14 +55,7 @@ def check_lost_reply() -> None:
     for fate in ("silent", "away"):
         carrier = InProcess(TABLE, None)
         server = server_for(1, likelihood=FixedLaws.name, seed=4, max_clusters=4, patience=None)
-        run_rounds(server, carrier.engine, 6)
-        for device in range(10):
-            carrier.disturb(device, fate)
-        run_rounds(server, carrier.engine, 1)
-        for device in range(10):
-            carrier.disturb(device, "fine")
-        run_rounds(server, carrier.engine, 3)
-        totals.append(server.rule.account.total())
+        totals.append(total_after(fate, carrier, server))
     for name, block in totals[0].blocks.items():
         np.testing.assert_array_equal(block, totals[1].blocks[name])
 

@@ -25,7 +25,16 @@ from fedhlcr.samplers.merging import merge_globals, merge_map, merge_state
 from fedhlcr.samplers.state import Entities, label_law
 from tests.engines.contract import InProcess
 from tests.federation.test_faults import play, random_fates
-from tests.federations import FIXED, OneByOneEngine, agents_of, assert_same_server, in_process, run_rounds, server_for
+from tests.federations import (
+    FIXED,
+    OneByOneEngine,
+    agents_of,
+    assert_same_server,
+    in_process,
+    run_rounds,
+    server_for,
+    total_after,
+)
 from tests.kernels.test_kernels import check_blend
 from tests.mutants import Mutation, mutant, mutated
 from tests.problems import PAPER, entities_from
@@ -61,14 +70,7 @@ def check_lost_reply(tmp_path=None) -> None:
     states = []
     for fate in ("silent", "away"):
         carrier, server = InProcess(TABLE, tmp_path), server_for(2, seed=4, max_clusters=8, patience=None)
-        run_rounds(server, carrier.engine, 6)
-        for device in range(10):
-            carrier.disturb(device, fate)
-        run_rounds(server, carrier.engine, 1)
-        for device in range(10):
-            carrier.disturb(device, "fine")
-        run_rounds(server, carrier.engine, 3)
-        states.append(server.rule.account.total())
+        states.append(total_after(fate, carrier, server))
     np.testing.assert_array_equal(states[0].grams, states[1].grams)
     np.testing.assert_array_equal(states[0].table_counts, states[1].table_counts)
 

@@ -18,7 +18,7 @@ from fedhlcr.model.gram import GramLayout
 from fedhlcr.model.mixed import MixedEntityNoise as Likelihood
 from fedhlcr.model.mixed_globals import MixedGlobals
 from fedhlcr.model.priors import ModelSpec
-from tests.effects_problems import random_events
+from tests.effects_problems import mean_in_errors, random_events
 from tests.mutants import mutated
 from tests.samplers import test_effects_geweke as linear
 from tests.samplers.test_effects_geweke import PRIORS, K
@@ -88,9 +88,7 @@ def z_scores(n_starts, seed=3, n_sweeps=4):
         drawn = linear.effects_of(likelihood, state)
         after = np.array(quantities(owner, state.globals, state.labels, state.private, drawn))
         changes.append([*(after - before), *(after**2 - before**2)])
-    changes = np.array(changes)
-    error = changes.std(axis=0) / np.sqrt(n_starts)
-    return np.divide(changes.mean(axis=0), error, out=np.zeros_like(error), where=error > 1e-12)
+    return mean_in_errors(np.array(changes))
 
 
 def assert_small(scores):

@@ -21,7 +21,7 @@ from fedhlcr.model.mixed_server import ENOUGH_FREE_EVENTS, LEAST_SHAPE, LEAST_SH
 from fedhlcr.model.priors import Gamma, Hyperpriors, InverseGamma, ModelSpec
 from fedhlcr.samplers import blocked, label_prior
 from fedhlcr.samplers.state import ChainState
-from tests.effects_problems import LIKELIHOODS, Events, globals_with, random_events
+from tests.effects_problems import LIKELIHOODS, Events, globals_with, mean_in_errors, random_events
 from tests.mutants import mutated
 
 K = 2
@@ -174,9 +174,7 @@ def z_scores(noise, effects, n_starts, seed=3, n_sweeps=4, events=MANY):
         before = np.array(quantities(owner, given, labels, private, moments))
         after = np.array(quantities(owner, state.globals, state.labels, state.private, effects_of(likelihood, state)))
         changes.append([*(after - before), *(after**2 - before**2)])
-    changes = np.array(changes)
-    error = changes.std(axis=0) / np.sqrt(n_starts)
-    return np.divide(changes.mean(axis=0), error, out=np.zeros_like(error), where=error > 1e-12)
+    return mean_in_errors(np.array(changes))
 
 
 def swept(entities, spec, stream, n_sweeps, given, labels, private):

@@ -19,6 +19,7 @@ from fedhlcr.model.priors import Hyperpriors, InverseGamma, ModelSpec
 from fedhlcr.model.student import EVENT_WEIGHTS, LEAST_EVENT_SHAPE
 from fedhlcr.samplers import blocked, label_prior
 from fedhlcr.samplers.state import ChainState
+from tests.effects_problems import mean_in_errors
 from tests.mutants import mutated
 from tests.students import given_globals, student_entities
 
@@ -115,9 +116,7 @@ def z_scores(effects, n_starts, seed=3, n_sweeps=4):
         before = quantities(entities, given, labels, private)
         after = quantities(entities, state.globals, state.labels, state.private)
         changes.append([*(after - before), *(after**2 - before**2)])
-    changes = np.array(changes)
-    error = changes.std(axis=0) / np.sqrt(n_starts)
-    return np.divide(changes.mean(axis=0), error, out=np.zeros_like(error), where=error > 1e-12)
+    return mean_in_errors(np.array(changes))
 
 
 def assert_small(scores):

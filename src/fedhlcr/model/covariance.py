@@ -16,8 +16,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.special import gammaincc, gammainccinv, gammaln, multigammaln
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import gammaincc, gammainccinv, gammaincinv, gammaln, multigammaln
 
 from fedhlcr._support.arrays import FloatArray
 
@@ -134,6 +134,14 @@ def draw_shape(rng: np.random.Generator, n: float, log_ratios: float, ratios: fl
     log_density = n * (half * np.log(half) - gammaln(half)) - half * (log_ratios + ratios)
     weights = np.exp(log_density - log_density.max())
     return float(rng.choice(shapes, p=weights / weights.sum()))
+
+
+def variance_ratios(shape: ArrayLike, larger: ArrayLike) -> FloatArray:
+    """Quantiles of σ²/s² with σ² ~ IG(ν/2, νs²/2), by the probability of a larger value; 1 if ν is infinite."""
+    differs = np.isfinite(shape)
+    half = 0.5 * np.where(differs, shape, 1.0)
+    # a large variance is a small Gamma variable
+    return np.where(differs, half / gammaincinv(half, larger), 1.0)
 
 
 def _inverse_wishart(rng: np.random.Generator, scale: FloatArray, degrees: float) -> FloatArray:

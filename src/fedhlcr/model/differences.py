@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import gammaincinv
 
 from fedhlcr._support.arrays import FloatArray
+from fedhlcr.model.covariance import variance_ratios
 
 
 class Differences(NamedTuple):
@@ -32,8 +32,4 @@ class Differences(NamedTuple):
 
     def noise_quantile(self, level: float) -> float:
         """The noise below which this share of the entities lies, mean over the draws."""
-        differs = np.isfinite(self.noise_shape)
-        half = 0.5 * np.where(differs, self.noise_shape, 1.0)
-        # a large variance is a small Gamma variable
-        ratio = np.where(differs, half / gammaincinv(half, 1.0 - level), 1.0)
-        return float((self.noise_scale * np.sqrt(ratio)).mean())
+        return float((self.noise_scale * np.sqrt(variance_ratios(self.noise_shape, 1.0 - level))).mean())

@@ -23,7 +23,6 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-from scipy.special import gammaincinv
 
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr.kernels.lanes import SIDE_BY_SIDE
@@ -81,9 +80,8 @@ class Mixed(MixedServer):
     def new_variances(self, draws: MixedGlobals) -> FloatArray:
         """(draws,) noise variances of a new entity: quantiles of their law, spread evenly over the draws."""
         scale, shape = np.asarray(draws.noise_scale), np.asarray(draws.noise_shape)
-        levels, differs = (np.arange(1, len(scale) + 1) * GOLDEN) % 1.0, np.isfinite(shape)
-        half = 0.5 * np.where(differs, shape, 1.0)
-        return scale**2 * np.where(differs, half / gammaincinv(half, levels), 1.0)
+        levels = (np.arange(1, len(scale) + 1) * GOLDEN) % 1.0
+        return scale**2 * covariance.variance_ratios(shape, levels)
 
     def noise_scales(self, draws: MixedGlobals) -> FloatArray:
         """s, the typical noise, the same for every cluster."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-from scipy.special import gammaincinv, logsumexp
+from scipy.special import logsumexp
 
 from fedhlcr._support.arrays import FloatArray, IndexArray, LabelArray
 from fedhlcr._support.checks import finite, not_negative
@@ -19,6 +19,7 @@ from fedhlcr.kernels.effective import EffectsLaw
 from fedhlcr.kernels.effects import EffectState, EffectSums
 from fedhlcr.kernels.grams import add_rows
 from fedhlcr.model.arguments import AgentsPart, Concluded
+from fedhlcr.model.covariance import variance_ratios
 from fedhlcr.model.linear import LinearLikelihood
 from fedhlcr.model.mixed_globals import EFFECTS, EVIDENCE, NOISE_SCALARS, MixedGlobals, any_value, not_negative_value
 from fedhlcr.model.schema import GRAMS, Block, Level, Stage, State, StateField, SummedScalar
@@ -213,8 +214,7 @@ class MixedAgents(LinearLikelihood[MixedGlobals]):
         """Quantiles of the law of an entity's noise variance, evenly spread; one if all entities have the same."""
         if not np.isfinite(given.noise_shape):
             return np.array([given.noise_scale**2])
-        half, levels = 0.5 * given.noise_shape, (np.arange(n) + 0.5) / n
-        return np.asarray(given.noise_scale**2 * half / gammaincinv(half, levels))
+        return given.noise_scale**2 * variance_ratios(given.noise_shape, (np.arange(n) + 0.5) / n)
 
     def _empty_sums(self, n_rows: int, n_agents: int) -> EffectSums:
         blocks = self.sum_schema.zero_blocks(n_rows)
