@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from fedhlcr import HLCRRegressor
 from fedhlcr._support.streams import Stream
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.model.gram import GramLayout
@@ -86,3 +87,15 @@ def test_noise_of_entities_leaves_its_unit():
     last = sweeps("entity")[-1]
     assert abs(np.log(last.globals.noise_unit / last.globals.noise_scale)) > 1e-3
     assert last.private["variance"].std() > 0.1
+
+
+def test_a_single_cluster_has_effects_of_every_feature_that_varies_within_entities():
+    """However little evidence there is before entities have intercepts of their own, which hide it."""
+    rng, entity = np.random.default_rng(2), np.repeat(np.arange(60), 8)
+    X = rng.normal(size=(len(entity), 4))
+    X[:, 3] = rng.normal(size=60)[entity]
+    own = rng.normal(size=(60, 2)) * [5.0, 0.4]
+    y = own[entity, 0] + (1.0 + own[entity, 1]) * X[:, 0] + 0.3 * rng.normal(size=len(entity))
+    model = HLCRRegressor(n_clusters=1, n_sweeps=120).fit(X, y, agent=entity % 6, entity=entity)
+    np.testing.assert_array_equal(model.effect_scales_ > 0.0, [True, True, True, True, False])
+    assert model.effect_scales_[1] == pytest.approx(0.4, abs=0.1)
