@@ -73,17 +73,28 @@ def keyed_normal_lanes(streams, keys, round_number, purpose, out):
 
 @kernel
 def keyed_gamma(stream, key, round_number, purpose, shape):
-    """A Gamma(shape, 1) number for shape ≥ 1 that depends on the arguments only (Marsaglia and Tsang 2000)."""
-    d = shape - 1.0 / 3.0
-    c = 1.0 / math.sqrt(9.0 * d)
+    """A Gamma(shape, 1) number for shape ≥ 1 that depends on the arguments only."""
     attempt = 0
     while True:
         step = np.uint64(2 * attempt)
         u, v, _ = keyed_uniforms(stream, key, round_number, purpose + step)
         normal, _ = normal_pair(u, v)
         u, _, _ = keyed_uniforms(stream, key, round_number, purpose + step + np.uint64(1))
-        v = (1.0 + c * normal) ** 3
-        # the first bound implies the second one, and mostly saves the logarithms
-        if v > 0.0 and (u < 1.0 - 0.0331 * normal**4 or math.log(u) < 0.5 * normal**2 + d - d * v + d * math.log(v)):
-            return d * v
+        gamma = gamma_or_zero(normal, u, shape)
+        if gamma > 0.0:
+            return gamma
         attempt += 1
+
+
+@kernel
+def gamma_or_zero(normal, uniform, shape):
+    """One attempt at a Gamma(shape, 1) number for shape ≥ 1 (Marsaglia and Tsang 2000); zero if it is refused."""
+    d = shape - 1.0 / 3.0
+    c = 1.0 / math.sqrt(9.0 * d)
+    v = (1.0 + c * normal) ** 3
+    # the first bound implies the second one, and mostly saves the logarithms
+    if v > 0.0 and (
+        uniform < 1.0 - 0.0331 * normal**4 or math.log(uniform) < 0.5 * normal**2 + d - d * v + d * math.log(v)
+    ):
+        return d * v
+    return 0.0
