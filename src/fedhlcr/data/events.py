@@ -21,6 +21,7 @@ class EventStore:
     ----------
     X : (events, n_features) in the user's units, or in those of a run
     y, weight : (events,)
+    offset : (events,) what is added to the linear part of an event, such as the log of its exposure; None for none
     event_start : (entities + 1,) events of entity e are [event_start[e], event_start[e + 1])
     """
 
@@ -28,6 +29,7 @@ class EventStore:
     y: FloatArray
     weight: FloatArray
     event_start: NDArray[np.int64]
+    offset: FloatArray | None = None
 
     @classmethod
     def empty(cls, n_features: int) -> EventStore:
@@ -45,8 +47,7 @@ class EventStore:
     def of_entities(self, first: int, last: int) -> EventStore:
         """The events of the entities [first, last), as views."""
         start, stop = self.event_start[first], self.event_start[last]
-        own = self.event_start[first : last + 1] - start
-        return EventStore(self.X[start:stop], self.y[start:stop], self.weight[start:stop], own)
+        return self._rows(slice(start, stop), self.event_start[first : last + 1] - start)
 
     def places(self, entities: NDArray[np.int64]) -> NDArray[np.int64]:
         """Positions of the events of the given entities, one entity after the other; a negative entity has none."""
@@ -55,18 +56,28 @@ class EventStore:
     def take(self, entities: NDArray[np.int64]) -> EventStore:
         """The events of the given entities, in their order; a negative entity has none."""
         rows, start = self.places(entities), np.concatenate([[0], np.cumsum(self._sizes(entities))])
-        return EventStore(self.X[rows], self.y[rows], self.weight[rows], start)
+        return self._rows(rows, start)
 
     def where(self, kept: NDArray[np.bool_]) -> EventStore:
         """The events that are kept, of the same entities."""
         start = np.concatenate([[0], np.cumsum(kept)])[self.event_start]
-        return EventStore(self.X[kept], self.y[kept], self.weight[kept], start)
+        return self._rows(kept, start)
+
+    def _rows(self, rows: Any, event_start: NDArray[np.int64]) -> EventStore:
+        offset = None if self.offset is None else self.offset[rows]
+        return EventStore(self.X[rows], self.y[rows], self.weight[rows], event_start, offset)
+
+    @property
+    def offsets(self) -> FloatArray:
+        """The offsets; 0 where there are none."""
+        return np.zeros(self.n_events) if self.offset is None else self.offset
 
     def _sizes(self, entities: NDArray[np.int64]) -> NDArray[np.int64]:
         return np.where(entities < 0, 0, np.diff(self.event_start, append=0)[entities])
 
     def to_record(self) -> dict[str, Any]:
-        return {"x": self.X, "y": self.y, "weight": self.weight, "start": self.event_start}
+        record = {"x": self.X, "y": self.y, "weight": self.weight, "start": self.event_start}
+        return record if self.offset is None else record | {"offset": self.offset}
 
     @classmethod
     def read(cls, reader: RecordReader, n_entities: int, n_features: int) -> EventStore:
@@ -76,7 +87,8 @@ class EventStore:
         reader.require(start[0] == 0 and (np.diff(start) > 0).all(), "start")
         y = reader.array("y", "f8", (int(start[-1]),), finite)
         X = reader.array("x", "f8", (len(y), n_features), finite)
-        return cls(X, y, reader.array("weight", "f8", y.shape, positive), start)
+        offset = reader.array("offset", "f8", y.shape, finite) if "offset" in reader else None
+        return cls(X, y, reader.array("weight", "f8", y.shape, positive), start, offset)
 
 
 def joined(
@@ -94,4 +106,7 @@ def joined(
     position[order] = np.arange(len(order))
     start = np.searchsorted(owner[order], np.arange(n_entities + 1)).astype(np.int64)
     X, y, weight = (np.concatenate([getattr(of, name) for of in (one, other)])[order] for name in ("X", "y", "weight"))
-    return EventStore(X, y, weight, start), position[: one.n_events]
+    offset = None
+    if one.offset is not None or other.offset is not None:
+        offset = np.concatenate([one.offsets, other.offsets])[order]
+    return EventStore(X, y, weight, start, offset), position[: one.n_events]

@@ -152,6 +152,7 @@ class Hierarchy:
     Attributes
     ----------
     X, y, weight : the events, sorted; events of weight 0 are left out
+    offset : what is added to the linear part of each event (`EventStore`); None for none
     event_start : events of pair e are [event_start[e], event_start[e + 1])
     index : the agents and entities
     """
@@ -161,6 +162,7 @@ class Hierarchy:
     weight: FloatArray
     event_start: NDArray[np.int64]
     index: EntityIndex
+    offset: FloatArray | None = None
 
     @property
     def n_entities(self) -> int:
@@ -173,10 +175,12 @@ class Hierarchy:
     @property
     def events(self) -> EventStore:
         """The events without the ids."""
-        return EventStore(self.X, self.y, self.weight, self.event_start)
+        return EventStore(self.X, self.y, self.weight, self.event_start, self.offset)
 
 
-def build_hierarchy(X: FloatArray, y: FloatArray, weight: FloatArray, agent: Any, entity: Any) -> Hierarchy:
+def build_hierarchy(
+    X: FloatArray, y: FloatArray, weight: FloatArray, agent: Any, entity: Any, offset: FloatArray | None = None
+) -> Hierarchy:
     """Sort validated events into a hierarchy.
 
     With `agent=None` all rows belong to one agent. With `entity=None` each row is an entity of its own, named by its
@@ -194,7 +198,8 @@ def build_hierarchy(X: FloatArray, y: FloatArray, weight: FloatArray, agent: Any
     if not np.array_equal(rows, np.arange(n_rows)):
         # a table that is sorted is not copied
         X, y, weight = X[rows], y[rows], weight[rows]
-    return Hierarchy(X, y, weight, event_start, index)
+        offset = None if offset is None else offset[rows]
+    return Hierarchy(X, y, weight, event_start, index, offset)
 
 
 def row_agents(agent: Any, n_rows: int) -> Ids:

@@ -26,7 +26,7 @@ from fedhlcr.data.scarcity import TableShape, find_scarcity
 from fedhlcr.estimators.entity_figures import EntityFigures
 from fedhlcr.estimators.regressor import EventRows, HierarchicalRegressor
 from fedhlcr.exceptions import ArgumentError, ArgumentTypeError, give_warning
-from fedhlcr.model.gram import entity_grams, standard_events
+from fedhlcr.model.gram import entity_grams
 from fedhlcr.model.priors import EffectsName
 from fedhlcr.posterior import Posterior, Profiles, alignment
 from fedhlcr.posterior.alignment import Alignment
@@ -256,7 +256,7 @@ class HierarchicalPredictor(EntityFigures, HierarchicalRegressor):
         grams = entity_grams(hierarchy, layout, units.shift, self.thread_count())
         likelihood, events = self.posterior_.likelihood, None
         if likelihood.needs_events:
-            events = standard_events(replace(hierarchy.events, X=hierarchy.X[:, : layout.n_inputs]), units)
+            events = likelihood.events_in(replace(hierarchy.events, X=hierarchy.X[:, : layout.n_inputs]), units)
         return Entities(likelihood, hierarchy.index, units.rescale(layout, grams), self.thread_count(), events)
 
     def read_events(self, X: Any, agent: Any = None, entity: Any = None) -> EventRows:

@@ -38,7 +38,7 @@ from fedhlcr.federation.server import Server
 from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.model.choice import chosen_likelihood
 from fedhlcr.model.curves import column_quantiles
-from fedhlcr.model.gram import GramLayout, standard_events
+from fedhlcr.model.gram import GramLayout
 from fedhlcr.model.likelihood import AUTO, GAUSSIAN
 from fedhlcr.model.priors import CoefPriorKind, EffectsName, NoiseName
 from fedhlcr.posterior import AgentMemory, Posterior
@@ -313,7 +313,7 @@ class FedHLCRRegressor(HierarchicalPredictor):
         """The fitted attributes: the public draws, and every agent's labels under them."""
         model = server.model()
         grams = engine.entity_grams(server.run, model.layout, model.standardization)
-        kept_events = None if events is None else standard_events(events, model.standardization)
+        kept_events = None if events is None else model.likelihood.events_in(events, model.standardization)
         entities = Entities(model.likelihood, index, grams, self.thread_count(), kept_events)
         memory = AgentMemory.from_draws(entities, model.draws, Stream(self.seed_, ReservedChain.PREDICTION))
         self.posterior_ = Posterior(model.likelihood, model.standardization, model.draws, memory)

@@ -27,7 +27,7 @@ from fedhlcr.estimators.regressor import checking_parameters
 from fedhlcr.exceptions import Advice, ArgumentError, ConvergenceWarning, FitInterruptedWarning, warn_user
 from fedhlcr.model.choice import chosen_likelihood
 from fedhlcr.model.curves import Curves, column_quantiles
-from fedhlcr.model.gram import Standardization, column_means, entity_grams, layout_with, standard_events
+from fedhlcr.model.gram import Standardization, column_means, entity_grams, layout_with
 from fedhlcr.model.likelihood import AUTO, GAUSSIAN, likelihood_named
 from fedhlcr.model.priors import CoefPriorKind, EffectsName, ModelSpec, NoiseName
 from fedhlcr.posterior import AgentMemory, Draws, Posterior
@@ -287,16 +287,20 @@ class HLCRRegressor(HierarchicalPredictor):
         if curves is not None:
             hierarchy = replace(hierarchy, X=curves.expand(hierarchy.X))
         layout = layout_with(curves, hierarchy.X.shape[1], fit_intercept=self.fit_intercept)
+        likelihood = likelihood_named(self.likelihood_name(), layout)
         shift = column_means(hierarchy) if self.fit_intercept else np.zeros(layout.n_features + 1)
         shift[layout.n_inputs : -1] = 0.0
+        if likelihood.linear_spread is not None:
+            shift[-1] = 0.0
         grams = entity_grams(hierarchy, layout, shift, self.thread_count())
         standardization = Standardization.from_gram(
             layout, grams.sum(axis=0), shift, scale=self.standardize, curves=curves
         )
-        likelihood = likelihood_named(self.likelihood_name(), layout)
+        if likelihood.linear_spread is not None:
+            standardization = standardization.with_own_target()
         entities = Entities(likelihood, hierarchy.index, standardization.rescale(layout, grams), self.thread_count())
         if likelihood.needs_events:
-            entities = replace(entities, events=standard_events(events, standardization))
+            entities = replace(entities, events=likelihood.events_in(events, standardization))
         progress.target_scale = float(standardization.scale[-1])
         progress.begin()
         results = self._run_chains(entities, progress)
@@ -343,11 +347,12 @@ class HLCRRegressor(HierarchicalPredictor):
         target_scale : the scale that y was divided by
         """
         pooled = entities.layout.normal_equations(entities.grams.sum(axis=0))
+        spread = entities.likelihood.linear_spread
         return ModelSpec.in_units(
             target_scale,
             **given_hyperparameters(self),
             coef_prior=self.coef_prior,
-            target_spread=float(np.sqrt(pooled.yy / pooled.n)) or 1.0,
+            target_spread=(float(np.sqrt(pooled.yy / pooled.n)) or 1.0) if spread is None else spread,
             effects=self.effects,
         )
 

@@ -107,7 +107,9 @@ class AgentGroup:
                 f"the model has {FEATURE.count(model.layout.n_inputs)}, but the agents here have "
                 f"{self.shard.n_features}; use the model of the federation they take part in."
             )
-        events = self.shard.events_in(model.standardization) if model.likelihood.needs_events else None
+        events = (
+            self.shard.events_in(model.standardization, model.likelihood) if model.likelihood.needs_events else None
+        )
         grams = self.shard.grams_in(model.standardization)
         entities = Entities(model.likelihood, self.index, grams, events=events)
         memory = AgentMemory.from_draws(entities, model.draws, Stream(model.seed, ReservedChain.PREDICTION))

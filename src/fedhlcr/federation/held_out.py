@@ -10,7 +10,6 @@ from fedhlcr.data.events import EventStore
 from fedhlcr.data.hierarchy import EntityIndex
 from fedhlcr.federation.run import SimulationEngine
 from fedhlcr.federation.server import Server
-from fedhlcr.model.gram import standard_events
 from fedhlcr.posterior import AgentMemory, Draws, Posterior, Profiles
 from fedhlcr.samplers.state import Entities, GlobalDraw
 
@@ -55,7 +54,7 @@ class Validation:
         assert server.units is not None
         units, likelihood = server.units.standardization, server.likelihood
         grams = self._engine.entity_grams(server.run, likelihood.layout, units)
-        events = None if self._events is None else standard_events(self._events, units)
+        events = None if self._events is None else likelihood.events_in(self._events, units)
         entities, draws = Entities(likelihood, self._index, grams, events=events), Draws.from_chains([[draw]])
         memory = AgentMemory.from_draws(entities, draws, Stream(server.settings.seed, ReservedChain.HELD_OUT))
         return Posterior(likelihood, units, draws, memory).predict(self._X, self._profiles).mean

@@ -192,6 +192,8 @@ class Server:
         if len(self._survey.agents) < ENOUGH_AGENTS and done.n_asked and len(self._survey.left_to_ask(everyone)):
             return
         units = self._survey.fix(standardize=self.settings.standardize)
+        if (spread := self.likelihood.linear_spread) is not None:
+            units = units.with_own_target(spread)
         self._n_surveyed = self._survey.n_events() if np.isin(everyone, self._survey.agents).all() else math.inf
         self._survey = Survey(self.settings.layout, self.settings.curves)
         self._begin(units).grow(len(self.registry))

@@ -35,7 +35,6 @@ from fedhlcr.model.gram import (
     agent_means,
     entity_grams,
     event_grams,
-    standard_events,
 )
 from fedhlcr.model.likelihood import AnyLikelihood, is_registered, likelihood_named
 from fedhlcr.model.schema import GRAMS, Globals, gram_sums
@@ -240,12 +239,12 @@ class AgentShard:
             return part
         if self.run_events is None:
             assert self.units is not None
-            self.run_events = self.events_in(self.units)
+            self.run_events = self.events_in(self.units, likelihood)
         return part._replace(events=self.run_events)
 
-    def events_in(self, units: Standardization) -> EventStore:
+    def events_in(self, units: Standardization, likelihood: AnyLikelihood) -> EventStore:
         """The events in the units of a run, whether or not the agents take part in it."""
-        return standard_events(self.needed_events(), units)
+        return likelihood.events_in(self.needed_events(), units)
 
     def _sums(
         self, broadcast: Broadcast, agents: IndexArray, labels: LabelArray, answers: AgentAnswers

@@ -24,6 +24,9 @@ ENOUGH_AGENTS = 30
 MOST_ASKED = 2
 # An agent whose mean square of a column exceeds this multiple of the median does not influence the column's units.
 FARTHEST = 1e3
+# With a link, sums hold working targets instead of targets. Their mean square is about this multiple of the squared
+# spread of the linear part.
+WORKING_TARGETS = 10.0
 # An agent counts for at most this multiple of the median number of events.
 MOST_SHARES = 10
 
@@ -42,6 +45,12 @@ class Units:
     standardization: Standardization
     target_spread: float
     mean_squares: FloatArray
+
+    def with_own_target(self, linear_spread: float) -> Units:
+        """The same for targets that stay as they are, where the linear part has this spread."""
+        mean_squares = self.mean_squares.copy()
+        mean_squares[-1] = WORKING_TARGETS * linear_spread**2
+        return Units(self.standardization.with_own_target(), linear_spread, mean_squares)
 
     def to_record(self) -> codec.Record:
         return {

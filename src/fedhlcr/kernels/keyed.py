@@ -98,3 +98,13 @@ def gamma_or_zero(normal, uniform, shape):
     ):
         return d * v
     return 0.0
+
+
+@kernel
+def keyed_steps(streams, agents, round_number, purpose, normals, uniforms):
+    """Fill a row of `normals` and of `uniforms`, (agents, steps) each, for each of the given agents."""
+    for position in range(agents.shape[0]):
+        for step in range(normals.shape[1]):
+            u, v, w = keyed_uniforms(streams[agents[position]], np.uint64(0), round_number, purpose + np.uint64(step))
+            normals[position, step], _ = normal_pair(u, v)
+            uniforms[position, step] = w

@@ -18,7 +18,7 @@ from fedhlcr.kernels.evidence import SQUARED_EVENTS, SQUARES
 from fedhlcr.kernels.keyed import keyed_gamma
 
 # Purposes of keyed random numbers, above those of effects: the weights of an entity's first, second, … event.
-_FIRST_EVENT, _PER_EVENT = np.uint64(4 << 10), np.uint64(1 << 6)
+FIRST_EVENT, PER_EVENT = np.uint64(4 << 10), np.uint64(1 << 6)
 # What `draw_weights` adds up for each agent, in this order.
 WEIGHT_SCALARS = ("log_event_weights", "event_weights", "weighted_events")
 
@@ -51,13 +51,16 @@ def weighted_grams(X, y, event_start, weights, entities, first, last, out):
 
 
 @kernel
-def weighted_grams_by_draw(X, y, event_start, weights, out):
-    """Add Σ λx̃x̃ᵀ of each entity in each draw to `out` (entities, draws, packed); `weights` is (events, draws)."""
+def weighted_grams_by_draw(X, targets, event_start, weights, out):
+    """Add Σ λx̃x̃ᵀ of each entity in each draw to `out` (entities, draws, packed).
+
+    `targets` and `weights` are (events, draws).
+    """
     row = np.empty(X.shape[1] + 2)
     for e in range(out.shape[0]):
         for n in range(event_start[e], event_start[e + 1]):
             for draw in range(out.shape[1]):
-                add_event(X[n], y[n], weights[n, draw], row, out[e, draw])
+                add_event(X[n], targets[n, draw], weights[n, draw], row, out[e, draw])
 
 
 @kernel
@@ -91,7 +94,7 @@ def draw_weights(events, entities, coef, law, shape, agents, first_agent, last_a
         for e in range(agent_start[agent], agent_start[agent + 1]):
             for n in range(event_start[e], event_start[e + 1]):
                 square = residual(X[n], y[n], coef[e], law.first) ** 2
-                purpose = _FIRST_EVENT + _PER_EVENT * np.uint64(n - event_start[e])
+                purpose = FIRST_EVENT + PER_EVENT * np.uint64(n - event_start[e])
                 gamma = keyed_gamma(streams[agent], keys[e], law.round, purpose, 0.5 * (shape + 1.0))
                 weight = gamma / (0.5 * (shape + square / law.noise_scale**2))
                 weights[n] = weight

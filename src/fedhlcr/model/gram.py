@@ -8,7 +8,7 @@ axis of an array.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -20,7 +20,6 @@ from fedhlcr._support.checks import SIZE_LIMIT, finite, square_finite
 from fedhlcr._support.threads import Blocks, run_blocks
 from fedhlcr.data.events import EventStore
 from fedhlcr.data.hierarchy import Hierarchy
-from fedhlcr.exceptions import ArgumentError
 from fedhlcr.kernels.grams import accumulate_grams, group_means
 from fedhlcr.model.curves import Curves
 from fedhlcr.storage.codec import Record
@@ -174,6 +173,12 @@ class Standardization:
         spread[layout.n_inputs : -1] = 1.0
         return cls(shift, spread, curves)
 
+    def with_own_target(self) -> Standardization:
+        """The same with the target as it is."""
+        shift, scale = self.shift.copy(), self.scale.copy()
+        shift[-1], scale[-1] = 0.0, 1.0
+        return replace(self, shift=shift, scale=scale)
+
     def expand(self, X: FloatArray) -> FloatArray:
         """Append the curves, if there are any, to the user's features (rows, n_inputs)."""
         return X if self.curves is None else self.curves.expand(X)
@@ -293,16 +298,8 @@ def event_grams(
 
 
 def standard_events(events: EventStore, units: Standardization) -> EventStore:
-    """Events in the units of a run, with its curves, for likelihoods that give each event a weight of their own.
-
-    Raises an error if events have other frequencies than 1.
-    """
-    if (events.weight != 1.0).any():
-        raise ArgumentError(
-            "noise='student' gives each event a weight of its own and does not support `sample_weight` other than 0 "
-            "and 1; repeat the rows of events that occurred several times, or use noise='entity'."
-        )
-    return EventStore(units.apply(events.X), units.apply_target(events.y), events.weight, events.event_start)
+    """Events in the units of a run, with its curves."""
+    return replace(events, X=units.apply(events.X), y=units.apply_target(events.y))
 
 
 def read_units(reader: RecordReader, *, fit_intercept: bool) -> tuple[GramLayout, Standardization]:

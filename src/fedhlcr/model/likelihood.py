@@ -62,10 +62,9 @@ from fedhlcr._support.arrays import FloatArray, IndexArray, LabelArray
 from fedhlcr.data.events import EventStore
 from fedhlcr.exceptions import ArgumentError
 from fedhlcr.kernels.mixtures import Mixture
-from fedhlcr.kernels.profiles import OwnMixture
 from fedhlcr.model.arguments import AgentsPart, CollapsedTerms, Concluded, G, ProfileData, Recentred, Summands
 from fedhlcr.model.differences import Differences
-from fedhlcr.model.gram import GramLayout
+from fedhlcr.model.gram import GramLayout, Standardization, standard_events
 from fedhlcr.model.priors import ModelSpec
 from fedhlcr.model.regression import CoefPosterior
 from fedhlcr.model.schema import GRAMS, Block, Stage, State, StateField, SummedScalar, SumSchema, gram_sums
@@ -92,6 +91,10 @@ class Likelihood(ABC, Generic[G]):
     has_heavy_tails: ClassVar[bool] = False
     # whether agents must keep their events
     needs_events: ClassVar[bool] = False
+    # whether single events say so little that several clusters are always compared with one
+    doubts_clusters: ClassVar[bool] = False
+    # the spread of the linear part, if the target is not in its units, as with a link; then targets stay as they are
+    linear_spread: ClassVar[float | None] = None
 
     def __init__(self, layout: GramLayout) -> None:
         self.layout = layout
@@ -125,6 +128,13 @@ class Likelihood(ABC, Generic[G]):
     def start_state(self, n_agents: int, n_entities: int, n_events: int = 0) -> State:
         """The private state of agents that have not answered yet; `n_events` matters only if events are needed."""
         return {field.name: field.start(n_agents, n_entities, n_events) for field in self.own_state}
+
+    def events_in(self, events: EventStore, units: Standardization) -> EventStore:
+        """The agents' events in the units of a run, with its curves, for a likelihood that needs them.
+
+        Raises an error if the likelihood does not allow their targets or weights.
+        """
+        return standard_events(events, units)
 
     def fresh_state(self, state: State) -> State:
         """The private state of the same agents, as if they had not answered yet."""
@@ -245,10 +255,11 @@ class Likelihood(ABC, Generic[G]):
         del given, private, events
         return grams
 
-    def mixture(self, draws: G, weights: FloatArray, profiles: ProfileData) -> Mixture | OwnMixture:  # noqa: ARG002
+    def mixture(self, draws: G, weights: FloatArray, profiles: ProfileData) -> Any:  # noqa: ARG002
         """The mixture of each profile, from its label weights (profiles, draws, clusters).
 
-        By default one normal around the regression of each draw and cluster.
+        By default one normal around the regression of each draw and cluster. `posterior.responses` lists the mixtures
+        that there are.
         """
         n_draws, _, n_coef = draws.coef.shape
         flat = weights.reshape(len(weights), -1) / n_draws

@@ -20,7 +20,7 @@ likelihoods that users choose.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -42,7 +42,10 @@ GOLDEN = 0.6180339887498949
 class Mixed(MixedServer):
     """What all noise models share; a subclass says whether the noise differs between entities."""
 
-    def mixture(self, draws: MixedGlobals, weights: FloatArray, profiles: ProfileData) -> OwnMixture:
+    def mixture(self, draws: MixedGlobals, weights: FloatArray, profiles: ProfileData) -> Any:
+        return self.own_mixture(draws, weights, profiles)
+
+    def own_mixture(self, draws: MixedGlobals, weights: FloatArray, profiles: ProfileData) -> OwnMixture:
         """Coefficients that each profile has of its own; see `kernels.profiles`."""
         used = np.diagonal(draws.effect_covariance, axis1=1, axis2=2) > 0.0
         columns = np.flatnonzero((used | (draws.agent_effect_scale > 0.0)).any(axis=0))

@@ -177,15 +177,29 @@ class MixedAgents(LinearLikelihood[MixedGlobals]):
         self, part: AgentsPart, given: MixedGlobals, labels: LabelArray, law: EffectsLaw, scalars: FloatArray
     ) -> None:
         """Add what does not depend on the agents' draws, and what the server needs before it switches effects on."""
-        grams, agent_start = part.entities.grams, part.entities.agent_start
-        first = len(NOISE_SCALARS) + self.layout.n_coef
-        last = first + self.layout.n_features
+        self._add_counts(part, given, scalars)
+        if given.stage == Stage.PLAIN:
+            self._add_evidence(part, labels, law, scalars)
+
+    def _add_counts(self, part: AgentsPart, given: MixedGlobals, scalars: FloatArray) -> None:
+        """Count agents and events, and in the plain stage add up how features vary within entities."""
+        grams, agent_start, first = part.entities.grams, part.entities.agent_start, self._first_within
         evidence.add_agent_counts(grams, agent_start, part.agents, scalars)
         if given.stage == Stage.PLAIN:
-            evidence.add_within(grams, agent_start, part.agents, scalars[:, first:last])
-            scores = np.zeros((len(scalars), len(EVIDENCE), self.layout.n_coef))
-            evidence.add_evidence(grams, agent_start, part.agents, labels, law, scalars, scores)
-            scalars[:, last : last + scores[0].size] = scores.reshape(len(scalars), -1)
+            within = scalars[:, first : first + self.layout.n_features]
+            evidence.add_within(grams, agent_start, part.agents, within)
+
+    def _add_evidence(self, part: AgentsPart, labels: LabelArray, law: EffectsLaw, scalars: FloatArray) -> None:
+        """Add what score tests of the effects need."""
+        scores = np.zeros((len(scalars), len(EVIDENCE), self.layout.n_coef))
+        evidence.add_evidence(part.entities.grams, part.entities.agent_start, part.agents, labels, law, scalars, scores)
+        first = self._first_within + self.layout.n_features
+        scalars[:, first : first + scores[0].size] = scores.reshape(len(scalars), -1)
+
+    @property
+    def _first_within(self) -> int:
+        """Position of the first of the scalars `within_…`."""
+        return len(NOISE_SCALARS) + self.layout.n_coef
 
     def _add_log_densities(
         self, part: AgentsPart, given: MixedGlobals, labels: LabelArray, scalars: FloatArray

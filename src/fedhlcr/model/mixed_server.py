@@ -6,7 +6,7 @@ See `model.mixed` for the model, and `model.covariance` for the variances of eff
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,21 +46,24 @@ LEAST_NOISE = 1e-4
 class MixedServer(MixedAgents):
     """How the server draws globals, switches effects on, and moves effects along with coefficients."""
 
+    start_variance_alone: ClassVar[float] = START_VARIANCE_ALONE
+
     def start(self, spec: ModelSpec, n_clusters: int) -> MixedGlobals:
+        return self.start_with(spec, n_clusters, **self._first_quantities(spec))
+
+    def _first_quantities(self, spec: ModelSpec) -> dict[str, Any]:
         n_coef = self.layout.n_coef
         priors = spec.hyperpriors.for_spread(spec.target_spread)
-        return self.start_with(
-            spec,
-            n_clusters,
-            noise_scale=self._first_noise(spec),
-            noise_unit=self._first_noise(spec),
-            noise_shape=float("inf"),
-            effect_covariance=np.zeros((n_coef, n_coef)),
-            agent_effect_scale=np.zeros(n_coef),
-            slope_scale=priors.entity_effects.typical,
-            agent_slope_scale=priors.agent_effects.typical,
-            stage=float(Stage.PLAIN),
-        )
+        return {
+            "noise_scale": self._first_noise(spec),
+            "noise_unit": self._first_noise(spec),
+            "noise_shape": float("inf"),
+            "effect_covariance": np.zeros((n_coef, n_coef)),
+            "agent_effect_scale": np.zeros(n_coef),
+            "slope_scale": priors.entity_effects.typical,
+            "agent_slope_scale": priors.agent_effects.typical,
+            "stage": float(Stage.PLAIN),
+        }
 
     @staticmethod
     def _first_noise(spec: ModelSpec) -> float:
@@ -83,7 +86,7 @@ class MixedServer(MixedAgents):
         # features that are not standardised may be so large that effects of this size would drown the target
         of_features = np.ones(self.layout.n_coef)
         of_features[self.layout.n_coef - self.layout.n_features :] = np.maximum(1.0, self._within(sums))
-        start = (START_VARIANCE_ALONE if alone else START_VARIANCE) * spec.target_spread**2 / of_features
+        start = (self.start_variance_alone if alone else START_VARIANCE) * spec.target_spread**2 / of_features
         of_entities, of_agents = self.effect_coefficients(sums, spec)
         changes: dict[str, Any] = {
             "effect_covariance": np.diag(np.where(of_entities, start, 0.0)),
@@ -317,10 +320,14 @@ class MixedServer(MixedAgents):
         # the matrices count events by their precisions
         uncounted = sums.scalars["events"] - self.layout.n_events(sums.grams).sum()
         total -= 0.5 * (uncounted * (LOG_2PI + 2.0 * np.log(given.noise_unit)) + sums.scalars["log_volumes"])
+        return float(total + self._log_effects(sums, given))
+
+    def _log_effects(self, sums: ClusterSums, given: MixedGlobals) -> float:
+        """The log density of the entities' effects."""
         used = given.effect_columns
-        if len(used):
-            own = given.effect_covariance[np.ix_(used, used)]
-            moments = self.effect_moments(sums.blocks[EFFECTS].sum(axis=0))
-            squares = (covariance.inverse(own) * moments[1:, 1:][np.ix_(used, used)]).sum()
-            total -= 0.5 * (moments[0, 0] * (len(used) * LOG_2PI + np.linalg.slogdet(own)[1]) + squares)
-        return float(total)
+        if not len(used):
+            return 0.0
+        own = given.effect_covariance[np.ix_(used, used)]
+        moments = self.effect_moments(sums.blocks[EFFECTS].sum(axis=0))
+        squares = (covariance.inverse(own) * moments[1:, 1:][np.ix_(used, used)]).sum()
+        return float(-0.5 * (moments[0, 0] * (len(used) * LOG_2PI + np.linalg.slogdet(own)[1]) + squares))

@@ -2,10 +2,9 @@
 
     y_ijn ~ t_ν(β_ijᵀx_ijn, s)     that is, N(β_ijᵀx_ijn, s²/λ_ijn) with a weight λ_ijn ~ Gamma(ν/2, ν/2) per event
 
-Given the weights all is as with common noise (`model.mixed`), with weighted Gram matrices Σ λx̃x̃ᵀ. So agents keep their
-events, and the weight of each event as private state. In the plain stage all weights are 1. Afterwards a round has one
-step more: given its entity's coefficients β = w + a + b, each event's weight is drawn. The sums that leave the agent
-have the new weights, so that everything the server draws is conditional on the state that the agents keep.
+Given the weights all is as with common noise, with weighted Gram matrices Σ λx̃x̃ᵀ (`model.event_weights`). In the plain
+stage all weights are 1. Afterwards a round has one step more: given its entity's coefficients β = w + a + b, each
+event's weight is drawn.
 """
 
 from __future__ import annotations
@@ -20,24 +19,23 @@ from fedhlcr._support.arrays import FloatArray, IndexArray, LabelArray
 from fedhlcr._support.checks import positive
 from fedhlcr._support.threads import run_blocks
 from fedhlcr.data.events import EventStore
-from fedhlcr.kernels import effective, evidence, weights
+from fedhlcr.exceptions import ArgumentError
+from fedhlcr.kernels import evidence, weights
 from fedhlcr.kernels.effective import EffectsLaw
-from fedhlcr.kernels.effects import EffectState
-from fedhlcr.kernels.grams import add_rows
 from fedhlcr.kernels.profiles import OwnMixture
 from fedhlcr.kernels.weights import WEIGHT_SCALARS
 from fedhlcr.model import covariance
 from fedhlcr.model.arguments import AgentsPart, Concluded, ProfileData
 from fedhlcr.model.differences import Differences
+from fedhlcr.model.event_weights import EVENT_WEIGHTS, EventWeighted
+from fedhlcr.model.gram import Standardization
 from fedhlcr.model.likelihood import register
-from fedhlcr.model.mixed import Mixed
 from fedhlcr.model.mixed_globals import EFFECTS, MixedGlobals, any_value, not_negative_value
 from fedhlcr.model.priors import ModelSpec
 from fedhlcr.model.regression import CoefPosterior
 from fedhlcr.model.schema import GRAMS, Level, Stage, State, StateField, SummedScalar
 from fedhlcr.model.sums import ClusterSums
 
-EVENT_WEIGHTS = "event_weights"
 # The least ν. Above 2 the noise has a variance, which standard deviations of predictions need.
 LEAST_EVENT_SHAPE = 2.1
 # ν when weights are switched on.
@@ -45,12 +43,10 @@ START_EVENT_SHAPE = 8.0
 
 
 @register
-class MixedStudentNoise(Mixed):
+class MixedStudentNoise(EventWeighted):
     """Every event has its own weight; ν is `noise_shape`, and s is `noise_scale`."""
 
     name: ClassVar[str] = "mixed, student noise"
-    noise_of_entities = False
-    needs_events: ClassVar[bool] = True
     has_heavy_tails: ClassVar[bool] = True
 
     @property
@@ -65,24 +61,26 @@ class MixedStudentNoise(Mixed):
 
     # At the agents.
 
+    def events_in(self, events: EventStore, units: Standardization) -> EventStore:
+        if (events.weight != 1.0).any():
+            raise ArgumentError(
+                "noise='student' gives each event a weight of its own and does not support `sample_weight` other than "
+                "0 and 1; repeat the rows of events that occurred several times, or use noise='entity'."
+            )
+        return super().events_in(events, units)
+
     def scoring_matrices(self, part: AgentsPart, given: MixedGlobals) -> FloatArray:
         """As with common noise, from weighted matrices."""
         if given.is_plain:
             return part.entities.grams
-        return super().scoring_matrices(self._weighted(part, part.state[EVENT_WEIGHTS]), given)
+        return super().scoring_matrices(self._with_weights(part, part.state[EVENT_WEIGHTS]), given)
 
     def entity_matrices(
         self, grams: FloatArray, given: MixedGlobals, private: State, events: EventStore | None = None
     ) -> FloatArray:
         assert events is not None
-        weighted, everyone = np.empty_like(grams), np.arange(len(grams))
-        arrays = events.X, events.y, events.event_start, private[EVENT_WEIGHTS]
-        weights.weighted_grams(*arrays, everyone, 0, len(everyone), weighted)
+        weighted = self._weighted_entities(grams, events, events.y, private[EVENT_WEIGHTS])
         return super().entity_matrices(weighted, given, private)
-
-    def kernel_law(self, given: MixedGlobals, round_number: int) -> EffectsLaw:
-        # ν belongs to events here, and all entities have the same noise
-        return super().kernel_law(given, round_number)._replace(noise_shape=float("inf"))
 
     def conclude(
         self,
@@ -100,22 +98,17 @@ class MixedStudentNoise(Mixed):
         self._add_scalars(part, given, labels, law, sums.scalars)
         if given.stage == Stage.WEIGHING:
             self._add_log_densities(part, given, labels, sums.scalars)
-        old, effects_drawn = part.state, np.zeros((len(labels), self.layout.n_coef))
-        state = EffectState(self.variance(old, given), old["agent_effects"].copy(), effects_drawn)
-        self._draw_effects(self._weighted(part, old[EVENT_WEIGHTS]), scoring, labels, law, state, rows, sums)
+        weighted = self._with_weights(part, part.state[EVENT_WEIGHTS])
+        state = self._coef_drawn(weighted, given, scoring, labels, rows, sums)
         if given.stage == Stage.WEIGHING:
             self._add_price_of_weights(part, given, state.coef, sums.scalars)
         new_weights = self._draw_weights(part, given, law, state.coef, sums.scalars)
         if law.given_effects:
             # those of the kernel have the old weights
             sums.data[:] = 0.0
-            self._add_data(self._weighted(part, new_weights), state.coef - given.coef[labels], rows, sums.data)
+            self._add_data(self._with_weights(part, new_weights), state.coef - given.coef[labels], rows, sums.data)
         new_state = {**self.new_state(state, given), EVENT_WEIGHTS: new_weights}
         return Concluded(new_state, {GRAMS: sums.data, EFFECTS: sums.effects}, sums.scalars)
-
-    def variance_quantiles(self, given: MixedGlobals, n: int) -> FloatArray:
-        del n
-        return np.array([given.noise_scale**2])
 
     def _add_log_densities(
         self, part: AgentsPart, given: MixedGlobals, labels: LabelArray, scalars: FloatArray
@@ -123,7 +116,7 @@ class MixedStudentNoise(Mixed):
         """Those given the weights of the events; what the weights cost is added by `_add_price_of_weights`."""
         event_weights, events = part.state[EVENT_WEIGHTS], part.events
         assert events is not None
-        super()._add_log_densities(self._weighted(part, event_weights), given, labels, scalars)
+        super()._add_log_densities(self._with_weights(part, event_weights), given, labels, scalars)
         # the weighted matrices count events by their weights
         n, logs = (self._by_agent(part, of) for of in (np.ones(len(event_weights)), np.log(event_weights)))
         uncounted = n - scalars[:, evidence.WEIGHED_EVENTS]
@@ -149,25 +142,9 @@ class MixedStudentNoise(Mixed):
         price += shape * (prior - rate) / rate
         scalars[:, evidence.LOG_DENSITY] -= self._by_agent(part, price)
 
-    @staticmethod
-    def _by_agent(part: AgentsPart, values: FloatArray) -> FloatArray:
-        """(agents asked,) sums over their events."""
+    def _with_weights(self, part: AgentsPart, event_weights: FloatArray) -> AgentsPart:
         assert part.events is not None
-        owner = np.repeat(part.owner, np.diff(part.events.event_start))
-        return np.asarray(np.bincount(owner, weights=values, minlength=part.n_agents)[part.agents], dtype=np.float64)
-
-    def _weighted(self, part: AgentsPart, event_weights: FloatArray) -> AgentsPart:
-        """The part with weighted Gram matrices; those of agents that take no part are 0."""
-        events, chosen, bounds = part.events, part.chosen, part.entity_blocks
-        assert events is not None
-        grams = np.zeros_like(part.entities.grams)
-
-        def run(block: int) -> None:
-            arrays = events.X, events.y, events.event_start, event_weights
-            weights.weighted_grams(*arrays, chosen, *bounds[block], grams)
-
-        run_blocks(run, len(bounds), part.n_threads)
-        return part._replace(entities=part.entities._replace(grams=grams))
+        return self._weighted(part, part.events.y, event_weights)
 
     def _draw_weights(
         self, part: AgentsPart, given: MixedGlobals, law: EffectsLaw, coef: FloatArray, scalars: FloatArray
@@ -185,12 +162,6 @@ class MixedStudentNoise(Mixed):
         run_blocks(run, len(part.blocks), part.n_threads)
         scalars[:, -len(WEIGHT_SCALARS) :] = totals
         return drawn
-
-    def _add_data(self, weighted: AgentsPart, steps: FloatArray, rows: IndexArray, data: FloatArray) -> None:
-        """Add the Gram matrices of (x, y − xᵀstep), with a step for each entity, to their rows of `data`."""
-        grams, chosen = weighted.entities.grams, weighted.chosen
-        effective.move_targets(grams, chosen, np.arange(len(grams)), steps, self.layout.first_regressor)
-        add_rows(grams[chosen], rows[chosen], data)
 
     # At the server.
 
@@ -220,28 +191,22 @@ class MixedStudentNoise(Mixed):
 
     # For predictions.
 
-    def mixture(self, draws: MixedGlobals, weights: FloatArray, profiles: ProfileData) -> OwnMixture:
+    def own_mixture(self, draws: MixedGlobals, weights: FloatArray, profiles: ProfileData) -> OwnMixture:
         """As with common noise, from the weighted matrices of each draw, and with Student-t noise.
 
         In each draw, the noise of the event to predict is normal with variance s²/λ. These λ are quantiles of
         Gamma(ν/2, ν/2), spread evenly over the draws. So beyond the largest of these variances, tails fall as those of
         a normal distribution: extreme quantiles and densities far off are those of a finite mixture.
         """
-        common = super().mixture(draws, weights, profiles)
+        common = super().own_mixture(draws, weights, profiles)
         variance, noise = (
             np.repeat(of[None], len(weights), axis=0)
             for of in (np.asarray(draws.noise_scale) ** 2, self.new_variances(draws))
         )
-        return common._replace(grams=self._grams_by_draw(profiles, weights.shape[1]), variance=variance, noise=noise)
-
-    def _grams_by_draw(self, profiles: ProfileData, n_draws: int) -> FloatArray:
-        """(profiles, draws, packed) weighted matrices; 0 for a new entity."""
-        events, grams = profiles.events, profiles.grams
-        assert events is not None
-        out = np.zeros((len(grams), n_draws, grams.shape[1]))
-        arrays = events.X, events.y, events.event_start
-        weights.weighted_grams_by_draw(*arrays, profiles.private[EVENT_WEIGHTS], out)
-        return out
+        assert profiles.events is not None
+        targets = np.repeat(profiles.events.y[:, None], weights.shape[1], axis=1)
+        grams = self._weighted_by_draw(profiles, targets)
+        return common._replace(grams=grams, variance=variance, noise=noise)
 
     def differences(self, draws: MixedGlobals) -> Differences:
         """The noise differs between events, not between entities."""

@@ -11,10 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from fedhlcr._support.arrays import FloatArray
-from fedhlcr.kernels.mixtures import Mixture
 from fedhlcr.kernels.profiles import OwnMixture
+from fedhlcr.kernels.responses import CountMixture, ProbabilityMixture
 from fedhlcr.posterior.prediction import Posterior, Profiles
-from fedhlcr.posterior.predictive import own_coef_moments
+from fedhlcr.posterior.predictive import AnyMixture, own_coef_moments
 
 # Numbers in the covariances of the entities that are computed at once.
 NUMBERS_AT_ONCE = 1 << 22
@@ -55,8 +55,10 @@ def entity_coef(posterior: Posterior) -> EntityCoef:
     return out
 
 
-def _moments(mixture: Mixture | OwnMixture, transform: FloatArray, n_threads: int) -> tuple[FloatArray, FloatArray]:
+def _moments(mixture: AnyMixture, transform: FloatArray, n_threads: int) -> tuple[FloatArray, FloatArray]:
     """Means (profiles, n_coef), and variances (profiles, rows) of the rows of `transform` times the coefficients."""
+    if isinstance(mixture, ProbabilityMixture | CountMixture):
+        mixture = mixture.own
     if isinstance(mixture, OwnMixture):
         mean, covariance = own_coef_moments(mixture, n_threads)
         return mean, np.einsum("if,pfg,ig->pi", transform, covariance, transform, optimize=True)

@@ -25,14 +25,13 @@ from fedhlcr._support.threads import run_blocks
 from fedhlcr.data.events import EventStore, joined
 from fedhlcr.data.hierarchy import UNKNOWN, EntityIndex
 from fedhlcr.kernels import labels as label_kernels
-from fedhlcr.kernels.mixtures import Mixture
-from fedhlcr.kernels.profiles import OwnMixture
 from fedhlcr.model.arguments import ProfileData
 from fedhlcr.model.gram import GramLayout, Standardization
 from fedhlcr.model.likelihood import AnyLikelihood
 from fedhlcr.model.schema import Level, State
 from fedhlcr.posterior.draws import Draws
-from fedhlcr.posterior.predictive import MixtureRows, Moments, mixture_log_density, mixture_moments
+from fedhlcr.posterior.predictive import AnyMixture, MixtureRows, Moments
+from fedhlcr.posterior.responses import interval_of, log_density_of, moments_of
 from fedhlcr.samplers.blocked import Agents, redraw
 from fedhlcr.samplers.state import Draw, Entities, label_law
 
@@ -220,31 +219,47 @@ class Posterior:
             chunk = slice(first, first + size)
             yield chunk, self.label_weights(profiles.agents[chunk], profiles.entities[chunk])
 
-    def predict(self, X: FloatArray, profiles: Profiles, levels: tuple[float, ...] = ()) -> Moments:
+    def predict(
+        self, X: FloatArray, profiles: Profiles, levels: tuple[float, ...] = (), offset: FloatArray | None = None
+    ) -> Moments:
         """Moments and quantiles of the mixture over labels and draws, in the user's units.
 
         The mean is Σ p_k w_kᵀx over labels and draws; the variance is the mean of σ² plus the variance
-        of w_kᵀx, without xᵀA⁻¹x because w is drawn. Quantiles are those of the mixture, not mean ± z·std.
+        of w_kᵀx, without xᵀA⁻¹x because w is drawn. Quantiles are those of the mixture, not mean ± z·std. With a link,
+        probabilities and counts are averaged, not log odds or log means. `offset` is added to these.
         """
         out = Moments.empty(len(X), len(levels))
-        for part in self.mixtures(X, profiles):
-            moments = mixture_moments(part, levels, self.memory.entities.n_threads)
+        for part in self.mixtures(X, profiles, offset):
+            moments = moments_of(part, levels, self.memory.entities.n_threads)
             for target, values in zip(out, moments, strict=True):
                 target[part.rows] = values
         scale = self.standardization.scale[-1]
         restore = self.standardization.restore_target
         return Moments(restore(out.mean), out.std * scale, restore(out.quantiles))
 
-    def log_density(self, X: FloatArray, y: FloatArray, profiles: Profiles) -> FloatArray:
+    def interval(
+        self, X: FloatArray, profiles: Profiles, level: float, offset: FloatArray | None = None
+    ) -> tuple[FloatArray, FloatArray]:
+        """(rows,) ends of intervals that hold the target with probability `level`; for 0 and 1, its probability."""
+        lower, upper = np.empty(len(X)), np.empty(len(X))
+        for part in self.mixtures(X, profiles, offset):
+            lower[part.rows], upper[part.rows] = interval_of(part, level, self.memory.entities.n_threads)
+        restore = self.standardization.restore_target
+        return restore(lower), restore(upper)
+
+    def log_density(
+        self, X: FloatArray, y: FloatArray, profiles: Profiles, offset: FloatArray | None = None
+    ) -> FloatArray:
         """(rows,) log density of the same mixture at y, in the user's units."""
         target = self.standardization.apply_target(y)
         out = np.empty(len(X))
-        for part in self.mixtures(X, profiles):
-            out[part.rows] = mixture_log_density(part, target[part.rows], self.memory.entities.n_threads)
+        for part in self.mixtures(X, profiles, offset):
+            out[part.rows] = log_density_of(part, target[part.rows], self.memory.entities.n_threads)
         return out - np.log(self.standardization.scale[-1])
 
-    def mixtures(self, X: FloatArray, profiles: Profiles) -> Iterator[MixtureRows]:
+    def mixtures(self, X: FloatArray, profiles: Profiles, offset: FloatArray | None = None) -> Iterator[MixtureRows]:
         """All rows, sorted by profile and in blocks, with their mixtures over (draw, cluster)."""
+        offset = np.zeros(len(X)) if offset is None else offset
         design = self.standardization.apply(X)
         if self.layout.fit_intercept:
             design = np.column_stack([np.ones(len(X)), design])
@@ -253,9 +268,9 @@ class Posterior:
         for chunk, weights in self.blocks(profiles):
             rows = order[starts[chunk.start] : starts[min(chunk.stop, len(profiles.agents))]]
             mixture = self.mixture(profiles, chunk, weights)
-            yield MixtureRows(rows, design[rows], profiles.of_row[rows] - chunk.start, mixture)
+            yield MixtureRows(rows, design[rows], profiles.of_row[rows] - chunk.start, mixture, offset[rows])
 
-    def mixture(self, profiles: Profiles, chunk: slice, weights: FloatArray) -> Mixture | OwnMixture:
+    def mixture(self, profiles: Profiles, chunk: slice, weights: FloatArray) -> AnyMixture:
         """The mixtures of consecutive profiles, from their label weights."""
         agents, entities = profiles.agents[chunk], profiles.entities[chunk]
         is_known = entities != UNKNOWN

@@ -1,4 +1,6 @@
-"""Moments, quantiles and densities of mixtures of normals, one for each row of a table, in standardised units.
+"""Moments, quantiles and densities of mixtures, one for each row of a table, in the units of the run.
+
+Mixtures of normals are in standardised units. Probabilities and counts (`posterior.responses`) are what they are.
 
 The rows are evaluated in blocks on threads.
 """
@@ -16,7 +18,10 @@ from fedhlcr._support.threads import Blocks, run_blocks
 from fedhlcr.kernels import mixtures, profiles
 from fedhlcr.kernels.mixtures import Mixture
 from fedhlcr.kernels.profiles import OwnMixture
+from fedhlcr.kernels.responses import CountMixture, ProbabilityMixture
 from fedhlcr.model.regression import LOG_2PI
+
+AnyMixture = Mixture | OwnMixture | ProbabilityMixture | CountMixture
 
 
 def interval_ends(level: float) -> tuple[float, float]:
@@ -44,12 +49,14 @@ class MixtureRows(NamedTuple):
     rows : (n,) their positions in the table
     design : (n, n_coef) their features, with the constant if there is an intercept
     profile : (n,) the position of each row's mixture in `mixture`, ascending
+    offset : (n,) what is added to the linear part of each row
     """
 
     rows: NDArray[np.int64]
     design: FloatArray
     profile: NDArray[np.int64]
-    mixture: Mixture | OwnMixture
+    mixture: AnyMixture
+    offset: FloatArray
 
     @property
     def row_start(self) -> NDArray[np.int64]:
@@ -58,7 +65,7 @@ class MixtureRows(NamedTuple):
 
 
 def mixture_moments(part: MixtureRows, levels: tuple[float, ...], n_threads: int) -> Moments:
-    """Mean, standard deviation and quantiles of each row's mixture."""
+    """Mean, standard deviation and quantiles of each row's mixture of normals."""
     wanted = np.array(levels, dtype=np.float64)
     normal = ndtri(wanted)
     out = Moments.empty(len(part.rows), len(levels))
@@ -82,6 +89,7 @@ def mixture_log_density(part: MixtureRows, target: FloatArray, n_threads: int) -
     """(n,) log density of each row's mixture at its target. The mixture's weights may be overwritten."""
     if isinstance(part.mixture, OwnMixture):
         return _own_log_density(part, target, n_threads)
+    assert isinstance(part.mixture, Mixture)
     weights, coef, scales = part.mixture
     with np.errstate(divide="ignore"):
         # in place: a block of weights is the largest array here

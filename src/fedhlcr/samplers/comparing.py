@@ -152,7 +152,7 @@ class Comparison:
         if n_clusters == 1:
             # then it is not known yet whether entities differ within this one
             return self.n_plain > 1
-        if self.differ or state.sums.entity_counts.sum() < ENOUGH_ENTITIES * n_clusters:
+        if likelihood.doubts_clusters or self.differ or state.sums.entity_counts.sum() < ENOUGH_ENTITIES * n_clusters:
             return True
         if n_events < ENOUGH_EVENTS * n_clusters * likelihood.layout.n_linear:
             return True

@@ -1,0 +1,215 @@
+"""Kernels for events whose log odds are linear: yes or no, and counts with a negative binomial law.
+
+With η = xᵀβ and an event's own constants b, κ, d and c (`EventTerms`), the log density of its target is
+
+    κψ − b log(2 cosh(ψ/2)) + c,     ψ = η + d,
+
+and given a weight ω ~ PG(b, ψ) it is that of a normal target κ/ω − d with variance 1/ω, as far as it depends on η
+(Polson, Scott and Windle 2013). `reference` has slow versions.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from fedhlcr._support.arrays import FloatArray
+from fedhlcr.kernels.compiling import kernel, vector_kernel
+from fedhlcr.kernels.effects import solve_draw
+from fedhlcr.kernels.polyagamma import keyed_polya_gamma
+from fedhlcr.kernels.weights import FIRST_EVENT, PER_EVENT
+
+# Most steps of Newton's method for the mode of an entity's effects, and most halvings of a step. The search ends where
+# a step gains less than this.
+MOST_STEPS, MOST_HALVINGS, LEAST_GAIN = 20, 10, 1e-8
+
+
+class EventTerms(NamedTuple):
+    """The constants of events, (events,) each, or (events, draws) if they differ between draws."""
+
+    shape: FloatArray  # b
+    kappa: FloatArray
+    fixed: FloatArray  # d, the part of ψ that is given
+    constant: FloatArray  # c
+
+
+@kernel
+def log_odds(x, coef, first):
+    """xᵀβ. `first` is 0 if the first coefficient is an intercept, else 1."""
+    total = coef[0] if first == 0 else 0.0
+    for f in range(x.shape[0]):
+        total += x[f] * coef[f + 1 - first]
+    return total
+
+
+@kernel
+def log_twice_cosh(psi):
+    """log(2 cosh(ψ/2)), without overflow."""
+    size = abs(psi)
+    return 0.5 * size + math.log1p(math.exp(-size))
+
+
+@kernel
+def draw_weights(X, terms, event_start, entities, coef, first, round_number, agents, first_agent, last_agent, weights):
+    """Draw ω of each event of agents[first_agent:last_agent], given its entity's coefficients (entities, n_coef)."""
+    _, agent_start, keys, streams = entities
+    shape, _, fixed, _ = terms
+    for position in range(first_agent, last_agent):
+        agent = agents[position]
+        for e in range(agent_start[agent], agent_start[agent + 1]):
+            for n in range(event_start[e], event_start[e + 1]):
+                purpose = FIRST_EVENT + PER_EVENT * np.uint64(n - event_start[e])
+                psi = log_odds(X[n], coef[e], first) + fixed[n]
+                weights[n] = keyed_polya_gamma(streams[agent], keys[e], round_number, purpose, shape[n], psi)
+
+
+@vector_kernel
+def add_log_likelihoods(X, terms, event_start, entities, first_entity, last_entity, coef, steps, step_of, first, out):
+    """Write log p(events | cluster) of entities[first_entity:last_entity] to their rows of `out` (entities, clusters).
+
+    Parameters
+    ----------
+    coef : (clusters, n_coef)
+    steps, step_of : what is added to the coefficients of entity e, steps[step_of[e]]; no rows if nothing is
+    """
+    shape, kappa, fixed, constant = terms
+    n_clusters, n_coef = coef.shape
+    odds = np.empty(n_clusters)
+    row = np.empty(n_coef)
+    row[0] = 1.0
+    transposed = np.ascontiguousarray(coef.T)
+    for position in range(first_entity, last_entity):
+        e = entities[position]
+        out[e, :] = 0.0
+        for n in range(event_start[e], event_start[e + 1]):
+            for f in range(X.shape[1]):
+                row[f + 1 - first] = X[n, f]
+            given = fixed[n]
+            if steps.shape[0] > 0:
+                for j in range(n_coef):
+                    given += row[j] * steps[step_of[e], j]
+            odds[:] = given
+            for j in range(n_coef):
+                value = row[j]
+                for k in range(n_clusters):
+                    odds[k] += value * transposed[j, k]
+            for k in range(n_clusters):
+                out[e, k] += constant[n] + kappa[n] * odds[k] - shape[n] * log_twice_cosh(odds[k])
+
+
+@kernel
+def event_log_likelihoods(X, terms, event_start, entities, coef, first, out):
+    """Write the log density of each event of the given entities, given their coefficients (entities, n_coef)."""
+    shape, kappa, fixed, constant = terms
+    for e in entities:
+        for n in range(event_start[e], event_start[e + 1]):
+            psi = log_odds(X[n], coef[e], first) + fixed[n]
+            out[n] = constant[n] + kappa[n] * psi - shape[n] * log_twice_cosh(psi)
+
+
+@kernel
+def laplace_densities(X, terms, event_start, entities, first_entity, last_entity, law, steps, step_of, out):
+    """Write the log density of entities[first_entity:last_entity] under each cluster, without their effects.
+
+    Effects b = Λc are integrated out by Laplace's approximation: c has a normal law around its mode. `law` is an
+    `EffectsLaw`; `steps` and `step_of` are the effects of agents, as in `add_log_likelihoods`.
+    """
+    n_clusters, n_effects = law.coef.shape[0], law.columns.shape[0]
+    most = 0
+    for position in range(first_entity, last_entity):
+        most = max(most, event_start[entities[position] + 1] - event_start[entities[position]])
+    design, offsets = np.empty((most, n_effects)), np.empty(most)
+    mode = np.empty(n_effects)
+    for position in range(first_entity, last_entity):
+        e = entities[position]
+        start, n_events = event_start[e], event_start[e + 1] - event_start[e]
+        write_effect_design(X[start : start + n_events], law, design)
+        own = design[:n_events]
+        for k in range(n_clusters):
+            for n in range(n_events):
+                offsets[n] = terms.fixed[start + n] + log_odds(X[start + n], law.coef[k], law.first)
+                if steps.shape[0] > 0:
+                    offsets[n] += log_odds(X[start + n], steps[step_of[e]], law.first)
+            mode[:] = 0.0
+            out[e, k] = laplace_density(own, offsets[:n_events], terms, start, mode)
+
+
+@kernel
+def write_effect_design(X, law, out):
+    """Write xᵀΛ of each event, with x the columns that have effects."""
+    n_effects = law.columns.shape[0]
+    for n in range(X.shape[0]):
+        for r in range(n_effects):
+            total = 0.0
+            for c in range(r, n_effects):
+                value = 1.0 if law.columns[c] == 0 else X[n, law.columns[c] - 1]
+                total += value * law.root[c, r]
+            out[n, r] = total
+
+
+@kernel
+def log_joint(design, offsets, terms, start, effects):
+    """Log density of events [start, …) and of effects c, up to the constant of the effects' normal law."""
+    total = 0.0
+    for r in range(effects.shape[0]):
+        total -= 0.5 * effects[r] ** 2
+    for n in range(design.shape[0]):
+        psi = offsets[n]
+        for r in range(effects.shape[0]):
+            psi += design[n, r] * effects[r]
+        total += terms.constant[start + n] + terms.kappa[start + n] * psi - terms.shape[start + n] * log_twice_cosh(psi)
+    return total
+
+
+@kernel
+def laplace_density(design, offsets, terms, start, mode):
+    """Log of the integral of `log_joint` over the effects; `mode` holds where to start, and becomes the mode."""
+    n_effects = design.shape[1]
+    precision, step, zeros = np.empty((n_effects, n_effects)), np.empty(n_effects), np.zeros(n_effects)
+    best, log_det = log_joint(design, offsets, terms, start, mode), 0.0
+    for _ in range(MOST_STEPS):
+        log_det = newton_step(design, offsets, terms, start, mode, precision, step, zeros)
+        gain = 0.0
+        for _ in range(MOST_HALVINGS):
+            found = log_joint(design, offsets, terms, start, mode + step)
+            if found >= best:
+                gain, best = found - best, found
+                mode += step
+                break
+            step *= 0.5
+        if gain < LEAST_GAIN:
+            break
+    return best - 0.5 * log_det
+
+
+@kernel
+def newton_step(design, offsets, terms, start, mode, precision, step, zeros):
+    """Write the step to the maximum of a parabola through `log_joint` at `mode`; return log |its curvature|."""
+    n_events, n_effects = design.shape
+    precision[:] = 0.0
+    gradient = -mode
+    for r in range(n_effects):
+        precision[r, r] = 1.0
+    for n in range(n_events):
+        psi = offsets[n]
+        for r in range(n_effects):
+            psi += design[n, r] * mode[r]
+        half = 0.5 * math.tanh(0.5 * psi)
+        score, curvature = (
+            terms.kappa[start + n] - terms.shape[start + n] * half,
+            terms.shape[start + n] * (0.25 - half**2),
+        )
+        for r in range(n_effects):
+            gradient[r] += score * design[n, r]
+            weighted = curvature * design[n, r]
+            for s in range(r + 1):
+                precision[r, s] += weighted * design[n, s]
+    step[:] = zeros
+    # without random numbers the draw is the mean
+    solve_draw(precision, gradient, step)
+    log_det = 0.0
+    for r in range(n_effects):
+        log_det += 2.0 * math.log(precision[r, r])
+    return log_det

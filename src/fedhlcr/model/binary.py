@@ -1,0 +1,48 @@
+"""Yes-or-no targets: logistic regressions.
+
+    P(y_ijn = 1) = 1 / (1 + exp(−β_ijᵀx_ijn)),     β_ij = w_z + a_i + b_ij
+
+In the notation of `model.logits`, an event of frequency f has b = f and κ = f(y − ½).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from fedhlcr._support.arrays import FloatArray
+from fedhlcr.data.events import EventStore
+from fedhlcr.exceptions import ArgumentError
+from fedhlcr.kernels.logits import EventTerms
+from fedhlcr.kernels.responses import ProbabilityMixture
+from fedhlcr.model.arguments import ProfileData
+from fedhlcr.model.gram import Standardization
+from fedhlcr.model.likelihood import register
+from fedhlcr.model.logits import Logits
+from fedhlcr.model.mixed_globals import MixedGlobals
+from fedhlcr.model.schema import State
+
+
+@register
+class Logistic(Logits):
+    """A target is 0 or 1, and its log odds are linear."""
+
+    name: ClassVar[str] = "logistic"
+    # log odds of standardised features: most probabilities lie between .5 % and 99.5 %
+    linear_spread: ClassVar[float | None] = 2.5
+
+    def events_in(self, events: EventStore, units: Standardization) -> EventStore:
+        if not np.isin(events.y, (0.0, 1.0)).all():
+            raise ArgumentError(
+                "the likelihood 'logistic' needs targets that are 0 or 1, but some are not; encode the two classes as "
+                "0 and 1, or choose another likelihood."
+            )
+        return super().events_in(events, units)
+
+    def event_terms(self, events: EventStore, private: State) -> EventTerms:
+        del private
+        return EventTerms(events.weight, events.weight * (events.y - 0.5), events.offsets, np.zeros(events.n_events))
+
+    def mixture(self, draws: MixedGlobals, weights: FloatArray, profiles: ProfileData) -> ProbabilityMixture:
+        return ProbabilityMixture(self.own_mixture(draws, weights, profiles))

@@ -1,0 +1,193 @@
+"""Counts: negative binomial regressions with a log link.
+
+    y_ijn has mean μ = e_ijn exp(β_ijᵀx_ijn) and variance μ + μ²/r,     β_ij = w_z + a_i + b_ij
+
+with exposures e, and a size r that every agent has of its own, log r_i ~ N(ρ, s²): the larger, the closer to a Poisson
+law. In the notation of `model.logits`, ψ = log(μ/r), an event of frequency f has b = f(y + r) and κ = f(y − r)/2, and d
+is log(e/r).
+
+Agents draw their r_i given their coefficients, with the weights integrated out, by Metropolis steps. A common r could
+not change without all agents: weights are drawn given r, and sums of absent agents have the old weights.
+
+For r → ∞ weights become so precise that coefficients hardly move. So an event's r is never more than `POISSON_LIMIT`
+times the mean count m of its entity: 1/r_ijn = 1/r_i + 1/(50 m). Where counts follow a Poisson law, the model has two
+per cent more variance.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.special import gammainc, gammaincinv, gammaln, ndtri
+
+from fedhlcr._support.arrays import FloatArray
+from fedhlcr._support.checks import finite, positive
+from fedhlcr.data.events import EventStore
+from fedhlcr.exceptions import ArgumentError
+from fedhlcr.kernels.keyed import keyed_steps
+from fedhlcr.kernels.logits import EventTerms
+from fedhlcr.kernels.responses import CountMixture
+from fedhlcr.kernels.weights import FIRST_EVENT
+from fedhlcr.model.arguments import AgentsPart, ProfileData
+from fedhlcr.model.gram import Standardization
+from fedhlcr.model.likelihood import register
+from fedhlcr.model.logits import Logits
+from fedhlcr.model.mixed import GOLDEN
+from fedhlcr.model.mixed_globals import MixedGlobals, any_value, not_negative_value
+from fedhlcr.model.priors import ModelSpec
+from fedhlcr.model.regression import CoefPosterior
+from fedhlcr.model.schema import Level, State, StateField, SummedScalar, quantity
+from fedhlcr.model.sums import ClusterSums
+
+LOG_SIZE = "log_size"
+# Σ log r, Σ (log r)² and the number of agents that have drawn theirs.
+SIZE_SCALARS = ("log_sizes", "squared_log_sizes", "agents_with_sizes")
+POISSON_LIMIT = 50.0
+# Counts that are added to those of an entity before its mean is taken, so that it is not 0.
+ADDED_COUNT = 0.5
+# ρ ~ N(0, 3²); s² ~ IG(2, .2), and s is at least .3, so that ρ can move.
+CENTRE_SCALE, SPREAD_SHAPE, SPREAD_RATE, LEAST_SPREAD = 3.0, 2.0, 0.2, 0.3
+# Metropolis steps of an agent in each round, and what an event tells about log r, about, for the steps' length.
+N_STEPS, INFORMATION = 4, 0.15
+# log r stays within these bounds.
+SMALLEST, LARGEST = -12.0, 25.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountGlobals(MixedGlobals):
+    """Those of clusters of mixed models, and ρ and s of the sizes."""
+
+    log_size_centre: float = quantity(possible=finite, broadcast=True, traced=True, attribute=False)
+    log_size_spread: float = quantity(possible=positive, broadcast=True, attribute=False)
+
+
+@register
+class NegativeBinomial(Logits):
+    """A target is a count, and the log of its mean is linear."""
+
+    name: ClassVar[str] = "negative binomial"
+    globals_type = CountGlobals
+    linear_spread: ClassVar[float | None] = 1.0
+
+    @property
+    def own_scalars(self) -> tuple[SummedScalar, ...]:
+        checks = any_value, not_negative_value, not_negative_value
+        own = (SummedScalar(name, check) for name, check in zip(SIZE_SCALARS, checks, strict=True))
+        return (*super().own_scalars, *own)
+
+    @property
+    def own_state(self) -> tuple[StateField, ...]:
+        return (*super().own_state, StateField(LOG_SIZE, Level.AGENT, size=0, initial=0.0, possible=finite))
+
+    # At the agents.
+
+    def events_in(self, events: EventStore, units: Standardization) -> EventStore:
+        if (events.y < 0.0).any() or (events.y % 1.0 != 0.0).any():
+            raise ArgumentError(
+                "the likelihood 'negative binomial' needs counts as targets, but some are negative or not whole "
+                "numbers; check the column, or choose another likelihood."
+            )
+        return super().events_in(events, units)
+
+    def event_terms(self, events: EventStore, private: State) -> EventTerms:
+        log_size = np.repeat(private[LOG_SIZE], np.diff(events.event_start), axis=0)
+        return count_terms(events, log_size)
+
+    def first_weights(self, events: EventStore, terms: EventTerms) -> FloatArray:
+        """Means of the weights where an event's own count is its mean."""
+        y, offset, shape = events.y, events.offsets, terms.shape
+        if shape.ndim == 2:
+            y, offset = y[:, None], offset[:, None]
+        psi = np.log(y + ADDED_COUNT) - offset + terms.fixed
+        return shape * np.tanh(0.5 * psi) / np.where(psi == 0.0, 1.0, 2.0 * psi) + np.where(psi == 0.0, 0.25 * shape, 0)
+
+    def _draw_own(self, part: AgentsPart, given: MixedGlobals, coef: FloatArray, scalars: FloatArray) -> State:
+        """log r of each agent, by Metropolis steps given its coefficients."""
+        assert isinstance(given, CountGlobals)
+        agents, old = part.agents, part.state
+        normals, uniforms = (np.empty((len(agents), N_STEPS)) for _ in range(2))
+        # entities use this purpose under their own keys
+        keyed_steps(part.entities.agent_streams, agents, part.round, FIRST_EVENT, normals, uniforms)
+        n_events = self._by_agent(part, part.events.weight if part.events is not None else np.empty(0))
+        length = 2.4 / np.sqrt(given.log_size_spread**-2.0 + INFORMATION * n_events)
+        log_size = old[LOG_SIZE].copy()
+        density = self._size_density(part, given, coef, log_size)
+        for step in range(N_STEPS):
+            proposal = log_size.copy()
+            proposal[agents] = np.clip(log_size[agents] + length * normals[:, step], SMALLEST, LARGEST)
+            proposed = self._size_density(part, given, coef, proposal)
+            accepted = np.log(uniforms[:, step]) < proposed - density
+            log_size[agents[accepted]] = proposal[agents[accepted]]
+            density = np.where(accepted, proposed, density)
+        self._add_sizes(log_size[agents], scalars)
+        return {LOG_SIZE: log_size}
+
+    def _size_density(
+        self, part: AgentsPart, given: CountGlobals, coef: FloatArray, log_size: FloatArray
+    ) -> FloatArray:
+        """(agents asked,) log density of log r and of the agents' events."""
+        terms = self._part_terms(part, {**part.state, LOG_SIZE: log_size})
+        own = self._by_agent(part, self._event_log_likelihoods(part, terms, coef))
+        apart = (log_size[part.agents] - given.log_size_centre) / given.log_size_spread
+        return own - 0.5 * apart**2
+
+    def _add_sizes(self, log_size: FloatArray, scalars: FloatArray) -> None:
+        scalars[:, -3:] = np.column_stack([log_size, log_size**2, np.ones(len(log_size))])
+
+    # At the server.
+
+    def _first_quantities(self, spec: ModelSpec) -> dict[str, Any]:
+        return {**super()._first_quantities(spec), "log_size_centre": 0.0, "log_size_spread": 1.0}
+
+    def draw(
+        self,
+        sums: ClusterSums,
+        regressions: CoefPosterior,
+        current: MixedGlobals,
+        spec: ModelSpec,
+        rng: np.random.Generator,
+    ) -> MixedGlobals:
+        """As in `model.mixed`; then ρ | r, s and s | r, ρ."""
+        drawn: Any = super().draw(sums, regressions, current, spec, rng)
+        total, squares, n = (sums.scalars[name] for name in SIZE_SCALARS)
+        precision = n / drawn.log_size_spread**2 + CENTRE_SCALE**-2.0
+        centre = total / drawn.log_size_spread**2 / precision + rng.standard_normal() / np.sqrt(precision)
+        apart = max(squares - 2.0 * centre * total + n * centre**2, 0.0)
+        shape, rate = SPREAD_SHAPE + 0.5 * n, SPREAD_RATE + 0.5 * apart
+        # 1/s² has a Gamma law, cut off at its largest value
+        largest = gammainc(shape, rate / LEAST_SPREAD**2)
+        inverse = gammaincinv(shape, rng.random() * largest) / rate
+        spread = max(inverse, 1e-8) ** -0.5 if largest > 0.0 else LEAST_SPREAD
+        return replace(drawn, log_size_centre=float(centre), log_size_spread=float(max(spread, LEAST_SPREAD)))
+
+    # For predictions.
+
+    def mixture(self, draws: MixedGlobals, weights: FloatArray, profiles: ProfileData) -> CountMixture:
+        assert isinstance(draws, CountGlobals)
+        levels = ndtri((np.arange(1, weights.shape[1] + 1) * GOLDEN) % 1.0)
+        of_new = np.asarray(draws.log_size_centre) + np.asarray(draws.log_size_spread) * levels
+        log_size = np.where(profiles.is_known_agent[:, None], profiles.private[LOG_SIZE], of_new)
+        return CountMixture(self.own_mixture(draws, weights, profiles), log_size)
+
+
+def count_terms(events: EventStore, log_size: FloatArray) -> EventTerms:
+    """The terms of events; `log_size` is log r of each event's agent, (events,) or (events, draws)."""
+    exposure, sizes = np.exp(events.offsets), np.diff(events.event_start)
+    of_entity = np.repeat(np.arange(events.n_entities), sizes)
+    counts, exposures = (
+        np.bincount(of_entity, weights=events.weight * of, minlength=events.n_entities) for of in (events.y, exposure)
+    )
+    mean = ((counts + ADDED_COUNT) / np.maximum(exposures, 1e-300))[of_entity] * exposure
+    y, weight, offset = events.y, events.weight, events.offsets
+    if log_size.ndim == 2:
+        mean, y, weight, offset = mean[:, None], y[:, None], weight[:, None], offset[:, None]
+    size = bounded_size(np.exp(log_size), mean)
+    constant = weight * (gammaln(y + size) - gammaln(size) - gammaln(y + 1.0))
+    return EventTerms(weight * (y + size), 0.5 * weight * (y - size), offset - np.log(size), constant)
+
+
+def bounded_size(size: FloatArray, mean: FloatArray) -> FloatArray:
+    """The size of an event whose entity has this mean count."""
+    return 1.0 / (1.0 / size + 1.0 / (POISSON_LIMIT * mean))

@@ -1,0 +1,275 @@
+"""Targets whose log odds are linear: what yes-or-no targets (`model.binary`) and counts (`model.counts`) share.
+
+    ψ_ijn = β_ijᵀx_ijn + d_ijn,     p(y_ijn) ∝ exp(κψ) / (2 cosh(ψ/2))^b,     β_ij = w_z + a_i + b_ij
+
+with b, κ and d of each event. Given a weight ω_ijn ~ PG(b, ψ), a Pólya–Gamma variable, an event counts as a normal one
+with target κ/ω − d and variance 1/ω. So with weighted Gram matrices all is as in `model.mixed` with noise scale 1:
+clusters, effects, merging, the delta rule.
+
+Where entities of one cluster are equal, labels are drawn from the events themselves, without the weights: these depend
+on the old label, which would hold it fast. Otherwise effects are integrated out given the weights. The comparison of
+several clusters with one integrates them out without weights, by Laplace's approximation.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fedhlcr._support.arrays import FloatArray, IndexArray, LabelArray
+from fedhlcr._support.checks import not_negative
+from fedhlcr._support.threads import run_blocks
+from fedhlcr.data.events import EventStore
+from fedhlcr.kernels import evidence, logits
+from fedhlcr.kernels.effects import EffectSums
+from fedhlcr.kernels.grams import add_rows
+from fedhlcr.kernels.logits import EventTerms
+from fedhlcr.kernels.profiles import OwnMixture
+from fedhlcr.model.arguments import AgentsPart, Concluded, ProfileData
+from fedhlcr.model.differences import Differences
+from fedhlcr.model.event_weights import EVENT_WEIGHTS, EventWeighted
+from fedhlcr.model.mixed_globals import EFFECTS, MixedGlobals, any_value
+from fedhlcr.model.priors import ModelSpec
+from fedhlcr.model.regression import CoefPosterior
+from fedhlcr.model.schema import GRAMS, Level, Stage, State, StateField, SummedScalar
+from fedhlcr.model.sums import ClusterSums
+
+LOG_LIKELIHOOD = "log_likelihood"
+# `steps` of the kernels where agents have no effects.
+_NO_STEPS = np.empty((0, 0))
+# What is left of the noise on the scale of log odds, so that quantiles of single numbers can be searched for.
+LEAST_VARIANCE = 1e-8
+
+
+class Logits(EventWeighted):
+    """Clusters of mixed models on the scale of log odds."""
+
+    doubts_clusters: ClassVar[bool] = True
+    # large: events say little, so effects that begin small would take long to grow
+    start_variance_alone: ClassVar[float] = 0.4
+
+    @property
+    def own_scalars(self) -> tuple[SummedScalar, ...]:
+        return (*super().own_scalars, SummedScalar(LOG_LIKELIHOOD, any_value))
+
+    @property
+    def own_state(self) -> tuple[StateField, ...]:
+        # 0 as long as it has not been drawn
+        weight = StateField(EVENT_WEIGHTS, Level.EVENT, size=0, initial=0.0, possible=not_negative)
+        return (*super().own_state, weight)
+
+    @abstractmethod
+    def event_terms(self, events: EventStore, private: State) -> EventTerms:
+        """b, κ, d and c of events; `private` has a row for each entity, and may have an axis of draws behind it."""
+
+    def first_weights(self, events: EventStore, terms: EventTerms) -> FloatArray:
+        """Weights of events that have not been drawn yet: their means at log odds of 0."""
+        del events
+        return 0.25 * terms.shape
+
+    def _part_terms(self, part: AgentsPart, state: State) -> EventTerms:
+        assert part.events is not None
+        by_entity = {
+            own.name: state[own.name][part.owner] if own.level == Level.AGENT else state[own.name]
+            for own in self.own_state
+        }
+        return self.event_terms(part.events, by_entity)
+
+    def _known_weights(self, events: EventStore, terms: EventTerms, kept: FloatArray) -> FloatArray:
+        if kept.all():
+            return kept
+        first = self.first_weights(events, terms)
+        return np.where(kept > 0.0, kept, first if first.ndim == kept.ndim else first[:, None])
+
+    # At the agents.
+
+    def score_rows(self, given: MixedGlobals) -> FloatArray:
+        """In plain clusters the scoring matrices are log likelihoods already."""
+        return np.eye(given.n_clusters) if given.is_plain else super().score_rows(given)
+
+    def scoring_matrices(self, part: AgentsPart, given: MixedGlobals) -> FloatArray:
+        """In plain clusters (entities, clusters) log likelihoods; otherwise effective matrices given the weights."""
+        terms = self._part_terms(part, part.state)
+        if given.is_plain:
+            out = np.zeros((len(part.entities.grams), given.n_clusters))
+            self._write_log_likelihoods(part, terms, given.coef, out)
+            return out
+        return super().scoring_matrices(self._with_weights(part, terms, part.state[EVENT_WEIGHTS]), given)
+
+    def _write_log_likelihoods(self, part: AgentsPart, terms: EventTerms, coef: FloatArray, out: FloatArray) -> None:
+        events, chosen, bounds = part.events, part.chosen, part.entity_blocks
+        assert events is not None
+
+        def run(block: int) -> None:
+            logits.add_log_likelihoods(
+                *(events.X, terms, events.event_start, chosen, *bounds[block], coef),
+                *(_NO_STEPS, part.owner, self.layout.first_regressor, out),
+            )
+
+        run_blocks(run, len(bounds), part.n_threads)
+
+    def entity_matrices(
+        self, grams: FloatArray, given: MixedGlobals, private: State, events: EventStore | None = None
+    ) -> FloatArray:
+        assert events is not None
+        terms, everyone = self.event_terms(events, private), np.arange(len(grams))
+        if given.is_plain:
+            out = np.zeros((len(grams), given.n_clusters))
+            arrays = events.X, terms, events.event_start, everyone, 0, len(everyone), given.coef
+            logits.add_log_likelihoods(*arrays, _NO_STEPS, everyone, self.layout.first_regressor, out)
+            return out
+        weights = self._known_weights(events, terms, private[EVENT_WEIGHTS])
+        weighted = self._weighted_entities(grams, events, terms.kappa / weights - terms.fixed, weights)
+        return super().entity_matrices(weighted, given, private)
+
+    def _with_weights(self, part: AgentsPart, terms: EventTerms, event_weights: FloatArray) -> AgentsPart:
+        assert part.events is not None
+        weights = self._known_weights(part.events, terms, event_weights)
+        return self._weighted(part, terms.kappa / weights - terms.fixed, weights)
+
+    def conclude(
+        self,
+        part: AgentsPart,
+        given: MixedGlobals,
+        scoring: FloatArray,
+        labels: LabelArray,
+        rows: IndexArray,
+        n_rows: int,
+    ) -> Concluded:
+        """Draw effects given the old weights, then the weights given the coefficients of each entity."""
+        sums, law = self._empty_sums(n_rows, len(part.agents)), self.kernel_law(given, part.round)
+        if given.is_plain:
+            # a run that goes back to plain clusters forgets effects
+            fresh = self.fresh_state(part.state)
+            state = {**part.state, "variance": fresh["variance"], "agent_effects": fresh["agent_effects"]}
+            coef = given.coef[np.maximum(labels, 0)]
+        else:
+            weighted = self._with_weights(part, self._part_terms(part, part.state), part.state[EVENT_WEIGHTS])
+            drawn = self._coef_drawn(weighted, given, scoring, labels, rows, sums)
+            state, coef = {**part.state, **self.new_state(drawn, given)}, drawn.coef
+        state |= self._draw_own(part, given, coef, sums.scalars)
+        terms = self._part_terms(part, state)
+        state[EVENT_WEIGHTS] = self._draw_weights(part, terms, coef)
+        self._add_counts(part, given, sums.scalars)
+        if given.is_plain or law.given_effects:
+            # those of the kernel have the old weights
+            sums.data[:] = 0.0
+            weighted = self._with_weights(part, terms, state[EVENT_WEIGHTS])
+            if given.stage == Stage.PLAIN:
+                self._add_evidence(weighted, labels, law, sums.scalars)
+            if given.is_plain:
+                chosen = part.chosen
+                add_rows(weighted.entities.grams[chosen], rows[chosen], sums.data)
+            else:
+                self._add_data(weighted, coef - given.coef[labels], rows, sums.data)
+        if given.stage == Stage.WEIGHING:
+            self._weigh(part._replace(state=state), given, terms, labels, sums)
+        self._add_log_likelihood(part, terms, coef, sums.scalars)
+        return Concluded(state, {GRAMS: sums.data, EFFECTS: sums.effects}, sums.scalars)
+
+    def _draw_own(self, part: AgentsPart, given: MixedGlobals, coef: FloatArray, scalars: FloatArray) -> State:
+        """What a family lets agents draw besides effects and weights: nothing by default."""
+        del part, given, coef, scalars
+        return {}
+
+    def _draw_weights(self, part: AgentsPart, terms: EventTerms, coef: FloatArray) -> FloatArray:
+        """(events,) new weights of the events of agents that take part; those of others stay."""
+        events, drawn = part.events, part.state[EVENT_WEIGHTS].copy()
+        assert events is not None
+
+        def run(block: int) -> None:
+            logits.draw_weights(
+                *(events.X, terms, events.event_start, part.entities, coef, self.layout.first_regressor),
+                *(part.round, part.agents, *part.blocks.range(block), drawn),
+            )
+
+        run_blocks(run, len(part.blocks), part.n_threads)
+        return drawn
+
+    def _event_log_likelihoods(self, part: AgentsPart, terms: EventTerms, coef: FloatArray) -> FloatArray:
+        """(events,) log densities given the coefficients of each entity; 0 for agents that take no part."""
+        events, chosen, bounds = part.events, part.chosen, part.entity_blocks
+        assert events is not None
+        out = np.zeros(events.n_events)
+
+        def run(block: int) -> None:
+            first, last = bounds[block]
+            arrays = events.X, terms, events.event_start, chosen[first:last], coef
+            logits.event_log_likelihoods(*arrays, self.layout.first_regressor, out)
+
+        run_blocks(run, len(bounds), part.n_threads)
+        return out
+
+    def _add_log_likelihood(self, part: AgentsPart, terms: EventTerms, coef: FloatArray, scalars: FloatArray) -> None:
+        position = [scalar.name for scalar in self.own_scalars].index(LOG_LIKELIHOOD)
+        scalars[:, position] = self._by_agent(part, self._event_log_likelihoods(part, terms, coef))
+
+    def _weigh(
+        self, part: AgentsPart, given: MixedGlobals, terms: EventTerms, labels: LabelArray, sums: EffectSums
+    ) -> None:
+        """Add the log density of each agent's entities, with their labels and effects integrated out."""
+        events, chosen, bounds, law = part.events, part.chosen, part.entity_blocks, self.kernel_law(given, part.round)
+        assert events is not None
+        densities, steps, owner = np.zeros((len(labels), given.n_clusters)), part.state["agent_effects"], part.owner
+
+        def integrate(block: int) -> None:
+            arrays = events.X, terms, events.event_start, chosen, *bounds[block]
+            logits.laplace_densities(*arrays, law, steps, owner, densities)
+
+        run_blocks(integrate, len(bounds), part.n_threads)
+        out, rows, prior = np.zeros(len(labels)), np.eye(given.n_clusters), given.prior_weights()
+
+        def average(block: int) -> None:
+            asked = part.agents, *part.blocks.range(block)
+            evidence.add_log_densities(densities, rows, prior, labels, part.entities.agent_start, *asked, out)
+
+        run_blocks(average, len(part.blocks), part.n_threads)
+        position = np.searchsorted(part.agents, owner[chosen])
+        counts = part.entities.grams[chosen, 0]
+        for column, values in ((evidence.LOG_DENSITY, out[chosen]), (evidence.WEIGHED_EVENTS, counts)):
+            sums.scalars[:, column] = np.bincount(position, weights=values, minlength=len(sums.scalars))
+
+    # At the server.
+
+    def _evidence(self, sums: ClusterSums) -> tuple[FloatArray, FloatArray, float]:
+        """Entities have no noise of their own."""
+        of_entities, of_agents, _ = super()._evidence(sums)
+        return of_entities, of_agents, 0.0
+
+    def _with_noise(
+        self, drawn: MixedGlobals, sums: ClusterSums, spec: ModelSpec, rng: np.random.Generator
+    ) -> MixedGlobals:
+        """The weights take its place."""
+        del sums, spec, rng
+        return drawn
+
+    def log_joint(self, sums: ClusterSums, regressions: CoefPosterior, given: MixedGlobals) -> float:
+        """The log density of targets, effects and labels given the globals, without weights."""
+        del regressions
+        total = sums.scalars[LOG_LIKELIHOOD] + sums.scalars["log_label_prior"]
+        return float(total if given.is_plain else total + self._log_effects(sums, given))
+
+    def _first_quantities(self, spec: ModelSpec) -> dict[str, Any]:
+        return {**super()._first_quantities(spec), "noise_scale": 1.0, "noise_unit": 1.0}
+
+    # For predictions.
+
+    def own_mixture(self, draws: MixedGlobals, weights: FloatArray, profiles: ProfileData) -> OwnMixture:
+        """The mixture of log odds, before the family's own part of them."""
+        assert profiles.events is not None
+        n_draws = weights.shape[1]
+        terms = self.event_terms(profiles.events, profiles.private)
+        kept = self._known_weights(profiles.events, terms, profiles.private[EVENT_WEIGHTS])
+        kappa, fixed = (of if of.ndim == 2 else of[:, None] for of in (terms.kappa, terms.fixed))
+        private = {**profiles.private, EVENT_WEIGHTS: kept}
+        grams = self._weighted_by_draw(profiles._replace(private=private), kappa / kept - fixed)
+        one = np.ones((len(weights), n_draws))
+        common = super().own_mixture(draws, weights, profiles)
+        return common._replace(grams=grams, variance=one, noise=LEAST_VARIANCE * one)
+
+    def differences(self, draws: MixedGlobals) -> Differences:
+        """There is no noise on the scale of log odds."""
+        found = super().differences(draws)
+        return found._replace(noise_shape=np.full_like(found.noise_shape, np.inf))
