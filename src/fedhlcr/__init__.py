@@ -1,8 +1,8 @@
 """Regression on hierarchical data: agent → entity → event.
 
 The model is hierarchical latent class regression (HLCR). Every entity of an agent belongs to one of K clusters, and
-each cluster is a linear regression. Start with `HLCRRegressor`, or with `FedHLCRRegressor` where events must stay with
-their agent.
+each cluster is a regression. Start with `HLCRRegressor`, or with `FedHLCRRegressor` where events must stay with their
+agent. `HLCRClassifier` and `HLCRCountRegressor`, and their federated twins, are for two classes and for counts.
 """
 
 from importlib import import_module
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from fedhlcr.analysis.selection import compare_cluster_counts
     from fedhlcr.analysis.summary import describe_clusters
     from fedhlcr.data.splitting import hold_out_events
+    from fedhlcr.estimators.classifiers import FedHLCRClassifier, HLCRClassifier
+    from fedhlcr.estimators.counts import FedHLCRCountRegressor, HLCRCountRegressor
     from fedhlcr.estimators.fedhlcr import FedHLCRRegressor
     from fedhlcr.estimators.hlcr import HLCRRegressor
     from fedhlcr.estimators.loading import load
@@ -22,8 +24,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ConvergenceWarning",
+    "FedHLCRClassifier",
+    "FedHLCRCountRegressor",
     "FedHLCRRegressor",
     "FitInterruptedWarning",
+    "HLCRClassifier",
+    "HLCRCountRegressor",
     "HLCRRegressor",
     "__version__",
     "compare_cluster_counts",
@@ -35,8 +41,12 @@ __all__ = [
 # Imported when first asked for: a node of a federation starts a process for every round, and needs no estimator.
 _HOMES = {
     "ConvergenceWarning": "exceptions",
+    "FedHLCRClassifier": "estimators.classifiers",
+    "FedHLCRCountRegressor": "estimators.counts",
     "FedHLCRRegressor": "estimators.fedhlcr",
     "FitInterruptedWarning": "exceptions",
+    "HLCRClassifier": "estimators.classifiers",
+    "HLCRCountRegressor": "estimators.counts",
     "HLCRRegressor": "estimators.hlcr",
     "compare_cluster_counts": "analysis.selection",
     "describe_clusters": "analysis.summary",

@@ -5,15 +5,20 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit
 from sklearn.utils import check_random_state
 
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr.datasets.hierarchical import HierarchicalData
 from fedhlcr.exceptions import ArgumentError
+
+TargetKind = Literal["real", "binary", "count"]
+# The default scale of coefficients of counts: their means would be astronomic with a scale of 1.
+COUNT_COEF_SCALE = 0.3
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,7 @@ class HLCRTruth:
     noise_scale: float
 
     def predict(self, X: FloatArray, event_labels: NDArray[np.int64]) -> FloatArray:
-        """The noiseless target of events whose clusters are known."""
+        """The noiseless target of events whose clusters are known: the log odds of a 1, or the log mean of a count."""
         return self.intercept[event_labels] + (self.coef[event_labels] * X).sum(axis=1)
 
 
@@ -52,10 +57,12 @@ def make_hlcr(
     n_clusters: int = 8,
     noise_scale: float = 0.5,
     *,
-    coef_scale: float = 1.0,
+    coef_scale: float | None = None,
     global_concentration: float | None = None,
     agent_concentration: float = 1.0,
     balanced: bool = False,
+    target: TargetKind = "real",
+    dispersion: float = 0.2,
     random_state: Any = 0,
 ) -> tuple[HierarchicalData, HLCRTruth]:
     """Draw a hierarchical table from the HLCR model.
@@ -66,11 +73,13 @@ def make_hlcr(
     entities_per_agent, events_per_entity : means; the numbers are 1 + Poisson(mean − 1), unless `balanced`
     n_features : number of features, without the constant; x ~ N(0, I)
     n_clusters : K; some may stay empty
-    noise_scale : σ
-    coef_scale : δ, of slopes and intercepts
+    noise_scale : σ, of real targets
+    coef_scale : δ, of slopes and intercepts; None is 1, or 0.3 for counts
     global_concentration : α; None is n_clusters
     agent_concentration : β
     balanced : whether every agent has exactly the mean number of entities, and every entity of events
+    target : "real", "binary" (0 or 1, with linear log odds) or "count" (negative binomial, with a linear log mean)
+    dispersion : of counts; one of mean μ has variance μ + dispersion·μ²
     random_state : seed
 
     Returns
@@ -91,7 +100,10 @@ def make_hlcr(
     sizes = {"n_agents": n_agents, "entities_per_agent": entities_per_agent, "events_per_entity": events_per_entity}
     _check_sizes({**sizes, "n_clusters": n_clusters}, balanced=balanced)
     _check_positive(global_concentration=alpha, agent_concentration=agent_concentration)
-    _check_not_negative(noise_scale=noise_scale, coef_scale=coef_scale, n_features=n_features)
+    if target not in get_args(TargetKind):
+        raise ArgumentError(f"`target` must be one of {', '.join(map(repr, get_args(TargetKind)))}, but is {target!r}.")
+    coef_scale = (COUNT_COEF_SCALE if target == "count" else 1.0) if coef_scale is None else coef_scale
+    _check_not_negative(noise_scale=noise_scale, coef_scale=coef_scale, n_features=n_features, dispersion=dispersion)
     fixed = isinstance(random_state, Integral)
     seed = int(random_state) if fixed else check_random_state(random_state).randint(2**31)
     rng = np.random.default_rng(seed)
@@ -111,9 +123,21 @@ def make_hlcr(
     event_labels = labels[pair]
     X = rng.standard_normal((len(pair), n_features))
     truth = HLCRTruth(labels, event_labels, coef[:, 1:], coef[:, 0], cluster_weights, agent_weights, noise_scale)
-    y = truth.predict(X, event_labels) + noise_scale * rng.standard_normal(len(pair))
+    y = _targets(rng, truth.predict(X, event_labels), target, noise_scale, dispersion)
     names = tuple(f"x{f}" for f in range(n_features))
     return HierarchicalData(X, y, entity_agent[pair], entity[pair], names), truth
+
+
+def _targets(
+    rng: np.random.Generator, linear: FloatArray, target: TargetKind, noise_scale: float, dispersion: float
+) -> NDArray[Any]:
+    if target == "binary":
+        return (rng.random(len(linear)) < expit(linear)).astype(np.int64)
+    if target == "count":
+        # a Gamma variable of mean 1 and variance `dispersion` makes a Poisson count a negative binomial one
+        extra = rng.gamma(1.0 / dispersion, dispersion, len(linear)) if dispersion > 0.0 else 1.0
+        return rng.poisson(np.exp(linear) * extra)
+    return linear + noise_scale * rng.standard_normal(len(linear))
 
 
 def _check_sizes(sizes: dict[str, float], *, balanced: bool) -> None:

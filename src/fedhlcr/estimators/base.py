@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from numbers import Integral, Real
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, Self, overload
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.utils import check_random_state
@@ -24,21 +24,24 @@ from fedhlcr.data.hierarchy import EntityIndex, Hierarchy, build_hierarchy
 from fedhlcr.data.recipe import Recipe
 from fedhlcr.data.scarcity import TableShape, find_scarcity
 from fedhlcr.estimators.entity_figures import EntityFigures
-from fedhlcr.estimators.regressor import EventRows, HierarchicalRegressor
+from fedhlcr.estimators.regressor import EventRows, HierarchicalEstimator
 from fedhlcr.exceptions import ArgumentError, ArgumentTypeError, give_warning
 from fedhlcr.model.gram import entity_grams
 from fedhlcr.model.priors import EffectsName
 from fedhlcr.posterior import Posterior, Profiles, alignment
 from fedhlcr.posterior.alignment import Alignment
 from fedhlcr.posterior.diagnostics import Diagnostic, diagnose
-from fedhlcr.posterior.predictive import Moments, interval_ends
+from fedhlcr.posterior.predictive import Moments
 from fedhlcr.samplers.state import Entities
 from fedhlcr.storage import model_file
 from fedhlcr.storage.atomic import PathLike
 
 
-class HierarchicalPredictor(EntityFigures, HierarchicalRegressor):
-    """A regressor with a posterior. A subclass adds `fit`, which sets the fitted attributes."""
+class HierarchicalPredictor(EntityFigures, HierarchicalEstimator):
+    """An estimator with a posterior.
+
+    A subclass adds `fit`, which sets the fitted attributes, and what belongs to its target (`estimators.targets`).
+    """
 
     # the name of the class in model files
     saved_as: ClassVar[str]
@@ -57,64 +60,10 @@ class HierarchicalPredictor(EntityFigures, HierarchicalRegressor):
     recipe_: Recipe | None = None
     provenance_: Mapping[str, Any] = MappingProxyType({})
 
-    @overload
-    def predict(
-        self, X: Any, agent: Any = None, entity: Any = None, return_std: Literal[False] = False
-    ) -> FloatArray: ...
-
-    @overload
-    def predict(
-        self, X: Any, agent: Any = None, entity: Any = None, *, return_std: Literal[True]
-    ) -> tuple[FloatArray, FloatArray]: ...
-
-    @overload
-    def predict(
-        self, X: Any, agent: Any = None, entity: Any = None, return_std: bool = False
-    ) -> FloatArray | tuple[FloatArray, FloatArray]: ...
-
-    def predict(
-        self, X: Any, agent: Any = None, entity: Any = None, return_std: bool = False
-    ) -> FloatArray | tuple[FloatArray, FloatArray]:
-        """Predict the target: the mean over labels and draws.
-
-        Parameters
-        ----------
-        X : array or dataframe (n_events, n_features)
-            Features in the order of `fit`. A model that was fitted to a file also accepts a raw dataframe with the
-            columns of that file: it encodes categories and fills gaps as it did then.
-        agent, entity : array (n_events,) or str, optional
-            As in `fit`. A known entity is predicted from its own events, a new entity (or `entity=None`) from the
-            weights and effects of its agent, and a new agent from the overall weights. The effects and the noise of a
-            new entity, and the effects of a new agent, may be any that their laws allow; this widens intervals.
-            `agent=None` means the agent that was fitted, if there was only one; else a new agent.
-        return_std : bool, default=False
-            Whether to return the predictive standard deviation too.
-
-        Returns
-        -------
-        mean : ndarray (n_events,)
-        std : ndarray (n_events,), if return_std
-        """
-        moments = self.predict_moments(X, agent, entity)
-        return (moments.mean, moments.std) if return_std else moments.mean
-
-    def predict_interval(
-        self, X: Any, agent: Any = None, entity: Any = None, level: float = 0.9
-    ) -> tuple[FloatArray, FloatArray]:
-        """Central interval that holds the target with probability `level`.
-
-        Its ends are quantiles of the predictive mixture of normals over labels and draws.
-
-        Returns
-        -------
-        lower, upper : ndarrays (n_events,)
-        """
-        check_probability(level)
-        quantiles = self.predict_moments(X, agent, entity, interval_ends(level)).quantiles
-        return quantiles[:, 0], quantiles[:, 1]
-
     @single_threaded_blas
-    def predict_moments(self, X: Any, agent: Any = None, entity: Any = None, levels: tuple[float, ...] = ()) -> Moments:
+    def predict_moments(
+        self, X: Any, agent: Any = None, entity: Any = None, levels: tuple[float, ...] = (), exposure: Any = None
+    ) -> Moments:
         """Mean, standard deviation and quantiles at once.
 
         Parameters
@@ -122,35 +71,37 @@ class HierarchicalPredictor(EntityFigures, HierarchicalRegressor):
         X, agent, entity : as in `predict`
         levels : tuple of float
             Probabilities of the quantiles.
+        exposure : as in `predict`, for models of counts
 
         Returns
         -------
         Moments
-            Named tuple of mean (n_events,), std (n_events,) and quantiles (n_events, levels).
+            Named tuple of mean (n_events,), std (n_events,) and quantiles (n_events, levels). Of a classifier, the mean
+            is the probability of the second class, and the quantiles are those of this probability.
         """
         check_is_fitted(self)
         events = self.read_events(X, agent, entity)
-        return self.posterior_.predict(events.matrix, events.profiles, levels)
+        offset = self._offset(exposure, len(events.matrix))
+        return self.posterior_.predict(events.matrix, events.profiles, levels, offset)
 
     @single_threaded_blas
-    def log_density(self, X: Any, y: Any, agent: Any = None, entity: Any = None) -> FloatArray:
-        """Log of the predictive density of each event's target, in nats, for y in its original units.
+    def interval_of(
+        self, X: Any, agent: Any = None, entity: Any = None, level: float = 0.9, exposure: Any = None
+    ) -> tuple[FloatArray, FloatArray]:
+        """The ends of `predict_interval`, for any target; arguments as there."""
+        check_is_fitted(self)
+        check_probability(level)
+        events = self.read_events(X, agent, entity)
+        offset = self._offset(exposure, len(events.matrix))
+        return self.posterior_.interval(events.matrix, events.profiles, level, offset)
 
-        The predictive distribution is the mixture of normals over labels and draws, as in `predict_interval`. The
-        mean over held-out events measures how good a model is, including its uncertainty.
-
-        Parameters
-        ----------
-        X, agent, entity : as in `predict`
-        y : array (n_events,)
-
-        Returns
-        -------
-        ndarray (n_events,)
-        """
+    @single_threaded_blas
+    def _log_density(self, X: Any, y: Any, agent: Any, entity: Any, exposure: Any = None) -> FloatArray:
         check_is_fitted(self)
         events = self.read_events(X, agent, entity)
-        return self.posterior_.log_density(events.matrix, inputs.target_vector(y, len(events.matrix)), events.profiles)
+        n_rows = len(events.matrix)
+        offset = self._offset(exposure, n_rows)
+        return self.posterior_.log_density(events.matrix, self._target(y, n_rows), events.profiles, offset)
 
     @single_threaded_blas
     def responsibilities(self, agent: Any = None, entity: Any = None) -> FloatArray:
@@ -208,6 +159,13 @@ class HierarchicalPredictor(EntityFigures, HierarchicalRegressor):
         return feature_curve(self, position, int(cluster), values, level)
 
     @single_threaded_blas
+    def _adapt(self, X: Any, y: Any, agent: Any, entity: Any, sample_weight: Any, exposure: Any = None) -> Self:
+        new = self.entities_of(X, y, agent, entity, sample_weight, exposure)
+        adapted = copy.copy(self)
+        adapted.posterior_ = self.posterior_.adapt(new, Stream(self.seed_, ReservedChain.ADAPTATION))
+        adapted.set_fitted_attributes()
+        return adapted
+
     def adapt(self, X: Any, y: Any, agent: Any = None, entity: Any = None, sample_weight: Any = None) -> Self:
         """A copy of the model that also knows new events of known or new entities; the clusters are not refitted.
 
@@ -220,21 +178,24 @@ class HierarchicalPredictor(EntityFigures, HierarchicalRegressor):
 
         Returns
         -------
-        HLCRRegressor or FedHLCRRegressor
-            Of the same type as this one.
+        the same type of estimator
         """
-        new = self.entities_of(X, y, agent, entity, sample_weight)
-        adapted = copy.copy(self)
-        adapted.posterior_ = self.posterior_.adapt(new, Stream(self.seed_, ReservedChain.ADAPTATION))
-        adapted.set_fitted_attributes()
-        return adapted
+        return self._adapt(X, y, agent, entity, sample_weight)
 
-    def entities_of(self, X: Any, y: Any, agent: Any = None, entity: Any = None, sample_weight: Any = None) -> Entities:
+    def entities_of(
+        self,
+        X: Any,
+        y: Any,
+        agent: Any = None,
+        entity: Any = None,
+        sample_weight: Any = None,
+        exposure: Any = None,
+    ) -> Entities:
         """The entities of a table and their Gram matrices, in the model's units.
 
         Parameters
         ----------
-        X, y, agent, entity, sample_weight : as in `adapt`
+        X, y, agent, entity, sample_weight, exposure : as in `adapt`
 
         Returns
         -------
@@ -246,13 +207,13 @@ class HierarchicalPredictor(EntityFigures, HierarchicalRegressor):
             raise ArgumentError(
                 "`entity` is missing; pass one entity id per event row, so that the events find theirs."
             )
-        target = inputs.target_vector(y, len(matrix))
+        target, offset = self._target(y, len(matrix)), self._offset(exposure, len(matrix))
         weight = inputs.weight_vector(sample_weight, len(matrix))
         own_agent = self._agents_or_sole(table.agent, len(matrix))
         if own_agent is None:
             raise ArgumentError("`agent` is missing and the model has several agents; pass one agent id per event row.")
         layout, units = self.posterior_.layout, self.posterior_.standardization
-        hierarchy = build_hierarchy(units.expand(matrix), target, weight, own_agent, table.entity)
+        hierarchy = build_hierarchy(units.expand(matrix), target, weight, own_agent, table.entity, offset)
         grams = entity_grams(hierarchy, layout, units.shift, self.thread_count())
         likelihood, events = self.posterior_.likelihood, None
         if likelihood.needs_events:
@@ -293,10 +254,12 @@ class HierarchicalPredictor(EntityFigures, HierarchicalRegressor):
         check_is_fitted(self)
         return summarize(self)
 
-    def _training_events(self, X: Any, y: Any, agent: Any, entity: Any, sample_weight: Any = None) -> Hierarchy:
+    def _training_events(
+        self, X: Any, y: Any, agent: Any, entity: Any, sample_weight: Any = None, exposure: Any = None
+    ) -> Hierarchy:
         # a loaded model has those of an earlier fit
         self.recipe_, self.provenance_ = None, {}
-        hierarchy = super()._training_events(X, y, agent, entity, sample_weight)
+        hierarchy = super()._training_events(X, y, agent, entity, sample_weight, exposure)
         self.seed_ = self._seed()
         shape = TableShape(
             hierarchy.n_events,
@@ -382,7 +345,7 @@ def check_model(model: Any) -> None:
     """Refuse anything but a fitted model of this package."""
     if not isinstance(model, HierarchicalPredictor):
         raise ArgumentTypeError(
-            f"`model` must be an HLCRRegressor or a FedHLCRRegressor, but is of type {type(model).__name__}; "
+            f"`model` must be an estimator of fedhlcr, such as HLCRRegressor, but is of type {type(model).__name__}; "
             "for a pipeline pass its last step, `pipeline[-1]`."
         )
     check_is_fitted(model)

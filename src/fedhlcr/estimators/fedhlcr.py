@@ -2,54 +2,26 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from dataclasses import replace
 from numbers import Real
 from typing import Any, ClassVar, Self
 
-import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from fedhlcr._support.streams import ReservedChain, Stream
 from fedhlcr._support.threads import single_threaded_blas
-from fedhlcr._support.wording import DRAW, ROUND
-from fedhlcr.analysis.fit_comparison import compare_with_simpler, take_sample
-from fedhlcr.data import inputs
-from fedhlcr.data.events import EventStore
-from fedhlcr.data.hierarchy import EntityIndex, Hierarchy
-from fedhlcr.engines.in_process import InProcessEngine
-from fedhlcr.estimators.base import HierarchicalPredictor
-from fedhlcr.estimators.curves import curve_columns, make_curves
-from fedhlcr.estimators.parameters import (
-    PARAMETER_CONSTRAINTS,
-    POSITIVE_INTEGER,
-    given_hyperparameters,
-    number_or_none,
-)
-from fedhlcr.estimators.progress import RoundProgress
+from fedhlcr.estimators.federated import FederatedPredictor
+from fedhlcr.estimators.parameters import FEDERATED_CONSTRAINTS, PARAMETER_CONSTRAINTS
 from fedhlcr.estimators.regressor import checking_parameters
-from fedhlcr.exceptions import ArgumentError, FitInterruptedWarning, warn_user
+from fedhlcr.estimators.targets import RealTarget
 from fedhlcr.federation.checks import ReplyLimits
-from fedhlcr.federation.held_out import Validation
 from fedhlcr.federation.rules import RuleName
-from fedhlcr.federation.run import INTERRUPTED, Checkpoints, EngineFactory, SimulationEngine, run_federation
-from fedhlcr.federation.server import Server
-from fedhlcr.federation.settings import FederationSettings
-from fedhlcr.model.choice import chosen_likelihood
-from fedhlcr.model.curves import column_quantiles
-from fedhlcr.model.gram import GramLayout
-from fedhlcr.model.likelihood import AUTO, GAUSSIAN
+from fedhlcr.federation.run import EngineFactory
+from fedhlcr.model.likelihood import AUTO
 from fedhlcr.model.priors import CoefPriorKind, EffectsName, NoiseName
-from fedhlcr.posterior import AgentMemory, Posterior
-from fedhlcr.samplers.state import Entities
 from fedhlcr.storage.atomic import PathLike
 
-# Engines by the names that users give them.
-ENGINES: dict[str, EngineFactory] = {"in_process": InProcessEngine.from_hierarchy}
 
-
-class FedHLCRRegressor(HierarchicalPredictor):
+class FedHLCRRegressor(RealTarget, FederatedPredictor):
     """Hierarchical latent class regression where every agent's events stay with the agent.
 
     The model is that of `HLCRRegressor`. `fit` simulates a federation in this process: each agent of the table holds
@@ -140,14 +112,7 @@ class FedHLCRRegressor(HierarchicalPredictor):
         "rule": [StrOptions({"delta", "blend"})],
         "learning_rate": [Interval(Real, 0, 1, closed="right")],
         "participation_scaling": ["boolean"],
-        "participation": [Interval(Real, 0, 1, closed="right")],
-        "rounds": [POSITIVE_INTEGER, None],
-        "failure_rate": [Interval(Real, 0, 1, closed="left")],
-        "patience": [POSITIVE_INTEGER, None],
-        "engine": [StrOptions(set(ENGINES)), callable],
-        "limits": [ReplyLimits, None],
-        "checkpoint": [str, os.PathLike, None],
-        "checkpoint_every": [POSITIVE_INTEGER],
+        **FEDERATED_CONSTRAINTS,
     }
 
     def __init__(
@@ -242,99 +207,4 @@ class FedHLCRRegressor(HierarchicalPredictor):
         -----
         Ctrl-C ends the run early with a warning. The model then uses the draws kept so far.
         """
-        if resume and self.checkpoint is None:
-            raise ArgumentError("`resume` needs the file to go on from; pass its path as `checkpoint`.")
-        hierarchy = self._training_events(X, y, agent, entity, sample_weight)
-        settings = self._settings(hierarchy, weighted=sample_weight is not None)
-        index, make_engine = hierarchy.index, ENGINES[self.engine] if isinstance(self.engine, str) else self.engine
-        engine = make_engine(hierarchy, failure_rate=self.failure_rate, seed=self.seed_, n_threads=self.thread_count())
-        # from here on only the agents have the events, and only as long as they need them; a simulation plays the
-        # agents, so at the end it predicts from their events, and compares models on a sample of these
-        events = hierarchy.events if settings.make_likelihood().needs_events else None
-        sample = take_sample(hierarchy)
-        del hierarchy
-        checkpoints = None if self.checkpoint is None else Checkpoints(self.checkpoint, self.checkpoint_every)
-        evaluate = None if validation is None else self._validation(validation, engine, index, events)
-        server = Server(settings) if checkpoints is None or not resume else checkpoints.resume(settings, engine)
-        with RoundProgress(settings.rounds, self.verbose) as progress:
-            run_federation(server, engine, checkpoints=checkpoints, evaluate=evaluate, progress=progress)
-        self._finish(server, engine, index, events)
-        self.comparison_ = compare_with_simpler(self.posterior_, sample)
-        self._warn_of_simpler_model()
-        return self
-
-    def likelihood_name(self) -> str:
-        """The name of the likelihood that `fit` uses; the blend rule has the paper's only."""
-        return GAUSSIAN if self.rule == "blend" else chosen_likelihood(self.likelihood, self.effects, self.noise)
-
-    def _settings(self, hierarchy: Hierarchy, *, weighted: bool) -> FederationSettings:
-        n_features, names = hierarchy.X.shape[1], getattr(self, "feature_names_in_", None)
-        columns = curve_columns(self.curves, n_features, names)
-        if columns and not isinstance(self.curves, str):
-            # refuse columns that cannot have a curve before the run, as a centralised fit does
-            make_curves(self.curves, columns, column_quantiles(hierarchy.X, hierarchy.weight), names)
-        limits = ReplyLimits() if self.limits is None else self.limits
-        if weighted:
-            limits = replace(limits, min_events_per_entity=0.0)
-        hyperparameters: dict[str, Any] = dict(given_hyperparameters(self))
-        return FederationSettings(
-            GramLayout(n_features, self.fit_intercept),
-            seed=self.seed_,
-            rule=self.rule,
-            n_clusters=number_or_none(self.n_clusters),
-            max_clusters=self.max_clusters,
-            **hyperparameters,
-            coef_prior=self.coef_prior,
-            standardize=self.standardize,
-            participation=self.participation,
-            rounds=self.rounds,
-            patience=self.patience,
-            n_draws=self.n_draws,
-            learning_rate=self.learning_rate,
-            participation_scaling=self.participation_scaling,
-            limits=limits,
-            effects=self.effects,
-            noise=self.noise,
-            likelihood=self.likelihood,
-            curves=tuple(columns),
-        )
-
-    def _validation(
-        self, validation: Any, engine: SimulationEngine, index: EntityIndex, events: EventStore | None
-    ) -> Validation:
-        if not isinstance(validation, tuple) or not 2 <= len(validation) <= 4:
-            raise ArgumentError("`validation` must be a tuple (X, y), (X, y, agent) or (X, y, agent, entity).")
-        X, y, agent, entity = (*validation, None, None)[:4]
-        table, matrix = self._read(X, agent, entity)
-        profiles = self._profiles_in(index, table.agent, table.entity, len(matrix))
-        return Validation(engine, index, matrix, inputs.target_vector(y, len(matrix)), profiles, events)
-
-    def _finish(self, server: Server, engine: SimulationEngine, index: EntityIndex, events: EventStore | None) -> None:
-        """The fitted attributes: the public draws, and every agent's labels under them."""
-        model = server.model()
-        grams = engine.entity_grams(server.run, model.layout, model.standardization)
-        kept_events = None if events is None else model.likelihood.events_in(events, model.standardization)
-        entities = Entities(model.likelihood, index, grams, self.thread_count(), kept_events)
-        memory = AgentMemory.from_draws(entities, model.draws, Stream(self.seed_, ReservedChain.PREDICTION))
-        self.posterior_ = Posterior(model.likelihood, model.standardization, model.draws, memory)
-        self.server_ = server
-        kept = {draw.round for draw in server.kept_draws}
-        self.history_ = server.history.table(self._ids_of(server, index), kept)
-        self.stop_reason_, self.n_rounds_ = server.stop_reason, server.round
-        self._settle_clusters()
-        self.set_fitted_attributes()
-        if server.stop_reason == INTERRUPTED:
-            n_draws = len(model.draws)
-            warn_user(
-                f"The run was interrupted after {server.round} of at most {ROUND.count(server.settings.most_rounds)}; "
-                f"the model uses the {DRAW.count(n_draws)} kept so far.",
-                FitInterruptedWarning,
-            )
-
-    @staticmethod
-    def _ids_of(server: Server, index: EntityIndex) -> np.ndarray:
-        """The agents' ids as the user wrote them, in the server's order."""
-        ids = dict(zip(index.agents.texts, index.agent_ids, strict=True))
-        out = np.empty(len(server.registry), dtype=object)
-        out[:] = [ids[name] for name in server.registry.names]
-        return out
+        return self._fit(X, y, agent, entity, sample_weight, validation, resume)

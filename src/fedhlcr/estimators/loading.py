@@ -9,8 +9,13 @@ import numpy as np
 
 from fedhlcr.analysis.verdict import FitComparison
 from fedhlcr.data.recipe import Recipe
+from fedhlcr.estimators.base import HierarchicalPredictor
+from fedhlcr.estimators.central import CentralisedPredictor
+from fedhlcr.estimators.classifiers import FedHLCRClassifier, HLCRClassifier
+from fedhlcr.estimators.counts import FedHLCRCountRegressor, HLCRCountRegressor
 from fedhlcr.estimators.fedhlcr import FedHLCRRegressor
 from fedhlcr.estimators.hlcr import HLCRRegressor
+from fedhlcr.estimators.targets import BinaryTarget
 from fedhlcr.exceptions import CodecError, ModelFileError
 from fedhlcr.federation.checks import ReplyLimits
 from fedhlcr.model.gram import read_units
@@ -21,11 +26,19 @@ from fedhlcr.posterior.diagnostics import Diagnostic
 from fedhlcr.posterior.public_model import MODEL_KIND
 from fedhlcr.storage import codec
 from fedhlcr.storage.atomic import PathLike
-from fedhlcr.storage.model_file import KIND, LATER_SETTINGS, UNSAVED, VERSION
+from fedhlcr.storage.model_file import KIND, LATER_SETTINGS, UNSAVED, VERSION, read_classes
 from fedhlcr.storage.model_reader import ModelReader
 
+ESTIMATORS: dict[str, type[HierarchicalPredictor]] = {
+    kind.saved_as: kind
+    for kind in (
+        *(HLCRRegressor, FedHLCRRegressor, HLCRClassifier, FedHLCRClassifier),
+        *(HLCRCountRegressor, FedHLCRCountRegressor),
+    )
+}
 
-def load(path: PathLike) -> HLCRRegressor | FedHLCRRegressor:
+
+def load(path: PathLike) -> Any:
     """Load a model that `save` or the server of a federation on Flower wrote.
 
     No code in the file is executed.
@@ -36,8 +49,8 @@ def load(path: PathLike) -> HLCRRegressor | FedHLCRRegressor:
 
     Returns
     -------
-    HLCRRegressor or FedHLCRRegressor
-        A fitted model. One that was saved with `public=True` knows no agents: it predicts for new agents, and for
+    HLCRRegressor, FedHLCRRegressor, HLCRClassifier, …
+        A fitted model, of the class that was saved. One that was saved with `public=True` knows no agents: it predicts for new agents, and for
         others after `adapt`.
 
     Examples
@@ -60,8 +73,7 @@ def load(path: PathLike) -> HLCRRegressor | FedHLCRRegressor:
             # check the first bytes, so that a huge file of another format is not read
             codec.require_start(file.read(len(codec.MAGIC)))
             file.seek(0)
-            model: HLCRRegressor | FedHLCRRegressor = from_bytes(file.read())
-            return model
+            return from_bytes(file.read())
     except CodecError as error:
         raise ModelFileError(f"no model can be read from {path.name!r}: {error}") from None
     except OSError as error:
@@ -97,7 +109,7 @@ def _read(reader: ModelReader) -> Any:
     model.feature_means_, model.feature_spreads_ = reader.features(layout)
     index = model.posterior_.memory.entities.index
     model.sole_agent_ = reader.sole_agent(index) if about["one_agent"] else None
-    if about["estimator"] == HLCRRegressor.saved_as:
+    if isinstance(model, CentralisedPredictor):
         model.trace_ = reader.trace(likelihood.globals_type)
     elif about["stop_reason"] is not None:
         # the server of a federation on Flower keeps its history elsewhere
@@ -113,7 +125,7 @@ def _of_federation(public: PublicModel) -> Any:
     """The model that the server of a federation wrote, as an estimator without agents."""
     layout, units = public.layout, public.standardization
     curves = "none" if units.curves is None else units.curves.columns.tolist()
-    model = FedHLCRRegressor(likelihood=public.likelihood.name, curves=curves)
+    model = _of_likelihood(public.likelihood.name, curves)
     model.seed_ = public.seed
     _set_features(model, layout.n_inputs, list(public.features) or None)
     model.agent_column_ = model.entity_column_ = model.sole_agent_ = None
@@ -127,21 +139,36 @@ def _of_federation(public: PublicModel) -> Any:
     return model
 
 
+def _of_likelihood(name: str, curves: Any) -> Any:
+    """The estimator of a federation with this likelihood."""
+    for kind in (FedHLCRClassifier, FedHLCRCountRegressor):
+        if kind.likelihood == name:
+            model = kind(curves=curves)
+            if isinstance(model, BinaryTarget):
+                # the nodes of a federation encode their classes as 0 and 1
+                model.classes_ = np.array([0, 1])
+            return model
+    return FedHLCRRegressor(likelihood=name, curves=curves)
+
+
 def _estimator(about: dict[str, Any]) -> Any:
     """An estimator with the settings of a file, checked as those of any user."""
-    estimators = {kind.saved_as: kind for kind in (HLCRRegressor, FedHLCRRegressor)}
-    settings = LATER_SETTINGS | about["settings"]
+    settings = about["settings"]
+    if about["estimator"] in (HLCRRegressor.saved_as, FedHLCRRegressor.saved_as):
+        settings = LATER_SETTINGS | settings
     if alien := [name for name in UNSAVED if name in settings]:
         # a file must not say where to write, or how many threads to start
         raise CodecError(f"the model is not valid: its settings cannot hold `{alien[0]}`; save it again.")
     if settings.get("limits") is not None:
         settings["limits"] = ReplyLimits(**settings["limits"])
-    model = estimators[about["estimator"]](**settings, random_state=about["seed"])
+    model = ESTIMATORS[about["estimator"]](**settings, random_state=about["seed"])
     model.check_parameters()
     model.seed_ = about["seed"]
     model.agent_column_, model.entity_column_ = about["agent_column"], about["entity_column"]
     model.recipe_ = None if about["recipe"] is None else Recipe.from_json(about["recipe"])
     model.provenance_ = about["provenance"]
+    if isinstance(model, BinaryTarget):
+        model.classes_ = read_classes(about["classes"])
     return model
 
 

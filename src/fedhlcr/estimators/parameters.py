@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import os
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from fedhlcr.federation.checks import ReplyLimits
 from fedhlcr.model.priors import LEARNABLE
 
 POSITIVE_INTEGER = Interval(Integral, 1, None, closed="left")
+# A hyperparameter that is given as a number, or learned.
+LEARNED = [Interval(Real, 0, None, closed="neither"), StrOptions({"learn"})]
 
 # Parameters of all estimators.
-PARAMETER_CONSTRAINTS: dict[str, list[Any]] = {
+SHARED_CONSTRAINTS: dict[str, list[Any]] = {
     "n_clusters": [POSITIVE_INTEGER, StrOptions({"auto"})],
-    **{name: [Interval(Real, 0, None, closed="neither"), StrOptions({"learn"})] for name in LEARNABLE},
+    **{name: LEARNED for name in LEARNABLE if name != "noise_scale"},
     "coef_prior": [StrOptions({"adaptive", "common_mean", "zero_mean"})],
     "effects": [StrOptions({"auto", "none", "entity", "entity+agent"})],
-    "noise": [StrOptions({"entity", "common", "student"})],
-    "likelihood": [str],
     "curves": [StrOptions({"none", "auto"}), "array-like"],
     "standardize": ["boolean"],
     "fit_intercept": ["boolean"],
@@ -28,6 +30,25 @@ PARAMETER_CONSTRAINTS: dict[str, list[Any]] = {
     "n_threads": [POSITIVE_INTEGER, None],
     "random_state": ["random_state"],
     "verbose": ["verbose"],
+}
+# Those of regressors on real numbers.
+PARAMETER_CONSTRAINTS: dict[str, list[Any]] = {
+    **SHARED_CONSTRAINTS,
+    "noise_scale": LEARNED,
+    "noise": [StrOptions({"entity", "common", "student"})],
+    "likelihood": [str],
+}
+# Those of all estimators that see the whole table, and of all that run a federation.
+CENTRAL_CONSTRAINTS: dict[str, list[Any]] = {"n_sweeps": [POSITIVE_INTEGER], "n_chains": [POSITIVE_INTEGER]}
+FEDERATED_CONSTRAINTS: dict[str, list[Any]] = {
+    "participation": [Interval(Real, 0, 1, closed="right")],
+    "rounds": [POSITIVE_INTEGER, None],
+    "failure_rate": [Interval(Real, 0, 1, closed="left")],
+    "patience": [POSITIVE_INTEGER, None],
+    "engine": [StrOptions({"in_process"}), callable],
+    "limits": [ReplyLimits, None],
+    "checkpoint": [str, os.PathLike, None],
+    "checkpoint_every": [POSITIVE_INTEGER],
 }
 
 
@@ -40,5 +61,5 @@ def number_or_none(value: Any) -> Any:
 
 
 def given_hyperparameters(estimator: Any) -> dict[str, float | None]:
-    """The hyperparameters of an estimator by name; None if they are learned."""
-    return {name: number_or_none(getattr(estimator, name)) for name in LEARNABLE}
+    """The hyperparameters of an estimator by name; None if they are learned, or if the estimator does not have them."""
+    return {name: number_or_none(getattr(estimator, name, None)) for name in LEARNABLE}

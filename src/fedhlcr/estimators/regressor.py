@@ -1,4 +1,4 @@
-"""What all regressors on hierarchical tables share: reading tables and ids, in `fit` and later."""
+"""What all estimators on hierarchical tables share: reading tables and ids, in `fit` and later."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from fedhlcr.data.hierarchy import (
     row_entities,
     row_sole_agent,
 )
+from fedhlcr.exceptions import ArgumentError
 from fedhlcr.posterior.prediction import Profiles
 
 Fit = TypeVar("Fit", bound=Callable[..., Any])
@@ -50,29 +51,40 @@ class EventRows(NamedTuple):
     entity: Any
 
 
-class HierarchicalRegressor(RegressorMixin, BaseEstimator):
-    """A regressor on tables of agents, entities and events."""
+class HierarchicalEstimator(BaseEstimator):
+    """An estimator on tables of agents, entities and events."""
 
     agent_column_: str | None
     entity_column_: str | None
     sole_agent_: NDArray[np.object_] | None
 
-    def score(self, X: Any, y: Any, agent: Any = None, entity: Any = None, sample_weight: Any = None) -> float:
-        """R² of the predictions; `agent` and `entity` as in `predict`."""
-        from sklearn.metrics import r2_score
-
-        return float(r2_score(y, self.predict(X, agent=agent, entity=entity), sample_weight=sample_weight))
-
-    def _training_events(self, X: Any, y: Any, agent: Any, entity: Any, sample_weight: Any = None) -> Hierarchy:
+    def _training_events(
+        self, X: Any, y: Any, agent: Any, entity: Any, sample_weight: Any = None, exposure: Any = None
+    ) -> Hierarchy:
         """Check and sort the table given to `fit`; remember the id columns and the sole agent."""
         table = inputs.take_apart(X, agent, entity)
         matrix = self._features(table, reset=True)
-        target = inputs.target_vector(y, len(matrix))
-        weight = inputs.weight_vector(sample_weight, len(matrix))
-        hierarchy = build_hierarchy(matrix, target, weight, table.agent, table.entity)
+        target = self._learn_target(y, len(matrix))
+        weight, offset = inputs.weight_vector(sample_weight, len(matrix)), self._offset(exposure, len(matrix))
+        hierarchy = build_hierarchy(matrix, target, weight, table.agent, table.entity, offset)
         self.agent_column_, self.entity_column_ = table.columns
         self.sole_agent_ = hierarchy.index.agent_ids if hierarchy.index.n_agents == 1 else None
         return hierarchy
+
+    def _learn_target(self, y: Any, n_rows: int) -> FloatArray:
+        """The target given to `fit` as numbers; a classifier also learns its classes here."""
+        return self._target(y, n_rows)
+
+    def _target(self, y: Any, n_rows: int) -> FloatArray:
+        """A target as numbers."""
+        return inputs.target_vector(y, n_rows)
+
+    def _offset(self, exposure: Any, n_rows: int) -> FloatArray | None:
+        """What is added to the linear part of each event; only models of counts have exposures."""
+        del n_rows
+        if exposure is not None:
+            raise ArgumentError("`exposure` is for counts; leave it out, or use a model of counts.")
+        return None
 
     def _read(self, X: Any, agent: Any, entity: Any) -> tuple[inputs.Table, FloatArray]:
         """Split X into features and ids, as `fit` did."""
@@ -99,3 +111,13 @@ class HierarchicalRegressor(RegressorMixin, BaseEstimator):
         agents = unknown if agent is None else index.find_agents(row_agents(agent, n_rows))
         entities = unknown if entity is None else index.find_entities(agents, row_entities(entity, n_rows))
         return agents, entities
+
+
+class HierarchicalRegressor(RegressorMixin, HierarchicalEstimator):
+    """A regressor on such tables."""
+
+    def score(self, X: Any, y: Any, agent: Any = None, entity: Any = None, sample_weight: Any = None) -> float:
+        """R² of the predictions; `agent` and `entity` as in `predict`."""
+        from sklearn.metrics import r2_score
+
+        return float(r2_score(y, self.predict(X, agent=agent, entity=entity), sample_weight=sample_weight))

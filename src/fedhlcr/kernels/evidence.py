@@ -71,6 +71,26 @@ def add_evidence(grams, agent_start, agents, labels, law, noise, scalars):
             own[3, f] = 2.0 * max(squares[f] ** 2 - fourth[f], 0.0)
 
 
+@kernel
+def add_scale_scores(grams, agent_start, agents, coef, effects, first, scalars):
+    """For each agent asked and each coefficient, add up how the log density grows if all effects b become (1 + s)b.
+
+    `scalars` (agents asked, 2, n_coef) get the score Σ b (g − Gβ) and the information Σ b²G at s = 0, for each
+    coefficient alone, with β = coef (entities, n_coef) and b = effects (entities, n_coef).
+    """
+    n_coef = coef.shape[1]
+    last_row = (n_coef + first) * (n_coef + first + 1) // 2
+    for position in range(agents.shape[0]):
+        for e in range(agent_start[agents[position]], agent_start[agents[position] + 1]):
+            for f in range(n_coef):
+                if effects[e, f] != 0.0:
+                    residual = grams[e, last_row + first + f]
+                    for j in range(n_coef):
+                        residual -= grams[e, place(first + f, first + j)] * coef[e, j]
+                    scalars[position, 0, f] += effects[e, f] * residual
+                    scalars[position, 1, f] += effects[e, f] ** 2 * grams[e, place(first + f, first + f)]
+
+
 @vector_kernel
 def add_log_densities(scoring, score_rows, prior_weights, labels, agent_start, agents, first_agent, last_agent, out):
     """Add log Σ_k p(z = k | the agent's other labels) exp(S · r_k) to `out`, for each entity of some agents.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from fedhlcr.exceptions import ArgumentError
+from fedhlcr.model.binary import Logistic
+from fedhlcr.model.counts import NegativeBinomial
 from fedhlcr.model.likelihood import AUTO, GAUSSIAN
 from fedhlcr.model.mixed import MixedCommonNoise, MixedEntityNoise
 from fedhlcr.model.priors import EffectsName, NoiseName
@@ -15,6 +17,8 @@ NOISE_OF = {
     MixedCommonNoise.name: ("entity", "common"),
     MixedEntityNoise.name: ("entity",),
     MixedStudentNoise.name: ("entity", "student"),
+    Logistic.name: ("entity",),
+    NegativeBinomial.name: ("entity",),
 }
 
 

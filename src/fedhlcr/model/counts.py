@@ -33,7 +33,7 @@ from fedhlcr.kernels.weights import FIRST_EVENT
 from fedhlcr.model.arguments import AgentsPart, ProfileData
 from fedhlcr.model.gram import Standardization
 from fedhlcr.model.likelihood import register
-from fedhlcr.model.logits import Logits
+from fedhlcr.model.logits import LogitGlobals, Logits
 from fedhlcr.model.mixed import GOLDEN
 from fedhlcr.model.mixed_globals import MixedGlobals, any_value, not_negative_value
 from fedhlcr.model.priors import ModelSpec
@@ -56,8 +56,8 @@ SMALLEST, LARGEST = -12.0, 25.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class CountGlobals(MixedGlobals):
-    """Those of clusters of mixed models, and ρ and s of the sizes."""
+class CountGlobals(LogitGlobals):
+    """Those on the scale of log odds, and ρ and s of the sizes."""
 
     log_size_centre: float = quantity(possible=finite, broadcast=True, traced=True, attribute=False)
     log_size_spread: float = quantity(possible=positive, broadcast=True, attribute=False)

@@ -14,41 +14,55 @@ several clusters with one integrates them out without weights, by Laplace's appr
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from fedhlcr._support.arrays import FloatArray, IndexArray, LabelArray
-from fedhlcr._support.checks import not_negative
+from fedhlcr._support.checks import not_negative, square_positive
 from fedhlcr._support.threads import run_blocks
 from fedhlcr.data.events import EventStore
 from fedhlcr.kernels import evidence, logits
-from fedhlcr.kernels.effects import EffectSums
+from fedhlcr.kernels.effects import EffectState, EffectSums
 from fedhlcr.kernels.grams import add_rows
 from fedhlcr.kernels.logits import EventTerms
 from fedhlcr.kernels.profiles import OwnMixture
 from fedhlcr.model.arguments import AgentsPart, Concluded, ProfileData
 from fedhlcr.model.differences import Differences
 from fedhlcr.model.event_weights import EVENT_WEIGHTS, EventWeighted
-from fedhlcr.model.mixed_globals import EFFECTS, MixedGlobals, any_value
+from fedhlcr.model.mixed_globals import EFFECTS, EVIDENCE, MixedGlobals, any_value, positive_or_infinite
+from fedhlcr.model.mixed_server import TINY
 from fedhlcr.model.priors import ModelSpec
 from fedhlcr.model.regression import CoefPosterior
-from fedhlcr.model.schema import GRAMS, Level, Stage, State, StateField, SummedScalar
+from fedhlcr.model.schema import GRAMS, Level, Stage, State, StateField, SummedScalar, quantity
 from fedhlcr.model.sums import ClusterSums
 
 LOG_LIKELIHOOD = "log_likelihood"
 # `steps` of the kernels where agents have no effects.
 _NO_STEPS = np.empty((0, 0))
+# Bounds of the first variances of effects beside a single cluster, as multiples of the usual ones.
+LEAST_START, MOST_START = 0.1, 2.0
+# The largest factor by which effects are scaled at once.
+LONGEST_STEP = 1.5
 # What is left of the noise on the scale of log odds, so that quantiles of single numbers can be searched for.
 LEAST_VARIANCE = 1e-8
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogitGlobals(MixedGlobals):
+    """Those of clusters of mixed models, whose noise is 1 here and of no interest."""
+
+    noise_scale: float = quantity(possible=square_positive, broadcast=True, attribute=False)
+    noise_shape: float = quantity(possible=positive_or_infinite, broadcast=True, attribute=False)
 
 
 class Logits(EventWeighted):
     """Clusters of mixed models on the scale of log odds."""
 
+    globals_type: type[MixedGlobals] = LogitGlobals
+
     doubts_clusters: ClassVar[bool] = True
-    # large: events say little, so effects that begin small would take long to grow
-    start_variance_alone: ClassVar[float] = 0.4
 
     @property
     def own_scalars(self) -> tuple[SummedScalar, ...]:
@@ -148,6 +162,8 @@ class Logits(EventWeighted):
         else:
             weighted = self._with_weights(part, self._part_terms(part, part.state), part.state[EVENT_WEIGHTS])
             drawn = self._coef_drawn(weighted, given, scoring, labels, rows, sums)
+            if not law.given_effects:
+                self._add_scale_scores(weighted, drawn, given, labels, sums.scalars)
             state, coef = {**part.state, **self.new_state(drawn, given)}, drawn.coef
         state |= self._draw_own(part, given, coef, sums.scalars)
         terms = self._part_terms(part, state)
@@ -168,6 +184,17 @@ class Logits(EventWeighted):
             self._weigh(part._replace(state=state), given, terms, labels, sums)
         self._add_log_likelihood(part, terms, coef, sums.scalars)
         return Concluded(state, {GRAMS: sums.data, EFFECTS: sums.effects}, sums.scalars)
+
+    def _add_scale_scores(
+        self, weighted: AgentsPart, drawn: EffectState, given: MixedGlobals, labels: LabelArray, scalars: FloatArray
+    ) -> None:
+        """Where the plain stage has score tests: the score and the information of a common factor of all effects."""
+        effects = drawn.coef - given.coef[labels] - drawn.agent_effects[weighted.owner]
+        scores = np.zeros((len(scalars), 2, self.layout.n_coef))
+        entities = weighted.entities.grams, weighted.entities.agent_start, weighted.agents
+        evidence.add_scale_scores(*entities, drawn.coef, effects, self.layout.first_regressor, scores)
+        first = self._first_evidence
+        scalars[:, first : first + scores[0].size] = scores.reshape(len(scalars), -1)
 
     def _draw_own(self, part: AgentsPart, given: MixedGlobals, coef: FloatArray, scalars: FloatArray) -> State:
         """What a family lets agents draw besides effects and weights: nothing by default."""
@@ -237,6 +264,37 @@ class Logits(EventWeighted):
         """Entities have no noise of their own."""
         of_entities, of_agents, _ = super()._evidence(sums)
         return of_entities, of_agents, 0.0
+
+    def _start_variances(self, sums: ClusterSums, spec: ModelSpec) -> FloatArray:
+        """For a single cluster a first guess from the score tests, because few events say little about variances."""
+        usual = super()._start_variances(sums, spec)
+        if sums.occupied.sum() > 1:
+            return usual
+        excess, squares = (
+            np.array([sums.scalars[f"{kind}_{f}"] for f in range(self.layout.n_coef)]) for kind in EVIDENCE[:2]
+        )
+        # both are of weighted events, whose information adds up
+        guess = excess / np.maximum(squares, TINY)
+        return np.clip(guess, LEAST_START * usual, MOST_START * usual)
+
+    def _with_effect_covariance(
+        self, drawn: MixedGlobals, sums: ClusterSums, spec: ModelSpec, rng: np.random.Generator
+    ) -> MixedGlobals:
+        """As in `model.mixed`; before the last stage also given effects on the scale of their standard deviations.
+
+        Variances given effects move slowly where events say little. Scaling the effects by s, and the variances along,
+        does not: s has a normal law given the weights. It would change sums of absent agents, so the last stage, which
+        is exact, goes without it.
+        """
+        moved = super()._with_effect_covariance(drawn, sums, spec, rng)
+        if drawn.stage == Stage.EXACT:
+            return moved
+        score, information = (
+            np.array([sums.scalars[f"{kind}_{f}"] for f in range(self.layout.n_coef)]) for kind in EVIDENCE[:2]
+        )
+        step = 1.0 + np.divide(score, information, out=np.zeros_like(score), where=information > 0.0)
+        factor = np.clip(step, 1.0 / LONGEST_STEP, LONGEST_STEP)
+        return replace(moved, effect_covariance=moved.effect_covariance * np.outer(factor, factor))
 
     def _with_noise(
         self, drawn: MixedGlobals, sums: ClusterSums, spec: ModelSpec, rng: np.random.Generator

@@ -193,13 +193,18 @@ class MixedAgents(LinearLikelihood[MixedGlobals]):
         """Add what score tests of the effects need."""
         scores = np.zeros((len(scalars), len(EVIDENCE), self.layout.n_coef))
         evidence.add_evidence(part.entities.grams, part.entities.agent_start, part.agents, labels, law, scalars, scores)
-        first = self._first_within + self.layout.n_features
+        first = self._first_evidence
         scalars[:, first : first + scores[0].size] = scores.reshape(len(scalars), -1)
 
     @property
     def _first_within(self) -> int:
         """Position of the first of the scalars `within_…`."""
         return len(NOISE_SCALARS) + self.layout.n_coef
+
+    @property
+    def _first_evidence(self) -> int:
+        """Position of the first of the scalars that score tests need."""
+        return self._first_within + self.layout.n_features
 
     def _add_log_densities(
         self, part: AgentsPart, given: MixedGlobals, labels: LabelArray, scalars: FloatArray

@@ -19,7 +19,7 @@ EFFECTS = "effects"
 EVIDENCE = ("score_excess", "information_squares", "agent_excess", "agent_excess_variance")
 
 
-def _some_shape(values: Any) -> Any:
+def positive_or_infinite(values: Any) -> Any:
     """A shape of noise variances; infinite if all entities have the same noise."""
     return np.asarray(values) > 0
 
@@ -42,7 +42,7 @@ class MixedGlobals(LinearGlobals):
     """
 
     noise_scale: float = quantity(possible=square_positive, broadcast=True, traced=True, in_target_units=True)
-    noise_shape: float = quantity(possible=_some_shape, broadcast=True)
+    noise_shape: float = quantity(possible=positive_or_infinite, broadcast=True)
     noise_unit: float = quantity(possible=square_positive, broadcast=True, attribute=False)
     # estimators report D and τ in the user's units
     effect_covariance: FloatArray = quantity(

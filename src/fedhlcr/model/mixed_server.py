@@ -6,7 +6,7 @@ See `model.mixed` for the model, and `model.covariance` for the variances of eff
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,8 +46,6 @@ LEAST_NOISE = 1e-4
 class MixedServer(MixedAgents):
     """How the server draws globals, switches effects on, and moves effects along with coefficients."""
 
-    start_variance_alone: ClassVar[float] = START_VARIANCE_ALONE
-
     def start(self, spec: ModelSpec, n_clusters: int) -> MixedGlobals:
         return self.start_with(spec, n_clusters, **self._first_quantities(spec))
 
@@ -82,11 +80,7 @@ class MixedServer(MixedAgents):
             return replace(self.start(spec, given.n_clusters), **kept)
         if given.stage != Stage.PLAIN:
             return replace(given, stage=float(stage))
-        alone = sums.occupied.sum() == 1
-        # features that are not standardised may be so large that effects of this size would drown the target
-        of_features = np.ones(self.layout.n_coef)
-        of_features[self.layout.n_coef - self.layout.n_features :] = np.maximum(1.0, self._within(sums))
-        start = (self.start_variance_alone if alone else START_VARIANCE) * spec.target_spread**2 / of_features
+        start = self._start_variances(sums, spec)
         of_entities, of_agents = self.effect_coefficients(sums, spec)
         changes: dict[str, Any] = {
             "effect_covariance": np.diag(np.where(of_entities, start, 0.0)),
@@ -95,6 +89,14 @@ class MixedServer(MixedAgents):
         if self.noise_of_entities and self._evidence(sums)[2] > ENOUGH_EVIDENCE and self._may_differ(sums, spec):
             changes["noise_shape"] = START_SHAPE
         return replace(given, stage=float(stage), **changes)
+
+    def _start_variances(self, sums: ClusterSums, spec: ModelSpec) -> FloatArray:
+        """(n_coef,) variances of the entities' effects when they are switched on."""
+        alone = sums.occupied.sum() == 1
+        # features that are not standardised may be so large that effects of this size would drown the target
+        of_features = np.ones(self.layout.n_coef)
+        of_features[self.layout.n_coef - self.layout.n_features :] = np.maximum(1.0, self._within(sums))
+        return (START_VARIANCE_ALONE if alone else START_VARIANCE) * spec.target_spread**2 / of_features
 
     def _within(self, sums: ClusterSums) -> FloatArray:
         """(n_features,) variance of each feature within entities."""

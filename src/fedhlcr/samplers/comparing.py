@@ -15,7 +15,9 @@ With n events, the several clusters gain, in nats per event,
 
     (log density of K clusters − log density of one − ½ (K − 1) F log n) / n,
 
-and they must gain more than `least_gain`. All of this needs sums only, so a federation decides as a centralised fit.
+and they must gain more than `least_gain`. Events with two outcomes, or small counts, say so little that the last term
+would hide real clusters: then it is (K − 1) F, and the least gain is `GAIN_WITH_LITTLE`. All of this needs sums only,
+so a federation decides as a centralised fit.
 """
 
 from __future__ import annotations
@@ -41,6 +43,9 @@ GAIN_WITH_FEW = 0.25
 # The loss that is accepted for the sake of clusters, which say more than effects do, where entities have very many
 # events; and the number of events below which none is. With many events both predict about equally well.
 LOSS_WITH_MANY, VERY_MANY_EVENTS = 0.02, 40.0
+# Where single events say little, as those with two outcomes do, the several clusters need this gain, and a coefficient
+# costs one nat.
+GAIN_WITH_LITTLE = 0.02
 # The gain is meant for so many events for each coefficient of the several clusters.
 USUAL_PER_COEF = 50.0
 # Clusters with fewer events for each coefficient, or fewer entities, may fit these so well by chance that entities do
@@ -226,16 +231,22 @@ class Comparison:
         assert self.several is not None
         layout = likelihood.layout
         per_coef = n_events / (self.several.n_clusters * layout.n_linear)
-        needed = least_gain(n_events / n_entities, per_coef, has_curves=bool(layout.curve_groups))
-        if self.gain(n_events, layout.n_linear) > needed:
+        needed, price = GAIN_WITH_LITTLE, 1.0
+        if not likelihood.doubts_clusters:
+            needed = least_gain(n_events / n_entities, per_coef, has_curves=bool(layout.curve_groups))
+            price = 0.5 * float(np.log(max(n_events, 1.0)))
+        if self.gain(n_events, layout.n_linear, price) > needed:
             self.several = self.several.at_stage(Stage.MERGING)
             return Phase.BACK
         self.several = None
         return Phase.OVER
 
-    def gain(self, n_events: float, n_coef: int) -> float:
-        """What the several clusters gain, in nats per event; coefficients of curves, which are shrunk, do not count."""
+    def gain(self, n_events: float, n_coef: int, price: float) -> float:
+        """What the several clusters gain, in nats per event, if each coefficient costs `price` nats.
+
+        Coefficients of curves, which are shrunk, do not count.
+        """
         several, one = (weight.mean for weight in self.weights)
         assert self.several is not None
         n_more = self.several.n_clusters - 1
-        return several - one - 0.5 * n_more * n_coef * float(np.log(max(n_events, 1.0))) / max(n_events, 1.0)
+        return several - one - price * n_more * n_coef / max(n_events, 1.0)

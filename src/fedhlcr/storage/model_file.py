@@ -25,9 +25,11 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedhlcr._support.version import __version__
 from fedhlcr.data.ids import Ids, canonical_text
+from fedhlcr.exceptions import CodecError
 from fedhlcr.model.likelihood import AUTO
 from fedhlcr.posterior.fitted_model import FittedModel
 from fedhlcr.storage import atomic, codec
@@ -75,10 +77,12 @@ def to_bytes(model: FittedModel, *, public: bool = False) -> bytes:
 
 def _about(model: FittedModel, *, public: bool) -> dict[str, Any]:
     limits = getattr(model, "limits", None)
+    # the estimators that older releases know
+    is_regressor = model.saved_as in ("HLCRRegressor", "FedHLCRRegressor")
     settings = {
         name: value
         for name, value in plain_settings(model.get_params()).items()
-        if name not in UNSAVED and (name, value) not in LATER_SETTINGS.items()
+        if name not in UNSAVED and (not is_regressor or (name, value) not in LATER_SETTINGS.items())
     }
     names = getattr(model, "feature_names_in_", None)
     provenance = provenance_of(model)
@@ -99,6 +103,7 @@ def _about(model: FittedModel, *, public: bool) -> dict[str, Any]:
         "stop_reason": getattr(model, "stop_reason_", None),
         "recipe": None if model.recipe_ is None else model.recipe_.to_json(),
         "provenance": provenance,
+        **({} if (classes := getattr(model, "classes_", None)) is None else {"classes": plain_classes(classes)}),
         # releases before this field neither write nor read it
         **({} if model.comparison_ is None else {"comparison": model.comparison_.to_dict()}),
     }
@@ -113,6 +118,29 @@ def plain_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
         return value.tolist() if hasattr(value, "tolist") else list(value)
 
     return {name: plain(value) for name, value in settings.items()}
+
+
+def plain_classes(classes: NDArray[Any]) -> dict[str, Any]:
+    """The classes of a classifier as JSON: texts, or numbers or booleans with the type of their array."""
+    if classes.dtype.kind in "biuf":
+        return {"type": classes.dtype.str, "values": classes.tolist()}
+    return {
+        "type": "text",
+        "values": [value if isinstance(value, (bool, int, float)) else str(value) for value in classes],
+    }
+
+
+def read_classes(record: Any) -> NDArray[Any]:
+    """Read the fields of `plain_classes`, and check them."""
+    if not isinstance(record, dict) or not isinstance(record.get("values"), list) or len(record["values"]) != 2:
+        raise CodecError("the model is not valid: it must have two classes; save it again.")
+    kind, values = record.get("type"), record["values"]
+    if kind == "text":
+        return np.array(values) if all(isinstance(value, str) for value in values) else np.array(values, dtype=object)
+    dtype = np.dtype(str(kind))
+    if dtype.kind not in "biuf" or not all(isinstance(value, (bool, int, float)) for value in values):
+        raise CodecError("the model is not valid: its classes are neither numbers nor texts; save it again.")
+    return np.array(values, dtype=dtype)
 
 
 def _plain(value: Any) -> Any:

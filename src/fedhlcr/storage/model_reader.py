@@ -40,6 +40,9 @@ ABOUT: dict[str, type | tuple[type, ...]] = {
     "provenance": dict,
 }
 
+# Rounding errors of a mean square that is 0.
+LEAST_SQUARES = 1e-9
+
 
 class ModelReader(RecordReader):
     """Read the parts of an estimator from the record of a model file."""
@@ -56,6 +59,7 @@ class ModelReader(RecordReader):
             self.require(type(about[name]) is int, name)
         self.require(all(_is_diagnostic(figures) for figures in about["diagnostics"]), "diagnostics")
         self.require(all(isinstance(value, (str, int, float)) for value in about["provenance"].values()), "provenance")
+        about.setdefault("classes", None)
         comparison = about.setdefault("comparison", None)
         self.require(comparison is None or _is_comparison(comparison), "comparison")
         return dict(about)
@@ -80,7 +84,9 @@ class ModelReader(RecordReader):
         private, layout = self.part(PRIVATE), likelihood.layout
         index = EntityIndex.read(private, self._ids("agents"), self._ids("entities"))
         grams = private.array("grams", "f8", (index.n_entities, layout.packed_size), np.isfinite)
-        private.require(len(grams) and (layout.diagonal(grams) >= 0).all() and (grams[:, 0] > 0).all(), "grams")
+        # a change of units may leave a little less than 0
+        possible = (grams[:, 0] > 0).all() and (layout.diagonal(grams) >= -LEAST_SQUARES * grams[:, :1]).all()
+        private.require(len(grams) and possible, "grams")
         kind = np.min_scalar_type(draws.n_clusters).str
         labels = private.array("labels", kind, (len(draws), len(grams)), within(0, draws.n_clusters))
         events = None

@@ -1,0 +1,178 @@
+"""Fit a model by a federation in this process, for any target; the estimators that users see add their settings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedhlcr._support.streams import ReservedChain, Stream
+from fedhlcr._support.wording import DRAW, ROUND
+from fedhlcr.analysis.fit_comparison import compare_with_simpler, take_sample
+from fedhlcr.data import inputs
+from fedhlcr.data.events import EventStore
+from fedhlcr.data.hierarchy import EntityIndex, Hierarchy
+from fedhlcr.engines.in_process import InProcessEngine
+from fedhlcr.estimators.base import HierarchicalPredictor
+from fedhlcr.estimators.curves import curve_columns, make_curves
+from fedhlcr.estimators.parameters import (
+    given_hyperparameters,
+    number_or_none,
+)
+from fedhlcr.estimators.progress import RoundProgress
+from fedhlcr.exceptions import ArgumentError, FitInterruptedWarning, warn_user
+from fedhlcr.federation.checks import ReplyLimits
+from fedhlcr.federation.held_out import Validation
+from fedhlcr.federation.rules import RuleName
+from fedhlcr.federation.run import INTERRUPTED, Checkpoints, EngineFactory, SimulationEngine, run_federation
+from fedhlcr.federation.server import Server
+from fedhlcr.federation.settings import FederationSettings
+from fedhlcr.model.choice import chosen_likelihood
+from fedhlcr.model.curves import column_quantiles
+from fedhlcr.model.gram import GramLayout
+from fedhlcr.model.likelihood import AUTO, GAUSSIAN
+from fedhlcr.model.priors import CoefPriorKind, NoiseName
+from fedhlcr.posterior import AgentMemory, Posterior
+from fedhlcr.samplers.state import Entities
+from fedhlcr.storage.atomic import PathLike
+
+# Engines by the names that users give them.
+ENGINES: dict[str, EngineFactory] = {"in_process": InProcessEngine.from_hierarchy}
+
+
+class FederatedPredictor(HierarchicalPredictor):
+    """An estimator whose `fit` runs a federation. A subclass has the settings."""
+
+    rule: RuleName = "delta"
+    learning_rate: float = 0.2
+    participation_scaling: bool = True
+    noise: NoiseName = "entity"
+    likelihood: str = AUTO
+    coef_prior: CoefPriorKind
+    curves: str | Sequence[str | int]
+    standardize: bool
+    participation: float
+    rounds: int | None
+    failure_rate: float
+    patience: int | None
+    n_draws: int
+    engine: str | EngineFactory
+    limits: ReplyLimits | None
+    checkpoint: PathLike | None
+    checkpoint_every: int
+    verbose: bool
+    history_: NDArray[np.void]
+    server_: Server
+    stop_reason_: str | None
+    n_rounds_: int
+
+    def likelihood_name(self) -> str:
+        """The name of the likelihood that `fit` uses; the blend rule has the paper's only."""
+        return GAUSSIAN if self.rule == "blend" else chosen_likelihood(self.likelihood, self.effects, self.noise)
+
+    def _fit(
+        self,
+        X: Any,
+        y: Any,
+        agent: Any,
+        entity: Any,
+        sample_weight: Any,
+        validation: tuple[Any, ...] | None,
+        resume: bool,
+        exposure: Any = None,
+    ) -> Self:
+        if resume and self.checkpoint is None:
+            raise ArgumentError("`resume` needs the file to go on from; pass its path as `checkpoint`.")
+        hierarchy = self._training_events(X, y, agent, entity, sample_weight, exposure)
+        settings = self._settings(hierarchy, weighted=sample_weight is not None)
+        index, make_engine = hierarchy.index, ENGINES[self.engine] if isinstance(self.engine, str) else self.engine
+        engine = make_engine(hierarchy, failure_rate=self.failure_rate, seed=self.seed_, n_threads=self.thread_count())
+        # from here on only the agents have the events, and only as long as they need them; a simulation plays the
+        # agents, so at the end it predicts from their events, and compares models on a sample of these
+        events = hierarchy.events if settings.make_likelihood().needs_events else None
+        sample = take_sample(hierarchy)
+        del hierarchy
+        checkpoints = None if self.checkpoint is None else Checkpoints(self.checkpoint, self.checkpoint_every)
+        evaluate = None if validation is None else self._validation(validation, engine, index, events)
+        server = Server(settings) if checkpoints is None or not resume else checkpoints.resume(settings, engine)
+        with RoundProgress(settings.rounds, self.verbose) as progress:
+            run_federation(server, engine, checkpoints=checkpoints, evaluate=evaluate, progress=progress)
+        self._finish(server, engine, index, events)
+        self.comparison_ = compare_with_simpler(self.posterior_, sample)
+        self._warn_of_simpler_model()
+        return self
+
+    def _settings(self, hierarchy: Hierarchy, *, weighted: bool) -> FederationSettings:
+        n_features, names = hierarchy.X.shape[1], getattr(self, "feature_names_in_", None)
+        columns = curve_columns(self.curves, n_features, names)
+        if columns and not isinstance(self.curves, str):
+            # refuse columns that cannot have a curve before the run, as a centralised fit does
+            make_curves(self.curves, columns, column_quantiles(hierarchy.X, hierarchy.weight), names)
+        limits = ReplyLimits() if self.limits is None else self.limits
+        if weighted:
+            limits = replace(limits, min_events_per_entity=0.0)
+        hyperparameters: dict[str, Any] = dict(given_hyperparameters(self))
+        return FederationSettings(
+            GramLayout(n_features, self.fit_intercept),
+            seed=self.seed_,
+            rule=self.rule,
+            n_clusters=number_or_none(self.n_clusters),
+            max_clusters=self.max_clusters,
+            **hyperparameters,
+            coef_prior=self.coef_prior,
+            standardize=self.standardize,
+            participation=self.participation,
+            rounds=self.rounds,
+            patience=self.patience,
+            n_draws=self.n_draws,
+            learning_rate=self.learning_rate,
+            participation_scaling=self.participation_scaling,
+            limits=limits,
+            effects=self.effects,
+            noise=self.noise,
+            likelihood=self.likelihood,
+            curves=tuple(columns),
+        )
+
+    def _validation(
+        self, validation: Any, engine: SimulationEngine, index: EntityIndex, events: EventStore | None
+    ) -> Validation:
+        if not isinstance(validation, tuple) or not 2 <= len(validation) <= 4:
+            raise ArgumentError("`validation` must be a tuple (X, y), (X, y, agent) or (X, y, agent, entity).")
+        X, y, agent, entity = (*validation, None, None)[:4]
+        table, matrix = self._read(X, agent, entity)
+        profiles = self._profiles_in(index, table.agent, table.entity, len(matrix))
+        return Validation(engine, index, matrix, inputs.target_vector(y, len(matrix)), profiles, events)
+
+    def _finish(self, server: Server, engine: SimulationEngine, index: EntityIndex, events: EventStore | None) -> None:
+        """The fitted attributes: the public draws, and every agent's labels under them."""
+        model = server.model()
+        grams = engine.entity_grams(server.run, model.layout, model.standardization)
+        kept_events = None if events is None else model.likelihood.events_in(events, model.standardization)
+        entities = Entities(model.likelihood, index, grams, self.thread_count(), kept_events)
+        memory = AgentMemory.from_draws(entities, model.draws, Stream(self.seed_, ReservedChain.PREDICTION))
+        self.posterior_ = Posterior(model.likelihood, model.standardization, model.draws, memory)
+        self.server_ = server
+        kept = {draw.round for draw in server.kept_draws}
+        self.history_ = server.history.table(self._ids_of(server, index), kept)
+        self.stop_reason_, self.n_rounds_ = server.stop_reason, server.round
+        self._settle_clusters()
+        self.set_fitted_attributes()
+        if server.stop_reason == INTERRUPTED:
+            n_draws = len(model.draws)
+            warn_user(
+                f"The run was interrupted after {server.round} of at most {ROUND.count(server.settings.most_rounds)}; "
+                f"the model uses the {DRAW.count(n_draws)} kept so far.",
+                FitInterruptedWarning,
+            )
+
+    @staticmethod
+    def _ids_of(server: Server, index: EntityIndex) -> np.ndarray:
+        """The agents' ids as the user wrote them, in the server's order."""
+        ids = dict(zip(index.agents.texts, index.agent_ids, strict=True))
+        out = np.empty(len(server.registry), dtype=object)
+        out[:] = [ids[name] for name in server.registry.names]
+        return out

@@ -1,0 +1,358 @@
+"""What estimators do that depends on their target: real numbers, two classes, or counts."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self, overload
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import check_is_fitted, column_or_1d
+
+from fedhlcr._support.arrays import FloatArray
+from fedhlcr.data import inputs
+from fedhlcr.estimators.base import HierarchicalPredictor
+from fedhlcr.estimators.regressor import HierarchicalRegressor
+from fedhlcr.exceptions import ArgumentError
+from fedhlcr.model.counts import CountGlobals
+
+# Largest count and largest and smallest exposure: beyond, sums of squares lose their digits.
+LARGEST_COUNT, LARGEST_EXPOSURE, SMALLEST_EXPOSURE = 1e12, 1e15, 1e-15
+
+
+class RealTarget(HierarchicalRegressor, HierarchicalPredictor):
+    """Targets that are real numbers."""
+
+    @overload
+    def predict(
+        self, X: Any, agent: Any = None, entity: Any = None, return_std: Literal[False] = False
+    ) -> FloatArray: ...
+
+    @overload
+    def predict(
+        self, X: Any, agent: Any = None, entity: Any = None, *, return_std: Literal[True]
+    ) -> tuple[FloatArray, FloatArray]: ...
+
+    @overload
+    def predict(
+        self, X: Any, agent: Any = None, entity: Any = None, return_std: bool = False
+    ) -> FloatArray | tuple[FloatArray, FloatArray]: ...
+
+    def predict(
+        self, X: Any, agent: Any = None, entity: Any = None, return_std: bool = False
+    ) -> FloatArray | tuple[FloatArray, FloatArray]:
+        """Predict the target: the mean over labels and draws.
+
+        Parameters
+        ----------
+        X : array or dataframe (n_events, n_features)
+            Features in the order of `fit`. A model that was fitted to a file also accepts a raw dataframe with the
+            columns of that file: it encodes categories and fills gaps as it did then.
+        agent, entity : array (n_events,) or str, optional
+            As in `fit`. A known entity is predicted from its own events, a new entity (or `entity=None`) from the
+            weights and effects of its agent, and a new agent from the overall weights. The effects and the noise of a
+            new entity, and the effects of a new agent, may be any that their laws allow; this widens intervals.
+            `agent=None` means the agent that was fitted, if there was only one; else a new agent.
+        return_std : bool, default=False
+            Whether to return the predictive standard deviation too.
+
+        Returns
+        -------
+        mean : ndarray (n_events,)
+        std : ndarray (n_events,), if return_std
+        """
+        moments = self.predict_moments(X, agent, entity)
+        return (moments.mean, moments.std) if return_std else moments.mean
+
+    def predict_interval(
+        self, X: Any, agent: Any = None, entity: Any = None, level: float = 0.9
+    ) -> tuple[FloatArray, FloatArray]:
+        """Central interval that holds the target with probability `level`.
+
+        Its ends are quantiles of the predictive mixture of normals over labels and draws.
+
+        Returns
+        -------
+        lower, upper : ndarrays (n_events,)
+        """
+        return self.interval_of(X, agent, entity, level)
+
+    def log_density(self, X: Any, y: Any, agent: Any = None, entity: Any = None) -> FloatArray:
+        """Log of the predictive density of each event's target, in nats, for y in its original units.
+
+        The predictive distribution is the mixture of normals over labels and draws, as in `predict_interval`. The
+        mean over held-out events measures how good a model is, including its uncertainty.
+
+        Parameters
+        ----------
+        X, agent, entity : as in `predict`
+        y : array (n_events,)
+
+        Returns
+        -------
+        ndarray (n_events,)
+        """
+        return self._log_density(X, y, agent, entity)
+
+
+class BinaryTarget(ClassifierMixin, HierarchicalPredictor):
+    """Targets with two classes."""
+
+    classes_: NDArray[Any]
+
+    def predict_proba(self, X: Any, agent: Any = None, entity: Any = None) -> FloatArray:
+        """Probability of each class: the mean over labels, effects and draws, not that of a mean score.
+
+        Parameters
+        ----------
+        X : array or dataframe (n_events, n_features)
+            Features in the order of `fit`. A model that was fitted to a file also accepts a raw dataframe with the
+            columns of that file.
+        agent, entity : array (n_events,) or str, optional
+            As in `fit`. A known entity is predicted from its own events, a new entity (or `entity=None`) from the
+            weights and effects of its agent, and a new agent from the overall weights. `agent=None` means the agent
+            that was fitted, if there was only one; else a new agent.
+
+        Returns
+        -------
+        ndarray (n_events, 2)
+            In the order of `classes_`.
+        """
+        second = self.predict_moments(X, agent, entity).mean
+        return np.column_stack([1.0 - second, second])
+
+    def predict_log_proba(self, X: Any, agent: Any = None, entity: Any = None) -> FloatArray:
+        """Logarithms of `predict_proba`."""
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(self.predict_proba(X, agent, entity)))
+
+    def decision_function(self, X: Any, agent: Any = None, entity: Any = None) -> FloatArray:
+        """Log odds of the second class, from `predict_proba`; positive where `predict` returns this class.
+
+        Returns
+        -------
+        ndarray (n_events,)
+        """
+        probabilities = self.predict_proba(X, agent, entity)
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(probabilities[:, 1]) - np.log(probabilities[:, 0]))
+
+    def predict(self, X: Any, agent: Any = None, entity: Any = None) -> NDArray[Any]:
+        """The more probable class of each event; arguments as in `predict_proba`.
+
+        Returns
+        -------
+        ndarray (n_events,)
+        """
+        second = self.predict_moments(X, agent, entity).mean > 0.5
+        return np.asarray(self.classes_[second.astype(np.int64)])
+
+    def predict_interval(
+        self, X: Any, agent: Any = None, entity: Any = None, level: float = 0.9
+    ) -> tuple[FloatArray, FloatArray]:
+        """Central interval that holds the probability of the second class with probability `level`.
+
+        It says how well the probability is known: wide for a new entity, narrow for one with many events.
+
+        Returns
+        -------
+        lower, upper : ndarrays (n_events,)
+        """
+        return self.interval_of(X, agent, entity, level)
+
+    def log_density(self, X: Any, y: Any, agent: Any = None, entity: Any = None) -> FloatArray:
+        """Log of the probability of each event's class, in nats. Minus its mean is the log loss.
+
+        Parameters
+        ----------
+        X, agent, entity : as in `predict_proba`
+        y : array (n_events,)
+            Classes.
+
+        Returns
+        -------
+        ndarray (n_events,)
+        """
+        return self._log_density(X, y, agent, entity)
+
+    def score(self, X: Any, y: Any, agent: Any = None, entity: Any = None, sample_weight: Any = None) -> float:
+        """Accuracy of the predicted classes; `agent` and `entity` as in `predict`."""
+        from sklearn.metrics import accuracy_score
+
+        return float(accuracy_score(y, self.predict(X, agent, entity), sample_weight=sample_weight))
+
+    def _learn_target(self, y: Any, n_rows: int) -> FloatArray:
+        labels = _class_labels(y, n_rows)
+        check_classification_targets(labels)
+        classes = np.unique(labels)
+        if len(classes) > 2:
+            # scikit-learn's own checks look for the first words
+            raise ArgumentError(
+                f"Only binary classification is supported. The type of the target is {type_of_target(labels)}: `y` has "
+                f"{len(classes)} classes, but this model is for two. Wrap it: "
+                "sklearn.multiclass.OneVsRestClassifier fits one model for each class against all others; the how-to "
+                "'More than two classes' shows it with agents and entities."
+            )
+        if len(classes) < 2:
+            raise ArgumentError(
+                "`y` has only one class; a classifier needs events of two classes (least 2 classes). Check the target, "
+                "or that the events were not filtered by it."
+            )
+        self.classes_ = classes
+        return (labels == classes[1]).astype(np.float64)
+
+    def _target(self, y: Any, n_rows: int) -> FloatArray:
+        labels = _class_labels(y, n_rows)
+        if unknown := int((~np.isin(labels, self.classes_)).sum()):
+            raise ArgumentError(
+                f"`y` has {unknown} of {n_rows} events whose class is not one of the two that were fitted; leave these "
+                "events out, or fit the model again."
+            )
+        return (labels == self.classes_[1]).astype(np.float64)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+
+def _class_labels(y: Any, n_rows: int) -> NDArray[Any]:
+    if y is None:
+        raise ArgumentError("requires y to be passed, but the target y is None; pass one class per event row.")
+    labels = column_or_1d(inputs.native_array(y), warn=True)
+    inputs.require_length(labels, "y", "class", n_rows)
+    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+        missing = int((~np.isfinite(labels)).sum())
+        raise ArgumentError(
+            f"`y` has {missing} missing or infinite classes (NaN or inf) in {n_rows} rows; leave these events out."
+        )
+    if labels.dtype.kind == "O" and (missing := sum(inputs.is_missing(label) for label in labels)):
+        raise ArgumentError(f"`y` has {missing} missing classes (NaN) in {n_rows} rows; leave these events out.")
+    return np.asarray(labels)
+
+
+class CountTarget(HierarchicalRegressor, HierarchicalPredictor):
+    """Targets that are counts."""
+
+    dispersion_: float
+
+    def predict(self, X: Any, agent: Any = None, entity: Any = None, exposure: Any = None) -> FloatArray:
+        """Predict the mean count of each event: the mean over labels, effects and draws.
+
+        Parameters
+        ----------
+        X : array or dataframe (n_events, n_features)
+            Features in the order of `fit`. A model that was fitted to a file also accepts a raw dataframe with the
+            columns of that file.
+        agent, entity : array (n_events,) or str, optional
+            As in `fit`. A known entity is predicted from its own events, a new entity (or `entity=None`) from the
+            weights and effects of its agent, and a new agent from the overall weights. `agent=None` means the agent
+            that was fitted, if there was only one; else a new agent.
+        exposure : array (n_events,) or number, optional
+            As in `fit`: how long, or how many, each event was exposed. None is 1, so that predictions are rates.
+
+        Returns
+        -------
+        ndarray (n_events,)
+        """
+        return self.predict_moments(X, agent, entity, exposure=exposure).mean
+
+    def predict_interval(
+        self, X: Any, agent: Any = None, entity: Any = None, level: float = 0.9, exposure: Any = None
+    ) -> tuple[FloatArray, FloatArray]:
+        """Whole numbers between which the count lies with probability `level`, both ends included.
+
+        Counts are coarse, so the probability is as near to `level` as they allow. The lower end leaves out at most half
+        of the rest. Where zeros are common nothing lies below it, and the upper end leaves out the whole rest.
+
+        Returns
+        -------
+        lower, upper : ndarrays (n_events,) of whole numbers
+        """
+        return self.interval_of(X, agent, entity, level, exposure)
+
+    def log_density(self, X: Any, y: Any, agent: Any = None, entity: Any = None, exposure: Any = None) -> FloatArray:
+        """Log of the probability of each event's count, in nats.
+
+        Parameters
+        ----------
+        X, agent, entity, exposure : as in `predict`
+        y : array (n_events,)
+
+        Returns
+        -------
+        ndarray (n_events,)
+        """
+        return self._log_density(X, y, agent, entity, exposure)
+
+    def adapt(
+        self, X: Any, y: Any, agent: Any = None, entity: Any = None, sample_weight: Any = None, exposure: Any = None
+    ) -> Self:
+        """A copy of the model that also knows new events of known or new entities; the clusters are not refitted.
+
+        Parameters
+        ----------
+        X, y, agent, entity, sample_weight, exposure : as in `fit`; `entity` is required
+
+        Returns
+        -------
+        the same type of estimator
+        """
+        return self._adapt(X, y, agent, entity, sample_weight, exposure)
+
+    def score(
+        self,
+        X: Any,
+        y: Any,
+        agent: Any = None,
+        entity: Any = None,
+        sample_weight: Any = None,
+        exposure: Any = None,
+    ) -> float:
+        """D², the share of the Poisson deviance that is explained, as in scikit-learn's `PoissonRegressor`.
+
+        `agent`, `entity` and `exposure` as in `predict`.
+        """
+        from sklearn.metrics import d2_tweedie_score
+
+        predicted = np.maximum(self.predict(X, agent, entity, exposure), 1e-300)
+        return float(d2_tweedie_score(y, predicted, sample_weight=sample_weight, power=1))
+
+    def _target(self, y: Any, n_rows: int) -> FloatArray:
+        counts = inputs.target_vector(y, n_rows)
+        for wrong, what in ((counts < 0.0, "negative"), (counts % 1.0 != 0.0, "not whole numbers")):
+            if wrong.any():
+                raise ArgumentError(
+                    f"`y` must hold counts (0, 1, 2, …), but {int(wrong.sum())} of {n_rows} are {what}; check the "
+                    "target, or use HLCRRegressor for real numbers."
+                )
+        if (counts > LARGEST_COUNT).any():
+            raise ArgumentError(f"`y` has counts above {LARGEST_COUNT:.0e}; use HLCRRegressor on their logarithms.")
+        return counts
+
+    def _offset(self, exposure: Any, n_rows: int) -> FloatArray | None:
+        if exposure is None:
+            return None
+        values = np.full(n_rows, exposure, dtype=np.float64) if np.ndim(exposure) == 0 else exposure
+        vector = inputs.number_vector(values, "exposure")
+        inputs.require_length(vector, "exposure", "exposure", n_rows)
+        if (wrong := (vector < SMALLEST_EXPOSURE) | (vector > LARGEST_EXPOSURE)).any():
+            raise ArgumentError(
+                f"`exposure` must hold positive numbers, but {int(wrong.sum())} of {n_rows} are zero, negative or "
+                "extreme; an event that was not exposed cannot have a count: leave it out."
+            )
+        return np.log(vector)
+
+    def set_fitted_attributes(self) -> None:
+        """Also set the dispersion: a count of mean μ has variance μ + dispersion·μ²."""
+        super().set_fitted_attributes()
+        check_is_fitted(self)
+        draws = self.posterior_.draws.stacked
+        assert isinstance(draws, CountGlobals)
+        self.dispersion_ = float(np.exp(-np.asarray(draws.log_size_centre)).mean())
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.positive_only = True
+        return tags
