@@ -50,8 +50,8 @@ def load(path: PathLike) -> Any:
     Returns
     -------
     HLCRRegressor, FedHLCRRegressor, HLCRClassifier, …
-        A fitted model, of the class that was saved. One that was saved with `public=True` knows no agents: it predicts for new agents, and for
-        others after `adapt`.
+        A fitted model, of the class that was saved. One that was saved with `public=True` knows no agents: it predicts
+        for new agents, and for others after `adapt`.
 
     Examples
     --------
