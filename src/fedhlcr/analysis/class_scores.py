@@ -82,9 +82,8 @@ def calibration_bins(y: FloatArray, probability: FloatArray, n_bins: int = N_BIN
 
     Events of equal probability share a bin, so there may be fewer bins than `n_bins`.
     """
-    n_events = len(probability)
-    edges = np.sort(probability)[np.arange(1, n_bins) * n_events // n_bins]
-    place = np.searchsorted(edges, probability, side="right")
+    # ties have the same rank
+    place = np.floor((rankdata(probability) - 0.5) * n_bins / len(probability))
     return [_bin(y[place == b], probability[place == b]) for b in np.unique(place)]
 
 
