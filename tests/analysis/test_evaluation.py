@@ -8,7 +8,7 @@ from sklearn.metrics import mean_absolute_error, mean_squared_error, r2_score
 
 from fedhlcr import HLCRRegressor
 from fedhlcr.analysis import evaluation
-from fedhlcr.analysis.evaluation import Scores, predict_in_chunks, scores_by_agent, share_seen
+from fedhlcr.analysis.evaluation import Scores, predict_in_chunks, rows_by_agent, share_seen
 from fedhlcr.data.encoded import EncodedTable
 from fedhlcr.data.ids import read_ids
 from fedhlcr.datasets import make_hlcr
@@ -47,10 +47,10 @@ def test_figures_of_each_agent(model):
     order = np.random.default_rng(0).permutation(len(TABLE.y))
     predicted = Moments(*(part[order] for part in moments(model)))
     y, agents = TABLE.y[order], TABLE.agent[order]
-    by = scores_by_agent(y, predicted, 0.8, read_ids(agents, "agent", len(y)))
+    by = rows_by_agent(read_ids(agents, "agent", len(y)))
     assert [agent for agent, _ in by] == sorted(set(TABLE.agent.tolist()))
-    for agent, scores in by:
-        own = agents == agent
+    for agent, rows in by:
+        own, scores = agents == agent, Scores.of(y[rows], Moments(*(part[rows] for part in predicted)), 0.8)
         assert scores.n_events == own.sum()
         assert scores.mse == pytest.approx(mean_squared_error(y[own], predicted.mean[own]))
         assert scores.r2 == pytest.approx(r2_score(y[own], predicted.mean[own]))
@@ -74,12 +74,12 @@ def test_chunks_change_nothing(model, monkeypatch):
     table = EncodedTable(TABLE.X, ("a", "b"), {"store": agent})
     named = HLCRRegressor(2, n_sweeps=20).fit(table, TABLE.y, agent="store", entity=entity)
     assert named.feature_names_in_.tolist() == ["a", "b"]
-    predicted = predict_in_chunks(named, table, agent, entity, interval_ends(0.8), done.append)
+    predicted = predict_in_chunks(named, table, agent, entity, 0.8, done.append)
     for part, whole in zip(predicted, moments(model), strict=True):
         np.testing.assert_array_equal(part, whole)
     assert sum(done) == len(TABLE.y)
     assert max(done) == 7
-    predict_in_chunks(named, table, None, None, (), done.append)
+    predict_in_chunks(named, table, None, None, None, done.append)
 
 
 def share(model, rows=slice(None), y=TABLE.y, **ids):

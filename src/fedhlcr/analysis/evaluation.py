@@ -13,7 +13,8 @@ from fedhlcr._support.arrays import FloatArray
 from fedhlcr.data.encoded import EncodedTable
 from fedhlcr.data.hierarchy import UNKNOWN
 from fedhlcr.data.ids import Ids
-from fedhlcr.posterior.predictive import Moments
+from fedhlcr.model.counts import NegativeBinomial
+from fedhlcr.posterior.predictive import Moments, interval_ends
 
 # A table counts as the fitted one if more than this share of its entities have exactly the fitted events.
 SAME_TABLE_SHARE = 0.5
@@ -77,25 +78,36 @@ def predict_in_chunks(
     table: EncodedTable,
     agent: Ids | None,
     entity: Ids | None,
-    levels: tuple[float, ...],
+    level: float | None,
     progress: Progress,
+    exposure: FloatArray | None = None,
 ) -> Moments:
-    """Predict all rows of a table, a few thousand at a time.
+    """Predict all rows of a table, a few thousand at a time. The quantiles are the ends of intervals.
 
     Parameters
     ----------
     model : a fitted estimator
     table : the features
     agent, entity : ids of the rows, as in `predict`
-    levels : probabilities of the quantiles
+    level : probability of the intervals; None for none
     progress : called after each chunk with its number of rows
+    exposure : of the rows, for counts
     """
+    # the interval of a count is not bounded by its central quantiles
+    has_counts = isinstance(model.posterior_.likelihood, NegativeBinomial)
+    levels = () if level is None or has_counts else interval_ends(level)
     parts = []
     for first in range(0, len(table), CHUNK):
         rows = slice(first, first + CHUNK)
         own_agent, own_entity = (None if ids is None else ids.take(rows) for ids in (agent, entity))
-        parts.append(model.predict_moments(table.take(rows), own_agent, own_entity, levels))
-        progress(len(parts[-1].mean))
+        arguments = table.take(rows), own_agent, own_entity
+        own_exposure = None if exposure is None else exposure[rows]
+        moments = model.predict_moments(*arguments, levels, exposure=own_exposure)
+        if has_counts and level is not None:
+            ends = model.interval_of(*arguments, level, exposure=own_exposure)
+            moments = moments._replace(quantiles=np.column_stack(ends))
+        parts.append(moments)
+        progress(len(moments.mean))
     return Moments(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
@@ -130,12 +142,8 @@ def _same(a: FloatArray, b: FloatArray) -> NDArray[np.bool_]:
     return np.asarray(np.abs(a - b).max(axis=1) <= 1e-8 * size)
 
 
-def scores_by_agent(y: FloatArray, predicted: Moments, level: float, agents: Ids) -> list[tuple[Any, Scores]]:
-    """Scores of each agent's events, in the order of the agents."""
+def rows_by_agent(agents: Ids) -> list[tuple[Any, NDArray[np.intp]]]:
+    """Positions of each agent's events, in the order of the agents."""
     order = np.argsort(agents.codes, kind="stable")
     ends = np.searchsorted(agents.codes[order], np.arange(len(agents.texts) + 1))
-    groups: list[NDArray[np.intp]] = [order[first:last] for first, last in pairwise(ends)]
-    return [
-        (agent, Scores.of(y[rows], Moments(*(part[rows] for part in predicted)), level))
-        for agent, rows in zip(agents.values, groups, strict=True)
-    ]
+    return [(agent, order[first:last]) for agent, (first, last) in zip(agents.values, pairwise(ends), strict=True)]

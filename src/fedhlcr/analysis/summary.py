@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.wording import AGENT, CHAIN, ENTITY, EVENT, FEATURE, Noun, listed, number, percent, printable
 from fedhlcr.analysis.differences import difference_facts, entity_differences, noise_words, tail_words
+from fedhlcr.analysis.links import link_of
 from fedhlcr.exceptions import Advice
 from fedhlcr.posterior.alignment import central_interval, coef_by_draw
 from fedhlcr.posterior.fitted_model import FittedModel
@@ -84,7 +85,7 @@ def summarize(model: FittedModel) -> Summary:
     )
     notes: list[str | Advice] = [
         "share: share of the fitted entities, mean over the draws; weight: expected share of a new agent's entities.",
-        "level: prediction at average features; other columns: change of the target per unit of the feature.",
+        _column_note(model),
     ]
     if len(shown) < len(names):
         hidden = f"Not shown: {len(names) - len(shown)} of {len(names)} features with weaker effects"
@@ -100,6 +101,16 @@ def summarize(model: FittedModel) -> Summary:
         notes.append(f"{model.comparison_.sentence} Each event was predicted from all others.")
     header = ("cluster", "share", "weight", "level", *(shorten(names[f]) for f in shown))
     return Summary(_facts(model), header, rows, tuple(notes))
+
+
+def _column_note(model: FittedModel) -> str:
+    if (link := link_of(model)) is None:
+        return "level: prediction at average features; other columns: change of the target per unit of the feature."
+    of = "" if link.class_name is None else f" of {link.class_name}"
+    return (
+        f"level: {link.scale}{of} at average features; other columns: change of the {link.scale} per unit of the "
+        f"feature, whose exponential is the {link.ratio}."
+    )
 
 
 def _facts(model: FittedModel) -> tuple[tuple[str, str | Advice], ...]:
@@ -122,6 +133,7 @@ def _facts(model: FittedModel) -> tuple[tuple[str, str | Advice], ...]:
         ("clusters", f"{model.n_clusters_} ({found})"),
         *_curve_facts(model),
         *_scale_facts(model, noise_words(differences) + tail_words(model)),
+        *_dispersion_facts(model),
         *difference_facts(differences, posterior.likelihood.name, [shorten(name) for name in feature_names(model)]),
         ("concentrations", f"global {model.global_concentration_:.3g}, agent {model.agent_concentration_:.3g}"),
         ("draws", f"{len(posterior.draws)} from {CHAIN.count(n_chains)}, seed {model.seed_}"),
@@ -139,7 +151,15 @@ def _curve_facts(model: FittedModel) -> list[tuple[str, str]]:
     for curve, column in enumerate(curves.columns):
         squares = (model.curve_coef_[:, curves.span(curve)] ** 2).sum(axis=1)
         facts.append(f"{shorten(names[column])} {number(float(np.sqrt(shares @ squares)))}")
-    return [("curves", f"bend by {', '.join(facts)} (root mean square, in units of the target)")]
+    unit = "units of the target" if (link := link_of(model)) is None else f"units of the {link.scale}"
+    return [("curves", f"bend by {', '.join(facts)} (root mean square, in {unit})")]
+
+
+def _dispersion_facts(model: FittedModel) -> list[tuple[str, str]]:
+    if (dispersion := getattr(model, "dispersion_", None)) is None:
+        return []
+    size = number(dispersion)
+    return [("dispersion", f"{size}; a count of mean μ has variance μ + {size} μ²")]
 
 
 def _scale_facts(model: FittedModel, ending: str) -> list[tuple[str, str]]:
@@ -182,9 +202,13 @@ def describe_clusters(
     """
     check_is_fitted(model)
     target = target_name(model) if target is None else target
-    shares, levels = entity_shares(model), typical_levels(model)
+    shares, levels, link = entity_shares(model), typical_levels(model), link_of(model)
+
+    def level_words(level: float) -> str:
+        return f"{target} is {number(level)}" if link is None else link.level_words(target, level)
+
     return [
-        f"Cluster {k}, {percent(shares[k])} of {entities}: {target} is {number(levels[k])} at average features; "
+        f"Cluster {k}, {percent(shares[k])} of {entities}: {level_words(levels[k])} at average features; "
         f"{listed(moves) or 'no feature clearly moves it'}."
         for k, moves in enumerate(describe_effects(model, n_effects))
     ]
@@ -193,6 +217,7 @@ def describe_clusters(
 def describe_effects(model: FittedModel, n_effects: int = 3) -> list[list[str]]:
     """The effects in each cluster, strongest first: "it rises 0.7 per unit of price".
 
+    Of classes and counts they are ratios: "the odds ratio is 1.4 per unit of price".
     Effects below a tenth of the noise are left out, and so are effects whose 90 % interval includes zero.
     """
     names, changes, effects, levels = feature_names(model), unit_changes(model), effect_sizes(model), one_hot(model)
@@ -203,7 +228,15 @@ def describe_effects(model: FittedModel, n_effects: int = 3) -> list[list[str]]:
     lower, upper = change_intervals(model)
     clear = (np.abs(effects) > 0.1 * model.posterior_.noise_level()) & ((lower > 0.0) | (upper < 0.0))
 
+    link = link_of(model)
+    subject = "it" if link is None else f"the {link.ratio} is"
+
     def describe(k: int, f: int) -> str:
+        if link is not None:
+            ratio = number(float(np.exp(changes[k, f])))
+            if f in levels:
+                return f"{ratio} where {levels[f][0]} is {levels[f][1]}, against elsewhere"
+            return f"{ratio} where {names[f]} is 1, not 0" if zero_or_one[f] else f"{ratio} per unit of {names[f]}"
         size, up = number(abs(changes[k, f])), changes[k, f] > 0
         if f in levels:
             column, level = levels[f]
@@ -216,7 +249,7 @@ def describe_effects(model: FittedModel, n_effects: int = 3) -> list[list[str]]:
     for k in range(model.n_clusters_):
         strongest = np.argsort(-np.abs(effects[k]), kind="stable")
         moves = [describe(k, f) for f in strongest[clear[k, strongest]][:n_effects]]
-        sentences.append([f"it {moves[0]}", *moves[1:]] if moves else [])
+        sentences.append([f"{subject} {moves[0]}", *moves[1:]] if moves else [])
     return sentences
 
 

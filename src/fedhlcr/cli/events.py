@@ -6,18 +6,30 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import typer
+from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr.analysis.evaluation import was_fitted
-from fedhlcr.cli.options import Missing, split_names
+from fedhlcr.cli.options import Family, Missing, split_names
 from fedhlcr.cli.shell import Shell, plural
 from fedhlcr.data.encoded import EncodedTable
+from fedhlcr.data.families import FamilyName, family_of
 from fedhlcr.data.hierarchy import UNKNOWN, index_pairs, row_sole_agent
-from fedhlcr.data.ids import Ids
+from fedhlcr.data.ids import Ids, canonical_text
 from fedhlcr.data.recipe import Prepared, Recipe, note_on_unnamed, plan_recipe
 from fedhlcr.data.splitting import hold_out_events
-from fedhlcr.data.table_files import open_table, source_name
+from fedhlcr.data.table_files import TableFile, open_table, source_name
+from fedhlcr.estimators.targets import BinaryTarget, CountTarget
 from fedhlcr.exceptions import DataError
+
+# How to choose another family than the one that was told.
+OTHER_FAMILIES: dict[FamilyName, str] = {
+    "real": "choose --family count or --family binary for another model, or --family real to silence this note",
+    "binary": "a classifier is fitted; choose --family real for a regression on 0 and 1",
+    "count": "a model of counts is fitted; choose --family real for a regression on real numbers",
+}
+NO_OTHER_FAMILY = "a classifier is fitted; for a regression (--family real), write them as 0 and 1"
 
 
 @dataclass(frozen=True)
@@ -27,6 +39,7 @@ class Roles:
     target: str | None = None
     agent: str | None = None
     entity: str | None = None
+    exposure: str | None = None
 
 
 @dataclass(frozen=True)
@@ -41,9 +54,19 @@ class Events:
         return self.prepared.table
 
     @property
-    def y(self) -> FloatArray:
+    def y(self) -> NDArray[Any]:
+        """Numbers, or classes as the model knows them."""
         assert self.prepared.target is not None
         return self.prepared.target
+
+    @property
+    def exposure(self) -> FloatArray | None:
+        return self.prepared.exposure
+
+    @property
+    def with_exposure(self) -> dict[str, Any]:
+        """The argument `exposure` of a model's methods, if there is one; only models of counts have it."""
+        return {} if self.exposure is None else {"exposure": self.exposure}
 
     def __len__(self) -> int:
         return len(self.table)
@@ -79,13 +102,20 @@ def training_events(
     features: list[str] | None,
     categorical: list[str] | None,
     missing: Missing,
+    family: Family,
     shell: Shell,
-) -> Events:
-    """Read a table to fit a model to, and learn a recipe from it."""
+) -> tuple[Events, FamilyName]:
+    """Read a table to fit a model to, learn a recipe from it, and tell the family of its target."""
     assert roles.target is not None
     assert roles.entity is not None
     with shell.stage(f"reading {source_name(source)}"):
         file = open_table(source)
+        told = _family(file, roles.target, family, shell)
+        if roles.exposure is not None and told != "count":
+            raise typer.BadParameter(
+                f"is for counts, but the target is {told}; leave it out, or add --family count.",
+                param_hint="--exposure",
+            )
         plan = plan_recipe(
             file,
             target=roles.target,
@@ -94,12 +124,28 @@ def training_events(
             features=split_names("--features", features, file.columns),
             categorical=split_names("--categorical", categorical, file.columns),
             missing=missing.value,
+            has_classes=told == "binary",
+            exposure=roles.exposure,
         )
         recipe, prepared = plan.learn(plan.read(file, target=True))
     unnamed = None if features else note_on_unnamed(file)
     for note in (*prepared.notes, *([unnamed] if unnamed else [])):
         shell.note(note)
-    return Events(recipe, prepared)
+    if recipe.classes is not None:
+        shell.note(f"probabilities are those of {recipe.classes[1]!r} in the column {recipe.target!r}")
+    return Events(recipe, prepared), told
+
+
+def _family(file: TableFile, target: str, family: Family, shell: Shell) -> FamilyName:
+    """Return the family that the user chose or, with "auto", that of the column. A note says why."""
+    if family is not Family.auto:
+        return family.value
+    file.require([target], settings={"target": target})
+    told = family_of(file.read([target], {target})[target])
+    if told.reason:
+        cure = NO_OTHER_FAMILY if told.is_text else OTHER_FAMILIES[told.family]
+        shell.note(f"target {target!r} is taken as {told.family}: {told.reason}; {cure}")
+    return told.family
 
 
 def events_for(
@@ -204,7 +250,20 @@ def _recipe_of(model: Any, roles: Roles, *, target: bool) -> Recipe:
     for name, value in (("target", known.target), ("entity", known.entity)):
         if value is None and (name != "target" or target):
             raise DataError(f"the model does not know which column is the {name}; name it with --{name}.")
-    if own is None:
-        assert features is not None
-        return Recipe(known.target or "", known.agent, known.entity or "", tuple(map(str, features)))
-    return replace(own, target=known.target or "", agent=known.agent, entity=known.entity or "")
+    named = {"target": known.target or "", "agent": known.agent, "entity": known.entity or ""}
+    if roles.exposure is not None:
+        if not isinstance(model, CountTarget):
+            raise typer.BadParameter("is for counts, but this is another model; leave it out.", param_hint="--exposure")
+        named["exposure"] = roles.exposure
+    if own is not None:
+        return replace(own, **named)
+    assert features is not None
+    classes = (
+        [
+            canonical_text(value).lower() if isinstance(value, np.bool_) else canonical_text(value)
+            for value in model.classes_
+        ]
+        if isinstance(model, BinaryTarget)
+        else None
+    )
+    return Recipe(**named, features=tuple(map(str, features)), classes=classes)

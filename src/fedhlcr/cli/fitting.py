@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedhlcr._support.wording import Noun, fine_percent, number
+from fedhlcr._support.wording import Noun
 from fedhlcr.cli import options
 from fedhlcr.cli.shell import INTERRUPTED, Shell, plural
 
@@ -32,7 +32,9 @@ def fit(
     agent: options.AgentOption = None,
     features: options.FeaturesOption = None,
     categorical: options.CategoricalOption = None,
+    exposure: options.ExposureOption = None,
     missing: options.MissingOption = options.Missing.refuse,
+    family: options.FamilyOption = options.Family.auto,
     clusters: options.ClustersOption = "auto",
     max_clusters: options.MaxClustersOption = 64,
     effects: options.EffectsOption = options.Effects.auto,
@@ -60,14 +62,15 @@ def fit(
 
     Every entity of an agent is assigned to one of K clusters. Each cluster has its own linear regression of the target
     on the features; with --curves, regressions may bend. Entities of one cluster may differ a little, and each has its
-    own noise; see --effects and --noise. Unless you set the number of clusters, it is found from the data.
+    own noise; see --effects and --noise. Unless you set the number of clusters, it is found from the data. Targets may
+    also be two classes (logistic regressions) or counts (negative binomial regressions with a log link); see --family.
 
     \b
     fedhlcr fit sales.csv --target sales --agent store --entity product \\
         --categorical promotion --missing impute --hold-out 0.2 --out sales.fedhlcr
     """
-    from fedhlcr import HLCRRegressor
     from fedhlcr.cli.events import Roles, training_events
+    from fedhlcr.cli.families import make_estimator
     from fedhlcr.cli.output import check_output
     from fedhlcr.cli.scoring import score, tell_scores
     from fedhlcr.cli.telling import model_facts, tell_model
@@ -76,14 +79,16 @@ def fit(
     check_output(out, data)
     n_clusters = options.cluster_number(clusters)
     with shell.warnings_as_notes():
-        roles = Roles(target, agent, entity)
-        events = training_events(data, roles, features=features, categorical=categorical, missing=missing, shell=shell)
+        roles = Roles(target, agent, entity, exposure)
+        columns = {"features": features, "categorical": categorical, "missing": missing}
+        events, told = training_events(data, roles, **columns, family=family, shell=shell)
         train, test = _split(events, hold_out, seed)
-        model = HLCRRegressor(
-            n_clusters,
+        model = make_estimator(
+            told,
+            noise=noise,
+            n_clusters=n_clusters,
             max_clusters=max_clusters,
             effects=effects.value,
-            noise=noise.value,
             curves=options.curve_names(curves, events.recipe),
             n_chains=chains,
             n_sweeps=sweeps,
@@ -117,7 +122,9 @@ def simulate(
     ],
     features: options.FeaturesOption = None,
     categorical: options.CategoricalOption = None,
+    exposure: options.ExposureOption = None,
     missing: options.MissingOption = options.Missing.refuse,
+    family: options.FamilyOption = options.Family.auto,
     participation: Annotated[
         float,
         options.real("--participation", 1e-6, 1.0, "Share of the agents to ask in each round.", "Federation"),
@@ -164,8 +171,8 @@ def simulate(
     fedhlcr simulate sales.csv --target sales --agent store --entity product \\
         --participation .15 --rounds 60 --failure-rate .1
     """
-    from fedhlcr import FedHLCRRegressor, HLCRRegressor
     from fedhlcr.cli.events import Roles, training_events
+    from fedhlcr.cli.families import make_estimator, outcomes
     from fedhlcr.cli.output import check_output, check_table_output, write_table
     from fedhlcr.cli.telling import history_table, model_facts
 
@@ -178,27 +185,31 @@ def simulate(
         "n_clusters": options.cluster_number(clusters),
         "max_clusters": max_clusters,
         "effects": effects.value,
-        "noise": noise.value,
+        "noise": noise,
         "random_state": seed,
         "n_threads": threads,
         "verbose": shell.shows_progress,
     }
     with shell.warnings_as_notes():
-        roles = Roles(target, agent, entity)
-        events = training_events(data, roles, features=features, categorical=categorical, missing=missing, shell=shell)
+        roles = Roles(target, agent, entity, exposure)
+        columns = {"features": features, "categorical": categorical, "missing": missing}
+        events, told = training_events(data, roles, **columns, family=family, shell=shell)
         train, test = _split(events, hold_out, seed)
         shared["curves"] = options.curve_names(curves, events.recipe)
-        model = FedHLCRRegressor(participation=participation, rounds=rounds, failure_rate=failure_rate, **shared)
-        validation = {} if test is None else {"validation": (test.table, test.y, test.agents, test.entities)}
+        federation = {"participation": participation, "rounds": rounds, "failure_rate": failure_rate}
+        model = make_estimator(told, federated=True, **shared, **federation)
+        # a run cannot validate events with exposures
+        judge = test if exposure is None else None
+        validation = {} if judge is None else {"validation": (judge.table, judge.y, judge.agents, judge.entities)}
         _fit(model, train, data, shell, **validation)
         if out is not None:
             out = _write_model(model, out, shell, public=public)
         if history is not None:
             write_table(history, history_table(model.history_))
-        _tell_rounds(shell, model, None if test is None else test.y)
+        _tell_rounds(shell, model, None if judge is None else outcomes(model, judge.y))
         facts = model_facts(model)
         if test is not None:
-            central = _fit(HLCRRegressor(**shared), train, data, shell)
+            central = _fit(make_estimator(told, **shared), train, data, shell)
             facts["held_out"] = _tell_both(shell, model, central, test)
         shell.result(facts)
         for path in (out, history):
@@ -215,6 +226,7 @@ def select(
     features: options.FeaturesOption = None,
     categorical: options.CategoricalOption = None,
     missing: options.MissingOption = options.Missing.refuse,
+    family: options.FamilyOption = options.Family.auto,
     clusters: Annotated[
         str | None,
         typer.Option(
@@ -270,7 +282,14 @@ def select(
     counts = None if clusters is None else options.cluster_numbers(clusters)
     with shell.warnings_as_notes():
         roles = Roles(target, agent, entity)
-        events = training_events(data, roles, features=features, categorical=categorical, missing=missing, shell=shell)
+        columns = {"features": features, "categorical": categorical, "missing": missing}
+        events, told = training_events(data, roles, **columns, family=family, shell=shell)
+        if told != "real":
+            raise typer.BadParameter(
+                "select compares models of real targets only; fit finds the number of clusters for other targets, and "
+                "--family real compares regressions on the numbers.",
+                param_hint="--family",
+            )
         if counts is not None:
             _require_enough_entities(events, max(counts))
         estimator = HLCRRegressor(
@@ -308,11 +327,10 @@ def _compare(estimator: Any, events: Events, shell: Shell, **settings: Any) -> A
 
 
 def _tell_both(shell: Shell, federated: Any, centralised: Any, test: Events) -> dict[str, Any]:
-    from fedhlcr.cli.scoring import score
+    from fedhlcr.cli.scoring import compared, score
 
     both = {"federated": score(federated, test, shell=shell), "centralised": score(centralised, test, shell=shell)}
-    rows = [(name, number(s.r2, 4), number(s.mse, 4), fine_percent(s.coverage)) for name, s in both.items()]
-    shell.table(("held-out events", "R²", "MSE", "in 90 % intervals"), rows)
+    shell.table(*compared("held-out events", both))
     return {name: scores._asdict() for name, scores in both.items()}
 
 
@@ -341,7 +359,7 @@ def _fit(model: Any, events: Events, source: str, shell: Shell, **more: Any) -> 
     # entities are counted only if it matters, because it takes as long as reading them
     if isinstance(model.n_clusters, int):
         _require_enough_entities(events, model.n_clusters)
-    model.fit(events.table, events.y, agent=recipe.agent, entity=recipe.entity, **more)
+    model.fit(events.table, events.y, agent=recipe.agent, entity=recipe.entity, **events.with_exposure, **more)
     model.recipe_ = recipe
     command = shlex.join(["fedhlcr", *sys.argv[1:]])
     model.provenance_ = {"data": source_name(source), "events": len(events), "command": command}

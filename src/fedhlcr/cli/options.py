@@ -34,6 +34,15 @@ class Effects(StrEnum):
     entity_and_agent = "entity+agent"
 
 
+class Family(StrEnum):
+    """What the target is."""
+
+    auto = "auto"
+    real = "real"
+    binary = "binary"
+    count = "count"
+
+
 class Noise(StrEnum):
     """Who has noise of its own."""
 
@@ -122,6 +131,26 @@ ModelMissingOption = Annotated[
         show_default=False,
     ),
 ]
+FamilyOption = Annotated[
+    Family,
+    typer.Option(
+        "--family",
+        metavar="|".join(Family),
+        help="What the target is: a real number, one of two classes such as yes and no (binary), or a count. auto "
+        "tells it from the column, with a note.",
+        rich_help_panel=MODEL_OPTIONS,
+    ),
+]
+ExposureOption = Annotated[
+    str | None,
+    typer.Option(
+        "--exposure",
+        metavar="COLUMN",
+        help="Column with the exposure of each event, for counts: days of observation, persons at risk. Mean counts "
+        "are proportional to it. It is no feature.",
+        rich_help_panel=COLUMNS,
+    ),
+]
 # A model that was fitted on Flower, or in Python to ids without column names, does not store these names.
 NOT_STORED = "{} column. Needed only if the model file does not name it."
 KnownTarget = Annotated[
@@ -131,6 +160,10 @@ KnownTarget = Annotated[
 KnownAgent = Annotated[
     str | None,
     typer.Option("--agent", metavar="COLUMN", help=NOT_STORED.format("Agent"), rich_help_panel=COLUMNS),
+]
+KnownExposure = Annotated[
+    str | None,
+    typer.Option("--exposure", metavar="COLUMN", help=NOT_STORED.format("Exposure"), rich_help_panel=COLUMNS),
 ]
 KnownEntity = Annotated[
     str | None,
@@ -172,8 +205,9 @@ NoiseOption = Annotated[
     typer.Option(
         "--noise",
         metavar="|".join(Noise),
-        help="Whether every entity has its own noise (entity), or all have the same, normal (common) or with single "
-        "events that may be far off (student). With --effects none and --noise common the model is that of the paper.",
+        help="For real targets: whether every entity has its own noise (entity), or all have the same, normal (common) "
+        "or with single events that may be far off (student). With --effects none and --noise common the model is that "
+        "of the paper.",
         rich_help_panel=MODEL_OPTIONS,
     ),
 ]

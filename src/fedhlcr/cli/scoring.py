@@ -2,57 +2,171 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 from fedhlcr._support.wording import ROW, fine_percent, number
+from fedhlcr.analysis.class_scores import BIN_LEVEL, CalibrationBin, ClassScores, calibration_bins
+from fedhlcr.analysis.count_scores import CountScores, explained_deviance, poisson_deviance
 from fedhlcr.analysis.evaluation import Scores, predict_in_chunks
+from fedhlcr.analysis.response_rivals import predict_means_by_rivals
 from fedhlcr.analysis.rivals import Score, predict_by_rivals
 from fedhlcr.cli.events import Events
+from fedhlcr.cli.families import outcomes
 from fedhlcr.cli.shell import Shell, plural
-from fedhlcr.posterior.predictive import Moments, interval_ends
+from fedhlcr.estimators.targets import BinaryTarget, CountTarget
+from fedhlcr.posterior.predictive import Moments
+
+AnyScores = Scores | ClassScores | CountScores
+# The score by which the worst agents come first, and the columns of a table of agents: fields by their headings.
+AGENT_COLUMNS: dict[type, tuple[str, dict[str, str]]] = {
+    Scores: ("mse", {"R²": "r2", "MSE": "mse", "MAE": "mae", "coverage": "coverage"}),
+    ClassScores: ("log_loss", {"log loss": "log_loss", "AUC": "auc", "Brier": "brier", "accuracy": "accuracy"}),
+    CountScores: ("deviance", {"deviance": "deviance", "D²": "d2", "MAE": "mae", "coverage": "coverage"}),
+}
+# Columns of a table that compares a few models.
+FEW_COLUMNS: dict[type, dict[str, str]] = {
+    Scores: {"R²": "r2", "MSE": "mse", "in 90 % intervals": "coverage"},
+    ClassScores: {"log loss": "log_loss", "AUC": "auc", "Brier": "brier"},
+    CountScores: {"deviance": "deviance", "D²": "d2", "in 90 % intervals": "coverage"},
+}
+SHARES = ("coverage", "accuracy")
 
 
-def predict_events(model: Any, events: Events, levels: tuple[float, ...], shell: Shell) -> Moments:
+def predict_events(model: Any, events: Events, level: float | None, shell: Shell) -> Moments:
+    """Predict events. With a level, the two quantiles are the ends of intervals of this probability."""
     with shell.bar(len(events), "predicting", ROW) as bar:
         done = partial(bar.advance, {})
-        return predict_in_chunks(model, events.table, events.agents, events.entities, levels, done)
+        return predict_in_chunks(
+            model, events.table, events.agents, events.entities, level, done, exposure=events.exposure
+        )
 
 
-def score(model: Any, events: Events, *, shell: Shell, level: float = 0.9) -> Scores:
-    return Scores.of(events.y, predict_events(model, events, interval_ends(level), shell), level)
+def score(model: Any, events: Events, *, shell: Shell, level: float = 0.9) -> AnyScores:
+    return scores_of(model, events, predict_events(model, events, level, shell), level)
 
 
-def tell_scores(shell: Shell, scores: Scores, what: str) -> dict[str, Any]:
-    shell.table(
-        (plural(scores.n_events, what), ""),
-        [
-            ("R², share of variance explained", number(scores.r2, 4)),
-            ("MSE, mean squared error", number(scores.mse, 4)),
-            ("MAE, mean absolute error", number(scores.mae, 4)),
-            (f"inside {100 * scores.level:g} % intervals", fine_percent(scores.coverage)),
-            ("mean width of intervals", number(scores.width, 4)),
-        ],
-    )
+def scores_of(model: Any, events: Events, predicted: Moments, level: float, rows: Any = slice(None)) -> AnyScores:
+    """Return the scores of some rows that suit the model's target."""
+    y, own = outcomes(model, events.y[rows]), Moments(*(part[rows] for part in predicted))
+    if isinstance(model, BinaryTarget):
+        return ClassScores.of(y, own.mean)
+    if isinstance(model, CountTarget):
+        return CountScores.of(y, own.mean, *own.quantiles.T, level)
+    return Scores.of(y, own, level)
+
+
+def figure(scores: AnyScores, field: str) -> str:
+    value = getattr(scores, field)
+    return fine_percent(value) if field in SHARES else number(value, 4)
+
+
+def compared(what: str, by_name: Mapping[str, AnyScores]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return a table of scores, a row for each name."""
+    columns = FEW_COLUMNS[type(next(iter(by_name.values())))]
+    rows = [(name, *(figure(scores, field) for field in columns.values())) for name, scores in by_name.items()]
+    return (what, *columns), rows
+
+
+def tell_scores(shell: Shell, scores: AnyScores, what: str) -> dict[str, Any]:
+    shell.table((plural(scores.n_events, what), ""), _lines(scores))
     return scores._asdict()
+
+
+def _lines(scores: AnyScores) -> list[tuple[str, str]]:
+    match scores:
+        case ClassScores():
+            return [
+                ("log loss", number(scores.log_loss, 4)),
+                ("AUC, area under the ROC curve", number(scores.auc, 4)),
+                ("Brier score", number(scores.brier, 4)),
+                ("accuracy", fine_percent(scores.accuracy)),
+                ("expected calibration error", number(scores.calibration_error, 3)),
+            ]
+        case CountScores():
+            first = [
+                ("mean Poisson deviance", number(scores.deviance, 4)),
+                ("D², share of deviance explained", number(scores.d2, 4)),
+            ]
+        case _:
+            first = [
+                ("R², share of variance explained", number(scores.r2, 4)),
+                ("MSE, mean squared error", number(scores.mse, 4)),
+            ]
+    return [
+        *first,
+        ("MAE, mean absolute error", number(scores.mae, 4)),
+        (f"inside {100 * scores.level:g} % intervals", fine_percent(scores.coverage)),
+        ("mean width of intervals", number(scores.width, 4)),
+    ]
+
+
+def tell_calibration(shell: Shell, model: Any, events: Events, predicted: Moments) -> list[dict[str, Any]]:
+    """Compare predicted probabilities with observed shares."""
+    bins = calibration_bins(outcomes(model, events.y), predicted.mean)
+    shell.say()
+    header = ("calibration: predicted", "observed", f"{100 * BIN_LEVEL:g} % interval", "events")
+    shell.table(header, [_calibration_row(part) for part in bins])
+    return [part._asdict() for part in bins]
+
+
+def _calibration_row(part: CalibrationBin) -> tuple[str, ...]:
+    interval = f"{part.lower:.3f} to {part.upper:.3f}"
+    return f"{part.predicted:.3f}", f"{part.observed:.3f}", interval, f"{part.n_events:,}"
 
 
 def tell_rivals(shell: Shell, model: Any, events: Events, predicted: Moments) -> list[dict[str, Any]]:
     """Compare with simpler models, fitted to the events that the model was fitted to; nothing for a public model."""
     known = model.read_events(events.table, events.agents, events.entities)
-    posterior, entities = model.posterior_, known.profiles.entities[known.profiles.of_row]
+    entities = known.profiles.entities[known.profiles.of_row]
+    y = outcomes(model, events.y)
+    if isinstance(model, BinaryTarget | CountTarget):
+        with shell.stage("fitting simpler models"):
+            rivals = predict_means_by_rivals(model.posterior_, known.matrix, entities, events.exposure)
+        means = {"HLCR": predicted.mean, **{rival.name: rival.mean for rival in rivals}}
+        rows = [{"model": name, **_means_scores(model, y, mean)} for name, mean in means.items()] if rivals else []
+    else:
+        rows = _real_rivals(shell, model, known.matrix, y, entities, known.profiles, predicted)
+    if rows:
+        shell.say()
+        headings = [HEADINGS[name] for name in rows[0] if name != "model"]
+        cells = [(row["model"], *(number(value, 4) for name, value in row.items() if name != "model")) for row in rows]
+        shell.table(("compared with simpler models", *headings), cells)
+    return rows
+
+
+HEADINGS = {
+    "r2": "R²",
+    "rmse": "RMSE",
+    "log_density": "log density",
+    "log_loss": "log loss",
+    "auc": "AUC",
+    "brier": "Brier",
+    "deviance": "deviance",
+    "d2": "D²",
+    "mae": "MAE",
+}
+
+
+def _means_scores(model: Any, y: Any, mean: Any) -> dict[str, float]:
+    if isinstance(model, BinaryTarget):
+        scores = ClassScores.of(y, mean)
+        return {"log_loss": scores.log_loss, "auc": scores.auc, "brier": scores.brier}
+    deviance = poisson_deviance(y, mean)
+    return {"deviance": deviance, "d2": explained_deviance(y, deviance), "mae": float(abs(y - mean).mean())}
+
+
+def _real_rivals(
+    shell: Shell, model: Any, matrix: Any, y: Any, entities: Any, profiles: Any, predicted: Moments
+) -> list[dict[str, Any]]:
+    posterior = model.posterior_
     with shell.stage("fitting simpler models"):
-        rivals = predict_by_rivals(posterior, known.matrix, events.y, entities)
+        rivals = predict_by_rivals(posterior, matrix, y, entities)
     if not rivals:
         return []
-    own = posterior.log_density(known.matrix, events.y, known.profiles)
     scores = [
-        Score.of("HLCR", events.y, predicted.mean, own),
-        *(Score.of(rival.name, events.y, rival.mean, rival.log_density) for rival in rivals),
+        Score.of("HLCR", y, predicted.mean, posterior.log_density(matrix, y, profiles)),
+        *(Score.of(rival.name, y, rival.mean, rival.log_density) for rival in rivals),
     ]
-    shell.say()
-    shell.table(
-        ("compared with simpler models", "R²", "RMSE", "log density"),
-        [(s.name, number(s.r2, 4), number(s.rmse, 4), number(s.log_density, 4)) for s in scores],
-    )
     return [{"model": s.name, "r2": s.r2, "rmse": s.rmse, "log_density": s.log_density} for s in scores]

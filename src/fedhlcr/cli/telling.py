@@ -24,6 +24,7 @@ from fedhlcr.analysis.verdict import FitComparison
 from fedhlcr.cli.output import free_name
 from fedhlcr.cli.shell import Shell, in_shell_words, plural
 from fedhlcr.data.ids import canonical_text
+from fedhlcr.estimators.targets import BinaryTarget, CountTarget
 from fedhlcr.storage.model_file import provenance_of
 
 # The most clusters to describe in words.
@@ -35,7 +36,7 @@ BAR_WIDTH = 20
 def model_facts(model: Any) -> dict[str, Any]:
     """Return a description of a model for programs: what was fitted, and the clusters in the user's units."""
     recipe = model.recipe_
-    store = model.posterior_.memory.entities
+    store, quantities = model.posterior_.memory.entities, model.posterior_.likelihood.globals_type.traced_quantities()
     public = not len(store)
     return {
         "estimator": type(model).__name__,
@@ -49,7 +50,8 @@ def model_facts(model: Any) -> dict[str, Any]:
         "n_entities": None if public else len(store),
         "n_events": None if public else _count(model.posterior_.layout.n_events(store.grams).sum()),
         "n_clusters": model.n_clusters_,
-        **{q.name: getattr(model, f"{q.name}_") for q in model.posterior_.likelihood.globals_type.traced_quantities()},
+        **{q.name: getattr(model, f"{q.name}_") for q in quantities if q.attribute},
+        **_own_facts(model),
         # infinite, and so null, if the noise is normal and the same for all
         "noise_shape": getattr(model, "noise_shape_", None),
         **_differences(model),
@@ -62,6 +64,16 @@ def model_facts(model: Any) -> dict[str, Any]:
         "provenance": provenance_of(model),
         **({"federation": _federation(model)} if hasattr(model, "history_") else {}),
     }
+
+
+def _own_facts(model: Any) -> dict[str, Any]:
+    """What only models of classes or of counts have."""
+    if isinstance(model, BinaryTarget):
+        return {"classes": model.classes_}
+    if isinstance(model, CountTarget):
+        exposure = None if model.recipe_ is None else model.recipe_.exposure
+        return {"exposure": exposure, "dispersion": model.dispersion_}
+    return {}
 
 
 def _differences(model: Any) -> dict[str, Any]:
@@ -129,7 +141,7 @@ def history_table(history: NDArray[np.void]) -> pa.Table:
 
 
 def entity_table(model: Any) -> pa.Table:
-    """Return a table of all entities: ids, cluster, coefficients, their standard deviations, and noise.
+    """Return a table of all entities: ids, cluster, coefficients, their standard deviations, and noise if it has any.
 
     Columns of the user's table keep their names. Underscores are appended to other names that are taken.
     """
@@ -147,7 +159,8 @@ def entity_table(model: Any) -> pa.Table:
     add(f"{intercept}_std", model.entity_intercept_std_)
     for name, std in zip(features, model.entity_coef_std_.T, strict=True):
         add(f"{name}_std", std)
-    add("noise", model.entity_noise_)
+    if not isinstance(model, BinaryTarget | CountTarget):
+        add("noise", model.entity_noise_)
     return pa.table(columns)
 
 

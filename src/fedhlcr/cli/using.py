@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedhlcr._support.wording import fine_percent, number
 from fedhlcr.cli import options
 from fedhlcr.cli.shell import Shell, plural
 from fedhlcr.exceptions import ModelFileError
 
 if TYPE_CHECKING:
-    from fedhlcr.analysis.evaluation import Scores
+    from fedhlcr.cli.scoring import AnyScores
 
 # Agents shown on a terminal.
 MOST_AGENTS = 50
@@ -39,6 +38,7 @@ def predict(
     missing: options.ModelMissingOption = None,
     agent: options.KnownAgent = None,
     entity: options.KnownEntity = None,
+    exposure: options.KnownExposure = None,
     as_json: options.JsonOption = False,
     quiet: options.QuietOption = False,
     progress: options.ProgressOption = None,
@@ -48,6 +48,9 @@ def predict(
     Writes a row for each event: its row number in DATA, its agent and entity, the prediction, its standard deviation
     and, with --interval, the two ends of an interval. For a known entity the prediction uses its training events, for
     a new entity the other entities of its agent, and for a new agent (with --new-agents) all agents.
+
+    Of two classes it writes the probability of the second one (its name is in a note) and the more probable class; the
+    interval is that of the probability. Of counts it writes the mean, and intervals of whole numbers.
     """
     import pyarrow as pa
 
@@ -55,22 +58,25 @@ def predict(
     from fedhlcr.cli.events import Roles, events_to_predict
     from fedhlcr.cli.output import STDOUT, check_table_output, free_name, write_table
     from fedhlcr.cli.scoring import predict_events
-    from fedhlcr.posterior.predictive import interval_ends
+    from fedhlcr.estimators.targets import BinaryTarget
 
     shell = Shell(as_json, quiet, progress)
     check_table_output(out, model, data, stdout=True)
     out = None if str(out) == STDOUT else out
     with shell.warnings_as_notes():
         fitted = fedhlcr.load(model)
-        roles = Roles(None, agent, entity)
+        roles = Roles(None, agent, entity, exposure)
         events = events_to_predict(
             fitted, data, roles, target=False, missing=missing, new_agents=new_agents, shell=shell
         )
-        levels = () if interval is None else interval_ends(interval)
-        predicted = predict_events(fitted, events, levels, shell)
+        predicted = predict_events(fitted, events, interval, shell)
     id_columns = events.prepared.id_columns
     ids = dict(zip(id_columns.column_names, id_columns.columns, strict=True))
     figures = {"prediction": predicted.mean, "std": predicted.std}
+    if isinstance(fitted, BinaryTarget):
+        shell.note(f"probabilities are those of the class {str(fitted.classes_[1])!r}")
+        classes = fitted.classes_[(predicted.mean > 0.5).astype(int)]
+        figures = {"probability": predicted.mean, "prediction": classes}
     if interval is not None:
         figures |= {"lower": predicted.quantiles[:, 0], "upper": predicted.quantiles[:, 1]}
     table = pa.table(
@@ -105,6 +111,7 @@ def evaluate(
     target: options.KnownTarget = None,
     agent: options.KnownAgent = None,
     entity: options.KnownEntity = None,
+    exposure: options.KnownExposure = None,
     as_json: options.JsonOption = False,
     quiet: options.QuietOption = False,
     progress: options.ProgressOption = None,
@@ -113,33 +120,42 @@ def evaluate(
 
     For comparison it shows one ridge for all events, a ridge for each entity, and a mixed model like lme4's, fitted to
     the same events as the model. Log density is the mean log predictive density of an event, in nats.
+
+    For two classes it shows log loss, AUC, Brier score, accuracy and calibration, beside one rate for all events, a
+    rate for each entity, and one logistic regression. For counts it shows the Poisson deviance, D², errors and
+    intervals, beside such rates and one Poisson regression.
     """
     import pyarrow as pa
 
     import fedhlcr
-    from fedhlcr.analysis.evaluation import Scores, scores_by_agent
+    from fedhlcr.analysis.evaluation import rows_by_agent
     from fedhlcr.cli.events import Roles, events_to_predict, seen
     from fedhlcr.cli.output import check_table_output, write_table
-    from fedhlcr.cli.scoring import predict_events, tell_rivals, tell_scores
+    from fedhlcr.cli.scoring import predict_events, scores_of, tell_calibration, tell_rivals, tell_scores
     from fedhlcr.data.hierarchy import row_agents
-    from fedhlcr.posterior.predictive import interval_ends
+    from fedhlcr.estimators.targets import BinaryTarget
 
     shell = Shell(as_json, quiet, progress)
     check_table_output(out, model, data)
     with shell.warnings_as_notes():
         fitted = fedhlcr.load(model)
-        roles = Roles(target, agent, entity)
+        roles = Roles(target, agent, entity, exposure)
         events = events_to_predict(
             fitted, data, roles, target=True, missing=missing, new_agents=new_agents, shell=shell
         )
         if seen(fitted, events):
             shell.note("the model was fitted to these very events, so these scores are optimistic")
-        predicted = predict_events(fitted, events, interval_ends(level), shell)
-        result = tell_scores(shell, Scores.of(events.y, predicted, level), "event")
+        predicted = predict_events(fitted, events, level, shell)
+        result = tell_scores(shell, scores_of(fitted, events, predicted, level), "event")
+        if isinstance(fitted, BinaryTarget):
+            result["calibration"] = tell_calibration(shell, fitted, events, predicted)
         if rivals := tell_rivals(shell, fitted, events, predicted):
             result["compared"] = rivals
     if by_agent or out is not None:
-        by = scores_by_agent(events.y, predicted, level, row_agents(events.agents, len(events)))
+        by = [
+            (name, scores_of(fitted, events, predicted, level, rows))
+            for name, rows in rows_by_agent(row_agents(events.agents, len(events)))
+        ]
         if events.agents is None:
             by = [("all events", scores) for _, scores in by]
         result["agents"] = [{"agent": name, **scores._asdict()} for name, scores in by]
@@ -151,14 +167,17 @@ def evaluate(
     shell.result(result)
 
 
-def _tell_agents(shell: Shell, by: list[tuple[Any, Scores]]) -> None:
+def _tell_agents(shell: Shell, by: list[tuple[Any, AnyScores]]) -> None:
+    from fedhlcr.cli.scoring import AGENT_COLUMNS, figure
+
     shell.say()
-    worst = sorted(by, key=lambda pair: -pair[1].mse)
+    criterion, columns = AGENT_COLUMNS[type(by[0][1])]
+    worst = sorted(by, key=lambda pair: -getattr(pair[1], criterion))
     rows = [
-        (str(agent), f"{s.n_events:,}", number(s.r2, 4), number(s.mse, 4), number(s.mae, 4), fine_percent(s.coverage))
-        for agent, s in worst[:MOST_AGENTS]
+        (str(agent), f"{scores.n_events:,}", *(figure(scores, field) for field in columns.values()))
+        for agent, scores in worst[:MOST_AGENTS]
     ]
-    shell.table(("agent, worst first", "events", "R²", "MSE", "MAE", "coverage"), rows)
+    shell.table(("agent, worst first", "events", *columns), rows)
     if len(by) > MOST_AGENTS:
         shell.say(f"… and {plural(len(by) - MOST_AGENTS, 'more agent')}; --out FILE or --json shows all.")
 
@@ -171,6 +190,7 @@ def adapt(
     target: options.KnownTarget = None,
     agent: options.KnownAgent = None,
     entity: options.KnownEntity = None,
+    exposure: options.KnownExposure = None,
     as_json: options.JsonOption = False,
     quiet: options.QuietOption = False,
     progress: options.ProgressOption = None,
@@ -189,12 +209,14 @@ def adapt(
     check_output(out, data)
     with shell.warnings_as_notes():
         fitted = fedhlcr.load(model)
-        roles = Roles(target, agent, entity)
+        roles = Roles(target, agent, entity, exposure)
         events = events_for(fitted, data, roles, target=True, missing=missing, shell=shell)
         if seen(fitted, events):
             shell.note("the model was fitted to these very events, so they now count twice")
         with shell.stage("adapting"):
-            adapted = fitted.adapt(events.table, events.y, agent=events.agents, entity=events.entities)
+            adapted = fitted.adapt(
+                events.table, events.y, agent=events.agents, entity=events.entities, **events.with_exposure
+            )
     write_output(out, model_file.to_bytes(adapted))
     counts = {"n_events": len(events)}
     for name, before, after in (
@@ -228,7 +250,8 @@ def inspect(
 
     With --entities it also writes a table with a row for each entity of each agent: the ids, the cluster, the intercept
     and the coefficient of each feature, their standard deviations (with the ending _std), and the noise. With curves,
-    coefficients are those of the straight lines. A public model has no entities.
+    coefficients are those of the straight lines. A public model has no entities. Coefficients of two classes are log
+    odds ratios, those of counts are logs of rate ratios; such models have no noise.
     """
     import fedhlcr
     from fedhlcr.cli.output import STDOUT, check_table_output, write_table
@@ -282,6 +305,7 @@ def report(
     target: options.KnownTarget = None,
     agent: options.KnownAgent = None,
     entity: options.KnownEntity = None,
+    exposure: options.KnownExposure = None,
     as_json: options.JsonOption = False,
     quiet: options.QuietOption = False,
     progress: options.ProgressOption = None,
@@ -294,13 +318,14 @@ def report(
 
     shell = Shell(as_json, quiet, progress)
     for_data = {"new_agents": new_agents, "missing": missing, "target": target, "agent": agent, "entity": entity}
+    for_data["exposure"] = exposure
     options.require_for("DATA", data is not None, **for_data)
     check_output(out, model, data)
     with shell.warnings_as_notes():
         fitted = fedhlcr.load(model)
         held_out = None
         if data is not None:
-            roles = Roles(target, agent, entity)
+            roles = Roles(target, agent, entity, exposure)
             events = events_to_predict(
                 fitted, data, roles, target=True, missing=missing, new_agents=new_agents, shell=shell
             )

@@ -1,10 +1,13 @@
-"""Categories: their levels as texts, and the usual value of a feature, which replaces missing ones."""
+"""Categories: their levels as texts, classes of a target, and the usual value of a feature, which fills gaps."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from fedhlcr.data.columns import WHOLE_DECIMAL, rows_missing, without_missing_texts
 from fedhlcr.data.ids import canonical_text, natural_key
@@ -38,6 +41,29 @@ def levels_of(name: str, texts: pa.ChunkedArray) -> list[str]:
     if not levels:
         raise no_values(name)
     return sorted(levels, key=natural_key)
+
+
+def classes_of(name: str, texts: pa.ChunkedArray) -> list[str]:
+    """Return the two classes of a target, in the order of their values; `texts` as `level_texts` returns them."""
+    levels = pc.unique(pc.drop_null(texts)).to_pylist()
+    if len(levels) != 2:
+        raise DataError(
+            f"column {name!r} has {len(levels):,} distinct values, but a binary target has two; check the column, or "
+            "choose another family."
+        )
+    return sorted(levels, key=natural_key if _are_whole(levels) else None)
+
+
+def class_values(classes: list[str]) -> NDArray[Any]:
+    """Return classes as Python users expect them: booleans, whole numbers or texts."""
+    if classes == ["false", "true"]:
+        return np.array([False, True])
+    return np.array([int(text) for text in classes] if _are_whole(classes) else classes)
+
+
+def _are_whole(texts: list[str]) -> bool:
+    """Return whether all texts are whole numbers that fit into 64 bits."""
+    return all(len(text) < 19 and natural_key(text)[0] == 0 for text in texts)
 
 
 def most_common_level(texts: pa.ChunkedArray) -> str:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.wording import COLUMN, ROW, Noun, listed
-from fedhlcr.data.categories import level_texts, levels_of, median, most_common_level
+from fedhlcr.data.categories import class_values, classes_of, level_texts, levels_of, median, most_common_level
 from fedhlcr.data.columns import counts_missing, kinds_missing, rows_missing
 from fedhlcr.data.encoded import EncodedTable
 from fedhlcr.data.ids import canonical_text, is_missing, read_ids
@@ -28,9 +28,11 @@ from fedhlcr.data.inputs import as_frame
 from fedhlcr.data.table_files import TableFile
 from fedhlcr.exceptions import ArgumentTypeError, CodecError, DataError, MissingValuesError, Setting
 
-LEVEL = Noun("level", "levels")
+LEVEL, CLASS = Noun("level", "levels"), Noun("class", "classes")
 MissingPolicy = Literal["refuse", "drop", "impute"]
 POLICIES: tuple[str, ...] = get_args(MissingPolicy)
+# Fields that a recipe has only if the target has classes, or an exposure.
+LATER_FIELDS = ("classes", "exposure")
 # Columns that number the rows, as pandas writes them to CSV and to Parquet.
 INDEX_NAME = re.compile(r"(__index_level_\d+__)?$")
 
@@ -41,23 +43,25 @@ class Prepared(NamedTuple):
     Attributes
     ----------
     table : features and ids, ready for a model
-    target : (events,), or None if it was not asked for
+    target : (events,) numbers or classes, or None if it was not asked for
     rows : (events,) row of each event in the raw table, counted from 0; dropped rows are left out
     notes : what was done to the table, for the user
     id_columns : the id columns as they were in the raw table, without the dropped rows
+    exposure : (events,), or None if the recipe has none
     """
 
     table: EncodedTable
-    target: FloatArray | None
+    target: NDArray[Any] | None
     rows: IndexArray
     notes: tuple[str, ...]
     id_columns: pa.Table
+    exposure: FloatArray | None = None
 
     def take(self, rows: IndexArray) -> Prepared:
         """Return the given events."""
-        target = None if self.target is None else self.target[rows]
+        target, exposure = (None if values is None else values[rows] for values in (self.target, self.exposure))
         id_columns = self.id_columns.take(pa.array(rows))
-        return Prepared(self.table.take(rows), target, self.rows[rows], self.notes, id_columns)
+        return Prepared(self.table.take(rows), target, self.rows[rows], self.notes, id_columns, exposure)
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,9 @@ class Recipe:
     categorical : levels of the features that are categories, in natural order
     fill : the value that replaces a missing one of each feature: the median or the most common level
     missing : what to do about missing values, unless another policy is passed
+    classes : the two classes of the target, as texts and in order; empty before they are learnt, None if the target is
+        a number
+    exposure : name of the column with the exposure of each event, for counts; None if there is none
     """
 
     target: str
@@ -80,6 +87,8 @@ class Recipe:
     categorical: dict[str, list[str]] = field(default_factory=dict)
     fill: dict[str, float | str] = field(default_factory=dict)
     missing: MissingPolicy = "refuse"
+    classes: list[str] | None = None
+    exposure: str | None = None
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -100,11 +109,18 @@ class Recipe:
         levels = self.categorical[name]
         return levels[1:] if len(levels) == 2 else levels
 
-    def read(self, file: TableFile, *, target: bool, require_ids: bool = True) -> pa.Table:
+    def read(self, file: TableFile, *, target: bool, require_ids: bool = True, exposure: bool = True) -> pa.Table:
         """Return the raw columns of a file that this recipe uses. Ids may be absent unless they are required."""
         ids = [name for name in self.ids if require_ids or name in file.columns]
         names = [*ids, *self.features, *([self.target] if target else [])]
-        return file.read(names, {*ids, *self.categorical})
+        if exposure and self.exposure is not None:
+            names.append(self.exposure)
+        return file.read(names, {*ids, *self._text_columns})
+
+    @property
+    def _text_columns(self) -> set[str]:
+        """Columns of categories, and the target if it has classes."""
+        return {*self.categorical, *([] if self.classes is None else [self.target])}
 
     def learn(self, raw: pa.Table) -> tuple[Recipe, Prepared]:
         """Return this recipe with the levels and medians of a raw table, and the table prepared by it."""
@@ -123,13 +139,14 @@ class Recipe:
             name: most_common_level(taught[name]) if name in levels else median(name, taught[name])
             for name in self.features
         }
-        recipe = replace(self, categorical=levels, fill=fill)
+        classes = None if self.classes is None else classes_of(self.target, taught[self.target])
+        recipe = replace(self, categorical=levels, fill=fill, classes=classes)
         recipe._require_distinct_names()
         return recipe, recipe._prepared(raw, texts, gaps, self.missing)
 
     def _level_texts(self, raw: pa.Table) -> pa.Table:
-        """Return the table with the texts of their levels in the columns that are categories."""
-        return pa.table({n: level_texts(raw[n]) if n in self.categorical else raw[n] for n in raw.column_names})
+        """Return the table with the texts of their levels in the columns that are categories or classes."""
+        return pa.table({n: level_texts(raw[n]) if n in self._text_columns else raw[n] for n in raw.column_names})
 
     def _require_distinct_names(self) -> None:
         names = [*self.ids, *self.encoded_features]
@@ -140,7 +157,8 @@ class Recipe:
 
     def _gaps(self, raw: pa.Table, policy: MissingPolicy) -> dict[str, NDArray[np.bool_]]:
         """Return which rows lack a value, for each column that has such rows. The policy "refuse" raises an error."""
-        present = [name for name in (*self.ids, *self.features, self.target) if name in raw.column_names]
+        named = (*self.ids, *self.features, self.target, self.exposure)
+        present = [name for name in named if name in raw.column_names]
         gaps = {name: rows_missing(raw[name], is_id=name in self.ids) for name in present}
         gaps = {name: gap for name, gap in gaps.items() if gap.any()}
         if gaps and policy == "refuse":
@@ -155,7 +173,8 @@ class Recipe:
         cure = "drop these rows, or replace these values by the median or the most common level"
         if never_filled:
             rest = f"{cure}; rows without a usable {listed(never_filled, 'or')} are always dropped"
-            cure = rest if can_fill else "drop these rows; targets and ids are never replaced"
+            kept = "exposures, targets and ids" if self.exposure in gaps else "targets and ids"
+            cure = rest if can_fill else f"drop these rows; {kept} are never replaced"
         policies = ("drop", "impute") if can_fill else ("drop",)
         options = tuple(Setting("missing", policy) for policy in policies)
         return MissingValuesError(
@@ -189,8 +208,24 @@ class Recipe:
         id_columns = raw.select([name for name in self.ids if name in raw.column_names])
         ids = {name: read_ids(id_columns[name], name, len(rows)) for name in id_columns.column_names}
         table = EncodedTable(np.column_stack(self._encoded(texts, filled)), self.encoded_features, ids)
-        target = raw[self.target].to_numpy() if self.target in raw.column_names else None
-        return Prepared(table, target, rows, tuple(notes), id_columns)
+        target = self._targets(texts) if self.target in raw.column_names else None
+        exposure = self._exposures(raw) if self.exposure in raw.column_names else None
+        return Prepared(table, target, rows, tuple(notes), id_columns, exposure)
+
+    def _targets(self, texts: pa.Table) -> NDArray[Any]:
+        if self.classes is None:
+            return np.asarray(texts[self.target].to_numpy())
+        return class_values(self.classes)[self._codes(self.target, texts[self.target], self.classes, CLASS)]
+
+    def _exposures(self, raw: pa.Table) -> FloatArray:
+        exposures = np.asarray(raw[self.exposure].to_numpy(), dtype=np.float64)
+        if n_wrong := int((exposures <= 0.0).sum()):
+            raise DataError(
+                f"column {self.exposure!r} is the exposure and must hold positive numbers, but {n_wrong:,} of "
+                f"{ROW.count(len(exposures))} are zero or negative; correct them, or leave these rows out: an event "
+                "that was not exposed cannot have a count."
+            )
+        return exposures
 
     def _encoded(self, texts: pa.Table, filled: Collection[str]) -> list[NDArray[Any]]:
         """Return the columns of the model's features."""
@@ -201,7 +236,8 @@ class Recipe:
                 numbers = column.to_numpy().astype(np.float64)
                 out.append(numbers if fill is None else np.where(rows_missing(column), fill, numbers))
                 continue
-            codes = self._codes(name, column if fill is None else pc.fill_null(column, fill))
+            filled_texts = column if fill is None else pc.fill_null(column, fill)
+            codes = self._codes(name, filled_texts, self.categorical[name])
             first = len(self.categorical[name]) - len(self._encoded_levels(name))
             out += [(codes == code).astype(np.float64) for code in range(first, len(self.categorical[name]))]
         return out
@@ -213,12 +249,12 @@ class Recipe:
             )
         return self.fill[name]
 
-    def _codes(self, name: str, texts: pa.ChunkedArray) -> IndexArray:
-        codes = pc.index_in(texts, pa.array(self.categorical[name], pa.string()))
+    def _codes(self, name: str, texts: pa.ChunkedArray, levels: list[str], what: Noun = LEVEL) -> IndexArray:
+        codes = pc.index_in(texts, pa.array(levels, pa.string()))
         if codes.null_count:
             n_levels = pc.count_distinct(texts.filter(pc.is_null(codes))).as_py()
             raise DataError(
-                f"column {name!r} holds {LEVEL.count(n_levels)} that the model does not know, in "
+                f"column {name!r} holds {what.count(n_levels)} that the model does not know, in "
                 f"{codes.null_count:,} of {ROW.count(len(codes))}; correct or drop them, or fit a model with them."
             )
         return codes.to_numpy().astype(np.int64)
@@ -246,20 +282,22 @@ class Recipe:
             raise ArgumentTypeError(f"`frame` must be a dataframe, but is of type {type(frame).__name__}.")
         columns = tuple(name for name in wrapped.columns if isinstance(name, str))
         file = TableFile("X", columns, lambda names, _: pa.table({n: _arrow_column(wrapped[n]) for n in names}))
-        raw = self.read(file, target=False, require_ids=False)
+        raw = self.read(file, target=False, require_ids=False, exposure=False)
         prepared = self.prepare(raw, "impute" if self.missing == "impute" else "refuse")
         if len(prepared.rows) < len(raw):
             raise DataError(f"`X` has {ROW.count(len(raw) - len(prepared.rows))} without an id; drop such rows first.")
         return prepared.table
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self) | {"features": list(self.features)}
+        fields = asdict(self) | {"features": list(self.features)}
+        # releases before these fields neither write nor read them
+        return {name: value for name, value in fields.items() if name not in LATER_FIELDS or value is not None}
 
     @classmethod
     def from_json(cls, value: Any) -> Self:
         """Read a recipe from a model file. Everything is checked, because anyone may have written the file."""
         recipe = cls(**{**value, "features": tuple(value["features"])})
-        roles = (recipe.target, *recipe.ids)
+        roles = (recipe.target, *recipe.ids, *([] if recipe.exposure is None else [recipe.exposure]))
         sound = (
             _are_texts(value["features"])
             and _are_texts(list(dict.fromkeys(roles)))
@@ -271,6 +309,7 @@ class Recipe:
                 for name, fill in recipe.fill.items()
             )
             and recipe.missing in POLICIES
+            and (recipe.classes is None or (_are_texts(recipe.classes) and len(recipe.classes) == 2))
         )
         if not sound:
             raise CodecError("the recipe is malformed; save the model again.")
@@ -286,9 +325,11 @@ def plan_recipe(
     features: Sequence[str] = (),
     categorical: Collection[str] = (),
     missing: MissingPolicy = "refuse",
+    has_classes: bool = False,
+    exposure: str | None = None,
 ) -> Recipe:
     """Return a recipe that has yet to learn from the table. Without `features`, all other columns with a name are."""
-    named = {"target": target, "agent": agent, "entity": entity}
+    named = {"target": target, "agent": agent, "entity": entity, "exposure": exposure}
     file.require([name for name in named.values() if name is not None], settings=named)
     if not features:
         features = [name for name in file.columns if not INDEX_NAME.match(name) and name not in named.values()]
@@ -300,13 +341,16 @@ def plan_recipe(
             raise DataError(f"column {name!r} is the {roles[name]} and cannot also be a feature; name it only once.")
     if target in (agent, entity):
         raise DataError(f"column {target!r} cannot be both target and id; name another column for one of them.")
+    if exposure is not None and exposure in (target, agent, entity):
+        raise DataError(f"column {exposure!r} cannot be the exposure and the target or an id; name another column.")
     if extra := [name for name in categorical if name not in features]:
         names = ", ".join(map(repr, extra))
         raise DataError(f"categorical columns must be features, but these are not: {names}; add them to the features.")
     if not features:
         raise DataError(_no_feature(file))
     levels: dict[str, list[str]] = {name: [] for name in features if name in categorical}
-    return Recipe(target, agent, entity, tuple(features), levels, missing=missing)
+    classes: list[str] | None = [] if has_classes else None
+    return Recipe(target, agent, entity, tuple(features), levels, missing=missing, classes=classes, exposure=exposure)
 
 
 def _all_missing(raw: pa.Table, gaps: Mapping[str, NDArray[np.bool_]]) -> str:

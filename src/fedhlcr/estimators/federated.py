@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from fedhlcr._support.streams import ReservedChain, Stream
 from fedhlcr._support.wording import DRAW, ROUND
 from fedhlcr.analysis.fit_comparison import compare_with_simpler, take_sample
-from fedhlcr.data import inputs
 from fedhlcr.data.events import EventStore
 from fedhlcr.data.hierarchy import EntityIndex, Hierarchy
 from fedhlcr.engines.in_process import InProcessEngine
@@ -145,7 +144,7 @@ class FederatedPredictor(HierarchicalPredictor):
         X, y, agent, entity = (*validation, None, None)[:4]
         table, matrix = self._read(X, agent, entity)
         profiles = self._profiles_in(index, table.agent, table.entity, len(matrix))
-        return Validation(engine, index, matrix, inputs.target_vector(y, len(matrix)), profiles, events)
+        return Validation(engine, index, matrix, self._target(y, len(matrix)), profiles, events)
 
     def _finish(self, server: Server, engine: SimulationEngine, index: EntityIndex, events: EventStore | None) -> None:
         """The fitted attributes: the public draws, and every agent's labels under them."""

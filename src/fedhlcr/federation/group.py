@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from fedhlcr._support.arrays import IndexArray
+from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.checks import SIZE_LIMIT, not_negative, within
 from fedhlcr._support.streams import ReservedChain, Stream
 from fedhlcr._support.threads import single_threaded_blas
@@ -79,11 +79,14 @@ class AgentGroup:
         return self.shard.answer(broadcast, positions[order], acknowledged[order])
 
     @single_threaded_blas
-    def predict(self, model: PublicModel, X: Any, entity: Any = None, *, agent: Any = None) -> Moments:
+    def predict(
+        self, model: PublicModel, X: Any, entity: Any = None, *, agent: Any = None, offset: FloatArray | None = None
+    ) -> Moments:
         """Predict for these agents' entities, from the public model and the private matrices. Nothing is sent.
 
         The agents need not have taken part in the federation. `agent=None` is for a group of one agent. Rows of an
-        unknown entity, or all rows if `entity=None`, are predicted as a new entity of their agent.
+        unknown entity, or all rows if `entity=None`, are predicted as a new entity of their agent. Means of a binary
+        target are probabilities; `offset` (rows,) are logs of exposures, for counts.
         """
         matrix = inputs.feature_matrix(X)
         if matrix.shape[1] != model.layout.n_inputs:
@@ -98,7 +101,7 @@ class AgentGroup:
         pairs = np.full(n_rows, UNKNOWN, dtype=np.int64)
         if entity is not None:
             pairs = self.index.find_entities(agents, row_entities(entity, n_rows))
-        return self.posterior(model).predict(matrix, Profiles.of(agents, pairs))
+        return self.posterior(model).predict(matrix, Profiles.of(agents, pairs), offset=offset)
 
     def posterior(self, model: PublicModel) -> Posterior:
         """The public draws together with these agents' matrices and their entities' labels under each draw."""

@@ -45,6 +45,8 @@ NODE_COMMENTS = {
     "agent-name": "name of the node's agent, if it has one only",
     "entity": "column of entity ids; without it each event is an entity of its own",
     "features": "feature columns, separated by commas; they must be numeric",
+    "positive": "for family binary: the class of the target that counts as 1, the same at all nodes",
+    "exposure": "for family count: column with the exposure of each event",
     "test-path": "file of test events; the node reports how well the model predicts them",
     "state-dir": "folder for labels and the model; by default beside the data",
 }

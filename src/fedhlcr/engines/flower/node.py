@@ -23,13 +23,14 @@ from numpy.typing import NDArray
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.wording import AGENT
 from fedhlcr.data import inputs
+from fedhlcr.data.categories import level_texts
 from fedhlcr.data.hierarchy import build_hierarchy
 from fedhlcr.data.ids import Ids, natural_key, read_ids
 from fedhlcr.data.table_files import read_columns
 from fedhlcr.engines.flower.options import NodeOptions
 from fedhlcr.engines.flower.records import Letter, Score
 from fedhlcr.engines.flower.refusal import UNKNOWN_AGENT
-from fedhlcr.exceptions import CodecError, FileError, Refusal, StorageError
+from fedhlcr.exceptions import ArgumentError, CodecError, FileError, Refusal, StorageError
 from fedhlcr.federation.group import AgentGroup
 from fedhlcr.federation.messages import SURVEY_ROUND, Broadcast
 from fedhlcr.federation.mods import Mod
@@ -49,12 +50,13 @@ _SEE_LOG = "the node cannot use its table; the node's log names the file or colu
 
 
 class Events(NamedTuple):
-    """The events of a node's table, after all checks."""
+    """The events of a node's table, after all checks; `offset` are the logs of their exposures."""
 
     X: FloatArray
     y: FloatArray
     agent: NDArray[np.object_]
     entity: NDArray[np.object_] | None
+    offset: FloatArray | None
 
 
 class Source(NamedTuple):
@@ -128,7 +130,8 @@ class Node:
         # taken before the file is read, so that a change during the reading is noticed next time
         source = Source.of(self._file_of(self.options.data_path))
         events = self._read(self.options.data_path)
-        hierarchy = build_hierarchy(events.X, events.y, np.ones(len(events.y)), events.agent, events.entity)
+        weight = np.ones(len(events.y))
+        hierarchy = build_hierarchy(events.X, events.y, weight, events.agent, events.entity, events.offset)
         held = Held(AgentGroup(hierarchy, self.mods), source)
         self._save(held)
         return held
@@ -195,7 +198,8 @@ class Node:
                 "no score is sent: fewer than %d test events are too few to share sums safely.", FEWEST_SCORED
             )
             return NO_SCORE
-        predicted = group.predict(model, events.X, events.entity, agent=events.agent).mean
+        rows = {"agent": events.agent, "offset": events.offset}
+        predicted = group.predict(model, events.X, events.entity, **rows).mean
         mean = float(events.y.mean())
         spread, error = (float(np.sum((events.y - other) ** 2)) for other in (mean, predicted))
         return Score(len(events.y), mean, spread, error)
@@ -240,7 +244,9 @@ class Node:
     def _columns_key(self) -> str:
         options = self.options
         roles = options.target, options.agent, options.agent_name, options.entity
-        return repr((*roles, sorted(self.columns), options.share))
+        # states of nodes without these options were saved without them
+        more = (options.positive, options.exposure) if options.positive or options.exposure else ()
+        return repr((*roles, sorted(self.columns), options.share, *more))
 
     def _file_of(self, path: Path) -> Path:
         """The file to read: that of the node-config or, for a simulated node, its own file in the folder."""
@@ -259,8 +265,10 @@ class Node:
         """Read and check a table. A simulated node keeps its share of the agents, or `own` if that is given."""
         options, file = self.options, self._file_of(path)
         ids = [name for name in (options.agent, options.entity) if name]
+        texts = [*ids, options.target] if options.positive else ids
+        exposed = [options.exposure] if options.exposure else []
         try:
-            table = read_columns(file, [options.target, *ids, *self.columns], ids)
+            table = read_columns(file, [options.target, *ids, *self.columns, *exposed], texts)
         except FileError as error:
             raise Refusal("FileError", _SEE_LOG, str(error)) from None
         if not len(table):
@@ -268,7 +276,12 @@ class Node:
         with _checking(file, "its features"):
             X = inputs.feature_matrix(table.select(list(self.columns)))
         with _checking(file, f"column {options.target!r}"):
-            y = inputs.target_vector(table[options.target], len(X))
+            target = table[options.target]
+            y = _is_class(target, options.positive) if options.positive else inputs.target_vector(target, len(X))
+        offset = None
+        if options.exposure:
+            with _checking(file, f"column {options.exposure!r}"):
+                offset = _log_exposures(table[options.exposure])
         agents, entities = _sole(options.agent_name, len(X)), None
         if options.agent:
             with _checking(file, f"column {options.agent!r}"):
@@ -280,7 +293,7 @@ class Node:
         if options.share is not None and not path.is_dir():
             rows = _rows_of_share(agents, *options.share) if own is None else _rows_of(agents, own)
         entity = None if entities is None else _texts(entities)[rows]
-        return Events(X[rows], y[rows], _texts(agents)[rows], entity)
+        return Events(X[rows], y[rows], _texts(agents)[rows], entity, None if offset is None else offset[rows])
 
 
 @contextlib.contextmanager
@@ -327,6 +340,27 @@ def _ids(column: pa.ChunkedArray, argument: str) -> Ids:
         # an empty field of a CSV file is a missing id
         column = pc.if_else(pc.equal(column, ""), pa.scalar(None, column.type), column)
     return read_ids(column, argument, len(column))
+
+
+def _is_class(column: pa.ChunkedArray, positive: str) -> FloatArray:
+    """1 where a target has the class `positive`, and 0 where it has the other."""
+    texts = level_texts(column)
+    if texts.null_count:
+        raise ArgumentError(f"{texts.null_count:,} classes are missing; leave these rows out.")
+    is_class = pc.equal(texts, positive)
+    n_others = pc.count_distinct(texts.filter(pc.invert(is_class))).as_py()
+    if n_others > 1:
+        raise ArgumentError(
+            f"it has {n_others:,} classes besides `positive`, but there must be one; check `positive` and the column."
+        )
+    return np.asarray(is_class.to_numpy(zero_copy_only=False), dtype=np.float64)
+
+
+def _log_exposures(column: pa.ChunkedArray) -> FloatArray:
+    exposures = inputs.number_vector(column, "exposure")
+    if n_wrong := int((exposures <= 0.0).sum()):
+        raise ArgumentError(f"{n_wrong:,} exposures are zero or negative; leave these rows out.")
+    return np.log(exposures)
 
 
 def _sole(name: str, n_rows: int) -> Ids:

@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 from fedhlcr.exceptions import ArgumentError, Refusal
 from fedhlcr.federation.checks import ReplyLimits
 from fedhlcr.federation.settings import FederationSettings
+from fedhlcr.model.binary import Logistic
+from fedhlcr.model.counts import NegativeBinomial
 from fedhlcr.model.gram import GramLayout
 from fedhlcr.model.likelihood import AUTO
 from fedhlcr.model.priors import LEARNABLE
@@ -114,6 +116,11 @@ RUN_OPTIONS = (
                 "entity: every entity has its own; common: all have the same, as in the paper; student: single events "
                 "may be far off",
             ),
+            Option(
+                "family",
+                "real",
+                "what the target is: real; binary, that is 0 or 1, or two classes if the nodes set `positive`; count",
+            ),
             Option("likelihood", AUTO, "auto: that of effects and noise; or a name, see fedhlcr.model.likelihood"),
             Option(
                 "curves",
@@ -153,11 +160,15 @@ RUN_OPTIONS = (
             Option("agent", "", "column of agent ids"),
             Option("entity", "", "column of entity ids; empty makes each event an entity of its own"),
             Option("features", "", "feature columns, separated by commas"),
+            Option("positive", "", "the class that counts as 1, if the target has two classes; all others are 0"),
+            Option("exposure", "", "column with the exposure of each event, for counts"),
         ),
         "simulation",
     ),
 )
 SIMULATION_PREFIX = "simulation."
+# The likelihood of each family of targets; that of real ones follows from other options.
+LIKELIHOODS = {"real": AUTO, "binary": Logistic.name, "count": NegativeBinomial.name}
 # Options whose 0 means None.
 ZERO_IS_NONE = ("clusters", "rounds", "patience", *(name.replace("_", "-") for name in LEARNABLE))
 # Options that have another name in the settings.
@@ -192,6 +203,13 @@ class RunOptions:
         names = split_names(values["features"])
         if len(set(names)) < len(names):
             raise ArgumentError("`features` names a column twice; name each once.")
+        if values["family"] not in LIKELIHOODS:
+            raise ArgumentError(f"`family` must be one of {', '.join(LIKELIHOODS)}, but is {values['family']!r}.")
+        if values["family"] != "real" and values["likelihood"] != AUTO:
+            raise ArgumentError(
+                f"`family` is {values['family']!r}, which has its own likelihood, but `likelihood` is "
+                f"{values['likelihood']!r}; set only one of them."
+            )
         options = cls(values)
         # raises errors now, before the server waits for nodes
         options.settings(1)
@@ -216,6 +234,8 @@ class RunOptions:
             field = SETTING_NAMES.get(name, name.replace("-", "_"))
             if field in taken:
                 chosen[field] = None if name in ZERO_IS_NONE and value == 0 else value
+        if self["likelihood"] == AUTO:
+            chosen["likelihood"] = LIKELIHOODS[self["family"]]
         limits = ReplyLimits(**{f.name: self[f"limits.{f.name.replace('_', '-')}"] for f in fields(ReplyLimits)})
         curves = self._curve_positions(n_features, features)
         return FederationSettings(GramLayout(n_features, self["fit-intercept"]), **chosen, limits=limits, curves=curves)
@@ -244,6 +264,8 @@ class NodeOptions:
     features : names of columns, in the node's own order
     state_dir : folder of the node's state
     share : for a simulated node its number and the number of nodes; None for a real node
+    positive : the class of the target that counts as 1, the same at all nodes; without it the target is a number
+    exposure : column with the exposure of each event, for counts
     """
 
     data_path: Path
@@ -255,6 +277,8 @@ class NodeOptions:
     entity: str = ""
     test_path: Path | None = None
     share: tuple[int, int] | None = None
+    positive: str = ""
+    exposure: str = ""
 
     @classmethod
     def from_context(
@@ -287,7 +311,7 @@ class NodeOptions:
             cure = "set either `agent`, a column of the node's table, or `agent-name`, one name for all its events"
             raise Refusal("NodeConfigError", cure)
         names = split_names(text["features"])
-        roles = [name for name in (text["target"], text["agent"], text["entity"], *names) if name]
+        roles = [name for name in (*(text[key] for key in ("target", "agent", "entity", "exposure")), *names) if name]
         if len(set(roles)) < len(roles):
             raise Refusal("NodeConfigError", "a column is named twice in the node-config; name each once")
         data_path = Path(text["data-path"]).expanduser().absolute()
@@ -302,10 +326,15 @@ class NodeOptions:
             text["entity"],
             Path(text["test-path"]).expanduser().absolute() if text["test-path"] else None,
             share,
+            text["positive"],
+            text["exposure"],
         )
 
 
-NODE_KEYS = ("data-path", "target", "agent", "agent-name", "entity", "features", "test-path", "state-dir")
+NODE_KEYS = (
+    *("data-path", "target", "agent", "agent-name", "entity", "features", "positive", "exposure"),
+    *("test-path", "state-dir"),
+)
 
 
 def split_names(text: str) -> tuple[str, ...]:

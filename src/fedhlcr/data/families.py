@@ -1,0 +1,66 @@
+"""What a target is, told from its column: a real number, one of two classes, or a count."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fedhlcr._support.arrays import FloatArray
+from fedhlcr.data.categories import level_texts
+
+FamilyName = Literal["real", "binary", "count"]
+# Two numbers that are classes. Other pairs may be measurements.
+CLASS_NUMBERS = ((0.0, 1.0), (-1.0, 1.0))
+# Counts have few distinct values: at most so many, and at most this share of the rows.
+MOST_COUNT_VALUES, MOST_DISTINCT_SHARE = 1000, 0.5
+# Larger whole numbers are rather ids, years or amounts.
+LARGEST_USUAL_COUNT = 10_000.0
+
+
+class Told(NamedTuple):
+    """The family of a target, and why: "it holds …". Without a reason the target holds plain real numbers."""
+
+    family: FamilyName
+    reason: str = ""
+    is_text: bool = False
+
+
+def family_of(column: pa.ChunkedArray) -> Told:
+    """Tell the family of a target from its column: texts, as CSV has them, or numbers.
+
+    Two classes are two texts, true and false, or the numbers 0 and 1 or -1 and 1. Counts are whole numbers from 0
+    onwards with few distinct values, most of them in the lower half of their range. In doubt, a target is real.
+    """
+    if pc.count_distinct(column).as_py() > MOST_COUNT_VALUES:
+        return Told("real")
+    found = pc.value_counts(pc.drop_null(level_texts(column))).to_pylist()
+    counts = {pair["values"]: pair["counts"] for pair in found}
+    try:
+        numbers = np.array([float(text) for text in counts])
+    except ValueError:
+        # anything else than two texts is refused where the column is read as numbers
+        return Told("binary", "it holds two values", is_text=True) if len(counts) == 2 else Told("real")
+    order = np.argsort(numbers)
+    return _of_numbers(numbers[order], np.array(list(counts.values()), dtype=np.float64)[order])
+
+
+def _of_numbers(numbers: FloatArray, counts: FloatArray) -> Told:
+    """The family of numbers with these distinct values, ascending, and their numbers of rows."""
+    if tuple(numbers.tolist()) in CLASS_NUMBERS:
+        return Told("binary", "it holds two values")
+    if len(numbers) == 2:
+        return Told("real", "it holds two numbers, which are not 0 and 1")
+    if len(numbers) < 2 or (numbers < 0.0).any() or (numbers % 1.0 != 0.0).any():
+        return Told("real")
+    n_rows = counts.sum()
+    median = numbers[np.searchsorted(np.cumsum(counts), 0.5 * n_rows)]
+    if numbers[0] > 0.0:
+        return Told("real", "it holds whole numbers, but no zeros as counts usually do")
+    if len(numbers) > MOST_DISTINCT_SHARE * n_rows or numbers[-1] > LARGEST_USUAL_COUNT:
+        return Told("real", "it holds whole numbers, but too many different or too large ones to look like counts")
+    if median > 0.5 * numbers[-1]:
+        return Told("real", "it holds whole numbers, but most in the upper half of their range, unlike counts")
+    return Told("count", "it holds whole numbers from 0 onwards")
