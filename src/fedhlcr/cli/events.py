@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import typer
@@ -139,7 +139,7 @@ def training_events(
 def _family(file: TableFile, target: str, family: Family, shell: Shell) -> FamilyName:
     """Return the family that the user chose or, with "auto", that of the column. A note says why."""
     if family is not Family.auto:
-        return family.value
+        return cast(FamilyName, family.value)
     file.require([target], settings={"target": target})
     told = family_of(file.read([target], {target})[target])
     if told.reason:
@@ -250,20 +250,22 @@ def _recipe_of(model: Any, roles: Roles, *, target: bool) -> Recipe:
     for name, value in (("target", known.target), ("entity", known.entity)):
         if value is None and (name != "target" or target):
             raise DataError(f"the model does not know which column is the {name}; name it with --{name}.")
-    named = {"target": known.target or "", "agent": known.agent, "entity": known.entity or ""}
-    if roles.exposure is not None:
-        if not isinstance(model, CountTarget):
-            raise typer.BadParameter("is for counts, but this is another model; leave it out.", param_hint="--exposure")
-        named["exposure"] = roles.exposure
-    if own is not None:
-        return replace(own, **named)
-    assert features is not None
-    classes = (
-        [
-            canonical_text(value).lower() if isinstance(value, np.bool_) else canonical_text(value)
-            for value in model.classes_
-        ]
-        if isinstance(model, BinaryTarget)
-        else None
+    if roles.exposure is not None and not isinstance(model, CountTarget):
+        raise typer.BadParameter("is for counts, but this is another model; leave it out.", param_hint="--exposure")
+    if own is None:
+        assert features is not None
+        classes = _class_texts(model) if isinstance(model, BinaryTarget) else None
+        own = Recipe("", None, "", tuple(map(str, features)), classes=classes)
+    return replace(
+        own,
+        target=known.target or "",
+        agent=known.agent,
+        entity=known.entity or "",
+        exposure=roles.exposure or own.exposure,
     )
-    return Recipe(**named, features=tuple(map(str, features)), classes=classes)
+
+
+def _class_texts(model: BinaryTarget) -> list[str]:
+    """The classes of a model without a recipe, as a recipe has them."""
+    texts = [canonical_text(value) for value in model.classes_]
+    return [text.lower() for text in texts] if model.classes_.dtype.kind == "b" else texts

@@ -80,8 +80,9 @@ def fit(
     n_clusters = options.cluster_number(clusters)
     with shell.warnings_as_notes():
         roles = Roles(target, agent, entity, exposure)
-        columns = {"features": features, "categorical": categorical, "missing": missing}
-        events, told = training_events(data, roles, **columns, family=family, shell=shell)
+        events, told = training_events(
+            data, roles, features=features, categorical=categorical, missing=missing, family=family, shell=shell
+        )
         train, test = _split(events, hold_out, seed)
         model = make_estimator(
             told,
@@ -192,11 +193,12 @@ def simulate(
     }
     with shell.warnings_as_notes():
         roles = Roles(target, agent, entity, exposure)
-        columns = {"features": features, "categorical": categorical, "missing": missing}
-        events, told = training_events(data, roles, **columns, family=family, shell=shell)
+        events, told = training_events(
+            data, roles, features=features, categorical=categorical, missing=missing, family=family, shell=shell
+        )
         train, test = _split(events, hold_out, seed)
         shared["curves"] = options.curve_names(curves, events.recipe)
-        federation = {"participation": participation, "rounds": rounds, "failure_rate": failure_rate}
+        federation: dict[str, Any] = {"participation": participation, "rounds": rounds, "failure_rate": failure_rate}
         model = make_estimator(told, federated=True, **shared, **federation)
         # a run cannot validate events with exposures
         judge = test if exposure is None else None
@@ -282,8 +284,9 @@ def select(
     counts = None if clusters is None else options.cluster_numbers(clusters)
     with shell.warnings_as_notes():
         roles = Roles(target, agent, entity)
-        columns = {"features": features, "categorical": categorical, "missing": missing}
-        events, told = training_events(data, roles, **columns, family=family, shell=shell)
+        events, told = training_events(
+            data, roles, features=features, categorical=categorical, missing=missing, family=family, shell=shell
+        )
         if told != "real":
             raise typer.BadParameter(
                 "select compares models of real targets only; fit finds the number of clusters for other targets, and "

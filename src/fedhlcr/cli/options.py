@@ -40,7 +40,7 @@ class Family(StrEnum):
     auto = "auto"
     real = "real"
     binary = "binary"
-    count = "count"
+    counts = "count"
 
 
 class Noise(StrEnum):

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+import numpy as np
+
+from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.wording import ROW, fine_percent, number
 from fedhlcr.analysis.class_scores import BIN_LEVEL, CalibrationBin, ClassScores, calibration_bins
 from fedhlcr.analysis.count_scores import CountScores, explained_deviance, poisson_deviance
@@ -15,6 +18,7 @@ from fedhlcr.analysis.rivals import Score, predict_by_rivals
 from fedhlcr.cli.events import Events
 from fedhlcr.cli.families import outcomes
 from fedhlcr.cli.shell import Shell, plural
+from fedhlcr.estimators.regressor import EventRows
 from fedhlcr.estimators.targets import BinaryTarget, CountTarget
 from fedhlcr.posterior.predictive import Moments
 
@@ -32,6 +36,12 @@ FEW_COLUMNS: dict[type, dict[str, str]] = {
     CountScores: {"deviance": "deviance", "D²": "d2", "in 90 % intervals": "coverage"},
 }
 SHARES = ("coverage", "accuracy")
+# Headings of the comparison with simpler models.
+HEADINGS = {
+    **{"r2": "R²", "rmse": "RMSE", "log_density": "log density"},
+    **{"log_loss": "log loss", "auc": "AUC", "brier": "Brier"},
+    **{"deviance": "deviance", "d2": "D²", "mae": "MAE"},
+}
 
 
 def predict_events(model: Any, events: Events, level: float | None, shell: Shell) -> Moments:
@@ -53,7 +63,8 @@ def scores_of(model: Any, events: Events, predicted: Moments, level: float, rows
     if isinstance(model, BinaryTarget):
         return ClassScores.of(y, own.mean)
     if isinstance(model, CountTarget):
-        return CountScores.of(y, own.mean, *own.quantiles.T, level)
+        lower, upper = own.quantiles.T
+        return CountScores.of(y, own.mean, lower, upper, level)
     return Scores.of(y, own, level)
 
 
@@ -120,53 +131,52 @@ def tell_rivals(shell: Shell, model: Any, events: Events, predicted: Moments) ->
     """Compare with simpler models, fitted to the events that the model was fitted to; nothing for a public model."""
     known = model.read_events(events.table, events.agents, events.entities)
     entities = known.profiles.entities[known.profiles.of_row]
-    y = outcomes(model, events.y)
-    if isinstance(model, BinaryTarget | CountTarget):
-        with shell.stage("fitting simpler models"):
-            rivals = predict_means_by_rivals(model.posterior_, known.matrix, entities, events.exposure)
-        means = {"HLCR": predicted.mean, **{rival.name: rival.mean for rival in rivals}}
-        rows = [{"model": name, **_means_scores(model, y, mean)} for name, mean in means.items()] if rivals else []
-    else:
-        rows = _real_rivals(shell, model, known.matrix, y, entities, known.profiles, predicted)
-    if rows:
-        shell.say()
-        headings = [HEADINGS[name] for name in rows[0] if name != "model"]
-        cells = [(row["model"], *(number(value, 4) for name, value in row.items() if name != "model")) for row in rows]
-        shell.table(("compared with simpler models", *headings), cells)
-    return rows
-
-
-HEADINGS = {
-    "r2": "R²",
-    "rmse": "RMSE",
-    "log_density": "log density",
-    "log_loss": "log loss",
-    "auc": "AUC",
-    "brier": "Brier",
-    "deviance": "deviance",
-    "d2": "D²",
-    "mae": "MAE",
-}
-
-
-def _means_scores(model: Any, y: Any, mean: Any) -> dict[str, float]:
-    if isinstance(model, BinaryTarget):
-        scores = ClassScores.of(y, mean)
-        return {"log_loss": scores.log_loss, "auc": scores.auc, "brier": scores.brier}
-    deviance = poisson_deviance(y, mean)
-    return {"deviance": deviance, "d2": explained_deviance(y, deviance), "mae": float(abs(y - mean).mean())}
-
-
-def _real_rivals(
-    shell: Shell, model: Any, matrix: Any, y: Any, entities: Any, profiles: Any, predicted: Moments
-) -> list[dict[str, Any]]:
-    posterior = model.posterior_
     with shell.stage("fitting simpler models"):
-        rivals = predict_by_rivals(posterior, matrix, y, entities)
-    if not rivals:
+        if isinstance(model, BinaryTarget | CountTarget):
+            rows = _compared_means(model, events, known.matrix, entities, predicted)
+        else:
+            rows = _compared_densities(model, events, known, entities, predicted)
+    if not rows:
         return []
+    fields = next(iter(rows.values()))
+    shell.say()
+    shell.table(
+        ("compared with simpler models", *(HEADINGS[field] for field in fields)),
+        [(name, *(number(value, 4) for value in figures.values())) for name, figures in rows.items()],
+    )
+    return [{"model": name, **figures} for name, figures in rows.items()]
+
+
+def _compared_densities(
+    model: Any, events: Events, known: EventRows, entities: IndexArray, predicted: Moments
+) -> dict[str, dict[str, float]]:
+    """Scores of the model and of simpler ones for real targets, by name; empty if there are none."""
+    posterior = model.posterior_
+    rivals = predict_by_rivals(posterior, known.matrix, events.y, entities)
+    if not rivals:
+        return {}
+    own = posterior.log_density(known.matrix, events.y, known.profiles)
     scores = [
-        Score.of("HLCR", y, predicted.mean, posterior.log_density(matrix, y, profiles)),
-        *(Score.of(rival.name, y, rival.mean, rival.log_density) for rival in rivals),
+        Score.of("HLCR", events.y, predicted.mean, own),
+        *(Score.of(rival.name, events.y, rival.mean, rival.log_density) for rival in rivals),
     ]
-    return [{"model": s.name, "r2": s.r2, "rmse": s.rmse, "log_density": s.log_density} for s in scores]
+    return {s.name: {"r2": s.r2, "rmse": s.rmse, "log_density": s.log_density} for s in scores}
+
+
+def _compared_means(
+    model: Any, events: Events, matrix: FloatArray, entities: IndexArray, predicted: Moments
+) -> dict[str, dict[str, float]]:
+    """Scores of the model and of simpler ones for classes and counts, by name; empty if there are none."""
+    rivals = predict_means_by_rivals(model.posterior_, matrix, entities, events.exposure)
+    if not rivals:
+        return {}
+    y = outcomes(model, events.y)
+
+    def figures(mean: FloatArray) -> dict[str, float]:
+        if isinstance(model, BinaryTarget):
+            scores = ClassScores.of(y, mean)
+            return {"log_loss": scores.log_loss, "auc": scores.auc, "brier": scores.brier}
+        deviance = poisson_deviance(y, mean)
+        return {"deviance": deviance, "d2": explained_deviance(y, deviance), "mae": float(np.abs(y - mean).mean())}
+
+    return {"HLCR": figures(predicted.mean), **{rival.name: figures(rival.mean) for rival in rivals}}

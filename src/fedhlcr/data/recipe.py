@@ -158,7 +158,7 @@ class Recipe:
     def _gaps(self, raw: pa.Table, policy: MissingPolicy) -> dict[str, NDArray[np.bool_]]:
         """Return which rows lack a value, for each column that has such rows. The policy "refuse" raises an error."""
         named = (*self.ids, *self.features, self.target, self.exposure)
-        present = [name for name in named if name in raw.column_names]
+        present = [name for name in named if name is not None and name in raw.column_names]
         gaps = {name: rows_missing(raw[name], is_id=name in self.ids) for name in present}
         gaps = {name: gap for name, gap in gaps.items() if gap.any()}
         if gaps and policy == "refuse":

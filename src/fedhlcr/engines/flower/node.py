@@ -176,7 +176,12 @@ class Node:
                 UNKNOWN_AGENT,
                 "an agent is missing from the node's table now; the node will be asked for its agents again",
             ) from None
-        contributions = held.group.answer(broadcast, positions, np.array(letter.acknowledged, dtype=np.int64))
+        try:
+            contributions = held.group.answer(broadcast, positions, np.array(letter.acknowledged, dtype=np.int64))
+        except ArgumentError as error:
+            # a message of a likelihood, which never quotes a value
+            cure = "the node's target does not suit the `family` of the run; the node's log says what to do"
+            raise Refusal("TargetError", cure, str(error)) from None
         self._save(held)
         return [contributions[i].to_bytes() for i in range(len(contributions))]
 
@@ -198,10 +203,9 @@ class Node:
                 "no score is sent: fewer than %d test events are too few to share sums safely.", FEWEST_SCORED
             )
             return NO_SCORE
-        rows = {"agent": events.agent, "offset": events.offset}
-        predicted = group.predict(model, events.X, events.entity, **rows).mean
+        moments = group.predict(model, events.X, events.entity, agent=events.agent, offset=events.offset)
         mean = float(events.y.mean())
-        spread, error = (float(np.sum((events.y - other) ** 2)) for other in (mean, predicted))
+        spread, error = (float(np.sum((events.y - other) ** 2)) for other in (mean, moments.mean))
         return Score(len(events.y), mean, spread, error)
 
     def _saved(self) -> Held | None:
