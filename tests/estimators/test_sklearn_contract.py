@@ -13,7 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import SplineTransformer, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from fedhlcr import FedHLCRRegressor, HLCRRegressor, hold_out_events
+from fedhlcr import FedHLCRClassifier, FedHLCRRegressor, HLCRClassifier, HLCRRegressor, hold_out_events
 from fedhlcr.datasets import make_hlcr
 from tests.problems import PAPER
 
@@ -23,7 +23,12 @@ EXPECTED_FAILURES = {
 
 
 @parametrize_with_checks(
-    [HLCRRegressor(n_sweeps=60, max_clusters=8), FedHLCRRegressor(rounds=60, max_clusters=8)],
+    [
+        HLCRRegressor(n_sweeps=60, max_clusters=8),
+        FedHLCRRegressor(rounds=60, max_clusters=8),
+        HLCRClassifier(n_sweeps=60, max_clusters=8),
+        FedHLCRClassifier(rounds=60, max_clusters=8),
+    ],
     expected_failed_checks=lambda _: EXPECTED_FAILURES,
 )
 def test_estimator_checks(estimator, check):

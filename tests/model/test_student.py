@@ -40,7 +40,9 @@ def test_weighted_matrices_are_those_of_the_events(rng, fit_intercept):
     expected = np.einsum("en,eni,enj->eij", weight.reshape(5, -1), rows, rows)
     np.testing.assert_allclose(entities.layout.unpack(found), expected, rtol=1e-12, atol=1e-12)
     by_draw = np.zeros((5, 2, found.shape[1]))
-    kernels.weighted_grams_by_draw(*arrays, np.column_stack([weight, 2.0 * weight]), by_draw)
+    targets = np.column_stack([events.y, events.y])
+    by_weight = events.event_start, np.column_stack([weight, 2.0 * weight])
+    kernels.weighted_grams_by_draw(events.X, targets, *by_weight, by_draw)
     np.testing.assert_allclose(by_draw, np.stack([found, 2.0 * found], axis=1), rtol=1e-12, atol=1e-12)
 
 

@@ -356,10 +356,10 @@ def globals_of(n_clusters):
 
 def test_the_gain_is_in_nats_per_event_less_a_penalty_for_each_coefficient():
     comparison = Comparison(100, several=globals_of(3), weights=[Weight(-2.0, 2), Weight(-6.0, 4)])
-    assert comparison.gain(100.0, 4) == pytest.approx(0.5 - 0.5 * 2 * 4 * np.log(100.0) / 100.0)
-    assert comparison.gain(1e12, 4) == pytest.approx(0.5)
+    assert comparison.gain(100.0, 4, price=1.5) == pytest.approx(0.5 - 1.5 * 2 * 4 / 100.0)
+    assert comparison.gain(1e12, 4, price=1.5) == pytest.approx(0.5)
     # one cluster is not penalised
-    assert replace(comparison, several=globals_of(1)).gain(100.0, 4) == pytest.approx(0.5)
+    assert replace(comparison, several=globals_of(1)).gain(100.0, 4, price=1.5) == pytest.approx(0.5)
 
 
 class Run:
@@ -507,7 +507,8 @@ def needed(n_clusters=3, n_events=10_000.0, gain=1.0, *, n_entities=200, n_plain
     grams = np.append(np.arange(1.0, n_clusters + 1.0), 0.0)[:, None]
     total = grams.sum()
     sums = ClusterSums({"grams": grams}, counts, counts, {"events": n_events})
-    likelihood = SimpleNamespace(has_stages=has_stages, layout=SimpleNamespace(n_linear=4), evidence=evidence)
+    layout = SimpleNamespace(n_linear=4)
+    likelihood = SimpleNamespace(has_stages=has_stages, doubts_clusters=False, layout=layout, evidence=evidence)
     state = SimpleNamespace(sums=sums, globals=globals_of(n_clusters + 1))
     return Comparison(100, n_plain=n_plain, differ=differ).is_needed(likelihood, state)
 
