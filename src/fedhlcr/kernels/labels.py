@@ -88,12 +88,24 @@ _C2, _C3, _C4, _C5, _C6, _C7, _C8 = 1 / 2, 1 / 6, 1 / 24, 1 / 120, 1 / 720, 1 / 
 
 
 @finite_kernel
+def small_exponential(x):
+    """exp(x) for x ≤ 0: the Taylor polynomial of exp(x/1024), squared ten times.
+
+    Its relative error is 1e-12 above e^−50 and 1e-4 at e^−700, where it is cut off. Loops over it are vectorised and
+    take a fifth of the time of the library's exp.
+    """
+    x = min(max(x, -700.0), 0.0) * 0.0009765625
+    power = (((((((_C8 * x + _C7) * x + _C6) * x + _C5) * x + _C4) * x + _C3) * x + _C2) * x + 1.0) * x + 1.0
+    for _ in range(10):
+        power *= power
+    return power
+
+
+@finite_kernel
 def exponentiate(scores, n_rows, prior_weights):
     """exp(score − the row's maximum), in place, for the first n_rows rows; the maximum is over possible clusters only.
 
-    exp(x) is the Taylor polynomial of exp(x/1024), squared ten times. Its relative error is 1e-12 above e^−50 and 1e-4
-    at e^−700, where it is cut off: such a cluster is never drawn. The loop is vectorised and takes a fifth of the time
-    of the library's exp.
+    Where `small_exponential` is cut off, a cluster is never drawn.
     """
     n_columns = scores.shape[1]
     for row in range(n_rows):
@@ -104,11 +116,7 @@ def exponentiate(scores, n_rows, prior_weights):
             scores[row, k] -= best
     flat = scores[:n_rows].reshape(n_rows * n_columns)
     for i in range(n_rows * n_columns):
-        x = min(max(flat[i], -700.0), 0.0) * 0.0009765625
-        power = (((((((_C8 * x + _C7) * x + _C6) * x + _C5) * x + _C4) * x + _C3) * x + _C2) * x + 1.0) * x + 1.0
-        for _ in range(10):
-            power *= power
-        flat[i] = power
+        flat[i] = small_exponential(flat[i])
 
 
 @vector_kernel

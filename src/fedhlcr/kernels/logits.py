@@ -16,11 +16,14 @@ from typing import NamedTuple
 import numpy as np
 
 from fedhlcr._support.arrays import FloatArray
-from fedhlcr.kernels.compiling import kernel, vector_kernel
+from fedhlcr.kernels.compiling import finite_kernel, kernel
 from fedhlcr.kernels.effects import solve_draw
+from fedhlcr.kernels.labels import small_exponential
 from fedhlcr.kernels.polyagamma import keyed_polya_gamma
 from fedhlcr.kernels.weights import FIRST_EVENT, PER_EVENT
 
+# A product of so many factors of at most 2 does not overflow.
+MOST_FACTORS = 512
 # Most steps of Newton's method for the mode of an entity's effects, and most halvings of a step. The search ends where
 # a step gains less than this.
 MOST_STEPS, MOST_HALVINGS, LEAST_GAIN = 20, 10, 1e-8
@@ -52,51 +55,78 @@ def log_twice_cosh(psi):
 
 
 @kernel
-def draw_weights(X, terms, event_start, entities, coef, first, round_number, agents, first_agent, last_agent, weights):
-    """Draw ω of each event of agents[first_agent:last_agent], given its entity's coefficients (entities, n_coef)."""
+def draw_weights(
+    X, terms, event_start, entities, coef, first, round_number, agents, first_agent, last_agent, weights, densities
+):
+    """Draw ω of each event of agents[first_agent:last_agent], given its entity's coefficients (entities, n_coef).
+
+    `densities` (agents asked,) get the log densities of the agents' events without the weights.
+    """
     _, agent_start, keys, streams = entities
-    shape, _, fixed, _ = terms
+    shape, kappa, fixed, constant = terms
     for position in range(first_agent, last_agent):
-        agent = agents[position]
+        agent, total = agents[position], 0.0
         for e in range(agent_start[agent], agent_start[agent + 1]):
             for n in range(event_start[e], event_start[e + 1]):
                 purpose = FIRST_EVENT + PER_EVENT * np.uint64(n - event_start[e])
                 psi = log_odds(X[n], coef[e], first) + fixed[n]
                 weights[n] = keyed_polya_gamma(streams[agent], keys[e], round_number, purpose, shape[n], psi)
+                total += constant[n] + kappa[n] * psi - shape[n] * log_twice_cosh(psi)
+        densities[position] = total
 
 
-@vector_kernel
-def add_log_likelihoods(X, terms, event_start, entities, first_entity, last_entity, coef, steps, step_of, first, out):
+@kernel
+def move_targets(X, event_start, entities, steps, first, targets):
+    """Subtract xᵀstep from the targets of the given entities' events, with a step for each entity."""
+    for e in entities:
+        for n in range(event_start[e], event_start[e + 1]):
+            targets[n] -= log_odds(X[n], steps[e], first)
+
+
+@finite_kernel
+def write_log_likelihoods(X, terms, event_start, entities, first_entity, last_entity, coef, first, out):
     """Write log p(events | cluster) of entities[first_entity:last_entity] to their rows of `out` (entities, clusters).
 
-    Parameters
-    ----------
-    coef : (clusters, n_coef)
-    steps, step_of : what is added to the coefficients of entity e, steps[step_of[e]]; no rows if nothing is
+    `coef` is (clusters, n_coef). Exponentials are as in `kernels.labels.exponentiate`. Of events with b = 1, which is
+    nearly all of them if targets are yes or no, only products of 1 + e^−|ψ| are kept, whose logarithm is taken once.
     """
     shape, kappa, fixed, constant = terms
     n_clusters, n_coef = coef.shape
-    odds = np.empty(n_clusters)
-    row = np.empty(n_coef)
+    odds, products, row = np.empty(n_clusters), np.empty(n_clusters), np.empty(n_coef)
     row[0] = 1.0
     transposed = np.ascontiguousarray(coef.T)
     for position in range(first_entity, last_entity):
         e = entities[position]
-        out[e, :] = 0.0
+        own = out[e]
+        own[:] = 0.0
+        products[:] = 1.0
         for n in range(event_start[e], event_start[e + 1]):
             for f in range(X.shape[1]):
                 row[f + 1 - first] = X[n, f]
-            given = fixed[n]
-            if steps.shape[0] > 0:
-                for j in range(n_coef):
-                    given += row[j] * steps[step_of[e], j]
-            odds[:] = given
+            odds[:] = fixed[n]
             for j in range(n_coef):
-                value = row[j]
                 for k in range(n_clusters):
-                    odds[k] += value * transposed[j, k]
+                    odds[k] += row[j] * transposed[j, k]
             for k in range(n_clusters):
-                out[e, k] += constant[n] + kappa[n] * odds[k] - shape[n] * log_twice_cosh(odds[k])
+                own[k] += constant[n] + kappa[n] * odds[k] - 0.5 * shape[n] * abs(odds[k])
+                odds[k] = 1.0 + small_exponential(-abs(odds[k]))
+            if shape[n] == 1.0:
+                for k in range(n_clusters):
+                    products[k] *= odds[k]
+            else:
+                for k in range(n_clusters):
+                    own[k] -= shape[n] * math.log(odds[k])
+            if (n - event_start[e]) % MOST_FACTORS == MOST_FACTORS - 1:
+                take_logarithms(products, own)
+        take_logarithms(products, own)
+
+
+@kernel
+def take_logarithms(products, own):
+    """Subtract the logarithms of products from log likelihoods; the products become 1."""
+    for k in range(products.shape[0]):
+        own[k] -= math.log(products[k])
+        products[k] = 1.0
 
 
 @kernel
@@ -114,7 +144,7 @@ def laplace_densities(X, terms, event_start, entities, first_entity, last_entity
     """Write the log density of entities[first_entity:last_entity] under each cluster, without their effects.
 
     Effects b = Λc are integrated out by Laplace's approximation: c has a normal law around its mode. `law` is an
-    `EffectsLaw`; `steps` and `step_of` are the effects of agents, as in `add_log_likelihoods`.
+    `EffectsLaw`; `steps` are the effects of agents, (agents, n_coef), and `step_of` is the agent of each entity.
     """
     n_clusters, n_effects = law.coef.shape[0], law.columns.shape[0]
     most = 0
@@ -129,9 +159,9 @@ def laplace_densities(X, terms, event_start, entities, first_entity, last_entity
         own = design[:n_events]
         for k in range(n_clusters):
             for n in range(n_events):
-                offsets[n] = terms.fixed[start + n] + log_odds(X[start + n], law.coef[k], law.first)
-                if steps.shape[0] > 0:
-                    offsets[n] += log_odds(X[start + n], steps[step_of[e]], law.first)
+                of_cluster, of_agent = law.coef[k], steps[step_of[e]]
+                offsets[n] = terms.fixed[start + n] + log_odds(X[start + n], of_cluster, law.first)
+                offsets[n] += log_odds(X[start + n], of_agent, law.first)
             mode[:] = 0.0
             out[e, k] = laplace_density(own, offsets[:n_events], terms, start, mode)
 

@@ -24,43 +24,81 @@ WEIGHT_SCALARS = ("log_event_weights", "event_weights", "weighted_events")
 
 
 @vector_kernel
-def add_event(x, y, weight, row, out):
-    """Add weight · x̃x̃ᵀ with x̃ = (1, x, y) to a packed matrix. `row` (width,) is scratch space."""
-    n_features = x.shape[0]
+def add_event(x, y, weight, row, full):
+    """Add weight · x̃x̃ᵀ with x̃ = (1, x, y) to a full matrix (width, padded), whose rows processors add up quickly.
+
+    `row` (padded,) is scratch space: zeros past the width.
+    """
+    n_features, padded = x.shape[0], row.shape[0]
     row[0] = 1.0
     for f in range(n_features):
         row[f + 1] = x[f]
     row[n_features + 1] = y
-    p = 0
     for i in range(n_features + 2):
-        weighted = weight * row[i]
+        weighted, own = weight * row[i], full[i]
+        for j in range(padded):
+            own[j] += weighted * row[j]
+
+
+@kernel
+def empty_row(n_features):
+    """Scratch space for `add_event`: as long as eight numbers at once need it."""
+    return np.zeros((n_features + 2 + 7) // 8 * 8)
+
+
+@vector_kernel
+def pack_full(full, out):
+    """Write the lower triangle of a full matrix to a packed one."""
+    p = 0
+    for i in range(full.shape[0]):
         for j in range(i + 1):
-            out[p] += weighted * row[j]
+            out[p] = full[i, j]
             p += 1
 
 
 @kernel
 def weighted_grams(X, y, event_start, weights, entities, first, last, out):
     """Write Σ λx̃x̃ᵀ of entities[first:last] to their rows of `out`; `weights` is (events,)."""
-    row = np.empty(X.shape[1] + 2)
+    row = empty_row(X.shape[1])
+    full = np.empty((X.shape[1] + 2, row.shape[0]))
     for position in range(first, last):
         e = entities[position]
-        out[e, :] = 0.0
+        full[:] = 0.0
         for n in range(event_start[e], event_start[e + 1]):
-            add_event(X[n], y[n], weights[n], row, out[e])
+            add_event(X[n], y[n], weights[n], row, full)
+        pack_full(full, out[e])
+
+
+@kernel
+def weighted_sums(X, y, event_start, weights, entities, first, last, rows, out):
+    """Add Σ λx̃x̃ᵀ of entities[first:last] to rows of `out`: that of entity e to rows[e]."""
+    row = empty_row(X.shape[1])
+    full = np.zeros((out.shape[0], X.shape[1] + 2, row.shape[0]))
+    packed = np.empty(out.shape[1])
+    for position in range(first, last):
+        e = entities[position]
+        own = full[rows[e]]
+        for n in range(event_start[e], event_start[e + 1]):
+            add_event(X[n], y[n], weights[n], row, own)
+    for r in range(out.shape[0]):
+        pack_full(full[r], packed)
+        out[r] += packed
 
 
 @kernel
 def weighted_grams_by_draw(X, targets, event_start, weights, out):
-    """Add Σ λx̃x̃ᵀ of each entity in each draw to `out` (entities, draws, packed).
+    """Write Σ λx̃x̃ᵀ of each entity in each draw to `out` (entities, draws, packed).
 
     `targets` and `weights` are (events, draws).
     """
-    row = np.empty(X.shape[1] + 2)
+    row = empty_row(X.shape[1])
+    full = np.empty((X.shape[1] + 2, row.shape[0]))
     for e in range(out.shape[0]):
-        for n in range(event_start[e], event_start[e + 1]):
-            for draw in range(out.shape[1]):
-                add_event(X[n], targets[n, draw], weights[n, draw], row, out[e, draw])
+        for draw in range(out.shape[1]):
+            full[:] = 0.0
+            for n in range(event_start[e], event_start[e + 1]):
+                add_event(X[n], targets[n, draw], weights[n, draw], row, full)
+            pack_full(full, out[e, draw])
 
 
 @kernel

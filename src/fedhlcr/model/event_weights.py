@@ -43,7 +43,9 @@ class EventWeighted(Mixed):
         """The part with weighted Gram matrices; those of agents that take no part are 0."""
         events, chosen, bounds = part.events, part.chosen, part.entity_blocks
         assert events is not None
-        grams = np.zeros_like(part.entities.grams)
+        # those of agents that take no part are not used, but must not be read as numbers
+        everyone = len(chosen) == len(part.entities.grams)
+        grams = (np.empty_like if everyone else np.zeros_like)(part.entities.grams)
 
         def run(block: int) -> None:
             arrays = events.X, targets, events.event_start, event_weights

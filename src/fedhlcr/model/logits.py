@@ -23,7 +23,7 @@ from fedhlcr._support.arrays import FloatArray, IndexArray, LabelArray
 from fedhlcr._support.checks import not_negative, square_positive
 from fedhlcr._support.threads import run_blocks
 from fedhlcr.data.events import EventStore
-from fedhlcr.kernels import evidence, logits
+from fedhlcr.kernels import evidence, logits, weights
 from fedhlcr.kernels.effects import EffectState, EffectSums
 from fedhlcr.kernels.grams import add_rows
 from fedhlcr.kernels.logits import EventTerms
@@ -39,8 +39,6 @@ from fedhlcr.model.schema import GRAMS, Level, Stage, State, StateField, SummedS
 from fedhlcr.model.sums import ClusterSums
 
 LOG_LIKELIHOOD = "log_likelihood"
-# `steps` of the kernels where agents have no effects.
-_NO_STEPS = np.empty((0, 0))
 # Bounds of the first variances of effects beside a single cluster, as multiples of the usual ones.
 LEAST_START, MOST_START = 0.1, 2.0
 # The largest factor by which effects are scaled at once.
@@ -117,10 +115,8 @@ class Logits(EventWeighted):
         assert events is not None
 
         def run(block: int) -> None:
-            logits.add_log_likelihoods(
-                *(events.X, terms, events.event_start, chosen, *bounds[block], coef),
-                *(_NO_STEPS, part.owner, self.layout.first_regressor, out),
-            )
+            arrays = events.X, terms, events.event_start, chosen, *bounds[block], coef
+            logits.write_log_likelihoods(*arrays, self.layout.first_regressor, out)
 
         run_blocks(run, len(bounds), part.n_threads)
 
@@ -132,16 +128,16 @@ class Logits(EventWeighted):
         if given.is_plain:
             out = np.zeros((len(grams), given.n_clusters))
             arrays = events.X, terms, events.event_start, everyone, 0, len(everyone), given.coef
-            logits.add_log_likelihoods(*arrays, _NO_STEPS, everyone, self.layout.first_regressor, out)
+            logits.write_log_likelihoods(*arrays, self.layout.first_regressor, out)
             return out
-        weights = self._known_weights(events, terms, private[EVENT_WEIGHTS])
-        weighted = self._weighted_entities(grams, events, terms.kappa / weights - terms.fixed, weights)
+        kept = self._known_weights(events, terms, private[EVENT_WEIGHTS])
+        weighted = self._weighted_entities(grams, events, terms.kappa / kept - terms.fixed, kept)
         return super().entity_matrices(weighted, given, private)
 
     def _with_weights(self, part: AgentsPart, terms: EventTerms, event_weights: FloatArray) -> AgentsPart:
         assert part.events is not None
-        weights = self._known_weights(part.events, terms, event_weights)
-        return self._weighted(part, terms.kappa / weights - terms.fixed, weights)
+        kept = self._known_weights(part.events, terms, event_weights)
+        return self._weighted(part, terms.kappa / kept - terms.fixed, kept)
 
     def conclude(
         self,
@@ -167,22 +163,18 @@ class Logits(EventWeighted):
             state, coef = {**part.state, **self.new_state(drawn, given)}, drawn.coef
         state |= self._draw_own(part, given, coef, sums.scalars)
         terms = self._part_terms(part, state)
-        state[EVENT_WEIGHTS] = self._draw_weights(part, terms, coef)
+        state[EVENT_WEIGHTS] = self._draw_weights(part, terms, coef, sums.scalars)
         self._add_counts(part, given, sums.scalars)
-        if given.is_plain or law.given_effects:
+        if given.stage == Stage.PLAIN:
+            weighted, chosen = self._with_weights(part, terms, state[EVENT_WEIGHTS]), part.chosen
+            self._add_evidence(weighted, labels, law, sums.scalars)
+            add_rows(weighted.entities.grams[chosen], rows[chosen], sums.data)
+        elif given.is_plain or law.given_effects:
             # those of the kernel have the old weights
-            sums.data[:] = 0.0
-            weighted = self._with_weights(part, terms, state[EVENT_WEIGHTS])
-            if given.stage == Stage.PLAIN:
-                self._add_evidence(weighted, labels, law, sums.scalars)
-            if given.is_plain:
-                chosen = part.chosen
-                add_rows(weighted.entities.grams[chosen], rows[chosen], sums.data)
-            else:
-                self._add_data(weighted, coef - given.coef[labels], rows, sums.data)
+            steps = np.empty((0, 0)) if given.is_plain else coef - given.coef[labels]
+            self._sum_data(part, terms, state[EVENT_WEIGHTS], steps, rows, sums.data)
         if given.stage == Stage.WEIGHING:
             self._weigh(part._replace(state=state), given, terms, labels, sums)
-        self._add_log_likelihood(part, terms, coef, sums.scalars)
         return Concluded(state, {GRAMS: sums.data, EFFECTS: sums.effects}, sums.scalars)
 
     def _add_scale_scores(
@@ -201,18 +193,45 @@ class Logits(EventWeighted):
         del part, given, coef, scalars
         return {}
 
-    def _draw_weights(self, part: AgentsPart, terms: EventTerms, coef: FloatArray) -> FloatArray:
+    def _sum_data(
+        self,
+        part: AgentsPart,
+        terms: EventTerms,
+        event_weights: FloatArray,
+        steps: FloatArray,
+        rows: IndexArray,
+        data: FloatArray,
+    ) -> None:
+        """Replace `data` by sums of the weighted Gram matrices of (x, target − xᵀstep), with a step for each entity."""
+        events, chosen, bounds = part.events, part.chosen, part.entity_blocks
+        assert events is not None
+        targets = terms.kappa / event_weights - terms.fixed
+        if len(steps):
+            logits.move_targets(events.X, events.event_start, chosen, steps, self.layout.first_regressor, targets)
+
+        def run(block: int) -> FloatArray:
+            own = np.zeros_like(data)
+            arrays = events.X, targets, events.event_start, event_weights
+            weights.weighted_sums(*arrays, chosen, *bounds[block], rows, own)
+            return own
+
+        data[:] = 0.0
+        for own in run_blocks(run, len(bounds), part.n_threads):
+            data += own
+
+    def _draw_weights(self, part: AgentsPart, terms: EventTerms, coef: FloatArray, scalars: FloatArray) -> FloatArray:
         """(events,) new weights of the events of agents that take part; those of others stay."""
-        events, drawn = part.events, part.state[EVENT_WEIGHTS].copy()
+        events, drawn, densities = part.events, part.state[EVENT_WEIGHTS].copy(), np.empty(len(scalars))
         assert events is not None
 
         def run(block: int) -> None:
             logits.draw_weights(
                 *(events.X, terms, events.event_start, part.entities, coef, self.layout.first_regressor),
-                *(part.round, part.agents, *part.blocks.range(block), drawn),
+                *(part.round, part.agents, *part.blocks.range(block), drawn, densities),
             )
 
         run_blocks(run, len(part.blocks), part.n_threads)
+        scalars[:, [scalar.name for scalar in self.own_scalars].index(LOG_LIKELIHOOD)] = densities
         return drawn
 
     def _event_log_likelihoods(self, part: AgentsPart, terms: EventTerms, coef: FloatArray) -> FloatArray:
@@ -228,10 +247,6 @@ class Logits(EventWeighted):
 
         run_blocks(run, len(bounds), part.n_threads)
         return out
-
-    def _add_log_likelihood(self, part: AgentsPart, terms: EventTerms, coef: FloatArray, scalars: FloatArray) -> None:
-        position = [scalar.name for scalar in self.own_scalars].index(LOG_LIKELIHOOD)
-        scalars[:, position] = self._by_agent(part, self._event_log_likelihoods(part, terms, coef))
 
     def _weigh(
         self, part: AgentsPart, given: MixedGlobals, terms: EventTerms, labels: LabelArray, sums: EffectSums
@@ -314,17 +329,16 @@ class Logits(EventWeighted):
 
     # For predictions.
 
-    def own_mixture(self, draws: MixedGlobals, weights: FloatArray, profiles: ProfileData) -> OwnMixture:
+    def own_mixture(self, draws: MixedGlobals, label_weights: FloatArray, profiles: ProfileData) -> OwnMixture:
         """The mixture of log odds, before the family's own part of them."""
         assert profiles.events is not None
-        n_draws = weights.shape[1]
         terms = self.event_terms(profiles.events, profiles.private)
         kept = self._known_weights(profiles.events, terms, profiles.private[EVENT_WEIGHTS])
         kappa, fixed = (of if of.ndim == 2 else of[:, None] for of in (terms.kappa, terms.fixed))
         private = {**profiles.private, EVENT_WEIGHTS: kept}
         grams = self._weighted_by_draw(profiles._replace(private=private), kappa / kept - fixed)
-        one = np.ones((len(weights), n_draws))
-        common = super().own_mixture(draws, weights, profiles)
+        one = np.ones(label_weights.shape[:2])
+        common = super().own_mixture(draws, label_weights, profiles)
         return common._replace(grams=grams, variance=one, noise=LEAST_VARIANCE * one)
 
     def differences(self, draws: MixedGlobals) -> Differences:
