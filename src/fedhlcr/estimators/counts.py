@@ -31,7 +31,9 @@ class HLCRCountRegressor(CountTarget, CentralisedPredictor):
     coef_scale : float or "learn", default="learn"
         δ, in logs of the mean count per standard deviation of x. A number is the prior N(0, δ²) for every coefficient.
     global_concentration, agent_concentration : as in `HLCRRegressor`
-    n_sweeps, n_draws, n_chains, n_threads, random_state, verbose : as in `HLCRRegressor`
+    n_sweeps : int, default=300
+        As in `HLCRRegressor`; more by default, because single events say less.
+    n_draws, n_chains, n_threads, random_state, verbose : as in `HLCRRegressor`
 
     Attributes
     ----------
@@ -72,7 +74,7 @@ class HLCRCountRegressor(CountTarget, CentralisedPredictor):
         curves: str | Sequence[str | int] = "none",
         standardize: bool = True,
         fit_intercept: bool = True,
-        n_sweeps: int = 200,
+        n_sweeps: int = 300,
         n_draws: int = 100,
         n_chains: int = 1,
         max_clusters: int = 64,

@@ -27,6 +27,9 @@ MOST_FACTORS = 512
 # Most steps of Newton's method for the mode of an entity's effects, and most halvings of a step. The search ends where
 # a step gains less than this.
 MOST_STEPS, MOST_HALVINGS, LEAST_GAIN = 20, 10, 1e-8
+# The normal law around the mode is wider by this, over the number of effects.
+WIDER = 0.5
+TINY = 1e-300
 
 
 class EventTerms(NamedTuple):
@@ -140,11 +143,12 @@ def event_log_likelihoods(X, terms, event_start, entities, coef, first, out):
 
 
 @kernel
-def laplace_densities(X, terms, event_start, entities, first_entity, last_entity, law, steps, step_of, out):
+def integrated_densities(X, terms, event_start, entities, first_entity, last_entity, law, steps, step_of, points, out):
     """Write the log density of entities[first_entity:last_entity] under each cluster, without their effects.
 
-    Effects b = Λc are integrated out by Laplace's approximation: c has a normal law around its mode. `law` is an
-    `EffectsLaw`; `steps` are the effects of agents, (agents, n_coef), and `step_of` is the agent of each entity.
+    Effects b = Λc are integrated out by importance sampling around the mode of c, with the normal law of Laplace's
+    approximation, a little wider. `points` (points, effects) are standard normal numbers. `law` is an `EffectsLaw`;
+    `steps` are the effects of agents, (agents, n_coef), and `step_of` is the agent of each entity.
     """
     n_clusters, n_effects = law.coef.shape[0], law.columns.shape[0]
     most = 0
@@ -163,7 +167,7 @@ def laplace_densities(X, terms, event_start, entities, first_entity, last_entity
                 offsets[n] = terms.fixed[start + n] + log_odds(X[start + n], of_cluster, law.first)
                 offsets[n] += log_odds(X[start + n], of_agent, law.first)
             mode[:] = 0.0
-            out[e, k] = laplace_density(own, offsets[:n_events], terms, start, mode)
+            out[e, k] = integrated_density(own, offsets[:n_events], terms, start, mode, points)
 
 
 @kernel
@@ -194,8 +198,8 @@ def log_joint(design, offsets, terms, start, effects):
 
 
 @kernel
-def laplace_density(design, offsets, terms, start, mode):
-    """Log of the integral of `log_joint` over the effects; `mode` holds where to start, and becomes the mode."""
+def integrated_density(design, offsets, terms, start, mode, points):
+    """Log of the mean density over effects; `mode` holds where to start, and becomes the mode of `log_joint`."""
     n_effects = design.shape[1]
     precision, step, zeros = np.empty((n_effects, n_effects)), np.empty(n_effects), np.zeros(n_effects)
     best, log_det = log_joint(design, offsets, terms, start, mode), 0.0
@@ -211,7 +215,29 @@ def laplace_density(design, offsets, terms, start, mode):
             step *= 0.5
         if gain < LEAST_GAIN:
             break
-    return best - 0.5 * log_det
+    if n_effects == 0:
+        return best
+    return best - 0.5 * log_det + log_correction(design, offsets, terms, start, mode, best, precision, points)
+
+
+@kernel
+def log_correction(design, offsets, terms, start, mode, best, factor, points):
+    """What Laplace's approximation lacks: the log of a mean over points around the mode. `factor` is L, curvature LLᵀ.
+
+    Without it, large effects of entities with few events would seem less likely than they are.
+    """
+    n_points, n_effects = points.shape
+    wider, total, apart = 1.0 + WIDER / n_effects, 0.0, np.empty(n_effects)
+    for s in range(n_points):
+        square = 0.0
+        for r in range(n_effects - 1, -1, -1):
+            square += points[s, r] ** 2
+            apart[r] = wider * points[s, r]
+            for c in range(r + 1, n_effects):
+                apart[r] -= factor[c, r] * apart[c]
+            apart[r] /= factor[r, r]
+        total += math.exp(log_joint(design, offsets, terms, start, mode + apart) - best + 0.5 * square)
+    return math.log(max(total, TINY) / n_points) + n_effects * math.log(wider)
 
 
 @kernel

@@ -8,7 +8,7 @@ clusters, effects, merging, the delta rule.
 
 Where entities of one cluster are equal, labels are drawn from the events themselves, without the weights: these depend
 on the old label, which would hold it fast. Otherwise effects are integrated out given the weights. The comparison of
-several clusters with one integrates them out without weights, by Laplace's approximation.
+several clusters with one integrates them out without weights, by importance sampling.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
+from scipy.special import ndtri
 
 from fedhlcr._support.arrays import FloatArray, IndexArray, LabelArray
 from fedhlcr._support.checks import not_negative, square_positive
@@ -43,6 +44,8 @@ LOG_LIKELIHOOD = "log_likelihood"
 LEAST_START, MOST_START = 0.1, 2.0
 # The largest factor by which effects are scaled at once.
 LONGEST_STEP = 1.5
+# Points by which effects are integrated out when clusters are compared.
+N_POINTS = 16
 # What is left of the noise on the scale of log odds, so that quantiles of single numbers can be searched for.
 LEAST_VARIANCE = 1e-8
 
@@ -53,6 +56,20 @@ class LogitGlobals(MixedGlobals):
 
     noise_scale: float = quantity(possible=square_positive, broadcast=True, attribute=False)
     noise_shape: float = quantity(possible=positive_or_infinite, broadcast=True, attribute=False)
+
+
+def spread_normals(n_points: int, size: int) -> FloatArray:
+    """(points, size) standard normal numbers, evenly spread in all columns together.
+
+    The first column holds quantiles, the others a Kronecker sequence by powers of a generalised golden ratio: the root
+    of x^size = x + 1 above 1.
+    """
+    ratio = 2.0
+    for _ in range(50):
+        ratio = (1.0 + ratio) ** (1.0 / max(size, 1))
+    numbers = np.arange(n_points)[:, None] + 0.5
+    steps = np.append(1.0 / n_points, ratio ** -np.arange(1.0, size))[:size]
+    return np.asarray(ndtri(numbers * steps % 1.0))
 
 
 class Logits(EventWeighted):
@@ -255,10 +272,11 @@ class Logits(EventWeighted):
         events, chosen, bounds, law = part.events, part.chosen, part.entity_blocks, self.kernel_law(given, part.round)
         assert events is not None
         densities, steps, owner = np.zeros((len(labels), given.n_clusters)), part.state["agent_effects"], part.owner
+        points = spread_normals(N_POINTS, len(law.columns))
 
         def integrate(block: int) -> None:
             arrays = events.X, terms, events.event_start, chosen, *bounds[block]
-            logits.laplace_densities(*arrays, law, steps, owner, densities)
+            logits.integrated_densities(*arrays, law, steps, owner, points, densities)
 
         run_blocks(integrate, len(bounds), part.n_threads)
         out, rows, prior = np.zeros(len(labels)), np.eye(given.n_clusters), given.prior_weights()

@@ -237,7 +237,8 @@ class Merger:
             self._switch_effects_on(likelihood, state)
         if self.over and self.comparison is not None and self.comparison.is_needed(likelihood, state):
             self.over = False
-            target = self.merge_now(likelihood, state, ACCEPTED_LOSS * state.sums.scalars["events"])
+            accepted_loss = 0.0 if likelihood.doubts_clusters else ACCEPTED_LOSS * state.sums.scalars["events"]
+            target = self.merge_now(likelihood, state, accepted_loss)
             n_left = int(state.sums.occupied.sum()) if target is None else int(target.max()) + 1
             self.comparison.begin(state.round, n_left)
         return target
