@@ -45,7 +45,7 @@ GAIN_WITH_FEW = 0.25
 LOSS_WITH_MANY, VERY_MANY_EVENTS = 0.02, 40.0
 # Where single events say little, as those with two outcomes do, the several clusters need this gain, and a coefficient
 # costs one nat.
-GAIN_WITH_LITTLE = 0.005
+GAIN_WITH_LITTLE = 0.02
 # The gain is meant for so many events for each coefficient of the several clusters.
 USUAL_PER_COEF = 50.0
 # Clusters with fewer events for each coefficient, or fewer entities, may fit these so well by chance that entities do
