@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from benchmarks import blocked, collapsed, effects, federation, flexmix, imports, scaling
+from benchmarks import blocked, classes, collapsed, effects, federation, flexmix, imports, scaling
 from benchmarks.report import Options, Row, format_table, say
 from fedhlcr._support.threads import available_threads
 
@@ -13,13 +13,14 @@ BENCHMARKS = {
     "collapsed": collapsed.run,
     "blocked": blocked.run,
     "effects": effects.run,
+    "classes": classes.run,
     "scaling": scaling.run,
     "federation": federation.run,
     "imports": imports.run,
     "flexmix": flexmix.run,
 }
-# Minutes, not seconds: `--quick` leaves it out unless it is named.
-SLOW = {"flexmix"}
+# Minutes, not seconds: `--quick` leaves them out unless they are named.
+SLOW = {"classes", "flexmix"}
 
 
 def main() -> None:
