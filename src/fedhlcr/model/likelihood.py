@@ -91,6 +91,8 @@ class Likelihood(ABC, Generic[G]):
     has_heavy_tails: ClassVar[bool] = False
     # whether agents must keep their events
     needs_events: ClassVar[bool] = False
+    # whether the private state needs many sweeps until its start no longer matters
+    settles_slowly: ClassVar[bool] = False
     # whether single events say so little that several clusters are always compared with one
     doubts_clusters: ClassVar[bool] = False
     # the spread of the linear part, if the target is not in its units, as with a link; then targets stay as they are

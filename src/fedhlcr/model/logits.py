@@ -78,6 +78,7 @@ class Logits(EventWeighted):
     globals_type: type[MixedGlobals] = LogitGlobals
 
     doubts_clusters: ClassVar[bool] = True
+    settles_slowly: ClassVar[bool] = True
 
     @property
     def own_scalars(self) -> tuple[SummedScalar, ...]:

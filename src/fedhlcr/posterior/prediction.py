@@ -12,6 +12,7 @@ holds nothing of any single agent. `AgentMemory` is private to its agents.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -43,6 +44,9 @@ WEIGHTS_AT_ONCE = 1 << 23
 ADAPT_SWEEPS = 10
 # The same where agents have no labels yet.
 LABEL_SWEEPS = 5
+# The same where weights of events settle slowly: sweeps in the first draw of a segment, in its other draws, which begin
+# with the weights of the draw before, and the number of draws in a segment.
+FIRST_SWEEPS, NEXT_SWEEPS, SEGMENT = 20, 3, 10
 
 
 @dataclass(frozen=True)
@@ -81,21 +85,27 @@ class AgentMemory:
 
         Given the globals the agents are independent, so this is the agents' half of the blocked sampler. It starts
         without labels in every draw, so that an agent whose labels seldom move is not stuck in one mode for all draws.
+        Weights of events, where there are any, go on from draw to draw.
         """
         labels = np.empty((len(draws), len(entities)), dtype=np.min_scalar_type(draws.n_clusters))
         private = empty_private(entities, len(draws))
         # threads run over draws here, not over agents
         alone = replace(entities, n_threads=1)
+        slow = entities.likelihood.settles_slowly
+        segment, first, following = (SEGMENT, FIRST_SWEEPS, NEXT_SWEEPS) if slow else (1, LABEL_SWEEPS, LABEL_SWEEPS)
 
-        def label(draw: int) -> None:
+        def label(number: int) -> None:
             own = Agents.unlabelled(alone)
-            for sweep in range(LABEL_SWEEPS):
-                own = redraw(alone, draws.globals(draw), own, draw * LABEL_SWEEPS + sweep, stream)
-            labels[draw] = own.labels
-            for name, values in own.private.items():
-                private[name][draw] = values
+            for draw in range(number * segment, min((number + 1) * segment, len(draws))):
+                n_sweeps = first if draw % segment == 0 else following
+                own = replace(own, labels=np.full_like(own.labels, -1))
+                for sweep in range(n_sweeps):
+                    own = redraw(alone, draws.globals(draw), own, draw * first + sweep, stream)
+                labels[draw] = own.labels
+                for name, values in own.private.items():
+                    private[name][draw] = values
 
-        run_blocks(label, len(draws), entities.n_threads)
+        run_blocks(label, math.ceil(len(draws) / segment), entities.n_threads)
         return cls(entities, labels, private)
 
     def private_of(self, agents: NDArray[np.int64], entities: NDArray[np.int64]) -> State:
