@@ -32,6 +32,8 @@ TINY = sys.float_info.min
 SETTLING_VISITS = 2
 # Visits of each agent after which a run with rounds=None ends even if it has not converged.
 MOST_VISITS = 200
+# The same, and the factor of `patience`, where the private state of agents settles slowly.
+MOST_SLOW_VISITS, SLOW_PATIENCE = 300, 3.0
 
 
 @dataclass(frozen=True)
@@ -188,12 +190,24 @@ class FederationSettings:
 
     @property
     def most_rounds(self) -> int:
-        return math.ceil(MOST_VISITS / self.participation) if self.rounds is None else self.rounds
+        if self.rounds is not None:
+            return self.rounds
+        return math.ceil((MOST_SLOW_VISITS if self._is_slow else MOST_VISITS) / self.participation)
+
+    @property
+    def _is_slow(self) -> bool:
+        return self.make_likelihood().settles_slowly
 
     @property
     def window(self) -> int | None:
-        """Rounds that are compared with as many rounds before: `patience`, or more if agents are asked rarely."""
-        return None if self.patience is None else math.ceil(self.patience * max(1.0, 0.5 / self.participation))
+        """Rounds that are compared with as many rounds before: `patience`, or more if agents are asked rarely.
+
+        Where single events say little, three times as many: variances of effects take time.
+        """
+        if self.patience is None:
+            return None
+        factor = SLOW_PATIENCE if self._is_slow else 1.0
+        return math.ceil(factor * self.patience * max(1.0, 0.5 / self.participation))
 
     @property
     def start_clusters(self) -> int:

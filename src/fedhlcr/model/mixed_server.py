@@ -23,7 +23,7 @@ from fedhlcr.model.schema import GRAMS, Stage
 from fedhlcr.model.sums import ClusterSums
 
 # effects="auto" gives agents effects only if they have so many entities each on average.
-ENTITIES_PER_AGENT = 2
+ENTITIES_PER_AGENT = 1.5
 # Beside several clusters, effects="auto" leaves out effects whose score statistic is below so many standard deviations.
 # The bar is low, because effects that are not needed are learned to be small. A single cluster leaves out none: as long
 # as entities have no intercepts of their own, these hide the evidence for their slopes.
