@@ -16,8 +16,9 @@ import numpy as np
 from fedhlcr import FedHLCRRegressor, HLCRRegressor, hold_out_events
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.wording import CLUSTER, ROUND, Noun, byte_size, fine_percent, listed, percent
+from fedhlcr.analysis.effects import typical_levels
 from fedhlcr.analysis.rounds import describe_run, tabulate_rounds
-from fedhlcr.analysis.summary import text_table, typical_levels
+from fedhlcr.analysis.summary import text_table
 from fedhlcr.baselines import GroupedRidge, MixedModelRegressor
 from fedhlcr.data.recipe import Recipe
 from fedhlcr.datasets import HierarchicalData, load_flights

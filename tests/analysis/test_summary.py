@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from fedhlcr import FedHLCRRegressor, HLCRRegressor, demo, describe_clusters, load
-from fedhlcr.analysis.summary import change_intervals, coef_intervals, effect_sizes, entity_shares, unit_changes
+from fedhlcr.analysis.effects import change_intervals, coef_intervals, effect_sizes, entity_shares, unit_changes
 from fedhlcr.cli.telling import model_facts
 from fedhlcr.posterior import PublicModel
 from fedhlcr.report import render_report

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedhlcr import FedHLCRRegressor, describe_clusters
-from fedhlcr.analysis.summary import entity_shares
+from fedhlcr.analysis.effects import entity_shares
 from fedhlcr.cli.telling import model_facts
 from fedhlcr.model.gaussian import GaussianGlobals
 from fedhlcr.posterior import Draws

@@ -16,7 +16,7 @@ from sklearn.linear_model import LinearRegression
 import fedhlcr
 from fedhlcr import FedHLCRRegressor, HLCRRegressor, describe_clusters
 from fedhlcr._support.wording import byte_size, number, percent
-from fedhlcr.analysis.summary import change_intervals, effect_sizes, entity_shares, unit_changes
+from fedhlcr.analysis.effects import change_intervals, effect_sizes, entity_shares, unit_changes
 from fedhlcr.analysis.verdict import Difference, FitComparison
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.posterior.diagnostics import Diagnostic

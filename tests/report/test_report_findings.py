@@ -11,9 +11,9 @@ from sklearn.linear_model import Ridge as SklearnRidge
 from sklearn.metrics import mean_absolute_error, mean_squared_error, r2_score
 
 from fedhlcr import HLCRRegressor
+from fedhlcr.analysis.effects import effect_sizes
 from fedhlcr.analysis.ridges import PENALTIES
 from fedhlcr.analysis.simpler import SimplerModels
-from fedhlcr.analysis.summary import effect_sizes
 from fedhlcr.data.hierarchy import UNKNOWN
 from fedhlcr.report import HeldOut, render_report
 from fedhlcr.report import findings as findings_module

@@ -8,12 +8,19 @@ from html import escape
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from fedhlcr._support.arrays import FloatArray
-from fedhlcr._support.wording import AGENT, CHAIN, ENTITY, EVENT, FEATURE, Noun, listed, number, percent, printable
+from fedhlcr._support.wording import AGENT, CHAIN, ENTITY, EVENT, FEATURE, Noun, listed, number, percent
 from fedhlcr.analysis.differences import difference_facts, entity_differences, noise_words, tail_words
-from fedhlcr.analysis.links import link_of
+from fedhlcr.analysis.effects import (
+    change_intervals,
+    effect_sizes,
+    entity_shares,
+    feature_names,
+    one_hot,
+    target_name,
+    typical_levels,
+    unit_changes,
+)
 from fedhlcr.exceptions import Advice
-from fedhlcr.posterior.alignment import central_interval, coef_by_draw
 from fedhlcr.posterior.fitted_model import FittedModel
 
 MAX_FEATURES = 6
@@ -21,8 +28,6 @@ MAX_CLUSTERS = 30
 NAME_WIDTH = 14
 # If more than this share of `max_clusters` was found, the limit may be too low.
 NEAR_THE_LIMIT = 0.85
-# Probability of the intervals of coefficients.
-INTERVAL_LEVEL = 0.9
 # With fewer events per coefficient of a cluster, 90 % intervals of predictions covered 0 to 88 % in simulations, 72 %
 # on average; with more they covered 84 to 92 %, for any number of clusters.
 EVENTS_PER_COEF = 5
@@ -85,7 +90,7 @@ def summarize(model: FittedModel) -> Summary:
     )
     notes: list[str | Advice] = [
         "share: share of the fitted entities, mean over the draws; weight: expected share of a new agent's entities.",
-        _column_note(model),
+        "level: prediction at average features; other columns: change of the target per unit of the feature.",
     ]
     if len(shown) < len(names):
         hidden = f"Not shown: {len(names) - len(shown)} of {len(names)} features with weaker effects"
@@ -101,16 +106,6 @@ def summarize(model: FittedModel) -> Summary:
         notes.append(f"{model.comparison_.sentence} Each event was predicted from all others.")
     header = ("cluster", "share", "weight", "level", *(shorten(names[f]) for f in shown))
     return Summary(_facts(model), header, rows, tuple(notes))
-
-
-def _column_note(model: FittedModel) -> str:
-    if (link := link_of(model)) is None:
-        return "level: prediction at average features; other columns: change of the target per unit of the feature."
-    of = "" if link.class_name is None else f" of {link.class_name}"
-    return (
-        f"level: {link.scale}{of} at average features; other columns: change of the {link.scale} per unit of the "
-        f"feature, whose exponential is the {link.ratio}."
-    )
 
 
 def _facts(model: FittedModel) -> tuple[tuple[str, str | Advice], ...]:
@@ -133,7 +128,6 @@ def _facts(model: FittedModel) -> tuple[tuple[str, str | Advice], ...]:
         ("clusters", f"{model.n_clusters_} ({found})"),
         *_curve_facts(model),
         *_scale_facts(model, noise_words(differences) + tail_words(model)),
-        *_dispersion_facts(model),
         *difference_facts(differences, posterior.likelihood.name, [shorten(name) for name in feature_names(model)]),
         ("concentrations", f"global {model.global_concentration_:.3g}, agent {model.agent_concentration_:.3g}"),
         ("draws", f"{len(posterior.draws)} from {CHAIN.count(n_chains)}, seed {model.seed_}"),
@@ -151,15 +145,7 @@ def _curve_facts(model: FittedModel) -> list[tuple[str, str]]:
     for curve, column in enumerate(curves.columns):
         squares = (model.curve_coef_[:, curves.span(curve)] ** 2).sum(axis=1)
         facts.append(f"{shorten(names[column])} {number(float(np.sqrt(shares @ squares)))}")
-    unit = "units of the target" if (link := link_of(model)) is None else f"units of the {link.scale}"
-    return [("curves", f"bend by {', '.join(facts)} (root mean square, in {unit})")]
-
-
-def _dispersion_facts(model: FittedModel) -> list[tuple[str, str]]:
-    if (dispersion := getattr(model, "dispersion_", None)) is None:
-        return []
-    size = number(dispersion)
-    return [("dispersion", f"{size}; a count of mean μ has variance μ + {size} μ²")]
+    return [("curves", f"bend by {', '.join(facts)} (root mean square, in units of the target)")]
 
 
 def _scale_facts(model: FittedModel, ending: str) -> list[tuple[str, str]]:
@@ -202,13 +188,9 @@ def describe_clusters(
     """
     check_is_fitted(model)
     target = target_name(model) if target is None else target
-    shares, levels, link = entity_shares(model), typical_levels(model), link_of(model)
-
-    def level_words(level: float) -> str:
-        return f"{target} is {number(level)}" if link is None else link.level_words(target, level)
-
+    shares, levels = entity_shares(model), typical_levels(model)
     return [
-        f"Cluster {k}, {percent(shares[k])} of {entities}: {level_words(levels[k])} at average features; "
+        f"Cluster {k}, {percent(shares[k])} of {entities}: {target} is {number(levels[k])} at average features; "
         f"{listed(moves) or 'no feature clearly moves it'}."
         for k, moves in enumerate(describe_effects(model, n_effects))
     ]
@@ -217,7 +199,6 @@ def describe_clusters(
 def describe_effects(model: FittedModel, n_effects: int = 3) -> list[list[str]]:
     """The effects in each cluster, strongest first: "it rises 0.7 per unit of price".
 
-    Of classes and counts they are ratios: "the odds ratio is 1.4 per unit of price".
     Effects below a tenth of the noise are left out, and so are effects whose 90 % interval includes zero.
     """
     names, changes, effects, levels = feature_names(model), unit_changes(model), effect_sizes(model), one_hot(model)
@@ -228,15 +209,7 @@ def describe_effects(model: FittedModel, n_effects: int = 3) -> list[list[str]]:
     lower, upper = change_intervals(model)
     clear = (np.abs(effects) > 0.1 * model.posterior_.noise_level()) & ((lower > 0.0) | (upper < 0.0))
 
-    link = link_of(model)
-    subject = "it" if link is None else f"the {link.ratio} is"
-
     def describe(k: int, f: int) -> str:
-        if link is not None:
-            ratio = number(float(np.exp(changes[k, f])))
-            if f in levels:
-                return f"{ratio} where {levels[f][0]} is {levels[f][1]}, against elsewhere"
-            return f"{ratio} where {names[f]} is 1, not 0" if zero_or_one[f] else f"{ratio} per unit of {names[f]}"
         size, up = number(abs(changes[k, f])), changes[k, f] > 0
         if f in levels:
             column, level = levels[f]
@@ -249,99 +222,8 @@ def describe_effects(model: FittedModel, n_effects: int = 3) -> list[list[str]]:
     for k in range(model.n_clusters_):
         strongest = np.argsort(-np.abs(effects[k]), kind="stable")
         moves = [describe(k, f) for f in strongest[clear[k, strongest]][:n_effects]]
-        sentences.append([f"{subject} {moves[0]}", *moves[1:]] if moves else [])
+        sentences.append([f"it {moves[0]}", *moves[1:]] if moves else [])
     return sentences
-
-
-def target_name(model: FittedModel) -> str:
-    """The name of the target's column, if the model knows it."""
-    return printable(model.recipe_.target if model.recipe_ is not None else "the target")
-
-
-def feature_names(model: FittedModel) -> list[str]:
-    given = getattr(model, "feature_names_in_", None)
-    return [f"x{f}" for f in range(model.n_features_in_)] if given is None else [str(name) for name in given]
-
-
-def one_hot(model: FittedModel) -> dict[int, tuple[str, str]]:
-    """Column and level of each feature that indicates a level of a category."""
-    categorical = {} if model.recipe_ is None else model.recipe_.categorical
-    position = {name: f for f, name in enumerate(feature_names(model))}
-    named = ((f"{column}={level}", column, level) for column, levels in categorical.items() for level in levels)
-    return {position[name]: (str(column), str(level)) for name, column, level in named if name in position}
-
-
-def entity_shares(model: FittedModel) -> FloatArray:
-    """(clusters,) share of the fitted entities in each cluster, mean over the draws. It falls with the cluster number.
-
-    These are not the shares of `labels_`: where labels are uncertain, the largest cluster is the most probable one of
-    nearly every entity.
-    """
-    counts = model.alignment_.gather(model.posterior_.draws.entity_counts)
-    return counts / counts.sum() if counts.any() else model.cluster_weights_
-
-
-def target_spread(model: FittedModel) -> float:
-    """Standard deviation of the target over all events; in a public model, the scale it was divided by."""
-    posterior = model.posterior_
-    if not len(posterior.memory.entities):
-        return float(posterior.standardization.scale[-1])
-    pooled = posterior.memory.entities.grams.sum(axis=0)
-    return float(posterior.standardization.column_moments(posterior.layout, pooled)[1][-1])
-
-
-def unit_changes(model: FittedModel) -> FloatArray:
-    """(clusters, features): change of the target per unit of each feature.
-
-    For a level of a category it is the difference from all other levels, (w − Σpw) / (1 − p), where p is the share of
-    events at each level. A slope alone would depend on which level, if any, the encoding leaves out.
-    """
-    return _changes(model, model.coef_)
-
-
-def _changes(model: FittedModel, slopes: FloatArray) -> FloatArray:
-    """`unit_changes` of any slopes (..., features)."""
-    changes, shares = np.array(slopes), np.clip(model.feature_means_, 0.0, 1.0)
-    columns: dict[str, list[int]] = {}
-    for f, (column, _) in one_hot(model).items():
-        columns.setdefault(column, []).append(f)
-    for features in columns.values():
-        own, share = slopes[..., features], shares[features]
-        elsewhere = np.where(share < 1.0, 1.0 - share, np.inf)
-        changes[..., features] = (own - (own @ share)[..., None]) / elsewhere
-    return changes
-
-
-def coef_intervals(model: FittedModel, level: float = INTERVAL_LEVEL) -> tuple[FloatArray, FloatArray]:
-    """Ends of the central posterior intervals of `coef_`, (clusters, features) each; NaN if there is one draw."""
-    slopes, mass = _slopes_by_draw(model)
-    return central_interval(slopes, mass, level)
-
-
-def change_intervals(model: FittedModel, level: float = INTERVAL_LEVEL) -> tuple[FloatArray, FloatArray]:
-    """Ends of the central posterior intervals of `unit_changes`, as `coef_intervals`."""
-    slopes, mass = _slopes_by_draw(model)
-    return central_interval(_changes(model, slopes), mass, level)
-
-
-def _slopes_by_draw(model: FittedModel) -> tuple[FloatArray, FloatArray]:
-    """(draws, clusters, features): slopes in the user's units, and their weights, 0 if there is one draw."""
-    posterior = model.posterior_
-    coef, mass = coef_by_draw(posterior.draws, model.alignment_)
-    slopes, _ = posterior.standardization.to_user_units(posterior.layout, coef)
-    mass = mass if len(mass) > 1 else np.zeros_like(mass)
-    return slopes, np.broadcast_to(mass[..., None], slopes.shape)
-
-
-def effect_sizes(model: FittedModel) -> FloatArray:
-    """(clusters, features): change of the target per standard deviation of the feature; 0 for a constant feature."""
-    return unit_changes(model) * model.feature_spreads_
-
-
-def typical_levels(model: FittedModel) -> FloatArray:
-    """(clusters,): predicted target at the features' means."""
-    curves, level = model.posterior_.standardization.curves, model.intercept_ + model.coef_ @ model.feature_means_
-    return level if curves is None else level + model.curve_coef_ @ curves.appended(model.feature_means_[None])[0]
 
 
 def shorten(name: str) -> str:

@@ -12,14 +12,8 @@ from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.wording import number
 from fedhlcr.analysis.comparison import Comparison
 from fedhlcr.analysis.differences import EntityDifferences
-from fedhlcr.analysis.summary import (
-    INTERVAL_LEVEL,
-    coef_intervals,
-    describe_clusters,
-    entity_shares,
-    feature_names,
-    summarize,
-)
+from fedhlcr.analysis.effects import INTERVAL_LEVEL, coef_intervals, entity_shares, feature_names
+from fedhlcr.analysis.summary import describe_clusters, summarize
 from fedhlcr.analysis.verdict import FitComparison
 from fedhlcr.cli.output import free_name
 from fedhlcr.cli.shell import Shell, in_shell_words, plural

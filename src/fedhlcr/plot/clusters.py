@@ -10,7 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from fedhlcr._support.arrays import FloatArray
-from fedhlcr.analysis.summary import MAX_FEATURES, coef_intervals, feature_names, shorten
+from fedhlcr.analysis.effects import coef_intervals, feature_names
+from fedhlcr.analysis.summary import MAX_FEATURES, shorten
 from fedhlcr.estimators.base import HierarchicalPredictor, check_model
 from fedhlcr.exceptions import ArgumentError
 from fedhlcr.plot.canvas import (

@@ -8,7 +8,8 @@ from typing import Any
 from matplotlib.axes import Axes
 
 from fedhlcr.analysis.curves import feature_position
-from fedhlcr.analysis.summary import feature_names, shorten
+from fedhlcr.analysis.effects import feature_names
+from fedhlcr.analysis.summary import shorten
 from fedhlcr.estimators.base import HierarchicalPredictor, check_model
 from fedhlcr.plot.canvas import GREY, PALETTE, axes_or_new, check_level, legend
 from fedhlcr.plot.clusters import chosen_clusters

@@ -12,9 +12,8 @@ from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr._support.wording import AGENT, ENTITY, Noun, noun, printable
 from fedhlcr.analysis.differences import EntityDifferences
-from fedhlcr.analysis.summary import (
+from fedhlcr.analysis.effects import (
     change_intervals,
-    describe_effects,
     effect_sizes,
     entity_shares,
     feature_names,
@@ -24,6 +23,7 @@ from fedhlcr.analysis.summary import (
     typical_levels,
     unit_changes,
 )
+from fedhlcr.analysis.summary import describe_effects
 from fedhlcr.data.hierarchy import EntityIndex
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.posterior import alignment

@@ -26,7 +26,7 @@ from fedhlcr._support.wording import (
     percent,
     printable,
 )
-from fedhlcr.analysis.summary import INTERVAL_LEVEL, feature_names
+from fedhlcr.analysis.effects import INTERVAL_LEVEL, feature_names
 from fedhlcr.estimators.base import HierarchicalPredictor, check_model
 from fedhlcr.exceptions import ArgumentTypeError
 from fedhlcr.report import charts, listings, story

@@ -1,0 +1,104 @@
+"""What the clusters' regressions say of each feature, in the user's units: changes, intervals and effects."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedhlcr._support.arrays import FloatArray
+from fedhlcr._support.wording import printable
+from fedhlcr.posterior.alignment import central_interval, coef_by_draw
+from fedhlcr.posterior.fitted_model import FittedModel
+
+# Probability of the intervals of coefficients.
+INTERVAL_LEVEL = 0.9
+
+
+def target_name(model: FittedModel) -> str:
+    """The name of the target's column, if the model knows it."""
+    return printable(model.recipe_.target if model.recipe_ is not None else "the target")
+
+
+def feature_names(model: FittedModel) -> list[str]:
+    given = getattr(model, "feature_names_in_", None)
+    return [f"x{f}" for f in range(model.n_features_in_)] if given is None else [str(name) for name in given]
+
+
+def one_hot(model: FittedModel) -> dict[int, tuple[str, str]]:
+    """Column and level of each feature that indicates a level of a category."""
+    categorical = {} if model.recipe_ is None else model.recipe_.categorical
+    position = {name: f for f, name in enumerate(feature_names(model))}
+    named = ((f"{column}={level}", column, level) for column, levels in categorical.items() for level in levels)
+    return {position[name]: (str(column), str(level)) for name, column, level in named if name in position}
+
+
+def entity_shares(model: FittedModel) -> FloatArray:
+    """(clusters,) share of the fitted entities in each cluster, mean over the draws. It falls with the cluster number.
+
+    These are not the shares of `labels_`: where labels are uncertain, the largest cluster is the most probable one of
+    nearly every entity.
+    """
+    counts = model.alignment_.gather(model.posterior_.draws.entity_counts)
+    return counts / counts.sum() if counts.any() else model.cluster_weights_
+
+
+def target_spread(model: FittedModel) -> float:
+    """Standard deviation of the target over all events; in a public model, the scale it was divided by."""
+    posterior = model.posterior_
+    if not len(posterior.memory.entities):
+        return float(posterior.standardization.scale[-1])
+    pooled = posterior.memory.entities.grams.sum(axis=0)
+    return float(posterior.standardization.column_moments(posterior.layout, pooled)[1][-1])
+
+
+def unit_changes(model: FittedModel) -> FloatArray:
+    """(clusters, features): change of the target per unit of each feature.
+
+    For a level of a category it is the difference from all other levels, (w − Σpw) / (1 − p), where p is the share of
+    events at each level. A slope alone would depend on which level, if any, the encoding leaves out.
+    """
+    return _changes(model, model.coef_)
+
+
+def _changes(model: FittedModel, slopes: FloatArray) -> FloatArray:
+    """`unit_changes` of any slopes (..., features)."""
+    changes, shares = np.array(slopes), np.clip(model.feature_means_, 0.0, 1.0)
+    columns: dict[str, list[int]] = {}
+    for f, (column, _) in one_hot(model).items():
+        columns.setdefault(column, []).append(f)
+    for features in columns.values():
+        own, share = slopes[..., features], shares[features]
+        elsewhere = np.where(share < 1.0, 1.0 - share, np.inf)
+        changes[..., features] = (own - (own @ share)[..., None]) / elsewhere
+    return changes
+
+
+def coef_intervals(model: FittedModel, level: float = INTERVAL_LEVEL) -> tuple[FloatArray, FloatArray]:
+    """Ends of the central posterior intervals of `coef_`, (clusters, features) each; NaN if there is one draw."""
+    slopes, mass = _slopes_by_draw(model)
+    return central_interval(slopes, mass, level)
+
+
+def change_intervals(model: FittedModel, level: float = INTERVAL_LEVEL) -> tuple[FloatArray, FloatArray]:
+    """Ends of the central posterior intervals of `unit_changes`, as `coef_intervals`."""
+    slopes, mass = _slopes_by_draw(model)
+    return central_interval(_changes(model, slopes), mass, level)
+
+
+def _slopes_by_draw(model: FittedModel) -> tuple[FloatArray, FloatArray]:
+    """(draws, clusters, features): slopes in the user's units, and their weights, 0 if there is one draw."""
+    posterior = model.posterior_
+    coef, mass = coef_by_draw(posterior.draws, model.alignment_)
+    slopes, _ = posterior.standardization.to_user_units(posterior.layout, coef)
+    mass = mass if len(mass) > 1 else np.zeros_like(mass)
+    return slopes, np.broadcast_to(mass[..., None], slopes.shape)
+
+
+def effect_sizes(model: FittedModel) -> FloatArray:
+    """(clusters, features): change of the target per standard deviation of the feature; 0 for a constant feature."""
+    return unit_changes(model) * model.feature_spreads_
+
+
+def typical_levels(model: FittedModel) -> FloatArray:
+    """(clusters,): predicted target at the features' means."""
+    curves, level = model.posterior_.standardization.curves, model.intercept_ + model.coef_ @ model.feature_means_
+    return level if curves is None else level + model.curve_coef_ @ curves.appended(model.feature_means_[None])[0]
