@@ -69,16 +69,20 @@ def entity_differences(posterior: Posterior, means: FloatArray, spreads: FloatAr
 
 
 def difference_facts(
-    differences: EntityDifferences | None, likelihood: str, names: Sequence[str]
+    differences: EntityDifferences | None, likelihood: str, names: Sequence[str], scale: str | None = None
 ) -> list[tuple[str, str]]:
-    """Lines of a summary: (name, value) pairs. `names` are those of the features."""
+    """Lines of a summary: (name, value) pairs. `names` are those of the features.
+
+    `scale` is that of the regressions, such as "log odds"; None if they are in units of the target.
+    """
     if differences is None:
         return [("model", PAPER)] if likelihood == GAUSSIAN else []
     _, _, of_entities, of_agents, size, _ = differences
-    words = _in_words(differences.entity_scales, of_entities, size, names)
-    facts = [("entities differ", words)]
+    deviations = "standard deviations" if scale is None else f"standard deviations of {scale}"
+    facts = [("entities differ", _in_words(differences.entity_scales, of_entities, size, names, deviations))]
     if of_agents.any():
-        facts.append(("agents differ", _in_words(differences.agent_scales, of_agents, size, names)))
+        words = _in_words(differences.agent_scales, of_agents, size, names, deviations)
+        facts.append(("agents differ", words))
     return facts
 
 
@@ -99,7 +103,9 @@ def tail_words(model: FittedModel) -> str:
     return f"; Student-t with {shape} degrees of freedom, so its standard deviation is {level}"
 
 
-def _in_words(scales: FloatArray, has: NDArray[np.bool_], size: FloatArray, names: Sequence[str]) -> str:
+def _in_words(
+    scales: FloatArray, has: NDArray[np.bool_], size: FloatArray, names: Sequence[str], deviations: str
+) -> str:
     """ "level 0.3, slopes: price 0.1 and age 0.2 (standard deviations); no effects on the slope of size" """
     if not has.any():
         return "no effects beyond their clusters"
@@ -113,7 +119,7 @@ def _in_words(scales: FloatArray, has: NDArray[np.bool_], size: FloatArray, name
         many = "slope" if len(left_out) == 1 else "slopes"
         without.append(f"the {many} of {_some(left_out)}" if slopes else "slopes")
     ending = f"; no effects on {listed(without)}" if without else ""
-    return f"{', '.join(parts)} (standard deviations){ending}"
+    return f"{', '.join(parts)} ({deviations}){ending}"
 
 
 def _some(items: list[str]) -> str:

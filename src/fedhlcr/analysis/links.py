@@ -1,44 +1,69 @@
-"""Words for models whose linear part is on another scale than the target: log odds, or the log of a mean count."""
+"""How to speak of targets whose regressions are on another scale: log odds of a class, logarithms of mean counts."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.special import expit
 
+from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.wording import number, percent, printable
+from fedhlcr.analysis.effects import target_name
 from fedhlcr.model.binary import Logistic
 from fedhlcr.model.counts import NegativeBinomial
 from fedhlcr.posterior.fitted_model import FittedModel
 
+# Where the model does not know the name of its target.
+NO_TARGET = "the target"
+
 
 @dataclass(frozen=True)
 class Link:
-    """How to word what a model says on its own scale.
+    """The words for a target of classes or counts.
 
     Attributes
     ----------
-    scale : name of the scale of the coefficients
-    ratio : what the exponential of a coefficient is
-    class_name : the class that probabilities refer to; None for counts
+    is_binary : whether the target has two classes; otherwise it is a count
+    linear : what the regressions predict: "log odds" or "log rate"
+    ratio : what the exponential of a coefficient is: "odds ratio" or "rate ratio"
+    subject : what changes by that ratio: "the odds of “severe”"
+    response : what is predicted: "the probability of “severe”"
     """
 
-    scale: str
+    is_binary: bool
+    linear: str
     ratio: str
-    class_name: str | None = None
+    subject: str
+    response: str
 
-    def level_words(self, target: str, level: float) -> str:
-        """A phrase on the level of a cluster: "reply is yes with probability 62 %", "the mean of visits is 3.1"."""
-        if self.class_name is None:
-            return f"the mean of {target} is {number(float(np.exp(level)))}"
-        return f"{target} is {self.class_name} with probability {percent(float(expit(level)))}"
+    def verb(self, plural: str, singular: str) -> str:
+        """The form of a verb that fits the subject: odds are many, a rate is one."""
+        return plural if self.is_binary else singular
+
+    def to_response(self, linear: FloatArray) -> FloatArray:
+        """From log odds to probabilities, or from logarithms to means."""
+        return np.asarray(expit(linear) if self.is_binary else np.exp(linear))
+
+    def in_words(self, response: float) -> str:
+        """A probability or a mean, for a sentence."""
+        return percent(response) if self.is_binary else number(response)
 
 
-def link_of(model: FittedModel) -> Link | None:
-    """The link of a model; None if it predicts real numbers, on their own scale."""
-    likelihood = model.posterior_.likelihood
+def link_of(model: FittedModel, target: str | None = None) -> Link | None:
+    """The words for a model's target; None if its regressions are in units of the target."""
+    likelihood, target = model.posterior_.likelihood, target_name(model) if target is None else target
     if isinstance(likelihood, Logistic):
-        classes = getattr(model, "classes_", np.array([0, 1]))
-        return Link("log odds", "odds ratio", printable(str(classes[1])))
-    return Link("log mean", "rate ratio") if isinstance(likelihood, NegativeBinomial) else None
+        outcome = class_in_words(model, target)
+        return Link(True, "log odds", "odds ratio", f"the odds {outcome}", f"the probability {outcome}")
+    if isinstance(likelihood, NegativeBinomial):
+        of_what = "" if target == NO_TARGET else f" of {target}"
+        return Link(False, "log rate", "rate ratio", f"the rate{of_what}", f"the rate{of_what}")
+    return None
+
+
+def class_in_words(model: Any, target: str) -> str:
+    """The second class behind "the odds": "of “severe”" for a text, "that y is 1" for a number or a truth value."""
+    second = model.classes_[1]
+    return f"of “{printable(second)}”" if isinstance(second, str) else f"that {target} is {printable(second)}"

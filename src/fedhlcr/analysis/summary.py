@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from html import escape
+from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from fedhlcr._support.wording import AGENT, CHAIN, ENTITY, EVENT, FEATURE, Noun, listed, number, percent
+from fedhlcr._support.wording import AGENT, CHAIN, ENTITY, EVENT, FEATURE, Noun, listed, number, percent, printable
 from fedhlcr.analysis.differences import difference_facts, entity_differences, noise_words, tail_words
 from fedhlcr.analysis.effects import (
     change_intervals,
@@ -20,6 +21,8 @@ from fedhlcr.analysis.effects import (
     typical_levels,
     unit_changes,
 )
+from fedhlcr.analysis.links import Link, link_of
+from fedhlcr.analysis.ratios import cluster_ratios, zero_or_one
 from fedhlcr.exceptions import Advice
 from fedhlcr.posterior.fitted_model import FittedModel
 
@@ -77,20 +80,22 @@ def summarize(model: FittedModel) -> Summary:
     names, effects = feature_names(model), effect_sizes(model)
     # the features that matter most, in the order of the table
     shown = np.sort(np.argsort(-(effects**2).sum(axis=0), kind="stable")[:MAX_FEATURES])
-    shares, levels = entity_shares(model), typical_levels(model)
+    link, shares, levels, figures = link_of(model), entity_shares(model), typical_levels(model), model.coef_
+    if link is not None:
+        levels, figures = link.to_response(levels), np.exp(figures)
     rows = tuple(
         (
             str(k),
             f"{shares[k]:.3f}",
             f"{model.cluster_weights_[k]:.3f}",
             f"{levels[k]:z.4g}",
-            *(f"{model.coef_[k, f]:z.3g}" for f in shown),
+            *(f"{figures[k, f]:z.3g}" for f in shown),
         )
         for k in range(min(model.n_clusters_, MAX_CLUSTERS))
     )
     notes: list[str | Advice] = [
         "share: share of the fitted entities, mean over the draws; weight: expected share of a new agent's entities.",
-        "level: prediction at average features; other columns: change of the target per unit of the feature.",
+        _column_note(link),
     ]
     if len(shown) < len(names):
         hidden = f"Not shown: {len(names) - len(shown)} of {len(names)} features with weaker effects"
@@ -108,6 +113,15 @@ def summarize(model: FittedModel) -> Summary:
     return Summary(_facts(model), header, rows, tuple(notes))
 
 
+def _column_note(link: Link | None) -> str:
+    if link is None:
+        return "level: prediction at average features; other columns: change of the target per unit of the feature."
+    return (
+        f"level: {link.response} at average features, for a typical entity; other columns: {link.ratio} per unit of "
+        "the feature."
+    )
+
+
 def _facts(model: FittedModel) -> tuple[tuple[str, str | Advice], ...]:
     posterior = model.posterior_
     store = posterior.memory.entities
@@ -123,29 +137,45 @@ def _facts(model: FittedModel) -> tuple[tuple[str, str | Advice], ...]:
     held = f"{AGENT.count(store.index.n_agents)}, {ENTITY.count(len(store))}, {EVENT.count(n_events)}"
     features = FEATURE.count(posterior.layout.n_inputs)
     differences = entity_differences(posterior, model.feature_means_, model.feature_spreads_)
+    link = link_of(model)
+    scale = None if link is None else link.linear
     return (
         ("data", f"{held if len(store) else 'public model without any agent'}, {features}"),
         ("clusters", f"{model.n_clusters_} ({found})"),
-        *_curve_facts(model),
+        *_target_facts(model),
+        *_curve_facts(model, scale),
         *_scale_facts(model, noise_words(differences) + tail_words(model)),
-        *difference_facts(differences, posterior.likelihood.name, [shorten(name) for name in feature_names(model)]),
+        *difference_facts(
+            differences, posterior.likelihood.name, [shorten(name) for name in feature_names(model)], scale
+        ),
         ("concentrations", f"global {model.global_concentration_:.3g}, agent {model.agent_concentration_:.3g}"),
         ("draws", f"{len(posterior.draws)} from {CHAIN.count(n_chains)}, seed {model.seed_}"),
         ("R-hat (effective size)", agreement or ("too few draws" if model.diagnostics_ else "unknown")),
     )
 
 
-def _curve_facts(model: FittedModel) -> list[tuple[str, str]]:
+def _target_facts(model: Any) -> list[tuple[str, str]]:
+    """The classes of a classifier, or the dispersion of counts."""
+    if (link := link_of(model)) is None:
+        return []
+    if link.is_binary:
+        first, second = (printable(name) for name in model.classes_)
+        return [("classes", f"{first} and {second}; odds and probabilities are those of {second}")]
+    dispersion = number(model.dispersion_)
+    return [("dispersion", f"{dispersion}; a count of mean m has variance m + {dispersion} m²")]
+
+
+def _curve_facts(model: FittedModel, scale: str | None) -> list[tuple[str, str]]:
     """The features with curves, and how far each curve bends the regressions: root mean square over events."""
     posterior = model.posterior_
     if (curves := posterior.standardization.curves) is None:
         return []
-    names, shares = feature_names(model), entity_shares(model)
+    names, shares, units = feature_names(model), entity_shares(model), scale or "units of the target"
     facts = []
     for curve, column in enumerate(curves.columns):
         squares = (model.curve_coef_[:, curves.span(curve)] ** 2).sum(axis=1)
         facts.append(f"{shorten(names[column])} {number(float(np.sqrt(shares @ squares)))}")
-    return [("curves", f"bend by {', '.join(facts)} (root mean square, in units of the target)")]
+    return [("curves", f"bend by {', '.join(facts)} (root mean square, in {units})")]
 
 
 def _scale_facts(model: FittedModel, ending: str) -> list[tuple[str, str]]:
@@ -178,52 +208,65 @@ def describe_clusters(
 
     Effects are in the user's units, strongest first; strength is the effect of one standard deviation of the feature.
     Effects below a tenth of the noise are left out, and so are effects whose central 90 % interval includes zero.
+    Classifiers have odds ratios, and models of counts rate ratios, as in `cluster_ratios`.
 
     Parameters
     ----------
-    model : HLCRRegressor or FedHLCRRegressor, fitted
+    model : an estimator of fedhlcr, such as HLCRRegressor or HLCRClassifier, fitted
     target : name of the target; None is the name of its column, if the model knows it
     n_effects : most effects to describe in each cluster
     entities : name of the entities, in the plural
     """
     check_is_fitted(model)
     target = target_name(model) if target is None else target
-    shares, levels = entity_shares(model), typical_levels(model)
+    shares, levels, link = entity_shares(model), typical_levels(model), link_of(model, target)
+    effects = describe_effects(model, n_effects)
+    if link is None:
+        said = [f"{target} is {number(level)}" for level in levels]
+        moved = [f"it {listed(moves)}" if moves else "no feature clearly moves it" for moves in effects]
+    else:
+        typical = link.to_response(levels)
+        said = [f"{link.response} is {link.in_words(value)} for a typical one" for value in typical]
+        moved = [f"{link.subject} {listed(moves)}" if moves else "no feature clearly changes it" for moves in effects]
     return [
-        f"Cluster {k}, {percent(shares[k])} of {entities}: {target} is {number(levels[k])} at average features; "
-        f"{listed(moves) or 'no feature clearly moves it'}."
-        for k, moves in enumerate(describe_effects(model, n_effects))
+        f"Cluster {k}, {percent(shares[k])} of {entities}: {said[k]} at average features; {moved[k]}."
+        for k in range(model.n_clusters_)
     ]
 
 
 def describe_effects(model: FittedModel, n_effects: int = 3) -> list[list[str]]:
-    """The effects in each cluster, strongest first: "it rises 0.7 per unit of price".
+    """The effects in each cluster without their subject, strongest first: "rises 0.7 per unit of price".
 
-    Effects below a tenth of the noise are left out, and so are effects whose 90 % interval includes zero.
+    Effects below a tenth of the noise are left out, and so are effects whose 90 % interval includes zero. Of odds and
+    rates, only the interval decides.
     """
-    names, changes, effects, levels = feature_names(model), unit_changes(model), effect_sizes(model), one_hot(model)
-    # of all columns between 0 and 1, only those without values in between have this variance
-    zero_or_one = np.isclose(
-        model.feature_spreads_**2, model.feature_means_ * (1.0 - model.feature_means_), rtol=1e-9, atol=0.0
-    ) & (model.feature_spreads_ > 0.0)
-    lower, upper = change_intervals(model)
-    clear = (np.abs(effects) > 0.1 * model.posterior_.noise_level()) & ((lower > 0.0) | (upper < 0.0))
+    effects, (lower, upper) = effect_sizes(model), change_intervals(model)
+    clear = (lower > 0.0) | (upper < 0.0)
+    if link_of(model) is None:
+        clear &= np.abs(effects) > 0.1 * model.posterior_.noise_level()
+        phrases = _change_phrases(model)
+    else:
+        ratios = cluster_ratios(model)
+        effects = np.log([[own.ratio for own in cluster] for cluster in ratios])
+        phrases = [[own.phrase for own in cluster] for cluster in ratios]
+    strongest = np.argsort(-np.abs(effects), axis=1, kind="stable")
+    return [[phrases[k][f] for f in order[clear[k, order]][:n_effects]] for k, order in enumerate(strongest)]
+
+
+def _change_phrases(model: FittedModel) -> list[list[str]]:
+    """What each feature does to the target in each cluster, without the subject."""
+    names, changes, levels, is_unit = feature_names(model), unit_changes(model), one_hot(model), zero_or_one(model)
 
     def describe(k: int, f: int) -> str:
         size, up = number(abs(changes[k, f])), changes[k, f] > 0
         if f in levels:
             column, level = levels[f]
             return f"is {size} {'higher' if up else 'lower'} where {column} is {level} than elsewhere"
-        if zero_or_one[f]:
+        if is_unit[f]:
             return f"is {size} {'higher' if up else 'lower'} where {names[f]} is 1, not 0"
         return f"{'rises' if up else 'falls'} {size} per unit of {names[f]}"
 
-    sentences = []
-    for k in range(model.n_clusters_):
-        strongest = np.argsort(-np.abs(effects[k]), kind="stable")
-        moves = [describe(k, f) for f in strongest[clear[k, strongest]][:n_effects]]
-        sentences.append([f"it {moves[0]}", *moves[1:]] if moves else [])
-    return sentences
+    return [[describe(k, f) for f in range(len(names))] for k in range(model.n_clusters_)]
 
 
 def shorten(name: str) -> str:

@@ -87,7 +87,7 @@ def describe_moves(cluster: Cluster, target: str) -> str:
     """The strongest effects in a cluster: "y rises 0.7 per unit of price and falls …"."""
     if not cluster.moves:
         return f"no feature clearly moves {target}"
-    return f"{target} {listed([cluster.moves[0].removeprefix('it '), *cluster.moves[1:]])}"
+    return f"{target} {listed(cluster.moves)}"
 
 
 def _goodness(findings: Findings, scores: HeldOutScores | None, found: FitComparison | None) -> str:
