@@ -227,6 +227,10 @@ class HierarchicalPredictor(EntityFigures, HierarchicalEstimator):
         profiles = self._profiles(table.agent, table.entity, len(matrix))
         return EventRows(table.features, matrix, profiles, table.agent, table.entity)
 
+    def numeric_target(self, y: Any, n_rows: int) -> FloatArray:
+        """Targets (n_rows,) as numbers, as in `fit`: 1 for the second of two classes, 0 for the first."""
+        return self._target(y, n_rows)
+
     def profile_responsibilities(self, profiles: Profiles) -> FloatArray:
         """Probability of each cluster for rows that were already looked up, (rows, n_clusters_)."""
         blocks = [self.alignment_.gather(np.moveaxis(block, 1, 0)) for _, block in self.posterior_.blocks(profiles)]

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.wording import number
+from fedhlcr.analysis.class_scores import CalibrationBin
 
 # Points of a line, and cells along a side of a density.
 MAX_POINTS, CELLS = 400, 48
@@ -24,6 +25,8 @@ MAX_POINTS, CELLS = 400, 48
 MAX_BANDS = 400
 # Colour of that picture; its opacity shows the share.
 INK = (0, 114, 178)
+# Bars of a histogram of probabilities.
+HISTOGRAM_BARS = 20
 # Clusters with their own colour; the others are grey.
 N_COLORS = 8
 
@@ -169,6 +172,35 @@ def density(observed: FloatArray, predicted: FloatArray) -> tuple[Markup, tuple[
         'vector-effect="non-scaling-stroke"/></svg>'
     ).format(CELLS, cells)
     return svg, (number(low), number(high))
+
+
+def reliability(bins: Sequence[CalibrationBin], predicted: FloatArray) -> Markup:
+    """Observed shares against predicted probabilities, with intervals; below, a histogram of the predictions."""
+    heights, _ = np.histogram(predicted, bins=HISTOGRAM_BARS, range=(0.0, 1.0))
+    width, tallest = CELLS / HISTOGRAM_BARS, float(heights.max() or 1)
+    drawn = Markup("").join(
+        Markup('<rect class="event-bar" x="{:.2f}" y="{:.2f}" width="{:.2f}" height="{:.2f}"/>').format(
+            bar * width, CELLS - 0.15 * CELLS * height / tallest, 0.9 * width, 0.15 * CELLS * height / tallest
+        )
+        for bar, height in enumerate(heights)
+        if height
+    )
+    drawn += Markup(
+        '<line class="diagonal" x1="0" y1="{0}" x2="{0}" y2="0" vector-effect="non-scaling-stroke"/>'
+    ).format(CELLS)
+    for part in bins:
+        x, y, low, high = (
+            CELLS * value for value in (part.predicted, 1.0 - part.observed, 1.0 - part.lower, 1.0 - part.upper)
+        )
+        drawn += Markup(
+            '<line class="whisker" x1="{0:.2f}" x2="{0:.2f}" y1="{1:.2f}" y2="{2:.2f}" '
+            'vector-effect="non-scaling-stroke"/><circle class="spot" cx="{0:.2f}" cy="{3:.2f}" r="0.7"/>'
+        ).format(x, low, high, y)
+    told = "; ".join(f"{number(part.predicted, 2)} predicted, {number(part.observed, 2)} observed" for part in bins)
+    return Markup(
+        '<svg class="reliability" viewBox="-1 -1 {0} {0}" role="img"><title>Observed share against predicted '
+        "probability: {1}.</title>{2}</svg>"
+    ).format(CELLS + 2, told, drawn)
 
 
 @dataclass(frozen=True)

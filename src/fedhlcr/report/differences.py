@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedhlcr._support.wording import FEATURE, capital, listed, number, percent
 from fedhlcr.analysis.differences import NOISE_RANGE, EntityDifferences, tail_words
+from fedhlcr.analysis.links import Link
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.model.likelihood import GAUSSIAN
 from fedhlcr.report.findings import Findings, Names
@@ -23,6 +24,7 @@ class DifferenceSection(NamedTuple):
     rows: tuple[tuple[str, str, str], ...] = ()
     has_agents: bool = False
     note: str = ""
+    scale: str = ""  # of the regressions, such as "log odds"; empty if it is that of the target
 
 
 def describe_differences(model: HierarchicalPredictor, findings: Findings) -> DifferenceSection | None:
@@ -33,6 +35,16 @@ def describe_differences(model: HierarchicalPredictor, findings: Findings) -> Di
             return None
         equal = f"This is the model of the paper: all {names.entity.many} of a cluster have the same regression"
         return DifferenceSection((f"{equal}, and the noise is the same everywhere, {number(findings.noise)}.",))
+    if findings.link is not None:
+        scatter = () if findings.link.is_binary else (_dispersion(model, findings),)
+        paragraphs = (" ".join(_ratio_effects(found, findings.names, findings.link)), *scatter)
+        return DifferenceSection(
+            paragraphs,
+            _rows(found, names),
+            bool(found.has_agent_effect.any()),
+            _note(found, names),
+            findings.link.linear,
+        )
     paragraphs = (" ".join(_effects(found, names)), _noise(model, found, findings))
     return DifferenceSection(paragraphs, _rows(found, names), bool(found.has_agent_effect.any()), _note(found, names))
 
@@ -56,6 +68,41 @@ def _effects(found: EntityDifferences, names: Names) -> list[str]:
     if found.has_agent_effect.any():
         sentences.append(f"All {entities} of one {names.agent.one} also share a deviation from their clusters.")
     return sentences
+
+
+def _ratio_effects(found: EntityDifferences, names: Names, link: Link) -> list[str]:
+    """As `_effects`, in factors."""
+    entities = names.entity.many
+    if not (found.has_entity_effect | found.has_agent_effect).any():
+        return [f"The model has no differences between the regressions of {entities} of one cluster."]
+    sentences = [
+        f"{capital(entities)} of one cluster are alike, not equal: each has its own regression around that of its "
+        "cluster. About two thirds of them are within one standard deviation."
+    ]
+    if found.has_entity_effect[0]:
+        scale = number(found.entity_scales[0])
+        factor = number(float(np.exp(found.entity_scales[0])))
+        sentences.append(
+            f"At average features, one standard deviation is {scale} in {link.linear}: it multiplies "
+            f"{link.subject} by {factor}, or divides {link.verb('them', 'it')} by {factor}."
+        )
+    if found.has_entity_effect[1:].any():
+        strongest = names.features[int(np.argmax(found.typical_effect[1:]))]
+        sentences.append(f"Of the slopes, that of {strongest} differs most.")
+    if found.has_agent_effect.any():
+        sentences.append(f"All {entities} of one {names.agent.one} also share a deviation from their clusters.")
+    return sentences
+
+
+def _dispersion(model: Any, findings: Findings) -> str:
+    """How much counts scatter, at the mean of the fitted ones, beside those of a Poisson law."""
+    mean = 1.0 if findings.base is None else findings.base
+    spread = float(np.sqrt(mean + model.dispersion_ * mean**2))
+    return (
+        f"Counts scatter around their mean with dispersion {number(model.dispersion_)}: a count whose mean is "
+        f"{number(mean)} has standard deviation {number(spread)}. Pure chance, a Poisson law, would give "
+        f"{number(float(np.sqrt(mean)))}."
+    )
 
 
 def _noise(model: HierarchicalPredictor, found: EntityDifferences, findings: Findings) -> str:

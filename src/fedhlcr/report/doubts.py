@@ -8,6 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fedhlcr._support.wording import CLUSTER, ROUND, Noun, listed, number, percent
+from fedhlcr.analysis.class_scores import BIN_LEVEL, ClassScores
+from fedhlcr.analysis.count_scores import CountScores
 from fedhlcr.analysis.simpler import ONE_RIDGE
 from fedhlcr.analysis.summary import NEAR_THE_LIMIT, few_events
 from fedhlcr.estimators.base import HierarchicalPredictor
@@ -17,6 +19,7 @@ from fedhlcr.federation.run import INTERRUPTED
 from fedhlcr.posterior import alignment
 from fedhlcr.posterior.diagnostics import R_HAT_LIMIT
 from fedhlcr.report.findings import SURE, Findings
+from fedhlcr.report.link_scores import LinkScores
 from fedhlcr.report.rounds import Rounds
 from fedhlcr.report.scores import LEVEL, HeldOutScores
 
@@ -33,6 +36,8 @@ WIDE, ENOUGH_EVENTS = 2.0, 5
 MANY_UNCERTAIN, MANY_WIDE = 0.2, 0.05
 # Coverage further than this from the level of the intervals is reported.
 COVERAGE_SLACK = 0.02
+# So many groups of events may miss their observed share by chance.
+MISSED_BINS = 3
 # At this share of the target's standard deviation, noise is half of the variance.
 MUCH_NOISE = 0.7
 
@@ -45,22 +50,31 @@ class Doubt(NamedTuple):
     serious: bool = False
 
 
+FITTED_EVENTS = Doubt(
+    "It was evaluated on the events it was fitted with",
+    "Every method looks better on such events. Hold out events before the fit, and evaluate on those.",
+    serious=True,
+)
+
+
 def find_doubts(
-    model: HierarchicalPredictor, findings: Findings, rounds: Rounds | None, scores: HeldOutScores | None
+    model: HierarchicalPredictor, findings: Findings, rounds: Rounds | None, scores: HeldOutScores | LinkScores | None
 ) -> tuple[Doubt, ...]:
     """All doubts, the serious ones first."""
+    linked = scores if isinstance(scores, LinkScores) else None
+    real = scores if isinstance(scores, HeldOutScores) else None
     found = [
         *_interruption(model, rounds),
         *_agreement(model, findings, rounds),
         *_few_events(model),
         *_cluster_limit(model),
-        *_held_out(findings, scores),
-        *_simpler(model, findings, scores),
+        *_held_out(findings, real),
+        *_held_out_responses(linked),
+        *_simpler(model, findings, real),
         *_labels(findings),
         *_small_clusters(findings),
         *_alike(model, findings),
-        *_scatter(findings),
-        *_noise(findings),
+        *([] if findings.link is not None else [*_scatter(findings), *_noise(findings)]),
         *_federation(rounds),
     ]
     return tuple(sorted(found, key=lambda doubt: not doubt.serious))
@@ -129,17 +143,8 @@ def _held_out(findings: Findings, scores: HeldOutScores | None) -> Iterator[Doub
     if scores is None:
         return
     if scores.was_fitted:
-        text = "Every method looks better on such events. Hold out events before the fit, and evaluate on those."
-        yield Doubt("It was evaluated on the events it was fitted with", text, serious=True)
-    # two standard errors, if events were independent
-    chance = 2.0 * float(np.sqrt(LEVEL * (1.0 - LEVEL) / scores.n_events))
-    if abs(scores.coverage - LEVEL) > COVERAGE_SLACK + chance:
-        narrow = scores.coverage < LEVEL
-        text = (
-            f"{percent(scores.coverage)} of the events it was evaluated on lie in their {percent(LEVEL)} intervals. "
-            f"{'Do not rely on them.' if narrow else 'They are on the safe side.'}"
-        )
-        yield Doubt(f"Intervals are too {'narrow' if narrow else 'wide'}", text, serious=narrow)
+        yield FITTED_EVENTS
+    yield from _coverage(scores.coverage, scores.n_events)
     # by more than rounding; on fitted events the most flexible method always has the smallest error
     better = [score.name for score in scores.rivals if score.mse < (1.0 - 1e-9) * scores.model.mse]
     if better and not scores.was_fitted:
@@ -147,6 +152,45 @@ def _held_out(findings: Findings, scores: HeldOutScores | None) -> Iterator[Doub
         names = listed([name if name == ONE_RIDGE else f"a {name}" for name in better]).replace("entity", entity)
         headline = f"On held-out events {names} {'predicts' if len(better) == 1 else 'predict'} better than HLCR"
         yield Doubt(headline, _use_of_clusters(findings))
+
+
+def _coverage(coverage: float, n_events: int) -> Iterator[Doubt]:
+    # two standard errors, if events were independent
+    chance = 2.0 * float(np.sqrt(LEVEL * (1.0 - LEVEL) / n_events))
+    if abs(coverage - LEVEL) > COVERAGE_SLACK + chance:
+        narrow = coverage < LEVEL
+        text = (
+            f"{percent(coverage)} of the events it was evaluated on lie in their {percent(LEVEL)} intervals. "
+            f"{'Do not rely on them.' if narrow else 'They are on the safe side.'}"
+        )
+        yield Doubt(f"Intervals are too {'narrow' if narrow else 'wide'}", text, serious=narrow)
+
+
+def _held_out_responses(scores: LinkScores | None) -> Iterator[Doubt]:
+    """Doubts about probabilities and counts."""
+    if scores is None:
+        return
+    if scores.was_fitted:
+        yield FITTED_EVENTS
+    own, constant = scores.model, scores.constant
+    if isinstance(own, CountScores):
+        yield from _coverage(own.coverage, own.n_events)
+        worse = isinstance(constant, CountScores) and constant.deviance < own.deviance
+    else:
+        off = [part for part in scores.bins if not part.lower <= part.predicted <= part.upper]
+        # of ten intervals of 90 %, one misses by chance; two or three may
+        if len(off) > MISSED_BINS:
+            text = (
+                f"In {len(off)} of {len(scores.bins)} groups of events with similar predictions, the predicted "
+                f"probability is outside the {percent(BIN_LEVEL)} interval of the observed share. See the diagram."
+            )
+            yield Doubt("Some probabilities are not what was observed", text, serious=True)
+        worse = isinstance(constant, ClassScores) and constant.log_loss < own.log_loss
+    if worse and not scores.was_fitted:
+        text = (
+            "Do not use its predictions for such events. Check that they come from the same source as the fitted ones."
+        )
+        yield Doubt("On held-out events the same prediction for all is better", text, serious=True)
 
 
 def _simpler(model: HierarchicalPredictor, findings: Findings, scores: HeldOutScores | None) -> Iterator[Doubt]:
@@ -212,15 +256,16 @@ def _alike(model: HierarchicalPredictor, findings: Findings) -> Iterator[Doubt]:
     apart = coef[first] - coef[second]
     squares = np.einsum("pc,cd,pd->p", apart, pooled.xx / pooled.n, apart)
     distance = np.sqrt(np.maximum(squares, 0.0)) * posterior.standardization.scale[-1]
-    pairs = np.flatnonzero(distance < ALIKE * findings.noise)
+    # log odds and logarithms of rates are compared with 1
+    pairs = np.flatnonzero(distance < ALIKE * (findings.noise if findings.link is None else 1.0))
     if len(pairs):
         closest = pairs[np.argsort(distance[pairs], kind="stable")]
         named = listed([f"{first[p]} with {second[p]}" for p in closest[:PAIRS_NAMED]])
         more = f" and {len(pairs) - PAIRS_NAMED} more pairs" if len(pairs) > PAIRS_NAMED else ""
-        text = (
-            f"Compare {named}{more}. Their predictions differ by less than {percent(ALIKE)} of the noise. "
-            "They may be one cluster that was split."
-        )
+        near = f"Their predictions differ by less than {percent(ALIKE)} of the noise."
+        if findings.link is not None:
+            near = f"Their {findings.link.linear} differ{findings.link.verb('', 's')} by less than {ALIKE:g}."
+        text = f"Compare {named}{more}. {near} They may be one cluster that was split."
         yield Doubt("Some clusters are nearly alike", text)
 
 
@@ -229,6 +274,8 @@ def _scatter(findings: Findings) -> Iterator[Doubt]:
     # a list of the least certain entities only says nothing about all of them
     if entities is None or len(entities) < entities.n_all:
         return
+    assert entities.scatter is not None
+    assert entities.noise is not None
     wide = (entities.scatter > WIDE * entities.noise) & (entities.n_events >= ENOUGH_EVENTS)
     if wide.any():
         n, nouns = int(wide.sum()), findings.names.entity

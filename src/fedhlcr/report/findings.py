@@ -23,6 +23,8 @@ from fedhlcr.analysis.effects import (
     typical_levels,
     unit_changes,
 )
+from fedhlcr.analysis.links import Link, link_of
+from fedhlcr.analysis.ratios import cluster_ratios
 from fedhlcr.analysis.summary import describe_effects
 from fedhlcr.data.hierarchy import EntityIndex
 from fedhlcr.estimators.base import HierarchicalPredictor
@@ -68,11 +70,14 @@ class Cluster:
     share : share of the fitted entities, mean over the draws
     weight : probability that an entity of a new agent is in it
     n_entities : entities with this label in `labels_`; None if the model holds no entities
-    level : predicted target at average features
-    changes : (n_features,) change of the target per unit; for a level of a category, against all other levels
+    level : predicted target at average features; of classes and counts, the probability or the rate
+    changes : (n_features,) change of the target per unit; for a level of a category, against all other levels. Of
+        classes and counts, odds ratios or rate ratios (`cluster_ratios`)
     lower, upper : (n_features,) ends of their 90 % intervals; NaN if there is only one draw
-    effects : (n_features,) changes per standard deviation of the feature
+    effects : (n_features,) changes per standard deviation of the feature; logarithms of ratios
+    is_clear : (n_features,) whether the interval leaves out no change
     moves : the strongest effects in words
+    sentences : (n_features,) of classes and counts, each feature's ratio in a sentence
     examples : names of the entities that are most certainly in it
     """
 
@@ -85,7 +90,9 @@ class Cluster:
     lower: FloatArray
     upper: FloatArray
     effects: FloatArray
+    is_clear: NDArray[np.bool_]
     moves: tuple[str, ...]
+    sentences: tuple[str, ...]
     examples: tuple[str, ...]
 
 
@@ -121,6 +128,8 @@ class Entities:
     runner_up, runner_up_probability : the most probable of the other clusters; −1 and 0 if there is only one cluster
     scatter : root mean square of the events around the entity's own regression, in units of the target
     noise : the noise that the model assumes for the entity, in units of the target
+    observed : of classes and counts, the share of the second class or the rate among its events; then there is no
+        scatter or noise
     n_all, n_uncertain : numbers of all entities and of all uncertain ones, listed or not
     """
 
@@ -134,8 +143,9 @@ class Entities:
     certainty: FloatArray
     runner_up: IndexArray
     runner_up_probability: FloatArray
-    scatter: FloatArray
-    noise: FloatArray
+    scatter: FloatArray | None
+    noise: FloatArray | None
+    observed: FloatArray | None
     n_all: int
     n_uncertain: int
 
@@ -160,7 +170,9 @@ class Findings:
     entities: Entities | None
     n_events: float
     n_chains: int
-    noise: float  # standard deviation of an event around its regression
+    link: Link | None  # words for classes and counts; None for real numbers
+    base: float | None  # of classes and counts, the share of the second class or the rate among the fitted events
+    noise: float  # standard deviation of an event around its regression; of no meaning for classes and counts
     noise_name: str  # "noise scale", as in the summary; with heavy tails the standard deviation is another number
     target_spread: float | None  # None if the model holds no events
     explained: float | None  # share of the variance of the fitted events
@@ -173,13 +185,13 @@ def gather(model: HierarchicalPredictor) -> Findings:
     """Gather all that a report shows of a fitted model, except scores on held-out events."""
     posterior = model.posterior_
     index, grams = posterior.memory.entities.index, posterior.memory.entities.grams
-    memberships = _memberships(model)
-    residual = _residual_squares(model, memberships.label)
+    memberships, link = _memberships(model), link_of(model)
+    residual = _residual_squares(model, memberships.label) if link is None else None
     listed = _list_entities(model, memberships, residual) if len(index.agent_of) else None
-    spread = target_spread(model) if listed else None
+    spread = target_spread(model) if listed and link is None else None
     n_events = posterior.layout.n_events(grams)
     explained = None
-    if spread:
+    if spread and residual is not None:
         explained = 1.0 - float(residual.sum() / (n_events.sum() * spread**2))
     return Findings(
         names=Names.of(model),
@@ -188,6 +200,8 @@ def gather(model: HierarchicalPredictor) -> Findings:
         entities=listed,
         n_events=float(n_events.sum()),
         n_chains=int(posterior.draws.chain.max()) + 1,
+        link=link,
+        base=_base(model) if listed and link is not None else None,
         noise=posterior.noise_level(),
         noise_name="standard deviation of the noise" if posterior.likelihood.has_heavy_tails else "noise scale",
         target_spread=spread,
@@ -195,6 +209,24 @@ def gather(model: HierarchicalPredictor) -> Findings:
         category_levels=frozenset(one_hot(model)),
         differences=model.entity_differences(),
     )
+
+
+def _base(model: HierarchicalPredictor) -> float:
+    """The mean target of all fitted events, per exposure."""
+    totals, exposures = _totals(model)
+    return float(totals.sum() / exposures.sum())
+
+
+def _totals(model: HierarchicalPredictor) -> tuple[FloatArray, FloatArray]:
+    """(entities,) sums of the targets of each entity, and of their exposures."""
+    events = model.posterior_.memory.entities.events
+    assert events is not None
+    of_entity = np.repeat(np.arange(events.n_entities), np.diff(events.event_start))
+    totals, exposures = (
+        np.bincount(of_entity, weights=events.weight * of, minlength=events.n_entities)
+        for of in (events.y, np.exp(events.offsets))
+    )
+    return totals, exposures
 
 
 class Memberships(NamedTuple):
@@ -237,6 +269,12 @@ def _residual_squares(model: HierarchicalPredictor, label: IndexArray) -> FloatA
 def _clusters(model: HierarchicalPredictor, entities: Entities | None, label: IndexArray) -> tuple[Cluster, ...]:
     shares, levels, moves = entity_shares(model), typical_levels(model), describe_effects(model, N_EFFECTS)
     changes, effects, (lower, upper) = unit_changes(model), effect_sizes(model), change_intervals(model)
+    clear, sentences = (lower > 0.0) | (upper < 0.0), [()] * model.n_clusters_
+    if (link := link_of(model)) is not None:
+        levels = link.to_response(levels)
+        ratios = cluster_ratios(model)
+        changes, lower, upper = np.moveaxis([[(r.ratio, r.lower, r.upper) for r in own] for own in ratios], 2, 0)
+        effects, sentences = np.log(changes), [tuple(r.sentence for r in own) for own in ratios]
     counts = np.bincount(label, minlength=model.n_clusters_)
     return tuple(
         Cluster(
@@ -249,6 +287,8 @@ def _clusters(model: HierarchicalPredictor, entities: Entities | None, label: In
             lower=lower[k],
             upper=upper[k],
             effects=effects[k],
+            is_clear=clear[k],
+            sentences=sentences[k],
             moves=tuple(printable(move) for move in moves[k]),
             examples=() if entities is None else _examples(entities, k),
         )
@@ -274,13 +314,19 @@ def _list_agents(model: HierarchicalPredictor, n_events: FloatArray) -> Agents:
     )
 
 
-def _list_entities(model: HierarchicalPredictor, memberships: Memberships, residual: FloatArray) -> Entities:
+def _list_entities(model: HierarchicalPredictor, memberships: Memberships, residual: FloatArray | None) -> Entities:
     posterior = model.posterior_
     index: EntityIndex = posterior.memory.entities.index
     chosen, others = memberships.listed, memberships.probability.copy()
     others[np.arange(len(chosen)), memberships.label[chosen]] = -1.0
     alone = others.shape[1] == 1
     n_events = posterior.layout.n_events(posterior.memory.entities.grams[chosen])
+    scatter = noise = observed = None
+    if residual is not None:
+        scatter, noise = np.sqrt(residual[chosen] / np.maximum(n_events, 1e-300)), model.entity_noise_[chosen]
+    else:
+        totals, exposures = _totals(model)
+        observed = totals[chosen] / np.maximum(exposures[chosen], 1e-300)
     return Entities(
         names=Names.of(model),
         agents=_texts(index.agents.texts),
@@ -292,8 +338,9 @@ def _list_entities(model: HierarchicalPredictor, memberships: Memberships, resid
         certainty=memberships.certainty[chosen],
         runner_up=np.full(len(chosen), -1) if alone else others.argmax(axis=1),
         runner_up_probability=np.zeros(len(chosen)) if alone else others.max(axis=1),
-        scatter=np.sqrt(residual[chosen] / np.maximum(n_events, 1e-300)),
-        noise=model.entity_noise_[chosen],
+        scatter=scatter,
+        noise=noise,
+        observed=observed,
         n_all=len(index.agent_of),
         n_uncertain=int((memberships.certainty < SURE).sum()),
     )

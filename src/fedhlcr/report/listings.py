@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.wording import number, percent
+from fedhlcr.analysis.links import Link
 from fedhlcr.report.charts import color_class, effect_bar, mix_bar
 from fedhlcr.report.findings import SURE, Agents, Cluster, Entities, Findings, Names
 from fedhlcr.report.scores import AgentErrors, HeldOutScores
@@ -147,8 +148,15 @@ def cluster_listing(findings: Findings) -> Listing:
         columns.append(
             Column(names.entity.many, "count", counts, hint="those in this cluster in most draws: their label")
         )
+    levels, link = [c.level for c in clusters], findings.link
+    is_share, what = link is not None and link.is_binary, names.target if link is None else link.response
     columns.append(
-        Column("level", "number", _figures([c.level for c in clusters]), hint=f"{names.target} at average features")
+        Column(
+            "level",
+            "share" if is_share else "number",
+            _shares(levels) if is_share else _figures(levels),
+            hint=f"{what} at average features",
+        )
     )
     effects = np.array([c.effects for c in clusters])
     scale = effect_scale(clusters)
@@ -175,6 +183,8 @@ def _ranges(lower: Sequence[float], upper: Sequence[float]) -> list[Any]:
 
 
 def _change_hint(findings: Findings, feature: int) -> str:
+    if findings.link is not None:
+        return findings.link.ratio
     if feature in findings.category_levels:
         return f"difference of {findings.names.target} from all other levels"
     return f"change of {findings.names.target} per unit"
@@ -228,7 +238,23 @@ def _error_columns(errors: AgentErrors, names: Names, *, was_fitted: bool) -> tu
     return columns, note
 
 
-def entity_listing(entities: Entities, names: Names) -> Listing:
+def _target_columns(entities: Entities, names: Names, link: Link | None) -> tuple[list[Column], str]:
+    """Columns of what was observed of each entity, and a note that explains them."""
+    if link is not None:
+        what = "share" if link.is_binary else "rate"
+        values = _shares(entities.observed) if link.is_binary else _figures(entities.observed)
+        words = link.response.replace("the probability", "share").replace("the rate", "rate")
+        column = Column(f"observed {what}", "share" if link.is_binary else "number", values, hint=words)
+        return [column], f"Observed {what}: {words} among its fitted events."
+    assert entities.scatter is not None
+    assert entities.noise is not None
+    columns = [Column("scatter", "number", _figures(entities.scatter), hint="of its events around its regression")]
+    if np.ptp(entities.noise) > 0.0:
+        columns.append(Column("noise", "number", _figures(entities.noise), hint="of its events, in the model"))
+    return columns, f"Scatter: root mean square of the residuals from its regression, in units of {names.target}."
+
+
+def entity_listing(entities: Entities, names: Names, link: Link | None = None) -> Listing:
     others = [k if k >= 0 else None for k in entities.runner_up.tolist()]
     # if another cluster is possible, certainty is below 1, even if rounding made it 1
     certainty = np.where(entities.runner_up_probability > 0.0, entities.certainty.clip(max=1.0 - 1e-9), 1.0)
@@ -244,13 +270,11 @@ def entity_listing(entities: Entities, names: Names) -> Listing:
             Column("other", "cluster", others, hint="the most probable of the other clusters"),
             Column("its probability", "share", _shares(entities.runner_up_probability), hint="of the other cluster"),
         ]
-    columns.append(Column("scatter", "number", _figures(entities.scatter), hint="of its events around its regression"))
-    if np.ptp(entities.noise) > 0.0:
-        columns.append(Column("noise", "number", _figures(entities.noise), hint="of its events, in the model"))
+    added, note = _target_columns(entities, names, link)
+    columns += added
     if len(entities.agents) > 1:
         columns.insert(0, Column(names.agent.one, "text", entities.agent.tolist(), words=entities.agents))
     cluster = next(n for n, column in enumerate(columns) if column.kind == "cluster")
-    note = f"Scatter: root mean square of the residuals from its regression, in units of {names.target}."
     listed = "All"
     if len(entities) < entities.n_all:
         every = names.entity.count(entities.n_all)
@@ -288,9 +312,12 @@ def effect_rows(cluster: Cluster, names: Names, features: Sequence[int], scale: 
     """For each feature its name, a bar for its effect, and the effect."""
     # enough digits to show a hundredth of the scale
     digits = max(0, 2 - int(np.floor(np.log10(scale))))
-    clear = (cluster.lower > 0.0) | (cluster.upper < 0.0)
     return [
-        (names.features[f], effect_bar(effect, scale, is_clear=bool(clear[f])), _fixed(effect, digits))
+        (
+            names.features[f],
+            effect_bar(effect, scale, is_clear=bool(cluster.is_clear[f])),
+            f"× {number(cluster.changes[f])}" if cluster.sentences else _fixed(effect, digits),
+        )
         for f, effect in zip(features, cluster.effects[features].tolist(), strict=True)
     ]
 

@@ -26,13 +26,18 @@ from fedhlcr._support.wording import (
     percent,
     printable,
 )
+from fedhlcr.analysis.class_scores import ClassScores
+from fedhlcr.analysis.count_scores import CountScores
 from fedhlcr.analysis.effects import INTERVAL_LEVEL, feature_names
+from fedhlcr.analysis.links import Link
+from fedhlcr.analysis.rivals import Score
 from fedhlcr.estimators.base import HierarchicalPredictor, check_model
 from fedhlcr.exceptions import ArgumentTypeError
 from fedhlcr.report import charts, listings, story
 from fedhlcr.report.differences import describe_differences
 from fedhlcr.report.doubts import find_doubts
 from fedhlcr.report.findings import SURE, Entities, Findings, gather
+from fedhlcr.report.link_scores import LinkScores, score_link, score_section
 from fedhlcr.report.rounds import Rounds
 from fedhlcr.report.scores import LEVEL, HeldOut, HeldOutScores, score_held_out
 from fedhlcr.report.settings import Settings
@@ -68,15 +73,19 @@ def render_report(model: HierarchicalPredictor, held_out: HeldOut | None = None,
     """
     _check(model, held_out)
     findings, rounds = gather(model), Rounds.of(model)
-    scores = None if held_out is None else score_held_out(model, held_out)
+    scores: HeldOutScores | LinkScores | None = None
+    if held_out is not None:
+        linked = findings.link is not None
+        scores = score_link(model, held_out, findings.base) if linked else score_held_out(model, held_out)
     doubts = find_doubts(model, findings, rounds, scores)
     script, style = (_text(name) for name in ("report.js", "report.css"))
     context: dict[str, Any] = {
         "title": printable(title) if title else _title(findings),
         "names": findings.names,
         "short": story.in_short(model, findings, scores, rounds, doubts),
-        "facts": _facts(findings, scores),
-        "scores": _score_section(findings, scores),
+        "facts": _facts(model, findings, scores),
+        "link": findings.link,
+        "scores": None if scores is None else _scores(findings, scores),
         "clusters": _cluster_section(findings),
         "curves": _curves(model),
         "differences": describe_differences(model, findings),
@@ -157,7 +166,7 @@ def _title(findings: Findings) -> str:
     return f"Clusters of {findings.names.entity.many}: a latent class regression{target}"
 
 
-def _facts(findings: Findings, scores: HeldOutScores | None) -> list[tuple[str, str]]:
+def _facts(model: Any, findings: Findings, scores: HeldOutScores | LinkScores | None) -> list[tuple[str, str]]:
     """The figures a reader looks for first: (name, value)."""
     names, agents, entities = findings.names, findings.agents, findings.entities
     facts = [(CLUSTER.of(len(findings.clusters)), f"{len(findings.clusters):,}")]
@@ -167,16 +176,40 @@ def _facts(findings: Findings, scores: HeldOutScores | None) -> list[tuple[str, 
             (names.entity.of(entities.n_all), f"{entities.n_all:,}"),
             (EVENT.of(findings.n_events) + " fitted", amount(findings.n_events)),
         ]
-    facts.append((f"{findings.noise_name}, in units of {names.target}", number(findings.noise)))
+    if findings.link is None:
+        facts.append((f"{findings.noise_name}, in units of {names.target}", number(findings.noise)))
+    else:
+        facts += _response_facts(model, findings, findings.link)
     if scores is not None:
-        name = "R² on fitted events" if scores.was_fitted else "R² on held-out events"
-        facts.append((name, _r2(scores.model.r2)))
+        name, value = _first_score(scores.model)
+        facts.append((f"{name} on {'fitted' if scores.was_fitted else 'held-out'} events", _r2(value)))
     return facts
 
 
-def _score_section(findings: Findings, scores: HeldOutScores | None) -> dict[str, Any] | None:
-    if scores is None:
-        return None
+def _response_facts(model: Any, findings: Findings, link: Link) -> list[tuple[str, str]]:
+    """What was observed of classes or counts."""
+    facts = [] if link.is_binary else [("dispersion of the counts", number(model.dispersion_))]
+    if findings.base is not None:
+        what = link.response.replace("the probability", "share").replace("the rate", "rate")
+        facts.insert(0, (f"{what} among fitted events", link.in_words(findings.base)))
+    return facts
+
+
+def _first_score(score: Score | ClassScores | CountScores) -> tuple[str, float]:
+    """The score that readers look for first: its name and value."""
+    if isinstance(score, ClassScores):
+        return "AUC", score.auc
+    return ("D²", score.d2) if isinstance(score, CountScores) else ("R²", score.r2)
+
+
+def _scores(findings: Findings, scores: HeldOutScores | LinkScores) -> dict[str, Any]:
+    if isinstance(scores, LinkScores):
+        assert findings.link is not None
+        return score_section(scores, findings.link)
+    return _score_section(findings, scores)
+
+
+def _score_section(findings: Findings, scores: HeldOutScores) -> dict[str, Any]:
     picture, ends = charts.density(scores.observed, scores.predicted)
     return {
         "all": scores,
@@ -214,8 +247,9 @@ def _cluster_section(findings: Findings) -> dict[str, Any]:
     for cluster in clusters:
         # its own strongest features, since those are the ones described in words
         features = listings.strongest_features([cluster], CARD_FEATURES)
-        moves = story.describe_moves(cluster, findings.names.target)
-        cards.append((cluster, moves, listings.effect_rows(cluster, findings.names, features, scale)))
+        moves = story.describe_moves(cluster, story.subject(findings))
+        told = [cluster.sentences[f] for f in features] if cluster.sentences else []
+        cards.append((cluster, moves, listings.effect_rows(cluster, findings.names, features, scale), told))
     return {
         "open": cards[:OPEN_CARDS],
         "more": cards[OPEN_CARDS:],
@@ -242,14 +276,15 @@ def _curves(model: HierarchicalPredictor) -> list[charts.LineChart]:
     return pictures
 
 
-def _agent_section(findings: Findings, scores: HeldOutScores | None) -> dict[str, Any] | None:
+def _agent_section(findings: Findings, scores: HeldOutScores | LinkScores | None) -> dict[str, Any] | None:
     agents = findings.agents
     if agents is None:
         return None
     words = story.agents_in_words(agents, (findings.names.agent, findings.names.entity))
     section: dict[str, Any] = {"words": words, "matrix": None, "picture": None, "listing": None}
     if len(agents) > 1:
-        section["listing"] = listings.agent_listing(agents, findings.names, scores)
+        real = scores if isinstance(scores, HeldOutScores) else None
+        section["listing"] = listings.agent_listing(agents, findings.names, real)
         if agents.weights.shape[1] > 1:
             if len(agents) <= MATRIX_AGENTS:
                 order = np.lexsort((-agents.weights.max(axis=1), agents.main_cluster))
@@ -263,7 +298,7 @@ def _entity_section(findings: Findings, entities: Entities) -> dict[str, Any]:
     doubtful = np.argsort(entities.certainty, kind="stable")[:N_UNCERTAIN]
     return {
         "all": entities,
-        "listing": listings.entity_listing(entities, findings.names),
+        "listing": listings.entity_listing(entities, findings.names, findings.link),
         "doubtful": [row for row in doubtful.tolist() if entities.certainty[row] < SURE],
         "sure": percent(SURE),
     }

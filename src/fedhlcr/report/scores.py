@@ -22,12 +22,13 @@ LEVEL = 0.9
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Events that the model was not fitted with; X, y, agent and entity as in `score`."""
+    """Events that the model was not fitted with; X, y, agent, entity and, for counts, exposure as in `score`."""
 
     X: Any
     y: Any
     agent: Any = None
     entity: Any = None
+    exposure: Any = None
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.federation.convergence import ended_at_limit
 from fedhlcr.report.doubts import Doubt
 from fedhlcr.report.findings import NO_NAME, Agents, Cluster, Findings, named
+from fedhlcr.report.link_scores import LinkScores, goodness_in_words
 from fedhlcr.report.rounds import Rounds
 from fedhlcr.report.scores import LEVEL, HeldOutScores
 
@@ -34,15 +35,16 @@ ALMOST_ALL = 0.9
 def in_short(
     model: HierarchicalPredictor,
     findings: Findings,
-    scores: HeldOutScores | None,
+    scores: HeldOutScores | LinkScores | None,
     rounds: Rounds | None,
     doubts: tuple[Doubt, ...],
 ) -> list[str]:
     """The report in a few paragraphs."""
-    paragraphs = [
-        f"{_what(model, findings)} {_largest(findings)}".strip(),
-        _goodness(findings, scores, model.comparison_),
-    ]
+    if findings.link is not None and isinstance(scores, LinkScores):
+        good = goodness_in_words(scores, findings.link)
+    else:
+        good = _goodness(findings, scores if isinstance(scores, HeldOutScores) else None, model.comparison_)
+    paragraphs = [f"{_what(model, findings)} {_largest(findings)}".strip(), good]
     if rounds is not None:
         paragraphs.append(_federation(findings, rounds))
     serious = [doubt.headline for doubt in doubts if doubt.serious]
@@ -56,7 +58,8 @@ def _what(model: HierarchicalPredictor, findings: Findings) -> str:
     # readers see a category as one feature, even if it is encoded in several columns
     n_features = len(names.features if model.recipe_ is None else model.recipe_.features)
     features = f"the {FEATURE.count(n_features)}" if n_features > 1 else "the one feature"
-    regression = f"Each cluster has its own regression of {names.target} on {features}."
+    of_what = names.target if findings.link is None else findings.link.subject
+    regression = f"Each cluster has its own regression of {of_what} on {features}."
     clusters = f"{_small(n_clusters)} {CLUSTER.of(n_clusters)}"
     found = "The model chose this number" if isinstance(model.n_clusters, str) else "This number was given"
     if findings.agents is None or findings.entities is None:
@@ -69,18 +72,23 @@ def _what(model: HierarchicalPredictor, findings: Findings) -> str:
     if n_clusters == 1:
         all_of = f"All {names.entity.count(n_entities)}" if n_entities > 1 else f"The one {names.entity.one}"
         are = "are" if n_entities > 1 else "is"
-        return f"{all_of} of {owners} {are} in one cluster, with one regression of {names.target} on {features}."
+        return f"{all_of} of {owners} {are} in one cluster, with one regression of {of_what} on {features}."
     entities = names.entity.count(n_entities)
     return f"The {entities} of {owners} fall into {clusters}. {found}. {regression}"
 
 
 def _largest(findings: Findings) -> str:
     if len(findings.clusters) == 1:
-        return f"In it, {describe_moves(findings.clusters[0], findings.names.target)}."
+        return f"In it, {describe_moves(findings.clusters[0], subject(findings))}."
     largest = max(findings.clusters, key=lambda cluster: cluster.share)
-    moves = describe_moves(largest, findings.names.target)
+    moves = describe_moves(largest, subject(findings))
     of_all = f"{percent(largest.share)} of the {findings.names.entity.many}"
     return f"The largest, cluster {largest.number}, has {of_all}. In it, {moves}."
+
+
+def subject(findings: Findings) -> str:
+    """What effects change: the target, its odds or its rate."""
+    return findings.names.target if findings.link is None else findings.link.subject
 
 
 def describe_moves(cluster: Cluster, target: str) -> str:

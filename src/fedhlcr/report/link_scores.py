@@ -1,0 +1,175 @@
+"""How well probabilities and counts are predicted, compared with one probability, or one rate, for all events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+
+from fedhlcr._support.arrays import FloatArray
+from fedhlcr._support.threads import single_threaded_blas
+from fedhlcr._support.wording import EVENT, fine_percent, number, percent
+from fedhlcr.analysis.class_scores import BIN_LEVEL, CalibrationBin, ClassScores, calibration_bins
+from fedhlcr.analysis.count_scores import CountScores
+from fedhlcr.analysis.evaluation import was_fitted
+from fedhlcr.analysis.links import Link
+from fedhlcr.data.hierarchy import UNKNOWN
+from fedhlcr.estimators.base import HierarchicalPredictor
+from fedhlcr.report import charts
+from fedhlcr.report.scores import LEVEL, HeldOut
+
+
+@dataclass(frozen=True)
+class LinkScores:
+    """How well a classifier or a count model predicts the given events.
+
+    Attributes
+    ----------
+    model, constant : scores of the model, and of the same prediction for all events: that of the fitted ones; None if
+        the model holds no events
+    n_new_entities, n_new_agents : numbers of events of new entities of known agents, and of new agents
+    was_fitted : whether these are the events the model was fitted with
+    observed, predicted : (n_events,) outcomes, and probabilities or mean counts
+    """
+
+    model: ClassScores | CountScores
+    constant: ClassScores | CountScores | None
+    n_new_entities: int
+    n_new_agents: int
+    was_fitted: bool
+    observed: FloatArray
+    predicted: FloatArray
+
+    @property
+    def n_events(self) -> int:
+        return len(self.observed)
+
+    @property
+    def bins(self) -> list[CalibrationBin]:
+        """The table of calibration, of a classifier."""
+        return calibration_bins(self.observed, self.predicted)
+
+
+@single_threaded_blas
+def score_link(model: HierarchicalPredictor, data: HeldOut, base: float | None) -> LinkScores:
+    """Compare a model's probabilities or counts with the outcomes.
+
+    `base` is the share of the second class, or the rate, among the fitted events.
+    """
+    events = model.read_events(data.X, data.agent, data.entity)
+    n_events = len(events.matrix)
+    observed = model.numeric_target(data.y, n_events)
+    predicted = model.predict_moments(data.X, data.agent, data.entity, exposure=data.exposure).mean
+    agents, entities = (ids[events.profiles.of_row] for ids in (events.profiles.agents, events.profiles.entities))
+    own: ClassScores | CountScores
+    constant: ClassScores | CountScores | None = None
+    if hasattr(model, "classes_"):
+        own = ClassScores.of(observed, predicted)
+        if base is not None:
+            constant = ClassScores.of(observed, np.full(n_events, base))
+    else:
+        ends = model.interval_of(data.X, data.agent, data.entity, LEVEL, data.exposure)
+        own = CountScores.of(observed, predicted, *ends, LEVEL)
+        if base is not None:
+            exposure = np.broadcast_to(1.0 if data.exposure is None else np.asarray(data.exposure, float), n_events)
+            constant = CountScores.of(observed, base * exposure, *ends, LEVEL)
+    return LinkScores(
+        own,
+        constant,
+        int(((entities == UNKNOWN) & (agents != UNKNOWN)).sum()),
+        int((agents == UNKNOWN).sum()),
+        was_fitted(model, events.features, data.y, events.agent, events.entity),
+        observed,
+        predicted,
+    )
+
+
+def goodness_in_words(scores: LinkScores, link: Link) -> str:
+    """The scores in a few sentences."""
+    own, constant = scores.model, scores.constant
+    held_out = "the events it was fitted with" if scores.was_fitted else f"{EVENT.count(scores.n_events)} held out"
+    caution = " These figures are optimistic." if scores.was_fitted else ""
+    if isinstance(own, ClassScores):
+        ranks = (
+            f"it ranks an event with this outcome above one without it in {fine_percent(own.auc)} of such pairs (AUC)"
+            if np.isfinite(own.auc)
+            else "all events have the same outcome, so it cannot be seen how well they are ranked"
+        )
+        same = ""
+        if isinstance(constant, ClassScores):
+            same = f", and that of the same probability for all events {number(constant.log_loss)}"
+        return (
+            f"{link.subject.removeprefix('the odds ').capitalize()}: on {held_out} {ranks}. "
+            f"Its log loss is {number(own.log_loss)}{same}. "
+            f"Its probabilities are off by {fine_percent(own.calibration_error)} on average.{caution}"
+        )
+    inside = f"{fine_percent(own.coverage)} of these counts lie in their {percent(LEVEL)} intervals."
+    if not np.isfinite(own.d2):
+        return f"On {held_out} all counts are equal, so no deviance can be explained. {inside}{caution}"
+    does = (
+        f"explains {fine_percent(own.d2)} of the deviance of the counts"
+        if own.d2 >= 0.0
+        else "predicts worse than the mean of these counts does"
+    )
+    return f"On {held_out} it {does}. {inside}{caution}"
+
+
+def score_rows(scores: LinkScores) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """The table of scores: its header, and a row for the model and for one prediction for all."""
+    named = [("HLCR", scores.model), ("the same for all events", scores.constant)]
+    if isinstance(scores.model, ClassScores):
+        header: tuple[str, ...] = ("log loss", "AUC", "Brier score", "accuracy", "calibration error")
+        rows = [
+            (name, *map(_three, (s.log_loss, s.auc, s.brier)), fine_percent(s.accuracy), _three(s.calibration_error))
+            for name, s in named
+            if isinstance(s, ClassScores)
+        ]
+        return header, rows
+    header = ("Poisson deviance", "D², share of the deviance explained", "mean absolute error")
+    counts = [(name, *map(_three, (s.deviance, s.d2, s.mae))) for name, s in named if isinstance(s, CountScores)]
+    return header, counts
+
+
+def _three(value: float) -> str:
+    """Three decimals, so that a column of them lines up."""
+    return f"{value:.3f}".replace("-", "−") if np.isfinite(value) else "–"
+
+
+def score_section(scores: LinkScores, link: Link) -> dict[str, Any]:
+    """What the page shows of the scores."""
+    header, rows = score_rows(scores)
+    own = scores.model
+    if isinstance(own, ClassScores):
+        picture, ends = charts.reliability(scores.bins, scores.predicted), ("0", "1")
+        caption = (
+            f"Observed share against predicted probability, in groups of events; lines are {percent(BIN_LEVEL)} "
+            "intervals. On the diagonal they are equal. Bars below show how many events have which prediction"
+        )
+        note = (
+            "Log loss: minus the mean log probability of what was observed, in nats; the lower, the better. AUC: the "
+            "probability that an event with this outcome has a higher prediction than one without; 0.5 is chance, 1 "
+            "perfect. Brier score: mean squared difference between probability and outcome. Calibration error: mean "
+            "difference between predicted probability and observed share, over groups of events."
+        )
+        inside = ""
+    else:
+        picture, ends = charts.density(scores.observed, scores.predicted)
+        caption = "Observed against predicted counts; on the line they are equal"
+        note = (
+            "Poisson deviance: 0 for a perfect prediction; the lower, the better. D² compares it with that of the mean "
+            "of these counts."
+        )
+        inside = f"{fine_percent(own.coverage)} of these counts lie in their {percent(LEVEL)} intervals."
+    return {
+        "all": scores,
+        "header": header,
+        "rows": rows,
+        "picture": picture,
+        "ends": ends,
+        "caption": Markup("{}").format(caption),
+        "note": note,
+        "inside": inside,
+        "outcome": link.response,
+    }
