@@ -16,6 +16,8 @@ from fedhlcr.plot.clusters import cluster_weights, coefficients
 from fedhlcr.plot.convergence import traces
 from fedhlcr.plot.curves import curves
 from fedhlcr.plot.events import calibration, predicted_against_observed
+from fedhlcr.plot.ratios import ratios
+from fedhlcr.plot.reliability import reliability
 from fedhlcr.plot.selection import cluster_counts
 
 __all__ = [
@@ -27,5 +29,7 @@ __all__ = [
     "curves",
     "label_certainty",
     "predicted_against_observed",
+    "ratios",
+    "reliability",
     "traces",
 ]

@@ -11,6 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr.analysis.effects import coef_intervals, feature_names
+from fedhlcr.analysis.links import link_of
 from fedhlcr.analysis.summary import MAX_FEATURES, shorten
 from fedhlcr.estimators.base import HierarchicalPredictor, check_model
 from fedhlcr.exceptions import ArgumentError
@@ -49,7 +50,8 @@ def coefficients(
     features : names or positions; None is the six with the strongest effects
     clusters : numbers of clusters, at most seven; None is the seven largest
     per : {"spread", "unit"}, default="spread"
-        Change of y per standard deviation of the feature, which compares features, or per unit, as in `coef_`.
+        Change of y per standard deviation of the feature, which compares features, or per unit, as in `coef_`. Of a
+        classifier, it is the change of the log odds; of a count model, that of the log rate.
     target : name of y in labels, best with its unit
 
     Returns
@@ -79,7 +81,8 @@ def coefficients(
     ax.set_yticks(np.arange(len(rows)), [shorten(names[f]) for f in rows])
     ax.set_ylim(len(rows) - 0.5, -0.5)
     ax.grid(visible=False, axis="y")
-    ax.set_xlabel(f"change of {target}\nper {PER[per]} of the feature")
+    link = link_of(model)
+    ax.set_xlabel(f"change of {target if link is None else link.linear}\nper {PER[per]} of the feature")
     title = "cluster" if len(shown) == model.n_clusters_ else f"cluster\n({len(shown)} of {model.n_clusters_})"
     legend(ax, title=title, loc="center left", bbox_to_anchor=(1.0, 0.5), borderaxespad=0.3)
     return ax

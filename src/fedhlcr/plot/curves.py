@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 
 from fedhlcr.analysis.curves import feature_position
 from fedhlcr.analysis.effects import feature_names
+from fedhlcr.analysis.links import link_of
 from fedhlcr.analysis.summary import shorten
 from fedhlcr.estimators.base import HierarchicalPredictor, check_model
 from fedhlcr.plot.canvas import GREY, PALETTE, axes_or_new, check_level, legend
@@ -28,7 +29,8 @@ def curves(
     """The effect of a feature in each cluster, with bands.
 
     A line is the posterior mean of the change of y against y at the feature's mean, `curve`; the band around it is the
-    interval of probability `level` at each point. A feature without a curve is a straight line.
+    interval of probability `level` at each point. A feature without a curve is a straight line. Of a classifier, it is
+    the change of the log odds; of a count model, that of the log rate.
 
     Parameters
     ----------
@@ -58,7 +60,8 @@ def curves(
             ax.fill_between(line.x, line.lower, line.upper, color=color, alpha=0.2, linewidth=0)
         ax.plot(line.x, line.effect, color=color, linewidth=1.2, label=str(cluster))
     ax.set_xlabel(shorten(feature_names(model)[position]))
-    ax.set_ylabel(f"change of {target}")
+    link = link_of(model)
+    ax.set_ylabel(f"change of {target if link is None else link.linear}")
     title = "cluster" if len(shown) == model.n_clusters_ else f"cluster\n({len(shown)} of {model.n_clusters_})"
     legend(ax, title=title, loc="center left", bbox_to_anchor=(1.0, 0.5), borderaxespad=0.3)
     return ax

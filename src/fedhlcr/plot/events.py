@@ -11,8 +11,10 @@ from sklearn.metrics import r2_score
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr._support.wording import EVENT
+from fedhlcr.analysis.links import link_of
 from fedhlcr.data import inputs
 from fedhlcr.estimators.base import HierarchicalPredictor, check_model
+from fedhlcr.exceptions import ArgumentError
 from fedhlcr.plot.canvas import BLUE, FEW_TO_MANY, GREY, MAX_POINTS, axes_or_new, color_bar, evenly, legend
 from fedhlcr.posterior.prediction import Profiles
 from fedhlcr.posterior.predictive import interval_ends
@@ -50,8 +52,8 @@ def predicted_against_observed(
     -------
     ax : Axes
     """
-    check_model(model)
-    predicted = model.predict(X, agent=agent, entity=entity)
+    _check_real(model)
+    predicted = model.predict_moments(X, agent, entity).mean
     observed = inputs.target_vector(y, len(predicted))
     ax = axes_or_new(ax)
     if len(observed) <= MAX_POINTS:
@@ -94,7 +96,7 @@ def calibration(
     -------
     ax : Axes
     """
-    check_model(model)
+    _check_real(model)
     inside, n_events = _inside(model, X, y, agent, entity)
     ax = axes_or_new(ax)
     levels = np.linspace(0.0, 1.0, 101)
@@ -117,6 +119,15 @@ def calibration(
     ax.set_ylabel("share of events inside")
     legend(ax, loc="upper left")
     return ax
+
+
+def _check_real(model: Any) -> None:
+    """Refuse anything but a fitted model of real numbers."""
+    check_model(model)
+    if link_of(model) is not None:
+        raise ArgumentError(
+            "`model` predicts classes or counts, but this plot is for real numbers; use `plot.reliability` for it."
+        )
 
 
 @single_threaded_blas

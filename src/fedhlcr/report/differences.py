@@ -35,18 +35,20 @@ def describe_differences(model: HierarchicalPredictor, findings: Findings) -> Di
             return None
         equal = f"This is the model of the paper: all {names.entity.many} of a cluster have the same regression"
         return DifferenceSection((f"{equal}, and the noise is the same everywhere, {number(findings.noise)}.",))
-    if findings.link is not None:
-        scatter = () if findings.link.is_binary else (_dispersion(model, findings),)
-        paragraphs = (" ".join(_ratio_effects(found, findings.names, findings.link)), *scatter)
-        return DifferenceSection(
-            paragraphs,
-            _rows(found, names),
-            bool(found.has_agent_effect.any()),
-            _note(found, names),
-            findings.link.linear,
-        )
-    paragraphs = (" ".join(_effects(found, names)), _noise(model, found, findings))
-    return DifferenceSection(paragraphs, _rows(found, names), bool(found.has_agent_effect.any()), _note(found, names))
+    link = findings.link
+    paragraphs: tuple[str, ...]
+    if link is None:
+        paragraphs = (" ".join(_effects(found, names)), _noise(model, found, findings))
+    else:
+        scatter = () if link.is_binary else (_dispersion(model, findings),)
+        paragraphs = (" ".join(_ratio_effects(found, names, link)), *scatter)
+    return DifferenceSection(
+        paragraphs,
+        _rows(found, names),
+        bool(found.has_agent_effect.any()),
+        _note(found, names),
+        "" if link is None else link.linear,
+    )
 
 
 def _effects(found: EntityDifferences, names: Names) -> list[str]:

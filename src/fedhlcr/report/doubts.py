@@ -187,9 +187,7 @@ def _held_out_responses(scores: LinkScores | None) -> Iterator[Doubt]:
             yield Doubt("Some probabilities are not what was observed", text, serious=True)
         worse = isinstance(constant, ClassScores) and constant.log_loss < own.log_loss
     if worse and not scores.was_fitted:
-        text = (
-            "Do not use its predictions for such events. Check that they come from the same source as the fitted ones."
-        )
+        text = "Do not use its predictions for such events. Check that they come from where the fitted ones do."
         yield Doubt("On held-out events the same prediction for all is better", text, serious=True)
 
 

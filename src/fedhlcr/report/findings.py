@@ -223,7 +223,7 @@ def _totals(model: HierarchicalPredictor) -> tuple[FloatArray, FloatArray]:
     assert events is not None
     of_entity = np.repeat(np.arange(events.n_entities), np.diff(events.event_start))
     totals, exposures = (
-        np.bincount(of_entity, weights=events.weight * of, minlength=events.n_entities)
+        np.bincount(of_entity, weights=events.weight * of, minlength=events.n_entities).astype(np.float64)
         for of in (events.y, np.exp(events.offsets))
     )
     return totals, exposures
@@ -269,11 +269,13 @@ def _residual_squares(model: HierarchicalPredictor, label: IndexArray) -> FloatA
 def _clusters(model: HierarchicalPredictor, entities: Entities | None, label: IndexArray) -> tuple[Cluster, ...]:
     shares, levels, moves = entity_shares(model), typical_levels(model), describe_effects(model, N_EFFECTS)
     changes, effects, (lower, upper) = unit_changes(model), effect_sizes(model), change_intervals(model)
-    clear, sentences = (lower > 0.0) | (upper < 0.0), [()] * model.n_clusters_
+    clear = (lower > 0.0) | (upper < 0.0)
+    sentences: list[tuple[str, ...]] = [()] * model.n_clusters_
     if (link := link_of(model)) is not None:
         levels = link.to_response(levels)
         ratios = cluster_ratios(model)
-        changes, lower, upper = np.moveaxis([[(r.ratio, r.lower, r.upper) for r in own] for own in ratios], 2, 0)
+        figures = np.array([[(r.ratio, r.lower, r.upper) for r in own] for own in ratios])
+        changes, lower, upper = np.moveaxis(figures, 2, 0)
         effects, sentences = np.log(changes), [tuple(r.sentence for r in own) for own in ratios]
     counts = np.bincount(label, minlength=model.n_clusters_)
     return tuple(

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from markupsafe import Markup
 
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.threads import single_threaded_blas
@@ -14,7 +13,6 @@ from fedhlcr._support.wording import EVENT, fine_percent, number, percent
 from fedhlcr.analysis.class_scores import BIN_LEVEL, CalibrationBin, ClassScores, calibration_bins
 from fedhlcr.analysis.count_scores import CountScores
 from fedhlcr.analysis.evaluation import was_fitted
-from fedhlcr.analysis.links import Link
 from fedhlcr.data.hierarchy import UNKNOWN
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.report import charts
@@ -86,24 +84,23 @@ def score_link(model: HierarchicalPredictor, data: HeldOut, base: float | None) 
     )
 
 
-def goodness_in_words(scores: LinkScores, link: Link) -> str:
+def goodness_in_words(scores: LinkScores) -> str:
     """The scores in a few sentences."""
-    own, constant = scores.model, scores.constant
+    own = scores.model
+    constant = scores.constant if isinstance(scores.constant, ClassScores) else None
     held_out = "the events it was fitted with" if scores.was_fitted else f"{EVENT.count(scores.n_events)} held out"
     caution = " These figures are optimistic." if scores.was_fitted else ""
     if isinstance(own, ClassScores):
-        ranks = (
-            f"it ranks an event with this outcome above one without it in {fine_percent(own.auc)} of such pairs (AUC)"
+        apart = (
+            f"it tells the two outcomes apart in {fine_percent(own.auc)} of the pairs of events that differ (AUC)"
             if np.isfinite(own.auc)
-            else "all events have the same outcome, so it cannot be seen how well they are ranked"
+            else "all outcomes are the same, so it cannot be seen whether it tells them apart"
         )
-        same = ""
-        if isinstance(constant, ClassScores):
-            same = f", and that of the same probability for all events {number(constant.log_loss)}"
+        same = "" if constant is None else f"; one probability for all events has {number(constant.log_loss)}"
         return (
-            f"{link.subject.removeprefix('the odds ').capitalize()}: on {held_out} {ranks}. "
-            f"Its log loss is {number(own.log_loss)}{same}. "
-            f"Its probabilities are off by {fine_percent(own.calibration_error)} on average.{caution}"
+            f"On {held_out} {apart}. Its log loss is {number(own.log_loss)}{same}. Predicted probabilities and "
+            f"observed shares differ by {number(100.0 * own.calibration_error, 2)} percentage points on "
+            f"average.{caution}"
         )
     inside = f"{fine_percent(own.coverage)} of these counts lie in their {percent(LEVEL)} intervals."
     if not np.isfinite(own.d2):
@@ -134,10 +131,10 @@ def score_rows(scores: LinkScores) -> tuple[tuple[str, ...], list[tuple[str, ...
 
 def _three(value: float) -> str:
     """Three decimals, so that a column of them lines up."""
-    return f"{value:.3f}".replace("-", "−") if np.isfinite(value) else "–"
+    return f"{value:z.3f}".replace("-", "−") if np.isfinite(value) else "–"
 
 
-def score_section(scores: LinkScores, link: Link) -> dict[str, Any]:
+def score_section(scores: LinkScores) -> dict[str, Any]:
     """What the page shows of the scores."""
     header, rows = score_rows(scores)
     own = scores.model
@@ -168,8 +165,7 @@ def score_section(scores: LinkScores, link: Link) -> dict[str, Any]:
         "rows": rows,
         "picture": picture,
         "ends": ends,
-        "caption": Markup("{}").format(caption),
+        "caption": caption,
         "note": note,
         "inside": inside,
-        "outcome": link.response,
     }

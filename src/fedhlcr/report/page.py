@@ -203,10 +203,7 @@ def _first_score(score: Score | ClassScores | CountScores) -> tuple[str, float]:
 
 
 def _scores(findings: Findings, scores: HeldOutScores | LinkScores) -> dict[str, Any]:
-    if isinstance(scores, LinkScores):
-        assert findings.link is not None
-        return score_section(scores, findings.link)
-    return _score_section(findings, scores)
+    return score_section(scores) if isinstance(scores, LinkScores) else _score_section(findings, scores)
 
 
 def _score_section(findings: Findings, scores: HeldOutScores) -> dict[str, Any]:

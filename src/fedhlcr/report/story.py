@@ -40,10 +40,10 @@ def in_short(
     doubts: tuple[Doubt, ...],
 ) -> list[str]:
     """The report in a few paragraphs."""
-    if findings.link is not None and isinstance(scores, LinkScores):
-        good = goodness_in_words(scores, findings.link)
+    if isinstance(scores, LinkScores):
+        good = goodness_in_words(scores)
     else:
-        good = _goodness(findings, scores if isinstance(scores, HeldOutScores) else None, model.comparison_)
+        good = _goodness(findings, scores, model.comparison_)
     paragraphs = [f"{_what(model, findings)} {_largest(findings)}".strip(), good]
     if rounds is not None:
         paragraphs.append(_federation(findings, rounds))

@@ -1,0 +1,68 @@
+"""Odds ratios of classifiers and rate ratios of count models, as a forest plot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from fedhlcr.analysis.effects import feature_names
+from fedhlcr.analysis.links import link_of
+from fedhlcr.analysis.ratios import cluster_ratios, step_sizes
+from fedhlcr.analysis.summary import shorten
+from fedhlcr.estimators.base import HierarchicalPredictor, check_model
+from fedhlcr.plot.canvas import GREY, PALETTE, axes_or_new, check_level, legend, log_axis
+from fedhlcr.plot.clusters import chosen_clusters, chosen_features
+
+
+def ratios(
+    model: HierarchicalPredictor,
+    ax: Axes | None = None,
+    *,
+    level: float | None = 0.9,
+    features: Sequence[str | int] | None = None,
+    clusters: Sequence[int] | None = None,
+) -> Axes:
+    """Odds ratios of a classifier, or rate ratios of a count model, one row for each feature, with intervals.
+
+    The axis is logarithmic, so that halving and doubling are equally far from 1, which is no difference. A ratio
+    belongs to the step from 0 to 1 of a feature of zeros and ones, from all other levels to one level of a category,
+    and to one standard deviation of any other feature (SD in the labels).
+
+    Parameters
+    ----------
+    model : classifier or count model, fitted
+    ax : Axes to draw on; None makes a new figure
+    level : probability of the intervals; None leaves them out
+    features : names or positions; None is the six with the strongest effects
+    clusters : numbers of clusters, at most seven; None is the seven largest
+
+    Returns
+    -------
+    ax : Axes
+    """
+    check_model(model)
+    check_level(level, model)
+    found, link = cluster_ratios(model, 0.9 if level is None else level), link_of(model)
+    assert link is not None
+    sizes = step_sizes(model)
+    shown, rows = chosen_clusters(model, clusters), chosen_features(model, features, sizes)
+    ax = axes_or_new(ax)
+    ax.axvline(1.0, color=GREY, linewidth=0.7, zorder=1)
+    # the clusters of one feature are stacked within 0.8 of its row
+    shifts = 0.8 * ((np.arange(len(shown)) + 0.5) / len(shown) - 0.5)
+    for cluster, shift, color in zip(shown, shifts, PALETTE, strict=False):
+        height, own = np.arange(len(rows)) + shift, [found[cluster][f] for f in rows]
+        if level is not None:
+            ax.hlines(height, [r.lower for r in own], [r.upper for r in own], color=color, linewidth=1.2)
+        ax.plot([r.ratio for r in own], height, "o", color=color, markersize=3.2, label=str(cluster))
+    log_axis(ax)
+    names, is_unit = feature_names(model), sizes == 1.0
+    ax.set_yticks(np.arange(len(rows)), [shorten(names[f]) + ("" if is_unit[f] else ", SD") for f in rows])
+    ax.set_ylim(len(rows) - 0.5, -0.5)
+    ax.grid(visible=False, axis="y")
+    ax.set_xlabel(f"{link.ratio} (logarithmic axis)")
+    title = "cluster" if len(shown) == model.n_clusters_ else f"cluster\n({len(shown)} of {model.n_clusters_})"
+    legend(ax, title=title, loc="center left", bbox_to_anchor=(1.0, 0.5), borderaxespad=0.3)
+    return ax
