@@ -30,6 +30,7 @@ class Link:
     ratio : what the exponential of a coefficient is: "odds ratio" or "rate ratio"
     subject : what changes by that ratio: "the odds of “severe”"
     response : what is predicted: "the probability of “severe”"
+    observed : what is observed of several events: "share of “severe”"
     """
 
     is_binary: bool
@@ -37,6 +38,7 @@ class Link:
     ratio: str
     subject: str
     response: str
+    observed: str
 
     def verb(self, plural: str, singular: str) -> str:
         """The form of a verb that fits the subject: odds are many, a rate is one."""
@@ -55,15 +57,22 @@ def link_of(model: FittedModel, target: str | None = None) -> Link | None:
     """The words for a model's target; None if its regressions are in units of the target."""
     likelihood, target = model.posterior_.likelihood, target_name(model) if target is None else target
     if isinstance(likelihood, Logistic):
-        outcome = class_in_words(model, target)
-        return Link(True, "log odds", "odds ratio", f"the odds {outcome}", f"the probability {outcome}")
+        of_class, where = _class_in_words(model, target)
+        return Link(
+            True, "log odds", "odds ratio", f"the odds {of_class}", f"the probability {of_class}", f"share {where}"
+        )
     if isinstance(likelihood, NegativeBinomial):
         of_what = "" if target == NO_TARGET else f" of {target}"
-        return Link(False, "log rate", "rate ratio", f"the rate{of_what}", f"the rate{of_what}")
+        return Link(False, "log rate", "rate ratio", *[f"the rate{of_what}"] * 2, f"rate{of_what}")
     return None
 
 
-def class_in_words(model: Any, target: str) -> str:
-    """The second class behind "the odds": "of “severe”" for a text, "that y is 1" for a number or a truth value."""
-    second = model.classes_[1]
-    return f"of “{printable(second)}”" if isinstance(second, str) else f"that {target} is {printable(second)}"
+def _class_in_words(model: Any, target: str) -> tuple[str, str]:
+    """The second class behind "the odds" and behind "share".
+
+    Twice "of “severe”" for a text; "that y is 1" and "where y is 1" for a number or a truth value.
+    """
+    second = printable(model.classes_[1])
+    if isinstance(model.classes_[1], str):
+        return f"of “{second}”", f"of “{second}”"
+    return f"that {target} is {second}", f"where {target} is {second}"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.ticker import LogLocator, NullLocator
 
 from fedhlcr.analysis.effects import feature_names
 from fedhlcr.analysis.links import link_of
@@ -14,6 +15,9 @@ from fedhlcr.analysis.summary import shorten
 from fedhlcr.estimators.base import HierarchicalPredictor, check_model
 from fedhlcr.plot.canvas import GREY, PALETTE, axes_or_new, check_level, legend, log_axis
 from fedhlcr.plot.clusters import chosen_clusters, chosen_features
+
+# Over more powers of ten, only these have ticks.
+MANY_DECADES = 2.5
 
 
 def ratios(
@@ -58,6 +62,8 @@ def ratios(
             ax.hlines(height, [r.lower for r in own], [r.upper for r in own], color=color, linewidth=1.2)
         ax.plot([r.ratio for r in own], height, "o", color=color, markersize=3.2, label=str(cluster))
     log_axis(ax)
+    ax.xaxis.set_major_locator(_ticks(*ax.get_xlim()))
+    ax.xaxis.set_minor_locator(NullLocator())
     names, is_unit = feature_names(model), sizes == 1.0
     ax.set_yticks(np.arange(len(rows)), [shorten(names[f]) + ("" if is_unit[f] else ", SD") for f in rows])
     ax.set_ylim(len(rows) - 0.5, -0.5)
@@ -66,3 +72,11 @@ def ratios(
     title = "cluster" if len(shown) == model.n_clusters_ else f"cluster\n({len(shown)} of {model.n_clusters_})"
     legend(ax, title=title, loc="center left", bbox_to_anchor=(1.0, 0.5), borderaxespad=0.3)
     return ax
+
+
+def _ticks(low: float, high: float) -> LogLocator:
+    """Few enough ticks for any range: the wider it is, the fewer in each power of ten."""
+    decades = np.log10(high / low)
+    if decades > MANY_DECADES:
+        return LogLocator(subs=(1.0,), numticks=6)
+    return LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0) if decades < 1.0 else (1.0, 3.0))

@@ -243,9 +243,8 @@ def _target_columns(entities: Entities, names: Names, link: Link | None) -> tupl
     if link is not None:
         what = "share" if link.is_binary else "rate"
         values = _shares(entities.observed) if link.is_binary else _figures(entities.observed)
-        words = link.response.replace("the probability", "share").replace("the rate", "rate")
-        column = Column(f"observed {what}", "share" if link.is_binary else "number", values, hint=words)
-        return [column], f"Observed {what}: {words} among its fitted events."
+        column = Column(f"observed {what}", "share" if link.is_binary else "number", values, hint=link.observed)
+        return [column], f"Observed {what}: {link.observed} among its fitted events."
     assert entities.scatter is not None
     assert entities.noise is not None
     columns = [Column("scatter", "number", _figures(entities.scatter), hint="of its events around its regression")]

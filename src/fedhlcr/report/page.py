@@ -190,8 +190,7 @@ def _response_facts(model: Any, findings: Findings, link: Link) -> list[tuple[st
     """What was observed of classes or counts."""
     facts = [] if link.is_binary else [("dispersion of the counts", number(model.dispersion_))]
     if findings.base is not None:
-        what = link.response.replace("the probability", "share").replace("the rate", "rate")
-        facts.insert(0, (f"{what} among fitted events", link.in_words(findings.base)))
+        facts.insert(0, (f"{link.observed} among fitted events", link.in_words(findings.base)))
     return facts
 
 
