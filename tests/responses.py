@@ -23,24 +23,30 @@ def events():
             "patient": np.tile(np.repeat(np.arange(N_ENTITIES), N_EVENTS), N_AGENTS),
             "time": rng.normal(5.0, 3.0, n),
             "treated": (rng.random(n) < 0.5).astype(float),
-            "nothing": rng.normal(size=n),
         }
     )
     log_odds = 2.0 - 0.5 * (frame["time"] - 5.0) / 1.5 + 1.5 * frame["treated"] - 1.0
-    classes = np.where(rng.random(n) < 1.0 / (1.0 + np.exp(-log_odds)), "severe", "mild")
-    visits = rng.poisson(np.exp(1.5 + 0.1 * frame["time"] - np.log(2.0) * frame["treated"]))
+    probability = 1.0 / (1.0 + np.exp(-log_odds))
+    rate = np.exp(1.5 + 0.1 * frame["time"] - np.log(2.0) * frame["treated"])
+    classes = np.where(rng.random(n) < probability, "severe", "mild")
+    visits = rng.poisson(rate)
+    # no effect, also by chance: nothing is left of it in the residuals of the true means
+    residuals = (classes == "severe") - probability, visits - rate
+    known = np.column_stack([np.ones(n), frame[["time", "treated"]], *residuals])
+    noise = rng.normal(size=n)
+    frame["nothing"] = noise - known @ np.linalg.lstsq(known, noise, rcond=None)[0]
     return frame, classes, visits
 
 
 @cache
-def classifier(n_sweeps=40, n_clusters=1):
+def classifier():
     frame, classes, _ = events()
-    model = HLCRClassifier(n_clusters, n_sweeps=n_sweeps, n_draws=20, n_threads=1)
+    model = HLCRClassifier(1, n_sweeps=120, n_draws=60, n_threads=1)
     return model.fit(frame, classes, agent="clinic", entity="patient")
 
 
 @cache
-def counter(n_clusters=1):
+def counter():
     frame, _, visits = events()
-    model = HLCRCountRegressor(n_clusters, n_sweeps=40, n_draws=20, n_threads=1)
+    model = HLCRCountRegressor(1, n_sweeps=120, n_draws=60, n_threads=1)
     return model.fit(frame, visits, agent="clinic", entity="patient")

@@ -11,7 +11,7 @@ from fedhlcr.report import HeldOut, render_report
 from tests.reports import Page, public
 from tests.responses import classifier, counter, events
 
-REAL_WORDS = ("noise", "R²", "ridge", "scatter", "units of the target")
+REAL_WORDS = ("noise", "R²", "ridge", "Scatter:", "units of the target")
 
 
 def page(model, with_events=True):
