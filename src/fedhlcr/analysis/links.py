@@ -63,7 +63,8 @@ def link_of(model: FittedModel, target: str | None = None) -> Link | None:
         )
     if isinstance(likelihood, NegativeBinomial):
         of_what = "" if target == NO_TARGET else f" of {target}"
-        return Link(False, "log rate", "rate ratio", *[f"the rate{of_what}"] * 2, f"rate{of_what}")
+        rate = f"rate{of_what}"
+        return Link(False, "log rate", "rate ratio", f"the {rate}", f"the {rate}", rate)
     return None
 
 
