@@ -462,7 +462,7 @@ def test_ids_may_be_of_any_type(split, ids):
 
 
 def test_anything_but_a_fitted_model_is_refused(model, split):
-    with pytest.raises(TypeError, match=r"`model` must be an HLCRRegressor"):
+    with pytest.raises(TypeError, match=r"`model` must be an estimator of fedhlcr"):
         render_report(LinearRegression())
     with pytest.raises(NotFittedError):
         render_report(HLCRRegressor())
