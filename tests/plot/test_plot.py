@@ -292,7 +292,7 @@ def test_anything_but_a_fitted_model_and_axes_is_refused(model, split, draw):
     arguments = events(split[1]) if draw in OF_EVENTS else {}
     with pytest.raises(NotFittedError):
         draw(HLCRRegressor(), **arguments)
-    with pytest.raises(TypeError, match=r"`model` must be an estimator of fedhlcr, .*, but is of type LinearRegression"):
+    with pytest.raises(TypeError, match=r"`model` must be an estimator of fedhlcr, .* is of type LinearRegression"):
         draw(LinearRegression(), **arguments)
     with pytest.raises(TypeError, match="`ax` must be one matplotlib Axes, but is of type ndarray"):
         draw(model, **arguments, ax=plt.subplots(1, 2)[1])
