@@ -27,6 +27,8 @@ FEDERATED = {"real": FedHLCRRegressor, "binary": FedHLCRClassifier, "count": Fed
 
 def make_estimator(family: FamilyName, *, noise: Noise, federated: bool = False, **settings: Any) -> Any:
     """Return the estimator for a family of targets. Only real targets have noise."""
+    if settings.get("n_sweeps", 0) is None:
+        del settings["n_sweeps"]
     if family == "real":
         settings["noise"] = noise.value
     elif noise is not Noise.entity:

@@ -49,7 +49,7 @@ def fit(
             rich_help_panel=options.MODEL_OPTIONS,
         ),
     ] = 1,
-    sweeps: options.SweepsOption = 200,
+    sweeps: options.SweepsOption = None,
     seed: options.SeedOption = 0,
     threads: options.ThreadsOption = None,
     hold_out: options.HoldOut = 0.0,
@@ -253,7 +253,7 @@ def select(
     effects: options.EffectsOption = options.Effects.auto,
     noise: options.NoiseOption = options.Noise.entity,
     curves: options.CurvesOption = None,
-    sweeps: options.SweepsOption = 200,
+    sweeps: options.SweepsOption = None,
     seed: options.SeedOption = 0,
     threads: options.ThreadsOption = None,
     plot: Annotated[
@@ -274,8 +274,8 @@ def select(
     fedhlcr select sales.csv --target sales --agent store --entity product \\
         --plot select.png
     """
-    from fedhlcr import HLCRRegressor
     from fedhlcr.cli.events import Roles, training_events
+    from fedhlcr.cli.families import make_estimator
     from fedhlcr.cli.pictures import check_picture, draw_comparison
     from fedhlcr.cli.telling import tell_comparison
 
@@ -295,9 +295,10 @@ def select(
             )
         if counts is not None:
             _require_enough_entities(events, max(counts))
-        estimator = HLCRRegressor(
+        estimator = make_estimator(
+            told,
+            noise=noise,
             effects=effects.value,
-            noise=noise.value,
             curves=options.curve_names(curves, events.recipe),
             n_sweeps=sweeps,
             random_state=seed,

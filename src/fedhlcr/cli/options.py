@@ -223,12 +223,14 @@ CurvesOption = Annotated[
     ),
 ]
 SweepsOption = Annotated[
-    int,
+    int | None,
     typer.Option(
         "--sweeps",
         min=1,
-        help="Sweeps of the sampler per chain. The first half is discarded.",
+        help="Sweeps of the sampler per chain. The first half is discarded. Default: 200, or 300 for classes and "
+        "counts.",
         rich_help_panel=MODEL_OPTIONS,
+        show_default=False,
     ),
 ]
 SeedOption = Annotated[
