@@ -1,0 +1,184 @@
+"""Geweke's joint test of yes-or-no targets and counts: weights, sizes, effects, labels and coefficients move.
+
+Many short chains start at independent draws of everything, targets included, from the prior. A few sweeps later, each
+state must still be such a draw. Effects are those of the intercept, and of one slope where targets are yes or no.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+
+from fedhlcr._support.streams import Stream
+from fedhlcr.kernels.polyagamma import keyed_polya_gamma
+from fedhlcr.model import counts
+from fedhlcr.model.binary import Logistic
+from fedhlcr.model.counts import LOG_SIZE, NegativeBinomial
+from fedhlcr.model.event_weights import EVENT_WEIGHTS
+from fedhlcr.model.logits import Logits
+from fedhlcr.model.mixed import Mixed
+from fedhlcr.model.mixed_globals import EFFECTS
+from fedhlcr.model.priors import Hyperpriors, ModelSpec
+from fedhlcr.model.covariance import EffectScales
+from fedhlcr.samplers import blocked, label_prior
+from fedhlcr.samplers.state import ChainState
+from tests.effects_problems import mean_in_errors
+from tests.logits_problems import LIKELIHOODS, draw_targets, entities_with, given_globals, linear_part
+from tests.mutants import mutated
+
+K, SIZES, N_EVENTS = 2, (3, 2, 4), 4
+OWNER = np.repeat(np.arange(len(SIZES)), SIZES)
+# scales of effects have heavy tails, which counts show by their exponentials
+SPECS = {
+    target: ModelSpec(
+        coef_scale=scale,
+        global_concentration=1.0,
+        agent_concentration=0.7,
+        hyperpriors=Hyperpriors(entity_effects=EffectScales(scale, 0.1), agent_effects=EffectScales(scale, 0.1)),
+    )
+    for target, scale in (("binary", 1.0), ("count", 0.4))
+}
+QUANTITIES = (
+    *("log D", "log τ", "log w0²", "log w1²", "Σ N²", "log Σb²", "w·Σb", "log a²", "ρ", "log s", "mean log r"),
+    *("spread of log r", "log ω/b", "log Σωψ²", "κψ", "κψ₀", "κψ₁"),
+)
+EMPTY = {
+    target: entities_with(likelihood, X, np.zeros(len(X)), SIZES, N_EVENTS, offset=offset)
+    for target, likelihood in LIKELIHOODS.items()
+    for rng in [np.random.default_rng(5)]
+    for X, offset in [(rng.normal(size=(len(OWNER) * N_EVENTS, 1)), 0.7 * rng.normal(size=len(OWNER) * N_EVENTS))]
+}
+
+
+@pytest.fixture(autouse=True)
+def sizes_without_bound(monkeypatch):
+    """The bound of an event's size depends on the counts of its entity, so it is not a part of their law."""
+    monkeypatch.setattr(counts, "POISSON_LIMIT", np.inf)
+
+
+def half_t(rng, scale):
+    """A variance whose root is half-t₂(scale)."""
+    return 2.0 * rng.gamma(0.5) * scale**2 / rng.gamma(1.0)
+
+
+def draw_size_law(rng):
+    """ρ, and s² ~ IG(2, .2) with s at least its bound."""
+    variance = 0.0
+    while variance < counts.LEAST_SPREAD**2:
+        variance = counts.SPREAD_RATE / rng.gamma(counts.SPREAD_SHAPE)
+    return counts.CENTRE_SCALE * rng.standard_normal(), np.sqrt(variance)
+
+
+def draw_prior(rng, target, effects):
+    """Globals, labels, private state and effects of entities from the prior; then targets, and their weights."""
+    empty, spec = EMPTY[target], SPECS[target]
+    priors, likelihood = spec.hyperpriors, empty.likelihood
+    own = {}
+    if target == "count":
+        own = dict(zip(("log_size_centre", "log_size_spread"), draw_size_law(rng), strict=True))
+    given = given_globals(
+        likelihood,
+        K,
+        coef=spec.coef_scale * rng.standard_normal((K, 2)),
+        coef_scale=np.full(2, spec.coef_scale),
+        log_weights=label_prior.draw_log_weights(rng, np.zeros(K), 1.0),
+        effect_covariance=np.diag([half_t(rng, priors.entity_effects.intercept), 0.0]) * (effects != "none"),
+        agent_effect_scale=np.sqrt([half_t(rng, priors.agent_effects.intercept), 0.0]) * (effects == "entity+agent"),
+        **own,
+    )
+    labels = draw_labels(rng, given)
+    private = {
+        "variance": np.ones(len(labels)),
+        "agent_effects": given.agent_effect_scale * rng.standard_normal((len(SIZES), 2)),
+    }
+    if target == "count":
+        private[LOG_SIZE] = own["log_size_centre"] + own["log_size_spread"] * rng.standard_normal(len(SIZES))
+    effect = np.sqrt(given.effect_covariance.diagonal()) * rng.standard_normal((len(labels), 2))
+    coef = given.coef[labels] + private["agent_effects"][OWNER] + effect
+    y = draw_targets(rng, empty, coef, private)
+    entities = replace(empty, events=replace(empty.events, y=y))
+    terms = event_terms(entities, private)
+    psi = linear_part(entities, coef) - empty.events.offsets + terms.fixed
+    stream, keys = np.uint64(rng.integers(2**62)), np.arange(len(psi), dtype=np.uint64)
+    pairs = zip(keys, terms.shape, psi, strict=True)
+    private[EVENT_WEIGHTS] = np.array([keyed_polya_gamma(stream, key, 0, np.uint64(0), b, c) for key, b, c in pairs])
+    return entities, given, labels, private, effect
+
+
+def draw_labels(rng, given):
+    labels = []
+    for size in SIZES:
+        weights = 0.7 * np.exp(given.log_weights)
+        for _ in range(size):
+            labels.append(rng.choice(K, p=weights / weights.sum()))
+            weights[labels[-1]] += 1
+    return np.array(labels, dtype=np.int32)
+
+
+def event_terms(entities, private):
+    by_entity = {name: values[OWNER] if name == LOG_SIZE else values for name, values in private.items()}
+    return entities.likelihood.event_terms(entities.events, by_entity)
+
+
+def quantities(entities, given, labels, private, moments):
+    """`moments` are (K, 3, 3) sums of (1, b)(1, b)ᵀ."""
+    terms, weight = event_terms(entities, private), private[EVENT_WEIGHTS]
+    coef = given.coef[labels] + private["agent_effects"][OWNER]
+    # without the effects of entities, which they do not keep
+    eta = linear_part(entities, coef) - entities.events.offsets
+    psi, x = eta + terms.fixed, entities.events.X[:, 0]
+    kappa = terms.kappa / terms.shape
+    log = lambda values: np.log(values + 1e-12)  # noqa: E731
+    sizes = private.get(LOG_SIZE, np.zeros(2))
+    together = (given.coef[:, 0] * moments[:, 0, 1]).sum()
+    return np.array(
+        [
+            *(log(given.effect_covariance[0, 0]), log(given.agent_effect_scale[0] ** 2)),
+            *log((given.coef[labels] ** 2).mean(axis=0)),
+            *((np.bincount(labels) ** 2).sum(), log(moments[:, 1, 1].sum())),
+            *(np.sign(together) * np.log1p(np.abs(together)), log((private["agent_effects"] ** 2).sum())),
+            *(getattr(given, "log_size_centre", 0.0), np.log(getattr(given, "log_size_spread", 1.0))),
+            *(sizes.mean(), log(sizes.var())),
+            *(np.log(weight / terms.shape).mean(), np.log((weight * psi**2).sum())),
+            *((kappa * np.tanh(psi)).mean(), (kappa * np.tanh(eta)).mean(), (kappa * x * np.tanh(eta)).mean()),
+        ]
+    )
+
+
+def z_scores(target, effects, n_starts, seed=3, n_sweeps=4):
+    """Mean change of each quantity, and of its square, from the prior's draws to those of the chains, in errors."""
+    rng, spec, changes = np.random.default_rng(seed), replace(SPECS[target], effects=effects), []
+    for start in range(n_starts):
+        entities, given, labels, private, effect = draw_prior(rng, target, effects)
+        stream, likelihood = Stream(seed, start), entities.likelihood
+        agents, sums = blocked.relabel(entities, given, blocked.Agents(labels, private), 0, stream)
+        state = ChainState.of(likelihood, 0, agents.labels, sums, given, agents.private)
+        for _ in range(n_sweeps):
+            state = blocked.step(entities, spec, state, stream)
+        rows = np.column_stack([np.ones(len(effect)), effect]) * (effects != "none")
+        moments = np.array([rows[labels == k].T @ rows[labels == k] for k in range(K)])
+        before = quantities(entities, given, labels, private, moments)
+        moments = likelihood.effect_moments(state.sums.blocks[EFFECTS])
+        after = quantities(entities, state.globals, state.labels, state.private, moments)
+        changes.append([*(after - before), *(after**2 - before**2)])
+    return mean_in_errors(np.array(changes))
+
+
+def assert_small(scores):
+    assert np.abs(scores).max() < 4, dict(zip(QUANTITIES * 2, scores.round(1), strict=True))
+
+
+@pytest.mark.parametrize("effects", ["none", "entity+agent"])
+@pytest.mark.parametrize("target", LIKELIHOODS)
+def test_geweke(target, effects):
+    assert_small(z_scores(target, effects, 250))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("effects", ["none", "entity", "entity+agent"])
+@pytest.mark.parametrize("target", LIKELIHOODS)
+def test_geweke_long_run(target, effects):
+    assert_small(z_scores(target, effects, 6_000, seed=8))
