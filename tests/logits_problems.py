@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedhlcr.data.hierarchy import build_hierarchy
+from fedhlcr.data.hierarchy import Hierarchy, build_hierarchy
 from fedhlcr.model.binary import Logistic
 from fedhlcr.model.counts import LOG_SIZE, NegativeBinomial
 from fedhlcr.model.gram import GramLayout, entity_grams
@@ -18,20 +18,19 @@ from fedhlcr.samplers.state import Entities
 LIKELIHOODS = {"binary": Logistic, "count": NegativeBinomial}
 
 
-def entities_with(likelihood: type[Logits], X, y, sizes, n_events, *, weight=None, offset=None) -> Entities:
-    """Entities of agents with the given sizes, with `n_events` events each; features are as they are."""
+def hierarchy_with(X, y, sizes, n_events, *, weight=None, offset=None) -> Hierarchy:
+    """Entities of agents with the given sizes, with `n_events` events each."""
     agent = np.repeat(np.repeat(np.arange(len(sizes)), sizes), n_events)
     entity = np.repeat(np.concatenate([np.arange(n) for n in sizes]), n_events)
     weight = np.ones(len(y)) if weight is None else weight
-    hierarchy = build_hierarchy(X, np.asarray(y, float), weight, agent, entity, offset)
-    layout = GramLayout(X.shape[1])
-    grams = entity_grams(hierarchy, layout, np.zeros(X.shape[1] + 1))
+    return build_hierarchy(X, np.asarray(y, float), weight, agent, entity, offset)
+
+
+def entities_of(likelihood: type[Logits], hierarchy: Hierarchy) -> Entities:
+    """Entities whose features are as they are: no shift, no scaling."""
+    layout = GramLayout(hierarchy.X.shape[1])
+    grams = entity_grams(hierarchy, layout, np.zeros(layout.n_features + 1))
     return Entities(likelihood(layout), hierarchy.index, grams, events=hierarchy.events)
-
-
-def with_targets(entities: Entities, y) -> Entities:
-    """The same entities with other targets. Their Gram matrices stay: only the events' own numbers count here."""
-    return replace(entities, events=replace(entities.events, y=np.asarray(y, float)))
 
 
 def given_globals(likelihood: Logits, n_clusters: int, **changes):

@@ -6,8 +6,8 @@ state must still be such a draw. Effects are those of the intercept, and of one 
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
@@ -15,19 +15,15 @@ import pytest
 from fedhlcr._support.streams import Stream
 from fedhlcr.kernels.polyagamma import keyed_polya_gamma
 from fedhlcr.model import counts
-from fedhlcr.model.binary import Logistic
-from fedhlcr.model.counts import LOG_SIZE, NegativeBinomial
+from fedhlcr.model.counts import LOG_SIZE
+from fedhlcr.model.covariance import EffectScales
 from fedhlcr.model.event_weights import EVENT_WEIGHTS
-from fedhlcr.model.logits import Logits
-from fedhlcr.model.mixed import Mixed
 from fedhlcr.model.mixed_globals import EFFECTS
 from fedhlcr.model.priors import Hyperpriors, ModelSpec
-from fedhlcr.model.covariance import EffectScales
 from fedhlcr.samplers import blocked, label_prior
 from fedhlcr.samplers.state import ChainState
 from tests.effects_problems import mean_in_errors
-from tests.logits_problems import LIKELIHOODS, draw_targets, entities_with, given_globals, linear_part
-from tests.mutants import mutated
+from tests.logits_problems import LIKELIHOODS, draw_targets, entities_of, given_globals, hierarchy_with, linear_part
 
 K, SIZES, N_EVENTS = 2, (3, 2, 4), 4
 OWNER = np.repeat(np.arange(len(SIZES)), SIZES)
@@ -46,17 +42,19 @@ QUANTITIES = (
     *("spread of log r", "log ω/b", "log Σωψ²", "κψ", "κψ₀", "κψ₁"),
 )
 EMPTY = {
-    target: entities_with(likelihood, X, np.zeros(len(X)), SIZES, N_EVENTS, offset=offset)
+    target: entities_of(likelihood, hierarchy_with(X, np.zeros(len(X)), SIZES, N_EVENTS, offset=offset))
     for target, likelihood in LIKELIHOODS.items()
     for rng in [np.random.default_rng(5)]
     for X, offset in [(rng.normal(size=(len(OWNER) * N_EVENTS, 1)), 0.7 * rng.normal(size=len(OWNER) * N_EVENTS))]
 }
 
 
-@pytest.fixture(autouse=True)
-def sizes_without_bound(monkeypatch):
-    """The bound of an event's size depends on the counts of its entity, so it is not a part of their law."""
-    monkeypatch.setattr(counts, "POISSON_LIMIT", np.inf)
+@contextmanager
+def sizes_without_bound():
+    """The bound of an event's size depends on the counts of its entity, so no prior can draw such counts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(counts, "POISSON_LIMIT", np.inf)
+        yield
 
 
 def half_t(rng, scale):
@@ -148,6 +146,7 @@ def quantities(entities, given, labels, private, moments):
     )
 
 
+@sizes_without_bound()
 def z_scores(target, effects, n_starts, seed=3, n_sweeps=4):
     """Mean change of each quantity, and of its square, from the prior's draws to those of the chains, in errors."""
     rng, spec, changes = np.random.default_rng(seed), replace(SPECS[target], effects=effects), []
