@@ -153,7 +153,7 @@ def likelihood_and_weights(hierarchy: Hierarchy, target: str, entity: int, eta, 
 
 
 def entity_factors(hierarchy: Hierarchy, target: str, grids: Grids, entity: int) -> np.ndarray:
-    """(4, points of w, points of (a, r)) p(events | w, a, r), and its products with b, b² and the sum of the weights."""
+    """(4, points of w, points of (a, r)) p(events | w, a, r), and its products with b, b² and the sum of weights."""
     x = hierarchy.X[slice(*hierarchy.event_start[entity : entity + 2]), 0]
     w, b = grids.coef.points, grids.own.points
     first, second, a, log_size, own = np.meshgrid(

@@ -49,12 +49,12 @@ def check_noise() -> None:
     assert np.abs(deviations(values, noisy_truth().means)).max() < 5
 
 
-def check_lost_reply() -> None:
+def check_lost_reply(table=TABLE, likelihood: str = FixedLaws.name) -> None:
     """An agent whose reply was lost continues as if it had never been asked, with its effects and noise."""
     totals = []
     for fate in ("silent", "away"):
-        carrier = InProcess(TABLE, None)
-        server = server_for(1, likelihood=FixedLaws.name, seed=4, max_clusters=4, patience=None)
+        carrier = InProcess(table, None)
+        server = server_for(1, likelihood=likelihood, seed=4, max_clusters=4, patience=None)
         totals.append(total_after(fate, carrier, server))
     for name, block in totals[0].blocks.items():
         np.testing.assert_array_equal(block, totals[1].blocks[name])

@@ -180,4 +180,4 @@ def test_geweke(target, effects):
 @pytest.mark.parametrize("effects", ["none", "entity", "entity+agent"])
 @pytest.mark.parametrize("target", LIKELIHOODS)
 def test_geweke_long_run(target, effects):
-    assert_small(z_scores(target, effects, 6_000, seed=8))
+    assert_small(z_scores(target, effects, 3_000, seed=8))
