@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import gammainc, gammaincinv, gammaln, ndtri
 
 from fedhlcr._support.arrays import FloatArray
@@ -31,6 +32,7 @@ from fedhlcr.kernels.logits import EventTerms
 from fedhlcr.kernels.responses import CountMixture
 from fedhlcr.kernels.weights import FIRST_EVENT
 from fedhlcr.model.arguments import AgentsPart, ProfileData
+from fedhlcr.model.event_weights import EVENT_WEIGHTS
 from fedhlcr.model.gram import Standardization
 from fedhlcr.model.likelihood import register
 from fedhlcr.model.logits import LogitGlobals, Logits
@@ -104,7 +106,7 @@ class NegativeBinomial(Logits):
         return shape * np.tanh(0.5 * psi) / np.where(psi == 0.0, 1.0, 2.0 * psi) + np.where(psi == 0.0, 0.25 * shape, 0)
 
     def _draw_own(self, part: AgentsPart, given: MixedGlobals, coef: FloatArray, scalars: FloatArray) -> State:
-        """log r of each agent, by Metropolis steps given its coefficients."""
+        """log r of each agent, by Metropolis steps given its coefficients; agents without weights wait."""
         assert isinstance(given, CountGlobals)
         agents, old = part.agents, part.state
         normals, uniforms = (np.empty((len(agents), N_STEPS)) for _ in range(2))
@@ -112,17 +114,35 @@ class NegativeBinomial(Logits):
         keyed_steps(part.entities.agent_streams, agents, part.round, FIRST_EVENT, normals, uniforms)
         n_events = self._by_agent(part, part.events.weight if part.events is not None else np.empty(0))
         length = 2.4 / np.sqrt(given.log_size_spread**-2.0 + INFORMATION * n_events)
-        log_size = old[LOG_SIZE].copy()
+        log_size, began = old[LOG_SIZE].copy(), self._began(part)[agents]
         density = self._size_density(part, given, coef, log_size)
         for step in range(N_STEPS):
             proposal = log_size.copy()
             proposal[agents] = np.clip(log_size[agents] + length * normals[:, step], SMALLEST, LARGEST)
             proposed = self._size_density(part, given, coef, proposal)
-            accepted = np.log(uniforms[:, step]) < proposed - density
+            accepted = began & (np.log(uniforms[:, step]) < proposed - density)
             log_size[agents[accepted]] = proposal[agents[accepted]]
             density = np.where(accepted, proposed, density)
         self._add_sizes(log_size[agents], scalars)
         return {LOG_SIZE: log_size}
+
+    def _draw_weights(self, part: AgentsPart, terms: EventTerms, coef: FloatArray) -> FloatArray:
+        """As in `model.logits`; an agent that has none begins with `first_weights`.
+
+        The first coefficients are drawn from the prior, far from large counts. Given these, sizes would become tiny
+        and weights so precise that the coefficients could never leave.
+        """
+        drawn = super()._draw_weights(part, terms, coef)
+        assert part.events is not None
+        of_event = np.repeat(part.owner, np.diff(part.events.event_start))
+        begins = np.isin(of_event, part.agents) & ~self._began(part)[of_event]
+        return np.where(begins, self.first_weights(part.events, terms), drawn)
+
+    def _began(self, part: AgentsPart) -> NDArray[np.bool_]:
+        """(all agents,) which have weights already."""
+        assert part.events is not None
+        owner = np.repeat(part.owner, np.diff(part.events.event_start))
+        return np.bincount(owner, weights=part.state[EVENT_WEIGHTS], minlength=part.n_agents) > 0.0
 
     def _size_density(
         self, part: AgentsPart, given: CountGlobals, coef: FloatArray, log_size: FloatArray
