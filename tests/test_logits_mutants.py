@@ -118,7 +118,7 @@ MUTATIONS = {
         NegativeBinomial._size_density, "own - 0.5 * apart**2", "own", check_sizes
     ),
     "every step of a size is accepted": Mutation(
-        NegativeBinomial._draw_own, "np.log(uniforms[:, step]) < proposed - density", "uniforms[:, step] > 0.0",
+        NegativeBinomial._draw_own, "began & (np.log(uniforms[:, step]) < proposed - density)", "began",
         check_sizes,
     ),
     "effects are shifted the wrong way": Mutation(
