@@ -23,7 +23,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("kernels", "storage"),
     ("data",),
     ("model", "datasets"),
-    ("samplers", "reference"),
+    ("samplers", "reference", "reference_logits"),
     ("posterior",),
     ("federation",),
     # a model file holds draws and, of a federation, its history; what a model says of itself needs no estimator
