@@ -75,7 +75,7 @@ def assert_centralised(table, target, n_rounds, effects="auto", seed=5):
 @pytest.mark.parametrize("effects", ["auto", "entity+agent"])
 @pytest.mark.parametrize("target", LIKELIHOODS)
 def test_with_all_agents_it_is_the_centralised_chain(target, effects):
-    stages, _ = assert_centralised(several_clusters(target), target, 115, effects)
+    stages, _ = assert_centralised(several_clusters(target), target, 125, effects)
     assert set(stages) >= {Stage.PLAIN, Stage.MERGING, Stage.EXACT}
 
 

@@ -99,7 +99,7 @@ def test_laplace_is_close_to_the_integral_over_one_effect(target):
         own = slice(*entities.events.event_start[e : e + 2])
 
         def density(effect, own=own):
-            eta = reference.linear_parts(entities.events, np.tile(coef + [effect, 0.0, 0.0], (5, 1)))
+            eta = reference.linear_parts(entities.events, np.tile(coef + np.array([effect, 0.0, 0.0]), (5, 1)))
             return np.exp(reference.log_density(terms, eta)[own].sum()) * norm.pdf(effect, 0.0, np.sqrt(0.5))
 
         exact = np.log(quad(density, -5.0, 5.0, epsabs=1e-30)[0])
