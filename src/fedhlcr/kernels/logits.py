@@ -5,7 +5,7 @@ With η = xᵀβ and an event's own constants b, κ, d and c (`EventTerms`), the
     κψ − b log(2 cosh(ψ/2)) + c,     ψ = η + d,
 
 and given a weight ω ~ PG(b, ψ) it is that of a normal target κ/ω − d with variance 1/ω, as far as it depends on η
-(Polson, Scott and Windle 2013). `reference` has slow versions.
+(Polson, Scott and Windle 2013). `reference_logits` has slow versions.
 """
 
 from __future__ import annotations
