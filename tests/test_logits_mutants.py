@@ -95,7 +95,7 @@ MUTATIONS = {
         Logits._draw_weights, "(events.X, terms,", "(events.X, terms._replace(fixed=part.events.offsets),", check_counts
     ),
     "weights are never drawn again": Mutation(
-        Logits.conclude, "= self._draw_weights(part, terms, coef)",
+        Logits.conclude, "= self._draw_weights(part, terms, coef, sums.scalars)",
         "= self._known_weights(part.events, terms, part.state[EVENT_WEIGHTS])", check_chain,
     ),
     "weights are drawn given the old sizes": Mutation(
@@ -103,8 +103,12 @@ MUTATIONS = {
         check_prior_of_counts,
     ),
     "sums have the old weights": Mutation(
-        Logits.conclude, "weighted = self._with_weights(part, terms, state[EVENT_WEIGHTS])",
-        "weighted = self._with_weights(part, terms, part.state[EVENT_WEIGHTS])", check_sums,
+        Logits.conclude, "self._with_weights(part, terms, state[EVENT_WEIGHTS]), part.chosen",
+        "self._with_weights(part, terms, part.state[EVENT_WEIGHTS]), part.chosen", check_sums,
+    ),
+    "sums of the last stage have the old weights": Mutation(
+        Logits.conclude, "self._sum_data(part, terms, state[EVENT_WEIGHTS]",
+        "self._sum_data(part, terms, part.state[EVENT_WEIGHTS]", check_chain,
     ),
     "sums have the effects of the wrong cluster": Mutation(
         Logits.conclude, "coef - given.coef[labels]", "coef - given.coef[1 - labels]", check_chain
@@ -112,7 +116,10 @@ MUTATIONS = {
     "κ of yes-or-no targets is wrong": Mutation(Logistic.event_terms, "events.y - 0.5", "events.y - 0.4", check_chain),
     "κ has no frequencies": Mutation(Logistic.event_terms, "events.weight * (", "(", check_chain),
     "targets do not have the offsets removed": Mutation(
-        Logits._with_weights, "terms.kappa / weights - terms.fixed", "terms.kappa / weights", check_chain
+        Logits._with_weights, "terms.kappa / kept - terms.fixed", "terms.kappa / kept", check_chain
+    ),
+    "summed targets do not have the offsets removed": Mutation(
+        Logits._sum_data, "terms.kappa / event_weights - terms.fixed", "terms.kappa / event_weights", check_chain
     ),
     "sizes are drawn without their prior": Mutation(
         NegativeBinomial._size_density, "own - 0.5 * apart**2", "own", check_sizes

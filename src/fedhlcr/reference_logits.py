@@ -2,19 +2,20 @@
 
 here               fast code
 log_density        kernels.logits.event_log_likelihoods
-log_likelihoods    kernels.logits.add_log_likelihoods
+log_likelihoods    kernels.logits.write_log_likelihoods
 working_grams      kernels.weights.weighted_grams, with working targets
-laplace_density    kernels.logits.laplace_densities
+integrated_density kernels.logits.integrated_densities
 """
 
 from __future__ import annotations
 
 import numpy as np
 from scipy.optimize import minimize
+from scipy.special import logsumexp
 
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr.data.events import EventStore
-from fedhlcr.kernels.logits import EventTerms
+from fedhlcr.kernels.logits import WIDER, EventTerms
 from fedhlcr.model.gram import GramLayout
 from fedhlcr.model.mixed_globals import MixedGlobals
 
@@ -31,9 +32,9 @@ def log_density(terms: EventTerms, eta: FloatArray) -> FloatArray:
     return np.asarray(terms.kappa * psi - terms.shape * np.logaddexp(0.5 * psi, -0.5 * psi) + terms.constant)
 
 
-def log_likelihoods(events: EventStore, terms: EventTerms, coef: FloatArray, steps: FloatArray) -> FloatArray:
-    """(entities, clusters) log p(events | cluster); `steps` (entities, n_coef) are added to the coefficients."""
-    by_event = [log_density(terms, linear_parts(events, own + steps)) for own in coef]
+def log_likelihoods(events: EventStore, terms: EventTerms, coef: FloatArray) -> FloatArray:
+    """(entities, clusters) log p(events | cluster), with the coefficients (clusters, n_coef)."""
+    by_event = [log_density(terms, linear_parts(events, np.tile(own, (events.n_entities, 1)))) for own in coef]
     return np.column_stack([np.add.reduceat(values, events.event_start[:-1]) for values in by_event])
 
 
@@ -45,22 +46,30 @@ def working_grams(layout: GramLayout, events: EventStore, terms: EventTerms, wei
     return np.array([layout.pack((rows[i:j] * weights[i:j, None]).T @ rows[i:j]) for i, j in pairs])
 
 
-def laplace_density(events: EventStore, terms: EventTerms, entity: int, coef: FloatArray, given: MixedGlobals) -> float:
-    """log ∫ p(events | coef + b) N(b; 0, D) db, with a parabola through its logarithm at its maximum.
+def integrated_density(
+    events: EventStore, terms: EventTerms, entity: int, coef: FloatArray, given: MixedGlobals, points: FloatArray
+) -> float:
+    """log ∫ p(events | coef + b) N(b; 0, D) db, by importance sampling around the mode.
 
-    With b = Λc the integral is exp(f(c*)) |−f″(c*)|^−½, where f is the log density of the events less ½c².
+    With b = Λc and f(c) the log density of the events less ½c², the points are those of a normal law around the maximum
+    c*, whose precision is −f″(c*), a little wider.
     """
     own = slice(events.event_start[entity], events.event_start[entity + 1])
     design = np.column_stack([np.ones(own.stop - own.start), events.X[own]])
     effects = design[:, given.effect_columns] @ given.effect_root
     part = EventTerms(*(of[own] for of in terms))
 
-    def minus_log_joint(c: FloatArray) -> float:
-        return float(0.5 * c @ c - log_density(part, design @ coef + effects @ c).sum())
+    def log_joint(c: FloatArray) -> float:
+        return float(log_density(part, design @ coef + effects @ c).sum() - 0.5 * c @ c)
 
-    found = minimize(minus_log_joint, np.zeros(effects.shape[1]), method="BFGS", options={"gtol": 1e-7})
-    psi = design @ coef + effects @ found.x + part.fixed
+    size = effects.shape[1]
+    mode = minimize(lambda c: -log_joint(c), np.zeros(size), method="BFGS", options={"gtol": 1e-7}).x
+    psi = design @ coef + effects @ mode + part.fixed
     # the second derivative of log(2 cosh(ψ/2)) is 1/(4 cosh²(ψ/2))
     curvature = part.shape / (4.0 * np.cosh(0.5 * psi) ** 2)
-    precision = np.eye(effects.shape[1]) + effects.T @ (effects * curvature[:, None])
-    return float(-found.fun - 0.5 * np.linalg.slogdet(precision)[1])
+    root = np.linalg.cholesky(np.eye(size) + effects.T @ (effects * curvature[:, None]))
+    wider = 1.0 + WIDER / size
+    proposals = mode + wider * np.linalg.solve(root.T, points.T).T
+    log_ratios = [log_joint(c) + 0.5 * z @ z for c, z in zip(proposals, points, strict=True)]
+    log_volume = size * np.log(wider) - np.log(np.diag(root)).sum()
+    return float(logsumexp(log_ratios) - np.log(len(points)) + log_volume)

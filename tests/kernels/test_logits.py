@@ -10,11 +10,11 @@ from scipy.stats import bernoulli, nbinom, norm
 from fedhlcr import reference_logits as reference
 from fedhlcr.kernels import logits
 from fedhlcr.model.counts import LOG_SIZE
+from fedhlcr.model.logits import spread_normals
 from tests.effects_problems import random_covariance
 from tests.logits_problems import LIKELIHOODS, entities_of, given_globals, hierarchy_with
 
 SIZES, N_EVENTS, K = (3, 2), 4, 3
-NO_STEPS = np.empty((0, 0))
 
 
 def problem(target, seed=0, n_features=2):
@@ -27,19 +27,26 @@ def problem(target, seed=0, n_features=2):
     return rng, entities, terms
 
 
-@pytest.mark.parametrize("with_steps", [False, True])
 @pytest.mark.parametrize("target", LIKELIHOODS)
-def test_log_likelihoods_of_clusters(target, with_steps):
+def test_log_likelihoods_of_clusters(target):
     rng, entities, terms = problem(target)
-    events, owner, coef = entities.events, entities.index.agent_of, rng.normal(size=(K, 3))
-    steps = rng.normal(size=(2, 3)) if with_steps else NO_STEPS
+    events, coef = entities.events, rng.normal(size=(K, 3))
     out, everyone = np.empty((5, K)), np.arange(5)
-    logits.add_log_likelihoods(events.X, terms, events.event_start, everyone, 0, 5, coef, steps, owner, 0, out)
-    own = steps[owner] if with_steps else np.zeros((5, 3))
-    np.testing.assert_allclose(out, reference.log_likelihoods(events, terms, coef, own), rtol=1e-12)
+    logits.write_log_likelihoods(events.X, terms, events.event_start, everyone, 0, 5, coef, 0, out)
+    np.testing.assert_allclose(out, reference.log_likelihoods(events, terms, coef), rtol=1e-11)
     each = np.empty(events.n_events)
-    logits.event_log_likelihoods(events.X, terms, events.event_start, everyone, coef[0] + own, 0, each)
-    np.testing.assert_allclose(np.add.reduceat(each, events.event_start[:-1]), out[:, 0], rtol=1e-12)
+    logits.event_log_likelihoods(events.X, terms, events.event_start, everyone, np.tile(coef[0], (5, 1)), 0, each)
+    np.testing.assert_allclose(np.add.reduceat(each, events.event_start[:-1]), out[:, 0], rtol=1e-11)
+
+
+def test_the_log_likelihood_of_very_many_events_does_not_overflow():
+    n = 5 * logits.MOST_FACTORS // 2
+    terms = logits.EventTerms(np.ones(n), np.full(n, 0.5), np.zeros(n), np.zeros(n))
+    out = np.empty((1, 1))
+    logits.write_log_likelihoods(
+        np.empty((n, 0)), terms, np.array([0, n]), np.zeros(1, int), 0, 1, np.zeros((1, 1)), 0, out
+    )
+    assert out[0, 0] == pytest.approx(-n * np.log(2.0), rel=1e-12)
 
 
 def test_event_terms_are_those_of_bernoulli_and_negative_binomial_laws():
@@ -75,7 +82,7 @@ def test_weighted_targets_have_the_density_of_the_events(target):
 
 @pytest.mark.parametrize("target", LIKELIHOODS)
 @pytest.mark.parametrize("rank", [1, 3])
-def test_laplace_densities(target, rank):
+def test_densities_with_effects_integrated_out(target, rank):
     rng, entities, terms = problem(target)
     likelihood, events, owner = entities.likelihood, entities.events, entities.index.agent_of
     given = given_globals(
@@ -83,27 +90,31 @@ def test_laplace_densities(target, rank):
     )
     steps, out = rng.normal(size=(2, 3)), np.empty((5, K))
     law = likelihood.kernel_law(given, 0)
-    logits.laplace_densities(events.X, terms, events.event_start, np.arange(5), 0, 5, law, steps, owner, out)
+    points = spread_normals(16, rank)
+    arrays = events.X, terms, events.event_start, np.arange(5), 0, 5
+    logits.integrated_densities(*arrays, law, steps, owner, points, out)
     for e in range(5):
         for k in range(K):
-            expected = reference.laplace_density(events, terms, e, given.coef[k] + steps[owner[e]], given)
-            assert out[e, k] == pytest.approx(expected, abs=1e-5)
+            expected = reference.integrated_density(events, terms, e, given.coef[k] + steps[owner[e]], given, points)
+            assert out[e, k] == pytest.approx(expected, abs=1e-4)
 
 
 @pytest.mark.parametrize("target", LIKELIHOODS)
-def test_laplace_is_close_to_the_integral_over_one_effect(target):
+@pytest.mark.parametrize("variance", [0.5, 9.0])
+def test_the_density_is_close_to_the_integral_over_one_effect(target, variance):
     rng, entities, terms = problem(target)
-    covariance = np.diag([0.5, 0.0, 0.0])
+    covariance, points = np.diag([variance, 0.0, 0.0]), spread_normals(16, 1)
     given, coef = given_globals(entities.likelihood, 1, effect_covariance=covariance), rng.normal(size=3)
     for e in range(5):
         own = slice(*entities.events.event_start[e : e + 2])
 
         def density(effect, own=own):
             eta = reference.linear_parts(entities.events, np.tile(coef + np.array([effect, 0.0, 0.0]), (5, 1)))
-            return np.exp(reference.log_density(terms, eta)[own].sum()) * norm.pdf(effect, 0.0, np.sqrt(0.5))
+            return np.exp(reference.log_density(terms, eta)[own].sum()) * norm.pdf(effect, 0.0, np.sqrt(variance))
 
-        exact = np.log(quad(density, -5.0, 5.0, epsabs=1e-30)[0])
-        assert reference.laplace_density(entities.events, terms, e, coef, given) == pytest.approx(exact, abs=0.06)
+        exact = np.log(quad(density, -20.0, 20.0, epsabs=1e-30, limit=200)[0])
+        found = reference.integrated_density(entities.events, terms, e, coef, given, points)
+        assert found == pytest.approx(exact, abs=0.02)
 
 
 def test_no_overflow():

@@ -126,13 +126,13 @@ class NegativeBinomial(Logits):
         self._add_sizes(log_size[agents], scalars)
         return {LOG_SIZE: log_size}
 
-    def _draw_weights(self, part: AgentsPart, terms: EventTerms, coef: FloatArray) -> FloatArray:
+    def _draw_weights(self, part: AgentsPart, terms: EventTerms, coef: FloatArray, scalars: FloatArray) -> FloatArray:
         """As in `model.logits`; an agent that has none begins with `first_weights`.
 
         The first coefficients are drawn from the prior, far from large counts. Given these, sizes would become tiny
         and weights so precise that the coefficients could never leave.
         """
-        drawn = super()._draw_weights(part, terms, coef)
+        drawn = super()._draw_weights(part, terms, coef, scalars)
         assert part.events is not None
         of_event = np.repeat(part.owner, np.diff(part.events.event_start))
         begins = np.isin(of_event, part.agents) & ~self._began(part)[of_event]
