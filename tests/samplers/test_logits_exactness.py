@@ -83,7 +83,7 @@ def assert_exact(labels, values, expected):
 # Lost replies: labels, effects, sizes and weights settle together.
 CASES = {
     "all agents": {},
-    "two of five agents, some replies lost": {"participation": 0.4, "failure_rate": 0.2},
+    "two fifths of the agents, some replies lost": {"participation": 0.4, "failure_rate": 0.2},
 }
 
 
@@ -95,7 +95,7 @@ def test_a_chain_reaches_the_exact_posterior(target, effects):
 
 @pytest.mark.parametrize("target", LIKELIHOODS)
 def test_a_federation_reaches_the_exact_posterior(target):
-    case = CASES["two of five agents, some replies lost"]
+    case = CASES["two fifths of the agents, some replies lost"]
     assert_exact(*federated_visits(target, "entity+agent", 200, **case), truth(target, "entity+agent"))
 
 
