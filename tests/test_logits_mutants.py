@@ -104,11 +104,11 @@ MUTATIONS = {
     ),
     "sums have the old weights": Mutation(
         Logits.conclude, "self._with_weights(part, terms, state[EVENT_WEIGHTS]), part.chosen",
-        "self._with_weights(part, terms, part.state[EVENT_WEIGHTS]), part.chosen", check_sums,
+        "self._with_weights(part, terms, part.state[EVENT_WEIGHTS] + 0.0), part.chosen", check_sums,
     ),
     "sums of the last stage have the old weights": Mutation(
         Logits.conclude, "self._sum_data(part, terms, state[EVENT_WEIGHTS]",
-        "self._sum_data(part, terms, part.state[EVENT_WEIGHTS]", check_chain,
+        "self._sum_data(part, terms, self._known_weights(part.events, terms, part.state[EVENT_WEIGHTS])", check_chain,
     ),
     "sums have the effects of the wrong cluster": Mutation(
         Logits.conclude, "coef - given.coef[labels]", "coef - given.coef[1 - labels]", check_chain
@@ -119,7 +119,7 @@ MUTATIONS = {
         Logits._with_weights, "terms.kappa / kept - terms.fixed", "terms.kappa / kept", check_chain
     ),
     "summed targets do not have the offsets removed": Mutation(
-        Logits._sum_data, "terms.kappa / event_weights - terms.fixed", "terms.kappa / event_weights", check_chain
+        Logits._sum_data, "event_weights, 1.0) - terms.fixed", "event_weights, 1.0)", check_chain
     ),
     "sizes are drawn without their prior": Mutation(
         NegativeBinomial._size_density, "own - 0.5 * apart**2", "own", check_sizes

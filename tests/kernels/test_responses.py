@@ -73,3 +73,18 @@ def test_counts_of_a_fitted_model():
     # one count more or less would not be nearer
     for other in (upper + 1, np.maximum(upper - 1, lower)):
         assert (np.abs(held - 0.8) <= np.abs(below[rows, other + 1] - below[rows, lower] - 0.8) + 1e-9).all()
+
+
+@pytest.mark.parametrize(("mean", "variance"), [(-12.0, 1.0), (-20.0, 1.0), (-30.0, 1.0), (-30.0, 25.0), (-20.0, 1e-4)])
+def test_small_probabilities_keep_their_size(mean, variance):
+    spread = np.sqrt(variance)
+    edges = {"points": [spread], "epsabs": 0.0, "limit": 500}
+    expected = quad(lambda z: expit(mean + spread * z) * norm.pdf(z), -30.0, 30.0, **edges)[0]
+    assert mean_logistic(mean, variance) == pytest.approx(expected, rel=0.1)
+    # the other class is nearly certain, and never quite
+    assert 0.0 < 1.0 - mean_logistic(-mean, variance) < 1e-4
+
+
+def test_a_probability_is_never_zero_or_one():
+    assert 0.0 < mean_logistic(-1e6, 1.0) < 1e-14
+    assert 1.0 - 1e-14 < mean_logistic(1e6, 0.0) < 1.0

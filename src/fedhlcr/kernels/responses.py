@@ -23,6 +23,10 @@ _SLOPES = (0.29152778, 0.41101813, 0.57638958, 0.80417246, 1.1230195)
 LOGISTIC_ERROR = 1e-6
 # Below this variance two terms of a Taylor series are as good.
 _SMALL_VARIANCE = 1e-3
+# Below this probability, the error is relative instead: mostly a few per cent.
+_SMALL_PROBABILITY = 1e-5
+# Predicted probabilities are never exactly 0 or 1: their logarithms are finite.
+LEAST_PROBABILITY = 1e-15
 # Exponents are at most this, so that squares of means stay finite.
 _MOST = 300.0
 
@@ -57,14 +61,33 @@ def logistic(x):
 
 @kernel
 def mean_logistic(mean, variance):
-    """Mean of 1/(1 + e^−η) over η ~ N(mean, variance)."""
+    """Mean of 1/(1 + e^−η) over η ~ N(mean, variance); at least LEAST_PROBABILITY, and so is the rest."""
+    if mean > 0.0:
+        return 1.0 - mean_logistic_below(-mean, variance)
+    return mean_logistic_below(mean, variance)
+
+
+@kernel
+def mean_logistic_below(mean, variance):
+    """The same for a mean that is not positive, so that small probabilities keep their digits."""
     if variance < _SMALL_VARIANCE:
         p = logistic(mean)
-        return p + 0.5 * variance * p * (1.0 - p) * (1.0 - 2.0 * p)
+        return max(p + 0.5 * variance * p * (1.0 - p) * (1.0 - 2.0 * p), LEAST_PROBABILITY)
     total = 0.0
     for share, slope in zip(_SHARES, _SLOPES):  # noqa: B905  (numba has no strict)
-        total += share * 0.5 * math.erfc(-slope * mean / math.sqrt(2.0 * (1.0 + slope * slope * variance)))
-    return total
+        total += share * normal_below(slope * mean / math.sqrt(1.0 + slope * slope * variance))
+    if total < _SMALL_PROBABILITY:
+        # normal tails fall too fast: the mean of e^η where η is negative, and of 1 elsewhere
+        scale = math.sqrt(variance)
+        tail = math.exp(mean + 0.5 * variance) * normal_below(-(mean + variance) / scale) + normal_below(mean / scale)
+        total = max(total, min(tail, _SMALL_PROBABILITY))
+    return max(total, LEAST_PROBABILITY)
+
+
+@kernel
+def normal_below(x):
+    """Φ(x)."""
+    return 0.5 * math.erfc(-x * 0.7071067811865476)
 
 
 @kernel
@@ -85,7 +108,8 @@ def probability_rows(own, design, offset, row_start, levels, normal_levels, mean
                 probability += weights[c] * mean_logistic(means[c], scales[c] ** 2)
                 centre += weights[c] * means[c]
                 square += weights[c] * (scales[c] ** 2 + means[c] ** 2)
-            mean_out[r] = min(max(probability, 0.0), 1.0)
+            # rounding errors of the weights
+            mean_out[r] = min(max(probability, LEAST_PROBABILITY), 1.0 - LEAST_PROBABILITY)
             spread = math.sqrt(max(square - centre**2, 0.0))
             for q in range(levels.shape[0]):
                 start = centre + normal_levels[q] * spread

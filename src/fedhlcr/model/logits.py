@@ -223,7 +223,8 @@ class Logits(EventWeighted):
         """Replace `data` by sums of the weighted Gram matrices of (x, target − xᵀstep), with a step for each entity."""
         events, chosen, bounds = part.events, part.chosen, part.entity_blocks
         assert events is not None
-        targets = terms.kappa / event_weights - terms.fixed
+        # agents that have never taken part have no weights yet
+        targets = terms.kappa / np.where(event_weights > 0.0, event_weights, 1.0) - terms.fixed
         if len(steps):
             logits.move_targets(events.X, events.event_start, chosen, steps, self.layout.first_regressor, targets)
 
