@@ -19,8 +19,8 @@ def findings(results: Results) -> tuple[Finding, ...]:
 def beats_the_network(results: Results) -> Finding:
     hard, soft = (_over_all_rows(results, HLCR, (rival,)) for rival in ("argmax", "soft"))
     why = (
-        f"AUC higher than the argmax's by {_range(hard)} (means of a row); than that of the probabilities of all "
-        f"letters together, a fairer use of the same network, by {_range(soft)}."
+        f"AUC higher than the argmax's by {range_of(hard)} (means of a row); than that of the probabilities of all "
+        f"letters together, a fairer use of the same network, by {range_of(soft)}."
     )
     verdict = _verdict([gain.better for gain in hard])
     return Finding("After the CNN, HLCR has a higher AUC than the CNN alone", verdict, why)
@@ -34,9 +34,9 @@ def no_worse_than_lr(results: Results) -> Finding:
     n_fine, n_hidden, n_within = (sum(gain.at_least for gain in gains) for gains in (pooled, with_hidden, within))
     why = (
         f"At least as high within one standard error in {n_fine} of {len(pooled)} comparisons (row × HLCR₄, HLCR₈ × "
-        f"logistic, linear regression), by {_range(pooled)}; with the hidden layer in "
-        f"{n_hidden} of {len(with_hidden)}, by {_range(with_hidden)}. Within single writers' images, where it is no "
-        f"help to know how many letters a writer writes, in {n_within} of {len(within)}, by {_range(within)}."
+        f"logistic, linear regression), by {range_of(pooled)}; with the hidden layer in "
+        f"{n_hidden} of {len(with_hidden)}, by {range_of(with_hidden)}. Within single writers' images, where it is no "
+        f"help to know how many letters a writer writes, in {n_within} of {len(within)}, by {range_of(within)}."
     )
     verdict = _verdict([gain.at_least for gain in pooled])
     return Finding("After the CNN, HLCR's AUC is at least that of LR", verdict, why)
@@ -58,7 +58,8 @@ def _over_all_rows(results: Results, ours: Sequence[str], rivals: Sequence[str],
     return [results.difference(fraction, one, other, kind) for fraction, one, other in cases]
 
 
-def _range(gains: Sequence[Difference]) -> str:
+def range_of(gains: Sequence[Difference]) -> str:
+    """From the smallest to the largest mean."""
     low, high = (f"{pick(gain.mean for gain in gains):+.3f}".replace("-", "−") for pick in (min, max))
     return f"{low} to {high}"
 

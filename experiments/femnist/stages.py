@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,10 +15,23 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from experiments.femnist.loaders import N_DIGITS, Images
-from fedhlcr import HLCRRegressor, hold_out_events
+from fedhlcr import HLCRClassifier, HLCRRegressor, hold_out_events
 
 Features = NDArray[np.float64]
 Scores = NDArray[np.float64]
+
+# Models by name: regressions of 0 and 1, and classifiers. Without effects they are the paper's.
+EQUAL: dict[str, Any] = {"effects": "none", "noise": "common"}
+MODELS: dict[str, tuple[type[HLCRRegressor | HLCRClassifier], dict[str, Any]]] = {
+    "hlcr_4": (HLCRRegressor, {"n_clusters": 4, **EQUAL}),
+    "hlcr_8": (HLCRRegressor, {"n_clusters": 8, **EQUAL}),
+    "hlcr_auto": (HLCRRegressor, EQUAL),
+    "hlcr_default": (HLCRRegressor, {}),
+    "class_4": (HLCRClassifier, {"n_clusters": 4, "effects": "none"}),
+    "class_8": (HLCRClassifier, {"n_clusters": 8, "effects": "none"}),
+    "class_auto": (HLCRClassifier, {"effects": "none"}),
+    "class_default": (HLCRClassifier, {}),
+}
 
 
 @dataclass(frozen=True)
@@ -57,13 +72,23 @@ def linear_scores(task: Task, features: Features) -> Scores:
     return model.predict(features[task.test])
 
 
-def hlcr_scores(task: Task, features: Features, n_clusters: int, seed: int) -> Scores:
-    """HLCR of 0 and 1, all else at its default; a writer is an agent with one entity."""
-    model = HLCRRegressor(n_clusters, effects="none", noise="common", random_state=seed, n_threads=1)
-    train, test = task.train, task.test
-    writer = task.writer[train]
-    model.fit(features[train], task.is_letter[train].astype(float), agent=writer, entity=writer)
-    return model.predict(features[test], agent=task.writer[test], entity=task.writer[test])
+def fit_hlcr(task: Task, features: Features, name: str, seed: int) -> HLCRRegressor | HLCRClassifier:
+    """The model of this name in MODELS; a writer is an agent with one entity."""
+    kind, parameters = MODELS[name]
+    model = kind(**parameters, random_state=seed, n_threads=1)
+    writer = task.writer[task.train]
+    with warnings.catch_warnings():
+        # of simpler models that predict as well; the table shows them
+        warnings.simplefilter("ignore")
+        return model.fit(features[task.train], task.is_letter[task.train].astype(float), agent=writer, entity=writer)
+
+
+def scores_of(model: HLCRRegressor | HLCRClassifier, task: Task, features: Features) -> Scores:
+    """Predicted means of 0 and 1, or probabilities of a letter."""
+    writer = task.writer[task.test]
+    if isinstance(model, HLCRClassifier):
+        return model.predict_proba(features[task.test], agent=writer, entity=writer)[:, 1]
+    return model.predict(features[task.test], agent=writer, entity=writer)
 
 
 def principal_components(task: Task, hidden: NDArray[np.float32], n_components: int) -> Features:
