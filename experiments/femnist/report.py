@@ -126,11 +126,10 @@ def classifiers(results: Results) -> list[str]:
     """The classifiers beside regressions of 0 and 1 with the same settings."""
     both = (*TWINS.values(), *TWINS)
     gains = [results.difference(f, *pair) for pair in TWINS.items() for f in results.fractions]
-    found = {name: results.every(name, "n_clusters") for name in both if name.endswith(("auto", "default"))}
+    found = {name: results.every(name, "n_clusters") for name in both if name.endswith("auto")}
     return [
-        "`HLCRClassifier` and `HLCRRegressor` with the same settings: 4 and 8 clusters without effects; without "
-        "effects, with the number of clusters found (*K found*); and all at their defaults, where writers of one "
-        "cluster may differ. AUC of all held-out images together, on the output vector:",
+        "`HLCRClassifier` and `HLCRRegressor` with the same settings, without effects: 4 clusters, 8 clusters, and "
+        "as many as the fit finds (*K found*). AUC of all held-out images together, on the output vector:",
         by_fraction(results, both, lambda f, m: mean_and_error(results.figures(f, m))),
         f"The classifier's AUC is higher by more than one standard error in {sum(gain.better for gain in gains)} of "
         f"{len(gains)} comparisons with the regression of the same settings, seed by seed, and lower in "

@@ -19,17 +19,15 @@ LABELS = {
     "hlcr_4": "HLCR₄",
     "hlcr_8": "HLCR₈",
     "hlcr_auto": "HLCR, K found",
-    "hlcr_default": "HLCR, the default",
     "class_4": "classifier₄",
     "class_8": "classifier₈",
     "class_auto": "classifier, K found",
-    "class_default": "classifier, the default",
 }
 STAGES = {"cnn": "training the CNN", "outputs": "CNN on all images", "pca": "components"}
 HIDDEN = "_hidden"
 HLCR = ("hlcr_4", "hlcr_8")
 # The classifier, and the regression of 0 and 1 with the same settings.
-TWINS = {f"class_{name}": f"hlcr_{name}" for name in ("4", "8", "auto", "default")}
+TWINS = {f"class_{name}": f"hlcr_{name}" for name in ("4", "8", "auto")}
 
 
 @dataclass(frozen=True)

@@ -20,17 +20,15 @@ from fedhlcr import HLCRClassifier, HLCRRegressor, hold_out_events
 Features = NDArray[np.float64]
 Scores = NDArray[np.float64]
 
-# Models by name: regressions of 0 and 1, and classifiers. Without effects they are the paper's.
+# Models by name: regressions of 0 and 1, as in the paper, and classifiers. Writers of one cluster are equal.
 EQUAL: dict[str, Any] = {"effects": "none", "noise": "common"}
 MODELS: dict[str, tuple[type[HLCRRegressor | HLCRClassifier], dict[str, Any]]] = {
     "hlcr_4": (HLCRRegressor, {"n_clusters": 4, **EQUAL}),
     "hlcr_8": (HLCRRegressor, {"n_clusters": 8, **EQUAL}),
     "hlcr_auto": (HLCRRegressor, EQUAL),
-    "hlcr_default": (HLCRRegressor, {}),
     "class_4": (HLCRClassifier, {"n_clusters": 4, "effects": "none"}),
     "class_8": (HLCRClassifier, {"n_clusters": 8, "effects": "none"}),
     "class_auto": (HLCRClassifier, {"effects": "none"}),
-    "class_default": (HLCRClassifier, {}),
 }
 
 

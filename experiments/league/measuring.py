@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.league.tables import REGIMES, TABLES, is_played, load
+from experiments.league import responses
+from experiments.league.tables import BINARY, COUNTS, REGIMES, TABLES, is_played, load
 from experiments.methods import compile_kernels
 from experiments.study import Figures, MissingDataError, Settings
 
@@ -31,8 +32,8 @@ N_SPLITS = 5
 
 
 def settings(full: bool) -> list[Settings]:
-    """In full, N_SPLITS splits of all tables with all models; else one split of three tables with the default."""
-    names = TABLES if full else ("gapminder", "cigar", "blackmore")
+    """In full, N_SPLITS splits of all tables with all models; else one split of five tables with the default."""
+    names = (*TABLES, *BINARY, *COUNTS) if full else ("gapminder", "cigar", "blackmore", "toenail", "owls")
     try:
         return [
             {"table": name, "regime": regime, "split": split, "model": model}
@@ -40,14 +41,27 @@ def settings(full: bool) -> list[Settings]:
             for name in names
             for regime in REGIMES
             if is_played(name, regime, split)
-            for model in (MODELS if full else ("default",))
+            for model in (models_of(name) if full else ("default",))
         ]
     except MissingDataError:
         # a single cell, which then says what is missing
         return [{"table": names[0], "regime": REGIMES[0], "split": 0, "model": "default"}]
 
 
+def models_of(table: str) -> tuple[str, ...]:
+    return tuple(MODELS if table in TABLES else responses.MODELS)
+
+
 def measure(*, table: str, regime: str, split: int, model: str) -> Figures:
+    """The figures of one model on one split, which depend on the kind of the target."""
+    if table in BINARY:
+        return responses.measure_classes(*load(table, regime, split), model, split)
+    if table in COUNTS:
+        return responses.measure_counts(*load(table, regime, split), model, split)
+    return measure_real(table, regime, split, model)
+
+
+def measure_real(table: str, regime: str, split: int, model: str) -> Figures:
     """Held-out R², coverage of 90 % intervals of all events and of the noisiest fifth of entities, clusters found."""
     from sklearn.metrics import r2_score
     from threadpoolctl import threadpool_limits

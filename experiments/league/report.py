@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments import markdown
+from experiments.league import response_report
 from experiments.league.measuring import MODELS
 from experiments.league.tables import REGIMES, TABLES, known_figures
 from experiments.study import Record, Report
@@ -18,7 +19,8 @@ FAR_BEHIND = 0.01
 
 
 def report(records: Sequence[Record], gallery: markdown.Gallery) -> Report:  # noqa: ARG001
-    models = [model for model in MODELS if any(record.settings["model"] == model for record in records)]
+    real = [record for record in records if record.settings["table"] in TABLES]
+    models = [model for model in MODELS if any(record.settings["model"] == model for record in real)]
     parts = [
         "Nine real tables that nobody here made, each split into training and test events by its source file. Figures "
         "are held-out R² of lme4 (`lmer` with random slopes), LightGBM and one ridge, and the difference of our models "
@@ -27,9 +29,9 @@ def report(records: Sequence[Record], gallery: markdown.Gallery) -> Report:  # n
         "`HLCRRegressor()`; the others change one setting each. The default was developed with these tables in view. "
         "With at most four events there are seven tables: entities of star and blackmore hardly have more."
     ]
-    for regime in REGIMES:
-        parts += [f"### With {TITLES[regime]}", _table(records, regime, models), _sentence(records, regime)]
-    parts.append(_coverage(records))
+    for regime in [r for r in REGIMES if any(record.settings["regime"] == r for record in real)]:
+        parts += [f"### With {TITLES[regime]}", _table(real, regime, models), _sentence(real, regime)]
+    parts += [_coverage(real), *response_report.sections(records)]
     return Report("\n\n".join(parts))
 
 

@@ -1,4 +1,4 @@
-"""The tables of the league with real-valued targets, their splits, and lme4's figures on these."""
+"""The tables of the league, their splits, and the figures of lme4 (lmer, glmer) on these."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 FOLDER = "league"
 TABLES = ("gapminder", "hsb82", "star", "nlswork", "cigar", "pbcseq", "blackmore", "birthdays", "storms")
+BINARY, COUNTS = ("verbagg", "toenail"), ("owls", "randhie")
 # All training events of an entity, or at most four; some tables have few events anyway.
 REGIMES = ("full", "few")
 TRAIN, TEST = 1, 2
@@ -47,13 +48,13 @@ def _encoded(name: str, values: NDArray[Any]) -> list[tuple[str, NDArray[np.floa
 
 
 @cache
-def known_figures() -> dict[tuple[str, str, int, str], float]:
-    """R² of lme4 and other methods by table, regime, split and method."""
+def known_figures(column: str = "r2") -> dict[tuple[str, str, int, str], float]:
+    """A figure of lme4 and other methods by table, regime, split and method: r2, logloss, auc or pois_dev."""
     with find_data(f"{FOLDER}/by_split.csv").open() as file:
         return {
-            (row["table"], row["regime"], int(row["split"]), row["method"]): float(row["r2"])
+            (row["table"], row["regime"], int(row["split"]), row["method"]): float(row[column])
             for row in csv.DictReader(file)
-            if row["r2"]
+            if row[column]
         }
 
 
