@@ -31,8 +31,8 @@ def _writers(axes: Axes, figures: dict[str, Any]) -> None:
         color, marker = LOOKS[cluster % len(LOOKS)]
         name = f"cluster {cluster}: {own.sum()} writers"
         axes.plot(letters[own], read[own], marker, color=color, label=name, alpha=0.75, markeredgewidth=0, markersize=4)
-    axes.xaxis.set_major_formatter(PercentFormatter(1))
-    axes.yaxis.set_major_formatter(PercentFormatter(1))
+    axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     axes.set(xlabel="letters among a writer's images", ylabel="read as the right sort by the CNN", title="writers")
 
 
@@ -50,5 +50,7 @@ def _answers(axes: Axes, figures: dict[str, Any]) -> None:
     axes.set_xticks(place, [CHARACTERS[characters[c]] for c in order])
     axes.tick_params(axis="x", length=0, labelsize=8)
     axes.grid(axis="x", visible=False)
-    axes.yaxis.set_major_formatter(PercentFormatter(1))
-    axes.set(ylim=(0, 1), xlabel="character", ylabel="probability of a letter", title="the same images, by cluster")
+    axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    axes.set(
+        ylim=(-0.02, 1.02), xlabel="character", ylabel="probability of a letter", title="the same images, by cluster"
+    )

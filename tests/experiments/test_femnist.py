@@ -512,6 +512,7 @@ class TestReport:
         assert "is higher by more than one standard error in 2 of 6 comparisons" in made.text
         assert "and lower in 2; the differences are −0.010 to +0.030" in made.text
         assert "first seed: 3 and 1 writers. 3 of 4 writers" in made.text
+        assert "Letters are 27 % and 90 % of their images, by cluster" in made.text
         assert (tmp_path / "full" / "femnist-clusters.png").exists()
         assert made.findings == findings(Results(made_up()))
         assert (tmp_path / "full" / "femnist.png").exists()
