@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 MODELS: dict[str, tuple[str, bool, dict[str, Any]]] = {
     "default": ("default", False, {}),
     "one": ("one cluster", False, {"n_clusters": 1}),
-    "equal": ("entities of a cluster are equal", False, {"effects": "none"}),
     "federated": ("federated", True, {}),
 }
 # Bins of equal width, whose sums can be added over splits.
