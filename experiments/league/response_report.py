@@ -48,8 +48,7 @@ def sections(records: Sequence[Record]) -> list[str]:
 CLASSES_TEXT = """\
 `verbagg` (would a person react with verbal aggression) and `toenail` (is the infection severe), with `HLCRClassifier`
 beside `glmer` with a logit link. Columns have glmer's figure and our difference to it, means over the splits; lower log
-loss and higher AUC are better. *± s.e.* is the standard error of the default's difference. *Federated* is
-`FedHLCRClassifier()` with all agents in every round."""
+loss and higher AUC are better. *± s.e.* is the standard error of the default's difference."""
 COUNTS_TEXT = """\
 `owls` (calls of owl chicks) and `randhie` (doctor visits a year), with `HLCRCountRegressor` beside `glmer` with a
 Poisson law and a log link. Columns have glmer's Poisson deviance and our difference to it in per cent; lower is

@@ -13,11 +13,10 @@ from experiments.study import Figures
 if TYPE_CHECKING:
     from fedhlcr.datasets.hierarchical import HierarchicalData
 
-# What each model is called, whether it is federated, and its settings.
-MODELS: dict[str, tuple[str, bool, dict[str, Any]]] = {
-    "default": ("default", False, {}),
-    "one": ("one cluster", False, {"n_clusters": 1}),
-    "federated": ("federated", True, {}),
+# What each model is called, and its settings.
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "default": ("default", {}),
+    "one": ("one cluster", {"n_clusters": 1}),
 }
 # Bins of equal width, whose sums can be added over splits.
 N_BINS = 10
@@ -27,10 +26,9 @@ def measure_classes(train: HierarchicalData, test: HierarchicalData, model: str,
     """Held-out log loss and AUC, and sums of predicted and observed ones in bins of the predicted probability."""
     from sklearn.metrics import log_loss, roc_auc_score
 
-    from fedhlcr import FedHLCRClassifier, HLCRClassifier
+    from fedhlcr import HLCRClassifier
 
-    _, federated, _ = MODELS[model]
-    fitted, seconds = _fit(FedHLCRClassifier if federated else HLCRClassifier, train, model, seed)
+    fitted, seconds = _fit(HLCRClassifier, train, model, seed)
     predicted = fitted.predict_proba(test.X, test.agent, test.entity)[:, 1]
     place = np.minimum((predicted * N_BINS).astype(int), N_BINS - 1)
     sums = [np.bincount(place, weights=of, minlength=N_BINS).tolist() for of in (predicted, test.y)]
@@ -49,10 +47,9 @@ def measure_counts(train: HierarchicalData, test: HierarchicalData, model: str, 
     """Held-out Poisson deviance, and coverage of 90 % intervals."""
     from sklearn.metrics import mean_poisson_deviance
 
-    from fedhlcr import FedHLCRCountRegressor, HLCRCountRegressor
+    from fedhlcr import HLCRCountRegressor
 
-    _, federated, _ = MODELS[model]
-    fitted, seconds = _fit(FedHLCRCountRegressor if federated else HLCRCountRegressor, train, model, seed)
+    fitted, seconds = _fit(HLCRCountRegressor, train, model, seed)
     lower, upper = fitted.predict_interval(test.X, test.agent, test.entity)
     return {
         "deviance": float(mean_poisson_deviance(test.y, fitted.predict(test.X, test.agent, test.entity))),
@@ -70,6 +67,6 @@ def _fit(kind: Any, train: HierarchicalData, model: str, seed: int) -> tuple[Any
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         start = time.process_time()
-        fitted = kind(random_state=seed, n_threads=1, **MODELS[model][2])
+        fitted = kind(random_state=seed, n_threads=1, **MODELS[model][1])
         fitted.fit(train.X, train.y, agent=train.agent, entity=train.entity)
     return fitted, round(time.process_time() - start, 3)

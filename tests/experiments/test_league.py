@@ -51,11 +51,11 @@ def test_settings_have_the_models_of_each_kind_of_target(folder):
     assert {cell["table"] for cell in LEAGUE.settings(False)} == set(KINDS)
 
 
-@pytest.mark.parametrize("model", ["default", "federated"])
+@pytest.mark.parametrize("model", ["default", "one"])
 def test_cells_of_classes_and_counts_measure_what_they_say(folder, model):
     binary = LEAGUE.measure(table="toenail", regime="full", split=0, model=model)
     _, test = tables.load("toenail", "full", 0)
-    assert 0.6 < binary["auc"] < 1.0
+    assert 0.55 < binary["auc"] < 1.0
     share = test.y.mean()
     assert binary["log_loss"] < -(share * np.log(share) + (1 - share) * np.log(1 - share))
     assert sum(binary["observed_ones"]) == test.y.sum()
