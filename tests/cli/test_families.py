@@ -51,7 +51,7 @@ def test_auto_says_what_it_takes_the_target_for(folder, tmp_path, capsys):
     assert "target 'reply' is taken as binary: it holds two values; a classifier is fitted" in said.err
     assert "probabilities are those of 'yes'" in said.err
     assert "odds ratio" in said.out
-    assert "reply is yes with probability" in said.out
+    assert "the probability of “yes” is" in said.out
     assert "noise" not in said.out
     said = said_by(capsys, "fit", folder / "visits.csv", *COUNT, *out)
     assert "target 'visits' is taken as count" in said.err
