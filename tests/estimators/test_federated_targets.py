@@ -87,6 +87,7 @@ def test_with_all_agents_it_is_the_centralised_chain_through_the_comparison(targ
     assert max(n_clusters[50:]) > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", LIKELIHOODS)
 def test_it_predicts_as_the_centralised_fit_does(target):
     table = several_clusters(target)

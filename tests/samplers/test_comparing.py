@@ -26,7 +26,7 @@ from fedhlcr.model.schema import Stage
 from fedhlcr.model.student import EVENT_WEIGHTS, MixedStudentNoise
 from fedhlcr.model.sums import ClusterSums
 from fedhlcr.samplers import blocked, comparing, merging
-from fedhlcr.samplers.comparing import Comparison, Phase, Weight, least_gain
+from fedhlcr.samplers.comparing import Comparison, Phase, Weight, least_gain, least_gain_of_outcomes
 from fedhlcr.samplers.merging import Merger, MergeSchedule
 from tests.effects_problems import LIKELIHOODS, globals_with, random_covariance, random_events
 from tests.federations import four_clusters, one_cluster
@@ -323,6 +323,14 @@ def tuned(monkeypatch):
         monkeypatch.setattr(comparing, name, value)
     shares = dict(zip(comparing.LENGTHS, (0.05, 0.05, 0.05, 0.25, 0.05, 0.02), strict=True))
     monkeypatch.setattr(comparing, "LENGTHS", shares)
+
+
+def test_outcomes_need_a_gain_unless_entities_have_very_many_events():
+    gains = [least_gain_of_outcomes(per_entity) for per_entity in (1.0, 5.0, 20.0, 40.0, 400.0)]
+    assert gains[0] == pytest.approx(comparing.GAIN_WITH_LITTLE, rel=0.05)
+    assert gains == sorted(gains, reverse=True)
+    assert gains[2] == pytest.approx(0.5 * comparing.GAIN_WITH_LITTLE)
+    assert gains[3] == gains[4] == 0.0
 
 
 @pytest.mark.usefixtures("tuned")

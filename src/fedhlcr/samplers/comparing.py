@@ -16,8 +16,8 @@ With n events, the several clusters gain, in nats per event,
     (log density of K clusters − log density of one − ½ (K − 1) F log n) / n,
 
 and they must gain more than `least_gain`. Events with two outcomes, or small counts, say so little that the last term
-would hide real clusters: then it is (K − 1) F, and the least gain is `GAIN_WITH_LITTLE`. All of this needs sums only,
-so a federation decides as a centralised fit.
+would hide real clusters: then it is (K − 1) F, and the least gain is `least_gain_of_outcomes`. All of this needs sums
+only, so a federation decides as a centralised fit.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ GAIN_WITH_FEW = 0.25
 # The loss that is accepted for the sake of clusters, which say more than effects do, where entities have very many
 # events; and the number of events below which none is. With many events both predict about equally well.
 LOSS_WITH_MANY, VERY_MANY_EVENTS = 0.02, 40.0
-# Where single events say little, as those with two outcomes do, the several clusters need this gain, and a coefficient
-# costs one nat.
+# Where single events say little, as those with two outcomes do, the several clusters need this gain if entities have
+# hardly any events, and none if they have very many; a coefficient costs one nat.
 GAIN_WITH_LITTLE = 0.02
 # The gain is meant for so many events for each coefficient of the several clusters.
 USUAL_PER_COEF = 50.0
@@ -116,6 +116,11 @@ def least_gain(events_per_entity: float, events_per_coef: float, *, has_curves: 
     scarcity = max(0.0, 1.0 - events_per_entity / MANY_EVENTS) * np.sqrt(USUAL_PER_COEF / events_per_coef)
     plenty = max(0.0, 1.0 - VERY_MANY_EVENTS / max(events_per_entity, 1.0))
     return float(GAIN_WITH_FEW * scarcity * (1.0 + has_curves) - LOSS_WITH_MANY * plenty)
+
+
+def least_gain_of_outcomes(events_per_entity: float) -> float:
+    """The same where single events say little: the several clusters must gain more, the fewer events entities have."""
+    return GAIN_WITH_LITTLE * max(0.0, 1.0 - events_per_entity / VERY_MANY_EVENTS)
 
 
 @dataclass
@@ -231,7 +236,7 @@ class Comparison:
         assert self.several is not None
         layout = likelihood.layout
         per_coef = n_events / (self.several.n_clusters * layout.n_linear)
-        needed, price = GAIN_WITH_LITTLE, 1.0
+        needed, price = least_gain_of_outcomes(n_events / n_entities), 1.0
         if not likelihood.doubts_clusters:
             needed = least_gain(n_events / n_entities, per_coef, has_curves=bool(layout.curve_groups))
             price = 0.5 * float(np.log(max(n_events, 1.0)))
