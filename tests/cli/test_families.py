@@ -209,3 +209,11 @@ def test_a_model_without_a_recipe_names_its_columns(folder, tmp_path, capsys):
     named = ("--target", "reply", *COLUMNS, "--json")
     found = json.loads(said_by(capsys, "evaluate", tmp_path / "c", tmp_path / "flags.csv", *named).out)
     assert found["share"] == pytest.approx(flags.mean())
+
+
+def test_the_report_on_counts_uses_their_exposure(folder, tmp_path, capsys):
+    evaluated = said_by(capsys, "evaluate", folder / "visits.fedhlcr", folder / "visits.csv", "--json")
+    coverage = json.loads(evaluated.out)["coverage"]
+    said_by(capsys, "report", folder / "visits.fedhlcr", folder / "visits.csv", "--out", tmp_path / "r.html")
+    page = (tmp_path / "r.html").read_text().replace("\xa0", " ")
+    assert f"{100 * coverage:.1f} % of these counts lie in their 90 % intervals" in page

@@ -202,3 +202,53 @@ def test_twice_the_exposure_is_half_the_rate():
     np.testing.assert_allclose(two.coef_, one.coef_, atol=0.04)
     means = [assert_sane_counts(model, table, exposure=c * exposure)[0] for model, c in ((one, 1.0), (two, 2.0))]
     np.testing.assert_allclose(*means, rtol=0.1)
+
+
+@pytest.mark.parametrize("n_ones", [0, 3])
+@pytest.mark.parametrize("seed", [0, 2])
+def test_rare_counts_do_not_make_sizes_tiny(n_ones, seed):
+    """Coefficients begin far from such counts: sizes that were drawn given these would hold them there."""
+    table = Table(seed)
+    y = np.zeros(len(table.X), dtype=int)
+    y[table.rng.choice(len(y), n_ones, replace=False)] = 1
+    model = HLCRCountRegressor(n_sweeps=120, random_state=seed).fit(table.X, y, **table.ids)
+    predicted = model.predict(table.X, **table.ids)
+    assert predicted.mean() < y.mean() + 0.05
+    assert predicted.max() < 1.0
+    assert model.dispersion_ < 20.0
+
+
+def test_the_score_of_constant_counts_is_not_a_number():
+    table = Table()
+    y = table.rng.poisson(1.0, len(table.X))
+    model = HLCRCountRegressor(2, **QUICK).fit(table.X, y, **table.ids)
+    assert np.isnan(model.score(table.X, np.zeros(len(y)), **table.ids))
+    assert model.score(table.X, y, **table.ids) == pytest.approx(model.score(table.X, y.astype(float), **table.ids))
+
+
+def test_an_exposure_is_not_a_name():
+    table = Table()
+    with pytest.raises(ValueError, match="`exposure` must be a number or one number per event row, not a name"):
+        HLCRCountRegressor(**QUICK).fit(table.X, table.entity, **table.ids, exposure="days")
+
+
+def test_validation_takes_exposures():
+    table, days = Table(), 1.0 + np.arange(N_ENTITIES * N_EVENTS) % 4
+    y = table.rng.poisson(0.5 * days)
+    held_out = table.X, y, table.agent, table.entity
+    errors = []
+    for validation in (held_out, (*held_out, days)):
+        model = FedHLCRCountRegressor(1, rounds=30)
+        model.fit(table.X, y, **table.ids, exposure=days, validation=validation)
+        errors.append(model.history_["validation_mse"][-1])
+    predicted = model.predict(table.X, **table.ids, exposure=days)
+    assert errors[1] == pytest.approx(np.mean((predicted - y) ** 2), rel=0.1)
+    assert errors[0] > 1.2 * errors[1]
+
+
+def test_scores_do_not_quote_classes_that_were_not_fitted():
+    table = Table()
+    model = HLCRClassifier(1, **QUICK).fit(table.X, table.coins(table.X[:, 0]) == 1, **table.ids)
+    with pytest.raises(ValueError, match="is not one of the two that were fitted") as caught:
+        model.score(table.X, np.full(len(table.X), "SECRET"), **table.ids)
+    assert "SECRET" not in str(caught.value)

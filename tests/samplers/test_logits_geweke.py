@@ -67,7 +67,7 @@ def draw_size_law(rng):
     variance = 0.0
     while variance < counts.LEAST_SPREAD**2:
         variance = counts.SPREAD_RATE / rng.gamma(counts.SPREAD_SHAPE)
-    return counts.CENTRE_SCALE * rng.standard_normal(), np.sqrt(variance)
+    return counts.CENTRE + counts.CENTRE_SCALE * rng.standard_normal(), np.sqrt(variance)
 
 
 def draw_prior(rng, target, effects):

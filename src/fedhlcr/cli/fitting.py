@@ -201,14 +201,13 @@ def simulate(
         federation: dict[str, Any] = {"participation": participation, "rounds": rounds, "failure_rate": failure_rate}
         model = make_estimator(told, federated=True, **shared, **federation)
         # a run cannot validate events with exposures
-        judge = test if exposure is None else None
-        validation = {} if judge is None else {"validation": (judge.table, judge.y, judge.agents, judge.entities)}
+        validation = {} if test is None else {"validation": _held_out(test)}
         _fit(model, train, data, shell, **validation)
         if out is not None:
             out = _write_model(model, out, shell, public=public)
         if history is not None:
             write_table(history, history_table(model.history_))
-        _tell_rounds(shell, model, None if judge is None else outcomes(model, judge.y))
+        _tell_rounds(shell, model, None if test is None else outcomes(model, test.y))
         facts = model_facts(model)
         if test is not None:
             central = _fit(make_estimator(told, **shared), train, data, shell)
@@ -345,6 +344,12 @@ def _tell_rounds(shell: Shell, model: Any, y: Any) -> None:
     for sentence in describe_run(model):
         shell.say(sentence)
     shell.say()
+
+
+def _held_out(test: Events) -> tuple[Any, ...]:
+    """Events as `validation` takes them."""
+    ids = test.table, test.y, test.agents, test.entities
+    return ids if test.exposure is None else (*ids, test.exposure)
 
 
 def _split(events: Events, share: float, seed: int) -> tuple[Events, Events | None]:

@@ -329,7 +329,7 @@ def report(
             events = events_to_predict(
                 fitted, data, roles, target=True, missing=missing, new_agents=new_agents, shell=shell
             )
-            held_out = HeldOut(events.table, events.y, events.agents, events.entities)
+            held_out = HeldOut(events.table, events.y, events.agents, events.entities, events.exposure)
         with shell.stage("writing the report"):
             page = render_report(fitted, held_out, title=title)
     write_output(out, page.encode())

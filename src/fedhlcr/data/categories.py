@@ -49,7 +49,7 @@ def classes_of(name: str, texts: pa.ChunkedArray) -> list[str]:
     if len(levels) != 2:
         raise DataError(
             f"column {name!r} has {len(levels):,} distinct values, but a binary target has two; check the column, or "
-            "choose another family."
+            "choose another family. More than two classes need Python: OneVsRestClassifier fits one model for each."
         )
     return sorted(levels, key=natural_key if _are_whole(levels) else None)
 

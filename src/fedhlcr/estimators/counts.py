@@ -35,7 +35,7 @@ class HLCRCountRegressor(CountTarget, CentralisedOutcomes):
         `numpy.exp(coef_)` are rate ratios.
     dispersion_ : float
         How much counts vary more than by a Poisson law: one of mean μ has variance μ + dispersion·μ². Posterior mean
-        for a typical agent. The model never goes below two per cent more variance than that of a Poisson law.
+        over agents. The model never goes below two per cent more variance than that of a Poisson law.
     entity_coef_, entity_intercept_, entity_coef_std_, entity_intercept_std_, entity_effects_, effect_scales_,
     agent_effect_scales_
         As in `HLCRRegressor`, on the scale of the log mean.
@@ -139,8 +139,8 @@ class FedHLCRCountRegressor(CountTarget, FederatedOutcomes):
         Parameters
         ----------
         X, y, agent, entity, sample_weight, exposure : as in `HLCRCountRegressor.fit`
-        validation : tuple (X, y), (X, y, agent) or (X, y, agent, entity), optional
-            As in `FedHLCRRegressor.fit`; with exposures of 1.
+        validation : tuple (X, y), (X, y, agent), (X, y, agent, entity) or (X, y, agent, entity, exposure), optional
+            As in `FedHLCRRegressor.fit`.
         resume : as in `FedHLCRRegressor.fit`
 
         Returns

@@ -139,12 +139,16 @@ class FederatedPredictor(HierarchicalPredictor):
     def _validation(
         self, validation: Any, engine: SimulationEngine, index: EntityIndex, events: EventStore | None
     ) -> Validation:
-        if not isinstance(validation, tuple) or not 2 <= len(validation) <= 4:
-            raise ArgumentError("`validation` must be a tuple (X, y), (X, y, agent) or (X, y, agent, entity).")
-        X, y, agent, entity = (*validation, None, None)[:4]
+        if not isinstance(validation, tuple) or not 2 <= len(validation) <= 5:
+            raise ArgumentError(
+                "`validation` must be a tuple (X, y), (X, y, agent) or (X, y, agent, entity); for counts the exposure "
+                "may come behind these."
+            )
+        X, y, agent, entity, exposure = (*validation, None, None, None)[:5]
         table, matrix = self._read(X, agent, entity)
         profiles = self._profiles_in(index, table.agent, table.entity, len(matrix))
-        return Validation(engine, index, matrix, self._target(y, len(matrix)), profiles, events)
+        target, offset = self._target(y, len(matrix)), self._offset(exposure, len(matrix))
+        return Validation(engine, index, matrix, target, profiles, events, offset)
 
     def _finish(self, server: Server, engine: SimulationEngine, index: EntityIndex, events: EventStore | None) -> None:
         """The fitted attributes: the public draws, and every agent's labels under them."""

@@ -180,7 +180,9 @@ class BinaryTarget(ClassifierMixin, HierarchicalPredictor):
         """Accuracy of the predicted classes; `agent` and `entity` as in `predict`."""
         from sklearn.metrics import accuracy_score
 
-        return float(accuracy_score(y, self.predict(X, agent, entity), sample_weight=sample_weight))
+        second = self.predict_moments(X, agent, entity).mean > 0.5
+        is_second = self._target(y, len(second)) == 1.0
+        return float(accuracy_score(is_second, second, sample_weight=sample_weight))
 
     def _learn_target(self, y: Any, n_rows: int) -> FloatArray:
         labels = _class_labels(y, n_rows)
@@ -317,7 +319,11 @@ class CountTarget(HierarchicalRegressor, HierarchicalPredictor):
         from sklearn.metrics import d2_tweedie_score
 
         predicted = np.maximum(self.predict(X, agent, entity, exposure), 1e-300)
-        return float(d2_tweedie_score(y, predicted, sample_weight=sample_weight, power=1))
+        counts = self._target(y, len(predicted))
+        if np.ptp(counts) == 0.0:
+            # as scikit-learn's R² of a constant target, which nothing explains
+            return float("nan")
+        return float(d2_tweedie_score(counts, predicted, sample_weight=sample_weight, power=1))
 
     def _target(self, y: Any, n_rows: int) -> FloatArray:
         counts = inputs.target_vector(y, n_rows)
@@ -334,6 +340,11 @@ class CountTarget(HierarchicalRegressor, HierarchicalPredictor):
     def _offset(self, exposure: Any, n_rows: int) -> FloatArray | None:
         if exposure is None:
             return None
+        if isinstance(exposure, str | bytes | bool):
+            raise ArgumentError(
+                "`exposure` must be a number or one number per event row, not a name or a truth value; pass the column "
+                "itself, for example X['days'], and leave it out of the features."
+            )
         values = np.full(n_rows, exposure, dtype=np.float64) if np.ndim(exposure) == 0 else exposure
         vector = inputs.number_vector(values, "exposure")
         inputs.require_length(vector, "exposure", "exposure", n_rows)
@@ -350,7 +361,9 @@ class CountTarget(HierarchicalRegressor, HierarchicalPredictor):
         check_is_fitted(self)
         draws = self.posterior_.draws.stacked
         assert isinstance(draws, CountGlobals)
-        self.dispersion_ = float(np.exp(-np.asarray(draws.log_size_centre)).mean())
+        # the mean of 1/r over agents, whose log r are normal
+        log_means = 0.5 * np.asarray(draws.log_size_spread) ** 2 - np.asarray(draws.log_size_centre)
+        self.dispersion_ = float(np.exp(log_means).mean())
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -25,6 +25,7 @@ class Validation:
     index : of the agents' table
     X, y, profiles : the held-out events
     events : of the agents' table, if the likelihood needs them
+    offset : of the held-out events, None for none
     """
 
     def __init__(
@@ -35,9 +36,10 @@ class Validation:
         y: FloatArray,
         profiles: Profiles,
         events: EventStore | None = None,
+        offset: FloatArray | None = None,
     ) -> None:
         self._engine, self._index, self._events = engine, index, events
-        self._X, self._y, self._profiles = X, y, profiles
+        self._X, self._y, self._profiles, self._offset = X, y, profiles, offset
         self._predictions: dict[int, FloatArray] = {}
 
     def __call__(self, server: Server) -> float:
@@ -57,4 +59,4 @@ class Validation:
         events = None if self._events is None else likelihood.events_in(self._events, units)
         entities, draws = Entities(likelihood, self._index, grams, events=events), Draws.from_chains([[draw]])
         memory = AgentMemory.from_draws(entities, draws, Stream(server.settings.seed, ReservedChain.HELD_OUT))
-        return Posterior(likelihood, units, draws, memory).predict(self._X, self._profiles).mean
+        return Posterior(likelihood, units, draws, memory).predict(self._X, self._profiles, offset=self._offset).mean

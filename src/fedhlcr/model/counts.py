@@ -40,7 +40,7 @@ from fedhlcr.model.mixed import GOLDEN
 from fedhlcr.model.mixed_globals import MixedGlobals, any_value, not_negative_value
 from fedhlcr.model.priors import ModelSpec
 from fedhlcr.model.regression import CoefPosterior
-from fedhlcr.model.schema import Level, State, StateField, SummedScalar, quantity
+from fedhlcr.model.schema import Level, Stage, State, StateField, SummedScalar, quantity
 from fedhlcr.model.sums import ClusterSums
 
 LOG_SIZE = "log_size"
@@ -49,8 +49,11 @@ SIZE_SCALARS = ("log_sizes", "squared_log_sizes", "agents_with_sizes")
 POISSON_LIMIT = 50.0
 # Counts that are added to those of an entity before its mean is taken, so that it is not 0.
 ADDED_COUNT = 0.5
-# ρ ~ N(0, 3²); s² ~ IG(2, .2), and s is at least .3, so that ρ can move.
-CENTRE_SCALE, SPREAD_SHAPE, SPREAD_RATE, LEAST_SPREAD = 3.0, 2.0, 0.2, 0.3
+# ρ ~ N(1, 1.5²); s² ~ IG(2, .2), and s is at least .3, so that ρ can move.
+CENTRE, CENTRE_SCALE, SPREAD_SHAPE, SPREAD_RATE, LEAST_SPREAD = 1.0, 1.5, 2.0, 0.2, 0.3
+# A run begins with so many rounds in which sizes stay as they are. The first coefficients are far from the data: given
+# these, rare counts would make sizes so small that the coefficients could never leave.
+ROUNDS_WITHOUT_SIZES = 15
 # Metropolis steps of an agent in each round, and what an event tells about log r, about, for the steps' length.
 N_STEPS, INFORMATION = 4, 0.15
 # log r stays within these bounds.
@@ -115,6 +118,8 @@ class NegativeBinomial(Logits):
         n_events = self._by_agent(part, part.events.weight if part.events is not None else np.empty(0))
         length = 2.4 / np.sqrt(given.log_size_spread**-2.0 + INFORMATION * n_events)
         log_size, began = old[LOG_SIZE].copy(), self._began(part)[agents]
+        if given.stage == Stage.PLAIN and part.round < ROUNDS_WITHOUT_SIZES:
+            began[:] = False
         density = self._size_density(part, given, coef, log_size)
         for step in range(N_STEPS):
             proposal = log_size.copy()
@@ -173,7 +178,8 @@ class NegativeBinomial(Logits):
         drawn: Any = super().draw(sums, regressions, current, spec, rng)
         total, squares, n = (sums.scalars[name] for name in SIZE_SCALARS)
         precision = n / drawn.log_size_spread**2 + CENTRE_SCALE**-2.0
-        centre = total / drawn.log_size_spread**2 / precision + rng.standard_normal() / np.sqrt(precision)
+        linear = total / drawn.log_size_spread**2 + CENTRE / CENTRE_SCALE**2
+        centre = linear / precision + rng.standard_normal() / np.sqrt(precision)
         apart = max(squares - 2.0 * centre * total + n * centre**2, 0.0)
         shape, rate = SPREAD_SHAPE + 0.5 * n, SPREAD_RATE + 0.5 * apart
         # 1/s² has a Gamma law, cut off at its largest value

@@ -101,8 +101,8 @@ def _dispersion(model: Any, findings: Findings) -> str:
     mean = 1.0 if findings.base is None else findings.base
     spread = float(np.sqrt(mean + model.dispersion_ * mean**2))
     return (
-        f"Counts scatter around their mean with dispersion {number(model.dispersion_)}: a count whose mean is "
-        f"{number(mean)} has standard deviation {number(spread)}. Pure chance, a Poisson law, would give "
+        f"Counts scatter around their mean with dispersion {number(model.dispersion_)}: at an exposure of 1, a count "
+        f"whose mean is {number(mean)} has standard deviation {number(spread)}. Pure chance, a Poisson law, would give "
         f"{number(float(np.sqrt(mean)))}."
     )
 

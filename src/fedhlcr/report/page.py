@@ -110,7 +110,7 @@ def _check(model: Any, held_out: Any) -> None:
     if held_out is not None and not isinstance(held_out, HeldOut):
         raise ArgumentTypeError(
             f"`held_out` must be a HeldOut or None, but is of type {type(held_out).__name__}; pass "
-            "HeldOut(X, y, agent, entity)."
+            "HeldOut(X, y, agent, entity), and for counts `exposure` behind these."
         )
 
 
