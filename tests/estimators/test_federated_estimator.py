@@ -221,7 +221,7 @@ def test_bad_parameters_are_named(small, params, message):
 
 def test_bad_validation_is_named(small):
     table, _ = small
-    for validation in (table.X, (table.X,), (table.X, table.y, None, None, None)):
+    for validation in (table.X, (table.X,), (table.X, table.y, None, None, None, None)):
         with pytest.raises(ValueError, match="`validation` must be a tuple"):
             FedHLCRRegressor(rounds=2).fit(table.X, table.y, validation=validation)
 

@@ -35,7 +35,8 @@ class HLCRCountRegressor(CountTarget, CentralisedOutcomes):
         `numpy.exp(coef_)` are rate ratios.
     dispersion_ : float
         How much counts vary more than by a Poisson law: one of mean μ has variance μ + dispersion·μ². Posterior mean
-        over agents. The model never goes below two per cent more variance than that of a Poisson law.
+        for a typical agent. The model never goes below two per cent more variance than that of a Poisson law, and
+        `dispersion_` is what comes on top of these.
     entity_coef_, entity_intercept_, entity_coef_std_, entity_intercept_std_, entity_effects_, effect_scales_,
     agent_effect_scales_
         As in `HLCRRegressor`, on the scale of the log mean.

@@ -361,9 +361,7 @@ class CountTarget(HierarchicalRegressor, HierarchicalPredictor):
         check_is_fitted(self)
         draws = self.posterior_.draws.stacked
         assert isinstance(draws, CountGlobals)
-        # the mean of 1/r over agents, whose log r are normal
-        log_means = 0.5 * np.asarray(draws.log_size_spread) ** 2 - np.asarray(draws.log_size_centre)
-        self.dispersion_ = float(np.exp(log_means).mean())
+        self.dispersion_ = float(np.exp(-np.asarray(draws.log_size_centre)).mean())
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
