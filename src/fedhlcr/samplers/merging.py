@@ -32,6 +32,8 @@ ROUNDS_OF_EVIDENCE = 5
 ROUNDS_OF_EFFECTS = 20
 # Log evidence per event that may be lost by merging clusters that hardly differ, where effects can take the rest.
 ACCEPTED_LOSS = 0.002
+# The same where single events say little.
+ACCEPTED_LOSS_OF_LITTLE = 0.0005
 # The summed blocks of one set of entities, by name.
 BlockRow = dict[str, FloatArray]
 
@@ -237,8 +239,8 @@ class Merger:
             self._switch_effects_on(likelihood, state)
         if self.over and self.comparison is not None and self.comparison.is_needed(likelihood, state):
             self.over = False
-            accepted_loss = 0.0 if likelihood.doubts_clusters else ACCEPTED_LOSS * state.sums.scalars["events"]
-            target = self.merge_now(likelihood, state, accepted_loss)
+            accepted_loss = ACCEPTED_LOSS_OF_LITTLE if likelihood.doubts_clusters else ACCEPTED_LOSS
+            target = self.merge_now(likelihood, state, accepted_loss * state.sums.scalars["events"])
             n_left = int(state.sums.occupied.sum()) if target is None else int(target.max()) + 1
             self.comparison.begin(state.round, n_left)
         return target
