@@ -124,8 +124,7 @@ class BinaryTarget(ClassifierMixin, HierarchicalPredictor):
 
     def predict_log_proba(self, X: Any, agent: Any = None, entity: Any = None) -> FloatArray:
         """Logarithms of `predict_proba`."""
-        with np.errstate(divide="ignore"):
-            return np.asarray(np.log(self.predict_proba(X, agent, entity)))
+        return np.asarray(np.log(self.predict_proba(X, agent, entity)))
 
     def decision_function(self, X: Any, agent: Any = None, entity: Any = None) -> FloatArray:
         """Log odds of the second class, from `predict_proba`; positive where `predict` returns this class.
@@ -135,8 +134,7 @@ class BinaryTarget(ClassifierMixin, HierarchicalPredictor):
         ndarray (n_events,)
         """
         probabilities = self.predict_proba(X, agent, entity)
-        with np.errstate(divide="ignore"):
-            return np.asarray(np.log(probabilities[:, 1]) - np.log(probabilities[:, 0]))
+        return np.asarray(np.log(probabilities[:, 1]) - np.log(probabilities[:, 0]))
 
     def predict(self, X: Any, agent: Any = None, entity: Any = None) -> NDArray[Any]:
         """The more probable class of each event; arguments as in `predict_proba`.

@@ -14,10 +14,9 @@ import numpy as np
 from fedhlcr._support.arrays import FloatArray, IndexArray, LabelArray
 from fedhlcr._support.threads import run_blocks
 from fedhlcr.data.events import EventStore
-from fedhlcr.kernels import effective, weights
+from fedhlcr.kernels import weights
 from fedhlcr.kernels.effective import EffectsLaw
 from fedhlcr.kernels.effects import EffectState, EffectSums
-from fedhlcr.kernels.grams import add_rows
 from fedhlcr.model.arguments import AgentsPart, ProfileData
 from fedhlcr.model.mixed import Mixed
 from fedhlcr.model.mixed_globals import MixedGlobals
@@ -88,12 +87,6 @@ class EventWeighted(Mixed):
         state = EffectState(self.variance(old, given), old["agent_effects"].copy(), coef)
         self._draw_effects(weighted, scoring, labels, law, state, rows, sums)
         return state
-
-    def _add_data(self, weighted: AgentsPart, steps: FloatArray, rows: IndexArray, data: FloatArray) -> None:
-        """Add the Gram matrices of (x, y − xᵀstep), with a step for each entity, to their rows of `data`."""
-        grams, chosen = weighted.entities.grams, weighted.chosen
-        effective.move_targets(grams, chosen, np.arange(len(grams)), steps, self.layout.first_regressor)
-        add_rows(grams[chosen], rows[chosen], data)
 
     @staticmethod
     def _by_agent(part: AgentsPart, values: FloatArray) -> FloatArray:

@@ -20,8 +20,9 @@ from fedhlcr._support.checks import positive
 from fedhlcr._support.threads import run_blocks
 from fedhlcr.data.events import EventStore
 from fedhlcr.exceptions import ArgumentError
-from fedhlcr.kernels import evidence, weights
+from fedhlcr.kernels import effective, evidence, weights
 from fedhlcr.kernels.effective import EffectsLaw
+from fedhlcr.kernels.grams import add_rows
 from fedhlcr.kernels.profiles import OwnMixture
 from fedhlcr.kernels.weights import WEIGHT_SCALARS
 from fedhlcr.model import covariance
@@ -162,6 +163,12 @@ class MixedStudentNoise(EventWeighted):
         run_blocks(run, len(part.blocks), part.n_threads)
         scalars[:, -len(WEIGHT_SCALARS) :] = totals
         return drawn
+
+    def _add_data(self, weighted: AgentsPart, steps: FloatArray, rows: IndexArray, data: FloatArray) -> None:
+        """Add the Gram matrices of (x, y − xᵀstep), with a step for each entity, to their rows of `data`."""
+        grams, chosen = weighted.entities.grams, weighted.chosen
+        effective.move_targets(grams, chosen, np.arange(len(grams)), steps, self.layout.first_regressor)
+        add_rows(grams[chosen], rows[chosen], data)
 
     # At the server.
 

@@ -64,8 +64,7 @@ def probability_moments(part: MixtureRows, levels: tuple[float, ...], n_threads:
 def probability_log_density(part: MixtureRows, target: FloatArray, n_threads: int) -> FloatArray:
     """(n,) log probability of each row's target, which is 0 or 1."""
     mean = probability_moments(part, (), n_threads).mean
-    with np.errstate(divide="ignore"):
-        return np.asarray(np.log(np.where(target == 1.0, mean, 1.0 - mean)))
+    return np.asarray(np.log(np.where(target == 1.0, mean, 1.0 - mean)))
 
 
 def count_moments(part: MixtureRows, levels: tuple[float, ...], n_threads: int) -> Moments:
