@@ -41,9 +41,9 @@ class RunningTotal:
     def clear(self):
         self._last, self._total = {}, ClusterSums.zero(self._schema, self._n_clusters)
 
-    def shift(self, shifted):
+    def shift(self, likelihood, shift):
         """Shifting is linear, so the total changes as every agent's sums do."""
-        moved = lambda sums: replace(sums, blocks=shifted(sums.blocks, np.arange(self._n_clusters)))  # noqa: E731
+        moved = lambda sums: replace(sums, blocks=likelihood.shifted(sums.blocks, shift))  # noqa: E731
         self._last = {agent: moved(sums) for agent, sums in self._last.items()}
         self._total = moved(self._total)
 

@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from fedhlcr._support.arrays import CountArray, FloatArray, IndexArray
+from fedhlcr._support.arrays import IndexArray
 from fedhlcr.federation.sums import AgentSums
+from fedhlcr.model.arguments import EffectShift
+from fedhlcr.model.likelihood import AnyLikelihood
 from fedhlcr.model.schema import SumSchema
 from fedhlcr.model.sums import ClusterSums
 from fedhlcr.storage import codec
 from fedhlcr.storage.reader import RecordReader
-
-# (blocks, original cluster of each row) → moved blocks
-Shift = Callable[[dict[str, FloatArray], CountArray], dict[str, FloatArray]]
 
 
 class Account(Protocol):
@@ -39,8 +38,11 @@ class Account(Protocol):
     def clear(self) -> None:
         """Remove the contributions of all agents."""
 
-    def shift(self, shifted: Shift) -> None:
-        """Move the blocks of all contributions, those of absent agents too, because effects have moved."""
+    def shift(self, likelihood: AnyLikelihood, shift: EffectShift) -> None:
+        """Move the blocks of all contributions, those of absent agents too, because effects have moved.
+
+        The shift has an entry for each original cluster.
+        """
 
     def total(self) -> ClusterSums:
         """The sum of all contributions, by original cluster."""

@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from fedhlcr._support.arrays import IndexArray
-from fedhlcr.federation.account import Shift
 from fedhlcr.federation.sums import PAGE_SIZE, AgentSums
+from fedhlcr.model.arguments import EffectShift
+from fedhlcr.model.likelihood import AnyLikelihood
 from fedhlcr.model.schema import SumSchema
 from fedhlcr.model.sums import ClusterSums
 from fedhlcr.storage import codec
@@ -69,9 +70,11 @@ class Ledger:
         self._pages = [AgentSums.empty(self._schema, len(page)) for page in self._pages]
         self._totals = [None] * len(self._pages)
 
-    def shift(self, shifted: Shift) -> None:
+    def shift(self, likelihood: AnyLikelihood, shift: EffectShift) -> None:
         """Move the blocks of all contributions, those of absent agents too, because effects have moved."""
-        self._pages = [replace(page, blocks=shifted(page.blocks, page.clusters)) for page in self._pages]
+        self._pages = [
+            replace(page, blocks=likelihood.shifted(page.blocks, shift.of(page.clusters))) for page in self._pages
+        ]
         self._totals = [None] * len(self._pages)
 
     def total(self) -> ClusterSums:

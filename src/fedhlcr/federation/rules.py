@@ -159,7 +159,7 @@ class DeltaRule:
     def _shift(self, shift: FloatArray, given: Globals) -> None:
         """Move every agent's effects by the shift of its cluster (clusters, n_coef), whether or not it is present."""
         by_original = np.append(shift, np.zeros((1, shift.shape[1])), axis=0)[self.cluster_of]
-        self.account.shift(lambda blocks, rows: self._likelihood.shifted(blocks, by_original[rows], given))
+        self.account.shift(self._likelihood, self._likelihood.effect_shift(by_original, given))
 
     def finish(self) -> ServerState | None:
         if self._state is None or self._merger.over or self._merger.n_wanted is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -107,6 +108,37 @@ class Recentred(NamedTuple, Generic[G]):
 
     globals: G
     shift: FloatArray | None
+
+
+@dataclass(frozen=True)
+class EffectShift:
+    """By how much effects of entities have grown, because the coefficients of their clusters have moved.
+
+    Shifts add up, and sums shift linearly: shifting by one and then by another is shifting by their sum, and the shift
+    of a sum is the sum of the shifts.
+
+    Attributes
+    ----------
+    effects : (clusters, n_coef) growth of the effects
+    targets : (clusters, n_coef) how much of it data matrices must follow, because they hold targets without effects
+    """
+
+    effects: FloatArray
+    targets: FloatArray
+
+    @classmethod
+    def zero(cls, n_clusters: int, n_coef: int) -> EffectShift:
+        return cls(np.zeros((n_clusters, n_coef)), np.zeros((n_clusters, n_coef)))
+
+    def __add__(self, other: EffectShift) -> EffectShift:
+        return EffectShift(self.effects + other.effects, self.targets + other.targets)
+
+    def __neg__(self) -> EffectShift:
+        return EffectShift(-self.effects, -self.targets)
+
+    def of(self, clusters: NDArray[np.integer]) -> EffectShift:
+        """The shifts of the given clusters, one after the other."""
+        return EffectShift(self.effects[clusters], self.targets[clusters])
 
 
 class CollapsedTerms(NamedTuple):

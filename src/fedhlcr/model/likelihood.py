@@ -62,7 +62,16 @@ from fedhlcr._support.arrays import FloatArray, IndexArray, LabelArray
 from fedhlcr.data.events import EventStore
 from fedhlcr.exceptions import ArgumentError
 from fedhlcr.kernels.mixtures import Mixture
-from fedhlcr.model.arguments import AgentsPart, CollapsedTerms, Concluded, G, ProfileData, Recentred, Summands
+from fedhlcr.model.arguments import (
+    AgentsPart,
+    CollapsedTerms,
+    Concluded,
+    EffectShift,
+    G,
+    ProfileData,
+    Recentred,
+    Summands,
+)
 from fedhlcr.model.differences import Differences
 from fedhlcr.model.gram import GramLayout, Standardization, standard_events
 from fedhlcr.model.priors import ModelSpec
@@ -227,8 +236,12 @@ class Likelihood(ABC, Generic[G]):
         """A second draw of the coefficients that moves the effects of all entities along; by default none."""
         return Recentred(drawn, None)
 
-    def shifted(self, blocks: dict[str, FloatArray], shift: FloatArray, given: G) -> dict[str, FloatArray]:  # noqa: ARG002
-        """Sums after the effects of all their entities have grown by `shift` (rows, n_coef)."""
+    def effect_shift(self, shift: FloatArray, given: G) -> EffectShift:  # noqa: ARG002
+        """What a growth of effects by `shift` (clusters, n_coef) does to sums made under `given`."""
+        return EffectShift(shift, np.zeros_like(shift))
+
+    def shifted(self, blocks: dict[str, FloatArray], shift: EffectShift) -> dict[str, FloatArray]:  # noqa: ARG002
+        """Sums after the effects of all their entities have grown; the shift has an entry for each row."""
         return blocks
 
     def log_joint(self, sums: ClusterSums, regressions: CoefPosterior, given: G) -> float:  # noqa: ARG002

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr.kernels import effective
 from fedhlcr.model import conjugate, covariance
-from fedhlcr.model.arguments import Recentred
+from fedhlcr.model.arguments import EffectShift, Recentred
 from fedhlcr.model.mixed_agents import MixedAgents
 from fedhlcr.model.mixed_globals import EFFECTS, EVIDENCE, MixedGlobals
 from fedhlcr.model.priors import ModelSpec
@@ -289,18 +289,19 @@ class MixedServer(MixedAgents):
         shift[:, used] = np.where(n[:, None] > 0.0, coef - new, 0.0)
         return Recentred(replace(drawn, coef=drawn.coef - shift), shift)
 
-    def shifted(self, blocks: dict[str, FloatArray], shift: FloatArray, given: MixedGlobals) -> dict[str, FloatArray]:
-        """b grows by `shift`, so y − xᵀ(a + b) falls by xᵀshift: a congruence of both matrices.
+    def effect_shift(self, shift: FloatArray, given: MixedGlobals) -> EffectShift:
+        """Before the last stage, the data matrices do not depend on b."""
+        return EffectShift(shift, shift if given.stage == Stage.EXACT else np.zeros_like(shift))
 
-        Before the last stage, the data matrices do not depend on b.
-        """
+    def shifted(self, blocks: dict[str, FloatArray], shift: EffectShift) -> dict[str, FloatArray]:
+        """b grows by the shift, so y − xᵀ(a + b) falls by xᵀshift: a congruence of both matrices."""
         data = blocks[GRAMS]
-        if given.stage == Stage.EXACT:
+        if shift.targets.any():
             rows, data = np.arange(len(data)), data.copy()
-            effective.move_targets(data, rows, rows, shift, self.layout.first_regressor)
+            effective.move_targets(data, rows, rows, shift.targets, self.layout.first_regressor)
         moments = self.effect_moments(blocks[EFFECTS])
         n, totals = moments[:, :1, :1], moments[:, 1:, :1]
-        column = shift[:, : self.layout.n_linear, None]
+        column = shift.effects[:, : self.layout.n_linear, None]
         moments[:, 1:, 1:] += totals @ np.swapaxes(column, 1, 2) + column @ np.swapaxes(totals + n * column, 1, 2)
         moments[:, 1:, :1] = totals + n * column
         rows, columns = np.tril_indices(self.layout.n_linear + 1)

@@ -163,7 +163,7 @@ def merge_state(likelihood: AnyLikelihood, state: ChainState, target: NDArray[np
     """The state of a chain after cluster k has become target[k]."""
     merged = merge_globals(state.globals, state.sums.entity_counts, target)
     shift = merge_shift(state.globals, merged, target)
-    blocks = likelihood.shifted(state.sums.blocks, shift, state.globals)
+    blocks = likelihood.shifted(state.sums.blocks, likelihood.effect_shift(shift, state.globals))
     sums, labels = replace(state.sums, blocks=blocks).regroup(target), target[state.labels].astype(np.int32)
     return ChainState.of(likelihood, state.round, labels, sums, merged, state.private)
 
