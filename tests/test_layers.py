@@ -21,6 +21,7 @@ ROOT = "fedhlcr"
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("exceptions", "_support"),
     ("kernels", "storage"),
+    ("privacy",),
     ("data",),
     ("model", "datasets"),
     ("samplers", "reference", "reference_logits"),

@@ -195,6 +195,14 @@ class DisclosureError(FedHLCRError, ValueError):
     """A mod withholds the answer of agents: nothing leaves them in this round."""
 
 
+class FixedPointError(FedHLCRError, OverflowError):
+    """Numbers do not fit into fixed point: they are not finite, or beyond the bound. Nothing is sent."""
+
+
+class SecureSumError(FedHLCRError, ValueError):
+    """A party of a secure sum does not answer a message that is malformed, out of order, or would reveal its values."""
+
+
 class NotEnoughNodesError(FedHLCRError, RuntimeError):
     """Too few nodes are ready to start or to continue."""
 

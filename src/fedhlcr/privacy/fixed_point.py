@@ -1,0 +1,109 @@
+"""Real numbers as integers modulo 2⁶⁴, whose sums are exact and do not depend on order.
+
+Two encodings, both as uint64 in two's complement:
+
+ - `encode`: round(x · 2³⁰), one integer per number; for the sums that agents send in every round. Sums of agents stay
+   exact as long as they stay below 2³³ in absolute value.
+ - `encode_wide`: eight limbs of 40 bits per number, from 2⁻¹⁶⁰ to 2¹⁶⁰; for numbers of any magnitude, such as sums of
+   features before their units are known. Sums of up to 2²³ agents are exact.
+
+Differences telescope: encode(b) − encode(a) + encode(a) is encode(b), bit for bit. So a running total of differences is
+the sum of everybody's last numbers.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedhlcr._support.arrays import FloatArray
+from fedhlcr.exceptions import ArgumentError, FixedPointError
+
+FRACTION_BITS = 30
+# The sum of all agents must fit: |sum| · 2³⁰ < 2⁶³.
+SUM_LIMIT = 2.0 ** (63 - FRACTION_BITS)
+
+LIMB_BITS, N_LIMBS = 40, 8
+# The lowest bit of the lowest limb is 2^LOWEST; numbers from 2^HIGHEST on do not fit.
+LOWEST = -LIMB_BITS * N_LIMBS // 2
+HIGHEST = LOWEST + LIMB_BITS * N_LIMBS
+
+FixedArray = NDArray[np.uint64]
+
+
+def encode(values: FloatArray, largest: float) -> FixedArray:
+    """Return round(values · 2³⁰) modulo 2⁶⁴, of the same shape; halves are rounded to even.
+
+    Parameters
+    ----------
+    largest : bound on the absolute value of each number; it must not depend on the data. With n agents, a bound below
+        2³³ / n keeps their sum from wrapping around
+    """
+    if not 0.0 < largest < SUM_LIMIT:
+        raise ArgumentError(
+            f"`largest` must be positive and below {SUM_LIMIT:g}, but is {largest:g}; scale the numbers down."
+        )
+    values = _finite(values)
+    beyond = int(np.count_nonzero(np.abs(values) > largest))
+    if beyond:
+        raise FixedPointError(
+            f"{beyond} of {values.size} numbers are beyond the bound of {largest:g}; nothing is sent. Check the units "
+            "of the data, or raise the bound."
+        )
+    return np.rint(np.ldexp(values, FRACTION_BITS)).astype(np.int64).view(np.uint64)
+
+
+def decode(numbers: FixedArray) -> FloatArray:
+    """Return the real numbers of `encode`, or of sums and differences of what it returned."""
+    return np.ldexp(np.ascontiguousarray(numbers).view(np.int64).astype(np.float64), -FRACTION_BITS)
+
+
+def quantized(values: FloatArray, largest: float) -> FloatArray:
+    """Return `values` rounded to multiples of 2⁻³⁰: exactly what decode(encode(values)) gives."""
+    return decode(encode(values, largest))
+
+
+def encode_wide(values: FloatArray) -> FixedArray:
+    """Return values rounded to multiples of 2⁻¹⁶⁰ as limbs, in a new last axis of size 8, the lowest first.
+
+    A number is the sum over j of limb j times 2^(40 j − 160). All its limbs have its sign.
+    """
+    values = _finite(values)
+    beyond = int(np.count_nonzero(np.abs(values) >= 2.0**HIGHEST))
+    if beyond:
+        raise FixedPointError(
+            f"{beyond} of {values.size} numbers are {2.0**HIGHEST:.1g} or more in absolute value; nothing is sent. "
+            "Check the units of the data."
+        )
+    # numbers below 2⁻¹⁰⁷ have bits below the lowest limb; all larger ones have not
+    small = np.abs(values) < 2.0 ** (LOWEST + 53)
+    rest = np.where(small, np.ldexp(np.rint(np.ldexp(np.where(small, values, 0.0), -LOWEST)), LOWEST), values)
+    limbs = np.empty((*values.shape, N_LIMBS), np.int64)
+    for limb in reversed(range(N_LIMBS)):
+        # exact: truncation keeps the leading bits of a float, and subtraction removes them
+        lowest_bit = LOWEST + LIMB_BITS * limb
+        part = np.trunc(np.ldexp(rest, -lowest_bit))
+        rest = rest - np.ldexp(part, lowest_bit)
+        limbs[..., limb] = part.astype(np.int64)
+    return limbs.view(np.uint64)
+
+
+def decode_wide(limbs: FixedArray) -> FloatArray:
+    """Return the float64 nearest to each number of `encode_wide`, or of sums of what it returned."""
+    if limbs.shape[-1:] != (N_LIMBS,):
+        raise ArgumentError(f"the last axis of `limbs` must have size {N_LIMBS}, but the shape is {limbs.shape}.")
+    rows = np.ascontiguousarray(limbs).view(np.int64).reshape(-1, N_LIMBS).tolist()
+    # the division of Python's integers is correctly rounded, whatever their size
+    numbers = [sum(part << LIMB_BITS * limb for limb, part in enumerate(row)) / (1 << -LOWEST) for row in rows]
+    return np.array(numbers, dtype=np.float64).reshape(limbs.shape[:-1])
+
+
+def _finite(values: FloatArray) -> FloatArray:
+    values = np.asarray(values, dtype=np.float64)
+    missing = int(np.count_nonzero(~np.isfinite(values)))
+    if missing:
+        raise FixedPointError(
+            f"{missing} of {values.size} numbers are not finite; nothing is sent. Check the data for missing or "
+            "infinite values."
+        )
+    return values

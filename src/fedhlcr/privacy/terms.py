@@ -1,0 +1,121 @@
+"""What all parties of a secure sum agree on beforehand, and the bytes of its messages.
+
+Every message names the round it belongs to by a hash of the terms, so that none of another round, epoch, session or run
+is accepted.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+from hashlib import sha256
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedhlcr.exceptions import ArgumentError, CodecError, SecureSumError
+from fedhlcr.storage import codec
+from fedhlcr.storage.codec import Record, Value
+from fedhlcr.storage.reader import RecordReader
+
+VERSION = 1
+PROTOCOL = b"fedhlcr secure sum 1"
+DIGEST_BYTES = 32
+# A sum of one party is that party's values.
+FEWEST_PARTIES = 2
+INTEGER_LIMIT = 2**63
+_NUMBERS = ("run", "session", "epoch", "round", "n_values", "min_parties")
+
+
+class Stage(Enum):
+    """What a party answers next; in each stage the server asks once."""
+
+    KEYS = "keys"
+    SHARES = "shares"
+    MASKED = "masked"
+    UNMASKING = "unmasking"
+    OVER = "over"
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What is summed, when, and among how many; public, and the same for all parties.
+
+    Parameters
+    ----------
+    run, session, epoch, round : which sum it is; no two sums of a party may have all four in common
+    n_values : length of every party's vector
+    min_parties : fewest parties whose sum may be revealed
+    """
+
+    run: int
+    session: int
+    epoch: int
+    round: int
+    n_values: int
+    min_parties: int
+
+    def __post_init__(self) -> None:
+        for name in _NUMBERS:
+            least = {"n_values": 1, "min_parties": FEWEST_PARTIES}.get(name, -INTEGER_LIMIT)
+            value = getattr(self, name)
+            if not least <= value < INTEGER_LIMIT:
+                raise ArgumentError(f"`{name}` must be at least {least} and below 2**63, but is {value}.")
+
+    @cached_property
+    def context(self) -> bytes:
+        """A hash of the terms; part of every message, signature, key derivation and encryption of the sum."""
+        return sha256(PROTOCOL + struct.pack("<6q", *(getattr(self, name) for name in _NUMBERS))).digest()
+
+    def to_record(self) -> Record:
+        return {name: int(getattr(self, name)) for name in _NUMBERS}
+
+    @classmethod
+    def read(cls, reader: RecordReader) -> Terms:
+        numbers = {name: reader.value(name, int) for name in _NUMBERS}
+        reader.require(numbers["n_values"] >= 1, "n_values")
+        reader.require(numbers["min_parties"] >= FEWEST_PARTIES, "min_parties")
+        return cls(**numbers)
+
+
+def write_request(stage: Stage, terms: Terms, record: Mapping[str, Value]) -> bytes:
+    """Return what the server asks of a party in a stage, as bytes."""
+    return codec.encode(f"secure-sum-ask-{stage.value}", VERSION, {"context": as_array(terms.context), **record})
+
+
+def write_reply(stage: Stage, terms: Terms, record: Mapping[str, Value]) -> bytes:
+    """Return what a party answers in a stage, as bytes."""
+    return codec.encode(f"secure-sum-{stage.value}", VERSION, {"context": as_array(terms.context), **record})
+
+
+def read_request(data: bytes, stage: Stage, terms: Terms) -> RecordReader:
+    return _read(data, f"secure-sum-ask-{stage.value}", terms)
+
+
+def read_reply(data: bytes, stage: Stage, terms: Terms) -> RecordReader:
+    return _read(data, f"secure-sum-{stage.value}", terms)
+
+
+def _read(data: bytes, kind: str, terms: Terms) -> RecordReader:
+    found = codec.kind_of(data)
+    if found != kind:
+        raise SecureSumError(
+            f"a message of kind {found!r} came where one of kind {kind!r} was expected; the stages of a round follow "
+            "each other, and each comes once. Wait for the next round."
+        )
+    reader = RecordReader(codec.decode(data, kind, VERSION), "the message", "wait for the next round")
+    context = reader.array("context", "u1", (DIGEST_BYTES,)).tobytes()
+    if context != terms.context:
+        raise SecureSumError("the message belongs to another round, epoch or run; wait for the next round.")
+    return reader
+
+
+def as_array(data: bytes) -> NDArray[np.uint8]:
+    return np.frombuffer(data, dtype=np.uint8)
+
+
+# What a message from elsewhere may fail with.
+MESSAGE_ERRORS = (CodecError, SecureSumError)
