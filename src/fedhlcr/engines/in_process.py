@@ -6,7 +6,8 @@ yields the contributions of each shard when they are ready. Late ones are kept a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+import contextlib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from hashlib import blake2b
 from itertools import pairwise
@@ -16,10 +17,13 @@ from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.checks import SIZE_LIMIT, not_negative, within
-from fedhlcr._support.streams import Stream
+from fedhlcr._support.streams import Stream, text_key
 from fedhlcr._support.threads import stream_results
 from fedhlcr.data.hierarchy import Hierarchy
+from fedhlcr.engines.simulated_parties import N_STAGES, SimulatedParties
 from fedhlcr.exceptions import ArgumentError, DisclosureError
+from fedhlcr.federation.fixed_sums import Integers
+from fedhlcr.federation.kept_sums import KeptSums
 from fedhlcr.federation.messages import Contribution, Contributions
 from fedhlcr.federation.mods import Mod
 from fedhlcr.federation.private_state import PrivateState, joined
@@ -28,6 +32,7 @@ from fedhlcr.federation.shard import AgentShard
 from fedhlcr.federation.sums import PAGE_SIZE
 from fedhlcr.model.gram import GramLayout, Standardization
 from fedhlcr.model.likelihood import is_registered, likelihood_named
+from fedhlcr.privacy.terms import Terms
 from fedhlcr.storage import codec
 from fedhlcr.storage.reader import RecordReader, checkpoint_reader
 
@@ -61,6 +66,7 @@ class InProcessEngine:
         self._late: list[bytes] = []
         self._n_deliveries = 0
         self._away: set[str] = set()
+        self._round_parties: SimulatedParties | None = None
 
     @classmethod
     def from_hierarchy(
@@ -69,6 +75,9 @@ class InProcessEngine:
         """The engine for the agents of a table. They keep its events if the run needs them."""
         agents = AgentShard.from_hierarchy(hierarchy, n_threads)
         agents.mods = tuple(mods)
+        # a simulation plays the agents, so it derives their secrets from its seed, to be reproducible
+        keys = [text_key(f"secret/{seed}/{part}/{name}") for name in agents.agents for part in range(2)]
+        agents.secrets = np.array(keys, dtype=np.uint64).reshape(-1, 2)
         return cls(agents, failure_rate=failure_rate, seed=seed, n_threads=n_threads)
 
     def agents(self) -> list[str]:
@@ -89,19 +98,16 @@ class InProcessEngine:
         """Yield replies: first the late ones of the round before, then those of each shard when it is ready."""
         late, self._late = self._late, []
         yield from late
-        positions = np.array([self._position[name] for name in call.agents], dtype=np.int64)
-        order = np.argsort(positions, kind="stable")
-        asked, acknowledged = positions[order], call.acknowledged[order]
+        asked, acknowledged = self._sorted_call(call)
         fates = self._draw_fates()[asked]
         present = fates != Fate.ABSENT
         asked, acknowledged, fates = asked[present], acknowledged[present], fates[present]
-        shards, starts = np.unique(asked // PAGE_SIZE, return_index=True)
-        parts = [slice(*ends) for ends in pairwise([*starts.tolist(), len(asked)])]
+        parts = list(self._by_shard(asked, acknowledged))
 
         def answer(number: int) -> Contributions | None:
-            agents = asked[parts[number]] - shards[number] * PAGE_SIZE
+            shard, agents, rounds = parts[number]
             try:
-                return self._shards[shards[number]].answer(call.broadcast, agents, acknowledged[parts[number]])
+                return shard.answer(call.broadcast, agents, rounds)
             except DisclosureError:
                 return None
 
@@ -117,6 +123,45 @@ class InProcessEngine:
                 yield contributions
             elif len(arrived):
                 yield contributions.take(arrived)
+
+    def parties(self, call: Invitation) -> dict[str, list[str]]:
+        """Begin a round of secure sums: agents draw labels, and each is a device of its own."""
+        asked, acknowledged = self._sorted_call(call)
+        fates = self._draw_fates()[asked]
+        stages = self._stream.generator(self._n_deliveries, "stages").integers(N_STAGES, size=len(self.everyone))
+        names = self.everyone.agents
+        last = {names[i]: int(stages[i]) for i in asked[fates != Fate.FINE].tolist()}
+        present = np.array([last.get(names[i], N_STAGES) > 0 for i in asked.tolist()], dtype=bool)
+        asked, acknowledged = asked[present], acknowledged[present]
+        vectors: dict[str, Integers] = {}
+        out_of_step: set[str] = set()
+        for shard, agents, rounds in self._by_shard(asked, acknowledged):
+            lost = shard.out_of_step(call.broadcast, agents, rounds)
+            out_of_step |= {shard.agents[i] for i in agents[lost].tolist()}
+            with contextlib.suppress(DisclosureError):
+                contributions = shard.answer(call.broadcast, agents[~lost], rounds[~lost])
+                vectors |= dict(zip(contributions.agents, shard.vectors(call.broadcast, contributions), strict=True))
+        self._round_parties = SimulatedParties(vectors, frozenset(out_of_step), last, self._n_threads)
+        return {name: [name] for name in call.agents}
+
+    def exchange(self, terms: Terms, messages: Mapping[str, bytes]) -> dict[str, bytes]:
+        """The answers of all agents that answer a message of the round's secure sum."""
+        assert self._round_parties is not None
+        return self._round_parties.exchange(terms, messages)
+
+    def _sorted_call(self, call: Invitation) -> tuple[IndexArray, IndexArray]:
+        """Positions of the agents asked, ascending, and the round that the server acknowledges to each."""
+        positions = np.array([self._position[name] for name in call.agents], dtype=np.int64)
+        order = np.argsort(positions, kind="stable")
+        return positions[order], call.acknowledged[order]
+
+    def _by_shard(
+        self, asked: IndexArray, acknowledged: IndexArray
+    ) -> Iterator[tuple[AgentShard, IndexArray, IndexArray]]:
+        """The shards that have agents asked, the agents' positions there, and their acknowledged rounds."""
+        shards, starts = np.unique(asked // PAGE_SIZE, return_index=True)
+        for number, (first, last) in zip(shards.tolist(), pairwise([*starts.tolist(), len(asked)]), strict=True):
+            yield self._shards[number], asked[first:last] - number * PAGE_SIZE, acknowledged[first:last]
 
     def _draw_fates(self) -> IndexArray:
         """What happens to each agent in this round, if it is asked."""
@@ -154,7 +199,23 @@ class InProcessEngine:
             "n_deliveries": self._n_deliveries,
             "away": sorted(self._away),
             **self._private_record(kept),
+            **self._kept_record(np.flatnonzero(~kept)),
         }
+
+    def _kept_record(self, forgotten: IndexArray) -> codec.Record:
+        """The sums that agents keep under secure aggregation."""
+        known = next((shard.kept for shard in self._shards if shard.kept is not None), None)
+        if known is None:
+            return {}
+        parts = [shard.kept or KeptSums(known.likelihood, len(shard)) for shard in self._shards]
+        return {f"kept.{name}": value for name, value in KeptSums.joined(parts, forgotten).to_record().items()}
+
+    def _restore_kept(self, reader: RecordReader) -> None:
+        if reader.is_empty:
+            return
+        whole = KeptSums.read(reader, self.everyone.n_features, len(self.everyone))
+        for number, shard in enumerate(self._shards):
+            shard.kept = whole.part(number * PAGE_SIZE, number * PAGE_SIZE + len(shard))
 
     def _private_record(self, kept: NDArray[np.bool_]) -> codec.Record:
         """The agents' private state, if the likelihood has one."""
@@ -196,6 +257,7 @@ class InProcessEngine:
             )
         self.everyone.restore(reader)
         self._restore_private(reader.part("private."))
+        self._restore_kept(reader.part("kept."))
         self._n_deliveries, self._away = reader.value("n_deliveries", int, not_negative), set(reader.texts("away"))
         sizes = reader.array("late_sizes", "i8", (None,), not_negative)
         late = reader.array("late", "u1", (int(sizes.sum()),)).tobytes()

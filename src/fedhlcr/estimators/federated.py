@@ -28,7 +28,7 @@ from fedhlcr.federation.held_out import Validation
 from fedhlcr.federation.rules import RuleName
 from fedhlcr.federation.run import INTERRUPTED, Checkpoints, EngineFactory, SimulationEngine, run_federation
 from fedhlcr.federation.server import Server
-from fedhlcr.federation.settings import FederationSettings
+from fedhlcr.federation.settings import AggregationName, FederationSettings
 from fedhlcr.model.choice import chosen_likelihood
 from fedhlcr.model.curves import column_quantiles
 from fedhlcr.model.gram import GramLayout
@@ -60,6 +60,9 @@ class FederatedPredictor(HierarchicalPredictor):
     n_draws: int
     engine: str | EngineFactory
     limits: ReplyLimits | None
+    aggregation: AggregationName
+    fixed_point: bool
+    min_cohort: int
     checkpoint: PathLike | None
     checkpoint_every: int
     verbose: bool
@@ -134,6 +137,9 @@ class FederatedPredictor(HierarchicalPredictor):
             noise=self.noise,
             likelihood=self.likelihood,
             curves=tuple(columns),
+            aggregation=self.aggregation,
+            fixed_point=self.fixed_point,
+            min_cohort=self.min_cohort,
         )
 
     def _validation(

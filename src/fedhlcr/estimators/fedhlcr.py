@@ -16,6 +16,7 @@ from fedhlcr.estimators.targets import RealTarget
 from fedhlcr.federation.checks import ReplyLimits
 from fedhlcr.federation.rules import RuleName
 from fedhlcr.federation.run import EngineFactory
+from fedhlcr.federation.settings import MIN_COHORT, AggregationName
 from fedhlcr.model.likelihood import AUTO
 from fedhlcr.model.priors import CoefPriorKind, EffectsName, NoiseName
 from fedhlcr.storage.atomic import PathLike
@@ -64,6 +65,15 @@ class FedHLCRRegressor(RealTarget, FederatedPredictor):
         factory (`fedhlcr.federation.EngineFactory`) makes an engine from the table.
     limits : ReplyLimits or None, default=None
         Limits on a reply; the server refuses a reply that exceeds them. None is the default limits.
+    aggregation : {"plain", "secure"}, default="plain"
+        Whether the server sees every agent's sums, or only the sum over all agents that answer: masks hide the rest,
+        `fedhlcr.privacy.secure_sum`. Secure aggregation needs `pip install "fedhlcr[privacy]"`. It does not support
+        `curves`, and the server cannot refuse the sums of a single agent.
+    fixed_point : bool, default=False
+        Whether agents round their sums to multiples of 2⁻³⁰, as secure aggregation always does. A plain run with
+        `fixed_point=True` gives the same model as a secure one, bit for bit, and takes less time.
+    min_cohort : int, default=5
+        Fewest agents whose sum the server may learn under secure aggregation. A round with fewer is void.
     checkpoint : path or None, default=None
         File to save the run to after rounds; `fit(..., resume=True)` continues from it.
     checkpoint_every : int, default=1
@@ -141,6 +151,9 @@ class FedHLCRRegressor(RealTarget, FederatedPredictor):
         max_clusters: int = 64,
         engine: str | EngineFactory = "in_process",
         limits: ReplyLimits | None = None,
+        aggregation: AggregationName = "plain",
+        fixed_point: bool = False,
+        min_cohort: int = MIN_COHORT,
         checkpoint: PathLike | None = None,
         checkpoint_every: int = 1,
         n_threads: int | None = None,
@@ -170,6 +183,9 @@ class FedHLCRRegressor(RealTarget, FederatedPredictor):
         self.max_clusters = max_clusters
         self.engine = engine
         self.limits = limits
+        self.aggregation = aggregation
+        self.fixed_point = fixed_point
+        self.min_cohort = min_cohort
         self.checkpoint = checkpoint
         self.checkpoint_every = checkpoint_every
         self.n_threads = n_threads

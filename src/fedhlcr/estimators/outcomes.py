@@ -10,6 +10,7 @@ from fedhlcr.estimators.federated import FederatedPredictor
 from fedhlcr.estimators.parameters import CENTRAL_CONSTRAINTS, FEDERATED_CONSTRAINTS, SHARED_CONSTRAINTS
 from fedhlcr.federation.checks import ReplyLimits
 from fedhlcr.federation.run import EngineFactory
+from fedhlcr.federation.settings import MIN_COHORT, AggregationName
 from fedhlcr.model.priors import CoefPriorKind, EffectsName
 from fedhlcr.storage.atomic import PathLike
 
@@ -82,6 +83,9 @@ class FederatedOutcomes(FederatedPredictor):
         max_clusters: int = 64,
         engine: str | EngineFactory = "in_process",
         limits: ReplyLimits | None = None,
+        aggregation: AggregationName = "plain",
+        fixed_point: bool = False,
+        min_cohort: int = MIN_COHORT,
         checkpoint: PathLike | None = None,
         checkpoint_every: int = 1,
         n_threads: int | None = None,
@@ -105,6 +109,9 @@ class FederatedOutcomes(FederatedPredictor):
         self.max_clusters = max_clusters
         self.engine = engine
         self.limits = limits
+        self.aggregation = aggregation
+        self.fixed_point = fixed_point
+        self.min_cohort = min_cohort
         self.checkpoint = checkpoint
         self.checkpoint_every = checkpoint_every
         self.n_threads = n_threads

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from fedhlcr.federation.checks import ReplyLimits
+from fedhlcr.federation.settings import FEWEST_IN_COHORT, AggregationName
 from fedhlcr.model.priors import LEARNABLE
 
 POSITIVE_INTEGER = Interval(Integral, 1, None, closed="left")
@@ -47,6 +48,9 @@ FEDERATED_CONSTRAINTS: dict[str, list[Any]] = {
     "patience": [POSITIVE_INTEGER, None],
     "engine": [StrOptions({"in_process"}), callable],
     "limits": [ReplyLimits, None],
+    "aggregation": [StrOptions(set(get_args(AggregationName)))],
+    "fixed_point": ["boolean"],
+    "min_cohort": [Interval(Integral, FEWEST_IN_COHORT, None, closed="left")],
     "checkpoint": [str, os.PathLike, None],
     "checkpoint_every": [POSITIVE_INTEGER],
 }

@@ -12,12 +12,13 @@ Why there are three classes for agents:
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
 
-from fedhlcr._support.arrays import FloatArray, IndexArray
+from fedhlcr._support.arrays import FloatArray, IndexArray, KeyArray
 from fedhlcr._support.checks import SIZE_LIMIT, not_negative, within
 from fedhlcr._support.streams import ReservedChain, Stream
 from fedhlcr._support.threads import single_threaded_blas
@@ -27,6 +28,7 @@ from fedhlcr.data.events import EventStore
 from fedhlcr.data.hierarchy import UNKNOWN, EntityIndex, Hierarchy, row_agents, row_entities
 from fedhlcr.data.ids import Ids
 from fedhlcr.exceptions import ArgumentError, UnknownAgentError
+from fedhlcr.federation.kept_sums import KeptSums
 from fedhlcr.federation.messages import MOST_ROUNDS, NEVER, Broadcast, Contributions
 from fedhlcr.federation.mods import Mod
 from fedhlcr.federation.shard import AgentShard
@@ -51,6 +53,8 @@ class AgentGroup:
         self.index = hierarchy.index
         self.shard = AgentShard.from_hierarchy(hierarchy)
         self.shard.mods = tuple(mods)
+        # drawn once, and kept with the labels: a server that knows the seed must not be able to test guesses of these
+        self.shard.secrets = _new_secrets(len(self.shard))
 
     @property
     def names(self) -> list[str]:
@@ -133,6 +137,10 @@ class AgentGroup:
             "accepted_round": shard.accepted_round,
             "pending_round": shard.pending_round,
         }
+        if shard.secrets is not None:
+            record["secrets"] = shard.secrets
+        if shard.kept is not None:
+            record |= {f"kept.{name}": value for name, value in shard.kept.to_record().items()}
         if shard.private is not None:
             record |= {f"private.{name}": value for name, value in shard.private.to_record().items()}
         if shard.run is not None and shard.layout is not None and shard.units is not None:
@@ -164,6 +172,12 @@ class AgentGroup:
         group.shard = shard = AgentShard.unlabelled(group.index, grams, shifts)
         shard.mods = tuple(mods)
         shard.restore(reader)
+        # files of releases before 0.2 have none
+        shard.secrets = (
+            _new_secrets(len(shard)) if "secrets" not in reader else reader.array("secrets", "u8", (len(shard), 2))
+        )
+        if not (kept := reader.part("kept.")).is_empty:
+            shard.kept = KeptSums.read(kept, shard.n_features, len(shard))
         if not (events := reader.part("events.")).is_empty:
             shard.events = EventStore.read(events, group.index.n_entities, shard.n_features)
         # matrices with curves cannot be converted, only built from the events again
@@ -174,3 +188,8 @@ class AgentGroup:
             shard.newest_round = reader.value("newest_round", int, within(NEVER, MOST_ROUNDS))
             shard.read_private(reader.part("private."))
         return group
+
+
+def _new_secrets(n_agents: int) -> KeyArray:
+    """(n_agents, 2) random numbers from the operating system."""
+    return np.frombuffer(os.urandom(16 * n_agents), dtype=np.uint64).reshape(-1, 2).copy()

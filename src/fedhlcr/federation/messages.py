@@ -36,6 +36,7 @@ import numpy as np
 from fedhlcr._support.arrays import CountArray, FloatArray, IndexArray
 from fedhlcr._support.checks import SIZE_LIMIT, not_negative, within
 from fedhlcr.exceptions import CodecError
+from fedhlcr.federation.fixed_sums import SumTerms
 from fedhlcr.federation.laws import Law, law_fields, law_to_record, read_law, read_likelihood
 from fedhlcr.federation.read_only import ReadOnly
 from fedhlcr.federation.sums import AgentSums
@@ -74,6 +75,7 @@ class Broadcast(ReadOnly):
         in the survey
     law : what the agents draw their labels under, `federation.laws`; None in the survey
     curve_columns : in the survey, positions of the columns whose quantiles agents report
+    terms : how agents report sums in fixed point; None if they report them in floating point
     """
 
     run: int
@@ -86,6 +88,7 @@ class Broadcast(ReadOnly):
     cluster_of: IndexArray | None = None
     law: Law | None = None
     curve_columns: tuple[int, ...] = ()
+    terms: SumTerms | None = None
 
     @property
     def layout(self) -> GramLayout:
@@ -126,6 +129,8 @@ class Broadcast(ReadOnly):
             }
         elif self.curve_columns:
             record["curve_columns"] = np.array(self.curve_columns, dtype=np.int64)
+        if self.terms is not None:
+            record |= self.terms.to_record()
         return codec.encode("broadcast", VERSION, record)
 
     @classmethod
@@ -149,6 +154,7 @@ class Broadcast(ReadOnly):
             own_fields = {"curve_columns"} & set(record)
         else:
             own_fields = {"cluster_of", *units.to_record()} | law_fields(law_name, likelihood)
+        own_fields |= SumTerms.FIELDS if "epoch" in record else set()
         if set(record) != COMMON_FIELDS | own_fields:
             raise CodecError("the broadcast lacks a field or has an unknown one.")
         common = cls(
@@ -160,10 +166,16 @@ class Broadcast(ReadOnly):
             likelihood,
         )
         if units is None:
-            return replace(common, curve_columns=_read_columns(reader, layout))
+            terms = _read_terms(reader, 0, layout)
+            return replace(common, curve_columns=_read_columns(reader, layout), terms=terms)
         law = read_law(reader, law_name, likelihood)
         cluster_of = reader.clusters("cluster_of", (None,), law.n_clusters)
-        return replace(common, standardization=units, cluster_of=cluster_of, law=law)
+        terms = _read_terms(reader, len(cluster_of), layout)
+        return replace(common, standardization=units, cluster_of=cluster_of, law=law, terms=terms)
+
+
+def _read_terms(reader: RecordReader, n_clusters: int, layout: GramLayout) -> SumTerms | None:
+    return SumTerms.read(reader, n_clusters, layout.n_coef, layout.width) if "epoch" in reader else None
 
 
 def _read_columns(reader: RecordReader, layout: GramLayout) -> tuple[int, ...]:

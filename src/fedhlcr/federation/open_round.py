@@ -44,7 +44,7 @@ class OpenRound:
         self.broadcast, self.n_asked = broadcast, n_asked
         # one copy of the broadcast for each agent asked, unless the engine sends fewer
         self.n_copies = n_asked
-        self.n_refused = self.bytes_up = 0
+        self.n_refused = self.bytes_up = self.bytes_masked_down = 0
         self.labels_changed = 0.0
         self._registry, self._expected, self._limits = registry, expected, limits
         self._awaited = np.zeros(len(registry), dtype=bool)
@@ -53,13 +53,33 @@ class OpenRound:
 
     @property
     def bytes_down(self) -> int:
-        return self.n_copies * len(self.broadcast.to_bytes())
+        return self.n_copies * len(self.broadcast.to_bytes()) + self.bytes_masked_down
 
     @property
     def participants(self) -> IndexArray:
         """Positions of the agents whose replies were accepted, ascending, without those that have withdrawn since."""
         accepted = np.sort(np.concatenate([NOBODY, *self._accepted]))
         return accepted[~self._registry.withdrawn[accepted]]
+
+    def find_strangers(self, positions: IndexArray) -> str | None:
+        """Why a cohort cannot be accepted, or None: one of its agents is unknown, not awaited, or named twice."""
+        known = (positions != UNREGISTERED).all() and len(np.unique(positions)) == len(positions)
+        if not known or not self._awaited[positions].all():
+            return "it names an agent that was not asked, or names one twice"
+        return None
+
+    def accept(self, positions: IndexArray) -> None:
+        """Note that the contributions of these agents are accepted."""
+        self._awaited[positions] = False
+        self._accepted.append(positions)
+
+    def refuse_cohort(self, n_agents: int, reason: str) -> None:
+        self.n_refused += n_agents
+        logger.warning("round %d: refused the sum of a cohort: %s", self.broadcast.round, reason)
+
+    def refuse_unmasked(self) -> None:
+        self.n_refused += 1
+        logger.warning("round %d: refused a reply of a single agent: aggregation is secure", self.broadcast.round)
 
     def check_reply(self, reply: Reply) -> tuple[Contributions | None, IndexArray]:
         """The accepted contributions of a reply, or None, and the positions of their agents."""
@@ -108,8 +128,7 @@ class OpenRound:
             if not len(left):
                 return None, NOBODY
             contributions, positions = contributions.take(left), positions[left]
-        self._awaited[positions] = False
-        self._accepted.append(positions)
+        self.accept(positions)
         self.labels_changed += contributions.sums.scalar("labels_changed").sum()
         return contributions, positions
 

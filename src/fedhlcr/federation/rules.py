@@ -15,6 +15,8 @@ from fedhlcr._support.checks import finite, not_negative, within
 from fedhlcr._support.streams import Stream
 from fedhlcr.exceptions import FederationError
 from fedhlcr.federation.account import Account
+from fedhlcr.federation.fixed_accounts import FixedAccount, RunningTotal
+from fedhlcr.federation.fixed_sums import SumTerms
 from fedhlcr.federation.laws import BlendLaw, Law
 from fedhlcr.federation.ledger import Ledger
 from fedhlcr.federation.messages import MOST_ROUNDS
@@ -26,6 +28,7 @@ from fedhlcr.model.priors import ModelSpec
 from fedhlcr.model.regression import draw_coef
 from fedhlcr.model.schema import GRAMS, Globals, Stage
 from fedhlcr.model.sums import ClusterSums
+from fedhlcr.privacy import fixed_point
 from fedhlcr.samplers import blocked
 from fedhlcr.samplers.merging import Merger, merge_globals, merge_shift
 from fedhlcr.samplers.state import ServerState
@@ -63,6 +66,9 @@ class Rule(Protocol):
 
     def grow(self, n_agents: int) -> None:
         """Make room for new agents."""
+
+    def terms(self, n_agents: int) -> SumTerms | None:
+        """How agents report sums in fixed point; None if they report them in floating point."""
 
     def to_record(self) -> codec.Record: ...
 
@@ -114,6 +120,9 @@ class DeltaRule:
         self.begins_afresh = several is not None and not np.array_equal(self.cluster_of, self._several_of)
         if several is not None:
             self._go_back(several)
+        elif self._state is not None and self.account.is_empty:
+            # the account has started again: the last globals hold until agents have answered
+            self._drawn, self.begins_afresh = self._state.globals, True
         elif self._state is None:
             n_clusters = int(self.cluster_of.max()) + 1
             self._drawn = blocked.initial_globals(self._likelihood, self._spec, n_clusters, rng)
@@ -134,6 +143,26 @@ class DeltaRule:
 
     def absorb(self, agents: IndexArray, sums: AgentSums) -> None:
         self.account.replace(agents, sums)
+
+    def begin_epoch(self) -> None:
+        """Start the account again from zero: agents send all their sums when they are asked next."""
+        self.account.clear()
+        self._exact_since = self._round
+        if self._state is not None:
+            self._state = self._given(self._state.globals)
+
+    def terms(self, n_agents: int) -> SumTerms | None:
+        """How agents report sums in fixed point, if they do; each must stay below its share of what fits."""
+        if not isinstance(self.account, FixedAccount):
+            return None
+        largest, shifts = fixed_point.SUM_LIMIT / (2.0 * max(n_agents, 1)), self.account.shifts.sum
+        terms = SumTerms(0, False, largest)
+        if shifts is not None:
+            terms = replace(terms, effects=shifts.effects, targets=shifts.targets)
+        if isinstance(self.account, RunningTotal):
+            rows = self.account.rows(self.cluster_of)
+            terms = replace(terms, epoch=self.account.epoch, is_secure=True, rows=rows)
+        return terms
 
     def close(self, n_known: int, n_accepted: int) -> ServerState | None:  # noqa: ARG002
         if self.account.is_empty or self._drawn is None:
@@ -183,6 +212,9 @@ class DeltaRule:
         return ServerState.given(self._likelihood, self._round, self.account.total().regroup(self.cluster_of), drawn)
 
     def forget(self, agent: int) -> None:
+        if isinstance(self.account, RunningTotal):
+            self.begin_epoch()
+            return
         self.account.remove(agent)
         if self._state is not None:
             self._state = None if self.account.is_empty else self._given(self._state.globals)
@@ -328,6 +360,9 @@ class BlendRule:
 
     def grow(self, n_agents: int) -> None:
         self._n_agents = n_agents
+
+    def terms(self, n_agents: int) -> SumTerms | None:  # noqa: ARG002
+        return None
 
     def to_record(self) -> codec.Record:
         return {"round": self._round, "grams": self._blended.grams, "entity_counts": self._blended.entity_counts}

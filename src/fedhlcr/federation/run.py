@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.checks import within
+from fedhlcr._support.wording import DEVICE
 from fedhlcr.data.hierarchy import Hierarchy
 from fedhlcr.exceptions import ArgumentError, CodecError, StorageError
 from fedhlcr.federation.history import RoundRecord
 from fedhlcr.federation.server import Invitation, Reply, Server
 from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.model.gram import GramLayout, Standardization
+from fedhlcr.privacy.secure_sum import SecureSum
+from fedhlcr.privacy.terms import Terms
 from fedhlcr.storage import atomic, codec
 from fedhlcr.storage.atomic import PathLike
 from fedhlcr.storage.reader import RecordReader, checkpoint_reader
+
+logger = logging.getLogger(__name__)
 
 INTERRUPTED = "interrupted"
 CHECKPOINT_KIND, CHECKPOINT_VERSION = "checkpoint", 1
@@ -45,6 +51,20 @@ class Engine(Protocol):
         """
 
     def restore(self, record: codec.Record) -> None: ...
+
+
+@runtime_checkable
+class SecureEngine(Engine, Protocol):
+    """An engine that also carries the messages of secure sums between the server and devices, which hold agents."""
+
+    def parties(self, call: Invitation) -> dict[str, list[str]]:
+        """Begin a round: the devices that have agents asked, by name, and these agents."""
+
+    def exchange(self, terms: Terms, messages: Mapping[str, bytes]) -> dict[str, bytes]:
+        """Deliver one message to each device, and return the answers of those that answered in time.
+
+        The answer to the first message is empty if the device needs a new epoch.
+        """
 
 
 class SimulationEngine(Engine, Protocol):
@@ -139,8 +159,42 @@ def run_federation(
 
 
 def run_round(server: Server, engine: Engine) -> RoundRecord:
+    if server.settings.is_secure:
+        return run_secure_round(server, _secure(engine))
     call = server.open_round(engine.agents())
     server.count_sent(engine.n_copies(call))
     for reply in engine.deliver(call):
         server.accept(reply)
     return server.close_round()
+
+
+def _secure(engine: Engine) -> SecureEngine:
+    if not isinstance(engine, SecureEngine):
+        raise ArgumentError(
+            f"{type(engine).__name__} cannot carry the messages of aggregation='secure': it lacks `parties` and "
+            "`exchange`; use aggregation='plain', or another engine."
+        )
+    return engine
+
+
+def run_secure_round(server: Server, engine: SecureEngine) -> RoundRecord:
+    """A round in which the server learns the sum over all devices that answer, `privacy.secure_sum`."""
+    call = server.open_round(engine.agents())
+    server.count_sent(engine.n_copies(call))
+    parties, terms = engine.parties(call), server.exchange_terms()
+    exchange = SecureSum(terms, sorted(parties))
+    messages, out_of_step = exchange.begin(), 0
+    while messages:
+        replies = engine.exchange(terms, messages)
+        server.count_exchanged(sum(map(len, messages.values())), sum(map(len, replies.values())))
+        out_of_step += sum(not reply for reply in replies.values())
+        messages = exchange.proceed({party: reply for party, reply in replies.items() if reply})
+    if exchange.result is None:
+        logger.warning("round %d is void, and nothing is lost: %s", call.broadcast.round, exchange.void_reason)
+    else:
+        agents = [agent for party in exchange.result.parties for agent in parties[party]]
+        server.accept_sum(agents, exchange.result.values)
+    record = server.close_round()
+    if out_of_step:
+        server.begin_epoch(f"{DEVICE.count(out_of_step)} cannot say how their sums differ from what the server has")
+    return record

@@ -27,9 +27,12 @@ from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr.data.ids import canonical_text
 from fedhlcr.data.scarcity import TableShape
 from fedhlcr.exceptions import ArgumentError, FederationError, UnknownAgentError
-from fedhlcr.federation.account import AccountFactory
+from fedhlcr.federation.account import Account, AccountFactory
 from fedhlcr.federation.checks import Expected
+from fedhlcr.federation.cohort_checks import find_impossible
 from fedhlcr.federation.convergence import has_settled, limit_reason
+from fedhlcr.federation.fixed_accounts import FixedLedger, RunningTotal
+from fedhlcr.federation.fixed_sums import ANY, Integers, SumTerms, VectorLayout
 from fedhlcr.federation.history import History, RoundRecord
 from fedhlcr.federation.keeping import DrawKeeper
 from fedhlcr.federation.ledger import Ledger
@@ -39,8 +42,11 @@ from fedhlcr.federation.registry import UNREGISTERED, Registry
 from fedhlcr.federation.rules import BlendRule, DeltaRule, Rule
 from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.federation.survey import ENOUGH_AGENTS, Survey, Units
+from fedhlcr.federation.survey_sums import SumSurvey, units_of_answers
+from fedhlcr.federation.survey_sums import n_values as survey_size
 from fedhlcr.model.priors import LEARNABLE, ModelSpec
 from fedhlcr.posterior import Draws, PublicModel
+from fedhlcr.privacy.terms import Terms
 from fedhlcr.samplers.state import GlobalDraw, ServerState
 from fedhlcr.storage import codec
 from fedhlcr.storage.reader import checkpoint_reader
@@ -65,10 +71,10 @@ class Server:
     Parameters
     ----------
     settings : settings of the run; the agents' names are passed to `open_round`
-    make_account : creates the account of the delta rule, `federation.account`
+    make_account : creates the account of the delta rule, `federation.account`; None takes the one of the settings
     """
 
-    def __init__(self, settings: FederationSettings, make_account: AccountFactory = Ledger) -> None:
+    def __init__(self, settings: FederationSettings, make_account: AccountFactory | None = None) -> None:
         self.settings, self._make_account = settings, make_account
         self.likelihood = settings.make_likelihood()
         self.registry = Registry()
@@ -81,6 +87,7 @@ class Server:
         # 63 bits, because records hold signed numbers
         self.run = text_key(settings.run_text) >> 1
         self._survey = Survey(settings.layout, settings.curves)
+        self._sum_survey = SumSurvey(settings.layout)
         # events of all agents; unknown if some have not answered the survey
         self._n_surveyed = math.inf
         self._n_surveys = 0
@@ -110,7 +117,9 @@ class Server:
         n_asked = max(1, round(self.settings.participation * len(candidates)))
         number = SURVEY_ROUND if self.rule is None else self.round + 1
         broadcast = self._broadcast(number)
-        if number == SURVEY_ROUND:
+        if number == SURVEY_ROUND and self.settings.is_secure:
+            awaited = asked = candidates
+        elif number == SURVEY_ROUND:
             asked = self._choose(self._survey.left_to_ask(candidates), n_asked, f"survey {self._n_surveys}")
             self._survey.ask(asked)
             # a late reply to an earlier survey is still accepted
@@ -126,12 +135,19 @@ class Server:
     def _broadcast(self, number: int) -> Broadcast:
         common = Broadcast(self.run, self.session, number, NEVER, self.settings.seed, self.likelihood)
         if self.rule is None or self.units is None:
-            return replace(common, curve_columns=self.settings.curves)
+            terms = SumTerms(0, True, ANY, centre=self._sum_survey.centre) if self.settings.is_secure else None
+            return replace(common, curve_columns=self.settings.curves, terms=terms)
         self.rule.grow(len(self.registry))
         law = self.rule.open(number)
         if self.rule.begins_afresh:
             self.registry.accepted_round[:] = NEVER
-        return replace(common, standardization=self.units.standardization, cluster_of=self.rule.cluster_of, law=law)
+        return replace(
+            common,
+            standardization=self.units.standardization,
+            cluster_of=self.rule.cluster_of,
+            law=law,
+            terms=self.rule.terms(len(self.registry)),
+        )
 
     def accept(self, reply: Reply) -> int:
         """Check a reply to the open round, from one agent or many, and return how many contributions are accepted.
@@ -140,6 +156,9 @@ class Server:
         """
         if self._open is None:
             logger.info("discarded a reply that arrived while no round was open.")
+            return 0
+        if self.settings.is_secure:
+            self._open.refuse_unmasked()
             return 0
         accepted, positions = self._open.check_reply(reply)
         if accepted is None:
@@ -151,10 +170,76 @@ class Server:
             self.registry.accepted_round[positions] = accepted.round
         return len(accepted)
 
+    def accept_sum(self, agents: Sequence[str], values: Integers) -> int:
+        """Add what a cohort has sent under masks, and return how many agents' contributions are accepted: all or none.
+
+        Total and acknowledgements change together: a checkpoint has both or neither.
+        """
+        if self._open is None or not self.settings.is_secure:
+            raise FederationError("no round of a secure aggregation is open; call open_round first.")
+        positions = self.registry.find(agents)
+        reason = self._open.find_strangers(positions)
+        if reason is None and self.rule is None:
+            reason = self._sum_survey.absorb(values)
+        elif reason is None:
+            reason = self._commit(values)
+        if reason is not None:
+            self._open.refuse_cohort(len(agents), reason)
+            return 0
+        self._open.accept(positions)
+        if self.rule is not None:
+            self.registry.accepted_round[positions] = self._open.broadcast.round
+        return len(agents)
+
+    def _commit(self, values: Integers) -> str | None:
+        """Add a cohort's differences to the total; return why that is impossible, or None."""
+        assert self._open is not None
+        assert self._open.broadcast.terms is not None
+        assert self.units is not None
+        account = self._running_total()
+        after = account.after(self._open.broadcast.terms.rows, values)
+        total = account.vectors.cluster_sums(after, self.likelihood, account.shifts.sum)
+        reason = find_impossible(total, self.likelihood.sum_schema, self.units.mean_squares)
+        if reason is None:
+            account.commit(after)
+        return reason
+
+    def _running_total(self) -> RunningTotal:
+        assert isinstance(self.rule, DeltaRule)
+        assert isinstance(self.rule.account, RunningTotal)
+        return self.rule.account
+
+    def exchange_terms(self) -> Terms:
+        """The public terms of the exchange that adds up the open round's contributions."""
+        if self._open is None or self._open.broadcast.terms is None:
+            raise FederationError("no round of a secure aggregation is open; call open_round first.")
+        broadcast, terms = self._open.broadcast, self._open.broadcast.terms
+        if self.rule is None:
+            # all surveys are round 0, so they are told apart by their epoch
+            epoch, size = self._n_surveys, survey_size(self.settings.layout)
+        else:
+            epoch, size = terms.epoch, VectorLayout(self.likelihood.sum_schema, terms.rows).n_values
+        return Terms(self.run, self.session, epoch, broadcast.round, size, self.settings.min_cohort)
+
+    def begin_epoch(self, reason: str) -> None:
+        """Forget what agents have sent under secure aggregation: each sends all its sums when it is asked next."""
+        logger.warning("a new epoch begins, and agents send their sums again: %s.", reason)
+        assert isinstance(self.rule, DeltaRule)
+        account = self._running_total()
+        # higher than any epoch of a server that was restored from an older checkpoint
+        account.epoch = max(account.epoch, self.session)
+        self.rule.begin_epoch()
+
     def count_sent(self, n_copies: int) -> None:
         """Set how many copies of the broadcast are sent in the open round, if not one for each agent asked."""
         if self._open is not None:
             self._open.n_copies = n_copies
+
+    def count_exchanged(self, n_down: int, n_up: int) -> None:
+        """Add bytes of a secure sum to those of the open round."""
+        if self._open is not None:
+            self._open.bytes_masked_down += n_down
+            self._open.bytes_up += n_up
 
     def _expected(self) -> Expected:
         if self.rule is None or self.units is None:
@@ -170,7 +255,9 @@ class Server:
             raise FederationError("no round is open; call open_round first.")
         done, self._open = self._open, None
         state = None
-        if self.rule is None:
+        if self.rule is None and self.settings.is_secure:
+            self._close_sum_survey()
+        elif self.rule is None:
             self._close_survey(done)
         else:
             state = self._close_sampling(self.rule, done)
@@ -191,11 +278,30 @@ class Server:
         everyone = np.flatnonzero(~self.registry.withdrawn)
         if len(self._survey.agents) < ENOUGH_AGENTS and done.n_asked and len(self._survey.left_to_ask(everyone)):
             return
-        units = self._survey.fix(standardize=self.settings.standardize)
-        if (spread := self.likelihood.linear_spread) is not None:
-            units = units.with_own_target(spread)
+        standardize = self.settings.standardize
+        if self.settings.fixed_point:
+            units = units_of_answers(self.settings.layout, *self._survey.answers(), standardize=standardize)
+        else:
+            units = self._survey.fix(standardize=standardize)
         self._n_surveyed = self._survey.n_events() if np.isin(everyone, self._survey.agents).all() else math.inf
         self._survey = Survey(self.settings.layout, self.settings.curves)
+        self._end_survey(units)
+
+    def _close_sum_survey(self) -> None:
+        """The same for a survey that consists of two sums."""
+        self._n_surveys += 1
+        if self._sum_survey.is_complete:
+            self._n_surveyed = self._sum_survey.n_events
+            self._end_survey(self._sum_survey.units(standardize=self.settings.standardize))
+        elif self._n_surveys >= MOST_SURVEYS:
+            raise FederationError(
+                f"the survey has failed {self._n_surveys} times: fewer than {self.settings.min_cohort} devices "
+                "(`min_cohort`) took part to the end, or their sums were refused; the log says which."
+            )
+
+    def _end_survey(self, units: Units) -> None:
+        if (spread := self.likelihood.linear_spread) is not None:
+            units = units.with_own_target(spread)
         self._begin(units).grow(len(self.registry))
         self.round = SURVEY_ROUND
 
@@ -224,7 +330,7 @@ class Server:
                 settings.participation_scaling,
                 self._stream,
             )
-        account = self._make_account(settings.start_clusters, self.likelihood.sum_schema)
+        account = self._new_account(settings.start_clusters)
         return DeltaRule(
             self.likelihood,
             spec,
@@ -234,6 +340,15 @@ class Server:
             account,
             settings.settling,
         )
+
+    def _new_account(self, n_clusters: int) -> Account:
+        if self._make_account is not None:
+            return self._make_account(n_clusters, self.likelihood.sum_schema)
+        if self.settings.is_secure:
+            return RunningTotal(n_clusters, self.likelihood)
+        if self.settings.fixed_point:
+            return FixedLedger(n_clusters, self.likelihood)
+        return Ledger(n_clusters, self.likelihood.sum_schema)
 
     def _close_sampling(self, rule: Rule, done: OpenRound) -> ServerState | None:
         self.round = done.broadcast.round
@@ -262,12 +377,18 @@ class Server:
             n_refused=done.n_refused,
             bytes_down=done.bytes_down,
             bytes_up=done.bytes_up,
-            labels_changed=int(done.labels_changed),
+            labels_changed=self._labels_changed(done, state),
             log_joint=math.nan if state is None else state.log_joint,
             shared=unknown if state is None else state.globals.traced(target_scale),
             n_clusters=0 if state is None else int(state.sums.occupied.sum()),
             validation_mse=math.nan,
         )
+
+    def _labels_changed(self, done: OpenRound, state: ServerState | None) -> int:
+        """In fixed point it is known only of all agents together, each in the last round it took part in."""
+        if not self.settings.fixed_point:
+            return int(done.labels_changed)
+        return 0 if state is None else int(state.sums.scalars["labels_changed"])
 
     @single_threaded_blas
     def stop(self, reason: str) -> None:
@@ -335,6 +456,8 @@ class Server:
         if self.rule is None:
             self._survey.forget(position)
         elif self.registry.accepted_round[position] != NEVER:
+            if self.settings.is_secure:
+                self.registry.accepted_round[:] = NEVER
             self.registry.accepted_round[position] = NEVER
             self.rule.forget(position)
             self._keeper.clear()
@@ -350,6 +473,7 @@ class Server:
         if self.units is not None and self.rule is not None:
             parts |= {"units": self.units.to_record(), "rule": self.rule.to_record()}
         parts |= {"draws": self._keeper.to_record(), "survey": self._survey.to_record()}
+        parts["sum_survey"] = self._sum_survey.to_record()
         record: codec.Record = {
             f"{part}.{name}": value for part, values in parts.items() for name, value in values.items()
         }
@@ -364,7 +488,9 @@ class Server:
         return codec.encode(STATE_KIND, STATE_VERSION, record)
 
     @classmethod
-    def from_bytes(cls, settings: FederationSettings, data: bytes, make_account: AccountFactory = Ledger) -> Server:
+    def from_bytes(
+        cls, settings: FederationSettings, data: bytes, make_account: AccountFactory | None = None
+    ) -> Server:
         """Restore a server. `settings` must be those it was constructed with."""
         reader = checkpoint_reader(codec.decode(data, STATE_KIND, STATE_VERSION))
         server = cls(settings, make_account)
@@ -380,6 +506,7 @@ class Server:
             rule.restore(reader.part("rule."), n_agents)
         server._keeper.restore(reader.part("draws."), server.likelihood)
         server._survey.restore(reader.part("survey."), n_agents)
+        server._sum_survey.restore(reader.part("sum_survey."))
         server.round = reader.value("round", int, within(NEVER, MOST_ROUNDS))
         server._n_surveys, server._end = (reader.value(name, int, not_negative) for name in ("n_surveys", "end"))
         server.stop_reason = reader.value("stop_reason", str) or None

@@ -6,7 +6,7 @@ import math
 import sys
 from dataclasses import dataclass, field
 from numbers import Real
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 from fedhlcr._support.checks import SIZE_LIMIT
 from fedhlcr.exceptions import ArgumentError
@@ -28,6 +28,9 @@ FIRST_LOOK, FIRST_LOOK_VISITS = MergeSchedule.first + FIRST_ROUND, 10
 OPTIONAL = ("n_clusters", "rounds", "patience", *LEARNABLE)
 # The smallest value of a setting that must be above zero.
 TINY = sys.float_info.min
+AggregationName = Literal["plain", "secure"]
+# Fewest devices of a cohort, by default and at all: of the sum of two, each device learns the other's.
+MIN_COHORT, FEWEST_IN_COHORT = 5, 3
 # Visits of each agent, on average, between the end of merging and the first draw that is kept, if there are effects.
 SETTLING_VISITS = 2
 # Visits of each agent after which a run with rounds=None ends even if it has not converged.
@@ -62,6 +65,10 @@ class FederationSettings:
     effects, noise : of the model, see `HLCRRegressor`; the blend rule always uses the paper's model
     likelihood : name of a registered likelihood, `model.likelihood`, or "auto": the one of the effects and the noise
     curves : positions of the columns that get curves (`model.curves`) if they have enough distinct values
+    aggregation : "plain": the server sees every agent's sums; "secure": only the sum over a cohort
+    fixed_point : whether sums are rounded to multiples of 2⁻³⁰, as secure aggregation needs; then a plain and a secure
+        run of the same agents agree bit for bit
+    min_cohort : fewest devices whose sum the server may learn under secure aggregation
     """
 
     layout: GramLayout
@@ -86,6 +93,9 @@ class FederationSettings:
     noise: NoiseName = field(default="entity", repr=False)
     likelihood: str = field(default=AUTO, repr=False)
     curves: tuple[int, ...] = field(default=(), repr=False)
+    aggregation: AggregationName = field(default="plain", repr=False)
+    fixed_point: bool = field(default=False, repr=False)
+    min_cohort: int = field(default=MIN_COHORT, repr=False)
 
     def __post_init__(self) -> None:
         self._check()
@@ -100,6 +110,7 @@ class FederationSettings:
             ("coef_prior", get_args(CoefPriorKind)),
             ("effects", get_args(EffectsName)),
             ("noise", get_args(NoiseName)),
+            ("aggregation", get_args(AggregationName)),
         ):
             if (word := getattr(self, name)) not in words:
                 raise ArgumentError(f"`{name}` must be one of {', '.join(words)}, but is {word!r}.")
@@ -113,11 +124,31 @@ class FederationSettings:
         self._coerce("seed", int, -(2**63), 2**63 - 1, "a whole number of at most 63 bits")
         for name in ("participation", "learning_rate"):
             self._coerce(name, float, 1e-6, 1.0, "a number of at least 0.000001 and at most 1")
-        for name in ("standardize", "participation_scaling"):
+        self._coerce("min_cohort", int, FEWEST_IN_COHORT, math.inf, f"a whole number of at least {FEWEST_IN_COHORT}")
+        for name in ("standardize", "participation_scaling", "fixed_point"):
             object.__setattr__(self, name, bool(getattr(self, name)))
+        self._check_aggregation()
         self._check_curves()
         for name in LEARNABLE:
             self._coerce(name, float, TINY, sys.float_info.max, "a number above 0")
+
+    def _check_aggregation(self) -> None:
+        if self.aggregation == "secure":
+            object.__setattr__(self, "fixed_point", True)
+        if not self.fixed_point:
+            return
+        mode = "aggregation='secure'" if self.aggregation == "secure" else "`fixed_point`"
+        if self.curves:
+            raise ArgumentError(
+                f"{mode} does not support `curves`: their knots need quantiles of each agent's columns, and the server "
+                "must not see these. Leave curves out, or use aggregation='plain'."
+            )
+        if self.rule == "blend":
+            raise ArgumentError(f"{mode} needs rule='delta'; rule='blend' has no account of what agents have sent.")
+
+    @property
+    def is_secure(self) -> bool:
+        return self.aggregation == "secure"
 
     def _check_curves(self) -> None:
         columns = sorted(set(self.curves))
@@ -179,6 +210,8 @@ class FederationSettings:
         name = self.likelihood_name
         own = "" if name == GAUSSIAN else f"/{name}/{self.effects}"
         own += f"/curves={self.curves}" if self.curves else ""
+        own += "/fixed point" if self.fixed_point else ""
+        own += f"/secure/{self.min_cohort}" if self.is_secure else ""
         return f"run/{self}{own}"
 
     @property

@@ -7,9 +7,11 @@ labels whichever other agents share its shard. `group.AgentGroup` adds what a de
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray, IndexArray, KeyArray, LabelArray, ranges
 from fedhlcr._support.checks import SIZE_LIMIT, within
@@ -19,12 +21,15 @@ from fedhlcr._support.wording import FEATURE
 from fedhlcr.data.events import EventStore
 from fedhlcr.data.hierarchy import EntityIndex, Hierarchy
 from fedhlcr.exceptions import BroadcastError
+from fedhlcr.federation.fixed_sums import Integers, VectorLayout
+from fedhlcr.federation.kept_sums import NO_EPOCH, KeptSums
 from fedhlcr.federation.labelling import label_entities
 from fedhlcr.federation.laws import BlendLaw
 from fedhlcr.federation.messages import MOST_ROUNDS, NEVER, SURVEY_ROUND, Broadcast, Contributions
 from fedhlcr.federation.mods import Mod, with_mods
 from fedhlcr.federation.private_state import PrivateState
 from fedhlcr.federation.sums import PAGE_SIZE, AgentSums, weighted_counts
+from fedhlcr.federation.survey_sums import survey_part
 from fedhlcr.kernels.arguments import AgentAnswers, EntityArrays
 from fedhlcr.kernels.grams import change_units, sum_by_cluster
 from fedhlcr.model.arguments import AgentsPart
@@ -62,6 +67,9 @@ class AgentShard:
     private : what the likelihood lets agents keep besides labels, once a broadcast has brought the likelihood
     is_split : whether `split` has handed the arrays over to smaller shards
     mods : functions that contributions pass through before they leave the agents, the outermost first
+    secrets : (agents, 2) what agents mix into the keys of their random numbers where sums are private, so that the
+        server, which knows the seed, cannot test guesses of their labels; None mixes nothing in
+    kept : under secure aggregation, the sums that the server has of each agent, and those of the last answer
     events : the agents' events, from which curves are made and which some likelihoods need; None once they are not
         needed
     run_events : the same in the units of the run, once a likelihood needs them
@@ -85,6 +93,8 @@ class AgentShard:
     is_split: bool = False
     private: PrivateState | None = None
     mods: tuple[Mod, ...] = ()
+    secrets: KeyArray | None = None
+    kept: KeptSums | None = None
     events: EventStore | None = None
     run_events: EventStore | None = None
 
@@ -163,6 +173,7 @@ class AgentShard:
             layout=self.layout,
             units=self.units,
             mods=self.mods,
+            secrets=None if self.secrets is None else self.secrets[agents],
             events=events,
         )
 
@@ -183,7 +194,43 @@ class AgentShard:
         """
         self.check(broadcast)
         step = self._survey if broadcast.round == SURVEY_ROUND else self._sample
-        return with_mods(self.mods, lambda seen: step(seen, agents, acknowledged))(broadcast)
+        contributions = with_mods(self.mods, lambda seen: step(seen, agents, acknowledged))(broadcast)
+        if broadcast.terms is None or broadcast.round == SURVEY_ROUND:
+            return contributions
+        # last: whatever mods change is rounded too
+        contributions = replace(contributions, sums=broadcast.terms.fixed(broadcast.likelihood, contributions.sums))
+        if self.kept is not None:
+            self.kept.propose(self._positions(contributions.agents), contributions.sums)
+        return contributions
+
+    def vectors(self, broadcast: Broadcast, contributions: Contributions) -> Integers:
+        """(agents, n_values) what each agent adds to a cohort's sum: its difference to what the server has."""
+        assert broadcast.terms is not None
+        if broadcast.round == SURVEY_ROUND:
+            return survey_part(broadcast.layout, contributions.sums, contributions.shifts, broadcast.terms.centre)
+        assert self.kept is not None
+        layout = VectorLayout(broadcast.likelihood.sum_schema, broadcast.terms.rows)
+        return self.kept.differences(self._positions(contributions.agents), layout)
+
+    def _positions(self, names: Sequence[str]) -> IndexArray:
+        if len(names) == len(self):
+            return np.arange(len(self))
+        place = {name: position for position, name in enumerate(self.agents)}
+        return np.array([place[name] for name in names], dtype=np.int64)
+
+    def out_of_step(self, broadcast: Broadcast, agents: IndexArray, acknowledged: IndexArray) -> NDArray[np.bool_]:
+        """Which of these agents cannot say how their sums differ from what the server has, so that it must start again.
+
+        That happens if an agent has lost its state, or if the server continues from an older checkpoint.
+        """
+        terms = broadcast.terms
+        if terms is None or not terms.is_secure or broadcast.round == SURVEY_ROUND:
+            return np.zeros(len(agents), dtype=bool)
+        own = np.full(len(agents), NO_EPOCH) if self.kept is None else self.kept.epochs[agents]
+        accepted, pending = self.accepted_round[agents], self.pending_round[agents]
+        begins = (acknowledged == NEVER) & ((own < terms.epoch) | ((own == terms.epoch) & (accepted == NEVER)))
+        goes_on = (own == terms.epoch) & ((acknowledged == pending) | (acknowledged == accepted))
+        return ~(begins | (goes_on & (acknowledged != NEVER)))
 
     def _sample(self, broadcast: Broadcast, agents: IndexArray, acknowledged: IndexArray) -> Contributions:
         """Draw new labels under the broadcast's law, and sum the entities by them."""
@@ -205,6 +252,7 @@ class AgentShard:
         if isinstance(broadcast.law, BlendLaw):
             # under the blend rule the server acknowledges nothing: agents continue from their last answer
             acknowledged = self.pending_round[agents]
+        self._keep_sums(broadcast, agents)
         self._settle(agents, acknowledged)
         labels = np.append(broadcast.cluster_of, -1)[self.accepted].astype(np.int32)
         part = self._part_of(broadcast, agents)
@@ -234,7 +282,8 @@ class AgentShard:
         if likelihood.has_state and (self.private is None or self.private.likelihood != likelihood):
             self.private = self.start_private(likelihood)
         state = {} if self.private is None else self.private.accepted
-        part = AgentsPart(self._arrays(broadcast.seed), agents, state, broadcast.sweep, Blocks((0, len(agents))))
+        arrays = self._arrays(broadcast.seed, mixed=broadcast.terms is not None)
+        part = AgentsPart(arrays, agents, state, broadcast.sweep, Blocks((0, len(agents))))
         if not likelihood.needs_events:
             return part
         if self.run_events is None:
@@ -420,8 +469,9 @@ class AgentShard:
         """Accept the pending labels of agents whose last answer the server received; discard the others'."""
         rounds = self.accepted_round.copy()
         rounds[agents] = acknowledged
-        if self.private is not None:
-            self.private.settle(rounds == self.pending_round, rounds == NEVER)
+        for kept in (self.private, self.kept):
+            if kept is not None:
+                kept.settle(rounds == self.pending_round, rounds == NEVER)
         self.accepted[:] = self.labels_at(rounds)
         held = (acknowledged == NEVER) | (acknowledged == self.pending_round[agents])
         if unknown := int(np.sum(~held & (acknowledged != self.accepted_round[agents]))):
@@ -436,9 +486,20 @@ class AgentShard:
         """Positions of all entities of the given agents."""
         return ranges(self.agent_start[agents], np.diff(self.agent_start)[agents])
 
-    def _arrays(self, seed: int) -> EntityArrays:
-        streams = Stream(seed).agent_streams(self.agent_keys)
-        return EntityArrays(self.grams, self.agent_start, self.entity_keys, streams)
+    def _arrays(self, seed: int, *, mixed: bool) -> EntityArrays:
+        agent_keys, entity_keys = self.agent_keys, self.entity_keys
+        if mixed and self.secrets is not None:
+            agent_keys = agent_keys ^ self.secrets[:, 0]
+            entity_keys = entity_keys ^ self.secrets[self._agent_of, 1]
+        return EntityArrays(self.grams, self.agent_start, entity_keys, Stream(seed).agent_streams(agent_keys))
+
+    def _keep_sums(self, broadcast: Broadcast, agents: IndexArray) -> None:
+        """Prepare for the differences that secure aggregation asks for."""
+        if broadcast.terms is None or not broadcast.terms.is_secure:
+            return
+        if self.kept is None or self.kept.likelihood != broadcast.likelihood:
+            self.kept = KeptSums(broadcast.likelihood, len(self))
+        self.kept.epochs[agents] = broadcast.terms.epoch
 
 
 def _row_start(answers: AgentAnswers) -> IndexArray:

@@ -98,6 +98,11 @@ class Survey:
         """Number of events that agents have reported."""
         return float(sum(self._layout.n_events(sums.grams).sum() for sums in self._sums))
 
+    def answers(self) -> tuple[AgentSums, FloatArray]:
+        """All replies, in the order of the agents: a matrix of each one's events around its own means, and these."""
+        order = np.argsort(self.agents, kind="stable")
+        return AgentSums.stack(self._sums).take(order), np.concatenate(self._shifts)[order]
+
     def left_to_ask(self, candidates: IndexArray) -> IndexArray:
         """Candidates that have not answered; once there are events, only those asked less than MOST_ASKED times."""
         unanswered = np.setdiff1d(candidates, self.agents)
@@ -156,8 +161,7 @@ class Survey:
         among these agents may vary elsewhere; its scale is 1. A centralised fit sees all events and need not protect
         itself, so it takes plain means (`Standardization.from_gram`).
         """
-        order = np.argsort(self.agents, kind="stable")
-        sums, shifts = AgentSums.stack(self._sums).take(order), np.concatenate(self._shifts)[order]
+        sums, shifts = self.answers()
         # agents without events have no row
         own_means = shifts[sums.row_owner]
         n_events = self._layout.n_events(sums.grams)
@@ -173,6 +177,7 @@ class Survey:
         target_spread = float(np.sqrt(mean_squares[-1])) or 1.0
         if not self._quantiles:
             return Units(Standardization(shift, scale), target_spread, mean_squares)
+        order = np.argsort(self.agents, kind="stable")
         own_quantiles = np.concatenate(self._quantiles)[order][sums.row_owner]
         curves = self._curves(own_quantiles, np.minimum(n_events, MOST_SHARES * np.median(n_events)))
         return _with_curves(Units(Standardization(shift, scale), target_spread, mean_squares), curves)
