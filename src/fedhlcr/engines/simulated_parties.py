@@ -7,12 +7,15 @@ its masked contribution has arrived, and counts.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from fedhlcr._support.threads import stream_results
 from fedhlcr.exceptions import SecureSumError
 from fedhlcr.federation.fixed_sums import Integers
-from fedhlcr.privacy.party import Party
 from fedhlcr.privacy.terms import Terms
+
+if TYPE_CHECKING:
+    from fedhlcr.privacy.party import Party
 
 N_STAGES = 4
 # What a device answers that cannot say how its sums differ from what the server has.
@@ -47,6 +50,9 @@ class SimulatedParties:
         replies = dict.fromkeys(set(asked) & self._out_of_step, OUT_OF_STEP) if stage == 0 else {}
         names = [name for name in asked if name in self._vectors]
         if stage == 0:
+            # here, because it needs the extra `privacy`
+            from fedhlcr.privacy.party import Party
+
             self._parties = {name: Party(name, terms) for name in names}
 
         def answer(position: int) -> tuple[str, bytes | None]:

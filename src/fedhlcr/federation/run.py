@@ -19,7 +19,6 @@ from fedhlcr.federation.history import RoundRecord
 from fedhlcr.federation.server import Invitation, Reply, Server
 from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.model.gram import GramLayout, Standardization
-from fedhlcr.privacy.secure_sum import SecureSum
 from fedhlcr.privacy.terms import Terms
 from fedhlcr.storage import atomic, codec
 from fedhlcr.storage.atomic import PathLike
@@ -179,6 +178,9 @@ def _secure(engine: Engine) -> SecureEngine:
 
 def run_secure_round(server: Server, engine: SecureEngine) -> RoundRecord:
     """A round in which the server learns the sum over all devices that answer, `privacy.secure_sum`."""
+    # here, because it needs the extra `privacy`
+    from fedhlcr.privacy.secure_sum import SecureSum
+
     call = server.open_round(engine.agents())
     server.count_sent(engine.n_copies(call))
     parties, terms = engine.parties(call), server.exchange_terms()
