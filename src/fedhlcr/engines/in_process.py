@@ -138,6 +138,8 @@ class InProcessEngine:
         for shard, agents, rounds in self._by_shard(asked, acknowledged):
             lost = shard.out_of_step(call.broadcast, agents, rounds)
             out_of_step |= {shard.agents[i] for i in agents[lost].tolist()}
+            if lost.all():
+                continue
             with contextlib.suppress(DisclosureError):
                 contributions = shard.answer(call.broadcast, agents[~lost], rounds[~lost])
                 vectors |= dict(zip(contributions.agents, shard.vectors(call.broadcast, contributions), strict=True))

@@ -144,7 +144,8 @@ class VectorLayout:
         values = np.column_stack([sums.entity_counts, sums.table_counts, *sums.blocks.values()])
         matrix = np.zeros((len(sums), len(self.rows), self.row_size), dtype=np.uint64)
         matrix[sums.row_owner, np.searchsorted(self.rows, sums.clusters)] = fixed_point.encode(values, ANY)
-        return np.hstack([matrix.reshape(len(sums), -1), fixed_point.encode(sums.scalars, ANY)])
+        flat = matrix.reshape(len(sums), len(self.rows) * self.row_size)
+        return np.hstack([flat, fixed_point.encode(sums.scalars, ANY)])
 
     def spread(self, values: Integers, rows: IndexArray) -> Integers:
         """The same vector for other rows, which must contain these; the new ones are zero."""
@@ -156,6 +157,11 @@ class VectorLayout:
         """The rows that hold anything but zeros."""
         matrix = values[: len(self.rows) * self.row_size].reshape(-1, self.row_size)
         return self.rows[matrix.any(axis=1)]
+
+    def has_strays(self, values: Integers) -> bool:
+        """Whether a cluster without entities has other sums than zero."""
+        matrix = values[: len(self.rows) * self.row_size].reshape(-1, self.row_size)
+        return bool(matrix[matrix[:, 0] == 0].any())
 
     def cluster_sums(self, values: Integers, likelihood: AnyLikelihood, shift: EffectShift | None) -> ClusterSums:
         """The total as the server uses it: in floating point, with all shifts applied."""

@@ -200,6 +200,8 @@ class Server:
         after = account.after(self._open.broadcast.terms.rows, values)
         total = account.vectors.cluster_sums(after, self.likelihood, account.shifts.sum)
         reason = find_impossible(total, self.likelihood.sum_schema, self.units.mean_squares)
+        if account.vectors.has_strays(after):
+            reason = "sums of a cluster without entities"
         if reason is None:
             account.commit(after)
         return reason

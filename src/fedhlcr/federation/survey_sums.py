@@ -57,7 +57,9 @@ def survey_part(layout: GramLayout, sums: AgentSums, shifts: FloatArray, centre:
         columns = layout.diagonal(sums.grams)[:, 1:] + events * (means - centre) ** 2
     encoded = np.zeros((len(sums), n_values(layout)), dtype=np.uint64)
     # agents without events have no row, and add nothing
-    encoded[sums.row_owner] = fixed_point.encode_wide(np.hstack([events, columns])).reshape(len(events), -1)
+    encoded[sums.row_owner] = fixed_point.encode_wide(np.hstack([events, columns])).reshape(
+        len(events), n_values(layout)
+    )
     return encoded
 
 
