@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING
 from fedhlcr._support.threads import stream_results
 from fedhlcr.exceptions import SecureSumError
 from fedhlcr.federation.fixed_sums import Integers
+from fedhlcr.federation.secure_device import OUT_OF_STEP
 from fedhlcr.privacy.terms import Terms
 
 if TYPE_CHECKING:
     from fedhlcr.privacy.party import Party
 
 N_STAGES = 4
-# What a device answers that cannot say how its sums differ from what the server has.
-OUT_OF_STEP = b""
 
 
 class SimulatedParties:

@@ -1,0 +1,81 @@
+"""A device's side of a secure round: it draws labels under the broadcast, then answers the four messages of the sum.
+
+A device holds one agent or many, and adds up what they report before it hides the sum under masks. Between two messages
+it can be saved and restored, because a Flower node is a new process for each.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedhlcr._support.arrays import IndexArray
+from fedhlcr.federation.fixed_sums import Integers
+from fedhlcr.federation.group import AgentGroup
+from fedhlcr.federation.messages import Broadcast
+from fedhlcr.privacy.terms import Terms
+from fedhlcr.storage import codec
+from fedhlcr.storage.reader import RecordReader
+
+if TYPE_CHECKING:
+    from fedhlcr.privacy.party import Party
+    from fedhlcr.privacy.roster import Identity
+
+# What a device answers that cannot say how its sums differ from what the server has: a new epoch is needed.
+OUT_OF_STEP = b""
+
+
+class SecureDevice:
+    """A device in one round.
+
+    Attributes
+    ----------
+    agents : names of the agents whose sums it adds up; mods may have left some out
+    """
+
+    def __init__(self, party: Party, values: Integers, agents: list[str]) -> None:
+        self._party, self._values, self.agents = party, values, agents
+
+    @classmethod
+    def open(
+        cls,
+        group: AgentGroup,
+        broadcast: Broadcast,
+        asked: tuple[IndexArray, IndexArray],
+        terms: Terms,
+        identity: tuple[str, Identity | None],
+    ) -> SecureDevice | None:
+        """Answer a broadcast, but keep the sums for the messages that follow; None if a new epoch is needed.
+
+        Parameters
+        ----------
+        asked : positions of the agents asked, and the round that the server acknowledges to each
+        identity : the device's name, and what signs its keys
+        """
+        # here, because it needs the extra `privacy`
+        from fedhlcr.privacy.party import Party
+
+        positions, acknowledged = asked
+        order = np.argsort(positions, kind="stable")
+        if group.shard.out_of_step(broadcast, positions[order], acknowledged[order]).any():
+            return None
+        contributions = group.answer(broadcast, positions, acknowledged)
+        values = group.shard.vectors(broadcast, contributions).sum(axis=0, dtype=np.uint64)
+        return cls(Party(identity[0], terms, identity[1]), values, contributions.agents)
+
+    def handle(self, message: bytes) -> bytes:
+        """Answer one of the four messages."""
+        return self._party.handle(message, lambda: self._values)
+
+    def to_record(self) -> codec.Record:
+        """The state between two messages. It holds secrets: keep it in a private file until the round ends."""
+        party = {f"party.{name}": value for name, value in self._party.to_record().items()}
+        return {"values": self._values, "agents": self.agents, **party}
+
+    @classmethod
+    def read(cls, reader: RecordReader, identity: Identity | None = None) -> SecureDevice:
+        from fedhlcr.privacy.party import Party
+
+        party = Party.read(reader.part("party."), identity)
+        return cls(party, reader.array("values", "u8", (None,)), reader.texts("agents"))
