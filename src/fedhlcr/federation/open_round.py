@@ -45,6 +45,7 @@ class OpenRound:
         # one copy of the broadcast for each agent asked, unless the engine sends fewer
         self.n_copies = n_asked
         self.n_refused = self.bytes_up = self.bytes_masked_down = 0
+        self._packed_down: int | None = None
         self.labels_changed = 0.0
         self._registry, self._expected, self._limits = registry, expected, limits
         self._awaited = np.zeros(len(registry), dtype=bool)
@@ -53,7 +54,13 @@ class OpenRound:
 
     @property
     def bytes_down(self) -> int:
+        if self._packed_down is not None:
+            return self._packed_down
         return self.n_copies * len(self.broadcast.to_bytes()) + self.bytes_masked_down
+
+    @bytes_down.setter
+    def bytes_down(self, n_bytes: int) -> None:
+        self._packed_down = n_bytes
 
     @property
     def participants(self) -> IndexArray:

@@ -66,6 +66,14 @@ class SecureEngine(Engine, Protocol):
         """
 
 
+@runtime_checkable
+class CountsBytes(Protocol):
+    """An engine that sends other bytes than those of the messages, because it packs them."""
+
+    def bytes_moved(self) -> tuple[int, int]:
+        """Bytes sent down and up in the last round."""
+
+
 class SimulationEngine(Engine, Protocol):
     """An engine built from a table, as `FedHLCRRegressor` needs it: it can return its agents' Gram matrices."""
 
@@ -164,6 +172,8 @@ def run_round(server: Server, engine: Engine) -> RoundRecord:
     server.count_sent(engine.n_copies(call))
     for reply in engine.deliver(call):
         server.accept(reply)
+    if isinstance(engine, CountsBytes):
+        server.count_moved(*engine.bytes_moved())
     return server.close_round()
 
 

@@ -243,6 +243,11 @@ class Server:
             self._open.bytes_masked_down += n_down
             self._open.bytes_up += n_up
 
+    def count_moved(self, bytes_down: int, bytes_up: int) -> None:
+        """Set how many bytes were sent in the open round, if they are not those of the messages."""
+        if self._open is not None:
+            self._open.bytes_down, self._open.bytes_up = bytes_down, bytes_up
+
     def _expected(self) -> Expected:
         if self.rule is None or self.units is None:
             return Expected.survey(self.settings.layout, len(self.settings.curves))

@@ -10,7 +10,8 @@ pytest.importorskip("flwr", reason="the flower extra is not installed")
 
 
 from fedhlcr.engines.flower import client_app
-from fedhlcr.engines.flower.engine import FlowerEngine, NotEnoughNodesError, Waiting
+from fedhlcr.engines.flower.engine import FlowerEngine, NotEnoughNodesError
+from fedhlcr.engines.flower.pauses import Waiting
 from fedhlcr.engines.flower.records import Errand
 from fedhlcr.federation.messages import Contribution
 from fedhlcr.federation.run import run_round

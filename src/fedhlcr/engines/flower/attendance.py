@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 from fedhlcr._support.version import __version__
 from fedhlcr._support.wording import AGENT
+from fedhlcr.engines.flower.names import AgentNames, Identity
 from fedhlcr.engines.flower.records import GONE, Presence
 from fedhlcr.exceptions import Refusal
 
@@ -33,11 +34,14 @@ class Attendance:
     ----------
     present : the agents of each node that takes part, by the node's id
     labels : the name or number by which a node appears in logs
+    identities : the key and the name of each node
     """
 
-    def __init__(self) -> None:
+    def __init__(self, names: AgentNames | None = None) -> None:
         self.present: dict[int, frozenset[str]] = {}
         self.labels: dict[int, str] = {}
+        self.identities: dict[int, Identity] = {}
+        self._names = names or AgentNames()
         self._presences: dict[int, Presence] = {}
         # why a node does not take part, and when it may be asked again
         self._dismissed: dict[int, tuple[str, float]] = {}
@@ -53,6 +57,8 @@ class Attendance:
         if n_double := len(agents & elsewhere):
             cure = f"{n_double} of its agents are at another node already; give every agent a name of its own"
             return Refusal("DoubleAgent", cure)
+        if refusal := self._names.claim(self.identities.get(node, Identity()), presence.agents):
+            return refusal
         self._dismissed.pop(node, None)
         if node not in self.present:
             logger.info("node %s is ready: %s.", self.labels[node], AGENT.count(len(agents)))
@@ -75,11 +81,11 @@ class Attendance:
             del self._timeouts[node]
         self._dismissed[node] = str(refusal), time.monotonic() + wait
 
-    def dismiss_slow(self, node: int, round_length: float) -> None:
+    def dismiss_slow(self, node: int, round_length: float, refusal: Refusal = TIMED_OUT) -> None:
         """Exclude a node that did not reply in time. If that happens again, it is left alone for longer and longer."""
         self._timeouts[node] += 1
         leave = min(2 ** self._timeouts[node], LONGEST_LEAVE) if self._timeouts[node] > 1 else 0
-        self.dismiss(node, TIMED_OUT, leave * round_length)
+        self.dismiss(node, refusal, leave * round_length)
 
     def replied_in_time(self, node: int) -> None:
         """Forget earlier timeouts of a node."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
@@ -14,6 +15,7 @@ from fedhlcr.engines.flower import records
 from fedhlcr.engines.flower.logs import log_through_flower
 from fedhlcr.engines.flower.node import Node
 from fedhlcr.engines.flower.options import NodeOptions, check_experiment
+from fedhlcr.engines.flower.packing import LARGEST_MESSAGE, pack, unpack
 from fedhlcr.engines.flower.records import Errand
 from fedhlcr.engines.flower.refusal import refusal_of
 from fedhlcr.exceptions import Refusal
@@ -67,12 +69,14 @@ def roll_call(node: Node, message: Message) -> RecordDict:  # noqa: ARG001
 
 def letter(node: Node, message: Message) -> RecordDict:
     """Answer a broadcast for some of the node's agents."""
-    return records.Answers(node.answer(records.Letter.from_content(message.content))).to_content()
+    asked = records.Letter.from_content(message.content)
+    unpacked = replace(asked, broadcast=unpack(asked.broadcast, LARGEST_MESSAGE))
+    return records.Answers([pack(one) for one in node.answer(unpacked)]).to_content()
 
 
 def keepsake(node: Node, message: Message) -> RecordDict:
     """Keep the public model, and answer with its score on the node's test events."""
-    model = PublicModel.from_bytes(records.Keepsake.from_content(message.content).model)
+    model = PublicModel.from_bytes(unpack(records.Keepsake.from_content(message.content).model, LARGEST_MESSAGE))
     node.keep(model)
     return node.score(model).to_content()
 

@@ -18,7 +18,10 @@ from flwr.serverapp import Grid
 from fedhlcr._support.version import __version__
 from fedhlcr._support.wording import NODE
 from fedhlcr.data.ids import natural_key
-from fedhlcr.engines.flower.attendance import Attendance
+from fedhlcr.engines.flower.attendance import TIMED_OUT, Attendance
+from fedhlcr.engines.flower.names import AgentNames, Identity
+from fedhlcr.engines.flower.packing import pack, unpack
+from fedhlcr.engines.flower.pauses import Pauses, Waiting
 from fedhlcr.engines.flower.records import (
     GONE,
     Answers,
@@ -32,6 +35,8 @@ from fedhlcr.engines.flower.records import (
     packed,
 )
 from fedhlcr.engines.flower.refusal import UNKNOWN_AGENT
+from fedhlcr.engines.flower.sizes import SMALL_REPLY, largest_answers, largest_contribution, largest_presence
+from fedhlcr.engines.flower.transport import UNFINISHED, transport_for
 from fedhlcr.exceptions import ArgumentError, CodecError, NotEnoughNodesError, RecordError, Refusal
 from fedhlcr.federation.messages import Contribution
 from fedhlcr.federation.server import Invitation, Reply
@@ -41,32 +46,36 @@ from fedhlcr.storage.reader import checkpoint_reader
 
 logger = logging.getLogger(__name__)
 
-# Seconds between checks for replies: short at first, because a simulated round takes less than a second; then longer.
-FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
-# Seconds between checks of which nodes are connected, and between log lines, while replies are awaited.
-LOOK_AROUND, LOG_AGAIN = 2.0, 30.0
+# Seconds between checks of which nodes are connected, while replies are awaited.
+LOOK_AROUND = 2.0
 # Seconds after which a node that refused is asked again: its table or its release may have been corrected.
 ASK_AGAIN = 60.0
 # A letter expires after this many lengths of a round. Until then a late reply still shows that the node is alive.
 LATE_ROUNDS = 2
 
 
-class Sent(NamedTuple):
-    """A message that was sent and not answered yet: its purpose, its node, the agents asked, and when it expires."""
+class Question(NamedTuple):
+    """What a node is asked, and what may come back.
+
+    Attributes
+    ----------
+    errand, group, agents : its purpose, the round or another name of it, and the agents asked
+    limit, contribution : bytes of the largest reply, and of the largest contribution in it
+    """
 
     errand: Errand
+    group: str
+    agents: frozenset[str] = frozenset()
+    limit: int = 0
+    contribution: int = 0
+
+
+class Sent(NamedTuple):
+    """A message that was sent and not answered yet: the question, its node, and when the reply is given up."""
+
+    question: Question
     node: int
-    agents: frozenset[str]
     expires: float
-
-
-@dataclass(frozen=True)
-class Waiting:
-    """How long to wait, in seconds, and for how many nodes."""
-
-    min_nodes: int = 2
-    for_nodes: float = 600.0
-    for_replies: float = 300.0
 
 
 @dataclass
@@ -76,6 +85,7 @@ class FlowerEngine:
     Attributes
     ----------
     features : columns of the federation, in order; `gather` chooses them if none are given
+    names : which node may hold which agents
     nodes : which nodes take part
     """
 
@@ -83,12 +93,16 @@ class FlowerEngine:
     experiment: str
     waiting: Waiting = Waiting()
     features: tuple[str, ...] = ()
-    nodes: Attendance = field(default_factory=Attendance, init=False)
+    names: AgentNames = AgentNames()
+    nodes: Attendance = field(init=False)
 
     def __post_init__(self) -> None:
-        self._sent: dict[str, Sent] = {}
-        self._awaited: set[str] = set()
+        self.nodes = Attendance(self.names)
+        self._post = transport_for(self.grid)
+        self._sent: dict[int, Sent] = {}
+        self._awaited: set[int] = set()
         self._arrived: list[Reply] = []
+        self._bytes_down = self._bytes_up = 0
         self._scores: dict[int, Score] = {}
 
     @property
@@ -98,7 +112,7 @@ class FlowerEngine:
 
     def gather(self) -> None:
         """Wait before the first round until enough nodes agree on the columns and all connected nodes have answered."""
-        pause = _Pauses(self.waiting.for_nodes)
+        pause = Pauses(self.waiting.for_nodes, self._post.rest)
         while True:
             online = self._look_around()
             self._collect()
@@ -131,7 +145,7 @@ class FlowerEngine:
 
     def agents(self) -> list[str]:
         """Names of all agents of the nodes that take part. If there are none, wait for some."""
-        pause = _Pauses(self.waiting.for_nodes)
+        pause = Pauses(self.waiting.for_nodes, self._post.rest)
         while True:
             # if no node takes part, a slow node keeps nobody waiting
             online = self._look_around(spare_the_slow=bool(self.present))
@@ -149,14 +163,25 @@ class FlowerEngine:
     def deliver(self, call: Invitation) -> Iterator[Reply]:
         """Send the broadcast to each node with an agent asked, and yield contributions as they arrive."""
         acknowledged = dict(zip(call.agents, call.acknowledged.tolist(), strict=True))
-        letter, group = call.broadcast.to_bytes(), f"{call.broadcast.round}"
+        broadcast, group = pack(call.broadcast.to_bytes()), f"{call.broadcast.round}"
+        self._bytes_down = self._bytes_up = 0
+        largest = largest_contribution(call.broadcast, call.agents)
         sent = set()
         for node, names in list(self.present.items()):
             asked = [name for name in call.agents if name in names]
             if asked:
-                content = packed(Letter(letter, asked, [acknowledged[name] for name in asked]), self._envelope())
-                sent.add(self._send(Errand.LETTER, node, content, asked, LATE_ROUNDS * self.waiting.for_replies, group))
+                letter = Letter(broadcast, asked, [acknowledged[name] for name in asked])
+                expires = LATE_ROUNDS * self.waiting.for_replies
+                question = Question(
+                    Errand.LETTER, group, frozenset(asked), largest_answers(largest, len(asked)), largest
+                )
+                sent.add(self._send(node, packed(letter, self._envelope()), question, expires))
+                self._bytes_down += len(broadcast)
         yield from self._await(sent)
+
+    def bytes_moved(self) -> tuple[int, int]:
+        """Bytes of the last round's broadcasts and contributions, as they were sent."""
+        return self._bytes_down, self._bytes_up
 
     def n_copies(self, call: Invitation) -> int:
         """One copy of the broadcast for each node with an agent asked."""
@@ -167,11 +192,9 @@ class FlowerEngine:
         """Send the model to every node. Returns the nodes' scores on their test events, by name or number."""
         self._look_around()
         self._collect()
-        content = packed(Keepsake(model.to_bytes()), self._envelope())
-        sent = {
-            self._send(Errand.KEEPSAKE, node, content, (), self.waiting.for_replies, "model")
-            for node in list(self.present)
-        }
+        content = packed(Keepsake(pack(model.to_bytes())), self._envelope())
+        question = Question(Errand.KEEPSAKE, "model", limit=SMALL_REPLY)
+        sent = {self._send(node, content, question, self.waiting.for_replies) for node in list(self.present)}
         for _ in self._await(sent):
             pass
         named = Counter(self.nodes.labels[node] for node in self._scores)
@@ -192,20 +215,20 @@ class FlowerEngine:
             )
         self.features = features
 
-    def _await(self, sent: set[str]) -> Iterator[Reply]:
+    def _await(self, sent: set[int]) -> Iterator[Reply]:
         """Yield replies until all of these messages are answered, have failed, or have timed out.
 
         Late replies to earlier messages are yielded too.
         """
-        pause = _Pauses(self.waiting.for_replies)
+        pause = Pauses(self.waiting.for_replies, self._post.rest)
         looked = time.monotonic()
         self._awaited = sent
         while sent & self._sent.keys():
             if time.monotonic() - looked > LOOK_AROUND:
                 online, looked = self._look_around(), time.monotonic()
-                for message in [m for m in sent & self._sent.keys() if self._sent[m].node not in online]:
+                for ticket in [t for t in sent & self._sent.keys() if self._sent[t].node not in online]:
                     # the node is gone; the SuperLink would report that only after a minute
-                    del self._sent[message]
+                    self._forget(ticket)
             self._collect()
             left = sent & self._sent.keys()
             if self._arrived:
@@ -213,8 +236,9 @@ class FlowerEngine:
             yield from self._arrived
             self._arrived.clear()
             if left and pause.over:
-                for node in {self._sent[message].node for message in left}:
-                    self.nodes.dismiss_slow(node, self.waiting.for_replies)
+                for ticket in left:
+                    reason = UNFINISHED if self._post.has_begun(ticket) else TIMED_OUT
+                    self.nodes.dismiss_slow(self._sent[ticket].node, self.waiting.for_replies, reason)
                 break
             if left:
                 pause.rest(f"waiting for {len(left)} of {len(sent)} nodes")
@@ -223,52 +247,52 @@ class FlowerEngine:
 
     def _look_around(self, *, spare_the_slow: bool = True) -> set[int]:
         """The connected nodes. Those that do not take part get a roll call, if they may be asked again."""
-        names = {node.node_id: node.name or str(node.node_id) for node in self.grid.get_nodes()}
-        self.nodes.labels |= names
-        online = set(names)
+        online = set()
+        for info in self._post.nodes():
+            online.add(info.node_id)
+            self.nodes.labels[info.node_id] = info.name or str(info.node_id)
+            self.nodes.identities[info.node_id] = Identity.of(info)
         for node in self.present.keys() - online:
             self.nodes.dismiss(node, GONE, 0.0)
         asked = self._nodes_asked(Errand.ROLL_CALL)
         for node in sorted(online - self.present.keys() - asked):
             if self.nodes.may_ask(node) or (self.nodes.is_slow(node) and not spare_the_slow):
-                content = self._envelope().to_content()
-                self._send(Errand.ROLL_CALL, node, content, (), self.waiting.for_replies, "roll call")
+                question = Question(Errand.ROLL_CALL, "roll call", limit=largest_presence(self.names.max_agents))
+                self._send(node, self._envelope().to_content(), question, self.waiting.for_replies)
         return online
 
     def _nodes_asked(self, errand: Errand) -> set[int]:
-        return {sent.node for sent in self._sent.values() if sent.errand is errand}
+        return {sent.node for sent in self._sent.values() if sent.question.errand is errand}
 
     def _envelope(self) -> Envelope:
         return Envelope(__version__, self.experiment, list(self.features))
 
-    def _send(
-        self, errand: Errand, node: int, content: RecordDict, agents: Collection[str], ttl: float, group: str
-    ) -> str:
-        """Send one message. Returns its id, or an empty text if Flower did not accept it."""
-        ttl = max(ttl, 1.0)
-        message = Message(content, node, str(errand), ttl=ttl, group_id=group)
-        ids = [i for i in self.grid.push_messages([message]) if i]
-        if not ids:
-            self.nodes.dismiss(node, GONE, 0.0)
-            return ""
-        self._sent[ids[0]] = Sent(errand, node, frozenset(agents), time.monotonic() + ttl)
-        return ids[0]
+    def _send(self, node: int, content: RecordDict, question: Question, seconds: float) -> int:
+        """Send one message, whose reply is awaited so long. Returns its ticket."""
+        seconds = max(seconds, 1.0)
+        message = Message(content, node, str(question.errand), ttl=seconds, group_id=question.group)
+        ticket = self._post.send(message, question.limit, seconds)
+        self._sent[ticket] = Sent(question, node, time.monotonic() + seconds)
+        return ticket
+
+    def _forget(self, ticket: int) -> None:
+        """Stop waiting for a reply."""
+        del self._sent[ticket]
+        self._post.drop(ticket)
 
     def _collect(self) -> None:
         """Receive all replies that have arrived. Contributions are put into `_arrived`."""
         now = time.monotonic()
-        for message_id in [i for i, sent in self._sent.items() if sent.expires < now]:
-            del self._sent[message_id]
-        if not self._sent:
-            return
-        for message in self.grid.pull_messages(list(self._sent)):
-            message_id = message.metadata.reply_to_message_id
-            sent = self._sent.pop(message_id, None)
+        for ticket in [ticket for ticket, sent in self._sent.items() if sent.expires < now]:
+            self._forget(ticket)
+        for ticket, reply in self._post.collect():
+            sent = self._sent.pop(ticket, None)
             if sent is not None:
-                self._receive(sent, message, late=sent.errand is Errand.LETTER and message_id not in self._awaited)
+                late = sent.question.errand is Errand.LETTER and ticket not in self._awaited
+                self._receive(sent, reply, late=late)
 
-    def _receive(self, sent: Sent, message: Message, *, late: bool) -> None:
-        refusal = find_refusal(message)
+    def _receive(self, sent: Sent, reply: Message | Refusal, *, late: bool) -> None:
+        refusal = reply if isinstance(reply, Refusal) else find_refusal(reply)
         if refusal is not None:
             # a refusal of an old letter says nothing about the node now
             if not late:
@@ -277,27 +301,32 @@ class FlowerEngine:
             return
         problem = None
         try:
-            match sent.errand:
+            match sent.question.errand:
                 case Errand.ROLL_CALL:
-                    problem = self.nodes.admit(sent.node, Presence.from_content(message.content))
+                    problem = self.nodes.admit(sent.node, Presence.from_content(reply.content))
                 case Errand.KEEPSAKE:
-                    self._scores[sent.node] = Score.from_content(message.content)
+                    self._scores[sent.node] = Score.from_content(reply.content)
                 case Errand.LETTER:
-                    answers = Answers.from_content(message.content)
+                    answers = Answers.from_content(reply.content)
+                    self._bytes_up += sum(map(len, answers.contributions))
+                    opened = [_open(data, sent.question.contribution) for data in answers.contributions]
                     if late:
                         problem = self.nodes.admit_again(sent.node)
                     else:
                         self.nodes.replied_in_time(sent.node)
-                    opened = map(_open, answers.contributions)
-                    self._arrived += [one for one in opened if _is_from(one, sent.agents)]
+                    self._arrived += [one for one in opened if _is_from(one, sent.question.agents)]
         except RecordError as error:
             problem = Refusal("RecordError", str(error))
         if problem is not None:
             self.nodes.dismiss(sent.node, problem, ASK_AGAIN)
 
 
-def _open(data: bytes) -> Contribution | bytes:
+def _open(packed_data: bytes, limit: int) -> Contribution | bytes:
     """The contribution, or the bytes as they are if they cannot be read: the server will log why it refuses them."""
+    try:
+        data = unpack(packed_data, limit)
+    except RecordError:
+        return packed_data
     try:
         return Contribution.from_bytes(data)
     except CodecError:
@@ -307,28 +336,3 @@ def _open(data: bytes) -> Contribution | bytes:
 def _is_from(reply: Contribution | bytes, agents: Collection[str]) -> bool:
     """Whether the server should see a reply: a node may only answer for the agents it was asked about."""
     return isinstance(reply, bytes) or (isinstance(reply.agent, str) and reply.agent in agents)
-
-
-class _Pauses:
-    """Pauses between checks, up to a time limit. Now and then a log line says what is awaited."""
-
-    def __init__(self, limit: float) -> None:
-        self._start = self._logged = time.monotonic()
-        self._limit = limit
-        self._length = FIRST_PAUSE
-
-    @property
-    def over(self) -> bool:
-        return time.monotonic() - self._start > self._limit
-
-    def reset(self) -> None:
-        """Make the next pause short: a reply has arrived, and more may follow soon."""
-        self._length = FIRST_PAUSE
-
-    def rest(self, awaited: str) -> None:
-        now = time.monotonic()
-        if now - self._logged > LOG_AGAIN:
-            self._logged = now
-            logger.info("%s; %.0f of %g seconds.", awaited, now - self._start, self._limit)
-        time.sleep(self._length)
-        self._length = min(1.5 * self._length, LONGEST_PAUSE)

@@ -23,6 +23,8 @@ from fedhlcr.model.likelihood import AUTO
 from fedhlcr.model.priors import LEARNABLE
 
 Scalar = bool | int | float | str
+# The largest number of agents that a node may have by default.
+MOST_AGENTS = 1_000
 
 
 class Option(NamedTuple):
@@ -65,6 +67,18 @@ RUN_OPTIONS = (
                 "seconds to wait for them; in later rounds, seconds to wait if no node is ready",
             ),
             Option("round-timeout", 300.0, "seconds to wait for replies in a round; late replies do not count"),
+            Option(
+                "bind-agents",
+                True,
+                "an agent's name belongs to the key of the node that had it first, also after a restart; false if "
+                "nodes have no keys of their own, because SuperLink was started without --enable-supernode-auth",
+            ),
+            Option(
+                "agents-file",
+                "",
+                "file at the server that lists which node may hold which agents; empty: whoever has them first",
+            ),
+            Option("max-agents-per-node", MOST_AGENTS, "maximum number of agents of one node"),
             Option("features", "", "feature columns in order, separated by commas; empty: those that most nodes have"),
             Option(
                 "evaluate", True, "send the model to the nodes at the end; they keep it and score it on their test-path"
@@ -195,7 +209,12 @@ class RunOptions:
             name: _checked(name, config.get(name, option.default), option) for name, option in known.items()
         }
         check_experiment(values["experiment"])
-        for name, least in (("min-nodes", 1), ("wait-for-nodes", 0.0), ("round-timeout", 1.0)):
+        for name, least in (
+            ("min-nodes", 1),
+            ("wait-for-nodes", 0.0),
+            ("round-timeout", 1.0),
+            ("max-agents-per-node", 1),
+        ):
             if not least <= values[name] < math.inf:
                 raise ArgumentError(f"`{name}` must be a finite number of at least {least}, but is {values[name]!r}.")
         if not values["output-dir"].strip():

@@ -1,6 +1,7 @@
 """All messages between the server and a node, and their conversion to and from Flower's records.
 
-Every message to a node has an `Envelope`. Broadcasts, contributions and models travel as bytes with a checksum.
+Every message to a node has an `Envelope`. Broadcasts, contributions and models travel as bytes with a checksum, packed
+by `packing`.
 
     to a node (Flower's type)    content                               the node answers with
     roll call (query)            nothing more                          `Presence`: its release, agents and columns
@@ -106,7 +107,7 @@ class Letter(_Record):
 
     Attributes
     ----------
-    broadcast : bytes of the `Broadcast`
+    broadcast : packed bytes of the `Broadcast`
     agents : names of the agents asked
     acknowledged : round of each agent's last accepted contribution
     """
@@ -122,7 +123,7 @@ class Letter(_Record):
 
 @dataclass(frozen=True)
 class Keepsake(_Record):
-    """The public model, for the node to keep."""
+    """The public model, for the node to keep, as packed bytes."""
 
     model: bytes
 
@@ -143,7 +144,7 @@ class Presence(_Record):
 
 @dataclass(frozen=True)
 class Answers(_Record):
-    """The contributions of the agents asked, as bytes."""
+    """The contributions of the agents asked, as packed bytes."""
 
     contributions: list[bytes]
 

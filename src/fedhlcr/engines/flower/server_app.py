@@ -15,9 +15,11 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedhlcr._support.wording import CLUSTER, REPLY, ROUND
 from fedhlcr.data.scarcity import find_scarcity
-from fedhlcr.engines.flower.engine import FlowerEngine, Waiting
+from fedhlcr.engines.flower.engine import FlowerEngine
 from fedhlcr.engines.flower.logs import log_through_flower
+from fedhlcr.engines.flower.names import PINS_FILE, AgentNames, read_owners
 from fedhlcr.engines.flower.options import RunOptions
+from fedhlcr.engines.flower.pauses import Waiting
 from fedhlcr.engines.flower.records import Score
 from fedhlcr.exceptions import ArgumentError
 from fedhlcr.federation.history import RoundRecord
@@ -55,7 +57,7 @@ def run(grid: Grid, options: RunOptions) -> PublicModel:
     logger.info("experiment %s; its files are in %s.", options["experiment"], options.output_dir)
     checkpoints = Checkpoints(outputs.checkpoint)
     waiting = Waiting(options["min-nodes"], options["wait-for-nodes"], options["round-timeout"])
-    engine = FlowerEngine(grid, options["experiment"], waiting, options.features)
+    engine = FlowerEngine(grid, options["experiment"], waiting, options.features, _names(options))
     # errors of a resumed run are raised before the server waits for nodes
     server = _resume(checkpoints, engine, options) if options["resume"] else None
     if server is None and checkpoints.hold_unfinished():
@@ -76,6 +78,13 @@ def run(grid: Grid, options: RunOptions) -> PublicModel:
     if options["evaluate"]:
         _report_scores(engine.keep_model(model), outputs.scores)
     return model
+
+
+def _names(options: RunOptions) -> AgentNames:
+    """Which node may hold which agents, by the operator's list or by who had them first."""
+    owners = read_owners(Path(options["agents-file"]).expanduser()) if options["agents-file"] else None
+    pins = options.output_dir / PINS_FILE if options["bind-agents"] else None
+    return AgentNames(pins, owners, options["max-agents-per-node"])
 
 
 def _resume(checkpoints: Checkpoints, engine: FlowerEngine, options: RunOptions) -> Server:

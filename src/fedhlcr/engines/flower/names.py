@@ -1,0 +1,162 @@
+"""Which node may hold which agents: an agent's name belongs to the key of a node.
+
+Without a list of the operator, a name belongs to the node that had it first. The server keeps this in a file, so it
+also holds while that node is away and after the server was restarted. With a list, only what it says is allowed.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import tomllib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import NamedTuple
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_public_key
+from flwr.proto.node_pb2 import NodeInfo
+
+from fedhlcr._support.wording import AGENT
+from fedhlcr.engines.flower.options import MOST_AGENTS
+from fedhlcr.exceptions import ArgumentError, Refusal, StorageError
+from fedhlcr.storage.atomic import replace_file
+
+PINS_FILE = "agents.json"
+
+
+class Identity(NamedTuple):
+    """How a node is known: the fingerprint of its key, as `ssh-keygen -l` writes it, and its name; or neither."""
+
+    key: str = ""
+    name: str = ""
+
+    @classmethod
+    def of(cls, node: NodeInfo) -> Identity:
+        return cls(fingerprint(node.public_key), node.name)
+
+    @property
+    def shown(self) -> str:
+        return f"{self.name} ({self.key})" if self.name else self.key
+
+
+def fingerprint(public_key: bytes) -> str:
+    """The fingerprint of a public key as Flower keeps it; empty if there is none."""
+    if not public_key:
+        return ""
+    try:
+        key = load_pem_public_key(public_key).public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+        data = base64.b64decode(key.split()[1])
+    except (ValueError, UnsupportedAlgorithm, IndexError):
+        data = public_key
+    return "SHA256:" + base64.b64encode(hashlib.sha256(data).digest()).decode().rstrip("=")
+
+
+@dataclass(frozen=True)
+class AgentNames:
+    """Decides which node may hold which agents.
+
+    Attributes
+    ----------
+    pins : file with the key that each name belongs to; None to bind no names
+    owners : the operator's list: patterns of names, by a node's name or fingerprint; None if there is no list
+    max_agents : the largest number of agents of a node
+    """
+
+    pins: Path | None = None
+    owners: Mapping[str, tuple[str, ...]] | None = None
+    max_agents: int = MOST_AGENTS
+
+    def claim(self, node: Identity, agents: Collection[str]) -> Refusal | None:
+        """Let a node hold these agents, or return why it may not. New names belong to it from now on."""
+        if len(agents) > self.max_agents:
+            return self._too_many(f"{len(agents):,} agents")
+        if self.owners is not None:
+            return _find_unlisted(self.owners, node, agents)
+        if self.pins is None or not node.key:
+            return None
+        pinned = read_pins(self.pins)
+        if taken := [name for name in agents if pinned.get(name, node).key != node.key]:
+            return Refusal(
+                "NameTaken",
+                f"{AGENT.count(len(taken))} of its {len(agents):,} belong to the key of node "
+                f"{pinned[taken[0]].shown}, but this node has the key {node.key}. If the node has a new key, or agents "
+                f"have moved, release their names: fedhlcr flower release {self.pins.parent} --node "
+                f"{pinned[taken[0]].name or pinned[taken[0]].key}",
+            )
+        if new := [name for name in agents if name not in pinned]:
+            # or a node could take every name there is, a few at a time
+            n_own = sum(pin.key == node.key for pin in pinned.values())
+            if n_own + len(new) > self.max_agents:
+                return self._too_many(f"{len(new):,} new agents beside the {n_own:,} that its key has had so far")
+            write_pins(self.pins, pinned | dict.fromkeys(new, node))
+        return None
+
+    def _too_many(self, count: str) -> Refusal:
+        return Refusal(
+            "TooManyAgents",
+            f"it has {count}, but a node may have {self.max_agents:,} (`max-agents-per-node`); raise the limit if you "
+            "trust the node",
+        )
+
+
+def _find_unlisted(owners: Mapping[str, tuple[str, ...]], node: Identity, agents: Collection[str]) -> Refusal | None:
+    allowed = [pattern for known in node if known for pattern in owners.get(known, ())]
+    unlisted = [name for name in agents if not any(fnmatchcase(name, pattern) for pattern in allowed)]
+    if not unlisted:
+        return None
+    return Refusal(
+        "NotListed",
+        f"`agents-file` does not let node {node.shown or 'without a key'} hold {len(unlisted):,} of its "
+        f"{AGENT.count(len(agents))}; add them to the file, or correct the names at the node",
+    )
+
+
+def read_owners(path: Path) -> dict[str, tuple[str, ...]]:
+    """The operator's list: a TOML file whose table `agents` has a line `NODE = ["name", "pattern-*"]` for each node."""
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8")).get("agents")
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ArgumentError(f"`agents-file` {path} cannot be read ({error}); check the path and the TOML.") from None
+    if not isinstance(table, dict) or not table or not all(_is_texts(names) for names in table.values()):
+        raise ArgumentError(
+            f'`agents-file` {path} must have a table [agents] with lines such as north = ["north", "ward-*"].'
+        )
+    return {node: tuple(names) for node, names in table.items()}
+
+
+def _is_texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+
+
+def read_pins(path: Path) -> dict[str, Identity]:
+    """The key that each agent's name belongs to, from the server's file; none if there is no file."""
+    if not path.exists():
+        return {}
+    try:
+        table = json.loads(path.read_text(encoding="utf-8"))
+        return {str(name): Identity(str(pin["key"]), str(pin["node"])) for name, pin in table.items()}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        raise StorageError(
+            f"{path}, which says which node's key each agent belongs to, cannot be read; restore it, or remove it to "
+            "let every name belong to the node that comes first."
+        ) from None
+
+
+def write_pins(path: Path, pins: Mapping[str, Identity]) -> None:
+    table = {name: {"key": pin.key, "node": pin.name} for name, pin in pins.items()}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(path, json.dumps(table, indent=1).encode(), private=True)
+
+
+def release(folder: Path, nodes: Collection[str], agents: Collection[str]) -> list[str]:
+    """Let the names of these nodes or agents belong to whoever has them next. Returns the names."""
+    path = folder / PINS_FILE
+    pins = read_pins(path)
+    freed = [name for name, pin in pins.items() if name in agents or pin.key in nodes or pin.name in nodes]
+    if freed:
+        write_pins(path, {name: pin for name, pin in pins.items() if name not in freed})
+    return freed
