@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from fedhlcr.exceptions import MissingDependencyError
+from fedhlcr.exceptions import ArgumentError, MissingDependencyError
 
 app = typer.Typer(help="Federations over a network, on Flower.", no_args_is_help=True)
 
@@ -54,7 +55,7 @@ def certs(
     """
     from fedhlcr.cli.output import output_errors
 
-    certificates = _import_certificates()(folder)
+    certificates = _import_flower("certificates").Certificates(folder)
     with output_errors():
         made = certificates.make(host or (), node or (), renew=renew)
     for path in made:
@@ -63,9 +64,32 @@ def certs(
         typer.echo("nothing to do: everything exists already; --renew replaces it.")
 
 
-def _import_certificates() -> type:
+@app.command()
+def release(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The `output-dir` of the server.")],
+    node: Annotated[
+        list[str] | None, typer.Option(help="Name or key fingerprint of a node; repeat the option for several.")
+    ] = None,
+    agent: Annotated[list[str] | None, typer.Option(help="Name of an agent; repeat the option for several.")] = None,
+) -> None:
+    """Let agents' names belong to the next node that has them: after a new key, or when agents move."""
+    from fedhlcr._support.wording import AGENT
+
+    names = _import_flower("names")
+    freed = names.release(folder, node or (), agent or ())
+    if not freed:
+        known = sorted({pin.shown for pin in names.read_pins(folder / names.PINS_FILE).values()})
+        raise ArgumentError(
+            f"{folder} has no such names; it knows {', '.join(known)}." if known else f"{folder} binds no names."
+        )
+    typer.echo(f"Released the names of {AGENT.count(len(freed))}.")
+
+
+def _import_flower(module: str) -> Any:
+    """A module of the Flower engine; an error that says what to install if Flower is missing."""
     try:
-        from fedhlcr.engines.flower.certificates import Certificates
-    except ImportError:
+        return import_module(f"fedhlcr.engines.flower.{module}")
+    except ImportError as error:
+        if (error.name or "").startswith("fedhlcr"):
+            raise
         raise MissingDependencyError('this needs the flower extra: pip install "fedhlcr[flower]"') from None
-    return Certificates

@@ -247,6 +247,11 @@ class HttpTransport:
             # the reply comes from outside: Flower's code may fail anywhere while it reads it
             logger.info("a reply could not be read: %s.", type(error).__name__)
             reply = UNREADABLE
+        except BaseException as error:
+            # Flower's word that the run is over; raised where replies are collected
+            self._failure = error
+            self._news.set()
+            return
         self._arrived.put(Arrival(exchange.ticket, reply))
         self._news.set()
 
