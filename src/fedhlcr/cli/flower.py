@@ -1,4 +1,4 @@
-"""`fedhlcr flower`: the files that a federation over a network needs."""
+"""`fedhlcr flower`: a federation over a network, from its keys to its runs."""
 
 from __future__ import annotations
 
@@ -62,6 +62,77 @@ def certs(
         typer.echo(f"made {path}")
     if not made:
         typer.echo("nothing to do: everything exists already; --renew replaces it.")
+
+
+@app.command()
+def server(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The server's folder; made if it does not exist.")],
+    host: Annotated[
+        list[str] | None, typer.Option(help="Name or address by which nodes reach the server; needed the first time.")
+    ] = None,
+    node: Annotated[list[str] | None, typer.Option(help="Name of a node to let in; repeat it for several.")] = None,
+    port: Annotated[int, typer.Option(help="The port for nodes.")] = 9443,
+    superlink_port: Annotated[int, typer.Option(help="SuperLink's own port, on loopback only.")] = 8000,
+    front: Annotated[bool, typer.Option("--front/--no-front", help="Start nginx as the door for nodes.")] = True,
+    only_files: Annotated[bool, typer.Option("--only-files", help="Make the files, and start nothing.")] = False,
+    systemd: Annotated[bool, typer.Option("--systemd", help="Print a systemd unit, and start nothing.")] = False,
+) -> None:
+    """Start a server: make keys and folders, start SuperLink and nginx, register the nodes, restart what ends."""
+    from fedhlcr.cli.output import output_errors
+
+    made = _import_flower("server_folder").ServerFolder(folder.absolute(), superlink_port)
+    with output_errors():
+        made.make(host or (), node or (), port)
+    if systemd:
+        ports = ["--port", str(port), "--superlink-port", str(superlink_port)]
+        _print_unit("fedhlcr-server", folder, ["server", str(folder.absolute()), *ports])
+        return
+    service = _import_flower("server_service")
+    for line in service.next_steps(made, node or ()):
+        typer.echo(line)
+    if not only_files:
+        service.run_server(made, front=front)
+
+
+@app.command()
+def node(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The node's folder, with its key and node.toml.")],
+    check: Annotated[bool, typer.Option("--check", help="Only check the node, and start nothing.")] = False,
+    systemd: Annotated[bool, typer.Option("--systemd", help="Print a systemd unit, and start nothing.")] = False,
+) -> None:
+    """Start a node: check its key, table, disk, clock and server, then keep its SuperNode running."""
+    service = _import_flower("node_service")
+    if systemd:
+        _print_unit("fedhlcr-node", folder, ["node", str(folder.absolute())])
+    elif check:
+        findings = service.check(folder)
+        for finding in findings:
+            typer.echo(str(finding))
+        raise typer.Exit(1 if any(finding.is_fault for finding in findings) else 0)
+    else:
+        service.run_node(folder)
+
+
+@app.command(context_settings={"allow_extra_args": True})
+def run(
+    context: typer.Context,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The server's folder.")],
+) -> None:
+    """Start a run at the server and follow its log. Options of the run: fedhlcr flower run DIR rounds=60 min-nodes=2"""
+    import subprocess
+
+    made = _import_flower("server_folder")
+    server_folder = made.ServerFolder(folder.absolute())
+    command = ["flwr", "run", str(server_folder.app), made.CONNECTION, "--stream"]
+    if context.args:
+        command += ["--run-config", " ".join(map(_import_flower("options").option_text, context.args))]
+    environment = _import_flower("processes").flower_environment(server_folder.home)
+    raise typer.Exit(subprocess.run(command, env=environment, check=False).returncode)
+
+
+def _print_unit(name: str, folder: Path, arguments: list[str]) -> None:
+    what = "server of a federation" if "server" in name else "node of a federation"
+    typer.echo(_import_flower("units").systemd_unit(name, f"fedhlcr: {what}", folder, arguments), nl=False)
 
 
 @app.command()

@@ -3,7 +3,6 @@
 A round may take its time limit and a tenth more, and no reply of an honest node is lost.
 """
 
-import os
 import re
 import signal
 import time
@@ -24,8 +23,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("liveness")]
 
 NODES = ("honest-0", "honest-1", "hostile")
 LIMIT = 45.0
-# the largest reply of this federation has some 200 kB
-MEGABYTES = int(os.environ.get("FEDHLCR_HOSTILE_MEGABYTES", "500"))
 HOSTILE_APP = """
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
@@ -64,12 +61,12 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture
-def federation(folder, tmp_path):
+def federation(folder, tmp_path, megabytes):
     path, table = folder
     with Loopback(tmp_path / "loopback") as running:
         running.start_superlink()
         for name in NODES:
-            more = {"megabytes": str(MEGABYTES)} if name == "hostile" else {}
+            more = {"megabytes": str(megabytes)} if name == "hostile" else {}
             running.start_supernode(name, node_config(path / f"{name}.csv", table, **more))
         yield running
 
@@ -89,19 +86,21 @@ def run_and_read(federation: Loopback, app: Path, meanwhile=None) -> str:
     return federation.log_path(name).read_text(errors="replace")
 
 
-def test_huge_reply_loses_no_honest_reply_and_ends_in_time(federation, folder):
+# no honest reply of this federation has more than 200 kB; the smaller one arrives within the round, the other may not
+@pytest.mark.parametrize("megabytes", [40, 500])
+def test_huge_reply_loses_no_honest_reply_and_ends_in_time(federation, folder, megabytes):
     said = run_and_read(federation, folder[0] / "app")
-    print(said[-5000:])
     rounds = rounds_of(said)
     assert len(rounds) == 4, said[-3000:]
     assert rounds[1][0] == 8, "the hostile node's agents have no reply, the others have"
     assert all(answered >= 8 for answered, _ in rounds)
     assert max(seconds for _, seconds in rounds) <= 1.1 * LIMIT
-    assert "node hostile does not take part now: TooLarge" in said or "Silence" in said
+    assert "node hostile does not take part now: TooLarge" in said or (megabytes == 500 and "Silence" in said)
     assert "node honest" not in "".join(re.findall("node .* does not take part now", said))
 
 
-def test_node_stopped_in_mid_upload_ends_in_time(federation, folder):
+@pytest.mark.parametrize("megabytes", [300])
+def test_node_stopped_in_mid_upload_ends_in_time(federation, folder, megabytes):
     link = federation.log_path("superlink")
 
     def stop_in_mid_upload():
@@ -111,7 +110,7 @@ def test_node_stopped_in_mid_upload_ends_in_time(federation, folder):
         hostile = federation.family("hostile")
         while time.monotonic() < deadline:
             time.sleep(0.02)
-            if sum(p.memory_info().rss for p in hostile if p.is_running()) > 1_000_000 * MEGABYTES:
+            if sum(p.memory_info().rss for p in hostile if p.is_running()) > 1_000_000 * megabytes:
                 break
         while time.monotonic() < deadline:
             now = len(re.findall("Push replies", link.read_text(errors="replace")))
@@ -122,7 +121,6 @@ def test_node_stopped_in_mid_upload_ends_in_time(federation, folder):
             process.send_signal(signal.SIGSTOP)
 
     said = run_and_read(federation, folder[0] / "app", stop_in_mid_upload)
-    print(said[-5000:])
     for process in federation.family("hostile"):
         try:
             process.send_signal(signal.SIGCONT)

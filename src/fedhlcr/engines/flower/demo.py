@@ -25,7 +25,8 @@ from fedhlcr.analysis.summary import text_table
 from fedhlcr.datasets import load_flights
 from fedhlcr.datasets.hierarchical import HierarchicalData
 from fedhlcr.engines.flower.app_folder import write_app
-from fedhlcr.engines.flower.loopback import END_SIGNALS, Loopback
+from fedhlcr.engines.flower.loopback import Loopback
+from fedhlcr.engines.flower.processes import END_SIGNALS
 from fedhlcr.posterior import PublicModel
 
 FOLDER = Path("demo-flower")

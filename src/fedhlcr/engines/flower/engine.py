@@ -292,13 +292,15 @@ class FlowerEngine:
                 self._receive(sent, reply, late=late)
 
     def _receive(self, sent: Sent, reply: Message | Refusal, *, late: bool) -> None:
-        refusal = reply if isinstance(reply, Refusal) else find_refusal(reply)
-        if refusal is not None:
+        if refusal := reply if isinstance(reply, Refusal) else find_refusal(reply):
             # a refusal of an old letter says nothing about the node now
             if not late:
                 at_once = refusal is GONE or refusal.kind == UNKNOWN_AGENT
                 self.nodes.dismiss(sent.node, refusal, 0.0 if at_once else ASK_AGAIN)
-            return
+        elif isinstance(reply, Message):
+            self._receive_content(sent, reply, late=late)
+
+    def _receive_content(self, sent: Sent, reply: Message, *, late: bool) -> None:
         problem = None
         try:
             match sent.question.errand:

@@ -13,17 +13,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import signal
 import socket
 import ssl
 import subprocess
-import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, Self
 from urllib.error import URLError
@@ -32,24 +27,21 @@ from urllib.request import urlopen
 import psutil
 
 from fedhlcr.engines.flower.certificates import Certificates
+from fedhlcr.engines.flower.processes import (
+    GRACE,
+    end,
+    family_of,
+    flower_environment,
+    signals_held,
+    signals_ignored,
+    start,
+)
 from fedhlcr.exceptions import LoopbackError
 
 CONNECTION = "loopback"
-END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# Seconds that processes have to end by themselves.
-GRACE = 10.0
 # Seconds that a SuperLink may take to start, and a flwr command to end.
 START, COMMAND = 60.0, 120.0
 SUCCESS = "finished:completed"
-# Flower must not install anything or send reports, and should look for new work often.
-QUIET = {
-    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-    "FLWR_TELEMETRY_ENABLED": "0",
-    "FLWR_DISABLE_UPDATE_CHECK": "1",
-    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "PYTHONUNBUFFERED": "1",
-}
 
 
 @dataclass
@@ -88,9 +80,7 @@ class Loopback:
 
     @property
     def environment(self) -> dict[str, str]:
-        tools = str(Path(sys.executable).parent)
-        path = os.pathsep.join([tools, os.environ.get("PATH", os.defpath)])
-        return {**os.environ, **QUIET, "FLWR_HOME": str(self.home), "PATH": path}
+        return flower_environment(self.home)
 
     def start_superlink(self) -> None:
         """Start the SuperLink, or restart it on the same database, and wait until it answers."""
@@ -194,41 +184,23 @@ class Loopback:
         """Kill a process and all its descendants, as a power cut would."""
         family = self.family(name)
         del self.processes[name]
-        _end(family)
+        end(family)
 
     def stop(self) -> None:
         """End all processes. Further signals are ignored meanwhile."""
-        with _signals_ignored():
+        with signals_ignored():
             family = [process for name in self.processes for process in self.family(name)]
             self.processes.clear()
-            _end(family, GRACE)
+            end(family, GRACE)
 
     def family(self, name: str) -> list[psutil.Process]:
-        """A process and all its descendants. Flower starts its children in sessions of their own."""
-        process = self.processes[name]
-        try:
-            return [process, *process.children(recursive=True)]
-        except psutil.NoSuchProcess:
-            return [process]
+        """A process and all its descendants."""
+        return family_of(self.processes[name])
 
     def _start(self, name: str, *command: str) -> None:
         # a signal between the start of a process and its entry in `processes` would leave it running
-        allowed = signal.pthread_sigmask(signal.SIG_BLOCK, END_SIGNALS)
-        try:
-            with open(self.log_path(name), "ab") as log:
-                self.processes[name] = psutil.Popen(
-                    command,
-                    env=self.environment,
-                    cwd=self.folder,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    # Ctrl-C must reach only this program, which then ends its processes itself
-                    start_new_session=True,
-                    preexec_fn=partial(signal.pthread_sigmask, signal.SIG_SETMASK, allowed),
-                )
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, allowed)
+        with open(self.log_path(name), "ab") as log, signals_held():
+            self.processes[name] = start(command, self.environment, self.folder, log)
 
     def _within(self, limit: float, name: str) -> Iterator[None]:
         """Yield a few times per second until the limit. Raises an error if the process has ended."""
@@ -239,33 +211,6 @@ class Loopback:
                 raise LoopbackError(f"{name} has ended; see {self.log_path(name)}")
             time.sleep(0.3)
         raise LoopbackError(f"{name} took more than {limit:g} seconds; see {self.log_path(name)}")
-
-
-def _end(family: list[psutil.Process], grace: float | None = None) -> None:
-    """Kill processes, or terminate them first and wait `grace` seconds for them to end."""
-    if grace is not None:
-        for process in family:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.terminate()
-        _, family = psutil.wait_procs(family, timeout=grace)
-    for process in family:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
-    psutil.wait_procs(family)
-
-
-@contextlib.contextmanager
-def _signals_ignored() -> Iterator[None]:
-    """Ignore the signals that would end this program."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in END_SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def free_port() -> int:

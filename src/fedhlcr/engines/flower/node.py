@@ -122,6 +122,13 @@ class Node:
             self._read(self.options.test_path, names)
         return names
 
+    def count(self) -> tuple[int, int]:
+        """The numbers of events and agents in the table, after all checks of it and of the test table."""
+        events = self._read(self.options.data_path)
+        if self.options.test_path is not None:
+            self._read(self.options.test_path)
+        return len(events.y), len(set(events.agent))
+
     def _held(self) -> Held:
         return self._saved() or self._from_table()
 

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from pathlib import Path
@@ -363,6 +364,18 @@ NODE_KEYS = (
 )
 
 
+def option_text(argument: str) -> str:
+    """An argument `name=value` of the command line as Flower reads it: texts have quotes, everything else has none."""
+    name, equals, value = argument.partition("=")
+    option = full_names().get(name)
+    if option is None or not equals:
+        _refuse_unknown([name], full_names(), "run-config")
+        raise ArgumentError(f"{argument!r} must be an option and its value, such as rounds=60.")
+    if isinstance(option.default, str):
+        return f"{name}={json.dumps(value, ensure_ascii=False)}"
+    return argument
+
+
 def split_names(text: str) -> tuple[str, ...]:
     """Names of columns from a text with commas."""
     return tuple(name.strip() for name in text.split(",") if name.strip())
@@ -377,7 +390,7 @@ def check_experiment(name: str) -> None:
         )
 
 
-def _refuse_unknown(config: Mapping[str, Any], known: Collection[str], what: str, *, only_typos: bool = False) -> None:
+def _refuse_unknown(config: Iterable[str], known: Collection[str], what: str, *, only_typos: bool = False) -> None:
     """Refuse unknown options, which would be ignored silently. With `only_typos`, refuse only misspelt ones."""
     for name in config:
         if name in known:

@@ -36,7 +36,7 @@ LONGEST_ANSWER, AROUND_A_PART = 65_536, 1_024
 # A reply consists of a message, its content and one record; a few more do no harm.
 MOST_OBJECTS = 8
 # Seconds between two checks for a reply: short at first, then longer, and longer still if many replies are awaited.
-FIRST_POLL, LONGEST_POLL, POLLS_PER_SECOND = 0.05, 0.5, 50.0
+FIRST_POLL, LONGEST_POLL, POLLS_PER_SECOND = 0.05, 1.0, 50.0
 # Seconds between two checks of which nodes are connected.
 NODES_POLL = 1.0
 # Messages that are sent at the same time: SuperLink's database takes one writer at a time.
