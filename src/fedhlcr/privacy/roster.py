@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
@@ -132,12 +133,14 @@ class Roster:
         names = reader.texts("parties")
         keys = reader.array("keys", "u1", (len(names), N_KEYS, KEY_BYTES))
         sizes = reader.array("signature_sizes", "i8", (len(names),), within(0, SIGNATURE_LIMIT + 1))
-        signatures = reader.array("signatures", "u1", (int(sizes.sum()),))
-        parts = np.split(signatures, np.cumsum(sizes)[:-1]) if names else []
-        return cls(terms, tuple(names), keys, tuple(part.tobytes() for part in parts))
+        signatures = reader.array("signatures", "u1", (int(sizes.sum()),)).tobytes()
+        ends = np.cumsum(sizes).tolist()
+        parts = tuple(signatures[start:end] for start, end in pairwise([0, *ends]))
+        return cls(terms, tuple(names), keys, parts)
 
 
 def repeated_keys(keys: NDArray[np.uint8]) -> set[bytes]:
     """Return the keys, of shape (n_parties, 2, 32), that occur more than once."""
-    counts = Counter(row.tobytes() for row in keys.reshape(-1, KEY_BYTES))
+    data = keys.tobytes()
+    counts = Counter(data[start : start + KEY_BYTES] for start in range(0, len(data), KEY_BYTES))
     return {key for key, count in counts.items() if count > 1}

@@ -68,7 +68,7 @@ class Terms:
     @cached_property
     def context(self) -> bytes:
         """A hash of the terms; part of every message, signature, key derivation and encryption of the sum."""
-        return sha256(PROTOCOL + struct.pack("<6q", *(getattr(self, name) for name in _NUMBERS))).digest()
+        return sha256(_text(self.to_record())).digest()
 
     def to_record(self) -> Record:
         return {name: int(getattr(self, name)) for name in _NUMBERS}
@@ -79,6 +79,10 @@ class Terms:
         reader.require(numbers["n_values"] >= 1, "n_values")
         reader.require(numbers["min_parties"] >= FEWEST_PARTIES, "min_parties")
         return cls(**numbers)
+
+
+def _text(numbers: Record) -> bytes:
+    return PROTOCOL + struct.pack("<6q", *(numbers[name] for name in _NUMBERS))
 
 
 def write_request(stage: Stage, terms: Terms, record: Mapping[str, Value]) -> bytes:

@@ -7,11 +7,15 @@ not lie on the right polynomial betray the party that sent them.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedhlcr._support.arrays import IndexArray
 from fedhlcr.exceptions import SecureSumError
 from fedhlcr.privacy import shamir
 from fedhlcr.privacy.ciphers import KeyPair
@@ -42,10 +46,10 @@ class Unmasking:
         shape = len(self.roster), self.roster.group_size
         # by owner and place in the owner's group
         self.shares = np.zeros((*shape, shamir.N_LIMBS), np.uint32)
-        self.held = np.zeros(shape, np.bool_)
+        self.asked, self.held = np.zeros(shape, np.bool_), np.zeros(shape, np.bool_)
         self.suspects: set[int] = set()
 
-    def rows_of(self, holder: int) -> NDArray[np.int64]:
+    def rows_of(self, holder: int) -> IndexArray:
         """The members of a party's group whose shares it sends, in the order in which it sends them."""
         return np.flatnonzero(self.present[self.roster.groups[holder]])
 
@@ -54,6 +58,7 @@ class Unmasking:
         rows = self.rows_of(holder)
         owners, places = self.roster.groups[holder, rows], self.roster.places[holder, rows]
         self.shares[owners, places] = shares
+        self.asked[owners, places] = True
         self.held[owners, places] = held
 
     def remove_masks(self, total: FixedArray) -> FixedArray:
@@ -83,6 +88,9 @@ class Unmasking:
         for owner in owners:
             places = np.flatnonzero(self.held[owner])
             if len(places) < threshold:
+                if self.asked[owner].sum() >= threshold:
+                    # enough members answered, but could not open what the owner had sealed for them
+                    self.suspects.add(owner)
                 raise SecureSumError(f"{len(places)} shares of a secret came back, but {threshold} are needed")
             chosen.setdefault(places[:threshold].tobytes(), []).append(owner)
         found: dict[int, bytes] = {}
@@ -103,9 +111,7 @@ class Unmasking:
         """The secret from other choices of shares; parties whose shares do not fit become suspects."""
         members, threshold = self.roster.groups[owner], self.roster.threshold
         held = np.flatnonzero(self.held[owner] & ~np.isin(members, list(self.suspects)))
-        generator = np.random.default_rng(owner)
-        for _ in range(TRIES if len(held) >= threshold else 0):
-            places = np.sort(generator.permutation(held)[:threshold])
+        for places in _choices(held, threshold):
             shares = self.shares[owner, places][None]
             (secret,) = shamir.combine(shares, places + 1)
             if secret is not None and self._is_right(owner, secret):
@@ -113,5 +119,16 @@ class Unmasking:
                 fits = (self.shares[owner, held] == np.array(expected)).all(axis=1)
                 self.suspects |= set(members[held[~fits]].tolist())
                 return secret
-        self.suspects.add(owner)
+        if len(held) > threshold:
+            # with a share to spare, a single wrong one would have been found: the owner itself shared wrongly
+            self.suspects.add(owner)
         raise SecureSumError("the shares of a secret contradict each other")
+
+
+def _choices(places: IndexArray, size: int) -> Iterator[IndexArray]:
+    """All choices of so many places if they are few, else random ones."""
+    if math.comb(len(places), size) <= TRIES:
+        yield from (np.array(choice) for choice in combinations(places.tolist(), size))
+    else:
+        generator = np.random.default_rng(size)
+        yield from (np.sort(generator.permutation(places)[:size]) for _ in range(TRIES))
