@@ -16,8 +16,8 @@ TOLERANCE = 1e-5
 def find_impossible(total: ClusterSums, schema: SumSchema, mean_squares: FloatArray) -> str | None:
     """Why a total cannot be a sum over agents, or None."""
     for name, counts in (("entity counts", total.entity_counts), ("table counts", total.table_counts)):
-        if (counts < 0.0).any() or (counts != np.rint(counts)).any():
-            return f"{name} that are negative or not whole"
+        if (counts < 0.0).any():
+            return f"negative {name}"
     if (total.table_counts > total.entity_counts).any():
         return "more tables than entities"
     occupied = np.flatnonzero(total.occupied)

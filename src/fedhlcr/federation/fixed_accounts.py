@@ -101,7 +101,7 @@ class RunningTotal(FixedAccount):
 
     @property
     def is_empty(self) -> bool:
-        return not self._values[: -len(self.vectors.schema.scalars)].any()
+        return not self.vectors.matrix(self._values).any()
 
     def rows(self, cluster_of: IndexArray) -> IndexArray:
         """Original clusters whose sums may change: those in use, and those in which absent agents still have sums."""

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
-from fedhlcr._support.checks import finite, not_negative, within
+from fedhlcr._support.checks import finite, within
 from fedhlcr.federation.read_only import ReadOnly
 from fedhlcr.federation.sums import AgentSums
 from fedhlcr.model.arguments import EffectShift
@@ -31,8 +31,6 @@ from fedhlcr.storage import codec
 from fedhlcr.storage.reader import RecordReader
 
 Integers = NDArray[np.uint64]
-# Sums that were rounded before may have any value that fits.
-ANY = float(np.nextafter(fixed_point.SUM_LIMIT, 0.0))
 NO_ROWS = np.empty(0, dtype=np.int64)
 NO_CENTRE = np.empty(0)
 NO_SHIFT = np.empty((0, 0))
@@ -46,7 +44,6 @@ class SumTerms(ReadOnly):
     ----------
     epoch : number of the server's account; in a new epoch every agent starts from zero
     is_secure : whether agents report differences under masks; if not, sums
-    largest : the largest absolute value that one agent may report, so that the sum over all agents does not overflow
     rows : original clusters whose sums travel, ascending; the sums of all others are zero at every agent
     effects, targets : (original clusters, n_coef) the sum of all shifts so far, `EffectShift`; (0, 0) without effects
     centre : in the second part of the survey, the mean of each column; else empty
@@ -54,29 +51,24 @@ class SumTerms(ReadOnly):
 
     epoch: int
     is_secure: bool
-    largest: float
     rows: IndexArray = field(default_factory=lambda: NO_ROWS)
     effects: FloatArray = field(default_factory=lambda: NO_SHIFT)
     targets: FloatArray = field(default_factory=lambda: NO_SHIFT)
     centre: FloatArray = field(default_factory=lambda: NO_CENTRE)
 
-    FIELDS: ClassVar = frozenset(
-        ("epoch", "is_secure", "largest", "rows", "effects_reference", "targets_reference", "centre")
-    )
+    FIELDS: ClassVar = frozenset(("epoch", "is_secure", "rows", "effects_reference", "targets_reference", "centre"))
 
     def fixed(self, likelihood: AnyLikelihood, sums: AgentSums) -> AgentSums:
         """The sums in absolute coordinates, rounded to fixed point."""
         blocks = sums.blocks
         if len(self.effects):
             blocks = likelihood.shifted(blocks, -EffectShift(self.effects, self.targets).of(sums.clusters))
-        rounded = {name: fixed_point.quantized(block, self.largest) for name, block in blocks.items()}
-        return replace(sums, blocks=rounded, scalars=fixed_point.quantized(sums.scalars, self.largest))
+        return replace(sums, blocks={name: fixed_point.rounded(block) for name, block in blocks.items()})
 
     def to_record(self) -> codec.Record:
         return {
             "epoch": self.epoch,
             "is_secure": self.is_secure,
-            "largest": self.largest,
             "rows": self.rows,
             "effects_reference": self.effects,
             "targets_reference": self.targets,
@@ -97,7 +89,6 @@ class SumTerms(ReadOnly):
         return cls(
             reader.value("epoch", int, within(0, 2**62)),
             reader.value("is_secure", bool),
-            reader.value("largest", float, not_negative),
             rows,
             shifts[0],
             shifts[1],
@@ -109,7 +100,8 @@ class SumTerms(ReadOnly):
 class VectorLayout:
     """How sums of some original clusters become one vector of integers: a row for each cluster, then the scalars.
 
-    A row holds the entity count, the table count and the blocks.
+    A row holds the entity count, the table count, and the blocks in two limbs for each number. Scalars may have any
+    magnitude, and have eight limbs each. Limbs are added like other integers.
     """
 
     schema: SumSchema
@@ -117,60 +109,71 @@ class VectorLayout:
 
     @property
     def row_size(self) -> int:
-        return 2 + sum(block.size for block in self.schema.blocks)
+        return 2 + fixed_point.N_LONG_LIMBS * sum(block.size for block in self.schema.blocks)
+
+    @property
+    def n_row_values(self) -> int:
+        return len(self.rows) * self.row_size
 
     @property
     def n_values(self) -> int:
-        return len(self.rows) * self.row_size + len(self.schema.scalars)
+        return self.n_row_values + fixed_point.N_LIMBS * len(self.schema.scalars)
 
-    def holds(self, sums: AgentSums) -> bool:
-        """Whether all clusters of the sums are among the rows."""
-        return bool(np.isin(sums.clusters, self.rows).all())
-
-    def total(self, sums: AgentSums) -> Integers:
-        """The sum over all agents. Their sums are multiples of the resolution, so nothing is rounded here."""
-        values = np.column_stack([sums.entity_counts, sums.table_counts, *sums.blocks.values()])
-        matrix = np.zeros((len(self.rows), self.row_size), dtype=np.uint64)
-        if len(values):
-            place = np.searchsorted(self.rows, sums.clusters)
-            order = np.argsort(place, kind="stable")
-            used, starts = np.unique(place[order], return_index=True)
-            matrix[used] = np.add.reduceat(fixed_point.encode(values, ANY)[order], starts, axis=0)
-        scalars = fixed_point.encode(sums.scalars, ANY).sum(axis=0, dtype=np.uint64)
-        return np.concatenate([matrix.ravel(), scalars])
+    def matrix(self, values: Integers) -> Integers:
+        """(rows, row_size) the part of a vector that belongs to clusters."""
+        return values[: self.n_row_values].reshape(len(self.rows), self.row_size)
 
     def by_agent(self, sums: AgentSums) -> Integers:
         """(agents, n_values) the vector of each agent. All its clusters must be among the rows."""
-        values = np.column_stack([sums.entity_counts, sums.table_counts, *sums.blocks.values()])
         matrix = np.zeros((len(sums), len(self.rows), self.row_size), dtype=np.uint64)
-        matrix[sums.row_owner, np.searchsorted(self.rows, sums.clusters)] = fixed_point.encode(values, ANY)
-        flat = matrix.reshape(len(sums), len(self.rows) * self.row_size)
-        return np.hstack([flat, fixed_point.encode(sums.scalars, ANY)])
+        matrix[sums.row_owner, np.searchsorted(self.rows, sums.clusters)] = self._encoded_rows(sums)
+        return np.hstack([matrix.reshape(len(sums), self.n_row_values), self._encoded_scalars(sums)])
+
+    def total(self, sums: AgentSums) -> Integers:
+        """The sum of all agents' vectors."""
+        matrix = np.zeros((len(self.rows), self.row_size), dtype=np.uint64)
+        if len(sums.clusters):
+            place = np.searchsorted(self.rows, sums.clusters)
+            order = np.argsort(place, kind="stable")
+            used, starts = np.unique(place[order], return_index=True)
+            matrix[used] = np.add.reduceat(self._encoded_rows(sums)[order], starts, axis=0)
+        return np.concatenate([matrix.ravel(), self._encoded_scalars(sums).sum(axis=0, dtype=np.uint64)])
+
+    def _encoded_rows(self, sums: AgentSums) -> Integers:
+        counts = np.stack([sums.entity_counts, sums.table_counts], axis=1).astype(np.uint64)
+        blocks = fixed_point.encode_long(np.concatenate(list(sums.blocks.values()), axis=1))
+        return np.hstack([counts, blocks.reshape(len(counts), self.row_size - 2)])
+
+    def _encoded_scalars(self, sums: AgentSums) -> Integers:
+        limbs = fixed_point.encode_wide(sums.scalars)
+        return limbs.reshape(len(sums), fixed_point.N_LIMBS * sums.scalars.shape[1])
 
     def spread(self, values: Integers, rows: IndexArray) -> Integers:
         """The same vector for other rows, which must contain these; the new ones are zero."""
         matrix = np.zeros((len(rows), self.row_size), dtype=np.uint64)
-        matrix[np.searchsorted(rows, self.rows)] = values[: len(self.rows) * self.row_size].reshape(-1, self.row_size)
-        return np.concatenate([matrix.ravel(), values[len(self.rows) * self.row_size :]])
+        matrix[np.searchsorted(rows, self.rows)] = self.matrix(values)
+        return np.concatenate([matrix.ravel(), values[self.n_row_values :]])
 
     def used_rows(self, values: Integers) -> IndexArray:
         """The rows that hold anything but zeros."""
-        matrix = values[: len(self.rows) * self.row_size].reshape(-1, self.row_size)
-        return self.rows[matrix.any(axis=1)]
+        return self.rows[self.matrix(values).any(axis=1)]
 
     def has_strays(self, values: Integers) -> bool:
         """Whether a cluster without entities has other sums than zero."""
-        matrix = values[: len(self.rows) * self.row_size].reshape(-1, self.row_size)
+        matrix = self.matrix(values)
         return bool(matrix[matrix[:, 0] == 0].any())
 
     def cluster_sums(self, values: Integers, likelihood: AnyLikelihood, shift: EffectShift | None) -> ClusterSums:
         """The total as the server uses it: in floating point, with all shifts applied."""
-        end = len(self.rows) * self.row_size
-        matrix, scalars = fixed_point.decode(values[:end]).reshape(-1, self.row_size), fixed_point.decode(values[end:])
-        blocks, first = {}, 2
+        matrix = self.matrix(values)
+        counts = matrix[:, :2].view(np.int64).astype(np.float64)
+        limbs = matrix[:, 2:].reshape(len(matrix), -1, fixed_point.N_LONG_LIMBS)
+        numbers, first = fixed_point.decode_long(limbs), 0
+        blocks = {}
         for block in self.schema.blocks:
-            blocks[block.name] = np.ascontiguousarray(matrix[:, first : first + block.size])
+            blocks[block.name] = np.ascontiguousarray(numbers[:, first : first + block.size])
             first += block.size
         if shift is not None:
             blocks = likelihood.shifted(blocks, shift.of(self.rows))
-        return ClusterSums.of(self.schema, blocks, matrix[:, 0].copy(), matrix[:, 1].copy(), scalars)
+        scalars = fixed_point.decode_wide(values[self.n_row_values :].reshape(-1, fixed_point.N_LIMBS))
+        return ClusterSums.of(self.schema, blocks, counts[:, 0].copy(), counts[:, 1].copy(), scalars)

@@ -28,7 +28,6 @@ from fedhlcr.model.priors import ModelSpec
 from fedhlcr.model.regression import draw_coef
 from fedhlcr.model.schema import GRAMS, Globals, Stage
 from fedhlcr.model.sums import ClusterSums
-from fedhlcr.privacy import fixed_point
 from fedhlcr.samplers import blocked
 from fedhlcr.samplers.merging import Merger, merge_globals, merge_shift
 from fedhlcr.samplers.state import ServerState
@@ -67,7 +66,7 @@ class Rule(Protocol):
     def grow(self, n_agents: int) -> None:
         """Make room for new agents."""
 
-    def terms(self, n_agents: int) -> SumTerms | None:
+    def terms(self) -> SumTerms | None:
         """How agents report sums in fixed point; None if they report them in floating point."""
 
     def to_record(self) -> codec.Record: ...
@@ -151,13 +150,11 @@ class DeltaRule:
         if self._state is not None:
             self._state = self._given(self._state.globals)
 
-    def terms(self, n_agents: int) -> SumTerms | None:
-        """How agents report sums in fixed point, if they do; each must stay below its share of what fits."""
+    def terms(self) -> SumTerms | None:
         if not isinstance(self.account, FixedAccount):
             return None
-        largest, shifts = fixed_point.SUM_LIMIT / (2.0 * max(n_agents, 1)), self.account.shifts.sum
-        terms = SumTerms(0, False, largest)
-        if shifts is not None:
+        terms = SumTerms(0, is_secure=False)
+        if (shifts := self.account.shifts.sum) is not None:
             terms = replace(terms, effects=shifts.effects, targets=shifts.targets)
         if isinstance(self.account, RunningTotal):
             rows = self.account.rows(self.cluster_of)
@@ -361,7 +358,7 @@ class BlendRule:
     def grow(self, n_agents: int) -> None:
         self._n_agents = n_agents
 
-    def terms(self, n_agents: int) -> SumTerms | None:  # noqa: ARG002
+    def terms(self) -> SumTerms | None:
         return None
 
     def to_record(self) -> codec.Record:

@@ -32,7 +32,7 @@ from fedhlcr.federation.checks import Expected
 from fedhlcr.federation.cohort_checks import find_impossible
 from fedhlcr.federation.convergence import has_settled, limit_reason
 from fedhlcr.federation.fixed_accounts import FixedLedger, RunningTotal
-from fedhlcr.federation.fixed_sums import ANY, Integers, SumTerms, VectorLayout
+from fedhlcr.federation.fixed_sums import Integers, SumTerms, VectorLayout
 from fedhlcr.federation.history import History, RoundRecord
 from fedhlcr.federation.keeping import DrawKeeper
 from fedhlcr.federation.ledger import Ledger
@@ -135,7 +135,7 @@ class Server:
     def _broadcast(self, number: int) -> Broadcast:
         common = Broadcast(self.run, self.session, number, NEVER, self.settings.seed, self.likelihood)
         if self.rule is None or self.units is None:
-            terms = SumTerms(0, True, ANY, centre=self._sum_survey.centre) if self.settings.is_secure else None
+            terms = SumTerms(0, is_secure=True, centre=self._sum_survey.centre) if self.settings.is_secure else None
             return replace(common, curve_columns=self.settings.curves, terms=terms)
         self.rule.grow(len(self.registry))
         law = self.rule.open(number)
@@ -146,7 +146,7 @@ class Server:
             standardization=self.units.standardization,
             cluster_of=self.rule.cluster_of,
             law=law,
-            terms=self.rule.terms(len(self.registry)),
+            terms=self.rule.terms(),
         )
 
     def accept(self, reply: Reply) -> int:

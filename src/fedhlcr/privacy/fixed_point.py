@@ -1,9 +1,11 @@
 """Real numbers as integers modulo 2⁶⁴, whose sums are exact and do not depend on order.
 
-Two encodings, both as uint64 in two's complement:
+Three encodings, all as uint64 in two's complement:
 
  - `encode`: round(x · 2³⁰), one integer per number; for the sums that agents send in every round. Sums of agents stay
    exact as long as they stay below 2³³ in absolute value.
+ - `encode_long`: the same resolution in two limbs, for sums whose magnitude is not known in advance: numbers up to 2⁵⁰,
+   and any number of agents up to 2²³.
  - `encode_wide`: eight limbs of 40 bits per number, from 2⁻¹⁶⁰ to 2¹⁶⁰; for numbers of any magnitude, such as sums of
    features before their units are known. Sums of up to 2²³ agents are exact.
 
@@ -27,6 +29,10 @@ LIMB_BITS, N_LIMBS = 40, 8
 # The lowest bit of the lowest limb is 2^LOWEST; numbers from 2^HIGHEST on do not fit.
 LOWEST = -LIMB_BITS * N_LIMBS // 2
 HIGHEST = LOWEST + LIMB_BITS * N_LIMBS
+
+# The lower of two limbs holds a number modulo 2¹⁰, the higher one its multiples of 2¹⁰.
+LONG_BITS, N_LONG_LIMBS = 10, 2
+LONG_LIMIT = 2.0 ** (LONG_BITS + LIMB_BITS)
 
 FixedArray = NDArray[np.uint64]
 
@@ -61,6 +67,33 @@ def decode(numbers: FixedArray) -> FloatArray:
 def quantized(values: FloatArray, largest: float) -> FloatArray:
     """Return `values` rounded to multiples of 2⁻³⁰: exactly what decode(encode(values)) gives."""
     return decode(encode(values, largest))
+
+
+def encode_long(values: FloatArray) -> FixedArray:
+    """Return values rounded to multiples of 2⁻³⁰ as two limbs, in a new last axis, the lower first.
+
+    Both limbs have the number's sign, so that splitting a number is exact.
+    """
+    values = _finite(values)
+    if beyond := int(np.count_nonzero(np.abs(values) >= LONG_LIMIT)):
+        raise FixedPointError(
+            f"{beyond} of {values.size} sums are {LONG_LIMIT:.1g} or more in absolute value; nothing is sent. Check "
+            "the data for values that are far off."
+        )
+    high = np.trunc(np.ldexp(values, -LONG_BITS))
+    low = np.rint(np.ldexp(values - np.ldexp(high, LONG_BITS), FRACTION_BITS))
+    return np.stack([low, high], axis=-1).astype(np.int64).view(np.uint64)
+
+
+def decode_long(limbs: FixedArray) -> FloatArray:
+    """Return the real numbers of `encode_long`, or of sums and differences of what it returned."""
+    low, high = np.moveaxis(np.ascontiguousarray(limbs).view(np.int64).astype(np.float64), -1, 0)
+    return np.ldexp(high, LONG_BITS) + np.ldexp(low, -FRACTION_BITS)
+
+
+def rounded(values: FloatArray) -> FloatArray:
+    """Return `values` rounded to multiples of 2⁻³⁰: exactly what decode_long(encode_long(values)) gives."""
+    return decode_long(encode_long(values))
 
 
 def encode_wide(values: FloatArray) -> FixedArray:
