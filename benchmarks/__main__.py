@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from benchmarks import blocked, classes, collapsed, effects, federation, flexmix, imports, scaling
+from benchmarks import blocked, classes, collapsed, effects, federation, flexmix, imports, scaling, secure_sum
 from benchmarks.report import Options, Row, format_table, say
 from fedhlcr._support.threads import available_threads
 
@@ -16,6 +16,7 @@ BENCHMARKS = {
     "classes": classes.run,
     "scaling": scaling.run,
     "federation": federation.run,
+    "secure_sum": secure_sum.run,
     "imports": imports.run,
     "flexmix": flexmix.run,
 }
