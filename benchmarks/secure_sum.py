@@ -11,6 +11,13 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.report import Options, Row, at_most, say
+from fedhlcr.data.hierarchy import build_hierarchy
+from fedhlcr.datasets import make_hlcr
+from fedhlcr.engines.in_process import InProcessEngine
+from fedhlcr.federation.run import run_round
+from fedhlcr.federation.server import Server
+from fedhlcr.federation.settings import AggregationName, FederationSettings
+from fedhlcr.model.gram import GramLayout
 from fedhlcr.privacy.ciphers import KeyPair
 from fedhlcr.privacy.neighbours import n_neighbours
 from fedhlcr.privacy.party import Party
@@ -21,6 +28,7 @@ BOUND = 3
 # The sums of 16 clusters with 16 and with 35 features.
 FEW_VALUES, MANY_VALUES = 2_768, 11_000
 DROPPING = 0.1
+N_AGENTS = 100
 
 
 class Cost(NamedTuple):
@@ -47,7 +55,43 @@ def run(options: Options) -> list[Row]:
                 bare = 2 * n_parties * n_neighbours(n_parties) * _agreement_seconds()
                 what = f"secure sum of {n_parties:,} parties, time over that of its key agreements"
                 rows.append(at_most(what, (cost.parties + cost.server) / bare, BOUND))
-    return rows
+    return [*rows, _round_row(options)]
+
+
+def _round_row(options: Options) -> Row:
+    """A round of 100 agents in process without its cryptography, over a plain round."""
+    n_rounds = 40 if options.quick else 150
+    plain, masked = _round_seconds("plain", n_rounds, options.seed), _round_seconds("secure", n_rounds, options.seed)
+    say(
+        "secure_sum",
+        f"a round of {N_AGENTS} agents without cryptography: {1e3 * masked:.1f} ms, {1e3 * plain:.1f} plain",
+    )
+    return at_most(
+        f"secure round of {N_AGENTS} agents without its cryptography over a plain one", masked / plain, BOUND
+    )
+
+
+def _round_seconds(aggregation: AggregationName, n_rounds: int, seed: int) -> float:
+    """Processor seconds of a round on S. In place of the exchange, the vectors are added up in the clear."""
+    table, _ = make_hlcr(n_agents=N_AGENTS, random_state=seed)
+    hierarchy = build_hierarchy(table.X, table.y, np.ones(len(table)), table.agent, table.entity)
+    engine = InProcessEngine.from_hierarchy(hierarchy, failure_rate=0.0, seed=seed, n_threads=1)
+    layout = GramLayout(table.X.shape[1])
+    server = Server(FederationSettings(layout, seed=seed, aggregation=aggregation, rounds=2 * n_rounds, patience=None))
+    run_one = run_round if aggregation == "plain" else _run_in_the_clear
+    while server.round < 5:
+        run_one(server, engine)
+    start = time.process_time()
+    for _ in range(n_rounds):
+        run_one(server, engine)
+    return (time.process_time() - start) / n_rounds
+
+
+def _run_in_the_clear(server: Server, engine: InProcessEngine) -> None:
+    call = server.open_round(engine.agents())
+    vectors = engine.open_parties(call).vectors
+    server.accept_sum(list(vectors), np.sum(list(vectors.values()), axis=0, dtype=np.uint64))
+    server.close_round()
 
 
 def _sum(n_parties: int, n_values: int, seed: int) -> Cost:

@@ -56,14 +56,14 @@ class Unmasked(InProcessEngine):
 
     def run(self, server: Server, rng: np.random.Generator) -> None:
         call = server.open_round(self.agents())
-        self.parties(call)
-        vectors = self._round_parties._vectors
+        parties = self.open_parties(call)
+        vectors = parties.vectors
         survivors = [name for name in vectors if rng.random() > self.lost]
         if len(survivors) >= server.settings.min_cohort and rng.random() > 0.1:
             values = np.sum([vectors[name] for name in survivors], axis=0, dtype=np.uint64)
             server.accept_sum(survivors, values)
         server.close_round()
-        if self._round_parties._out_of_step:
+        if parties.out_of_step:
             server.begin_epoch("an agent has lost its state")
 
 
@@ -241,8 +241,7 @@ def test_replies_of_single_agents_are_refused(small, caplog):
 def accept_spoilt(server, engine, occupied, place, amount):
     """How many agents are accepted if a number of an occupied or empty cluster is changed on the way."""
     call = server.open_round(engine.agents())
-    engine.parties(call)
-    values = np.sum(list(engine._round_parties._vectors.values()), axis=0, dtype=np.uint64)
+    values = np.sum(list(engine.open_parties(call).vectors.values()), axis=0, dtype=np.uint64)
     account, rows = server.rule.account, call.broadcast.terms.rows
     counts = account.vectors.cluster_sums(account.after(rows, values), account.likelihood, None).entity_counts[rows]
     row = int(np.flatnonzero((counts > 0) == occupied)[0])

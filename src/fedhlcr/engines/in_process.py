@@ -125,7 +125,12 @@ class InProcessEngine:
                 yield contributions.take(arrived)
 
     def parties(self, call: Invitation) -> dict[str, list[str]]:
-        """Begin a round of secure sums: agents draw labels, and each is a device of its own."""
+        """Begin a round of secure sums: each agent is a device of its own."""
+        self._round_parties = self.open_parties(call)
+        return {name: [name] for name in call.agents}
+
+    def open_parties(self, call: Invitation) -> SimulatedParties:
+        """Let the agents asked draw labels, and return them as the devices of a secure sum."""
         asked, acknowledged = self._sorted_call(call)
         fates = self._draw_fates()[asked]
         stages = self._stream.generator(self._n_deliveries, "stages").integers(N_STAGES, size=len(self.everyone))
@@ -143,8 +148,7 @@ class InProcessEngine:
             with contextlib.suppress(DisclosureError):
                 contributions = shard.answer(call.broadcast, agents[~lost], rounds[~lost])
                 vectors |= dict(zip(contributions.agents, shard.vectors(call.broadcast, contributions), strict=True))
-        self._round_parties = SimulatedParties(vectors, frozenset(out_of_step), last, self._n_threads)
-        return {name: [name] for name in call.agents}
+        return SimulatedParties(vectors, frozenset(out_of_step), last)
 
     def exchange(self, terms: Terms, messages: Mapping[str, bytes]) -> dict[str, bytes]:
         """The answers of all agents that answer a message of the round's secure sum."""

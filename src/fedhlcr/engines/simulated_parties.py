@@ -6,10 +6,11 @@ its masked contribution has arrived, and counts.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
-from fedhlcr._support.threads import stream_results
 from fedhlcr.exceptions import SecureSumError
 from fedhlcr.federation.fixed_sums import Integers
 from fedhlcr.federation.secure_device import OUT_OF_STEP
@@ -36,32 +37,25 @@ class SimulatedParties:
         vectors: Mapping[str, Integers],
         out_of_step: frozenset[str],
         last_stages: Mapping[str, int],
-        n_threads: int = 1,
     ) -> None:
-        self._vectors, self._out_of_step, self._last_stages = vectors, out_of_step, last_stages
+        self.vectors, self.out_of_step, self._last_stages = vectors, out_of_step, last_stages
         self._parties: dict[str, Party] = {}
-        self._stage, self._n_threads = 0, n_threads
+        self._stage = 0
 
     def exchange(self, terms: Terms, messages: Mapping[str, bytes]) -> dict[str, bytes]:
         """The answers of all agents that answer this message."""
         stage, self._stage = self._stage, self._stage + 1
         asked = [name for name in messages if stage < self._last_stages.get(name, N_STAGES)]
-        replies = dict.fromkeys(set(asked) & self._out_of_step, OUT_OF_STEP) if stage == 0 else {}
-        names = [name for name in asked if name in self._vectors]
+        replies = dict.fromkeys(set(asked) & self.out_of_step, OUT_OF_STEP) if stage == 0 else {}
+        names = [name for name in asked if name in self.vectors]
         if stage == 0:
             # here, because it needs the extra `privacy`
             from fedhlcr.privacy.party import Party
 
             self._parties = {name: Party(name, terms) for name in names}
 
-        def answer(position: int) -> tuple[str, bytes | None]:
-            name = names[position]
-            try:
-                return name, self._parties[name].handle(messages[name], lambda: self._vectors[name])
-            except SecureSumError:
-                return name, None
-
-        for name, reply in stream_results(answer, len(names), self._n_threads):
-            if reply is not None:
-                replies[name] = reply
+        # one after the other: key agreements hold Python's lock, so threads would not help
+        for name in names:
+            with contextlib.suppress(SecureSumError):
+                replies[name] = self._parties[name].handle(messages[name], partial(self.vectors.__getitem__, name))
         return replies

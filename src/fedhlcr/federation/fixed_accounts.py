@@ -61,7 +61,11 @@ class FixedAccount:
 
     def total(self) -> ClusterSums:
         """The sum of all contributions, by original cluster."""
-        return self.vectors.cluster_sums(self.integers(), self.likelihood, self.shifts.sum)
+        return self.total_of(self.integers())
+
+    def total_of(self, values: Integers) -> ClusterSums:
+        """A total in floating point, with all shifts applied."""
+        return self.vectors.cluster_sums(values, self.likelihood, self.shifts.sum)
 
 
 class FixedLedger(FixedAccount, Ledger):

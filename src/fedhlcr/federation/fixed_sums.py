@@ -125,9 +125,11 @@ class VectorLayout:
 
     def by_agent(self, sums: AgentSums) -> Integers:
         """(agents, n_values) the vector of each agent. All its clusters must be among the rows."""
-        matrix = np.zeros((len(sums), len(self.rows), self.row_size), dtype=np.uint64)
-        matrix[sums.row_owner, np.searchsorted(self.rows, sums.clusters)] = self._encoded_rows(sums)
-        return np.hstack([matrix.reshape(len(sums), self.n_row_values), self._encoded_scalars(sums)])
+        vectors = np.zeros((len(sums), self.n_values), dtype=np.uint64)
+        matrices = vectors[:, : self.n_row_values].reshape(len(sums), len(self.rows), self.row_size)
+        matrices[sums.row_owner, np.searchsorted(self.rows, sums.clusters)] = self._encoded_rows(sums)
+        vectors[:, self.n_row_values :] = self._encoded_scalars(sums)
+        return vectors
 
     def total(self, sums: AgentSums) -> Integers:
         """The sum of all agents' vectors."""

@@ -198,8 +198,7 @@ class Server:
         assert self.units is not None
         account = self._running_total()
         after = account.after(self._open.broadcast.terms.rows, values)
-        total = account.vectors.cluster_sums(after, self.likelihood, account.shifts.sum)
-        reason = find_impossible(total, self.likelihood.sum_schema, self.units.mean_squares)
+        reason = find_impossible(account.total_of(after), self.likelihood.sum_schema, self.units.mean_squares)
         if account.vectors.has_strays(after):
             reason = "sums of a cluster without entities"
         if reason is None:
