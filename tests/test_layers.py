@@ -23,6 +23,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("kernels", "storage"),
     ("privacy",),
     ("data",),
+    ("privacy",),
     ("model", "datasets"),
     ("samplers", "reference", "reference_logits"),
     ("posterior",),

@@ -1,0 +1,184 @@
+"""The user's settings of differential privacy, and the plan of releases that follows from them.
+
+The plan is fixed before anything is sent. It depends on the settings and on the number of agents, which is public.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+
+from fedhlcr._support.checks import positive, within
+from fedhlcr.exceptions import ArgumentError
+from fedhlcr.privacy.accounting import composed, epsilon_of, mu_of
+from fedhlcr.storage.codec import Record
+from fedhlcr.storage.reader import RecordReader
+
+# Releases before the first round, which fix the units, and how the share of the budget for units is divided.
+VOTES, LOCATIONS, SPREADS, MOMENTS = "votes", "locations", "spreads", "moments"
+UNIT_SHARES = {VOTES: 0.2, LOCATIONS: 0.15, SPREADS: 0.15, MOMENTS: 0.5}
+# The three blocks of a round.
+SCORES, SIZES, RESIDUALS = "scores", "sizes", "residuals"
+BLOCKS = (SCORES, SIZES, RESIDUALS)
+MOST_EPSILON, MOST_ROUNDS = 1000.0, 10_000
+
+
+@dataclass(frozen=True)
+class DifferentialPrivacy:
+    """Differential privacy of a federation, at the level of agents.
+
+    Whatever anyone learns from the run, and from the model, they would learn almost as likely if any one agent had not
+    taken part: (ε, δ)-differential privacy under adding or removing an agent with all its entities and events.
+
+    Parameters
+    ----------
+    epsilon : float
+        The budget ε. The smaller, the more private and the less accurate: 1 is strict, 3 is usual, above 8 is weak.
+    delta : float or None, default=None
+        The budget δ, the probability with which ε may not hold. None is N^−1.1 for N agents.
+    rounds : int, default=20
+        Number of rounds. It is fixed: a run that ended when it had converged would reveal something by its length.
+    shares : three floats, default=(0.75, 0.2, 0.05)
+        How each round's part of the budget is divided: scores, sizes and second moments of clusters, residuals.
+    units_share : float, default=0.1
+        Part of the budget for the units of the columns: where they lie, how far they spread, how they correlate.
+    """
+
+    epsilon: float
+    delta: float | None = None
+    rounds: int = 20
+    shares: tuple[float, float, float] = (0.75, 0.20, 0.05)
+    units_share: float = 0.1
+
+    def __post_init__(self) -> None:
+        self._coerce("epsilon", 0.001, MOST_EPSILON, "a number from 0.001 to 1000, such as 3")
+        if self.delta is not None:
+            self._coerce("delta", 1e-300, 0.5, "a number above 0 and at most 0.5, or None for N^-1.1 with N agents")
+        if not isinstance(self.rounds, Integral) or not 2 <= self.rounds <= MOST_ROUNDS:
+            raise ArgumentError(f"`rounds` must be a whole number from 2 to {MOST_ROUNDS}, but is {self.rounds!r}.")
+        object.__setattr__(self, "rounds", int(self.rounds))
+        self._coerce("units_share", 1e-3, 0.9, "a number from 0.001 to 0.9")
+        shares = tuple(self.shares) if isinstance(self.shares, Sequence) else ()
+        if len(shares) != len(BLOCKS) or not all(_is_number(share) and share > 0 for share in shares):
+            raise ArgumentError(
+                f"`shares` must be {len(BLOCKS)} numbers above 0, for {', '.join(BLOCKS)}, but is {self.shares!r}."
+            )
+        if not math.isclose(sum(shares), 1.0, abs_tol=1e-9):
+            raise ArgumentError(f"`shares` must add up to 1, but their sum is {sum(shares):g}.")
+        object.__setattr__(self, "shares", tuple(float(share) for share in shares))
+
+    def _coerce(self, name: str, least: float, most: float, expected: str) -> None:
+        value: Any = getattr(self, name)
+        if not _is_number(value) or not least <= value <= most:
+            raise ArgumentError(f"`{name}` must be {expected}, but is {value!r}.")
+        object.__setattr__(self, name, float(value))
+
+    def plan(self, n_agents: int) -> PrivacyPlan:
+        """All releases of a run with so many agents, and what they cost together."""
+        if n_agents < 2:
+            raise ArgumentError(
+                f"differential privacy hides one agent among others, but there is {n_agents}; it needs at least 2."
+            )
+        delta = float(n_agents) ** -1.1 if self.delta is None else self.delta
+        mu = mu_of(self.epsilon, delta)
+        squares = {name: self.units_share * share for name, share in UNIT_SHARES.items()}
+        units = [Release(name, 1, mu * math.sqrt(square)) for name, square in squares.items()]
+        each = (1.0 - self.units_share) / self.rounds
+        blocks = [
+            Release(name, self.rounds, mu * math.sqrt(each * share))
+            for name, share in zip(BLOCKS, self.shares, strict=True)
+        ]
+        return PrivacyPlan(n_agents, delta, (*units, *blocks))
+
+
+@dataclass(frozen=True)
+class Release:
+    """A kind of noisy sum: how many times it is released, and μ of each. The noise is 1/μ times the clip."""
+
+    name: str
+    times: int
+    mu: float
+
+    @property
+    def noise_scale(self) -> float:
+        return 1.0 / self.mu
+
+
+@dataclass(frozen=True)
+class PrivacyPlan:
+    """All releases of a run, and the (ε, δ) of all of them together. It is kept in the model."""
+
+    n_agents: int
+    delta: float
+    releases: tuple[Release, ...]
+
+    @property
+    def mu(self) -> float:
+        """μ of all releases together."""
+        return composed(release.mu for release in self.releases for _ in range(release.times))
+
+    @property
+    def epsilon(self) -> float:
+        """ε at the plan's δ, computed from the noise that is added."""
+        return epsilon_of(self.mu, self.delta)
+
+    @property
+    def rounds(self) -> int:
+        return max(release.times for release in self.releases)
+
+    @property
+    def n_releases(self) -> int:
+        return sum(release.times for release in self.releases)
+
+    def mu_of(self, name: str) -> float:
+        """μ of one release of this name."""
+        return next(release.mu for release in self.releases if release.name == name)
+
+    def describe(self) -> str:
+        """The plan as a few lines of text."""
+        total = self.mu**2
+        lines = [
+            f"Differential privacy: epsilon = {self.epsilon:.9g}, delta = {self.delta:.6g} "
+            f"for each of {self.n_agents} agents (mu = {self.mu:.9g}).",
+            f"{self.n_releases} noisy sums will be released, in {self.rounds} rounds, and nothing else:",
+        ]
+        lines += [
+            f"  {release.name:<10} {release.times:>4} x  noise {release.noise_scale:9.3f} x the most one agent can add"
+            f"  {release.times * release.mu**2 / total:6.1%} of the budget"
+            for release in self.releases
+        ]
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        return self.describe()
+
+    def to_record(self) -> Record:
+        return {
+            "n_agents": self.n_agents,
+            "delta": self.delta,
+            "epsilon": self.epsilon,
+            "mu": self.mu,
+            "releases": [release.name for release in self.releases],
+            "times": np.array([release.times for release in self.releases]),
+            "mus": np.array([release.mu for release in self.releases]),
+        }
+
+    @classmethod
+    def read(cls, reader: RecordReader) -> PrivacyPlan:
+        """Read the fields of `to_record`; ε and μ follow from the others."""
+        names = reader.texts("releases")
+        reader.require(len(names) > 0, "releases")
+        times = reader.array("times", "i8", (len(names),), within(1, MOST_ROUNDS + 1)).tolist()
+        mus = reader.array("mus", "f8", (len(names),), positive).tolist()
+        releases = tuple(Release(*values) for values in zip(names, times, mus, strict=True))
+        n_agents = reader.value("n_agents", int, within(2, 2**62))
+        return cls(n_agents, reader.value("delta", float, positive), releases)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
