@@ -23,10 +23,10 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("kernels", "storage"),
     ("privacy",),
     ("data",),
-    ("privacy",),
     ("model", "datasets"),
     ("samplers", "reference", "reference_logits"),
     ("posterior",),
+    ("privacy",),
     ("federation",),
     # a model file holds draws and, of a federation, its history; what a model says of itself needs no estimator
     ("engines", "storage.model_file", "analysis"),

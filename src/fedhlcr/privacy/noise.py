@@ -41,7 +41,7 @@ def noise_share(scale: float, size: int, n_shares: int, source: NoiseSource = di
 def _mechanism(scale: float) -> Any:
     """OpenDP's measurement that adds the noise to a vector of whole numbers."""
     try:
-        import opendp.prelude as opendp  # noqa: PLC0415
+        import opendp.prelude as opendp
     except ImportError:
         raise MissingDependencyError(
             'differential privacy needs the privacy extra: pip install "fedhlcr[privacy]".'

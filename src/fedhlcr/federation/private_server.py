@@ -1,0 +1,239 @@
+"""The server of a private run: it asks all agents in every round, and sees nothing but noisy sums.
+
+    while not server.finished:
+        query = server.query()
+        server.accept(noisy total of the agents' answers to the query)
+
+First come four queries about units (`privacy.units`), then a fixed number of rounds (`privacy.scores`,
+`privacy.filter`). Merging, stopping and averages over rounds use noisy sums only, so they cost nothing.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedhlcr._support.arrays import FloatArray, IndexArray
+from fedhlcr._support.streams import Stream, text_key
+from fedhlcr.exceptions import FederationError
+from fedhlcr.federation.history import History, RoundRecord
+from fedhlcr.federation.messages import SURVEY_ROUND
+from fedhlcr.federation.private_queries import Query
+from fedhlcr.federation.registry import Registry
+from fedhlcr.federation.settings import FederationSettings
+from fedhlcr.model.gaussian import Gaussian, GaussianGlobals
+from fedhlcr.model.gram import GramLayout, Standardization
+from fedhlcr.posterior import Draws, PublicModel
+from fedhlcr.privacy import filter as clusters_filter
+from fedhlcr.privacy import units
+from fedhlcr.privacy.differential_privacy import LOCATIONS, MOMENTS, SPREADS, VOTES, PrivacyPlan
+from fedhlcr.privacy.filter import Clusters, Noisy
+from fedhlcr.privacy.release import Block, decode
+from fedhlcr.privacy.scores import RoundQuery
+from fedhlcr.samplers.state import GlobalDraw
+
+ROUND = "round"
+# Clusters to start with, if their number is to be found.
+START_CLUSTERS = 24
+# The share of the rounds, at the end, whose regressions are kept as draws.
+KEPT_SHARE = 0.4
+
+
+class PrivateServer:
+    """One private federation. `plan` has been shown to whoever is responsible before the first query."""
+
+    def __init__(self, settings: FederationSettings, plan: PrivacyPlan, agents: list[str]) -> None:
+        self.settings, self.plan = settings, plan
+        self.likelihood = Gaussian(settings.layout)
+        self.registry = Registry()
+        self.registry.register(agents)
+        self.history = History(GaussianGlobals)
+        self.run = text_key(settings.run_text) >> 1
+        self.stop_reason: str | None = None
+        self.round = SURVEY_ROUND
+        self._stream = Stream(settings.seed)
+        self._stages = [VOTES, LOCATIONS, SPREADS, MOMENTS]
+        self._limits: units.Limits | None = None
+        self._provisional: Standardization | None = None
+        self._units: units.PrivateUnits | None = None
+        self._whitening = np.eye(settings.layout.n_coef)
+        self._clusters: Clusters | None = None
+        self._cluster_of: IndexArray = np.arange(self._n_start)
+        self._kept: list[GlobalDraw] = []
+
+    @property
+    def finished(self) -> bool:
+        return self.stop_reason is not None
+
+    @property
+    def _n_start(self) -> int:
+        if self.settings.n_clusters is not None:
+            return 2 * self.settings.n_clusters
+        return min(START_CLUSTERS, self.settings.max_clusters)
+
+    @property
+    def _n_columns(self) -> int:
+        return self.settings.layout.n_features + 1
+
+    def query(self) -> Query:
+        """The next question to the agents."""
+        if self.finished:
+            raise FederationError(f"the run has ended ({self.stop_reason}); start another.")
+        if self._stages:
+            stage = self._stages[0]
+            blocks = (Block(stage, self._stage_size(stage), self.plan.mu_of(stage)),)
+            layout = self.settings.layout
+            return Query(self.run, stage, 0, layout, blocks, self._limits, self._provisional)
+        assert self._units is not None
+        question = self._round_query()
+        return Query(
+            self.run,
+            ROUND,
+            self.round + 1,
+            self.settings.layout,
+            question.blocks(self.plan),
+            units=self._units.standardization,
+            law=self._law(),
+            cluster_of=self._cluster_of,
+            round=question,
+        )
+
+    def _stage_size(self, stage: str) -> int:
+        sizes = {
+            VOTES: units.votes_size(self._n_columns),
+            LOCATIONS: self._n_columns * units.N_CELLS,
+            SPREADS: self._n_columns * units.N_EXPONENTS,
+            MOMENTS: units.moments_size(GramLayout(self.settings.layout.n_features)),
+        }
+        return sizes[stage]
+
+    def _round_query(self) -> RoundQuery:
+        found, clusters = self._units, self._clusters
+        assert found is not None and clusters is not None
+        return RoundQuery(
+            clusters.coef @ self._whitening,
+            math.sqrt(clusters.variance),
+            self._whitening,
+            clusters.second_moments,
+            found.typical_events,
+            found.most_events,
+        )
+
+    def _law(self, coef: FloatArray | None = None) -> GaussianGlobals:
+        """The globals of the present state, with these or the present regressions in whitened coordinates."""
+        clusters, settings = self._clusters, self.settings
+        assert clusters is not None
+        own = clusters.coef if coef is None else coef
+        in_units = own @ self._whitening
+        scale = math.sqrt(float((in_units**2).mean())) or 1.0
+        return GaussianGlobals(
+            coef=in_units,
+            log_weights=clusters.log_weights,
+            global_concentration=settings.global_concentration or 1.0,
+            agent_concentration=settings.agent_concentration or 1.0,
+            noise_scale=math.sqrt(clusters.variance),
+            coef_mean=np.zeros(in_units.shape[1]),
+            coef_scale=np.full(in_units.shape[1], scale),
+        )
+
+    def accept(self, total: NDArray[np.int64], n_answered: int) -> None:
+        """Take in the noisy total of the agents' answers, in lattice units."""
+        query = self.query()
+        sums = decode(total, query.blocks)
+        if self._stages:
+            self._stages.pop(0)
+            self._take_units(query.stage, sums[query.stage], 1.0 / query.blocks[0].mu)
+        else:
+            self._take_round(query, sums)
+        self._record(query, n_answered)
+
+    def _take_units(self, stage: str, total: FloatArray, noise_scale: float) -> None:
+        n_columns, layout = self._n_columns, self.settings.layout
+        if stage == VOTES:
+            self._limits = units.read_votes(total, n_columns, noise_scale)
+            return
+        assert self._limits is not None
+        if stage == LOCATIONS:
+            places = units.read_locations(total, self._limits, noise_scale)
+            places = places if layout.fit_intercept else np.zeros_like(places)
+            self._provisional = Standardization(places, np.ones(n_columns))
+            return
+        assert self._provisional is not None
+        if stage == SPREADS:
+            scales = units.read_spreads(total, n_columns, noise_scale)
+            self._provisional = Standardization(self._provisional.shift, scales)
+            return
+        most = self._limits.most_events
+        self._units = units.read_moments(total, layout, self._provisional, most, noise_scale)
+        self._begin(self._units)
+
+    def _begin(self, found: units.PrivateUnits) -> None:
+        values, vectors = np.linalg.eigh(found.second_moments)
+        self._whitening = (vectors / np.sqrt(values)) @ vectors.T
+        n_events = self.plan.n_agents * found.typical_events
+        rng = self._stream.generator(0)
+        self._clusters = Clusters.start(self._n_start, self.settings.layout.n_coef, n_events, rng)
+
+    def _take_round(self, query: Query, sums: dict[str, FloatArray]) -> None:
+        assert query.round is not None and self._clusters is not None
+        number, n_rounds = self.round, self.plan.rounds
+        noisy = Noisy.of(sums, query.round, self.plan)
+        self._clusters = clusters_filter.update(self._clusters, noisy, number, n_rounds)
+        self.round += 1
+        rng = self._stream.generator(self.round)
+        if number < clusters_filter.RESTART_UNTIL * n_rounds:
+            self._clusters = clusters_filter.restart_empty(self._clusters, noisy, rng)
+        self._cluster_of = np.arange(self._clusters.n_clusters)
+        first, last = (int(share * n_rounds) for share in (clusters_filter.MERGE_FROM, clusters_filter.MERGE_UNTIL))
+        if first <= number <= last and number % 2 == 0:
+            wanted = self.settings.n_clusters if number + 2 > last else None
+            self._clusters, self._cluster_of = clusters_filter.merge(self._clusters, wanted)
+        if self.round > n_rounds * (1.0 - KEPT_SHARE):
+            self._keep(rng)
+        if self.round == n_rounds:
+            self.stop_reason = f"all {n_rounds} rounds of the privacy plan are done"
+
+    def _keep(self, rng: np.random.Generator) -> None:
+        """Keep two draws of the regressions, on opposite sides of their mean, so that the mean stays what it is."""
+        clusters = self._clusters
+        assert clusters is not None
+        root = np.linalg.cholesky(clusters.covariance)
+        step = (root @ rng.standard_normal((*clusters.coef.shape, 1)))[..., 0]
+        counts = np.maximum(clusters.events, 0.0)
+        for coef in (clusters.coef + step, clusters.coef - step):
+            self._kept.append(GlobalDraw(self.round, counts, self._law(coef), 0.0))
+
+    def _record(self, query: Query, n_answered: int) -> None:
+        state = {q.name: math.nan for q in GaussianGlobals.traced_quantities()}
+        scale = 1.0
+        if self._units is not None:
+            scale = float(self._units.standardization.scale[-1])
+            state = self._law().traced(scale)
+        size = sum(block.size for block in query.blocks)
+        record = RoundRecord(
+            round=query.number,
+            n_asked=len(self.registry),
+            n_accepted=n_answered,
+            n_refused=0,
+            bytes_down=0,
+            bytes_up=8 * size * n_answered,
+            labels_changed=0,
+            log_joint=math.nan,
+            shared=state,
+            n_clusters=0 if self._clusters is None else self._clusters.n_clusters,
+            validation_mse=math.nan,
+        )
+        self.history.add(record, np.empty(0, dtype=np.int64))
+
+    @property
+    def kept_draws(self) -> list[GlobalDraw]:
+        return self._kept
+
+    def model(self) -> PublicModel:
+        """The public model: all that an agent needs to predict, besides its own matrices."""
+        if self._units is None or not self._kept:
+            raise FederationError("there are no draws yet; run more rounds.")
+        draws = Draws.from_chains([self._kept])
+        return PublicModel(self.likelihood, self._units.standardization, draws, self.settings.seed)
