@@ -43,7 +43,7 @@ class DifferentialPrivacy:
         The budget δ, the probability with which ε may not hold. None is N^−1.1 for N agents.
     rounds : int, default=20
         Number of rounds. It is fixed: a run that ended when it had converged would reveal something by its length.
-    shares : three floats, default=(0.75, 0.2, 0.05)
+    shares : three floats, default=(0.6, 0.35, 0.05)
         How each round's part of the budget is divided: scores, sizes and second moments of clusters, residuals.
     units_share : float, default=0.1
         Part of the budget for the units of the columns: where they lie, how far they spread, how they correlate.
@@ -52,7 +52,7 @@ class DifferentialPrivacy:
     epsilon: float
     delta: float | None = None
     rounds: int = 20
-    shares: tuple[float, float, float] = (0.75, 0.20, 0.05)
+    shares: tuple[float, float, float] = (0.60, 0.35, 0.05)
     units_share: float = 0.1
 
     def __post_init__(self) -> None:

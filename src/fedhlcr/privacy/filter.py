@@ -22,13 +22,13 @@ from fedhlcr.privacy.scores import EVENTS_PART, MOMENTS_PART, RoundQuery, unpack
 LABEL_NOISE = 0.05
 # How far regressions move between rounds: variance in units of σ²/n_coef, and its decay in the second half of the run.
 MOTION, MOTION_DECAY = 0.5, 0.75
-# Weight of a round's sizes against those of earlier rounds, after the first rounds.
-SIZE_GAIN, FIRST_SIZES = 0.5, 3
+# How far sizes move between rounds, in units of the mean size, and what is seen as no events, in standard deviations.
+EVENT_MOTION, EVENT_FLOOR = 0.3, 0.7
 # Second moments: prior standard deviation of an entry, and how far it moves between rounds.
 MOMENT_PRIOR, MOMENT_MOTION = 0.5, 0.1
 LEAST_MOMENT = 0.1
 # Shares of the rounds: clusters without events start again before the first; clusters merge between the others.
-RESTART_UNTIL, MERGE_FROM, MERGE_UNTIL = 0.34, 0.34, 0.67
+RESTART_UNTIL, MERGE_FROM, MERGE_UNTIL = 0.0, 0.34, 0.67
 # σ² changes at most by these factors in a round, and never falls below this share of the target's variance.
 SLOWEST, LEAST_VARIANCE = 0.3, 1e-6
 
@@ -42,6 +42,7 @@ class Clusters:
     coef : (clusters, n_coef) w_k
     covariance : (clusters, n_coef, n_coef) of their errors
     events : (clusters,) estimated numbers of events
+    event_variance : of their errors
     second_moments : (clusters, n_coef, n_coef) Σ_k
     moment_variance : (clusters,) of the errors of an entry of Σ_k
     variance : σ²
@@ -50,6 +51,7 @@ class Clusters:
     coef: FloatArray
     covariance: FloatArray
     events: FloatArray
+    event_variance: float
     second_moments: FloatArray
     moment_variance: FloatArray
     variance: float
@@ -61,6 +63,7 @@ class Clusters:
             start_coef(n_clusters, n_coef, rng),
             np.tile(np.eye(n_coef) / n_coef, (n_clusters, 1, 1)),
             np.full(n_clusters, n_events / n_clusters),
+            (n_events / n_clusters) ** 2,
             np.tile(np.eye(n_coef), (n_clusters, 1, 1)),
             np.full(n_clusters, MOMENT_PRIOR**2),
             1.0,
@@ -77,13 +80,18 @@ class Clusters:
     @property
     def log_weights(self) -> FloatArray:
         """(clusters,) log ψ."""
-        sizes = np.maximum(self.events, 0.0) / max(self.events.sum(), 1e-9) + 1e-3 / self.n_clusters
+        sizes = self.likely_events
         return np.log(sizes / sizes.sum())
+
+    @property
+    def likely_events(self) -> FloatArray:
+        """(clusters,) numbers of events that are not below what the noise can hide."""
+        return np.maximum(self.events, EVENT_FLOOR * np.sqrt(self.event_variance) + 1.0)
 
     @property
     def information(self) -> FloatArray:
         """(clusters, n_coef, n_coef) G_k."""
-        return np.maximum(self.events, 1e-3)[:, None, None] * self.second_moments
+        return self.likely_events[:, None, None] * self.second_moments
 
 
 def start_coef(n_clusters: int, n_coef: int, rng: np.random.Generator) -> FloatArray:
@@ -107,7 +115,7 @@ class Noisy:
         n, sigma = query.n_coef, query.noise_scale
         sizes = sums[SIZES].reshape(query.n_clusters, -1)
         scores = sums[SCORES].reshape(query.n_clusters, n) * (query.score_clip * sigma)
-        event_unit, deviation_unit = query.most_events / EVENTS_PART, query.deviation_clip / MOMENTS_PART
+        event_unit, deviation_unit = query.events_clip / EVENTS_PART, query.deviation_clip / MOMENTS_PART
         return cls(
             scores,
             query.score_clip * sigma / plan.mu_of(SCORES),
@@ -121,7 +129,7 @@ class Noisy:
 
 def update(clusters: Clusters, noisy: Noisy, number: int, n_rounds: int) -> Clusters:
     """The clusters after round `number`, counted from 0."""
-    clusters = _with_sizes(clusters, noisy, number)
+    clusters = _with_sizes(clusters, noisy, number, n_rounds)
     clusters = _with_moments(clusters, noisy)
     clusters = _with_coef(clusters, noisy, number, n_rounds)
     change = noisy.residuals / max(clusters.events.sum(), 1.0)
@@ -129,14 +137,18 @@ def update(clusters: Clusters, noisy: Noisy, number: int, n_rounds: int) -> Clus
     return replace(clusters, variance=max(variance, LEAST_VARIANCE))
 
 
-def _with_sizes(clusters: Clusters, noisy: Noisy, number: int) -> Clusters:
-    gain = 1.0 if number < FIRST_SIZES else SIZE_GAIN
-    return replace(clusters, events=clusters.events + gain * (noisy.events - clusters.events))
+def _with_sizes(clusters: Clusters, noisy: Noisy, number: int, n_rounds: int) -> Clusters:
+    mean = max(clusters.events.mean(), 1.0)
+    motion = EVENT_MOTION * mean * MOTION_DECAY ** max(0, number - n_rounds // 2)
+    prior = clusters.event_variance + motion**2
+    gain = prior / (prior + noisy.event_noise**2)
+    events = clusters.events + gain * (noisy.events - clusters.events)
+    return replace(clusters, events=events, event_variance=(1.0 - gain) * prior)
 
 
 def _with_moments(clusters: Clusters, noisy: Noisy) -> Clusters:
     """A filter for each entry of Σ_k, whose observation is the deviation for each event."""
-    events = np.maximum(clusters.events, noisy.event_noise)
+    events = clusters.likely_events
     error = (noisy.deviation_noise / events) ** 2
     prior = clusters.moment_variance + MOMENT_MOTION**2
     gain = prior / (prior + error)

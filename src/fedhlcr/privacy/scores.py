@@ -24,7 +24,9 @@ from fedhlcr.privacy.release import Block, clip_rows
 # The norm at which scores are clipped, in multiples of its root mean square if the broadcast is right.
 SCORE_CLIP = 1.25
 # How the clip of the sizes is divided between events and second moments; the squares add up to 1.
-EVENTS_PART, MOMENTS_PART = 0.6, 0.8
+EVENTS_PART, MOMENTS_PART = 0.8, 0.6
+# Norm of an agent's events by cluster at which they are clipped, in multiples of its events.
+EVENTS_CLIP = 0.75
 # Norm of deviating second moments at which they are clipped, in multiples of its root mean square for normal x.
 DEVIATION_CLIP = 1.5
 # RSS/σ² − events at which it is clipped, as a share of a typical agent's events.
@@ -62,6 +64,10 @@ class RoundQuery:
     @property
     def score_clip(self) -> float:
         return SCORE_CLIP * float(np.sqrt(self.typical_events * self.n_coef))
+
+    @property
+    def events_clip(self) -> float:
+        return EVENTS_CLIP * self.most_events
 
     @property
     def deviation_clip(self) -> float:
@@ -111,7 +117,7 @@ def agent_blocks(rows: ClusterRows, layout: GramLayout, query: RoundQuery) -> tu
     moments = whitening @ full[:, x, x] @ whitening - events[:, None, None] * query.second_moments[rows.clusters]
     deviations = pack_symmetric(moments) * (weight / query.deviation_clip)[:, None]
     shape = (rows.n_agents, query.n_clusters)
-    counted = _dense(rows, (events * weight / query.most_events)[:, None], shape)
+    counted = clip_rows(_dense(rows, (events * weight / query.events_clip)[:, None], shape)[..., 0])[..., None]
     moved = clip_rows(_dense(rows, deviations, shape).reshape(rows.n_agents, -1)).reshape(*shape, -1)
     sizes = np.concatenate([EVENTS_PART * counted, MOMENTS_PART * moved], axis=2)
     excess = (np.einsum("rf,rf->r", applied, residual) / query.noise_scale**2 - events) * weight / query.residual_clip

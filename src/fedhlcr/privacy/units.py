@@ -27,6 +27,8 @@ N_SIZES = 60
 N_CELLS, CELLS_TOGETHER = 64, 8
 # An agent with more events than this share of the agents counts as if it had so many.
 CAP_SHARE = 0.8
+# The number of events that counts is at most this multiple of that of a typical agent.
+MOST_TYPICAL = 1.1
 # The norm at which moments are clipped, in multiples of that of uncorrelated columns.
 MOMENT_CLIP = 1.5
 
@@ -220,4 +222,4 @@ def read_moments(
     least = max(0.02, 2.0 * error * np.sqrt(layout.n_coef))
     moments_in_units = (vectors * np.clip(values, least, None)) @ vectors.T
     refined = Standardization(units.shift + units.scale * means, units.scale * spread)
-    return PrivateUnits(refined, moments_in_units, typical, most_events)
+    return PrivateUnits(refined, moments_in_units, typical, min(most_events, MOST_TYPICAL * typical))
