@@ -26,7 +26,6 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("model", "datasets"),
     ("samplers", "reference", "reference_logits"),
     ("posterior",),
-    ("privacy",),
     ("federation",),
     # a model file holds draws and, of a federation, its history; what a model says of itself needs no estimator
     ("engines", "storage.model_file", "analysis"),

@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from fedhlcr.estimators.hlcr import HLCRRegressor
     from fedhlcr.estimators.loading import load
     from fedhlcr.exceptions import ConvergenceWarning, FitInterruptedWarning
+    from fedhlcr.privacy.differential_privacy import DifferentialPrivacy
 
 
 __all__ = [
     "ConvergenceWarning",
+    "DifferentialPrivacy",
     "FedHLCRClassifier",
     "FedHLCRCountRegressor",
     "FedHLCRRegressor",
@@ -41,6 +43,7 @@ __all__ = [
 # Imported when first asked for: a node of a federation starts a process for every round, and needs no estimator.
 _HOMES = {
     "ConvergenceWarning": "exceptions",
+    "DifferentialPrivacy": "privacy.differential_privacy",
     "FedHLCRClassifier": "estimators.classifiers",
     "FedHLCRCountRegressor": "estimators.counts",
     "FedHLCRRegressor": "estimators.fedhlcr",

@@ -21,10 +21,12 @@ from fedhlcr.estimators.parameters import (
     given_hyperparameters,
     number_or_none,
 )
+from fedhlcr.estimators.private import check_private, settle_privately, simulate_private
 from fedhlcr.estimators.progress import RoundProgress
 from fedhlcr.exceptions import ArgumentError, FitInterruptedWarning, warn_user
 from fedhlcr.federation.checks import ReplyLimits
 from fedhlcr.federation.held_out import Validation
+from fedhlcr.federation.private.server import PrivateServer
 from fedhlcr.federation.rules import RuleName
 from fedhlcr.federation.run import INTERRUPTED, Checkpoints, EngineFactory, SimulationEngine, run_federation
 from fedhlcr.federation.server import Server
@@ -35,6 +37,7 @@ from fedhlcr.model.gram import GramLayout
 from fedhlcr.model.likelihood import AUTO, GAUSSIAN
 from fedhlcr.model.priors import CoefPriorKind, NoiseName
 from fedhlcr.posterior import AgentMemory, Posterior
+from fedhlcr.privacy.differential_privacy import DifferentialPrivacy, PrivacyPlan
 from fedhlcr.samplers.state import Entities
 from fedhlcr.storage.atomic import PathLike
 
@@ -63,17 +66,21 @@ class FederatedPredictor(HierarchicalPredictor):
     aggregation: AggregationName
     fixed_point: bool
     min_cohort: int
+    privacy: DifferentialPrivacy | None = None
     checkpoint: PathLike | None
     checkpoint_every: int
     verbose: bool
     history_: NDArray[np.void]
-    server_: Server
+    server_: Server | PrivateServer
+    privacy_: PrivacyPlan | None = None
     stop_reason_: str | None
     n_rounds_: int
 
     def likelihood_name(self) -> str:
         """The name of the likelihood that `fit` uses; the blend rule has the paper's only."""
-        return GAUSSIAN if self.rule == "blend" else chosen_likelihood(self.likelihood, self.effects, self.noise)
+        if self.rule == "blend" or self.privacy is not None:
+            return GAUSSIAN
+        return chosen_likelihood(self.likelihood, self.effects, self.noise)
 
     def _fit(
         self,
@@ -90,6 +97,8 @@ class FederatedPredictor(HierarchicalPredictor):
             raise ArgumentError("`resume` needs the file to go on from; pass its path as `checkpoint`.")
         hierarchy = self._training_events(X, y, agent, entity, sample_weight, exposure)
         settings = self._settings(hierarchy, weighted=sample_weight is not None)
+        if settings.privacy is not None:
+            return self._fit_privately(hierarchy, settings, validation)
         index, make_engine = hierarchy.index, ENGINES[self.engine] if isinstance(self.engine, str) else self.engine
         engine = make_engine(hierarchy, failure_rate=self.failure_rate, seed=self.seed_, n_threads=self.thread_count())
         # from here on only the agents have the events, and only as long as they need them; a simulation plays the
@@ -140,7 +149,18 @@ class FederatedPredictor(HierarchicalPredictor):
             aggregation=self.aggregation,
             fixed_point=self.fixed_point,
             min_cohort=self.min_cohort,
+            privacy=self.privacy,
         )
+
+    def _fit_privately(self, hierarchy: Hierarchy, settings: FederationSettings, validation: Any) -> Self:
+        """Run a federation under differential privacy. Nothing public is computed from anything but noisy sums."""
+        check_private(self, validation)
+        with RoundProgress(settings.most_rounds, self.verbose) as progress:
+            server, agents = simulate_private(
+                hierarchy, settings, failure_rate=self.failure_rate, n_threads=self.thread_count(), progress=progress
+            )
+        self._finish(server, agents, hierarchy.index, None)
+        return self
 
     def _validation(
         self, validation: Any, engine: SimulationEngine, index: EntityIndex, events: EventStore | None
@@ -156,7 +176,9 @@ class FederatedPredictor(HierarchicalPredictor):
         target, offset = self._target(y, len(matrix)), self._offset(exposure, len(matrix))
         return Validation(engine, index, matrix, target, profiles, events, offset)
 
-    def _finish(self, server: Server, engine: SimulationEngine, index: EntityIndex, events: EventStore | None) -> None:
+    def _finish(
+        self, server: Server | PrivateServer, engine: Any, index: EntityIndex, events: EventStore | None
+    ) -> None:
         """The fitted attributes: the public draws, and every agent's labels under them."""
         model = server.model()
         grams = engine.entity_grams(server.run, model.layout, model.standardization)
@@ -168,8 +190,12 @@ class FederatedPredictor(HierarchicalPredictor):
         kept = {draw.round for draw in server.kept_draws}
         self.history_ = server.history.table(self._ids_of(server, index), kept)
         self.stop_reason_, self.n_rounds_ = server.stop_reason, server.round
-        self._settle_clusters()
-        self.set_fitted_attributes()
+        if isinstance(server, PrivateServer):
+            settle_privately(self, server)
+        else:
+            self.privacy_ = None
+            self._settle_clusters()
+            self.set_fitted_attributes()
         if server.stop_reason == INTERRUPTED:
             n_draws = len(model.draws)
             warn_user(
@@ -179,7 +205,7 @@ class FederatedPredictor(HierarchicalPredictor):
             )
 
     @staticmethod
-    def _ids_of(server: Server, index: EntityIndex) -> np.ndarray:
+    def _ids_of(server: Server | PrivateServer, index: EntityIndex) -> np.ndarray:
         """The agents' ids as the user wrote them, in the server's order."""
         ids = dict(zip(index.agents.texts, index.agent_ids, strict=True))
         out = np.empty(len(server.registry), dtype=object)

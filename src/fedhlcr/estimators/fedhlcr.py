@@ -19,6 +19,7 @@ from fedhlcr.federation.run import EngineFactory
 from fedhlcr.federation.settings import MIN_COHORT, AggregationName
 from fedhlcr.model.likelihood import AUTO
 from fedhlcr.model.priors import CoefPriorKind, EffectsName, NoiseName
+from fedhlcr.privacy.differential_privacy import DifferentialPrivacy
 from fedhlcr.storage.atomic import PathLike
 
 
@@ -74,6 +75,9 @@ class FedHLCRRegressor(RealTarget, FederatedPredictor):
         `fixed_point=True` gives the same model as a secure one, bit for bit, and takes less time.
     min_cohort : int, default=5
         Fewest agents whose sum the server may learn under secure aggregation. A round with fewer is void.
+    privacy : DifferentialPrivacy or None, default=None
+        Differential privacy at the level of agents, for the plain model without effects. It has a fixed number of
+        rounds, and shows what they cost before the first. None adds no noise.
     checkpoint : path or None, default=None
         File to save the run to after rounds; `fit(..., resume=True)` continues from it.
     checkpoint_every : int, default=1
@@ -95,6 +99,8 @@ class FedHLCRRegressor(RealTarget, FederatedPredictor):
     stop_reason_ : str
         Why the run ended.
     n_rounds_ : int
+    privacy_ : PrivacyPlan or None
+        What was released under differential privacy: epsilon, delta, mu, releases. None without `privacy`.
     server_ : Server
         The server at the end of the run. To withdraw an agent from a model, fit again without its rows.
     coef_, intercept_, cluster_weights_, agent_weights_, labels_, noise_scale_, coef_mean_, coef_scale_,
@@ -122,6 +128,7 @@ class FedHLCRRegressor(RealTarget, FederatedPredictor):
         "rule": [StrOptions({"delta", "blend"})],
         "learning_rate": [Interval(Real, 0, 1, closed="right")],
         "participation_scaling": ["boolean"],
+        "privacy": [DifferentialPrivacy, None],
         **FEDERATED_CONSTRAINTS,
     }
 
@@ -154,6 +161,7 @@ class FedHLCRRegressor(RealTarget, FederatedPredictor):
         aggregation: AggregationName = "plain",
         fixed_point: bool = False,
         min_cohort: int = MIN_COHORT,
+        privacy: DifferentialPrivacy | None = None,
         checkpoint: PathLike | None = None,
         checkpoint_every: int = 1,
         n_threads: int | None = None,
@@ -186,6 +194,7 @@ class FedHLCRRegressor(RealTarget, FederatedPredictor):
         self.aggregation = aggregation
         self.fixed_point = fixed_point
         self.min_cohort = min_cohort
+        self.privacy = privacy
         self.checkpoint = checkpoint
         self.checkpoint_every = checkpoint_every
         self.n_threads = n_threads

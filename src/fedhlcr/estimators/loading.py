@@ -24,6 +24,7 @@ from fedhlcr.posterior import AgentMemory, Draws, Posterior, PublicModel
 from fedhlcr.posterior.alignment import Alignment, align
 from fedhlcr.posterior.diagnostics import Diagnostic
 from fedhlcr.posterior.public_model import MODEL_KIND
+from fedhlcr.privacy.differential_privacy import DifferentialPrivacy, PrivacyPlan
 from fedhlcr.storage import codec
 from fedhlcr.storage.atomic import PathLike
 from fedhlcr.storage.model_file import KIND, LATER_SETTINGS, UNSAVED, VERSION, read_classes
@@ -115,6 +116,8 @@ def _read(reader: ModelReader) -> Any:
         # the server of a federation on Flower keeps its history elsewhere
         model.history_ = reader.history(likelihood.globals_type, index)
         model.stop_reason_, model.n_rounds_ = about["stop_reason"], int(model.history_["round"].max(initial=0))
+    if "privacy" in about:
+        model.privacy_ = PrivacyPlan.from_dict(about["privacy"])
     model.set_fitted_attributes()
     model.diagnostics_ = tuple(Diagnostic(*figures) for figures in about["diagnostics"])
     model.comparison_ = None if about["comparison"] is None else FitComparison.from_dict(about["comparison"])
@@ -161,6 +164,8 @@ def _estimator(about: dict[str, Any]) -> Any:
         raise CodecError(f"the model is not valid: its settings cannot hold `{alien[0]}`; save it again.")
     if settings.get("limits") is not None:
         settings["limits"] = ReplyLimits(**settings["limits"])
+    if settings.get("privacy") is not None:
+        settings["privacy"] = DifferentialPrivacy(**settings["privacy"])
     model = ESTIMATORS[about["estimator"]](**settings, random_state=about["seed"])
     model.check_parameters()
     model.seed_ = about["seed"]

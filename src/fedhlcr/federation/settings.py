@@ -17,6 +17,7 @@ from fedhlcr.model.curves import Curves
 from fedhlcr.model.gram import GramLayout, layout_with
 from fedhlcr.model.likelihood import AUTO, GAUSSIAN, AnyLikelihood, likelihood_named
 from fedhlcr.model.priors import LEARNABLE, CoefPriorKind, EffectsName, ModelSpec, NoiseName
+from fedhlcr.privacy.differential_privacy import DifferentialPrivacy
 from fedhlcr.samplers.chain import START_FACTOR
 from fedhlcr.samplers.merging import Merger, MergeSchedule
 
@@ -69,6 +70,7 @@ class FederationSettings:
     fixed_point : whether sums are rounded to multiples of 2⁻³⁰, as secure aggregation needs; then a plain and a secure
         run of the same agents agree bit for bit
     min_cohort : fewest devices whose sum the server may learn under secure aggregation
+    privacy : differential privacy of the agents; None for none
     """
 
     layout: GramLayout
@@ -96,9 +98,12 @@ class FederationSettings:
     aggregation: AggregationName = field(default="plain", repr=False)
     fixed_point: bool = field(default=False, repr=False)
     min_cohort: int = field(default=MIN_COHORT, repr=False)
+    privacy: DifferentialPrivacy | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         self._check()
+        if self.privacy is not None:
+            self.privacy.check_settings(self)
         self.make_likelihood()
         if self.rule == "blend":
             self._check_blend()
@@ -200,7 +205,7 @@ class FederationSettings:
     @property
     def likelihood_name(self) -> str:
         """The name of the likelihood that the run uses."""
-        if self.rule == "blend":
+        if self.rule == "blend" or self.privacy is not None:
             return GAUSSIAN
         return chosen_likelihood(self.likelihood, self.effects, self.noise)
 
@@ -212,6 +217,7 @@ class FederationSettings:
         own += f"/curves={self.curves}" if self.curves else ""
         own += "/fixed point" if self.fixed_point else ""
         own += f"/secure/{self.min_cohort}" if self.is_secure else ""
+        own += f"/{self.privacy}" if self.privacy is not None else ""
         return f"run/{self}{own}"
 
     @property

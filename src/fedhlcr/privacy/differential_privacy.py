@@ -11,13 +11,8 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
 
-import numpy as np
-
-from fedhlcr._support.checks import positive, within
-from fedhlcr.exceptions import ArgumentError
-from fedhlcr.privacy.accounting import composed, epsilon_of, mu_of
-from fedhlcr.storage.codec import Record
-from fedhlcr.storage.reader import RecordReader
+from fedhlcr.exceptions import ArgumentError, CodecError
+from fedhlcr.privacy.accounting import LARGEST_MU, composed, epsilon_of, mu_of
 
 # Releases before the first round, which fix the units, and how the share of the budget for units is divided.
 VOTES, LOCATIONS, SPREADS, MOMENTS = "votes", "locations", "spreads", "moments"
@@ -77,6 +72,22 @@ class DifferentialPrivacy:
         if not _is_number(value) or not least <= value <= most:
             raise ArgumentError(f"`{name}` must be {expected}, but is {value!r}.")
         object.__setattr__(self, name, float(value))
+
+    def check_settings(self, settings: Any) -> None:
+        """Refuse settings of a federation, or of an estimator, that a private run does not have."""
+        only = "differential privacy supports the plain model only"
+        wrong: list[tuple[str, bool, str]] = [
+            ("rule", settings.rule == "delta", "use rule='delta'"),
+            ("participation", settings.participation == 1.0, "every agent takes part in every round; leave it at 1"),
+            ("rounds", settings.rounds is None, "pass DifferentialPrivacy(rounds=...) instead"),
+            ("effects", settings.effects in ("auto", "none"), f"{only}; use effects='none'"),
+            ("noise", settings.noise in ("entity", "common"), f"{only}; use noise='common'"),
+            ("likelihood", settings.likelihood in ("auto", "gaussian"), f"{only}; leave out `likelihood`"),
+            ("curves", not settings.curves or settings.curves == "none", f"{only}; leave out `curves`"),
+        ]
+        for name, is_possible, cure in wrong:
+            if not is_possible:
+                raise ArgumentError(f"`privacy` is set, but `{name}` is {getattr(settings, name)!r}: {cure}.")
 
     def plan(self, n_agents: int) -> PrivacyPlan:
         """All releases of a run with so many agents, and what they cost together."""
@@ -157,27 +168,29 @@ class PrivacyPlan:
     def __str__(self) -> str:
         return self.describe()
 
-    def to_record(self) -> Record:
+    def to_dict(self) -> dict[str, Any]:
+        """The plan as JSON, for the model file; ε and μ follow from the rest, but people read them there."""
         return {
-            "n_agents": self.n_agents,
-            "delta": self.delta,
             "epsilon": self.epsilon,
+            "delta": self.delta,
             "mu": self.mu,
-            "releases": [release.name for release in self.releases],
-            "times": np.array([release.times for release in self.releases]),
-            "mus": np.array([release.mu for release in self.releases]),
+            "n_agents": self.n_agents,
+            "releases": [[release.name, release.times, release.mu] for release in self.releases],
         }
 
     @classmethod
-    def read(cls, reader: RecordReader) -> PrivacyPlan:
-        """Read the fields of `to_record`; ε and μ follow from the others."""
-        names = reader.texts("releases")
-        reader.require(len(names) > 0, "releases")
-        times = reader.array("times", "i8", (len(names),), within(1, MOST_ROUNDS + 1)).tolist()
-        mus = reader.array("mus", "f8", (len(names),), positive).tolist()
-        releases = tuple(Release(*values) for values in zip(names, times, mus, strict=True))
-        n_agents = reader.value("n_agents", int, within(2, 2**62))
-        return cls(n_agents, reader.value("delta", float, positive), releases)
+    def from_dict(cls, values: Any) -> PrivacyPlan:
+        """Read the fields of `to_dict`, and check them."""
+        try:
+            releases = tuple(Release(str(name), int(times), float(mu)) for name, times, mu in values["releases"])
+            plan = cls(int(values["n_agents"]), float(values["delta"]), releases)
+        except (TypeError, ValueError, LookupError):
+            raise CodecError("the model is not valid: its privacy plan cannot be read; save it again.") from None
+        sound = 0.0 < plan.delta < 1.0 and plan.n_agents > 1 and bool(releases)
+        sound = sound and all(0 < r.times <= MOST_ROUNDS and 0.0 < r.mu < LARGEST_MU for r in releases)
+        if not sound:
+            raise CodecError("the model is not valid: its privacy plan has wrong values; save it again.")
+        return plan
 
 
 def _is_number(value: object) -> bool:

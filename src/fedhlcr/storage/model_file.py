@@ -43,7 +43,7 @@ PRIVATE = "private."
 UNSAVED = ("n_threads", "verbose", "checkpoint", "random_state", "engine")
 # Settings that were added later, with the values that older files have without saying so. These are not written, so
 # that older releases can read files of the paper's model.
-LATER_SETTINGS = {"likelihood": AUTO, "effects": "none", "noise": "common", "curves": "none"}
+LATER_SETTINGS = {"likelihood": AUTO, "effects": "none", "noise": "common", "curves": "none", "privacy": None}
 # The provenance that a public model keeps: nothing about where the events came from.
 PUBLIC_PROVENANCE = ("fedhlcr", "python", "numpy", "created")
 
@@ -76,7 +76,7 @@ def to_bytes(model: FittedModel, *, public: bool = False) -> bytes:
 
 
 def _about(model: FittedModel, *, public: bool) -> dict[str, Any]:
-    limits = getattr(model, "limits", None)
+    dataclasses = {name: asdict(value) for name in ("limits", "privacy") if (value := getattr(model, name, None))}
     # the estimators that older releases know
     is_regressor = model.saved_as in ("HLCRRegressor", "FedHLCRRegressor")
     settings = {
@@ -90,7 +90,7 @@ def _about(model: FittedModel, *, public: bool) -> dict[str, Any]:
         provenance = {name: provenance[name] for name in PUBLIC_PROVENANCE if name in provenance}
     return {
         "estimator": model.saved_as,
-        "settings": settings | ({} if limits is None else {"limits": asdict(limits)}),
+        "settings": settings | dataclasses,
         "seed": model.seed_,
         "fit_intercept": model.posterior_.layout.fit_intercept,
         "n_clusters": model.n_clusters_,
@@ -104,6 +104,7 @@ def _about(model: FittedModel, *, public: bool) -> dict[str, Any]:
         "recipe": None if model.recipe_ is None else model.recipe_.to_json(),
         "provenance": provenance,
         **({} if (classes := getattr(model, "classes_", None)) is None else {"classes": plain_classes(classes)}),
+        **({} if (plan := getattr(model, "privacy_", None)) is None else {"privacy": plan.to_dict()}),
         # releases before this field neither write nor read it
         **({} if model.comparison_ is None else {"comparison": model.comparison_.to_dict()}),
     }

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedhlcr._support.arrays import IndexArray
+from fedhlcr.federation.private.scores import RoundQuery
+from fedhlcr.federation.private.units import Limits
 from fedhlcr.model.gaussian import Gaussian, GaussianGlobals
 from fedhlcr.model.gram import GramLayout, Standardization
 from fedhlcr.privacy.release import Block
-from fedhlcr.privacy.scores import RoundQuery
-from fedhlcr.privacy.units import Limits
 
 
 @dataclass(frozen=True)

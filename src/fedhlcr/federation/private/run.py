@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import IndexArray
 from fedhlcr.federation.history import RoundRecord
-from fedhlcr.federation.private_agents import PrivateAgents
-from fedhlcr.federation.private_queries import Query
-from fedhlcr.federation.private_server import PrivateServer
+from fedhlcr.federation.private.agents import PrivateAgents
+from fedhlcr.federation.private.queries import Query
+from fedhlcr.federation.private.server import PrivateServer
 from fedhlcr.privacy.noise import NoiseSource, discrete_gaussian
 from fedhlcr.privacy.release import server_noise
 

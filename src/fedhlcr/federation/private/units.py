@@ -5,7 +5,7 @@
     spreads    each agent votes for the power of two of its root mean square around the place
     moments    each agent sends its matrix of second moments, in units of these places and spreads
 
-A vote is a one with zeros. An agent has one vote for each column, so the norm of its vector does not depend on its data.
+A vote is a one among zeros. An agent has one vote for each column, so its vector has the same norm whatever its data.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def locations(own: AgentMoments, limits: Limits) -> FloatArray:
 
 
 def read_locations(total: FloatArray, limits: Limits, noise_scale: float) -> FloatArray:
-    """(columns,) places: the median of the votes, first among groups of cells, then within the group if it stands out."""
+    """(columns,) places: the median of the votes, among groups of cells, then within the group if a cell stands out."""
     n_columns = len(limits.low)
     counts, noise = total.reshape(n_columns, N_CELLS) * np.sqrt(n_columns), noise_scale * np.sqrt(n_columns)
     places = np.empty(n_columns)

@@ -127,7 +127,7 @@ def agent_blocks(rows: ClusterRows, layout: GramLayout, query: RoundQuery) -> tu
 
 
 def _weights(rows: ClusterRows, events: FloatArray, most_events: float) -> FloatArray:
-    """(rows,) the weight of each row's agent: an agent with more events than `most_events` counts as if it had so many."""
+    """(rows,) the weight of each row's agent: one with more events than `most_events` counts as if it had so many."""
     totals = np.bincount(rows.agents, events, minlength=rows.n_agents)
     return np.minimum(1.0, most_events / np.maximum(totals, 1e-300))[rows.agents]
 

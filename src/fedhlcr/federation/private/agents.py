@@ -14,17 +14,17 @@ from numpy.typing import NDArray
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.streams import Stream
 from fedhlcr._support.threads import Blocks
-from fedhlcr.federation.private_queries import Query
+from fedhlcr.federation.private import units
+from fedhlcr.federation.private.queries import Query
+from fedhlcr.federation.private.scores import ClusterRows, agent_blocks
 from fedhlcr.federation.shard import AgentShard
 from fedhlcr.federation.sums import PAGE_SIZE
 from fedhlcr.kernels.arguments import EntityArrays
 from fedhlcr.kernels.grams import add_rows, sum_by_cluster
 from fedhlcr.model.arguments import AgentsPart
 from fedhlcr.model.gram import GramLayout, Standardization
-from fedhlcr.privacy import units
 from fedhlcr.privacy.differential_privacy import LOCATIONS, MOMENTS, SPREADS, VOTES
 from fedhlcr.privacy.release import agent_vectors
-from fedhlcr.privacy.scores import ClusterRows, agent_blocks
 from fedhlcr.samplers.blocked import relabel_agents
 
 # Most numbers of a page of vectors, so that a page fits into memory.
@@ -80,7 +80,9 @@ class PrivateAgents:
     def _relabel(self, query: Query, agents: IndexArray) -> None:
         """Draw new labels of the given agents; all labels follow the clusters that were merged."""
         shard = self._shard
-        assert query.law is not None and query.cluster_of is not None and query.units is not None
+        assert query.law is not None
+        assert query.cluster_of is not None
+        assert query.units is not None
         shard.enter_run(query.run, query.layout, query.units)
         labels = np.append(query.cluster_of, -1)[self._labels].astype(np.int32)
         streams = self._stream.agent_streams(shard.agent_keys)

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
+from fedhlcr.federation.private.scores import EVENTS_PART, MOMENTS_PART, RoundQuery, unpack_symmetric
 from fedhlcr.privacy.differential_privacy import RESIDUALS, SCORES, SIZES, PrivacyPlan
-from fedhlcr.privacy.scores import EVENTS_PART, MOMENTS_PART, RoundQuery, unpack_symmetric
 
 # Variance of the score that comes from labels that change, as a share of σ²G.
 LABEL_NOISE = 0.05
@@ -27,8 +27,8 @@ EVENT_MOTION, EVENT_FLOOR = 0.3, 0.7
 # Second moments: prior standard deviation of an entry, and how far it moves between rounds.
 MOMENT_PRIOR, MOMENT_MOTION = 0.5, 0.1
 LEAST_MOMENT = 0.1
-# Shares of the rounds: clusters without events start again before the first; clusters merge between the others.
-RESTART_UNTIL, MERGE_FROM, MERGE_UNTIL = 0.0, 0.34, 0.67
+# Clusters merge between these shares of the rounds.
+MERGE_FROM, MERGE_UNTIL = 0.34, 0.67
 # σ² changes at most by these factors in a round, and never falls below this share of the target's variance.
 SLOWEST, LEAST_VARIANCE = 0.3, 1e-6
 
@@ -169,18 +169,6 @@ def _with_coef(clusters: Clusters, noisy: Noisy, number: int, n_rounds: int) -> 
     return replace(clusters, coef=clusters.coef + step[..., 0], covariance=covariance)
 
 
-def restart_empty(clusters: Clusters, noisy: Noisy, rng: np.random.Generator) -> Clusters:
-    """Draw new regressions for clusters that have about no events."""
-    empty = clusters.events < 2.0 * clusters.n_coef
-    fresh = start_coef(clusters.n_clusters, clusters.n_coef, rng)
-    prior = np.eye(clusters.n_coef) / clusters.n_coef
-    return replace(
-        clusters,
-        coef=np.where(empty[:, None], fresh, clusters.coef),
-        covariance=np.where(empty[:, None, None], prior, clusters.covariance),
-    )
-
-
 def merge(clusters: Clusters, n_wanted: int | None) -> tuple[Clusters, IndexArray]:
     """Merge clusters whose regressions do not differ, and go on down to `n_wanted`; return also the new numbers.
 
@@ -209,7 +197,9 @@ def _log_factors(coef: FloatArray, errors: FloatArray, spread: float) -> FloatAr
     first, second = np.triu_indices(n_clusters, 1)
     difference, error = coef[first] - coef[second], errors[first] + errors[second]
     both = error + 2.0 * spread * np.eye(n_coef)
-    quadratic = [np.einsum("pf,pf->p", difference, np.linalg.solve(m, difference[..., None])[..., 0]) for m in (both, error)]
+    quadratic = [
+        np.einsum("pf,pf->p", difference, np.linalg.solve(m, difference[..., None])[..., 0]) for m in (both, error)
+    ]
     log_det = [np.linalg.slogdet(m)[1] for m in (both, error)]
     out[first, second] = 0.5 * (quadratic[1] - quadratic[0] + log_det[1] - log_det[0])
     return out

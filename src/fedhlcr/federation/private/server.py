@@ -4,8 +4,8 @@
         query = server.query()
         server.accept(noisy total of the agents' answers to the query)
 
-First come four queries about units (`privacy.units`), then a fixed number of rounds (`privacy.scores`,
-`privacy.filter`). Merging, stopping and averages over rounds use noisy sums only, so they cost nothing.
+First come four queries about units (`units`), then a fixed number of rounds (`scores`,
+`filter`). Merging, stopping and averages over rounds use noisy sums only, so they cost nothing.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from fedhlcr._support.streams import Stream, text_key
 from fedhlcr.exceptions import FederationError
 from fedhlcr.federation.history import History, RoundRecord
 from fedhlcr.federation.messages import SURVEY_ROUND
-from fedhlcr.federation.private_queries import Query
+from fedhlcr.federation.private import filter as clusters_filter
+from fedhlcr.federation.private import units
+from fedhlcr.federation.private.filter import Clusters, Noisy
+from fedhlcr.federation.private.queries import Query
+from fedhlcr.federation.private.scores import RoundQuery
 from fedhlcr.federation.registry import Registry
 from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.model.gaussian import Gaussian, GaussianGlobals
 from fedhlcr.model.gram import GramLayout, Standardization
 from fedhlcr.posterior import Draws, PublicModel
-from fedhlcr.privacy import filter as clusters_filter
-from fedhlcr.privacy import units
 from fedhlcr.privacy.differential_privacy import LOCATIONS, MOMENTS, SPREADS, VOTES, PrivacyPlan
-from fedhlcr.privacy.filter import Clusters, Noisy
 from fedhlcr.privacy.release import Block, decode
-from fedhlcr.privacy.scores import RoundQuery
 from fedhlcr.samplers.state import GlobalDraw
 
 ROUND = "round"
@@ -39,6 +39,8 @@ ROUND = "round"
 START_CLUSTERS = 24
 # The share of the rounds, at the end, whose regressions are kept as draws.
 KEPT_SHARE = 0.4
+# Standard deviations of its size by which a cluster must exceed zero to be reported.
+SEEN = 2.0
 
 
 class PrivateServer:
@@ -111,7 +113,8 @@ class PrivateServer:
 
     def _round_query(self) -> RoundQuery:
         found, clusters = self._units, self._clusters
-        assert found is not None and clusters is not None
+        assert found is not None
+        assert clusters is not None
         return RoundQuery(
             clusters.coef @ self._whitening,
             math.sqrt(clusters.variance),
@@ -177,14 +180,13 @@ class PrivateServer:
         self._clusters = Clusters.start(self._n_start, self.settings.layout.n_coef, n_events, rng)
 
     def _take_round(self, query: Query, sums: dict[str, FloatArray]) -> None:
-        assert query.round is not None and self._clusters is not None
+        assert query.round is not None
+        assert self._clusters is not None
         number, n_rounds = self.round, self.plan.rounds
         noisy = Noisy.of(sums, query.round, self.plan)
         self._clusters = clusters_filter.update(self._clusters, noisy, number, n_rounds)
         self.round += 1
         rng = self._stream.generator(self.round)
-        if number < clusters_filter.RESTART_UNTIL * n_rounds:
-            self._clusters = clusters_filter.restart_empty(self._clusters, noisy, rng)
         self._cluster_of = np.arange(self._clusters.n_clusters)
         first, last = (int(share * n_rounds) for share in (clusters_filter.MERGE_FROM, clusters_filter.MERGE_UNTIL))
         if first <= number <= last and number % 2 == 0:
@@ -201,7 +203,9 @@ class PrivateServer:
         assert clusters is not None
         root = np.linalg.cholesky(clusters.covariance)
         step = (root @ rng.standard_normal((*clusters.coef.shape, 1)))[..., 0]
-        counts = np.maximum(clusters.events, 0.0)
+        # clusters that the noise may have made are kept, but not reported
+        seen = clusters.events > SEEN * math.sqrt(clusters.event_variance)
+        counts = np.where(seen | (clusters.events == clusters.events.max()), np.maximum(clusters.events, 1.0), 0.0)
         for coef in (clusters.coef + step, clusters.coef - step):
             self._kept.append(GlobalDraw(self.round, counts, self._law(coef), 0.0))
 
@@ -226,6 +230,12 @@ class PrivateServer:
             validation_mse=math.nan,
         )
         self.history.add(record, np.empty(0, dtype=np.int64))
+
+    @property
+    def second_moments(self) -> FloatArray:
+        """(n_coef, n_coef) of the regressors, estimated from noisy sums."""
+        assert self._units is not None
+        return self._units.second_moments
 
     @property
     def kept_draws(self) -> list[GlobalDraw]:

@@ -1,0 +1,73 @@
+"""Fit under differential privacy in this process: what is refused, the run, and attributes that reveal nothing more."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fedhlcr.data.hierarchy import Hierarchy
+from fedhlcr.exceptions import ArgumentError
+from fedhlcr.federation.history import RoundRecord
+from fedhlcr.federation.private.agents import PrivateAgents
+from fedhlcr.federation.private.run import run_private
+from fedhlcr.federation.private.server import PrivateServer
+from fedhlcr.federation.settings import FederationSettings
+from fedhlcr.federation.shard import AgentShard
+from fedhlcr.posterior import alignment
+
+logger = logging.getLogger(__name__)
+
+
+def check_private(estimator: Any, validation: Any) -> None:
+    """Refuse what a private fit cannot do."""
+    if validation is not None:
+        raise ArgumentError(
+            "`validation` would release errors of each round without noise; with `privacy`, leave it out and score "
+            "the fitted model with events of your own."
+        )
+    if estimator.checkpoint is not None:
+        raise ArgumentError(
+            "`checkpoint` is not supported with `privacy`: a run that went on from an older file would release sums "
+            "that the plan does not count. Leave it out."
+        )
+    if not isinstance(estimator.engine, str):
+        raise ArgumentError("`privacy` needs engine='in_process'; another engine cannot carry private rounds yet.")
+    for name in ("noise_scale", "coef_scale"):
+        if not isinstance(getattr(estimator, name), str):
+            raise ArgumentError(f"`{name}` cannot be fixed together with `privacy`; leave it at 'learn'.")
+
+
+def simulate_private(
+    hierarchy: Hierarchy,
+    settings: FederationSettings,
+    *,
+    failure_rate: float,
+    n_threads: int,
+    progress: Callable[[RoundRecord], None],
+) -> tuple[PrivateServer, PrivateAgents]:
+    """Show what the run will cost, then run it."""
+    assert settings.privacy is not None
+    plan = settings.privacy.plan(hierarchy.index.n_agents)
+    logger.info("%s", plan)
+    print(plan, file=sys.stderr)
+    agents = PrivateAgents(AgentShard.from_hierarchy(hierarchy, n_threads), n_threads=n_threads)
+    server = PrivateServer(settings, plan, agents.names)
+    run_private(server, agents, failure_rate=failure_rate, progress=progress)
+    return server, agents
+
+
+def settle_privately(estimator: Any, server: PrivateServer) -> None:
+    """The fitted attributes. Those that a public model file holds follow from noisy sums alone."""
+    posterior, found = estimator.posterior_, isinstance(estimator.n_clusters, str)
+    units, n_inputs = posterior.standardization, posterior.layout.n_inputs
+    estimator.privacy_ = server.plan
+    estimator.alignment_ = alignment.align(posterior.draws, server.second_moments, drop_empty=found)
+    estimator.feature_means_ = units.shift[:n_inputs].copy()
+    estimator.feature_spreads_ = np.where(np.isfinite(units.scale), units.scale, 0.0)[:n_inputs]
+    estimator.set_fitted_attributes()
+    # figures of single entities' predictions, and a comparison with other models, would be computed from events
+    estimator.diagnostics_, estimator.comparison_ = (), None
