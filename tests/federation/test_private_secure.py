@@ -1,0 +1,65 @@
+"""Under secure aggregation agents add the noise of a private total themselves, and it is never less than planned."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fedhlcr import DifferentialPrivacy, FedHLCRRegressor
+from fedhlcr.datasets import make_hlcr
+from fedhlcr.exceptions import FederationError
+from fedhlcr.federation.private.queries import Query
+from fedhlcr.federation.private.run import plain_total
+from fedhlcr.model.gram import GramLayout
+from fedhlcr.privacy.release import Block
+
+pytest.importorskip("cryptography", reason="the privacy extra is not installed")
+
+from fedhlcr.federation.private.secure import SecureTotals
+
+BLOCKS = (Block("scores", 40, 0.5), Block("counts", 10, 2.0))
+QUERY = Query(1, "round", 1, GramLayout(2), BLOCKS)
+
+
+def no_noise(scale, size):
+    del scale
+    return np.zeros(size, dtype=np.int64)
+
+
+def seeded(seed):
+    rng = np.random.default_rng(seed)
+    return lambda scale, size: np.rint(scale * rng.standard_normal(size)).astype(np.int64)
+
+
+def pages(n_agents, seed=0):
+    rng = np.random.default_rng(seed)
+    return [(np.arange(n_agents), rng.integers(-(2**30), 2**30, size=(n_agents, 50)))]
+
+
+def test_without_noise_both_totals_are_the_same():
+    secure = SecureTotals(1, 12, no_noise)(QUERY, pages(12))
+    np.testing.assert_array_equal(secure, plain_total(QUERY, pages(12), no_noise))
+
+
+def test_the_shares_of_the_noise_add_up_to_no_less_than_planned():
+    n_agents, source = 10, seeded(3)
+    zero = [(np.arange(n_agents), np.zeros((n_agents, 50), dtype=np.int64))]
+    totals = [SecureTotals(1, n_agents, source)(QUERY, zero) for _ in range(40)]
+    for block, part in zip(BLOCKS, np.split(np.array(totals), [40], axis=1), strict=True):
+        variance = part.astype(float).var() / block.lattice_scale**2
+        # ten shares, each as large as if there were nine
+        assert variance == pytest.approx(10 / 9, abs=5 * np.sqrt(2 / part.size) * 10 / 9)
+
+
+def test_too_few_agents_give_no_total():
+    with pytest.raises(FederationError, match="needs 18 agents"):
+        SecureTotals(1, 20, no_noise)(QUERY, pages(15))
+
+
+def test_a_private_fit_needs_no_trusted_server():
+    table, _ = make_hlcr(12, 10, 6, n_features=2, n_clusters=2, random_state=2)
+    ids = {"agent": table.agent, "entity": table.entity}
+    model = FedHLCRRegressor(privacy=DifferentialPrivacy(epsilon=50.0, rounds=4), aggregation="secure")
+    model.fit(table.X, table.y, **ids)
+    assert np.isfinite(model.predict(table.X, **ids)).all()
+    assert model.privacy_.epsilon == pytest.approx(50.0)
