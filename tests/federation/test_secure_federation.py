@@ -177,19 +177,36 @@ def test_a_server_that_goes_back_begins_a_new_epoch(small, caplog):
     np.testing.assert_array_equal(back.rule.account.integers(), held_by_agents(back, engine))
 
 
-def test_forgetting_an_agent_starts_again_without_it(small):
+@pytest.mark.parametrize("is_present", [True, False])
+def test_an_agent_that_is_forgotten_leaves_the_total(small, is_present):
+    """A present agent removes its own sums; one that has vanished costs a new epoch."""
     table = few(small[0], 6)
-    server, engine = server_of(table, **SECURE, effects="none"), engine_of(table)
+    server, engine = server_of(table, **SECURE, effects="entity"), engine_of(table)
     run_rounds(server, engine, 8)
-    clusters = server.rule.cluster_of
-    before = server.rule.account.total().entity_counts.sum()
+    clusters, before = server.rule.cluster_of, server.rule.account.total().entity_counts.sum()
     leaver = engine.everyone.agents[0]
     server.forget(leaver)
+    assert not server.has_draws
+    if not is_present:
+        engine.send_away([leaver])
     run_rounds(server, engine, 2)
-    n_left = int(engine.everyone.agent_start[1])
-    assert server.rule.account.total().entity_counts.sum() == before - n_left
+    assert (server.rule.account.epoch > 0) != is_present
+    assert server.rule.account.total().entity_counts.sum() == before - int(engine.everyone.agent_start[1])
     np.testing.assert_array_equal(server.rule.cluster_of, clusters)
     np.testing.assert_array_equal(server.rule.account.integers(), held_by_agents(server, engine))
+    assert leaver not in server.open_round(engine.agents()).agents
+
+
+def test_an_agent_that_fails_while_it_leaves_costs_a_new_epoch(small):
+    table = few(small[0], 6)
+    server, engine = server_of(table, **SECURE, effects="none"), engine_of(table)
+    run_rounds(server, engine, 4)
+    server.forget(engine.everyone.agents[0])
+    server.open_round(engine.agents())
+    server.close_round()
+    assert server.rule.account.is_empty
+    run_rounds(server, engine, 1)
+    assert server.history.records[-1].n_accepted == 5
 
 
 def test_predictions_are_as_good_as_in_plain_mode(small):

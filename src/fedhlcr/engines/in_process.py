@@ -147,6 +147,8 @@ class InProcessEngine:
                 continue
             with contextlib.suppress(DisclosureError):
                 contributions = shard.answer(call.broadcast, agents[~lost], rounds[~lost])
+                if leaving := sorted(call.leaving.intersection(contributions.agents)):
+                    shard.leave(leaving)
                 vectors |= dict(zip(contributions.agents, shard.vectors(call.broadcast, contributions), strict=True))
         return SimulatedParties(vectors, frozenset(out_of_step), last)
 

@@ -209,9 +209,6 @@ class DeltaRule:
         return ServerState.given(self._likelihood, self._round, self.account.total().regroup(self.cluster_of), drawn)
 
     def forget(self, agent: int) -> None:
-        if isinstance(self.account, RunningTotal):
-            self.begin_epoch()
-            return
         self.account.remove(agent)
         if self._state is not None:
             self._state = None if self.account.is_empty else self._given(self._state.globals)

@@ -6,6 +6,7 @@ it can be saved and restored, because a Flower node is a new process for each.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -45,6 +46,7 @@ class SecureDevice:
         asked: tuple[IndexArray, IndexArray],
         terms: Terms,
         identity: tuple[str, Identity | None],
+        leaving: Collection[str] = (),
     ) -> SecureDevice | None:
         """Answer a broadcast, but keep the sums for the messages that follow; None if a new epoch is needed.
 
@@ -52,6 +54,7 @@ class SecureDevice:
         ----------
         asked : positions of the agents asked, and the round that the server acknowledges to each
         identity : the device's name, and what signs its keys
+        leaving : agents that withdraw: they answer with sums of zero
         """
         # here, because it needs the extra `privacy`
         from fedhlcr.privacy.party import Party
@@ -61,6 +64,8 @@ class SecureDevice:
         if group.shard.out_of_step(broadcast, positions[order], acknowledged[order]).any():
             return None
         contributions = group.answer(broadcast, positions, acknowledged)
+        if own := [name for name in contributions.agents if name in leaving]:
+            group.shard.leave(own)
         values = group.shard.vectors(broadcast, contributions).sum(axis=0, dtype=np.uint64)
         return cls(Party(identity[0], terms, identity[1]), values, contributions.agents)
 

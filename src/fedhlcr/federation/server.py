@@ -58,11 +58,15 @@ STATE_KIND, STATE_VERSION = "server", 1
 
 
 class Invitation(NamedTuple):
-    """What an engine delivers in a round: the broadcast, and for each agent asked its last accepted round."""
+    """What an engine delivers in a round: the broadcast, and for each agent asked its last accepted round.
+
+    Under secure aggregation, agents that have withdrawn are asked once more, and answer with sums of zero: `leaving`.
+    """
 
     broadcast: Broadcast
     agents: list[str]
     acknowledged: IndexArray
+    leaving: frozenset[str] = frozenset()
 
 
 class Server:
@@ -116,6 +120,8 @@ class Server:
         candidates = positions[~self.registry.withdrawn[positions]]
         n_asked = max(1, round(self.settings.participation * len(candidates)))
         number = SURVEY_ROUND if self.rule is None else self.round + 1
+        if len(np.setdiff1d(self._leaving(), positions)):
+            self.begin_epoch("an agent that has withdrawn cannot be reached")
         broadcast = self._broadcast(number)
         if number == SURVEY_ROUND and self.settings.is_secure:
             awaited = asked = candidates
@@ -125,9 +131,15 @@ class Server:
             # a late reply to an earlier survey is still accepted
             awaited = np.setdiff1d(candidates, self._survey.agents)
         else:
-            awaited = asked = self._choose(candidates, n_asked, "participants")
+            awaited = asked = np.union1d(self._choose(candidates, n_asked, "participants"), self._leaving())
         self._open = OpenRound(broadcast, self.registry, len(asked), awaited, self._expected(), self.settings.limits)
-        return Invitation(broadcast, [self.registry.names[i] for i in asked], self.registry.accepted_round[asked])
+        leaving = frozenset(self.registry.names[i] for i in self._leaving())
+        names, acknowledged = [self.registry.names[i] for i in asked], self.registry.accepted_round[asked]
+        return Invitation(broadcast, names, acknowledged, leaving)
+
+    def _leaving(self) -> IndexArray:
+        """Positions of agents that have withdrawn while their sums are still in the total of secure aggregation."""
+        return np.flatnonzero(self.registry.withdrawn & (self.registry.accepted_round != NEVER))
 
     def _choose(self, candidates: IndexArray, n_asked: int, purpose: str) -> IndexArray:
         return np.sort(self._stream.generator(self.round + 1, purpose).permutation(candidates)[:n_asked])
@@ -188,7 +200,8 @@ class Server:
             return 0
         self._open.accept(positions)
         if self.rule is not None:
-            self.registry.accepted_round[positions] = self._open.broadcast.round
+            stays = ~self.registry.withdrawn[positions]
+            self.registry.accepted_round[positions] = np.where(stays, self._open.broadcast.round, NEVER)
         return len(agents)
 
     def _commit(self, values: Integers) -> str | None:
@@ -230,6 +243,7 @@ class Server:
         # higher than any epoch of a server that was restored from an older checkpoint
         account.epoch = max(account.epoch, self.session)
         self.rule.begin_epoch()
+        self.registry.accepted_round[:] = NEVER
 
     def count_sent(self, n_copies: int) -> None:
         """Set how many copies of the broadcast are sent in the open round, if not one for each agent asked."""
@@ -269,6 +283,8 @@ class Server:
             state = self._close_sampling(self.rule, done)
         record = self._record(done, state)
         self.history.add(record, done.participants)
+        if len(self._leaving()):
+            self.begin_epoch("an agent that has withdrawn has not removed its sums")
         return record
 
     def _close_survey(self, done: OpenRound) -> None:
@@ -449,6 +465,9 @@ class Server:
         of the agent stay: its name; its share in the shift and scale of the columns, if it answered the survey; the
         last draw, until the next round; and files. To replace these, save a checkpoint with `keep_previous=False` after
         the next round.
+
+        Under secure aggregation the agent itself removes its sums in the next round. If it cannot be reached, or fails
+        in that round, a new epoch begins: all others send their sums again.
         """
         name = canonical_text(agent)
         position = int(self.registry.find([name])[0])
@@ -462,10 +481,10 @@ class Server:
         if self.rule is None:
             self._survey.forget(position)
         elif self.registry.accepted_round[position] != NEVER:
-            if self.settings.is_secure:
-                self.registry.accepted_round[:] = NEVER
-            self.registry.accepted_round[position] = NEVER
-            self.rule.forget(position)
+            # under secure aggregation only the agent itself can remove its sums: it is asked once more
+            if not self.settings.is_secure:
+                self.registry.accepted_round[position] = NEVER
+                self.rule.forget(position)
             self._keeper.clear()
             self._settled_log_joints.clear()
             self.stop_reason = None

@@ -212,6 +212,11 @@ class AgentShard:
         layout = VectorLayout(broadcast.likelihood.sum_schema, broadcast.terms.rows)
         return self.kept.differences(self._positions(contributions.agents), layout)
 
+    def leave(self, names: Sequence[str]) -> None:
+        """Let agents withdraw: the difference that they report next removes their sums from the server's total."""
+        assert self.kept is not None
+        self.kept.propose(self._positions(names), AgentSums.empty(self.kept.likelihood.sum_schema, len(names)))
+
     def _positions(self, names: Sequence[str]) -> IndexArray:
         if len(names) == len(self):
             return np.arange(len(self))
