@@ -13,7 +13,7 @@ from fedhlcr.data.hierarchy import Hierarchy
 from fedhlcr.exceptions import ArgumentError
 from fedhlcr.federation.history import RoundRecord
 from fedhlcr.federation.private.agents import PrivateAgents
-from fedhlcr.federation.private.run import Aggregate, plain_total, run_private
+from fedhlcr.federation.private.run import run_private
 from fedhlcr.federation.private.server import PrivateServer
 from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.federation.shard import AgentShard
@@ -56,19 +56,8 @@ def simulate_private(
     print(plan, file=sys.stderr)
     agents = PrivateAgents(AgentShard.from_hierarchy(hierarchy, n_threads), n_threads=n_threads)
     server = PrivateServer(settings, plan, agents.names)
-    aggregate = _aggregate(settings, server.run, len(agents.names))
-    run_private(server, agents, failure_rate=failure_rate, aggregate=aggregate, progress=progress)
+    run_private(server, agents, failure_rate=failure_rate, progress=progress)
     return server, agents
-
-
-def _aggregate(settings: FederationSettings, run: int, n_agents: int) -> Aggregate:
-    """Who adds the noise: a trusted server, or the agents under masks."""
-    if not settings.is_secure:
-        return plain_total
-    # here, because it needs cryptography
-    from fedhlcr.federation.private.secure import SecureTotals
-
-    return SecureTotals(run, n_agents)
 
 
 def settle_privately(estimator: Any, server: PrivateServer) -> None:
