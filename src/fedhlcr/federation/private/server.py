@@ -24,19 +24,20 @@ from fedhlcr.federation.private import filter as clusters_filter
 from fedhlcr.federation.private import units
 from fedhlcr.federation.private.filter import Clusters, Noisy
 from fedhlcr.federation.private.queries import Query
-from fedhlcr.federation.private.scores import RoundQuery
+from fedhlcr.federation.private.scores import SCORE_CLIP, RoundQuery
 from fedhlcr.federation.registry import Registry
 from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.model.gaussian import Gaussian, GaussianGlobals
 from fedhlcr.model.gram import GramLayout, Standardization
 from fedhlcr.posterior import Draws, PublicModel
-from fedhlcr.privacy.differential_privacy import LOCATIONS, MOMENTS, SPREADS, VOTES, PrivacyPlan
+from fedhlcr.privacy.differential_privacy import LOCATIONS, MOMENTS, SCORES, SPREADS, VOTES, PrivacyPlan
 from fedhlcr.privacy.release import Block, decode
 from fedhlcr.samplers.state import GlobalDraw
 
 ROUND = "round"
-# Clusters to start with, if their number is to be found.
-START_CLUSTERS = 24
+# Clusters to start with, if their number is to be found: so many that, at the start, the score of a cluster tells its
+# coefficients to this many standard deviations of the noise, in units of σ.
+CLARITY, FEWEST_START, MOST_START = 18.0, 12, 48
 # The share of the rounds, at the end, whose regressions are kept as draws.
 KEPT_SHARE = 0.4
 # Standard deviations of its size by which a cluster must exceed zero to be reported.
@@ -62,7 +63,7 @@ class PrivateServer:
         self._units: units.PrivateUnits | None = None
         self._whitening = np.eye(settings.layout.n_coef)
         self._clusters: Clusters | None = None
-        self._cluster_of: IndexArray = np.arange(self._n_start)
+        self._cluster_of: IndexArray = np.arange(0)
         self._kept: list[GlobalDraw] = []
 
     @property
@@ -71,9 +72,14 @@ class PrivateServer:
 
     @property
     def _n_start(self) -> int:
-        if self.settings.n_clusters is not None:
-            return 2 * self.settings.n_clusters
-        return min(START_CLUSTERS, self.settings.max_clusters)
+        """Number of clusters to start with, once the units are known."""
+        settings, found = self.settings, self._units
+        if settings.n_clusters is not None:
+            return 2 * settings.n_clusters
+        assert found is not None
+        information = self.plan.n_agents * math.sqrt(found.typical_events / settings.layout.n_coef)
+        clear = int(information * self.plan.mu_of(SCORES) / (SCORE_CLIP * CLARITY))
+        return min(max(clear, FEWEST_START), MOST_START, settings.max_clusters)
 
     @property
     def _n_columns(self) -> int:
@@ -141,8 +147,12 @@ class PrivateServer:
             coef_scale=np.full(in_units.shape[1], scale),
         )
 
-    def accept(self, total: NDArray[np.int64], n_answered: int) -> None:
-        """Take in the noisy total of the agents' answers, in lattice units."""
+    def fault_generator(self) -> np.random.Generator:
+        """Random numbers for the simulated failures of agents."""
+        return self._stream.generator(0, "faults")
+
+    def accept(self, total: NDArray[np.int64], answered: IndexArray) -> None:
+        """Take in the noisy total of the answers of the agents at these positions, in lattice units."""
         query = self.query()
         sums = decode(total, query.blocks)
         if self._stages:
@@ -150,7 +160,7 @@ class PrivateServer:
             self._take_units(query.stage, sums[query.stage], 1.0 / query.blocks[0].mu)
         else:
             self._take_round(query, sums)
-        self._record(query, n_answered)
+        self._record(query, answered)
 
     def _take_units(self, stage: str, total: FloatArray, noise_scale: float) -> None:
         n_columns, layout = self._n_columns, self.settings.layout
@@ -178,6 +188,7 @@ class PrivateServer:
         n_events = self.plan.n_agents * found.typical_events
         rng = self._stream.generator(0)
         self._clusters = Clusters.start(self._n_start, self.settings.layout.n_coef, n_events, rng)
+        self._cluster_of = np.arange(self._n_start)
 
     def _take_round(self, query: Query, sums: dict[str, FloatArray]) -> None:
         assert query.round is not None
@@ -209,7 +220,7 @@ class PrivateServer:
         for coef in (clusters.coef + step, clusters.coef - step):
             self._kept.append(GlobalDraw(self.round, counts, self._law(coef), 0.0))
 
-    def _record(self, query: Query, n_answered: int) -> None:
+    def _record(self, query: Query, answered: IndexArray) -> None:
         state = {q.name: math.nan for q in GaussianGlobals.traced_quantities()}
         scale = 1.0
         if self._units is not None:
@@ -219,17 +230,17 @@ class PrivateServer:
         record = RoundRecord(
             round=query.number,
             n_asked=len(self.registry),
-            n_accepted=n_answered,
+            n_accepted=len(answered),
             n_refused=0,
             bytes_down=0,
-            bytes_up=8 * size * n_answered,
+            bytes_up=8 * size * len(answered),
             labels_changed=0,
             log_joint=math.nan,
             shared=state,
             n_clusters=0 if self._clusters is None else self._clusters.n_clusters,
             validation_mse=math.nan,
         )
-        self.history.add(record, np.empty(0, dtype=np.int64))
+        self.history.add(record, answered)
 
     @property
     def second_moments(self) -> FloatArray:

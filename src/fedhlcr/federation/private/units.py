@@ -21,8 +21,8 @@ from fedhlcr.model.gram import GramLayout, Standardization
 # Powers of two that can be voted for.
 LEAST_EXPONENT, MOST_EXPONENT = -60, 60
 N_EXPONENTS = MOST_EXPONENT - LEAST_EXPONENT + 1
-# Numbers of events are voted for in powers of √2.
-N_SIZES = 60
+# Numbers of events are voted for in powers of two.
+N_SIZES = 30
 # The grid of places, and how many of its cells are looked at together first.
 N_CELLS, CELLS_TOGETHER = 64, 8
 # An agent with more events than this share of the agents counts as if it had so many.
@@ -66,7 +66,7 @@ def votes(own: AgentMoments) -> FloatArray:
     """(agents, size) votes for sign and power of two of each column's mean, and for the number of events."""
     present, n_columns = own.n_events > 0, own.means.shape[1]
     signed = np.where(own.means < 0, 0, N_EXPONENTS) + _exponents(own.means)
-    sizes = np.clip(np.floor(2.0 * np.log2(np.maximum(own.n_events, 1.0))), 0, N_SIZES - 1).astype(np.int64)
+    sizes = np.clip(np.floor(np.log2(np.maximum(own.n_events, 1.0))), 0, N_SIZES - 1).astype(np.int64)
     cast = np.column_stack([_one_hot(signed, 2 * N_EXPONENTS, present), _one_hot(sizes[:, None], N_SIZES, present)])
     return cast / np.sqrt(n_columns + 1)
 
@@ -95,11 +95,10 @@ def read_votes(total: FloatArray, n_columns: int, noise_scale: float) -> Limits:
     chosen = columns >= np.minimum(4.0 * noise, columns.max(axis=1))[:, None]
     low = np.where(chosen, lower, np.inf).min(axis=1)
     high = np.where(chosen, upper, -np.inf).max(axis=1)
-    sizes = np.maximum(counts[-N_SIZES:], 0.0) * (counts[-N_SIZES:] > 2.0 * noise)
-    if not sizes.any():
-        sizes = counts[-N_SIZES:] == counts[-N_SIZES:].max()
+    sizes = counts[-N_SIZES:]
+    sizes = np.where(sizes >= min(4.0 * noise, sizes.max()), np.maximum(sizes, 1.0), 0.0)
     cap = np.searchsorted(np.cumsum(sizes), CAP_SHARE * sizes.sum())
-    return Limits(low, high, float(2.0 ** ((cap + 1) / 2.0)))
+    return Limits(low, high, float(2.0 ** (cap + 1)))
 
 
 def locations(own: AgentMoments, limits: Limits) -> FloatArray:
