@@ -164,7 +164,7 @@ def _with_coef(clusters: Clusters, noisy: Noisy, number: int, n_rounds: int) -> 
     error = LABEL_NOISE * clusters.variance * information + noisy.score_noise**2 * eye
     weighted = np.linalg.solve(error, information).transpose(0, 2, 1)
     precision = np.linalg.inv(clusters.covariance + motion * eye) + weighted @ information
-    covariance = np.linalg.inv(precision)
+    covariance: FloatArray = np.asarray(np.linalg.inv(precision), dtype=np.float64)
     step = covariance @ weighted @ noisy.scores[:, :, None]
     return replace(clusters, coef=clusters.coef + step[..., 0], covariance=covariance)
 

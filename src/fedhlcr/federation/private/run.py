@@ -2,8 +2,8 @@
 
 Who adds the noise:
 
-    aggregation="plain"    the server. It sees every agent's clipped vectors, so agents must trust it to add the noise and
-                           to forget the vectors. Whoever sees only the results need not trust anyone.
+    aggregation="plain"    the server. It sees every agent's clipped vectors, so agents must trust it to add the noise
+                           and to forget the vectors. Others see only what is noisy.
     aggregation="secure"   each agent adds a share of the noise and hides its vector under masks, `privacy.secure_sum`.
                            The server sees the noisy total only, so agents need not trust it. Shares are made so
                            large that the noise suffices if SURVIVING of the agents remain; with fewer, the sum is void.
@@ -15,6 +15,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,10 +83,10 @@ class SecureTotals:
         exchange = SecureSum(terms, sorted(values))
         parties, messages = {name: Party(name, terms) for name in values}, exchange.begin()
         while messages:
-            replies = {
-                name: parties[name].handle(text, lambda own=name: values[own]) for name, text in messages.items()
-            }
-            messages = exchange.proceed(replies)
+            own = {name: partial(values.__getitem__, name) for name in messages}
+            messages = exchange.proceed(
+                {name: parties[name].handle(text, own[name]) for name, text in messages.items()}
+            )
         return None if exchange.result is None else exchange.result.values.view(np.int64)
 
     def _noisy(self, query: Query, pages: Pages) -> Iterator[tuple[str, NDArray[np.uint64]]]:

@@ -121,7 +121,7 @@ def agent_blocks(rows: ClusterRows, layout: GramLayout, query: RoundQuery) -> tu
     moved = clip_rows(_dense(rows, deviations, shape).reshape(rows.n_agents, -1)).reshape(*shape, -1)
     sizes = np.concatenate([EVENTS_PART * counted, MOMENTS_PART * moved], axis=2)
     excess = (np.einsum("rf,rf->r", applied, residual) / query.noise_scale**2 - events) * weight / query.residual_clip
-    excesses = np.bincount(rows.agents, excess, minlength=rows.n_agents)[:, None]
+    excesses: FloatArray = np.bincount(rows.agents, excess, minlength=rows.n_agents)[:, None].astype(np.float64)
     by_cluster = _dense(rows, scores, shape)
     return by_cluster.reshape(rows.n_agents, -1), sizes.reshape(rows.n_agents, -1), excesses
 
