@@ -101,21 +101,14 @@ def test_huge_reply_loses_no_honest_reply_and_ends_in_time(federation, folder, m
 
 @pytest.mark.parametrize("megabytes", [300])
 def test_node_stopped_in_mid_upload_ends_in_time(federation, folder, megabytes):
-    link = federation.log_path("superlink")
+    link, own = federation.log_path("superlink"), federation.log_path("hostile")
 
     def stop_in_mid_upload():
-        deadline = time.monotonic() + 300
-        # a SuperNode first announces a reply, then sends its parts
-        known = len(re.findall("Push replies", link.read_text(errors="replace")))
-        hostile = federation.family("hostile")
-        while time.monotonic() < deadline:
-            time.sleep(0.02)
-            if sum(p.memory_info().rss for p in hostile if p.is_running()) > 1_000_000 * megabytes:
-                break
-        while time.monotonic() < deadline:
-            now = len(re.findall("Push replies", link.read_text(errors="replace")))
-            if now > known:
-                break
+        """A SuperNode first announces a reply, then sends its parts; the fourth reply is the large one."""
+        deadline, number = time.monotonic() + 300, re.search(r"SuperNode ID: (\d+)", own.read_text())[1]
+        announced = f"Push replies from node_id={number}"
+        while link.read_text(errors="replace").count(announced) < 4:
+            assert time.monotonic() < deadline
             time.sleep(0.02)
         for process in federation.family("hostile"):
             process.send_signal(signal.SIGSTOP)
@@ -131,3 +124,4 @@ def test_node_stopped_in_mid_upload_ends_in_time(federation, folder, megabytes):
     assert all(answered >= 8 for answered, _ in rounds)
     assert max(seconds for _, seconds in rounds) <= 1.1 * LIMIT
     assert "node honest" not in "".join(re.findall("node .* does not take part now", said))
+    assert "node hostile does not take part now: Unfinished" in said

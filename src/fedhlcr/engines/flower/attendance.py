@@ -23,7 +23,8 @@ logger = logging.getLogger(__name__)
 LONGEST_LEAVE = 16
 TIMED_OUT = Refusal(
     "Silence",
-    "the node did not reply in time; it takes part again once it replies; if this happens often, raise `round-timeout`",
+    "the node did not reply in time; it takes part again once it replies; if this happens often, see the node's log "
+    "for a full disk or other errors, or raise `round-timeout`",
 )
 
 

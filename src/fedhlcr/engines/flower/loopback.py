@@ -36,12 +36,17 @@ from fedhlcr.engines.flower.processes import (
     signals_ignored,
     start,
 )
+from fedhlcr.engines.flower.supervisor import plain
 from fedhlcr.exceptions import LoopbackError
 
 CONNECTION = "loopback"
-# Seconds that a SuperLink may take to start, and a flwr command to end.
-START, COMMAND = 60.0, 120.0
-SUCCESS = "finished:completed"
+# Seconds that a SuperLink may take to start, and a flwr command to end: a busy machine must not end a federation.
+START, COMMAND = 300.0, 600.0
+# Seconds between two starts of a SuperNode that has ended.
+REVIVE_AGAIN = 15.0
+# Lines of a log that are shown with an error.
+N_LINES = 12
+FINISHED, SUCCESS = "finished", "finished:completed"
 
 
 @dataclass
@@ -51,13 +56,16 @@ class Loopback:
     Attributes
     ----------
     simulated_nodes : number of nodes that the SuperLink simulates itself, without TLS; 0 for real SuperNodes
+    revived : node-configs of the nodes that are started again when they end, while a run is followed
     """
 
     folder: Path
     simulated_nodes: int = 0
+    revived: Mapping[str, Mapping[str, str]] = field(default_factory=dict, init=False)
     processes: dict[str, psutil.Popen] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
+        self._may_revive: dict[str, float] = {}
         self.folder.mkdir(parents=True, exist_ok=True)
         self.certificates = Certificates(self.folder / "certificates")
         self.certificates.make()
@@ -142,21 +150,54 @@ class Loopback:
 
     def follow(self, run: int, show: Callable[[str], object] = str, limit: float = 3600.0) -> None:
         """Wait for a run to end, and pass each line of its log to `show`. Raises an error if the run fails."""
+        deadline, n_shown, status = time.monotonic() + limit, 0, ""
+        while not status.startswith(FINISHED):
+            # a SuperLink that is too busy to answer breaks the stream off; a new one begins with the first line
+            n_shown = self._follow_stream(run, show, n_shown, deadline)
+            status = self.status(run)
+        if status != SUCCESS:
+            raise LoopbackError(f"run {run} ended as {status}.\n{self.causes(f'run-{run}')}")
+
+    def _follow_stream(self, run: int, show: Callable[[str], object], n_shown: int, deadline: float) -> int:
+        """Show the lines of a run's log, but for the first ones, until the stream ends. Returns how many there are."""
+        self.log_path(f"run-{run}").unlink(missing_ok=True)
         name = self.watch(run)
-        stream, deadline = self.processes[name], time.monotonic() + limit
+        stream, n_lines = self.processes[name], 0
         with open(self.log_path(name), encoding="utf-8", errors="replace") as log:
             over = False
             while not over:
                 # checked before the lines are read, so that the last lines are not missed
                 over = stream.poll() is not None
                 for line in log:
-                    show(line.rstrip())
+                    n_lines += 1
+                    if n_lines > n_shown:
+                        show(line.rstrip())
                 if time.monotonic() > deadline:
-                    raise LoopbackError(f"run {run} took more than {limit:g} seconds; see {self.log_path(name)}")
+                    raise LoopbackError(f"run {run} has not ended in time.\n{self.causes(name)}")
+                self._revive()
                 time.sleep(0.0 if over else 0.2)
         del self.processes[name]
-        if (status := self.status(run)) != SUCCESS:
-            raise LoopbackError(f"run {run} ended as {status}; see {self.log_path(name)}")
+        return max(n_shown, n_lines)
+
+    def _revive(self) -> None:
+        """Start SuperNodes again that have ended, as a restart loop would; a SuperLink that has ended is an error."""
+        for name, process in list(self.processes.items()):
+            if process.poll() is None:
+                continue
+            if name == "superlink":
+                raise LoopbackError(f"SuperLink has ended.\n{self.causes(name)}")
+            if name in self.revived and time.monotonic() > self._may_revive.get(name, 0.0):
+                self._may_revive[name] = time.monotonic() + REVIVE_AGAIN
+                self.start_supernode(name, self.revived[name])
+
+    def causes(self, *first: str) -> str:
+        """Lines of the logs that say what went wrong: of these processes, and of all that have ended."""
+        ended = [name for name, process in self.processes.items() if process.poll() is not None]
+        parts = []
+        for name in dict.fromkeys((*first, *ended)):
+            lines = _telling_lines(self.log_path(name))
+            parts += [f"Last lines of {self.log_path(name)}:", *(f"  {line}" for line in lines or ["(empty)"])]
+        return "\n".join(parts)
 
     def status(self, run: int) -> str:
         answer = json.loads(self.flwr("list", "--run-id", str(run), CONNECTION, "--format", "json"))
@@ -167,17 +208,23 @@ class Loopback:
 
     def flwr(self, *arguments: str) -> str:
         """Run a flwr command, and return its output."""
-        done = subprocess.run(
-            ["flwr", *arguments],
-            env=self.environment,
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            timeout=COMMAND,
-            check=False,
-        )
+        try:
+            done = subprocess.run(
+                ["flwr", *arguments],
+                env=self.environment,
+                cwd=self.folder,
+                capture_output=True,
+                text=True,
+                timeout=COMMAND,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise LoopbackError(
+                f"flwr {' '.join(arguments)} took more than {COMMAND:g} seconds.\n{self.causes('superlink')}"
+            ) from None
         if done.returncode:
-            raise LoopbackError(f"flwr {' '.join(arguments)} failed:\n{done.stdout}{done.stderr}")
+            said = f"{done.stdout}{done.stderr}".strip()
+            raise LoopbackError(f"flwr {' '.join(arguments)} failed:\n{said}\n{self.causes('superlink')}")
         return done.stdout
 
     def kill(self, name: str) -> None:
@@ -208,9 +255,17 @@ class Loopback:
         while time.monotonic() < deadline:
             yield
             if self.processes[name].poll() is not None:
-                raise LoopbackError(f"{name} has ended; see {self.log_path(name)}")
+                raise LoopbackError(f"{name} has ended.\n{self.causes(name)}")
             time.sleep(0.3)
-        raise LoopbackError(f"{name} took more than {limit:g} seconds; see {self.log_path(name)}")
+        raise LoopbackError(f"{name} took more than {limit:g} seconds.\n{self.causes(name)}")
+
+
+def _telling_lines(path: Path) -> list[str]:
+    """The last lines of a log, without colours and blank lines."""
+    if not path.exists():
+        return []
+    lines = [plain(line).rstrip() for line in path.read_text(encoding="utf-8", errors="replace").splitlines()]
+    return [line for line in lines if line.strip() and "uvicorn.access" not in line][-N_LINES:]
 
 
 def free_port() -> int:

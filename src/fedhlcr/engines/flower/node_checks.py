@@ -128,7 +128,7 @@ def check_server(node: NodeFolder) -> Finding:
             f"this machine's clock is {abs(ahead):.0f} seconds {side} the server's, which then refuses the node.",
             "Set both clocks by NTP: timedatectl set-ntp true",
         )
-    return Finding("server", f"{node.server} answers, and its clock differs by {abs(ahead):.0f} seconds.")
+    return Finding("server", f"{node.server} answers, and its clock differs by {abs(ahead):.0f} s.")
 
 
 def clock_ahead(node: NodeFolder) -> float:

@@ -24,16 +24,23 @@ from flwr.common.constant import ErrorCode
 from fedhlcr.exceptions import RecordError, Refusal
 
 _INSTALL = "install the same release of fedhlcr[flower] at the node as at the server, and start its SuperNode again"
+_LOOK = (
+    "its own log says why: a full disk, a suspended machine, or too much work for `round-timeout`; "
+    "`fedhlcr flower node` names the cause"
+)
 # Flower's errors, by code. Flower's own text is left out, because it may quote the node.
 _FLOWER_ERRORS = {
     ErrorCode.LOAD_CLIENT_APP_EXCEPTION: ("LoadError", f"the node cannot load the app: {_INSTALL}"),
     ErrorCode.CLIENT_APP_RAISED_EXCEPTION: ("ClientAppError", f"the node cannot run the app: {_INSTALL}"),
-    ErrorCode.MESSAGE_UNAVAILABLE: ("Expired", "the node did not take the message in time; raise `round-timeout`"),
-    ErrorCode.REPLY_MESSAGE_UNAVAILABLE: ("Expired", "the node did not reply in time; raise `round-timeout`"),
+    ErrorCode.MESSAGE_UNAVAILABLE: ("Expired", f"the node did not take the message in time; {_LOOK}"),
+    ErrorCode.REPLY_MESSAGE_UNAVAILABLE: ("Expired", f"the node did not reply in time; {_LOOK}"),
     ErrorCode.CLIENT_APP_CRASHED: ("Crashed", "the app was killed at the node; check its memory and its log"),
     ErrorCode.INVALID_FAB: ("Untrusted", "the node does not trust this app; see --trusted-entities of its SuperNode"),
 }
-GONE = Refusal("NodeUnavailable", "the node is not connected; start its SuperNode again")
+GONE = Refusal(
+    "NodeUnavailable",
+    "the node is not connected; start its SuperNode again with `fedhlcr flower node`, which also restarts it by itself",
+)
 _OTHER_ERROR = ("FlowerError", "see the logs of SuperLink and SuperNode")
 
 REFUSAL = "refusal"

@@ -62,6 +62,7 @@ class Program:
     look_after: Callable[[], str] = lambda: ""
     process: psutil.Popen | None = field(default=None, init=False)
     is_ready: threading.Event = field(default_factory=threading.Event, init=False)
+    stopped: threading.Event = field(default_factory=threading.Event, init=False)
     last: deque[str] = field(default_factory=lambda: deque(maxlen=LAST_LINES), init=False)
 
     def begin(self) -> None:
@@ -72,18 +73,25 @@ class Program:
         threading.Thread(target=self._pass_on, args=(self.process,), daemon=True).start()
 
     def _pass_on(self, process: psutil.Popen) -> None:
-        for raw in process.stdout:
-            line = raw.decode(errors="replace").rstrip()
-            self.last.append(plain(line))
-            if self.ready and self.ready in line:
-                self.is_ready.set()
-            print(line, flush=True)
+        with process.stdout as lines:
+            for raw in lines:
+                line = raw.decode(errors="replace").rstrip()
+                self.last.append(plain(line))
+                if self.ready and self.ready in line:
+                    self.is_ready.set()
+                print(line, flush=True)
 
     def end(self) -> None:
         if self.process is not None:
-            with signals_ignored():
-                end(family_of(self.process), GRACE)
-            self.process = None
+            end(family_of(self.process), GRACE)
+            # another thread may have waited for it; this notes that it is over
+            self.process.poll()
+
+    def stop(self) -> None:
+        """End it for good."""
+        self.stopped.set()
+        with signals_ignored():
+            self.end()
 
 
 def plain(line: str) -> str:
@@ -110,7 +118,7 @@ def keep_running(programs: Sequence[Program], before: Callable[[Program], str] =
 
 def _keep(program: Program, before: Callable[[Program], str]) -> None:
     pause = FIRST_PAUSE
-    while True:
+    while not program.stopped.is_set():
         if reason := before(program):
             say(f"{program.name} is not started: {reason} Trying again in {pause:.0f} seconds.")
         else:
@@ -120,12 +128,13 @@ def _keep(program: Program, before: Callable[[Program], str]) -> None:
             if time.monotonic() - began > LONG_RUN:
                 pause = FIRST_PAUSE
             # the last lines arrive a moment after the end
-            time.sleep(0.5)
+            if program.stopped.wait(0.5):
+                return
             reason = program.explain("\n".join(program.last), code)
             say(f"{program.name} has ended (exit code {code}): {reason} Starting it again in {pause:.0f} seconds.")
             # a part of it may have outlived it, and would hold its port
             program.end()
-        time.sleep(pause)
+        program.stopped.wait(pause)
         pause = min(2 * pause, LONGEST_PAUSE)
 
 
@@ -154,4 +163,4 @@ def _ended_by_signals(programs: Sequence[Program]) -> Iterator[None]:
     finally:
         say("stopping.")
         for program in programs:
-            program.end()
+            program.stop()
