@@ -1,6 +1,7 @@
 """What operators see: checks of a node, reasons in plain words, the server's folder, and files for systemd."""
 
 import http.server
+import json
 import os
 import re
 import shutil
@@ -19,6 +20,7 @@ from typer.testing import CliRunner
 from fedhlcr.cli import app as command_line
 from fedhlcr.engines.flower import node_checks, supervisor
 from fedhlcr.engines.flower.certificates import Certificates
+from fedhlcr.engines.flower.loopback import Loopback
 from fedhlcr.engines.flower.names import Identity, write_pins
 from fedhlcr.engines.flower.node_checks import check_disk, check_files, check_node, check_server, check_table
 from fedhlcr.engines.flower.node_folder import NodeFolder
@@ -26,7 +28,7 @@ from fedhlcr.engines.flower.node_service import NodeService, own_fingerprint
 from fedhlcr.engines.flower.options import RunOptions, option_text
 from fedhlcr.engines.flower.server_folder import ServerFolder
 from fedhlcr.engines.flower.supervisor import Program
-from fedhlcr.exceptions import ArgumentError
+from fedhlcr.exceptions import ArgumentError, LoopbackError
 from tests.flower_grid import write_table
 
 NOT_LET_IN = "Exit Code: 305\n[code: 2004] Failed to activate SuperNode."
@@ -211,6 +213,72 @@ def test_server_folder_has_everything(tmp_path):
     ServerFolder(tmp_path / "fed").make([], ["north", "south"])
     assert 'target = "cost"' in settings.read_text()
     assert NodeFolder.read(tmp_path / "fed" / "nodes" / "south").server == "server.example.org:9443"
+
+
+def test_new_keys_are_registered_in_place_of_old_ones(tmp_path, monkeypatch):
+    server, known, calls = ServerFolder(tmp_path / "fed"), {}, []
+
+    def flwr(self, command, action, *arguments):
+        calls.append(action)
+        if action == "register":
+            known[arguments[-1]] = f"{len(calls)}"
+        if action == "unregister":
+            known.clear()
+        return json.dumps({"nodes": [{"name": name, "node-id": number} for name, number in known.items()]})
+
+    monkeypatch.setattr(ServerFolder, "flwr", flwr)
+    server.make(["127.0.0.1"], ["north"])
+    assert server.register() == ["north"]
+    assert server.register() == []
+    old = (server.node_folder("north") / "node.key").read_bytes()
+    server.keys.make(nodes=["north"], renew=True)
+    server.make([], ["north"])
+    assert (server.node_folder("north") / "node.key").read_bytes() != old
+    calls.clear()
+    assert server.register() == ["north"]
+    assert calls == ["list", "unregister", "register"]
+
+
+def test_failed_federation_shows_the_cause_from_the_right_log(tmp_path):
+    federation = Loopback(tmp_path)
+    federation.log_path("superlink").write_text("\x1b[91mERROR\x1b[0m: disk I/O error\n\n[uvicorn.access] GET\n")
+    federation.log_path("node-1").write_text("fine\n")
+    shown = federation.causes("superlink")
+    assert "superlink.log:\n  ERROR: disk I/O error" in shown
+    assert "node-1" not in shown
+    federation._start("node-2", sys.executable, "-c", "print('No space left on device')")
+    federation.processes["node-2"].wait()
+    assert "No space left on device" in federation.causes("superlink")
+
+
+def test_log_that_breaks_off_is_followed_again(tmp_path, monkeypatch):
+    """A busy SuperLink ends the stream of a log, not the run."""
+    federation, statuses, shown = Loopback(tmp_path), iter(["running", "finished:completed"]), []
+    lines = iter(["print('one')", "print('one'); print('two')"])
+
+    def watch(self, run):
+        self._start(f"run-{run}", sys.executable, "-c", next(lines))
+        return f"run-{run}"
+
+    monkeypatch.setattr(Loopback, "watch", watch)
+    monkeypatch.setattr(Loopback, "status", lambda self, run: next(statuses))
+    federation.follow(7, shown.append, limit=60)
+    assert shown == ["one", "two"]
+
+
+def test_nodes_that_end_are_started_again(tmp_path, monkeypatch):
+    federation, started = Loopback(tmp_path), []
+    monkeypatch.setattr(Loopback, "start_supernode", lambda self, name, config: started.append(name))
+    federation._start("node-1", sys.executable, "-c", "")
+    federation.processes["node-1"].wait()
+    federation.revived = {"node-1": {}}
+    federation._revive()
+    federation._revive()
+    assert started == ["node-1"], "not more often than every few seconds"
+    federation._start("superlink", sys.executable, "-c", "print('out of memory')")
+    federation.processes["superlink"].wait()
+    with pytest.raises(LoopbackError, match=r"SuperLink has ended\.(.|\n)*out of memory"):
+        federation._revive()
 
 
 def test_first_start_needs_a_host(tmp_path):

@@ -87,6 +87,8 @@ class NodeService:
             return "the server does not accept the node's signature. Check that the clocks agree, and its key."
         if "address already in use" in said.lower():
             return "its port is in use; another one is chosen."
+        if code < 0:
+            return f"signal {-code} ended it: somebody did, or the system, for lack of memory (see dmesg)."
         if code == 0:
             return (
                 "the server has closed the connection. If this happens again, compare the clocks, and see the server's "
