@@ -32,8 +32,8 @@ from fedhlcr.engines.flower.processes import (
 
 # Seconds before a process is started again: more and more, until it has run for a while.
 FIRST_PAUSE, LONGEST_PAUSE, LONG_RUN = 5.0, 60.0, 120.0
-# How often a running process is looked after, in seconds.
-LOOK_AFTER = 30.0
+# How often a running process is looked after, and asked whether it still runs, in seconds.
+LOOK_AFTER, POLL = 30.0, 0.3
 # Lines of a process that are searched for the reason why it ended.
 LAST_LINES = 40
 
@@ -140,15 +140,18 @@ def _keep(program: Program, before: Callable[[Program], str]) -> None:
 
 def _watch(program: Program) -> int:
     """Wait for the end of a program, and look after it meanwhile. Returns its exit code."""
-    said = ""
+    said, looked = "", time.monotonic()
     assert program.process is not None
-    while True:
-        with contextlib.suppress(psutil.TimeoutExpired, subprocess.TimeoutExpired):
-            return int(program.process.wait(LOOK_AFTER) or 0)
-        trouble = program.look_after()
+    # asked, not waited for: when this program is ended, another thread waits for the process
+    while (code := program.process.poll()) is None:
+        time.sleep(POLL)
+        if time.monotonic() - looked < LOOK_AFTER:
+            continue
+        looked, trouble = time.monotonic(), program.look_after()
         if trouble and trouble != said:
             say(trouble)
         said = trouble
+    return int(code)
 
 
 @contextlib.contextmanager
