@@ -30,6 +30,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     # a model file holds draws and, of a federation, its history; what a model says of itself needs no estimator
     ("engines", "storage.model_file", "analysis"),
     ("storage.model_reader",),
+    # audits run whole federations and attack what their servers see
+    ("privacy.audit",),
     ("estimators",),
     # numbers of clusters are compared by fitting estimators
     ("analysis.selection", "baselines"),
