@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo demo-flower reproduce-quick reproduce test test-all style lint format docs docs-serve bench clean
+.PHONY: help demo demo-flower audit reproduce-quick reproduce test test-all style lint format docs docs-serve bench clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -23,7 +23,7 @@ $(VENV)/.dev: $(VENV)/.created pyproject.toml
 	@echo "Installing fedhlcr and its development tools into $(VENV) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
 	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null || true
-	@touch $@ $(VENV)/.core $(VENV)/.flower $(VENV)/.experiments $(VENV)/.docs
+	@touch $@ $(VENV)/.core $(VENV)/.flower $(VENV)/.experiments $(VENV)/.docs $(VENV)/.privacy
 
 $(VENV)/.ruff: $(VENV)/.created pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $$($(BIN)/python .ci/pinned.py pyproject.toml ruff)
@@ -41,6 +41,11 @@ $(VENV)/.flower: $(VENV)/.created pyproject.toml
 	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null || true
 	@touch $@ $(VENV)/.core
 
+$(VENV)/.privacy: $(VENV)/.created pyproject.toml
+	@echo "Installing fedhlcr and what its private modes need into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[privacy]"
+	@touch $@ $(VENV)/.core
+
 $(VENV)/.docs: $(VENV)/.created pyproject.toml
 	@echo "Installing fedhlcr and what builds its documentation into $(VENV) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[docs]"
@@ -51,6 +56,9 @@ demo: $(VENV)/.core ## Train the bundled flights as a federation of the airlines
 
 demo-flower: $(VENV)/.flower ## The same over a network: a Flower SuperLink and three SuperNodes on this machine, with TLS
 	@$(BIN)/python -m fedhlcr.engines.flower.demo
+
+audit: $(VENV)/.privacy ## Attack three federations as a curious server would, and audit differential privacy
+	@$(BIN)/fedhlcr audit --progress
 
 reproduce-quick: $(VENV)/.experiments ## The paper's experiments and the rivals, in minutes: experiments/results/quick/RESULTS.md
 	@$(BIN)/python -m experiments

@@ -1,0 +1,216 @@
+"""`fedhlcr audit`: what a curious server learns, and whether differential privacy holds.
+
+Modules that take long to import are imported inside the command, so that help and usage errors appear at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedhlcr._support.wording import Noun
+from fedhlcr.cli import options
+from fedhlcr.cli.shell import FAILED, Shell, plural
+
+if TYPE_CHECKING:
+    from fedhlcr.cli.events import Roles
+    from fedhlcr.data.hierarchy import Hierarchy
+    from fedhlcr.privacy.audit.membership import MembershipResult
+    from fedhlcr.privacy.audit.tables import TableAudit
+
+AUDIT = "Audit"
+CASE = Noun("case", "cases")
+# A p-value of the sampler's test below which the audit fails.
+SAMPLER_DOUBT = 1e-6
+
+
+def audit(
+    data: Annotated[
+        str | None,
+        typer.Argument(metavar="[DATA]", help="A table to audit. Without one, three example tables are audited."),
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option("--target", metavar="COLUMN", help="Column to predict.", rich_help_panel=options.COLUMNS),
+    ] = None,
+    entity: Annotated[
+        str | None,
+        typer.Option(
+            "--entity", metavar="COLUMN", help="Column with the entity of each event.", rich_help_panel=options.COLUMNS
+        ),
+    ] = None,
+    agent: Annotated[
+        str | None,
+        typer.Option(
+            "--agent", metavar="COLUMN", help="Column with the agent of each event.", rich_help_panel=options.COLUMNS
+        ),
+    ] = None,
+    features: options.FeaturesOption = None,
+    categorical: options.CategoricalOption = None,
+    missing: options.MissingOption = options.Missing.refuse,
+    rounds: Annotated[
+        int, typer.Option("--rounds", min=2, help="Number of rounds to run and attack.", rich_help_panel=AUDIT)
+    ] = 60,
+    secure_rounds: Annotated[
+        int,
+        typer.Option(
+            "--secure-rounds",
+            min=1,
+            help="Number of rounds of secure aggregation whose messages are attacked.",
+            rich_help_panel=AUDIT,
+        ),
+    ] = 3,
+    participation: Annotated[
+        float, options.real("--participation", 1e-6, 1.0, "Share of the agents to ask in each round.", AUDIT)
+    ] = 1.0,
+    effects: options.EffectsOption = options.Effects.auto,
+    noise: options.NoiseOption = options.Noise.entity,
+    epsilon: Annotated[
+        float, options.real("--epsilon", 0.01, 100.0, "Budget ε of the audit of differential privacy.", AUDIT)
+    ] = 3.0,
+    runs: Annotated[
+        int,
+        typer.Option(
+            "--runs",
+            min=0,
+            help="Runs with and without an extra agent, to audit differential privacy. 0 leaves this part out.",
+            rich_help_panel=AUDIT,
+        ),
+    ] = 20_000,
+    seed: options.SeedOption = 0,
+    as_json: options.JsonOption = False,
+    quiet: options.QuietOption = False,
+    progress: options.ProgressOption = None,
+) -> None:
+    """Attack a simulated federation of a table's agents, as a curious server would, and say what it finds out.
+
+    Plain mode shows the sums of every agent; secure mode shows only their total. The attack searches both for matrices
+    of single entities and for single rows, and compares what it finds with the table. Then it tests thousands of times
+    whether the noise of differential privacy hides that an agent took part. Nothing leaves this computer.
+
+    Exit code 0: secure aggregation and differential privacy keep their promises. Exit code 1: one of them does not.
+    What plain mode gives away is no failure: it promises nothing.
+
+    \b
+    fedhlcr audit
+    fedhlcr audit sales.csv --target sales --agent store --entity product
+    """
+    from fedhlcr.cli.events import Roles
+    from fedhlcr.privacy.audit.tables import audit_table
+
+    shell = Shell(as_json, quiet, progress)
+    _check_columns(data, target=target, entity=entity, agent=agent)
+    facts: dict[str, Any] = {"tables": {}}
+    holds, n_agents = True, 1000
+    with shell.warnings_as_notes():
+        choice = {"features": features, "categorical": categorical, "missing": missing}
+        tables = _examples() if data is None else _own_table(data, Roles(target, agent, entity), shell, **choice)
+        for name, hierarchy in tables.items():
+            with shell.stage(f"attacking {name}"):
+                found = audit_table(
+                    hierarchy,
+                    secure_rounds=secure_rounds,
+                    rounds=rounds,
+                    patience=None,
+                    participation=participation,
+                    effects=effects.value,
+                    noise=noise.value,
+                    seed=seed,
+                )
+            _tell_table(shell, name, found)
+            facts["tables"][name] = asdict(found) | {"holds": found.holds}
+            holds &= found.holds
+            n_agents = hierarchy.index.n_agents if data is not None else n_agents
+        if runs:
+            facts["membership"], sound = _membership(shell, epsilon, max(n_agents, 2), runs)
+            holds &= sound
+    shell.say(
+        "Verdict: secure aggregation and differential privacy keep their promises here."
+        if holds
+        else "Verdict: a promise is broken; see above."
+    )
+    shell.result(facts | {"holds": holds})
+    if not holds:
+        raise typer.Exit(FAILED)
+
+
+def _check_columns(data: str | None, **columns: str | None) -> None:
+    """A table needs its columns named, and columns need a table."""
+    for name, value in columns.items():
+        if (value is None) != (data is None):
+            reason = "is needed with a table." if value is None else "needs a table: name it first."
+            raise typer.BadParameter(reason, param_hint=f"--{name}")
+
+
+def _examples() -> dict[str, Hierarchy]:
+    from fedhlcr.privacy.audit.tables import as_hierarchy, example_tables
+
+    return {name: as_hierarchy(table) for name, table in example_tables().items()}
+
+
+def _own_table(data: str, roles: Roles, shell: Shell, **choice: Any) -> dict[str, Hierarchy]:
+    import numpy as np
+
+    from fedhlcr.cli.events import training_events
+    from fedhlcr.data.hierarchy import build_hierarchy
+    from fedhlcr.data.table_files import source_name
+
+    events, _ = training_events(data, roles, family=options.Family.real, shell=shell, **choice)
+    X, y = events.table.matrix, events.y
+    return {source_name(data): build_hierarchy(X, y, np.ones(len(y)), events.agents, events.entities)}
+
+
+def _tell_table(shell: Shell, name: str, found: TableAudit) -> None:
+    sizes = [plural(found.n_entities, "entity", "entities"), plural(found.n_agents, "agent")]
+    shell.say(f"{name}: {sizes[0]} of {sizes[1]}, {plural(found.n_events, 'event')}, {plural(found.n_rounds, 'round')}")
+    rows = [
+        (what, f"{own.entities} of {own.n_entities}", f"{own.rows} of {own.n_small}")
+        for what, own in (
+            ("plain mode: every agent's sums", found.plain),
+            ("secure mode: what single agents send", found.messages),
+            ("secure mode: the exact total of all agents", found.total),
+        )
+    ]
+    shell.table(("what a curious server can use", "entities found", "rows found *"), rows)
+    shell.say("* rows of entities with one or two events; an entity is found if its matrix of sums is exact")
+    if found.weighted:
+        shell.say(f"Plain mode with weighted sums: exact features of {plural(found.weighted, 'entity', 'entities')}.")
+    own = found.exposure
+    shell.say(
+        f"The total shows an entity that moves alone in {own.rounds} of {plural(own.n_rounds, 'round')}; secure "
+        "aggregation does not prevent that, differential privacy does."
+    )
+    if found.leaked:
+        shell.say(f"{plural(found.leaked, 'number')} of single agents could be read in messages of secure aggregation!")
+    shell.say()
+
+
+def _membership(shell: Shell, epsilon: float, n_agents: int, runs: int) -> tuple[dict[str, Any], bool]:
+    """Audit differential privacy; return what was found and whether it holds."""
+    from fedhlcr.privacy.audit.membership import CASES, MembershipAudit, check_sampler
+    from fedhlcr.privacy.differential_privacy import DifferentialPrivacy
+
+    with shell.bar(len(CASES), "auditing differential privacy", CASE) as bar:
+        audit = MembershipAudit.of(DifferentialPrivacy(epsilon), n_agents, runs)
+        results = audit.run(lambda: bar.advance({}))
+    sampler = check_sampler()
+    _tell_membership(shell, results, epsilon, runs)
+    sound = sampler > SAMPLER_DOUBT
+    shell.say(f"The exact sampler's noise {'has' if sound else 'does NOT have'} the right distribution.")
+    shell.say()
+    facts = {"epsilon": epsilon, "delta": audit.plan.delta, "runs": runs, "sampler_p_value": sampler}
+    cases = [asdict(result) | {"holds": result.holds} for result in results]
+    return facts | {"cases": cases}, sound and all(result.holds for result in results)
+
+
+def _tell_membership(shell: Shell, results: list[MembershipResult], epsilon: float, runs: int) -> None:
+    shell.say(f"Differential privacy, ε = {epsilon:g}: can anyone tell whether an agent took part? {runs:,} runs each.")
+    rows = [
+        (own.block, own.canary, f"{own.claimed_mu:.3f}", f"{own.mu:.3f}", "holds" if own.holds else "BROKEN")
+        for own in results
+    ]
+    header = ("what is released", "the agent adds", "μ promised", "μ at least", "")
+    shell.table(header, rows, left=(0, 1, 4))
+    shell.say("μ measures how well one can tell: 0 not at all, 1 somewhat, 5 for certain. “At least” must stay below.")

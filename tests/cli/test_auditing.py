@@ -1,0 +1,73 @@
+"""`fedhlcr audit`: what it prints, how it ends, and which arguments it refuses."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from fedhlcr.cli.shell import BAD_DATA, FAILED, WRONG_USAGE
+from tests.commands import COLUMNS, call, shop_table
+
+CATEGORIES = ("--categorical", "promotion,season")
+QUICK = (*CATEGORIES, "--rounds", 8, "--secure-rounds", 1, "--runs", 500)
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    path = tmp_path_factory.mktemp("audit") / "shop.csv"
+    shop_table(n_stores=5, n_products=4, n_weeks=3).to_csv(path, index=False)
+    return path
+
+
+def test_audit_of_a_table_names_both_modes(table, capsys):
+    assert call("audit", table, *COLUMNS, *QUICK) == 0
+    out = capsys.readouterr().out
+    assert "20 entities of 5 agents" in out
+    assert "plain mode: every agent's sums" in out
+    assert "secure mode: what single agents send" in out
+    assert "0 of 20" in out
+    assert "Verdict: secure aggregation and differential privacy keep their promises here." in out
+
+
+def test_json_holds_all_figures(table, capsys):
+    assert call("audit", table, *COLUMNS, *QUICK, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    (own,) = found["tables"].values()
+    assert own["messages"]["n_claims"] == own["leaked"] == 0
+    assert own["plain"]["entities"] > 0
+    assert found["membership"]["delta"] == pytest.approx(5**-1.1)
+    assert {case["block"] for case in found["membership"]["cases"]} >= {"scores", "sizes", "residuals"}
+    assert found["holds"] is True
+
+
+def test_broken_promise_ends_with_one(table, capsys, monkeypatch):
+    monkeypatch.setattr("fedhlcr.privacy.audit.tables.known_numbers", lambda *_: 3)
+    assert call("audit", table, *COLUMNS, *CATEGORIES, "--rounds", 4, "--secure-rounds", 1, "--runs", 0) == FAILED
+    out = capsys.readouterr().out
+    assert "3 numbers of single agents could be read" in out
+    assert "a promise is broken" in out
+
+
+def test_broken_noise_ends_with_one(table, capsys, monkeypatch):
+    from fedhlcr.privacy import release
+
+    monkeypatch.setattr(release.Block, "lattice_scale", property(lambda self: release.UNIT / self.mu / 10.0))
+    assert call("audit", table, *COLUMNS, *CATEGORIES, "--rounds", 4, "--secure-rounds", 1, "--runs", 2000) == FAILED
+    assert "BROKEN" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("missing", ["--target", "--agent", "--entity"])
+def test_table_needs_its_columns(table, missing, capsys):
+    place = COLUMNS.index(missing)
+    assert call("audit", table, *COLUMNS[:place], *COLUMNS[place + 2 :]) == WRONG_USAGE
+    assert missing in capsys.readouterr().err
+
+
+def test_columns_need_a_table(capsys):
+    assert call("audit", "--target", "sales") == WRONG_USAGE
+    assert "needs a table" in capsys.readouterr().err
+
+
+def test_missing_table_is_refused(tmp_path):
+    assert call("audit", tmp_path / "none.csv", *COLUMNS) == BAD_DATA
