@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 
 AUDIT = "Audit"
 CASE = Noun("case", "cases")
+# Verdicts, without and with the audit of differential privacy.
+KEPT = (
+    "secure aggregation keeps its promise here; differential privacy was not audited.",
+    "secure aggregation and differential privacy keep their promises here.",
+)
+BROKEN = "a promise is broken; see above."
 # A p-value of the sampler's test below which the audit fails.
 SAMPLER_DOUBT = 1e-6
 
@@ -126,11 +132,7 @@ def audit(
         if runs:
             facts["membership"], sound = _membership(shell, epsilon, max(n_agents, 2), runs)
             holds &= sound
-    shell.say(
-        "Verdict: secure aggregation and differential privacy keep their promises here."
-        if holds
-        else "Verdict: a promise is broken; see above."
-    )
+    shell.say(f"Verdict: {KEPT[bool(runs)] if holds else BROKEN}")
     shell.result(facts | {"holds": holds})
     if not holds:
         raise typer.Exit(FAILED)
@@ -166,7 +168,7 @@ def _tell_table(shell: Shell, name: str, found: TableAudit) -> None:
     sizes = [plural(found.n_entities, "entity", "entities"), plural(found.n_agents, "agent")]
     shell.say(f"{name}: {sizes[0]} of {sizes[1]}, {plural(found.n_events, 'event')}, {plural(found.n_rounds, 'round')}")
     rows = [
-        (what, f"{own.entities} of {own.n_entities}", f"{own.rows} of {own.n_small}")
+        (what, f"{own.entities} of {own.n_entities}", f"{own.rows} of {own.n_small}" if own.n_small else "–")
         for what, own in (
             ("plain mode: every agent's sums", found.plain),
             ("secure mode: what single agents send", found.messages),
@@ -179,8 +181,8 @@ def _tell_table(shell: Shell, name: str, found: TableAudit) -> None:
         shell.say(f"Plain mode with weighted sums: exact features of {plural(found.weighted, 'entity', 'entities')}.")
     own = found.exposure
     shell.say(
-        f"The total shows an entity that moves alone in {own.rounds} of {plural(own.n_rounds, 'round')}; secure "
-        "aggregation does not prevent that, differential privacy does."
+        f"The total shows an entity that moves alone in {own.rounds} of {plural(own.n_rounds, 'round')} with plain "
+        "sums. Secure aggregation does not prevent that, differential privacy does."
     )
     if found.leaked:
         shell.say(f"{plural(found.leaked, 'number')} of single agents could be read in messages of secure aggregation!")

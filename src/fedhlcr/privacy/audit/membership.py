@@ -42,8 +42,8 @@ N_CLUSTERS = 3
 N_OTHERS, BEYOND = 4, 1e3
 # Probability with which one bound of the audit is too high: so low that no sound mechanism fails one of many.
 ERROR = 1e-4
-# The share of the runs that choose the threshold, and how many quantiles of their scores are tried.
-CHOOSING = 0.2
+# The share of the runs that choose the threshold, the error of their bounds, and how many quantiles are tried.
+CHOOSING, LENIENT = 0.2, 0.2
 N_THRESHOLDS = 199
 # All blocks of a round together.
 ALL = "all blocks"
@@ -172,25 +172,27 @@ def lower_bounds(without: FloatArray, with_canary: FloatArray, delta: float) -> 
     n = round(CHOOSING * len(without))
     both = np.concatenate([without[:n], with_canary[:n]])
     thresholds = np.quantile(both, np.linspace(0.0, 1.0, N_THRESHOLDS + 2)[1:-1])
-    bounds = np.array([_bounds(without[:n], with_canary[:n], at, delta) for at in thresholds])
+    bounds = np.array([_bounds(without[:n], with_canary[:n], at, delta, LENIENT) for at in thresholds])
     best = thresholds[bounds.argmax(axis=0)]
     mu, epsilon = (_bounds(without[n:], with_canary[n:], at, delta)[place] for place, at in enumerate(best))
     return mu, epsilon
 
 
-def _bounds(without: FloatArray, with_canary: FloatArray, threshold: float, delta: float) -> tuple[float, float]:
-    """Lower bounds of μ and ε at one threshold."""
-    false_alarm = _at_most(int((without > threshold).sum()), len(without))
-    miss = _at_most(int((with_canary <= threshold).sum()), len(with_canary))
+def _bounds(
+    without: FloatArray, with_canary: FloatArray, threshold: float, delta: float, error: float = ERROR
+) -> tuple[float, float]:
+    """Lower bounds of μ and ε at one threshold, which are too high with probability `error` at most."""
+    false_alarm = _at_most(int((without > threshold).sum()), len(without), error)
+    miss = _at_most(int((with_canary <= threshold).sum()), len(with_canary), error)
     mu = float(norm.isf(false_alarm) - norm.ppf(miss))
     hits = [(1.0 - miss - delta, false_alarm), (1.0 - false_alarm - delta, miss)]
     epsilon = max(float(np.log(hit / error)) if hit > 0.0 else 0.0 for hit, error in hits)
     return max(mu, 0.0), max(epsilon, 0.0)
 
 
-def _at_most(n_errors: int, n_runs: int) -> float:
-    """Clopper–Pearson's upper bound of an error rate."""
-    return 1.0 if n_errors == n_runs else float(beta.ppf(1.0 - ERROR / 2.0, n_errors + 1, n_runs - n_errors))
+def _at_most(n_errors: int, n_runs: int, error: float) -> float:
+    """Clopper–Pearson's upper bound of an error rate, one of two."""
+    return 1.0 if n_errors == n_runs else float(beta.ppf(1.0 - error / 2.0, n_errors + 1, n_runs - n_errors))
 
 
 def check_sampler(n_draws: int = 5_000, source: NoiseSource = discrete_gaussian) -> float:
