@@ -36,6 +36,7 @@ def test_every_command_has_help(capsys):
         "simulate",
         "report",
         "demo",
+        "audit",
     }
     assert set(commands) == wanted | {"flower"}
     for name in wanted:
