@@ -48,9 +48,10 @@ def clip_rows(values: FloatArray) -> FloatArray:
     values = np.where(finite, values, 0.0)
     # the largest entry first, so that squares do not overflow
     largest = np.maximum(np.abs(values).max(axis=1, keepdims=True, initial=0.0), 1e-300)
-    norms = largest * np.sqrt(((values / largest) ** 2).sum(axis=1, keepdims=True))
+    scaled = values / largest
+    relative = np.maximum(np.sqrt((scaled**2).sum(axis=1, keepdims=True)), 1.0)
     # a hair below 1: the division may round up
-    return values * np.minimum(1.0, (1.0 - 1e-12) / norms)
+    return np.where(largest > 1.0 / relative, scaled / relative * (1.0 - 1e-12), values)
 
 
 def agent_vectors(values: Sequence[FloatArray]) -> NDArray[np.int64]:
