@@ -122,6 +122,14 @@ def _column_note(link: Link | None) -> str:
     )
 
 
+def _privacy(model: FittedModel) -> tuple[tuple[str, str], ...]:
+    """What was guaranteed to the agents, if anything."""
+    plan = getattr(model, "privacy_", None)
+    if plan is None:
+        return ()
+    return (("privacy", f"epsilon {plan.epsilon:.6g}, delta {plan.delta:.3g} for each of {plan.n_agents:,} agents"),)
+
+
 def _facts(model: FittedModel) -> tuple[tuple[str, str | Advice], ...]:
     posterior = model.posterior_
     store = posterior.memory.entities
@@ -149,6 +157,7 @@ def _facts(model: FittedModel) -> tuple[tuple[str, str | Advice], ...]:
             differences, posterior.likelihood.name, [shorten(name) for name in feature_names(model)], scale
         ),
         ("concentrations", f"global {model.global_concentration_:.3g}, agent {model.agent_concentration_:.3g}"),
+        *_privacy(model),
         ("draws", f"{len(posterior.draws)} from {CHAIN.count(n_chains)}, seed {model.seed_}"),
         ("R-hat (effective size)", agreement or ("too few draws" if model.diagnostics_ else "unknown")),
     )

@@ -143,6 +143,19 @@ def simulate(
         float,
         options.real("--failure-rate", 0.0, 0.999, "Probability that an agent fails when asked.", "Federation"),
     ] = 0.0,
+    epsilon: Annotated[
+        str | None,
+        typer.Option(
+            "--epsilon",
+            metavar="E,E,…",
+            help="Also show what these budgets of differential privacy would cost in accuracy.",
+            rich_help_panel="Federation",
+        ),
+    ] = None,
+    delta: Annotated[
+        float | None,
+        options.real("--delta", 1e-300, 0.5, "δ of these budgets. Default: N^-1.1 for N agents.", "Federation"),
+    ] = None,
     clusters: options.ClustersOption = "auto",
     max_clusters: options.MaxClustersOption = 64,
     effects: options.EffectsOption = options.Effects.auto,
@@ -167,11 +180,13 @@ def simulate(
 
     Each agent keeps its events. In every round a server asks some agents for sums over the entities of each cluster.
     With --failure-rate, some of these agents fail: they do not answer, or their answer is lost or too late.
+    With --epsilon, the table shows before you spend a privacy budget what it would cost in accuracy.
 
     \b
     fedhlcr simulate sales.csv --target sales --agent store --entity product \\
         --participation .15 --rounds 60 --failure-rate .1
     """
+    from fedhlcr.cli.budgets import budgets, require_budgets_possible, tell_budgets
     from fedhlcr.cli.events import Roles, training_events
     from fedhlcr.cli.families import make_estimator, outcomes
     from fedhlcr.cli.output import check_output, check_table_output, write_table
@@ -182,6 +197,7 @@ def simulate(
     options.require_apart("--history", history, "--out", out)
     check_output(out, data)
     check_table_output(history, data)
+    found = budgets(epsilon, delta)
     shared: dict[str, Any] = {
         "n_clusters": options.cluster_number(clusters),
         "max_clusters": max_clusters,
@@ -196,6 +212,7 @@ def simulate(
         events, told = training_events(
             data, roles, features=features, categorical=categorical, missing=missing, family=family, shell=shell
         )
+        require_budgets_possible(found, told, hold_out=hold_out)
         train, test = _split(events, hold_out, seed)
         shared["curves"] = options.curve_names(curves, events.recipe)
         federation: dict[str, Any] = {"participation": participation, "rounds": rounds, "failure_rate": failure_rate}
@@ -212,6 +229,10 @@ def simulate(
         if test is not None:
             central = _fit(make_estimator(told, **shared), train, data, shell)
             facts["held_out"] = _tell_both(shell, model, central, test)
+            if found:
+                private = {name: shared[name] for name in ("n_clusters", "max_clusters", "random_state", "n_threads")}
+                private["failure_rate"] = failure_rate
+                facts["privacy"] = tell_budgets(shell, found, (train, test), private)
         shell.result(facts)
         for path in (out, history):
             if path is not None:

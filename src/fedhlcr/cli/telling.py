@@ -21,6 +21,8 @@ from fedhlcr.data.ids import canonical_text
 from fedhlcr.estimators.targets import BinaryTarget, CountTarget
 from fedhlcr.storage.model_file import provenance_of
 
+# Parameters that say nothing about the model, or are told elsewhere.
+UNTOLD = ("verbose", "limits", "privacy")
 # The most clusters to describe in words.
 N_SENTENCES = 8
 # Length of the longest bar, in characters.
@@ -54,8 +56,9 @@ def model_facts(model: Any) -> dict[str, Any]:
         "diagnostics": [figures._asdict() for figures in model.diagnostics_],
         "comparison": _comparison(model.comparison_),
         "clusters": _clusters(model, public=public),
-        "settings": {name: value for name, value in model.get_params().items() if name not in ("verbose", "limits")},
+        "settings": {name: value for name, value in model.get_params().items() if name not in UNTOLD},
         "provenance": provenance_of(model),
+        **({"privacy": model.privacy_.to_dict()} if getattr(model, "privacy_", None) is not None else {}),
         **({"federation": _federation(model)} if hasattr(model, "history_") else {}),
     }
 

@@ -1,0 +1,101 @@
+"""`fedhlcr simulate --epsilon`: what budgets of differential privacy would cost in accuracy, before one is spent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import typer
+
+from fedhlcr.cli.events import Events
+from fedhlcr.cli.scoring import compared, score
+from fedhlcr.cli.shell import Shell
+from fedhlcr.exceptions import ArgumentError
+
+# What the model is without noise: the one that private runs fit.
+PLAIN_MODEL = {"effects": "none", "noise": "common", "curves": "none"}
+# A budget whose held-out error is at most this multiple of the error without noise costs little.
+LITTLE, MUCH = 1.05, 1.5
+
+
+def budgets(text: str | None, delta: float | None) -> list[Any]:
+    """Read --epsilon and --delta; an empty list if no budget is given."""
+    from fedhlcr import DifferentialPrivacy
+
+    if text is None:
+        if delta is not None:
+            raise typer.BadParameter("needs --epsilon.", param_hint="--delta")
+        return []
+    try:
+        values = [float(part) for part in text.split(",") if part.strip()]
+        found = [DifferentialPrivacy(epsilon, delta) for epsilon in values]
+    except (ValueError, ArgumentError):
+        found = []
+    if not found:
+        reason = "must be numbers from 0.001 to 1000, separated by commas, such as 3 or 8,3,1."
+        raise typer.BadParameter(reason, param_hint="--epsilon")
+    return found
+
+
+def require_budgets_possible(found: list[Any], family: str, *, hold_out: float) -> None:
+    """Refuse budgets where there is nothing to compare."""
+    if found and family != "real":
+        raise typer.BadParameter(
+            f"is for real targets, but the target is {family}; leave it out, or add --family real.",
+            param_hint="--epsilon",
+        )
+    if found and not hold_out:
+        raise typer.BadParameter("compares errors on held-out events; pass --hold-out above 0.", param_hint="--epsilon")
+
+
+def tell_budgets(
+    shell: Shell, found: list[Any], parts: tuple[Events, Events], settings: dict[str, Any]
+) -> dict[str, Any]:
+    """Fit a private model for each budget, and one without noise, and compare their held-out errors.
+
+    Parameters
+    ----------
+    parts : the events to fit, and those to predict
+    settings : of the estimator: number of clusters, seed, failures
+    """
+    from fedhlcr import FedHLCRRegressor
+
+    train, test = parts
+
+    def fitted(**own: Any) -> Any:
+        model = FedHLCRRegressor(**settings, **own)
+        agent, entity = train.recipe.agent, train.recipe.entity
+        return model.fit(train.table, train.y, agent=agent, entity=entity)
+
+    assert train.agents is not None
+    n_agents = len(np.unique(train.agents.codes))
+    scores, facts = {"without noise": score(fitted(**PLAIN_MODEL), test, shell=shell)}, []
+    for privacy in found:
+        plan = privacy.plan(n_agents)
+        shell.say()
+        for line in str(plan).splitlines():
+            shell.say(line)
+        name = f"epsilon {privacy.epsilon:g}"
+        scores[name] = score(fitted(privacy=privacy), test, shell=shell)
+        facts.append(plan.to_dict() | {"held_out": scores[name]._asdict()})
+    shell.say()
+    shell.table(*compared("held-out events, plain model", scores))
+    without = scores["without noise"].mse
+    for privacy in found:
+        ratio = scores[f"epsilon {privacy.epsilon:g}"].mse / without
+        shell.say(f"epsilon {privacy.epsilon:g}: {_in_words(ratio)}.")
+    shell.say(
+        "This simulation saw all events in one place, and its figures have no noise: they are for whoever may see the "
+        "table. To publish a figure or a model, fit once, with the budget you have chosen."
+    )
+    return {"without_noise": scores["without noise"]._asdict(), "budgets": facts}
+
+
+def _in_words(ratio: float) -> str:
+    """What a ratio of mean squared errors means."""
+    change = f"the held-out error (MSE) is {ratio:.2f} times the error without noise"
+    if ratio <= LITTLE:
+        return f"{change}; privacy costs little here"
+    if ratio <= MUCH:
+        return f"{change}; a larger epsilon or more agents would come closer"
+    return f"{change}; this budget is too small for so few agents"
