@@ -17,7 +17,7 @@ import click
 import typer
 
 from fedhlcr._support.version import __version__
-from fedhlcr.cli import auditing, fitting, flower, making, using
+from fedhlcr.cli import auditing, fitting, flower, making, simulating, using
 from fedhlcr.cli.shell import EXIT_CODES, FAILED, INTERRUPTED, NO_OUTPUT, WRONG_USAGE, error_line, error_text
 from fedhlcr.exceptions import FedHLCRError
 
@@ -58,7 +58,7 @@ app = typer.Typer(
 FROM_TABLES, WITH_MODELS, TO_TRY = "From a table to a model", "With a model", "To try it out"
 PRIVACY = "Privacy"
 for panel, commands in {
-    FROM_TABLES: (making.split, fitting.fit, fitting.select, fitting.simulate),
+    FROM_TABLES: (making.split, fitting.fit, fitting.select, simulating.simulate),
     WITH_MODELS: (using.inspect, using.predict, using.evaluate, using.adapt, using.report),
     TO_TRY: (making.demo, making.synth),
     PRIVACY: (auditing.audit,),

@@ -43,6 +43,13 @@ class Family(StrEnum):
     counts = "count"
 
 
+class Aggregation(StrEnum):
+    """What the server of a federation sees."""
+
+    plain = "plain"
+    secure = "secure"
+
+
 class Noise(StrEnum):
     """Who has noise of its own."""
 
