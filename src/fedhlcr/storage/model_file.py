@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from fedhlcr._support.version import __version__
 from fedhlcr.data.ids import Ids, canonical_text
 from fedhlcr.exceptions import CodecError
+from fedhlcr.federation.settings import MIN_COHORT
 from fedhlcr.model.likelihood import AUTO
 from fedhlcr.posterior.fitted_model import FittedModel
 from fedhlcr.storage import atomic, codec
@@ -43,7 +44,9 @@ PRIVATE = "private."
 UNSAVED = ("n_threads", "verbose", "checkpoint", "random_state", "engine")
 # Settings that were added later, with the values that older files have without saying so. These are not written, so
 # that older releases can read files of the paper's model.
-LATER_SETTINGS = {"likelihood": AUTO, "effects": "none", "noise": "common", "curves": "none", "privacy": None}
+LATER_SETTINGS = {"likelihood": AUTO, "effects": "none", "noise": "common", "curves": "none"}
+# The same for settings that only federations have; older files mean these values too.
+LATER_FEDERATED = {"privacy": None, "aggregation": "plain", "fixed_point": False, "min_cohort": MIN_COHORT}
 # The provenance that a public model keeps: nothing about where the events came from.
 PUBLIC_PROVENANCE = ("fedhlcr", "python", "numpy", "created")
 
@@ -82,7 +85,9 @@ def _about(model: FittedModel, *, public: bool) -> dict[str, Any]:
     settings = {
         name: value
         for name, value in plain_settings(model.get_params()).items()
-        if name not in UNSAVED and (not is_regressor or (name, value) not in LATER_SETTINGS.items())
+        if name not in UNSAVED
+        and (not is_regressor or (name, value) not in LATER_SETTINGS.items())
+        and (name, value) not in LATER_FEDERATED.items()
     }
     names = getattr(model, "feature_names_in_", None)
     provenance = provenance_of(model)
