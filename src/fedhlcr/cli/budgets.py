@@ -69,7 +69,8 @@ def tell_budgets(
 
     assert train.agents is not None
     n_agents = len(np.unique(train.agents.codes))
-    scores, facts = {"without noise": score(fitted(**PLAIN_MODEL), test, shell=shell)}, []
+    scores: dict[str, Any] = {"without noise": score(fitted(**PLAIN_MODEL), test, shell=shell)}
+    facts = []
     for privacy in found:
         plan = privacy.plan(n_agents)
         shell.say()
