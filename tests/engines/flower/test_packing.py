@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("flwr", reason="the flower extra is not installed")
 
-from fedhlcr.engines.flower import client_app
+from fedhlcr.engines.flower import client_app, engine
 from fedhlcr.engines.flower.engine import FlowerEngine
 from fedhlcr.engines.flower.packing import pack, unpack
 from fedhlcr.engines.flower.pauses import Waiting
@@ -67,6 +67,25 @@ def test_bombs_of_one_node_are_refused_and_the_others_count(nodes, tmp_path, mon
     assert all(record["n_accepted"] == 8 for record in history_of(tmp_path))
 
 
+def test_one_contribution_is_unpacked_for_each_agent_asked(nodes, table, monkeypatch):
+    """A reply within its size may hold thousands of small bombs."""
+    n_unpacked = []
+
+    def count(data, limit, honest=engine.unpack):
+        n_unpacked.append(limit)
+        return honest(data, limit)
+
+    def many(self, letter, honest=client_app.Node.answer):
+        return [*honest(self, letter), *[bytes(3000)] * 500]
+
+    monkeypatch.setattr(engine, "unpack", count)
+    monkeypatch.setattr(client_app.Node, "answer", many)
+    carrier = FlowerEngine(LocalGrid(nodes), "experiment", Waiting(3, 5.0, 5.0))
+    carrier.gather()
+    assert run_round(server_for(table.X.shape[1], seed=3), carrier).n_accepted == 12
+    assert len(n_unpacked) == 12
+
+
 @pytest.mark.parametrize("settings", [{}, {"curves": (0, 2)}, {"noise": "student"}])
 def test_largest_contribution_is_exact(settings, nodes, table, monkeypatch):
     """The limit of what is unpacked is the size that every honest contribution has."""
@@ -78,13 +97,13 @@ def test_largest_contribution_is_exact(settings, nodes, table, monkeypatch):
         return answers
 
     monkeypatch.setattr(client_app.Node, "answer", answer)
-    engine = FlowerEngine(LocalGrid(nodes), "experiment", Waiting(3, 5.0, 5.0))
-    engine.gather()
+    carrier = FlowerEngine(LocalGrid(nodes), "experiment", Waiting(3, 5.0, 5.0))
+    carrier.gather()
     server = server_for(table.X.shape[1], seed=3, **settings)
     for _ in range(3):
         seen.clear()
-        call = server.open_round(engine.agents())
-        for reply in engine.deliver(call):
+        call = server.open_round(carrier.agents())
+        for reply in carrier.deliver(call):
             server.accept(reply)
         server.close_round()
         assert len(seen) == 12
@@ -93,11 +112,11 @@ def test_largest_contribution_is_exact(settings, nodes, table, monkeypatch):
 
 
 def test_bytes_are_counted_as_sent(nodes, table):
-    engine = FlowerEngine(LocalGrid(nodes), "experiment", Waiting(3, 5.0, 5.0))
-    engine.gather()
+    carrier = FlowerEngine(LocalGrid(nodes), "experiment", Waiting(3, 5.0, 5.0))
+    carrier.gather()
     server = server_for(table.X.shape[1], seed=3)
     for _ in range(4):
-        record = run_round(server, engine)
+        record = run_round(server, carrier)
     letters = [node.letters[-1].content.config_records["Letter"]["broadcast"] for node in nodes.values()]
     assert record.bytes_down == sum(map(len, letters))
     full = 12 * largest_contribution(server._broadcast(record.round), ["10"])

@@ -229,13 +229,15 @@ class FlowerEngine:
                 for ticket in [t for t in sent & self._sent.keys() if self._sent[t].node not in online]:
                     # the node is gone; the SuperLink would report that only after a minute
                     self._forget(ticket)
+            # asked before the last replies are collected: whatever arrived while the server was at work counts
+            over = pause.over
             self._collect()
             left = sent & self._sent.keys()
             if self._arrived:
                 pause.reset()
             yield from self._arrived
             self._arrived.clear()
-            if left and pause.over:
+            if left and over:
                 for ticket in left:
                     reason = UNFINISHED if self._post.has_begun(ticket) else TIMED_OUT
                     self.nodes.dismiss_slow(self._sent[ticket].node, self.waiting.for_replies, reason)
@@ -311,7 +313,9 @@ class FlowerEngine:
                 case Errand.LETTER:
                     answers = Answers.from_content(reply.content)
                     self._bytes_up += sum(map(len, answers.contributions))
-                    opened = [_open(data, sent.question.contribution) for data in answers.contributions]
+                    # more than one for each agent asked would only cost time and memory
+                    some = answers.contributions[: len(sent.question.agents)]
+                    opened = [_open(data, sent.question.contribution) for data in some]
                     if late:
                         problem = self.nodes.admit_again(sent.node)
                     else:

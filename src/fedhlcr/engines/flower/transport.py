@@ -96,7 +96,8 @@ class GridTransport:
         self._failed: list[int] = []
 
     def nodes(self) -> list[NodeInfo]:
-        return list(self._grid.get_nodes())
+        # simulated nodes have random keys, other ones in every run: no names can be bound to them
+        return [NodeInfo(node_id=node.node_id, name=node.name) for node in self._grid.get_nodes()]
 
     def send(self, message: Message, limit: int, seconds: float) -> int:  # noqa: ARG002
         ticket = next(self._tickets)
