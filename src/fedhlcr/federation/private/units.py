@@ -24,7 +24,7 @@ N_EXPONENTS = MOST_EXPONENT - LEAST_EXPONENT + 1
 # Numbers of events are voted for in powers of two.
 N_SIZES = 30
 # The grid of places, and how many of its cells are looked at together first.
-N_CELLS, CELLS_TOGETHER = 64, 8
+N_CELLS, CELLS_TOGETHER = 256, 16
 # An agent with more events than this share of the agents counts as if it had so many.
 CAP_SHARE = 0.8
 # The number of events that counts is at most this multiple of that of a typical agent.
