@@ -67,6 +67,14 @@ class SecureEngine(Engine, Protocol):
 
 
 @runtime_checkable
+class VerifiesKeys(Protocol):
+    """An engine that knows the long-lived keys of devices, by which they sign their keys of a round."""
+
+    def verify(self, party: str, data: bytes, signature: bytes) -> bool:
+        """Whether a device has signed this."""
+
+
+@runtime_checkable
 class CountsBytes(Protocol):
     """An engine that sends other bytes than those of the messages, because it packs them."""
 
@@ -194,7 +202,7 @@ def run_secure_round(server: Server, engine: SecureEngine) -> RoundRecord:
     call = server.open_round(engine.agents())
     server.count_sent(engine.n_copies(call))
     parties, terms = engine.parties(call), server.exchange_terms()
-    exchange = SecureSum(terms, sorted(parties))
+    exchange = SecureSum(terms, sorted(parties), engine.verify if isinstance(engine, VerifiesKeys) else None)
     messages, out_of_step = exchange.begin(), 0
     while messages:
         replies = engine.exchange(terms, messages)

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedhlcr._support.arrays import IndexArray
+from fedhlcr.exceptions import SecureSumError
 from fedhlcr.federation.fixed_sums import Integers
 from fedhlcr.federation.group import AgentGroup
-from fedhlcr.federation.messages import Broadcast
-from fedhlcr.privacy.terms import Terms
+from fedhlcr.federation.messages import SURVEY_ROUND, Broadcast
+from fedhlcr.privacy.terms import Stage, Terms
 from fedhlcr.storage import codec
 from fedhlcr.storage.reader import RecordReader
 
@@ -67,7 +68,17 @@ class SecureDevice:
         if own := [name for name in contributions.agents if name in leaving]:
             group.shard.leave(own)
         values = group.shard.vectors(broadcast, contributions).sum(axis=0, dtype=np.uint64)
+        _check_terms(terms, broadcast, len(values))
         return cls(Party(identity[0], terms, identity[1]), values, contributions.agents)
+
+    @property
+    def terms(self) -> Terms:
+        return self._party.terms
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all four messages are answered."""
+        return self._party.stage is Stage.OVER
 
     def handle(self, message: bytes) -> bytes:
         """Answer one of the four messages."""
@@ -84,3 +95,13 @@ class SecureDevice:
 
         party = Party.read(reader.part("party."), identity)
         return cls(party, reader.array("values", "u8", (None,)), reader.texts("agents"))
+
+
+def _check_terms(terms: Terms, broadcast: Broadcast, n_values: int) -> None:
+    """Refuse terms of another round than the broadcast's: every round's sums are added up once."""
+    assert broadcast.terms is not None
+    # a survey that is repeated counts as another epoch
+    epoch = terms.epoch if broadcast.round == SURVEY_ROUND else broadcast.terms.epoch
+    expected = broadcast.run, broadcast.session, epoch, broadcast.round, n_values
+    if (terms.run, terms.session, terms.epoch, terms.round, terms.n_values) != expected:
+        raise SecureSumError("the terms of the sum are not those of the broadcast's round; nothing is sent.")

@@ -95,6 +95,12 @@ def write_reply(stage: Stage, terms: Terms, record: Mapping[str, Value]) -> byte
     return codec.encode(f"secure-sum-{stage.value}", VERSION, {"context": as_array(terms.context), **record})
 
 
+def terms_of(data: bytes) -> Terms:
+    """Return the terms that the server proposes in the first message of a sum."""
+    record = codec.decode(data, f"secure-sum-ask-{Stage.KEYS.value}", VERSION)
+    return Terms.read(RecordReader(record, "the message", "wait for the next round"))
+
+
 def read_request(data: bytes, stage: Stage, terms: Terms) -> RecordReader:
     return _read(data, f"secure-sum-ask-{stage.value}", terms)
 

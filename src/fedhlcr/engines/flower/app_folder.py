@@ -49,6 +49,10 @@ NODE_COMMENTS = {
     "exposure": "for family count: column with the exposure of each event",
     "test-path": "file of test events; the node reports how well the model predicts them",
     "state-dir": "folder for labels and the model; by default beside the data",
+    "aggregation": "secure: take part in secure aggregation only",
+    "min-cohort": "secure aggregation: fewest nodes of a sum, whatever the run says",
+    "key-path": "secure aggregation: the node's private key, the one that SuperNode uses",
+    "peers-path": "secure aggregation: public keys of the other nodes; without it, those seen first",
 }
 
 

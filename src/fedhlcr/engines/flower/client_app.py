@@ -69,9 +69,20 @@ def roll_call(node: Node, message: Message) -> RecordDict:  # noqa: ARG001
 
 def letter(node: Node, message: Message) -> RecordDict:
     """Answer a broadcast for some of the node's agents."""
+    return records.Answers([pack(one) for one in node.answer(_unpacked_letter(message))]).to_content()
+
+
+def add_up(node: Node, message: Message) -> RecordDict:
+    """Answer a message of a secure sum. The first one comes with a broadcast."""
+    asked, broadcast = records.SumMessage.from_content(message.content), None
+    if records.Letter.__name__ in message.content.config_records:
+        broadcast = _unpacked_letter(message)
+    return records.SumReply(node.add_up(asked, broadcast)).to_content()
+
+
+def _unpacked_letter(message: Message) -> records.Letter:
     asked = records.Letter.from_content(message.content)
-    unpacked = replace(asked, broadcast=unpack(asked.broadcast, LARGEST_MESSAGE))
-    return records.Answers([pack(one) for one in node.answer(unpacked)]).to_content()
+    return replace(asked, broadcast=unpack(asked.broadcast, LARGEST_MESSAGE))
 
 
 def keepsake(node: Node, message: Message) -> RecordDict:
@@ -90,6 +101,7 @@ def make_app(mods: Sequence[Mod] = ()) -> ClientApp:
     for register, errand, answer in (
         (made.query, Errand.ROLL_CALL, roll_call),
         (made.train, Errand.LETTER, letter),
+        (made.train, Errand.SUM, add_up),
         (made.evaluate, Errand.KEEPSAKE, keepsake),
     ):
         register(errand.action)(_answering(answer, tuple(mods)))

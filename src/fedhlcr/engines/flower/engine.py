@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -31,16 +31,25 @@ from fedhlcr.engines.flower.records import (
     Letter,
     Presence,
     Score,
+    SumReply,
     find_refusal,
     packed,
 )
-from fedhlcr.engines.flower.refusal import UNKNOWN_AGENT
-from fedhlcr.engines.flower.sizes import SMALL_REPLY, largest_answers, largest_contribution, largest_presence
+from fedhlcr.engines.flower.refusal import ROUND_LOST, UNKNOWN_AGENT
+from fedhlcr.engines.flower.sizes import (
+    SMALL_REPLY,
+    largest_answers,
+    largest_contribution,
+    largest_presence,
+    largest_sum_reply,
+)
+from fedhlcr.engines.flower.sum_round import SumRound, is_signed_by
 from fedhlcr.engines.flower.transport import UNFINISHED, transport_for
 from fedhlcr.exceptions import ArgumentError, CodecError, NotEnoughNodesError, RecordError, Refusal
 from fedhlcr.federation.messages import Contribution
 from fedhlcr.federation.server import Invitation, Reply
 from fedhlcr.posterior import PublicModel
+from fedhlcr.privacy.terms import Terms
 from fedhlcr.storage import codec
 from fedhlcr.storage.reader import checkpoint_reader
 
@@ -104,6 +113,12 @@ class FlowerEngine:
         self._arrived: list[Reply] = []
         self._bytes_down = self._bytes_up = 0
         self._scores: dict[int, Score] = {}
+        self._round: SumRound | None = None
+        self._sums: dict[int, bytes] = {}
+
+    @property
+    def _is_secure(self) -> bool:
+        return self.waiting.in_rounds > 1
 
     @property
     def present(self) -> dict[int, frozenset[str]]:
@@ -136,29 +151,31 @@ class FlowerEngine:
         reasons = self.nodes.reasons()
         if len(voters) < len(self.present):
             reasons.append(f"{NODE.count(len(self.present))} would be ready, but they use different columns")
+        needed = "`min-nodes`, `min-cohort`" if self._is_secure else "`min-nodes`"
         ready, are = NODE.count(len(voters)), "is" if len(voters) == 1 else "are"
         return NotEnoughNodesError(
             f"{ready} {are} ready after {self.waiting.for_nodes:g} seconds, but at least "
-            f"{self.waiting.min_nodes} are needed (`min-nodes`); {len(online)} are connected, {len(silent)} of them "
+            f"{self.waiting.min_nodes} are needed ({needed}); {len(online)} are connected, {len(silent)} of them "
             "have not answered. Start more SuperNodes, or wait longer (`wait-for-nodes`). " + "; ".join(reasons)
         )
 
     def agents(self) -> list[str]:
-        """Names of all agents of the nodes that take part. If there are none, wait for some."""
+        """Names of all agents of the nodes that take part. If there are too few nodes, wait for some."""
         pause = Pauses(self.waiting.for_nodes, self._post.rest)
         while True:
-            # if no node takes part, a slow node keeps nobody waiting
-            online = self._look_around(spare_the_slow=bool(self.present))
+            # if too few nodes take part, a slow node keeps nobody waiting
+            online = self._look_around(spare_the_slow=len(self.present) >= self.waiting.in_rounds)
             self._collect()
-            if self.present:
+            if len(self.present) >= self.waiting.in_rounds:
                 return sorted((name for names in self.present.values() for name in names), key=natural_key)
             if pause.over:
+                fewest = f"fewer than {self.waiting.in_rounds} nodes were" if self._is_secure else "no node was"
                 raise NotEnoughNodesError(
-                    f"no node was ready for {self.waiting.for_nodes:g} seconds (`wait-for-nodes`); {len(online)} are "
+                    f"{fewest} ready for {self.waiting.for_nodes:g} seconds (`wait-for-nodes`); {len(online)} are "
                     "connected. Check the nodes, then run again with resume=true: the run continues from its last "
                     "round. " + "; ".join(self.nodes.reasons())
                 )
-            pause.rest(f"waiting for nodes: none is ready, {len(online)} connected")
+            pause.rest(f"waiting for nodes: {len(self.present) or 'none'} ready, {len(online)} connected")
 
     def deliver(self, call: Invitation) -> Iterator[Reply]:
         """Send the broadcast to each node with an agent asked, and yield contributions as they arrive."""
@@ -178,6 +195,30 @@ class FlowerEngine:
                 sent.add(self._send(node, packed(letter, self._envelope()), question, expires))
                 self._bytes_down += len(broadcast)
         yield from self._await(sent)
+
+    def parties(self, call: Invitation) -> dict[str, list[str]]:
+        """The nodes with an agent asked, by name, and these agents: a node adds up their sums before it hides them."""
+        self._round = SumRound.of(call, self.nodes)
+        return self._round.agents
+
+    def exchange(self, terms: Terms, messages: Mapping[str, bytes]) -> dict[str, bytes]:
+        """Send one message of a secure sum to each node; the replies of those that answer in time."""
+        assert self._round is not None
+        names = {self._round.nodes[party]: party for party in messages}
+        question = Question(Errand.SUM, f"{terms.round}", limit=largest_sum_reply(terms, len(self._round.nodes)))
+        self._sums.clear()
+        sent = set()
+        for node, party in names.items():
+            content = packed(*self._round.records(party, messages[party]), self._envelope())
+            sent.add(self._send(node, content, question, LATE_ROUNDS * self.waiting.for_replies))
+        for _ in self._await(sent):
+            pass
+        return {names[node]: reply for node, reply in self._sums.items()}
+
+    def verify(self, party: str, data: bytes, signature: bytes) -> bool:
+        """Whether a node's own key has signed this. A node without a key signs nothing."""
+        assert self._round is not None
+        return is_signed_by(self.nodes.identities[self._round.nodes[party]].key, data, signature)
 
     def bytes_moved(self) -> tuple[int, int]:
         """Bytes of the last round's broadcasts and contributions, as they were sent."""
@@ -290,14 +331,14 @@ class FlowerEngine:
         for ticket, reply in self._post.collect():
             sent = self._sent.pop(ticket, None)
             if sent is not None:
-                late = sent.question.errand is Errand.LETTER and ticket not in self._awaited
+                late = sent.question.errand in (Errand.LETTER, Errand.SUM) and ticket not in self._awaited
                 self._receive(sent, reply, late=late)
 
     def _receive(self, sent: Sent, reply: Message | Refusal, *, late: bool) -> None:
         if refusal := reply if isinstance(reply, Refusal) else find_refusal(reply):
             # a refusal of an old letter says nothing about the node now
             if not late:
-                at_once = refusal is GONE or refusal.kind == UNKNOWN_AGENT
+                at_once = refusal is GONE or refusal.kind in (UNKNOWN_AGENT, ROUND_LOST)
                 self.nodes.dismiss(sent.node, refusal, 0.0 if at_once else ASK_AGAIN)
         elif isinstance(reply, Message):
             self._receive_content(sent, reply, late=late)
@@ -310,6 +351,13 @@ class FlowerEngine:
                     problem = self.nodes.admit(sent.node, Presence.from_content(reply.content))
                 case Errand.KEEPSAKE:
                     self._scores[sent.node] = Score.from_content(reply.content)
+                case Errand.SUM:
+                    reply_bytes = SumReply.from_content(reply.content).message
+                    if late:
+                        problem = self.nodes.admit_again(sent.node)
+                    else:
+                        self.nodes.replied_in_time(sent.node)
+                        self._sums[sent.node] = reply_bytes
                 case Errand.LETTER:
                     answers = Answers.from_content(reply.content)
                     self._bytes_up += sum(map(len, answers.contributions))

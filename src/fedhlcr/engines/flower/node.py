@@ -27,14 +27,18 @@ from fedhlcr.data.categories import level_texts
 from fedhlcr.data.hierarchy import build_hierarchy
 from fedhlcr.data.ids import Ids, natural_key, read_ids
 from fedhlcr.data.table_files import read_columns
+from fedhlcr.engines.flower.open_sum import OpenSum
 from fedhlcr.engines.flower.options import NodeOptions
-from fedhlcr.engines.flower.records import Letter, Score
-from fedhlcr.engines.flower.refusal import UNKNOWN_AGENT
-from fedhlcr.exceptions import ArgumentError, CodecError, FileError, Refusal, StorageError
+from fedhlcr.engines.flower.peers import NodeIdentity
+from fedhlcr.engines.flower.records import Letter, Score, SumMessage
+from fedhlcr.engines.flower.refusal import PLAIN_REFUSED, UNKNOWN_AGENT
+from fedhlcr.exceptions import ArgumentError, CodecError, FileError, FixedPointError, Refusal, StorageError
 from fedhlcr.federation.group import AgentGroup
 from fedhlcr.federation.messages import SURVEY_ROUND, Broadcast
 from fedhlcr.federation.mods import Mod
+from fedhlcr.federation.secure_device import OUT_OF_STEP, SecureDevice
 from fedhlcr.posterior import PublicModel
+from fedhlcr.privacy.terms import terms_of
 from fedhlcr.storage import atomic, codec
 from fedhlcr.storage.reader import RecordReader
 
@@ -113,6 +117,10 @@ class Node:
     def model_path(self) -> Path:
         return self.options.state_dir / f"{self.experiment}.model"
 
+    @property
+    def open_sum(self) -> OpenSum:
+        return OpenSum(self.options.state_dir / f"{self.experiment}.secure")
+
     def names(self) -> list[str]:
         """Names of the node's agents."""
         with self._alone():
@@ -163,7 +171,59 @@ class Node:
         with self._alone():
             return self._answer(letter, Broadcast.from_bytes(letter.broadcast))
 
+    def add_up(self, asked: SumMessage, letter: Letter | None) -> bytes:
+        """Answer one of the four messages of a secure sum; a letter comes with the first.
+
+        New labels, and then the secrets of the round, are saved before the reply is sent.
+        """
+        with self._alone():
+            identity = self._identity()
+            if letter is None:
+                device = self.open_sum.read(identity)
+            else:
+                begun = self._begin_sum(asked, letter, identity)
+                if begun is None:
+                    return OUT_OF_STEP
+                device = begun
+            with _writing():
+                reply = self.open_sum.handle(device, asked.message)
+                if identity is not None:
+                    identity.peers.keep_new()
+            return reply
+
+    def _begin_sum(self, asked: SumMessage, letter: Letter, identity: NodeIdentity | None) -> SecureDevice | None:
+        broadcast, terms = Broadcast.from_bytes(letter.broadcast), terms_of(asked.message)
+        if terms.min_parties < self.options.min_cohort:
+            raise Refusal(
+                "CohortError",
+                f"the sum of {terms.min_parties} nodes could be revealed (`min-cohort` of the run), but the node wants "
+                f"at least {self.options.min_cohort} (`min-cohort` of the node)",
+            )
+        held, positions = self._prepare(letter, broadcast, is_secure=True)
+        rounds = np.array(letter.acknowledged, dtype=np.int64)
+        with _suiting_target():
+            device = self.open_sum.begin(held.group, broadcast, (positions, rounds), terms, (asked.party, identity))
+        if device is not None:
+            self._save(held)
+        return device
+
+    def _identity(self) -> NodeIdentity | None:
+        """The node's key, and those of the others; None for a simulated node, which has no key."""
+        options = self.options
+        if options.share is not None:
+            return None
+        return NodeIdentity.read(options.key_path, options.peers_path, options.state_dir)
+
     def _answer(self, letter: Letter, broadcast: Broadcast) -> list[bytes]:
+        held, positions = self._prepare(letter, broadcast, is_secure=False)
+        with _suiting_target():
+            contributions = held.group.answer(broadcast, positions, np.array(letter.acknowledged, dtype=np.int64))
+        self._save(held)
+        return [contributions[i].to_bytes() for i in range(len(contributions))]
+
+    def _prepare(self, letter: Letter, broadcast: Broadcast, *, is_secure: bool) -> tuple[Held, IndexArray]:
+        """The node's agents, ready to answer a broadcast, and the positions of those asked."""
+        self._check_aggregation(broadcast, is_secure=is_secure)
         held = self._held()
         shard = held.group.shard
         other_run = broadcast.run != shard.run or broadcast.round == SURVEY_ROUND
@@ -177,26 +237,29 @@ class Node:
             )
             raise Refusal("OutdatedLetter", cure)
         try:
-            positions = held.group.positions(letter.agents)
+            return held, held.group.positions(letter.agents)
         except KeyError:
             raise Refusal(
                 UNKNOWN_AGENT,
                 "an agent is missing from the node's table now; the node will be asked for its agents again",
             ) from None
-        try:
-            contributions = held.group.answer(broadcast, positions, np.array(letter.acknowledged, dtype=np.int64))
-        except ArgumentError as error:
-            # a message of a likelihood, which never quotes a value
-            cure = "the node's target does not suit the `family` of the run; the node's log says what to do"
-            raise Refusal("TargetError", cure, str(error)) from None
-        self._save(held)
-        return [contributions[i].to_bytes() for i in range(len(contributions))]
+
+    def _check_aggregation(self, broadcast: Broadcast, *, is_secure: bool) -> None:
+        """Refuse to answer in the open what should be under masks."""
+        if self.options.is_secure and not is_secure:
+            cure = 'the node only takes part in secure aggregation; start the run with aggregation="secure"'
+            raise Refusal(PLAIN_REFUSED, cure)
+        if is_secure != (broadcast.terms is not None and broadcast.terms.is_secure):
+            cure = "the broadcast is for another kind of aggregation than the message it came with; nothing is sent"
+            raise Refusal("AggregationError", cure)
 
     def keep(self, model: PublicModel) -> None:
         """Save the public model beside the state, for the node's own use."""
         self._make_folder()
         with _writing():
             model.save(self.model_path)
+            # the run is over
+            self.open_sum.close()
 
     def score(self, model: PublicModel) -> Score:
         """How well the model predicts the test events. Only sums over them are sent."""
@@ -323,6 +386,19 @@ def _checking(file: Path, what: str) -> Iterator[None]:
     else:
         return
     raise Refusal("DataError", _SEE_LOG, f"{file.name!r}, {what}: {detail}") from None
+
+
+@contextlib.contextmanager
+def _suiting_target() -> Iterator[None]:
+    try:
+        yield
+    except ArgumentError as error:
+        # a message of a likelihood, which never quotes a value
+        cure = "the node's target does not suit the `family` of the run; the node's log says what to do"
+        raise Refusal("TargetError", cure, str(error)) from None
+    except FixedPointError as error:
+        cure = "sums of the node are too large for fixed point; check the units of its table"
+        raise Refusal("FixedPointError", cure, str(error)) from None
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
 """A node's folder: its key, the server's CA certificate, and `node.toml` with the server's address and the table.
 
 ca.crt, node.key     made at the server by `fedhlcr flower server`
+peers                the public keys of all nodes, if there is such a file, for secure aggregation
 node.toml            the address, and the options of a node (`options.NODE_KEYS`); whoever runs the node edits it
 """
 
@@ -16,7 +17,7 @@ from fedhlcr.engines.flower.app_folder import NODE_COMMENTS
 from fedhlcr.engines.flower.options import NODE_KEYS, NodeOptions
 from fedhlcr.exceptions import ArgumentError, Refusal
 
-SETTINGS = "node.toml"
+SETTINGS, PEERS = "node.toml", "peers"
 HEAD = """\
 # A node of a federation. Set the options below, then start it in this folder: fedhlcr flower node .
 server = {address}          # where nodes reach the server
@@ -87,9 +88,14 @@ class NodeFolder:
 
 def _paths_from(folder: Path, table: dict[str, Any]) -> dict[str, str]:
     """The settings, with paths that start at the node's folder, whatever folder the node is started in."""
-    paths = {key: table[key] for key in ("data-path", "test-path", "state-dir") if table.get(key)}
+    paths = {
+        key: table[key] for key in ("data-path", "test-path", "state-dir", "key-path", "peers-path") if table.get(key)
+    }
     full = {key: str(folder / Path(value).expanduser()) for key, value in paths.items()}
-    return {"state-dir": str(folder / "state"), **table, **full}
+    own = {"state-dir": str(folder / "state"), "key-path": str(folder / "node.key")}
+    if (folder / PEERS).exists():
+        own["peers-path"] = str(folder / PEERS)
+    return {**own, **table, **full}
 
 
 def write_node_folder(folder: Path, name: str, address: str) -> Path:
@@ -99,7 +105,7 @@ def write_node_folder(folder: Path, name: str, address: str) -> Path:
         return path
     text = HEAD.format(address=json.dumps(address), name=json.dumps(name))
     for key in NODE_KEYS:
-        if key == "state-dir":
+        if key in ("state-dir", "key-path", "peers-path"):
             continue
         line = f'{key} = "{name if key == "agent-name" else ""}"'
         text += f"{line if key in NEEDED or key == 'agent-name' else '# ' + line:<32} # {NODE_COMMENTS[key]}\n"

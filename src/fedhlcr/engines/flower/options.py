@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from fedhlcr.exceptions import ArgumentError, Refusal
 from fedhlcr.federation.checks import ReplyLimits
-from fedhlcr.federation.settings import FederationSettings
+from fedhlcr.federation.settings import FEWEST_IN_COHORT, MIN_COHORT, FederationSettings
 from fedhlcr.model.binary import Logistic
 from fedhlcr.model.counts import NegativeBinomial
 from fedhlcr.model.gram import GramLayout
@@ -102,6 +102,13 @@ RUN_OPTIONS = (
                 "stop when the log joint has been stable for twice this many rounds; 0: never stop early",
             ),
             Option("participation", 1.0, "share of the agents that are asked in each round"),
+            Option(
+                "aggregation",
+                "plain",
+                "plain: the server sees the sums of every agent; secure: only the sum over at least min-cohort nodes",
+            ),
+            Option("min-cohort", MIN_COHORT, "secure aggregation: fewest nodes whose sum the server may learn"),
+            Option("fixed-point", False, "round sums as secure aggregation does, also without masks"),
             Option("rule", "delta", "delta: exact, learns all hyperparameters; blend: the paper's Algorithm 3"),
             Option("learning-rate", 0.2, "learning rate of the blend rule"),
             Option("participation-scaling", True, "blend rule: scale sums to all agents; false as in the paper"),
@@ -248,14 +255,7 @@ class RunOptions:
 
     def settings(self, n_features: int, features: tuple[str, ...] = ()) -> FederationSettings:
         """The settings of the federation; `features` are the names of its columns, once they are agreed on."""
-        taken = {f.name for f in fields(FederationSettings)} - {
-            "layout",
-            "limits",
-            "curves",
-            "aggregation",
-            "fixed_point",
-            "min_cohort",
-        }
+        taken = {f.name for f in fields(FederationSettings)} - {"layout", "limits", "curves"}
         chosen: dict[str, Any] = {}
         for name, value in self.values.items():
             field = SETTING_NAMES.get(name, name.replace("-", "_"))
@@ -293,6 +293,9 @@ class NodeOptions:
     share : for a simulated node its number and the number of nodes; None for a real node
     positive : the class of the target that counts as 1, the same at all nodes; without it the target is a number
     exposure : column with the exposure of each event, for counts
+    is_secure : whether the node takes part in secure aggregation only
+    min_cohort : fewest nodes of a sum under secure aggregation
+    key_path, peers_path : the node's private key, and the public keys of the other nodes
     """
 
     data_path: Path
@@ -306,6 +309,10 @@ class NodeOptions:
     share: tuple[int, int] | None = None
     positive: str = ""
     exposure: str = ""
+    is_secure: bool = False
+    min_cohort: int = FEWEST_IN_COHORT
+    key_path: Path | None = None
+    peers_path: Path | None = None
 
     @classmethod
     def from_context(
@@ -341,27 +348,42 @@ class NodeOptions:
         roles = [name for name in (*(text[key] for key in ("target", "agent", "entity", "exposure")), *names) if name]
         if len(set(roles)) < len(roles):
             raise Refusal("NodeConfigError", "a column is named twice in the node-config; name each once")
-        data_path = Path(text["data-path"]).expanduser().absolute()
+        if text["aggregation"] not in ("", "plain", "secure"):
+            cure = "`aggregation` must be secure, or plain to also take part in runs without masks"
+            raise Refusal("NodeConfigError", cure)
+        if text["min-cohort"] and not (text["min-cohort"].isdecimal() and int(text["min-cohort"]) >= FEWEST_IN_COHORT):
+            cure = f"`min-cohort` of the node must be a whole number of at least {FEWEST_IN_COHORT}"
+            raise Refusal("NodeConfigError", cure)
+        data_path = _path(text["data-path"])
+        assert data_path is not None
         own_folder = data_path.with_name(f"{data_path.name}.state")
         return cls(
             data_path,
             text["target"],
             names,
-            Path(text["state-dir"]).expanduser().absolute() if text["state-dir"] else own_folder,
+            _path(text["state-dir"]) or own_folder,
             text["agent"],
             text["agent-name"],
             text["entity"],
-            Path(text["test-path"]).expanduser().absolute() if text["test-path"] else None,
+            _path(text["test-path"]),
             share,
             text["positive"],
             text["exposure"],
+            text["aggregation"] == "secure",
+            int(text["min-cohort"] or FEWEST_IN_COHORT),
+            _path(text["key-path"]),
+            _path(text["peers-path"]),
         )
 
 
 NODE_KEYS = (
     *("data-path", "target", "agent", "agent-name", "entity", "features", "positive", "exposure"),
-    *("test-path", "state-dir"),
+    *("test-path", "state-dir", "aggregation", "min-cohort", "key-path", "peers-path"),
 )
+
+
+def _path(text: str) -> Path | None:
+    return Path(text).expanduser().absolute() if text else None
 
 
 def option_text(argument: str) -> str:

@@ -17,11 +17,12 @@ LOG_AGAIN = 30.0
 
 @dataclass(frozen=True)
 class Waiting:
-    """How long to wait, in seconds, and for how many nodes."""
+    """How long to wait, in seconds, and for how many nodes: before the first round, and before each later one."""
 
     min_nodes: int = 2
     for_nodes: float = 600.0
     for_replies: float = 300.0
+    in_rounds: int = 1
 
 
 class Pauses:

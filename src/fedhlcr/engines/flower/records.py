@@ -1,11 +1,13 @@
 """All messages between the server and a node, and their conversion to and from Flower's records.
 
 Every message to a node has an `Envelope`. Broadcasts, contributions and models travel as bytes with a checksum, packed
-by `packing`.
+by `packing`. Messages of secure sums are not packed: masks are random, and their size must not depend on the data.
 
     to a node (Flower's type)    content                               the node answers with
     roll call (query)            nothing more                          `Presence`: its release, agents and columns
     letter (train)               a broadcast for some of its agents    `Answers`: a contribution for each of them
+    sum (train)                  a message of a secure sum; with the   `SumReply`: bytes of the same size for all nodes
+                                 first one, a letter
     keepsake (evaluate)          the public model                      `Score`: sums over its test events
 
 A node that cannot do what it was asked answers with a refusal: a reason in one word, and a cure. What a contribution
@@ -53,6 +55,7 @@ class Errand(StrEnum):
 
     ROLL_CALL = "query.roll_call"
     LETTER = "train.letter"
+    SUM = "train.sum"
     KEEPSAKE = "evaluate.keepsake"
 
     @property
@@ -126,6 +129,21 @@ class Letter(_Record):
     def _check(self) -> None:
         if len(self.acknowledged) != len(self.agents) or len(set(self.agents)) != len(self.agents):
             raise RecordError("Letter names an agent twice, or does not have one acknowledged round for each agent")
+
+
+@dataclass(frozen=True)
+class SumMessage(_Record):
+    """One of the four messages of a secure sum, `privacy.secure_sum`, and the node's name in it."""
+
+    party: str
+    message: bytes
+
+
+@dataclass(frozen=True)
+class SumReply(_Record):
+    """The answer to one of the four messages; empty if the node needs a new epoch."""
+
+    message: bytes
 
 
 @dataclass(frozen=True)

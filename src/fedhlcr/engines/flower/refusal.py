@@ -8,6 +8,10 @@ from fedhlcr.exceptions import DisclosureError, Refusal
 
 # The kind of refusal of a node whose table no longer has an agent that it announced.
 UNKNOWN_AGENT = "UnknownAgent"
+# The kind of refusal of a node that insists on secure aggregation.
+PLAIN_REFUSED = "PlainRefused"
+# The kind of refusal of a node that cannot go on with the round of a secure sum.
+ROUND_LOST = "RoundLost"
 
 
 def refusal_of(error: Exception) -> Refusal:

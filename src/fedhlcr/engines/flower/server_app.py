@@ -56,7 +56,9 @@ def run(grid: Grid, options: RunOptions) -> PublicModel:
     outputs = Outputs(options.output_dir, options["experiment"])
     logger.info("experiment %s; its files are in %s.", options["experiment"], options.output_dir)
     checkpoints = Checkpoints(outputs.checkpoint)
-    waiting = Waiting(options["min-nodes"], options["wait-for-nodes"], options["round-timeout"])
+    fewest = options["min-cohort"] if options["aggregation"] == "secure" else 1
+    min_nodes = max(options["min-nodes"], fewest)
+    waiting = Waiting(min_nodes, options["wait-for-nodes"], options["round-timeout"], fewest)
     engine = FlowerEngine(grid, options["experiment"], waiting, options.features, _names(options))
     # errors of a resumed run are raised before the server waits for nodes
     server = _resume(checkpoints, engine, options) if options["resume"] else None

@@ -12,6 +12,7 @@ import numpy as np
 from fedhlcr.federation.messages import SURVEY_ROUND, Broadcast, Contribution
 from fedhlcr.model.curves import N_QUANTILES
 from fedhlcr.model.schema import gram_sums
+from fedhlcr.privacy.terms import Terms
 
 # Bytes of a reply without contributions: a score, a refusal, and Flower's own fields.
 SMALL_REPLY = 65_536
@@ -45,6 +46,11 @@ def largest_contribution(broadcast: Broadcast, agents: Sequence[str]) -> int:
 def largest_answers(contribution: int, n_agents: int) -> int:
     """Bytes of the largest reply with a contribution of each of these agents."""
     return SMALL_REPLY + n_agents * (contribution + _AROUND_EACH)
+
+
+def largest_sum_reply(terms: Terms, n_parties: int) -> int:
+    """Bytes of the largest reply to a message of a secure sum: masked values, or something for each other node."""
+    return SMALL_REPLY + 8 * terms.n_values + _AROUND_EACH * 4 * n_parties
 
 
 def _length(name: str) -> int:

@@ -1,0 +1,60 @@
+"""The server's side of a secure sum on Flower: which node is which party, and what its first message carries."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from fedhlcr.engines.flower.attendance import Attendance
+from fedhlcr.engines.flower.packing import pack
+from fedhlcr.engines.flower.peers import fingerprint_of, signer_of
+from fedhlcr.engines.flower.records import Letter, SumMessage
+from fedhlcr.federation.server import Invitation
+
+
+@dataclass
+class SumRound:
+    """The nodes of a round.
+
+    Attributes
+    ----------
+    nodes : their ids, by the names under which they sign
+    agents : names of the agents asked, by the same names
+    letters : what nodes have not been sent yet
+    """
+
+    nodes: dict[str, int] = field(default_factory=dict)
+    agents: dict[str, list[str]] = field(default_factory=dict)
+    letters: dict[str, Letter] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, call: Invitation, attendance: Attendance) -> SumRound:
+        """All nodes that take part and have an agent asked."""
+        acknowledged = dict(zip(call.agents, call.acknowledged.tolist(), strict=True))
+        broadcast, made = pack(call.broadcast.to_bytes()), cls()
+        uses = Counter(attendance.labels[node] for node in attendance.present)
+        for node, own in attendance.present.items():
+            asked = [name for name in call.agents if name in own]
+            if asked:
+                label = attendance.labels[node]
+                party = label if uses[label] == 1 else str(node)
+                made.nodes[party], made.agents[party] = node, asked
+                made.letters[party] = Letter(broadcast, asked, [acknowledged[name] for name in asked])
+        return made
+
+    def records(self, party: str, message: bytes) -> tuple[SumMessage | Letter, ...]:
+        """What a node is sent: the message, and with the first one the broadcast."""
+        letter, asked = self.letters.pop(party, None), SumMessage(party, message)
+        return (asked,) if letter is None else (asked, letter)
+
+
+def is_signed_by(fingerprint: str, data: bytes, signature: bytes) -> bool:
+    """Whether the key with this fingerprint has signed the data; without a fingerprint, whether any key has, or none.
+
+    Nodes check this too, and refuse a sum with a wrong signature. The server only keeps one node from spoiling the
+    round for all others.
+    """
+    if not fingerprint and not signature:
+        return True
+    signer = signer_of(data, signature)
+    return signer is not None and fingerprint in ("", fingerprint_of(signer))
