@@ -25,12 +25,12 @@ def keyed_nodes(folder: Path, table: Any, n_nodes: int = 4, *, listed: bool = Tr
     return nodes
 
 
-def held_by(nodes: dict[int, LocalNode], server: Server) -> np.ndarray:
+def held_by(nodes: dict[int, LocalNode], server: Server, experiment: str = "experiment") -> np.ndarray:
     """The sum over all nodes of what their files hold, by the rounds that the server acknowledges."""
     account = server.rule.account
     total = np.zeros_like(account.integers())
     for node in nodes.values():
-        shard = state_of(node).shard
+        shard = state_of(node, experiment).shard
         rounds = server.registry.accepted_round[server.registry.find(shard.agents)]
         for agent, number in enumerate(rounds.tolist()):
             if number >= 0:
@@ -40,9 +40,9 @@ def held_by(nodes: dict[int, LocalNode], server: Server) -> np.ndarray:
     return total
 
 
-def assert_nodes_hold_the_total(nodes: dict[int, LocalNode], server: Server) -> None:
+def assert_nodes_hold_the_total(nodes: dict[int, LocalNode], server: Server, experiment: str = "experiment") -> None:
     """Bit for bit, whatever has been lost."""
-    np.testing.assert_array_equal(held_by(nodes, server), server.rule.account.integers())
+    np.testing.assert_array_equal(held_by(nodes, server, experiment), server.rule.account.integers())
     assert server.rule.account.total().entity_counts.sum() > 0
 
 

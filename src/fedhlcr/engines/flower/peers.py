@@ -142,7 +142,7 @@ class PeerKeys:
 
 
 def read_keys(path: Path) -> dict[str, str]:
-    """Public keys by name, from a file or all files *.pub of a folder. Lines are `TYPE KEY NAME`, as OpenSSH has them."""
+    """Public keys by name, from a file or all files *.pub of a folder. Lines are `TYPE KEY NAME`, as OpenSSH writes."""
     keys: dict[str, str] = {}
     for file in sorted(path.glob(PUBLIC_KEYS)) if path.is_dir() else [path]:
         try:

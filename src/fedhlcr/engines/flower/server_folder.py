@@ -18,7 +18,7 @@ from pathlib import Path
 
 from fedhlcr.engines.flower.app_folder import write_app
 from fedhlcr.engines.flower.certificates import Certificates
-from fedhlcr.engines.flower.node_folder import write_node_folder
+from fedhlcr.engines.flower.node_folder import PEERS, write_node_folder
 from fedhlcr.engines.flower.processes import flower_environment
 from fedhlcr.exceptions import ArgumentError, LoopbackError
 from fedhlcr.storage.atomic import replace_file
@@ -106,6 +106,7 @@ class ServerFolder:
             write_node_folder(self.node_folder(name), name, f"{host}:{port}")
             replace_file(self.node_folder(name) / "ca.crt", self.keys.ca.read_bytes())
             replace_file(self.node_folder(name) / "node.key", self.keys.node_key(name).read_bytes(), private=True)
+        self._list_peers()
         self.home.mkdir(mode=0o700, exist_ok=True)
         (self.folder / "nginx").mkdir(exist_ok=True)
         connection = {"address": self.address, "root-certificates": str(self.keys.ca.absolute())}
@@ -113,6 +114,13 @@ class ServerFolder:
         (self.home / "config.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
         text = NGINX.format(folder=self.folder.absolute(), port=port, superlink=self.superlink_port, body=LARGEST_BODY)
         self.nginx.write_text(text, encoding="utf-8")
+
+    def _list_peers(self) -> None:
+        """Write the public keys of all nodes to each node's folder, for secure aggregation."""
+        public = sorted(self.keys.nodes.glob("*.pub"))
+        for path in public:
+            if self.node_folder(path.stem).is_dir():
+                replace_file(self.node_folder(path.stem) / PEERS, b"".join(one.read_bytes() for one in public))
 
     def superlink_command(self) -> list[str]:
         keys = self.keys
