@@ -62,7 +62,7 @@ def in_process(table, **params) -> InProcessEngine:
 def agents_of(table) -> list[Agent]:
     """The agents of a table, each on its own."""
     return [
-        Agent(agent, table.X[own], table.y[own], table.entity[own])
+        Agent(agent, table.X[own], table.y[own], table.entity[own], disclosure=None)
         for agent in np.unique(table.agent)
         for own in [table.agent == agent]
     ]

@@ -121,7 +121,7 @@ def write_table(path: Path, table: HierarchicalData) -> Path:
 
 def node_config(path: Path, table: HierarchicalData, **more: str) -> dict[str, str]:
     columns = {"target": "target", "agent": "agent", "entity": "entity", "features": ",".join(table.feature_names)}
-    return {"data-path": str(path), **columns, **more}
+    return {"data-path": str(path), **columns, "min-events": "0", "min-entities": "0", **more}
 
 
 def split_to_files(folder: Path, table: HierarchicalData, n_nodes: int) -> list[Path]:

@@ -95,7 +95,8 @@ def test_any_number_of_events_is_accepted(rng):
         entity = np.arange(n_events) % max(n_entities, 1)
         X = rng.normal(size=(n_events, 2))
         slopes = np.array([[1.0, 2.0], [-2.0, 0.5]])[entity % 2]
-        return Agent(name, X, (slopes * X).sum(axis=1) + 0.1 * rng.normal(size=n_events), entity)
+        y = (slopes * X).sum(axis=1) + 0.1 * rng.normal(size=n_events)
+        return Agent(name, X, y, entity, disclosure=None)
 
     agents = [agent_with("none", 0, 0), agent_with("one", 1, 1), agent_with("many", 100_000, 50)]
     agents += [agent_with(f"ordinary {i}", 40, 8) for i in range(10)]
@@ -117,7 +118,7 @@ def test_any_number_of_events_is_accepted(rng):
 
 def test_an_agent_without_any_event_joins_no_cluster():
     agent = Agent("none", np.empty((0, 2)), [])
-    other = Agent("some", np.eye(2), [1.0, 2.0], ["a", "b"])
+    other = Agent("some", np.eye(2), [1.0, 2.0], ["a", "b"], disclosure=None)
     server, engine = server_for(2, max_clusters=2), OneByOneEngine([agent, other])
     run_rounds(server, engine, 3)
     assert server.history.records[-1].n_accepted == 2
@@ -132,7 +133,7 @@ def test_a_run_with_only_empty_agents_is_an_error():
 
 
 def test_columns_must_agree():
-    agent = Agent("a", np.eye(2), [1.0, 2.0])
+    agent = Agent("a", np.eye(2), [1.0, 2.0], disclosure=None)
     call = server_for(3).open_round(["a"])
     with pytest.raises(ValueError, match="3 features, but the agents here have 2"):
         agent.round(call.broadcast)
@@ -206,7 +207,9 @@ def test_a_saved_agent_goes_on_as_if_never_stopped(few, tmp_path):
             if restart and number in (0, 3, 17):
                 for position, agent in enumerate(agents):
                     agent.save(tmp_path / f"{position}.state")
-                agents = [Agent.load(tmp_path / f"{position}.state") for position in range(len(agents))]
+                agents = [
+                    Agent.load(tmp_path / f"{position}.state", disclosure=None) for position in range(len(agents))
+                ]
         servers.append(server)
     assert_same_server(*servers)
 

@@ -154,7 +154,7 @@ def test_a_saved_agent_goes_on_as_if_nothing_had_happened(bent, tmp_path, saved_
     run(resumed, agents, saved_after)
     for number, agent in enumerate(agents):
         agent.save(tmp_path / str(number))
-    loaded = [Agent.load(tmp_path / str(number)) for number in range(len(agents))]
+    loaded = [Agent.load(tmp_path / str(number), disclosure=None) for number in range(len(agents))]
     run(resumed, loaded, 6 - saved_after)
     np.testing.assert_array_equal(resumed.kept_draws[-1].globals.coef, server.kept_draws[-1].globals.coef)
 

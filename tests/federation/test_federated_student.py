@@ -121,7 +121,7 @@ def test_agents_alone_draw_as_in_a_simulation_and_survive_their_files(heavy, tmp
     run_rounds(apart, engine, 40)
     for number, (name, agent) in enumerate(engine.by_name.items()):
         agent.save(tmp_path / str(number))
-        engine.by_name[name] = Agent.load(tmp_path / str(number))
+        engine.by_name[name] = Agent.load(tmp_path / str(number), disclosure=None)
     run_federation(apart, engine)
     assert apart.model().to_bytes() == together.model().to_bytes()
     agent, own = engine.by_name["0"], heavy.agent == "0"

@@ -245,7 +245,7 @@ def fuzz(subject, rule, n_trials, folder):
 
     def try_state(record):
         path.write_bytes(codec.encode(STATE_KIND, STATE_VERSION, record))
-        Agent.load(path).round(Broadcast.from_bytes(codec.encode("broadcast", 1, letter)))
+        Agent.load(path, disclosure=None).round(Broadcast.from_bytes(codec.encode("broadcast", 1, letter)))
 
     def try_checkpoint(record):
         resumed = Server.from_bytes(server.settings, codec.encode(SERVER_KIND, 1, record))

@@ -89,7 +89,7 @@ def test_the_size_does_not_depend_on_events_or_entities():
     for n_entities, n_events in [(1, 1), (2, 40), (40, 3), (40, 300), (4000, 3)]:
         entity = np.repeat(np.arange(n_entities), n_events)
         X = rng.normal(size=(len(entity), 3))
-        agent = Agent("a", X, X[:, 0] + rng.normal(size=len(X)), entity)
+        agent = Agent("a", X, X[:, 0] + rng.normal(size=len(X)), entity, disclosure=None)
         server, engine = server_for(3, max_clusters=6), OneByOneEngine([agent])
         lengths = []
         for _ in range(4):

@@ -127,7 +127,7 @@ def some_agents() -> list[Agent]:
     """Six agents of the table that have taken part in no run."""
     data = table()
     return [
-        Agent(agent, data.X[own], data.y[own], data.entity[own])
+        Agent(agent, data.X[own], data.y[own], data.entity[own], disclosure=None)
         for agent in np.unique(data.agent)[:6]
         for own in [data.agent == agent]
     ]

@@ -19,9 +19,10 @@ from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.checks import SIZE_LIMIT, not_negative, within
 from fedhlcr._support.streams import Stream, text_key
 from fedhlcr._support.threads import stream_results
+from fedhlcr._support.wording import ENTITY, EVENT
 from fedhlcr.data.hierarchy import Hierarchy
 from fedhlcr.engines.simulated_parties import N_STAGES, SimulatedParties
-from fedhlcr.exceptions import ArgumentError, DisclosureError
+from fedhlcr.exceptions import ArgumentError, DataWarning, DisclosureError, warn_user
 from fedhlcr.federation.fixed_sums import Integers
 from fedhlcr.federation.kept_sums import KeptSums
 from fedhlcr.federation.messages import Contribution, Contributions
@@ -32,6 +33,7 @@ from fedhlcr.federation.shard import AgentShard
 from fedhlcr.federation.sums import PAGE_SIZE
 from fedhlcr.model.gram import GramLayout, Standardization
 from fedhlcr.model.likelihood import is_registered, likelihood_named
+from fedhlcr.privacy.disclosure import DisclosureRule
 from fedhlcr.privacy.terms import Terms
 from fedhlcr.storage import codec
 from fedhlcr.storage.reader import RecordReader, checkpoint_reader
@@ -70,15 +72,41 @@ class InProcessEngine:
 
     @classmethod
     def from_hierarchy(
-        cls, hierarchy: Hierarchy, *, failure_rate: float, seed: int, n_threads: int, mods: Sequence[Mod] = ()
+        cls,
+        hierarchy: Hierarchy,
+        *,
+        failure_rate: float,
+        seed: int,
+        n_threads: int,
+        mods: Sequence[Mod] = (),
+        disclosure: DisclosureRule | None = None,
     ) -> InProcessEngine:
-        """The engine for the agents of a table. They keep its events if the run needs them."""
+        """The engine for the agents of a table. They keep its events if the run needs them.
+
+        Nothing leaves this process, so all agents take part unless a disclosure rule is given.
+        """
         agents = AgentShard.from_hierarchy(hierarchy, n_threads)
         agents.mods = tuple(mods)
         # a simulation plays the agents, so it derives their secrets from its seed, to be reproducible
         keys = [text_key(f"secret/{seed}/{part}/{name}") for name in agents.agents for part in range(2)]
         agents.secrets = np.array(keys, dtype=np.uint64).reshape(-1, 2)
-        return cls(agents, failure_rate=failure_rate, seed=seed, n_threads=n_threads)
+        engine = cls(agents, failure_rate=failure_rate, seed=seed, n_threads=n_threads)
+        if disclosure is not None:
+            engine._leave_out(disclosure)
+        return engine
+
+    def _leave_out(self, rule: DisclosureRule) -> None:
+        """Send agents away that have too few events or entities for the rule."""
+        agents = self.everyone
+        joins = rule.joins(agents.n_events(), np.diff(agents.agent_start), agents.n_features)
+        if not joins.any():
+            raise DisclosureError(
+                f"no agent takes part: each needs {EVENT.count(rule.least_events(agents.n_features))} and "
+                f"{ENTITY.count(rule.min_entities)}; lower `min_events` or `min_entities` of the rule."
+            )
+        self.send_away(name for name, joined in zip(agents.agents, joins, strict=True) if not joined)
+        if n_left_out := int((~joins).sum()):
+            warn_user(rule.warning(n_left_out, len(joins), agents.n_features), DataWarning)
 
     def agents(self) -> list[str]:
         """Names of the agents that can be reached now."""

@@ -14,6 +14,7 @@ from fedhlcr.exceptions import ArgumentError, DisclosureError
 from fedhlcr.federation.group import AgentGroup
 from fedhlcr.federation.messages import Broadcast, Contribution
 from fedhlcr.federation.mods import Mod
+from fedhlcr.privacy.disclosure import DEFAULT_RULE, DisclosureRule
 from fedhlcr.storage import atomic, codec
 from fedhlcr.storage.atomic import PathLike
 from fedhlcr.storage.reader import RecordReader
@@ -34,12 +35,21 @@ class Agent(AgentGroup):
     entity : (n_events,) ids; None makes each event an entity of its own
     sample_weight : (n_events,) frequencies
     mods : functions that contributions pass through before they leave the agent, `federation.mods`
+    disclosure : the fewest events and entities with which the agent takes part; with fewer, `round` refuses to answer.
+        None answers in any case
     """
 
     def __init__(
-        self, agent: Any, X: Any, y: Any, entity: Any = None, sample_weight: Any = None, mods: Sequence[Mod] = ()
+        self,
+        agent: Any,
+        X: Any,
+        y: Any,
+        entity: Any = None,
+        sample_weight: Any = None,
+        mods: Sequence[Mod] = (),
+        disclosure: DisclosureRule | None = DEFAULT_RULE,
     ) -> None:
-        super().__init__(_hierarchy_of_one(agent, X, y, entity, sample_weight), mods)
+        super().__init__(_hierarchy_of_one(agent, X, y, entity, sample_weight), mods, disclosure)
 
     @property
     def name(self) -> str:
@@ -54,6 +64,13 @@ class Agent(AgentGroup):
 
     def round(self, broadcast: Broadcast) -> Contribution:
         """Answer a broadcast: draw new labels under its law, and return the entities' sums by cluster."""
+        if self.disclosure is not None and not self.joins.all():
+            n_entities, n_features = len(self.shard.grams), self.shard.n_features
+            reason = self.disclosure.reason(self.shard.n_events()[0], n_entities, n_features)
+            raise DisclosureError(
+                f"the agent has {reason}: too few to share sums safely, so it does not take part. It can still "
+                "predict. Pass another `disclosure` if its sums may be seen."
+            )
         contributions = self.answer(broadcast, np.array([0]), np.array([broadcast.acknowledged]))
         if not len(contributions):
             raise DisclosureError("a mod withholds the agent's contribution; send nothing in this round.")
@@ -68,10 +85,11 @@ class Agent(AgentGroup):
         atomic.write_atomically(path, codec.encode(STATE_KIND, STATE_VERSION, self.to_record()), private=True)
 
     @classmethod
-    def load(cls, path: PathLike, mods: Sequence[Mod] = ()) -> Agent:
+    def load(cls, path: PathLike, mods: Sequence[Mod] = (), disclosure: DisclosureRule | None = DEFAULT_RULE) -> Agent:
         """Load an agent that was saved. If the newest file is damaged, the one before it is used."""
         record = atomic.read_newest(path, STATE_KIND, STATE_VERSION)
-        return cls.read(RecordReader(record, "the agent's state", "build the agent from its events again"), mods)
+        reader = RecordReader(record, "the agent's state", "build the agent from its events again")
+        return cls.read(reader, mods, disclosure)
 
 
 def _hierarchy_of_one(agent: Any, X: Any, y: Any, entity: Any, sample_weight: Any) -> Hierarchy:

@@ -5,6 +5,7 @@ Reasons never contain a value: logs may be read where an agent's data must not b
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from numbers import Real
 from typing import Any, NamedTuple
@@ -14,8 +15,10 @@ from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr.exceptions import ArgumentError
+from fedhlcr.federation.claims import MAX_CHANGE
 from fedhlcr.federation.messages import Contribution, Contributions
 from fedhlcr.federation.sums import AgentSums
+from fedhlcr.federation.weights import MAX_WEIGHT
 from fedhlcr.kernels.grams import NOT_FINITE, NOT_POSITIVE, SOUND, check_grams
 from fedhlcr.model.curves import N_QUANTILES
 from fedhlcr.model.gram import GramLayout
@@ -23,24 +26,37 @@ from fedhlcr.model.schema import GRAMS, SumSchema, gram_sums
 
 # No column may have larger values: the sum of their squares could overflow.
 LARGEST = 1e100
+# Limits that earlier releases did not have.
+LATER_LIMITS = ("max_event_ratio", "max_target_square", "max_weight", "max_change")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ReplyLimits:
-    """Limits beyond which the server refuses an agent's contribution.
+    """Limits beyond which the server refuses an agent's contribution, or counts it with less weight.
 
     Attributes
     ----------
     max_events, max_entities : the most events and entities of one agent
+    max_event_ratio : the most events of one agent, as a multiple of the median over the agents of the survey
     max_mean_square : the largest mean square of a column of an agent's events around the run's shift, as a multiple of
         the mean square over all agents
+    max_target_square : the same for the target, where it is standardised
+    max_weight : how many times the median agent any agent may count in the server's sums. An agent beyond it, and
+        beyond what is usual among these agents, is not refused: its sums are scaled down (`federation.weights`).
+        Infinite for no limit
+    max_change : how far an agent's events and entities may differ from those of its earlier replies, relative to these;
+        infinite if mods change sums
     min_events_per_entity : the fewest events of an entity; less than 1 if events have fractional weights
     tolerance : how far from positive semi-definite a matrix may be because of rounding, relative to its diagonal
     """
 
     max_events: float = 1e7
     max_entities: float = 1e6
+    max_event_ratio: float = 1e5
     max_mean_square: float = 1e8
+    max_target_square: float = 1e3
+    max_weight: float = MAX_WEIGHT
+    max_change: float = MAX_CHANGE
     min_events_per_entity: float = 1.0
     tolerance: float = 1e-8
 
@@ -51,6 +67,11 @@ class ReplyLimits:
             if not is_number or not value >= 0.0:
                 raise ArgumentError(f"`{f.name}` of the limits must be a number of at least 0, but is {value!r}.")
             object.__setattr__(self, f.name, float(value))
+
+    def __repr__(self) -> str:
+        """Without later limits that have their defaults: the text identifies a run, and older runs have no such."""
+        shown = [f for f in fields(self) if f.name not in LATER_LIMITS or getattr(self, f.name) != f.default]
+        return f"ReplyLimits({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in shown)})"
 
 
 class Expected(NamedTuple):
@@ -63,6 +84,11 @@ class Expected(NamedTuple):
     has_tables: bool  # whether contributions carry table counts
     is_survey: bool = False
     n_curves: int = 0  # columns whose quantiles the survey asks for
+    usual_events: float = np.inf  # median number of events of an agent in the survey
+    of_events: bool = True  # whether matrices are sums over events as they are, neither weighted nor without effects
+    has_link: bool = False  # whether targets in the sums are working targets
+    # n_events of agents → the most that the first number of their matrices can be
+    most_weight: Callable[[FloatArray], FloatArray] | None = None
 
     @classmethod
     def survey(cls, layout: GramLayout, n_curves: int = 0) -> Expected:
@@ -107,7 +133,10 @@ def find_faults(contributions: Contributions, expected: Expected, limits: ReplyL
     for block in expected.schema.blocks:
         bad = soundness[block.name] == NOT_FINITE
         verdicts.refuse_rows(bad, f"NaN or infinity in `{block.name}`")
-        if not block.is_gram:
+        if block.is_moments:
+            bad = soundness[block.name] == NOT_POSITIVE
+            verdicts.refuse_rows(bad, f"`{block.name}` is not positive semi-definite")
+        elif not block.is_gram:
             verdicts.refuse_rows(~block.possible(sums.blocks[block.name]).all(axis=1), f"impossible `{block.name}`")
     verdicts.refuse(~np.isfinite(sums.scalars).all(axis=1), "NaN or infinity in `scalars`")
     verdicts.refuse(~np.isfinite(contributions.shifts).all(axis=1), "NaN or infinity in `shift`")
@@ -123,10 +152,25 @@ def find_faults(contributions: Contributions, expected: Expected, limits: ReplyL
         verdicts.refuse_rows(bad, "a matrix is not positive semi-definite")
         n_events = sums.by_agent(events) if expected.schema.counts_events else sums.scalar("events")
         verdicts.refuse(n_events > limits.max_events, "more events than `max_events`")
-        diagonal = expected.layout.diagonal(sums.grams)
-        bound = limits.max_mean_square * np.where(expected.units > 0, expected.units, np.inf)
-        verdicts.refuse_rows((diagonal > bound * events[:, None]).any(axis=1), "a column exceeds `max_mean_square`")
+        most = limits.max_event_ratio * expected.usual_events
+        verdicts.refuse(n_events > most, "more events than `max_event_ratio` times the median agent")
+        if expected.most_weight is not None:
+            verdicts.refuse(sums.by_agent(events) > expected.most_weight(n_events), "events of impossible precision")
+        _check_columns(sums, expected, limits, verdicts)
     return verdicts.reasons
+
+
+def _check_columns(sums: AgentSums, expected: Expected, limits: ReplyLimits, verdicts: _Verdicts) -> None:
+    """Refuse columns that are far larger than in the survey."""
+    events, diagonal = expected.layout.n_events(sums.grams), expected.layout.diagonal(sums.grams)
+    usual = np.where(expected.units > 0, expected.units, np.inf)
+    bad = (diagonal > limits.max_mean_square * usual * events[:, None]).any(axis=1)
+    verdicts.refuse_rows(bad, "a column exceeds `max_mean_square`")
+    if not expected.is_survey and not expected.has_link:
+        # of the agent as a whole: a single cluster may hold its oddest events
+        target, weight = sums.by_agent(diagonal[:, -1]), sums.by_agent(events)
+        bad = target > limits.max_target_square * usual[-1] * weight
+        verdicts.refuse(bad, "the target exceeds `max_target_square`")
 
 
 def _soundness(sums: AgentSums, expected: Expected, limits: ReplyLimits) -> dict[str, NDArray[np.int64]]:
@@ -137,6 +181,9 @@ def _soundness(sums: AgentSums, expected: Expected, limits: ReplyLimits) -> dict
         if block.is_gram:
             found[block.name] = np.empty(len(rows), dtype=np.int64)
             check_grams(rows, expected.units, limits.tolerance, found[block.name])
+        elif block.is_moments:
+            found[block.name] = np.empty(len(rows), dtype=np.int64)
+            check_grams(rows, np.zeros(block.width), limits.tolerance, found[block.name])
         else:
             found[block.name] = np.where(np.isfinite(rows).all(axis=1), SOUND, NOT_FINITE)
     return found

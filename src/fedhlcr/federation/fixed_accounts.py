@@ -73,7 +73,8 @@ class FixedLedger(FixedAccount, Ledger):
 
     def __init__(self, n_clusters: int, likelihood: AnyLikelihood) -> None:
         FixedAccount.__init__(self, n_clusters, likelihood)
-        Ledger.__init__(self, n_clusters, likelihood.sum_schema)
+        # the same sums as under secure aggregation, where nobody could be scaled down
+        Ledger.__init__(self, n_clusters, likelihood.sum_schema, max_weight=np.inf)
 
     def integers(self) -> Integers:
         totals = [self.vectors.total(page) for page in self.pages]

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray, IndexArray, KeyArray
 from fedhlcr._support.checks import SIZE_LIMIT, not_negative, within
@@ -35,6 +36,7 @@ from fedhlcr.federation.shard import AgentShard
 from fedhlcr.model.gram import GramLayout, read_units
 from fedhlcr.posterior import AgentMemory, Posterior, Profiles, PublicModel
 from fedhlcr.posterior.predictive import Moments
+from fedhlcr.privacy.disclosure import DisclosureRule
 from fedhlcr.samplers.state import Entities
 from fedhlcr.storage import codec
 from fedhlcr.storage.reader import RecordReader
@@ -47,10 +49,13 @@ class AgentGroup:
     ----------
     hierarchy : the agents' events; they are summed, and kept only until a run begins that does not need them
     mods : functions that contributions pass through before they leave the device, `federation.mods`
+    disclosure : which agents take part; None for all
     """
 
-    def __init__(self, hierarchy: Hierarchy, mods: Sequence[Mod] = ()) -> None:
-        self.index = hierarchy.index
+    def __init__(
+        self, hierarchy: Hierarchy, mods: Sequence[Mod] = (), disclosure: DisclosureRule | None = None
+    ) -> None:
+        self.index, self.disclosure = hierarchy.index, disclosure
         self.shard = AgentShard.from_hierarchy(hierarchy)
         self.shard.mods = tuple(mods)
         # drawn once, and kept with the labels: a server that knows the seed must not be able to test guesses of these
@@ -60,6 +65,14 @@ class AgentGroup:
     def names(self) -> list[str]:
         """Canonical texts of the agents' ids, by which the server knows them."""
         return self.shard.agents
+
+    @property
+    def joins(self) -> NDArray[np.bool_]:
+        """(agents,) which agents take part: those with enough events and entities for the disclosure rule."""
+        if self.disclosure is None:
+            return np.ones(len(self.names), dtype=bool)
+        shard = self.shard
+        return self.disclosure.joins(shard.n_events(), np.diff(shard.agent_start), shard.n_features)
 
     def positions(self, names: Sequence[str]) -> IndexArray:
         """Positions of agents by name. The error for an unknown agent does not quote its name."""
@@ -72,13 +85,15 @@ class AgentGroup:
 
     @single_threaded_blas
     def answer(self, broadcast: Broadcast, positions: IndexArray, acknowledged: IndexArray) -> Contributions:
-        """Draw new labels for the entities of some agents, and return their sums.
+        """Draw new labels for the entities of some agents, and return the sums of those that take part.
 
         Parameters
         ----------
         positions : of the agents asked
         acknowledged : round of each agent's last accepted contribution, or NEVER
         """
+        joining = np.flatnonzero(self.joins[positions])
+        positions, acknowledged = positions[joining], acknowledged[joining]
         order = np.argsort(positions, kind="stable")
         return self.shard.answer(broadcast, positions[order], acknowledged[order])
 
@@ -156,9 +171,10 @@ class AgentGroup:
         return record
 
     @classmethod
-    def read(cls, reader: RecordReader, mods: Sequence[Mod] = ()) -> Self:
+    def read(cls, reader: RecordReader, mods: Sequence[Mod] = (), disclosure: DisclosureRule | None = None) -> Self:
         """Read the fields of `to_record`, and check every value."""
         group = cls.__new__(cls)
+        group.disclosure = disclosure
         group.index = EntityIndex.read(
             reader, Ids.of_texts(reader.texts("agents")), Ids.of_texts(reader.texts("entities"))
         )

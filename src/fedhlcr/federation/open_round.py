@@ -9,6 +9,7 @@ import numpy as np
 from fedhlcr._support.arrays import IndexArray
 from fedhlcr.exceptions import ArgumentTypeError, CodecError
 from fedhlcr.federation.checks import Expected, ReplyLimits, find_faults, find_malformed, find_mistyped
+from fedhlcr.federation.claims import Claims
 from fedhlcr.federation.messages import SURVEY_ROUND, VERSION, Broadcast, Contribution, Contributions
 from fedhlcr.federation.registry import UNREGISTERED, Registry
 
@@ -30,6 +31,7 @@ class OpenRound:
     n_asked : number of agents asked
     awaited : positions of the agents whose replies may be accepted; in the survey these are more than were asked
     expected, limits : what a valid reply looks like
+    claims : what agents have claimed in earlier rounds; None in the survey
     """
 
     def __init__(
@@ -40,6 +42,7 @@ class OpenRound:
         awaited: IndexArray,
         expected: Expected,
         limits: ReplyLimits,
+        claims: Claims | None = None,
     ) -> None:
         self.broadcast, self.n_asked = broadcast, n_asked
         # one copy of the broadcast for each agent asked, unless the engine sends fewer
@@ -48,6 +51,7 @@ class OpenRound:
         self._packed_down: int | None = None
         self.labels_changed = 0.0
         self._registry, self._expected, self._limits = registry, expected, limits
+        self._claims = claims
         self._awaited = np.zeros(len(registry), dtype=bool)
         self._awaited[awaited] = True
         self._accepted: list[IndexArray] = []
@@ -124,7 +128,7 @@ class OpenRound:
 
     def _check(self, contributions: Contributions) -> tuple[Contributions | None, IndexArray]:
         positions = self._registry.find(contributions.agents)
-        for reasons_of in (self._find_misplaced, self._find_faults):
+        for reasons_of in (self._find_misplaced, self._find_faults, self._find_changed):
             reasons = reasons_of(contributions, positions)
             if not any(reasons):
                 continue
@@ -135,6 +139,7 @@ class OpenRound:
             if not len(left):
                 return None, NOBODY
             contributions, positions = contributions.take(left), positions[left]
+        self._note(contributions, positions)
         self.accept(positions)
         self.labels_changed += contributions.sums.scalar("labels_changed").sum()
         return contributions, positions
@@ -166,6 +171,18 @@ class OpenRound:
 
     def _find_faults(self, contributions: Contributions, positions: IndexArray) -> list[str | None]:  # noqa: ARG002
         return find_faults(contributions, self._expected, self._limits)
+
+    def _find_changed(self, contributions: Contributions, positions: IndexArray) -> list[str | None]:
+        """For each agent why its contribution does not fit its earlier ones, or None."""
+        if self._claims is None:
+            return [None] * len(contributions)
+        layout, units, of_events = self._expected.layout, self._expected.units, self._expected.of_events
+        return self._claims.check(positions, contributions.sums, layout, units, of_events=of_events)
+
+    def _note(self, contributions: Contributions, positions: IndexArray) -> None:
+        if self._claims is not None:
+            layout, units, of_events = self._expected.layout, self._expected.units, self._expected.of_events
+            self._claims.note(positions, contributions.sums, layout, units, of_events=of_events)
 
     def _refuse(self, agent: object, reason: str) -> None:
         self.n_refused += 1

@@ -161,6 +161,11 @@ class DeltaRule:
             terms = replace(terms, epoch=self.account.epoch, is_secure=True, rows=rows)
         return terms
 
+    def scaled_down(self) -> IndexArray:
+        """Positions of agents whose contributions count less, because they are far larger than most."""
+        weights = self.account.weights() if isinstance(self.account, Ledger) else np.ones(0)
+        return np.flatnonzero(weights < 1.0)
+
     def close(self, n_known: int, n_accepted: int) -> ServerState | None:  # noqa: ARG002
         if self.account.is_empty or self._drawn is None:
             return None

@@ -29,18 +29,21 @@ from fedhlcr.data.scarcity import TableShape
 from fedhlcr.exceptions import ArgumentError, FederationError, UnknownAgentError
 from fedhlcr.federation.account import Account, AccountFactory
 from fedhlcr.federation.checks import Expected
+from fedhlcr.federation.claims import Claims
 from fedhlcr.federation.cohort_checks import find_impossible
 from fedhlcr.federation.convergence import has_settled, limit_reason
 from fedhlcr.federation.fixed_accounts import FixedLedger, RunningTotal
 from fedhlcr.federation.fixed_sums import Integers, SumTerms, VectorLayout
 from fedhlcr.federation.history import History, RoundRecord
 from fedhlcr.federation.keeping import DrawKeeper
+from fedhlcr.federation.laws import Law
 from fedhlcr.federation.ledger import Ledger
 from fedhlcr.federation.messages import MOST_ROUNDS, NEVER, SURVEY_ROUND, Broadcast
 from fedhlcr.federation.open_round import OpenRound, Reply
 from fedhlcr.federation.registry import UNREGISTERED, Registry
 from fedhlcr.federation.rules import BlendRule, DeltaRule, Rule
 from fedhlcr.federation.settings import FederationSettings
+from fedhlcr.federation.sums import AgentSums
 from fedhlcr.federation.survey import ENOUGH_AGENTS, Survey, Units
 from fedhlcr.federation.survey_sums import SumSurvey, units_of_answers
 from fedhlcr.federation.survey_sums import n_values as survey_size
@@ -92,6 +95,9 @@ class Server:
         self.run = text_key(settings.run_text) >> 1
         self._survey = Survey(settings.layout, settings.curves)
         self._sum_survey = SumSurvey(settings.layout)
+        self._claims = Claims(settings.layout.n_inputs, settings.limits.max_change)
+        # agents of whose weight the log has told
+        self._scaled_down: set[int] = set()
         # events of all agents; unknown if some have not answered the survey
         self._n_surveyed = math.inf
         self._n_surveys = 0
@@ -132,7 +138,9 @@ class Server:
             awaited = np.setdiff1d(candidates, self._survey.agents)
         else:
             awaited = asked = np.union1d(self._choose(candidates, n_asked, "participants"), self._leaving())
-        self._open = OpenRound(broadcast, self.registry, len(asked), awaited, self._expected(), self.settings.limits)
+        expected, claims = self._expected(broadcast.law), None if self.rule is None else self._claims
+        limits = self.settings.limits
+        self._open = OpenRound(broadcast, self.registry, len(asked), awaited, expected, limits, claims)
         leaving = frozenset(self.registry.names[i] for i in self._leaving())
         names, acknowledged = [self.registry.names[i] for i in asked], self.registry.accepted_round[asked]
         return Invitation(broadcast, names, acknowledged, leaving)
@@ -261,12 +269,21 @@ class Server:
         if self._open is not None:
             self._open.bytes_down, self._open.bytes_up = bytes_down, bytes_up
 
-    def _expected(self) -> Expected:
+    def _expected(self, law: Law | None) -> Expected:
         if self.rule is None or self.units is None:
             return Expected.survey(self.settings.layout, len(self.settings.curves))
         n_clusters = int(self.rule.cluster_of.max()) + 1
-        schema = self.likelihood.sum_schema
-        return Expected(self.likelihood.layout, schema, n_clusters, self.units.mean_squares, self.rule.has_tables)
+        return Expected(
+            self.likelihood.layout,
+            self.likelihood.sum_schema,
+            n_clusters,
+            self.units.mean_squares,
+            self.rule.has_tables,
+            usual_events=self._claims.usual_events(),
+            of_events=self.likelihood.sums_events(law),
+            has_link=self.likelihood.linear_spread is not None,
+            most_weight=self.likelihood.most_weight(law),
+        )
 
     @single_threaded_blas
     def close_round(self) -> RoundRecord:
@@ -306,6 +323,7 @@ class Server:
         else:
             units = self._survey.fix(standardize=standardize)
         self._n_surveyed = self._survey.n_events() if np.isin(everyone, self._survey.agents).all() else math.inf
+        self._claims.set_survey(*self._survey.claims(units.standardization), units.mean_squares)
         self._survey = Survey(self.settings.layout, self.settings.curves)
         self._end_survey(units)
 
@@ -363,6 +381,14 @@ class Server:
             settings.settling,
         )
 
+    def _restore_claims(self, rule: Rule) -> None:
+        """What agents have claimed, from their last contributions, if the account has these."""
+        if isinstance(rule, DeltaRule) and isinstance(rule.account, Ledger) and len(rule.account):
+            assert self.units is not None
+            sums, layout, units = AgentSums.stack(rule.account.pages), self.likelihood.layout, self.units.mean_squares
+            agents = np.flatnonzero(np.diff(sums.row_start))
+            self._claims.note(agents, sums.take(agents), layout, units, of_events=sums.schema.counts_events)
+
     def _new_account(self, n_clusters: int) -> Account:
         if self._make_account is not None:
             return self._make_account(n_clusters, self.likelihood.sum_schema)
@@ -370,11 +396,12 @@ class Server:
             return RunningTotal(n_clusters, self.likelihood)
         if self.settings.fixed_point:
             return FixedLedger(n_clusters, self.likelihood)
-        return Ledger(n_clusters, self.likelihood.sum_schema)
+        return Ledger(n_clusters, self.likelihood.sum_schema, self.settings.limits.max_weight)
 
     def _close_sampling(self, rule: Rule, done: OpenRound) -> ServerState | None:
         self.round = done.broadcast.round
         state = rule.close(int((~self.registry.withdrawn).sum()), len(done.participants))
+        self._warn_of_weights(rule)
         if state is not None and len(done.participants):
             self._keeper.add(GlobalDraw.of_server(state), settled=rule.settled)
             if rule.settled:
@@ -388,6 +415,17 @@ class Server:
         elif self.round >= self._end:
             self.stop_reason = limit_reason(self.round)
         return state
+
+    def _warn_of_weights(self, rule: Rule) -> None:
+        """Log, once for each agent, that its sums are scaled down."""
+        scaled_down = set(rule.scaled_down().tolist()) if isinstance(rule, DeltaRule) else set()
+        for agent in sorted(scaled_down - self._scaled_down):
+            logger.warning(
+                "agent %r is far larger than most agents, so its sums are scaled down; raise `max_weight` of the "
+                "limits if you trust it.",
+                self.registry.names[agent],
+            )
+        self._scaled_down |= scaled_down
 
     def _record(self, done: OpenRound, state: ServerState | None) -> RoundRecord:
         target_scale = 1.0 if self.units is None else float(self.units.standardization.scale[-1])
@@ -478,6 +516,7 @@ class Server:
         if self.registry.withdrawn[position]:
             return
         self.registry.withdrawn[position] = True
+        self._claims.forget(position)
         if self.rule is None:
             self._survey.forget(position)
         elif self.registry.accepted_round[position] != NEVER:
@@ -529,6 +568,7 @@ class Server:
         if not reader.part("units.").is_empty:
             rule = server._begin(Units.read(reader.part("units."), settings.layout))
             rule.restore(reader.part("rule."), n_agents)
+            server._restore_claims(rule)
         server._keeper.restore(reader.part("draws."), server.likelihood)
         server._survey.restore(reader.part("survey."), n_agents)
         server._sum_survey.restore(reader.part("sum_survey."))

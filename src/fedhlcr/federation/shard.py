@@ -184,6 +184,11 @@ class AgentShard:
     def n_features(self) -> int:
         return self.shifts.shape[1] - 1
 
+    def n_events(self) -> FloatArray:
+        """(agents,) the number of each agent's events, by their weights."""
+        owner = np.repeat(np.arange(len(self.agents)), np.diff(self.agent_start))
+        return weighted_counts(owner, self.grams[:, 0], len(self.agents))
+
     def answer(self, broadcast: Broadcast, agents: IndexArray, acknowledged: IndexArray) -> Contributions:
         """Answer a broadcast for the given agents.
 

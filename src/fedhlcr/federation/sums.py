@@ -152,15 +152,19 @@ class AgentSums:
         order[agents] = len(self) + np.arange(len(agents))
         return self.stack([self, new]).take(order)
 
-    def total(self, n_clusters: int) -> ClusterSums:
-        """Sums over the agents by original cluster, added in the agents' order."""
-        blocks = self.schema.zero_blocks(n_clusters)
+    def total(self, n_clusters: int, weights: FloatArray | None = None) -> ClusterSums:
+        """Sums over the agents by original cluster, added in the agents' order, each with its weight (agents,)."""
+        blocks, own_scalars = self.schema.zero_blocks(n_clusters), self.scalars
+        own_rows: dict[str, FloatArray] = self.blocks
+        counts: tuple[NDArray[Any], NDArray[Any]] = (self.entity_counts, self.table_counts)
+        if weights is not None:
+            of_row, own_scalars = weights[self.row_owner], self.scalars * weights[:, None]
+            own_rows = {name: block * of_row[:, None] for name, block in self.blocks.items()}
+            counts = (self.entity_counts * of_row, self.table_counts * of_row)
         for name, block in blocks.items():
-            add_rows(self.blocks[name], self.clusters, block)
-        entities, tables = (
-            weighted_counts(self.clusters, counts, n_clusters) for counts in (self.entity_counts, self.table_counts)
-        )
-        return ClusterSums.of(self.schema, blocks, entities, tables, self.scalars.sum(axis=0))
+            add_rows(own_rows[name], self.clusters, block)
+        entities, tables = (weighted_counts(self.clusters, count, n_clusters) for count in counts)
+        return ClusterSums.of(self.schema, blocks, entities, tables, own_scalars.sum(axis=0))
 
 
 def weighted_counts(places: NDArray[np.integer], weights: NDArray[Any], n_places: int) -> FloatArray:

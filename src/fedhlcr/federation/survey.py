@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.checks import not_negative, positive, within
 from fedhlcr.federation.messages import SURVEY_CLUSTERS, Contributions
 from fedhlcr.federation.sums import AgentSums
+from fedhlcr.kernels.grams import change_units
 from fedhlcr.model.curves import N_QUANTILES, Curves, pooled_quantiles
 from fedhlcr.model.gram import GramLayout, Standardization, has_spread, read_units
 from fedhlcr.model.schema import gram_sums
@@ -50,7 +51,12 @@ class Units:
         """The same for targets that stay as they are, where the linear part has this spread."""
         mean_squares = self.mean_squares.copy()
         mean_squares[-1] = WORKING_TARGETS * linear_spread**2
-        return Units(self.standardization.with_own_target(), linear_spread, mean_squares)
+        return replace(
+            self,
+            standardization=self.standardization.with_own_target(),
+            target_spread=linear_spread,
+            mean_squares=mean_squares,
+        )
 
     def to_record(self) -> codec.Record:
         return {
@@ -175,12 +181,21 @@ class Survey:
             scale, squares = np.where(varies, np.sqrt(squares), 1.0), np.where(varies, squares, 0.0)
         mean_squares = np.concatenate([[1.0], squares / scale**2])
         target_spread = float(np.sqrt(mean_squares[-1])) or 1.0
+        units = Units(Standardization(shift, scale), target_spread, mean_squares)
         if not self._quantiles:
-            return Units(Standardization(shift, scale), target_spread, mean_squares)
+            return units
         order = np.argsort(self.agents, kind="stable")
         own_quantiles = np.concatenate(self._quantiles)[order][sums.row_owner]
-        curves = self._curves(own_quantiles, np.minimum(n_events, MOST_SHARES * np.median(n_events)))
-        return _with_curves(Units(Standardization(shift, scale), target_spread, mean_squares), curves)
+        most = MOST_SHARES * np.median(n_events)
+        return _with_curves(units, self._curves(own_quantiles, np.minimum(n_events, most)))
+
+    def claims(self, units: Standardization) -> tuple[IndexArray, FloatArray]:
+        """The agents that have reported events, and the matrix of each agent's events in the units of the run."""
+        sums, shifts = AgentSums.stack(self._sums), np.concatenate(self._shifts)
+        grams, inputs = sums.grams.copy(), [*range(self._layout.n_features), -1]
+        offsets = shifts[sums.row_owner] - units.shift[inputs]
+        change_units(grams, np.arange(len(grams) + 1), offsets, 1.0 / units.scale[inputs])
+        return self.agents[sums.row_owner], grams
 
     def _curves(self, own_quantiles: FloatArray, weight: FloatArray) -> Curves | None:
         """The curves of the columns asked for that have enough distinct values over all agents."""
@@ -197,7 +212,7 @@ def _with_curves(units: Units, curves: Curves | None) -> Units:
     shift = np.insert(of_columns.shift, -1, np.zeros(n_appended))
     scale = np.insert(of_columns.scale, -1, np.ones(n_appended))
     mean_squares = np.insert(units.mean_squares, -1, np.ones(n_appended))
-    return Units(Standardization(shift, scale, curves), units.target_spread, mean_squares)
+    return replace(units, standardization=Standardization(shift, scale, curves), mean_squares=mean_squares)
 
 
 def _mean(values: FloatArray, weight: FloatArray) -> FloatArray:

@@ -53,6 +53,7 @@ their events, which `AgentsPart` and `ProfileData` hold in the units of the run.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -156,6 +157,17 @@ class Likelihood(ABC, Generic[G]):
         """Declares everything that agents sum: what all likelihoods share, then this one's own."""
         common = gram_sums(self.layout.packed_size, counts_events=self.has_fixed_summands)
         return SumSchema((*common.blocks, *self.own_blocks), (*common.scalars, *self.own_scalars))
+
+    def sums_events(self, given: Any) -> bool:  # noqa: ARG002
+        """Whether the Gram matrices that agents sum under these globals are those of their events as they are.
+
+        Then an agent's total over clusters is the same in every round, and the server checks that.
+        """
+        return self.has_fixed_summands
+
+    def most_weight(self, given: Any) -> Callable[[FloatArray], FloatArray] | None:  # noqa: ARG002
+        """(numbers of events of agents) → the most that the weights of these events can sum to; None if unknown."""
+        return None
 
     # Called at the agents.
 

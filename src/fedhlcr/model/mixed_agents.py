@@ -5,7 +5,8 @@ See `model.mixed` for the model and `kernels.effective` for the mathematics.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import logsumexp
@@ -28,6 +29,8 @@ from fedhlcr.model.schema import GRAMS, Block, Level, Stage, State, StateField, 
 _NOT_KEPT = np.empty((0, 0))
 # `log_dets` of `effective_grams` where they are not needed.
 _NO_LOGS = np.empty(0)
+# How far beyond its mean the precision of an entity may be, at most.
+SLACK = 1e3
 # Noise variances over which the density of an entity is averaged: quantiles of their law.
 N_VARIANCES = 8
 
@@ -43,12 +46,14 @@ class MixedAgents(LinearLikelihood[MixedGlobals]):
     @property
     def own_blocks(self) -> tuple[Block, ...]:
         size = self.layout.n_linear + 1
-        return (Block(EFFECTS, size * (size + 1) // 2),)
+        return (Block(EFFECTS, size * (size + 1) // 2, is_moments=True),)
 
     @property
     def own_scalars(self) -> tuple[SummedScalar, ...]:
         """In the order in which `kernels.evidence` lists them."""
-        squares = tuple(SummedScalar(f"agent_effect_{f}", not_negative_value) for f in range(self.layout.n_coef))
+        squares = tuple(
+            SummedScalar(f"agent_effect_{f}", not_negative_value, "agent_effects") for f in range(self.layout.n_coef)
+        )
         within = tuple(SummedScalar(f"within_{f}", not_negative_value) for f in range(self.layout.n_features))
         evidence = tuple(SummedScalar(f"{kind}_{f}", any_value) for kind in EVIDENCE for f in range(self.layout.n_coef))
         return (*NOISE_SCALARS, *squares, *within, *evidence)
@@ -60,6 +65,21 @@ class MixedAgents(LinearLikelihood[MixedGlobals]):
             StateField("variance", Level.ENTITY, size=0, initial=0.0, possible=not_negative),
             StateField("agent_effects", Level.AGENT, size=self.layout.n_coef, initial=0.0, possible=finite),
         )
+
+    def sums_events(self, given: Any) -> bool:
+        """In plain clusters, unless the target is not in the units of the linear part."""
+        return bool(given.is_plain) and self.linear_spread is None
+
+    def most_weight(self, given: Any) -> Callable[[FloatArray], FloatArray] | None:
+        """The precision of an entity of n events is a Gamma((ν + n)/2) draw over at least νs²/2.
+
+        The matrices have it over 1/noise_unit². SLACK allows for the tails of the draw, and for a law that has moved
+        since it was drawn.
+        """
+        if self.linear_spread is not None:
+            return None
+        unit = SLACK * (given.noise_unit / given.noise_scale) ** 2
+        return lambda n_events: unit * n_events * (1.0 + (n_events + 1.0) / given.noise_shape)
 
     def score_rows(self, given: MixedGlobals) -> FloatArray:
         """M·r_k = −RSS(w_k)/(2σ²); effective matrices are divided by the noise variance already."""

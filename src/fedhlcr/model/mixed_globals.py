@@ -91,11 +91,11 @@ def _some_entities(values: FloatArray, n_entities: FloatArray) -> Any:
 
 
 NOISE_SCALARS = (
-    SummedScalar("log_variances", any_value),
-    SummedScalar("precisions", not_negative_value),
+    SummedScalar("log_variances", any_value, limited_as="log_variances"),
+    SummedScalar("precisions", not_negative_value, limited_as="precisions"),
     SummedScalar("noisy_entities", _some_entities),
     SummedScalar("log_volumes", any_value),
-    SummedScalar("squares", not_negative_value),
+    SummedScalar("squares", not_negative_value, limited_as="squares"),
     SummedScalar("squared_events", not_negative_value),
     SummedScalar("events", not_negative_value),
     SummedScalar("agents", _at_most_one),

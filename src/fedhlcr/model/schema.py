@@ -258,6 +258,7 @@ class Block:
     size : how many numbers each cluster has
     is_gram : whether it is an augmented Gram matrix of events; the server checks that it is positive semi-definite
     counts_events : whether the first number of a Gram matrix is the number of events; not if events have weights
+    is_moments : whether it is a packed matrix Σ (1, b)(1, b)ᵀ over entities; the server checks it like a Gram matrix
     possible : check of its values, applied to what agents report and to checkpoints
     """
 
@@ -265,7 +266,18 @@ class Block:
     size: int
     is_gram: bool = False
     counts_events: bool = True
+    is_moments: bool = False
     possible: Check = finite
+
+    @property
+    def width(self) -> int:
+        """Rows of a packed matrix."""
+        return int(np.sqrt(2 * self.size))
+
+    @property
+    def diagonal(self) -> IndexArray:
+        """(width,) positions of the diagonal of a packed matrix."""
+        return np.cumsum(np.arange(1, self.width + 1)) - 1
 
 
 @dataclass(frozen=True)
@@ -275,10 +287,13 @@ class SummedScalar:
     Attributes
     ----------
     possible : check (values of the agents, their numbers of entities) → True where a value is allowed
+    limited_as : if not empty, an agent counts less if the sum of its values of this group is far larger than usual,
+        `federation.weights`
     """
 
     name: str
     possible: Callable[[FloatArray, FloatArray], NDArray[np.bool_]]
+    limited_as: str = ""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from fedhlcr.exceptions import ArgumentError
 from fedhlcr.posterior import PublicModel
 from tests.flower_grid import LocalNode, assert_same_model, run_app, scores_of, state_of
 
-COLUMNS = {"target": "reply", "agent": "agent", "entity": "entity", "features": "a,b"}
+COLUMNS = {"target": "reply", "agent": "agent", "entity": "entity", "features": "a,b", "min-entities": "0"}
 
 
 def frame_of(target, seed=1):

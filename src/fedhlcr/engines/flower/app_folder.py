@@ -53,6 +53,8 @@ NODE_COMMENTS = {
     "min-cohort": "secure aggregation: fewest nodes of a sum, whatever the run says",
     "key-path": "secure aggregation: the node's private key, the one that SuperNode uses",
     "peers-path": "secure aggregation: public keys of the other nodes; without it, those seen first",
+    "min-events": "agents with fewer events stay out; 3 (features + 2) by default. See: fedhlcr flower preview",
+    "min-entities": "agents with fewer entities stay out; 5 by default",
 }
 
 
@@ -71,7 +73,7 @@ def write_app(folder: Path, options: dict[str, Scalar] | None = None) -> Path:
         name=_toml(folder.name),
         version=__version__,
         options=_options_text(chosen),
-        node_keys="\n".join(f"#      {key:<12}{NODE_COMMENTS[key]}" for key in NODE_KEYS),
+        node_keys="\n".join(f"#      {key:<14}{NODE_COMMENTS[key]}" for key in NODE_KEYS),
     )
     if chosen:
         raise ArgumentError(f"there is no option {', '.join(map(repr, chosen))}.")

@@ -115,6 +115,9 @@ def write_node(
         "entity": "entity",
         "features": ",".join(flights.feature_names),
         "state-dir": str(folder / "state"),
+        # these flights are public, so small airlines need not stay out
+        "min-events": "0",
+        "min-entities": "0",
     }
 
 

@@ -124,7 +124,17 @@ class Node:
     def names(self) -> list[str]:
         """Names of the node's agents."""
         with self._alone():
-            names = self._held().group.names
+            group = self._held().group
+        names = [name for name, joins in zip(group.names, group.joins, strict=True) if joins]
+        if n_left_out := len(group.names) - len(names):
+            rule, n_features = self.options.disclosure, group.shard.n_features
+            logger.warning("%s", rule.warning(n_left_out, len(group.names), n_features))
+            if not names:
+                cure = (
+                    "none of the node's agents has enough events and entities to share sums safely; `fedhlcr flower "
+                    "preview` at the node shows why"
+                )
+                raise Refusal("TooFewEvents", cure)
         if self.options.test_path is not None:
             # an error in the test file should show now, not after the last round
             self._read(self.options.test_path, names)
@@ -137,6 +147,10 @@ class Node:
             self._read(self.options.test_path)
         return len(events.y), len(set(events.agent))
 
+    def read_table(self) -> Events:
+        """The events of the node's table, after all checks; nothing is kept."""
+        return self._read(self.options.data_path)
+
     def _held(self) -> Held:
         return self._saved() or self._from_table()
 
@@ -147,7 +161,7 @@ class Node:
         events = self._read(self.options.data_path)
         weight = np.ones(len(events.y))
         hierarchy = build_hierarchy(events.X, events.y, weight, events.agent, events.entity, events.offset)
-        held = Held(AgentGroup(hierarchy, self.mods), source)
+        held = Held(AgentGroup(hierarchy, self.mods, self.options.disclosure), source)
         self._save(held)
         return held
 
@@ -287,7 +301,7 @@ class Node:
             reader = RecordReader(record, "the node's state", "it is built from the table again")
             was = Source(*(reader.value(name, str) for name in Source._fields))
             order, columns = tuple(reader.texts("features")), reader.value("columns", str)
-            group = AgentGroup.read(reader, self.mods)
+            group = AgentGroup.read(reader, self.mods, self.options.disclosure)
         except (StorageError, CodecError) as error:
             logger.warning("%s; the labels are lost, and the agents start again.", error)
             return None

@@ -9,19 +9,22 @@ import json
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedhlcr.exceptions import ArgumentError, Refusal
 from fedhlcr.federation.checks import ReplyLimits
+from fedhlcr.federation.claims import MAX_CHANGE
 from fedhlcr.federation.settings import FEWEST_IN_COHORT, MIN_COHORT, FederationSettings
+from fedhlcr.federation.weights import MAX_WEIGHT
 from fedhlcr.model.binary import Logistic
 from fedhlcr.model.counts import NegativeBinomial
 from fedhlcr.model.gram import GramLayout
 from fedhlcr.model.likelihood import AUTO
 from fedhlcr.model.priors import LEARNABLE
+from fedhlcr.privacy.disclosure import DEFAULT_RULE, NO_RULE, DisclosureRule
 
 Scalar = bool | int | float | str
 # The largest number of agents that a node may have by default.
@@ -160,9 +163,24 @@ RUN_OPTIONS = (
             Option("max-events", 1e7, "maximum number of events of one agent"),
             Option("max-entities", 1e6, "maximum number of entities of one agent"),
             Option(
+                "max-event-ratio", 1e5, "maximum number of events of one agent, as a multiple of the median agent's"
+            ),
+            Option(
                 "max-mean-square",
                 1e8,
                 "maximum mean square of an agent's column, as a multiple of that over all agents",
+            ),
+            Option("max-target-square", 1e3, "the same for the target, unless it is binary or a count"),
+            Option(
+                "max-weight",
+                MAX_WEIGHT,
+                "how many times the median agent an agent may count; beyond it, if that is also unusual among the "
+                "agents, its sums are scaled down",
+            ),
+            Option(
+                "max-change",
+                MAX_CHANGE,
+                "how far an agent's events may differ from those of its earlier replies; inf if mods change sums",
             ),
             Option("min-events-per-entity", 1.0, "minimum number of events per entity; below 1 for fractional weights"),
             Option("tolerance", 1e-8, "how far from positive semi-definite a matrix may be because of rounding"),
@@ -184,6 +202,8 @@ RUN_OPTIONS = (
             Option("features", "", "feature columns, separated by commas"),
             Option("positive", "", "the class that counts as 1, if the target has two classes; all others are 0"),
             Option("exposure", "", "column with the exposure of each event, for counts"),
+            Option("min-events", "", "fewest events with which an agent takes part; empty: any number"),
+            Option("min-entities", "", "fewest entities with which an agent takes part; empty: any number"),
         ),
         "simulation",
     ),
@@ -296,6 +316,7 @@ class NodeOptions:
     is_secure : whether the node takes part in secure aggregation only
     min_cohort : fewest nodes of a sum under secure aggregation
     key_path, peers_path : the node's private key, and the public keys of the other nodes
+    disclosure : the fewest events and entities with which an agent of the node takes part
     """
 
     data_path: Path
@@ -313,6 +334,7 @@ class NodeOptions:
     min_cohort: int = FEWEST_IN_COHORT
     key_path: Path | None = None
     peers_path: Path | None = None
+    disclosure: DisclosureRule = DEFAULT_RULE
 
     @classmethod
     def from_context(
@@ -373,12 +395,13 @@ class NodeOptions:
             int(text["min-cohort"] or FEWEST_IN_COHORT),
             _path(text["key-path"]),
             _path(text["peers-path"]),
+            _disclosure_rule(text, NO_RULE if share else DEFAULT_RULE),
         )
 
 
 NODE_KEYS = (
     *("data-path", "target", "agent", "agent-name", "entity", "features", "positive", "exposure"),
-    *("test-path", "state-dir", "aggregation", "min-cohort", "key-path", "peers-path"),
+    *("test-path", "state-dir", "aggregation", "min-cohort", "key-path", "peers-path", "min-events", "min-entities"),
 )
 
 
@@ -396,6 +419,18 @@ def option_text(argument: str) -> str:
     if isinstance(option.default, str):
         return f"{name}={json.dumps(value, ensure_ascii=False)}"
     return argument
+
+
+def _disclosure_rule(text: Mapping[str, str], default: DisclosureRule) -> DisclosureRule:
+    """The rule of a node-config; options that are not set have the values of the default."""
+    numbers: dict[str, int] = {}
+    for key in ("min-events", "min-entities"):
+        if not text[key]:
+            continue
+        if not text[key].isdigit():
+            raise Refusal("NodeConfigError", f"`{key}` of the node-config must be a whole number of at least 0")
+        numbers[key.replace("-", "_")] = int(text[key])
+    return replace(default, **numbers)
 
 
 def split_names(text: str) -> tuple[str, ...]:
