@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedhlcr.exceptions import ArgumentError, MissingDependencyError
+from fedhlcr.exceptions import ArgumentError, MissingDependencyError, Refusal
 
 app = typer.Typer(help="Federations over a network, on Flower.", no_args_is_help=True)
 
@@ -154,6 +154,52 @@ def release(
             f"{folder} has no such names; it knows {', '.join(known)}." if known else f"{folder} binds no names."
         )
     typer.echo(f"Released the names of {AGENT.count(len(freed))}.")
+
+
+@app.command()
+def preview(
+    table: Annotated[Path, typer.Argument(metavar="TABLE", help="The node's table, CSV or Parquet: its `data-path`.")],
+    target: Annotated[str, typer.Option(help="Column to predict.")],
+    features: Annotated[str, typer.Option(help="Feature columns, separated by commas.")],
+    agent: Annotated[str, typer.Option(help="Column of agent ids.")] = "",
+    agent_name: Annotated[str, typer.Option(help="Name of the only agent, if there is no column.")] = "",
+    entity: Annotated[str, typer.Option(help="Column of entity ids; without it each event is an entity.")] = "",
+    positive: Annotated[str, typer.Option(help="The class that counts as 1, if the target has two classes.")] = "",
+    min_events: Annotated[
+        int | None, typer.Option(min=0, help="Fewest events of an agent that takes part. [default: 3 (features + 2)]")
+    ] = None,
+    min_entities: Annotated[
+        int | None, typer.Option(min=0, help="Fewest entities of an agent that takes part. [default: 5]")
+    ] = None,
+    clusters: Annotated[int, typer.Option(min=1, help="Clusters at the start: `max-clusters` of the run.")] = 64,
+) -> None:
+    """Show what a node with this table would send, before it joins a federation.
+
+    The options are those of the node-config. Nothing is sent, and no value of the table is shown.
+    """
+    preview_type, options = _import_flower("preview").Preview, _import_flower("options").NodeOptions
+    given = {
+        "data-path": str(table),
+        "target": target,
+        "features": features,
+        "agent": agent,
+        "agent-name": agent_name,
+        "entity": entity,
+        "positive": positive,
+        "min-events": "" if min_events is None else str(min_events),
+        "min-entities": "" if min_entities is None else str(min_entities),
+    }
+    try:
+        shown = preview_type.of_node(options.from_context(given, {}), clusters)
+    except Refusal as refusal:
+        raise ArgumentError(_in_words(refusal)) from None
+    for line in shown.lines():
+        typer.echo(line)
+
+
+def _in_words(refusal: Refusal) -> str:
+    """What is wrong with the table or the options; at the node itself the detail may be shown."""
+    return refusal.detail or f"{refusal.cure}."
 
 
 def _import_flower(module: str) -> Any:

@@ -11,6 +11,7 @@ The server, the agents and their messages are those of `fedhlcr.federation`; thi
     records              conversion of messages to and from Flower's records: all that nodes and server exchange
     options              options of a run, in the pyproject of an app (`app_folder` writes one), and of a node
     refusal              why a node does not take part
+    preview              what a node would send, for its owner
     certificates         a private CA, a server certificate, node keys
     server_folder, server_service, node_folder, node_checks, node_service
                          the commands `fedhlcr flower server` and `node`; `supervisor` restarts what ends, `units` has
