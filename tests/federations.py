@@ -122,7 +122,9 @@ def centralised_states(entities: Entities, spec: ModelSpec, n_clusters: int, str
 
 
 def assert_same_server(one: Server, other: Server) -> None:
-    """Bit for bit."""
+    """Bit for bit, but for the bytes that were sent: packed messages depend on when a server began."""
+    for server in (one, other):
+        server.history.records = [replace(record, bytes_down=0, bytes_up=0) for record in server.history.records]
     assert one.to_bytes() == other.to_bytes()
 
 

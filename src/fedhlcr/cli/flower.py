@@ -123,6 +123,8 @@ def run(
 
     made = _import_flower("server_folder")
     server_folder = made.ServerFolder(folder.absolute())
+    if not server_folder.app.is_dir():
+        raise ArgumentError(f"{folder} is not a server's folder; make one with fedhlcr flower server.")
     command = ["flwr", "run", str(server_folder.app), made.CONNECTION, "--stream"]
     if context.args:
         command += ["--run-config", " ".join(map(_import_flower("options").option_text, context.args))]

@@ -95,7 +95,9 @@ def test_huge_reply_loses_no_honest_reply_and_ends_in_time(federation, folder, m
     assert rounds[1][0] == 8, "the hostile node's agents have no reply, the others have"
     assert all(answered >= 8 for answered, _ in rounds)
     assert max(seconds for _, seconds in rounds) <= 1.1 * LIMIT
-    assert "node hostile does not take part now: TooLarge" in said or (megabytes == 500 and "Silence" in said)
+    # the larger one takes longer to arrive than a round on a slow machine
+    expected = "TooLarge" if megabytes == 40 else "(TooLarge|Unfinished|Silence)"
+    assert re.search(f"node hostile does not take part now: {expected}", said)
     assert "node honest" not in "".join(re.findall("node .* does not take part now", said))
 
 

@@ -318,3 +318,9 @@ def test_release_of_unknown_names_says_which_there_are(tmp_path):
     write_pins(tmp_path / "agents.json", {"a": Identity("SHA256:x", "north")})
     done = CliRunner().invoke(command_line, ["flower", "release", str(tmp_path), "--node", "south"])
     assert done.exit_code != 0
+
+
+def test_run_needs_the_folder_of_a_server(tmp_path):
+    done = CliRunner().invoke(command_line, ["flower", "run", str(tmp_path), "rounds=2"])
+    assert isinstance(done.exception, ArgumentError)
+    assert "is not a server's folder" in str(done.exception)
