@@ -172,8 +172,8 @@ def honest_r2(
     table: HierarchicalData, hostile: Sequence[str], attack: Attack | None, *, seed: int = 0, **settings: Any
 ) -> float:
     """R² of the honest agents' held-out events after a run in which hostile agents attack; None leaves them out."""
-    train, test = hold_out_events(table.agent, table.entity, random_state=seed)
-    train, test = table[train], table[test]
+    fitted, held_out = hold_out_events(table.agent, table.entity, random_state=seed)
+    train, test = table[fitted], table[held_out]
     agents: dict[str, Agent] = {}
     for agent in np.unique(table.agent):
         own = train[train.agent == agent]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from importlib import import_module
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -55,7 +56,9 @@ def certs(
     """
     from fedhlcr.cli.output import output_errors
 
-    certificates = _import_flower("certificates").Certificates(folder)
+    with _needs_flower():
+        from fedhlcr.engines.flower.certificates import Certificates
+    certificates = Certificates(folder)
     with output_errors():
         made = certificates.make(host or (), node or (), renew=renew)
     for path in made:
@@ -80,14 +83,16 @@ def server(
     """Start a server: make keys and folders, start SuperLink and nginx, register the nodes, restart what ends."""
     from fedhlcr.cli.output import output_errors
 
-    made = _import_flower("server_folder").ServerFolder(folder.absolute(), superlink_port)
+    with _needs_flower():
+        from fedhlcr.engines.flower import server_service as service
+        from fedhlcr.engines.flower.server_folder import ServerFolder
+    made = ServerFolder(folder.absolute(), superlink_port)
     with output_errors():
         made.make(host or (), node or (), port)
     if systemd:
         ports = ["--port", str(port), "--superlink-port", str(superlink_port)]
         _print_unit("fedhlcr-server", folder, ["server", str(folder.absolute()), *ports])
         return
-    service = _import_flower("server_service")
     for line in service.next_steps(made, node or ()):
         typer.echo(line)
     if not only_files:
@@ -101,7 +106,8 @@ def node(
     systemd: Annotated[bool, typer.Option("--systemd", help="Print a systemd unit, and start nothing.")] = False,
 ) -> None:
     """Start a node: check its key, table, disk, clock and server, then keep its SuperNode running."""
-    service = _import_flower("node_service")
+    with _needs_flower():
+        from fedhlcr.engines.flower import node_service as service
     if systemd:
         _print_unit("fedhlcr-node", folder, ["node", str(folder.absolute())])
     elif check:
@@ -121,20 +127,25 @@ def run(
     """Start a run at the server and follow its log. Options of the run: fedhlcr flower run DIR rounds=60 min-nodes=2"""
     import subprocess
 
-    made = _import_flower("server_folder")
+    with _needs_flower():
+        from fedhlcr.engines.flower import server_folder as made
+        from fedhlcr.engines.flower.options import option_text
+        from fedhlcr.engines.flower.processes import flower_environment
     server_folder = made.ServerFolder(folder.absolute())
     if not server_folder.app.is_dir():
         raise ArgumentError(f"{folder} is not a server's folder; make one with fedhlcr flower server.")
     command = ["flwr", "run", str(server_folder.app), made.CONNECTION, "--stream"]
     if context.args:
-        command += ["--run-config", " ".join(map(_import_flower("options").option_text, context.args))]
-    environment = _import_flower("processes").flower_environment(server_folder.home)
+        command += ["--run-config", " ".join(map(option_text, context.args))]
+    environment = flower_environment(server_folder.home)
     raise typer.Exit(subprocess.run(command, env=environment, check=False).returncode)
 
 
 def _print_unit(name: str, folder: Path, arguments: list[str]) -> None:
     what = "server of a federation" if "server" in name else "node of a federation"
-    typer.echo(_import_flower("units").systemd_unit(name, f"fedhlcr: {what}", folder, arguments), nl=False)
+    with _needs_flower():
+        from fedhlcr.engines.flower.units import systemd_unit
+    typer.echo(systemd_unit(name, f"fedhlcr: {what}", folder, arguments), nl=False)
 
 
 @app.command()
@@ -148,7 +159,8 @@ def release(
     """Let agents' names belong to the next node that has them: after a new key, or when agents move."""
     from fedhlcr._support.wording import AGENT
 
-    names = _import_flower("names")
+    with _needs_flower():
+        from fedhlcr.engines.flower import names
     freed = names.release(folder, node or (), agent or ())
     if not freed:
         known = sorted({pin.shown for pin in names.read_pins(folder / names.PINS_FILE).values()})
@@ -179,7 +191,9 @@ def preview(
 
     The options are those of the node-config. Nothing is sent, and no value of the table is shown.
     """
-    preview_type, options = _import_flower("preview").Preview, _import_flower("options").NodeOptions
+    with _needs_flower():
+        from fedhlcr.engines.flower.options import NodeOptions
+        from fedhlcr.engines.flower.preview import Preview
     given = {
         "data-path": str(table),
         "target": target,
@@ -192,7 +206,7 @@ def preview(
         "min-entities": "" if min_entities is None else str(min_entities),
     }
     try:
-        shown = preview_type.of_node(options.from_context(given, {}), clusters)
+        shown = Preview.of_node(NodeOptions.from_context(given, {}), clusters)
     except Refusal as refusal:
         raise ArgumentError(_in_words(refusal)) from None
     for line in shown.lines():
@@ -204,10 +218,11 @@ def _in_words(refusal: Refusal) -> str:
     return refusal.detail or f"{refusal.cure}."
 
 
-def _import_flower(module: str) -> Any:
-    """A module of the Flower engine; an error that says what to install if Flower is missing."""
+@contextlib.contextmanager
+def _needs_flower() -> Iterator[None]:
+    """Say what to install if an import fails because Flower is missing."""
     try:
-        return import_module(f"fedhlcr.engines.flower.{module}")
+        yield
     except ImportError as error:
         if (error.name or "").startswith("fedhlcr"):
             raise
