@@ -27,27 +27,26 @@ from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr.data.ids import canonical_text
 from fedhlcr.data.scarcity import TableShape
 from fedhlcr.exceptions import ArgumentError, FederationError, UnknownAgentError
-from fedhlcr.federation.account import Account, AccountFactory
+from fedhlcr.federation.account import AccountFactory
 from fedhlcr.federation.checks import Expected
 from fedhlcr.federation.claims import Claims
-from fedhlcr.federation.cohort_checks import find_impossible
+from fedhlcr.federation.cohorts import commit, leaving, running_total
 from fedhlcr.federation.convergence import has_settled, limit_reason
-from fedhlcr.federation.fixed_accounts import FixedLedger, RunningTotal
 from fedhlcr.federation.fixed_sums import Integers, SumTerms, VectorLayout
 from fedhlcr.federation.history import History, RoundRecord
 from fedhlcr.federation.keeping import DrawKeeper
 from fedhlcr.federation.laws import Law
 from fedhlcr.federation.ledger import Ledger
+from fedhlcr.federation.making import make_rule
 from fedhlcr.federation.messages import MOST_ROUNDS, NEVER, SURVEY_ROUND, Broadcast
 from fedhlcr.federation.open_round import OpenRound, Reply
 from fedhlcr.federation.registry import UNREGISTERED, Registry
-from fedhlcr.federation.rules import BlendRule, DeltaRule, Rule
+from fedhlcr.federation.rules import DeltaRule, Rule
 from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.federation.sums import AgentSums
 from fedhlcr.federation.survey import ENOUGH_AGENTS, Survey, Units
 from fedhlcr.federation.survey_sums import SumSurvey, units_of_answers
 from fedhlcr.federation.survey_sums import n_values as survey_size
-from fedhlcr.model.priors import LEARNABLE, ModelSpec
 from fedhlcr.posterior import Draws, PublicModel
 from fedhlcr.privacy.terms import Terms
 from fedhlcr.samplers.state import GlobalDraw, ServerState
@@ -126,7 +125,7 @@ class Server:
         candidates = positions[~self.registry.withdrawn[positions]]
         n_asked = max(1, round(self.settings.participation * len(candidates)))
         number = SURVEY_ROUND if self.rule is None else self.round + 1
-        if len(np.setdiff1d(self._leaving(), positions)):
+        if len(np.setdiff1d(leaving(self.registry), positions)):
             self.begin_epoch("an agent that has withdrawn cannot be reached")
         broadcast = self._broadcast(number)
         if number == SURVEY_ROUND and self.settings.is_secure:
@@ -137,17 +136,13 @@ class Server:
             # a late reply to an earlier survey is still accepted
             awaited = np.setdiff1d(candidates, self._survey.agents)
         else:
-            awaited = asked = np.union1d(self._choose(candidates, n_asked, "participants"), self._leaving())
+            awaited = asked = np.union1d(self._choose(candidates, n_asked, "participants"), leaving(self.registry))
         expected, claims = self._expected(broadcast.law), None if self.rule is None else self._claims
         limits = self.settings.limits
         self._open = OpenRound(broadcast, self.registry, len(asked), awaited, expected, limits, claims)
-        leaving = frozenset(self.registry.names[i] for i in self._leaving())
+        leavers = frozenset(self.registry.names[i] for i in leaving(self.registry))
         names, acknowledged = [self.registry.names[i] for i in asked], self.registry.accepted_round[asked]
-        return Invitation(broadcast, names, acknowledged, leaving)
-
-    def _leaving(self) -> IndexArray:
-        """Positions of agents that have withdrawn while their sums are still in the total of secure aggregation."""
-        return np.flatnonzero(self.registry.withdrawn & (self.registry.accepted_round != NEVER))
+        return Invitation(broadcast, names, acknowledged, leavers)
 
     def _choose(self, candidates: IndexArray, n_asked: int, purpose: str) -> IndexArray:
         return np.sort(self._stream.generator(self.round + 1, purpose).permutation(candidates)[:n_asked])
@@ -202,7 +197,10 @@ class Server:
         if reason is None and self.rule is None:
             reason = self._sum_survey.absorb(values)
         elif reason is None:
-            reason = self._commit(values)
+            assert self.units is not None
+            assert self._open.broadcast.terms is not None
+            account, terms = running_total(self.rule), self._open.broadcast.terms
+            reason = commit(account, terms, values, self.units.mean_squares)
         if reason is not None:
             self._open.refuse_cohort(len(agents), reason)
             return 0
@@ -211,25 +209,6 @@ class Server:
             stays = ~self.registry.withdrawn[positions]
             self.registry.accepted_round[positions] = np.where(stays, self._open.broadcast.round, NEVER)
         return len(agents)
-
-    def _commit(self, values: Integers) -> str | None:
-        """Add a cohort's differences to the total; return why that is impossible, or None."""
-        assert self._open is not None
-        assert self._open.broadcast.terms is not None
-        assert self.units is not None
-        account = self._running_total()
-        after = account.after(self._open.broadcast.terms.rows, values)
-        reason = find_impossible(account.total_of(after), self.likelihood.sum_schema, self.units.mean_squares)
-        if account.vectors.has_strays(after):
-            reason = "sums of a cluster without entities"
-        if reason is None:
-            account.commit(after)
-        return reason
-
-    def _running_total(self) -> RunningTotal:
-        assert isinstance(self.rule, DeltaRule)
-        assert isinstance(self.rule.account, RunningTotal)
-        return self.rule.account
 
     def exchange_terms(self) -> Terms:
         """The public terms of the exchange that adds up the open round's contributions."""
@@ -247,7 +226,7 @@ class Server:
         """Forget what agents have sent under secure aggregation: each sends all its sums when it is asked next."""
         logger.warning("a new epoch begins, and agents send their sums again: %s.", reason)
         assert isinstance(self.rule, DeltaRule)
-        account = self._running_total()
+        account = running_total(self.rule)
         # higher than any epoch of a server that was restored from an older checkpoint
         account.epoch = max(account.epoch, self.session)
         self.rule.begin_epoch()
@@ -300,7 +279,7 @@ class Server:
             state = self._close_sampling(self.rule, done)
         record = self._record(done, state)
         self.history.add(record, done.participants)
-        if len(self._leaving()):
+        if len(leaving(self.registry)):
             self.begin_epoch("an agent that has withdrawn has not removed its sums")
         return record
 
@@ -349,37 +328,8 @@ class Server:
         """Take the units of the survey, which decide about curves and so about the model's columns; make the rule."""
         self.units = units
         self.likelihood = self.settings.make_likelihood(units.standardization.curves)
-        self.rule = self._make_rule(units)
+        self.rule = make_rule(self.settings, units, self.likelihood, self._stream, self._make_account)
         return self.rule
-
-    def _make_rule(self, units: Units) -> Rule:
-        settings = self.settings
-        spec = ModelSpec.in_units(
-            float(units.standardization.scale[-1]),
-            **{name: getattr(settings, name) for name in LEARNABLE},
-            coef_prior=settings.coef_prior,
-            effects=settings.effects,
-            target_spread=units.target_spread,
-        )
-        if settings.rule == "blend":
-            return BlendRule(
-                settings.layout,
-                spec,
-                settings.start_clusters,
-                settings.learning_rate,
-                settings.participation_scaling,
-                self._stream,
-            )
-        account = self._new_account(settings.start_clusters)
-        return DeltaRule(
-            self.likelihood,
-            spec,
-            settings.start_clusters,
-            settings.merger(spec),
-            self._stream,
-            account,
-            settings.settling,
-        )
 
     def _restore_claims(self, rule: Rule) -> None:
         """What agents have claimed, from their last contributions, if the account has these."""
@@ -388,15 +338,6 @@ class Server:
             sums, layout, units = AgentSums.stack(rule.account.pages), self.likelihood.layout, self.units.mean_squares
             agents = np.flatnonzero(np.diff(sums.row_start))
             self._claims.note(agents, sums.take(agents), layout, units, of_events=sums.schema.counts_events)
-
-    def _new_account(self, n_clusters: int) -> Account:
-        if self._make_account is not None:
-            return self._make_account(n_clusters, self.likelihood.sum_schema)
-        if self.settings.is_secure:
-            return RunningTotal(n_clusters, self.likelihood)
-        if self.settings.fixed_point:
-            return FixedLedger(n_clusters, self.likelihood)
-        return Ledger(n_clusters, self.likelihood.sum_schema, self.settings.limits.max_weight)
 
     def _close_sampling(self, rule: Rule, done: OpenRound) -> ServerState | None:
         self.round = done.broadcast.round
