@@ -17,6 +17,8 @@ from fedhlcr.privacy.accounting import LARGEST_MU, composed, epsilon_of, mu_of
 # Releases before the first round, which fix the units, and how the share of the budget for units is divided.
 VOTES, LOCATIONS, SPREADS, MOMENTS = "votes", "locations", "spreads", "moments"
 UNIT_SHARES = {VOTES: 0.2, LOCATIONS: 0.15, SPREADS: 0.15, MOMENTS: 0.5}
+# That share by default: the fewer agents vote, the more of the budget their votes need.
+UNIT_VOTES, LEAST_UNITS, MOST_UNITS = 60.0, 0.1, 0.4
 # The three blocks of a round.
 SCORES, SIZES, RESIDUALS = "scores", "sizes", "residuals"
 BLOCKS = (SCORES, SIZES, RESIDUALS)
@@ -40,15 +42,16 @@ class DifferentialPrivacy:
         Number of rounds. It is fixed: a run that ended when it had converged would reveal something by its length.
     shares : three floats, default=(0.6, 0.35, 0.05)
         How each round's part of the budget is divided: scores, sizes and second moments of clusters, residuals.
-    units_share : float, default=0.1
-        Part of the budget for the units of the columns: where they lie, how far they spread, how they correlate.
+    units_share : float or None, default=None
+        Part of the budget for the units of the columns: where they lie, how far they spread, how they correlate. None
+        is 0.1 for 600 agents and more, and up to 0.4 for fewer.
     """
 
     epsilon: float
     delta: float | None = None
     rounds: int = 20
     shares: tuple[float, float, float] = (0.60, 0.35, 0.05)
-    units_share: float = 0.1
+    units_share: float | None = None
 
     def __post_init__(self) -> None:
         self._coerce("epsilon", 0.001, MOST_EPSILON, "a number from 0.001 to 1000, such as 3")
@@ -57,7 +60,8 @@ class DifferentialPrivacy:
         if not isinstance(self.rounds, Integral) or not 2 <= self.rounds <= MOST_ROUNDS:
             raise ArgumentError(f"`rounds` must be a whole number from 2 to {MOST_ROUNDS}, but is {self.rounds!r}.")
         object.__setattr__(self, "rounds", int(self.rounds))
-        self._coerce("units_share", 1e-3, 0.9, "a number from 0.001 to 0.9")
+        if self.units_share is not None:
+            self._coerce("units_share", 1e-3, 0.9, "a number from 0.001 to 0.9, or None")
         shares = tuple(self.shares) if isinstance(self.shares, Sequence) else ()
         if len(shares) != len(BLOCKS) or not all(_is_number(share) and share > 0 for share in shares):
             raise ArgumentError(
@@ -97,9 +101,12 @@ class DifferentialPrivacy:
             )
         delta = float(n_agents) ** -1.1 if self.delta is None else self.delta
         mu = mu_of(self.epsilon, delta)
-        squares = {name: self.units_share * share for name, share in UNIT_SHARES.items()}
+        units_share = self.units_share
+        if units_share is None:
+            units_share = min(max(UNIT_VOTES / n_agents, LEAST_UNITS), MOST_UNITS)
+        squares = {name: units_share * share for name, share in UNIT_SHARES.items()}
         units = [Release(name, 1, mu * math.sqrt(square)) for name, square in squares.items()]
-        each = (1.0 - self.units_share) / self.rounds
+        each = (1.0 - units_share) / self.rounds
         blocks = [
             Release(name, self.rounds, mu * math.sqrt(each * share))
             for name, share in zip(BLOCKS, self.shares, strict=True)

@@ -29,8 +29,10 @@ MOMENT_PRIOR, MOMENT_MOTION = 0.5, 0.1
 LEAST_MOMENT = 0.1
 # Clusters merge between these shares of the rounds.
 MERGE_FROM, MERGE_UNTIL = 0.34, 0.67
-# σ² changes at most by these factors in a round, and never falls below this share of the target's variance.
-SLOWEST, LEAST_VARIANCE = 0.3, 1e-6
+# σ² changes at most by these factors in a round, and stays between these multiples of the target's variance, 1.
+SLOWEST, LEAST_VARIANCE, MOST_VARIANCE = 0.3, 1e-6, 2.0
+# Norm of a regression in whitened coordinates, where the target's spread is 1: noise must not carry it farther.
+LONGEST = 5.0
 
 
 @dataclass(frozen=True)
@@ -134,7 +136,7 @@ def update(clusters: Clusters, noisy: Noisy, number: int, n_rounds: int) -> Clus
     clusters = _with_coef(clusters, noisy, number, n_rounds)
     change = noisy.residuals / max(clusters.events.sum(), 1.0)
     variance = clusters.variance * float(np.clip(1.0 + change, SLOWEST, 1.0 / SLOWEST))
-    return replace(clusters, variance=max(variance, LEAST_VARIANCE))
+    return replace(clusters, variance=min(max(variance, LEAST_VARIANCE), MOST_VARIANCE))
 
 
 def _with_sizes(clusters: Clusters, noisy: Noisy, number: int, n_rounds: int) -> Clusters:
@@ -166,7 +168,9 @@ def _with_coef(clusters: Clusters, noisy: Noisy, number: int, n_rounds: int) -> 
     precision = np.linalg.inv(clusters.covariance + motion * eye) + weighted @ information
     covariance: FloatArray = np.asarray(np.linalg.inv(precision), dtype=np.float64)
     step = covariance @ weighted @ noisy.scores[:, :, None]
-    return replace(clusters, coef=clusters.coef + step[..., 0], covariance=covariance)
+    coef = clusters.coef + step[..., 0]
+    length = np.maximum(np.linalg.norm(coef, axis=1, keepdims=True) / LONGEST, 1.0)
+    return replace(clusters, coef=coef / length, covariance=covariance)
 
 
 def merge(clusters: Clusters, n_wanted: int | None) -> tuple[Clusters, IndexArray]:

@@ -37,7 +37,7 @@ from fedhlcr.samplers.state import GlobalDraw
 ROUND = "round"
 # Clusters to start with, if their number is to be found: so many that, at the start, the score of a cluster tells its
 # coefficients to this many standard deviations of the noise, in units of σ.
-CLARITY, FEWEST_START, MOST_START = 18.0, 12, 48
+CLARITY, FEWEST_START, MOST_START = 18.0, 8, 48
 # The share of the rounds, at the end, whose regressions are kept as draws.
 KEPT_SHARE = 0.4
 # Standard deviations of its size by which a cluster must exceed zero to be reported.

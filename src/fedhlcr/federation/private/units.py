@@ -21,6 +21,8 @@ from fedhlcr.model.gram import GramLayout, Standardization
 # Powers of two that can be voted for.
 LEAST_EXPONENT, MOST_EXPONENT = -60, 60
 N_EXPONENTS = MOST_EXPONENT - LEAST_EXPONENT + 1
+# Noise looks like votes; votes for 2^15 and 2^-15 need to stand out by a standard deviation more than those for 1.
+USUAL_EXPONENTS = 15.0
 # Numbers of events are voted for in powers of two.
 N_SIZES = 30
 # The grid of places, and how many of its cells are looked at together first.
@@ -71,6 +73,11 @@ def votes(own: AgentMoments) -> FloatArray:
     return cast / np.sqrt(n_columns + 1)
 
 
+def _doubt() -> FloatArray:
+    """(exponents,) how far votes for a power of two must stand out, in standard deviations: more for unusual ones."""
+    return np.abs(np.arange(LEAST_EXPONENT, MOST_EXPONENT + 1)) / USUAL_EXPONENTS
+
+
 def votes_size(n_columns: int) -> int:
     return n_columns * 2 * N_EXPONENTS + N_SIZES
 
@@ -91,7 +98,7 @@ def read_votes(total: FloatArray, n_columns: int, noise_scale: float) -> Limits:
     lower, upper = np.concatenate([-2 * powers, powers]), np.concatenate([-powers, 2 * powers])
     # the least power stands for everything nearer to zero
     upper[0], lower[N_EXPONENTS] = 0.0, 0.0
-    columns = counts[:-N_SIZES].reshape(n_columns, -1)
+    columns = counts[:-N_SIZES].reshape(n_columns, -1) - noise * np.tile(_doubt(), 2)
     chosen = columns >= np.minimum(4.0 * noise, columns.max(axis=1))[:, None]
     low = np.where(chosen, lower, np.inf).min(axis=1)
     high = np.where(chosen, upper, -np.inf).max(axis=1)
@@ -142,8 +149,9 @@ def spreads(own: AgentMoments, layout: GramLayout, places: FloatArray) -> FloatA
 
 def read_spreads(total: FloatArray, n_columns: int, noise_scale: float) -> FloatArray:
     """(columns,) scales; 1 for a column that does not vary."""
-    counts = total.reshape(n_columns, N_EXPONENTS) * np.sqrt(n_columns)
-    positions = np.array([_median(own, noise_scale * np.sqrt(n_columns)) for own in counts])
+    noise = noise_scale * np.sqrt(n_columns)
+    counts = total.reshape(n_columns, N_EXPONENTS) * np.sqrt(n_columns) - noise * _doubt()
+    positions = np.array([_median(own, noise) for own in counts])
     scales = 2.0 ** (positions + LEAST_EXPONENT + 0.5)
     return np.where(positions == 0, 1.0, scales)
 
