@@ -3,6 +3,7 @@
 import errno
 import stat
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,7 @@ from fedhlcr.engines.flower import node as node_module
 from fedhlcr.engines.flower.engine import FlowerEngine, NotEnoughNodesError
 from fedhlcr.engines.flower.node import Node
 from fedhlcr.engines.flower.options import NodeOptions
+from fedhlcr.engines.flower.packing import LARGEST_MESSAGE, unpack
 from fedhlcr.engines.flower.pauses import Waiting
 from fedhlcr.engines.flower.records import Letter
 from fedhlcr.engines.flower.refusal import Refusal
@@ -96,6 +98,12 @@ def test_copied_table_keeps_its_labels(nodes, tmp_path, logged):
     assert "start again" not in logged.text
 
 
+def opened(message):
+    """A letter with its broadcast unpacked, as the app hands it to the node."""
+    letter = Letter.from_content(message.content)
+    return replace(letter, broadcast=unpack(letter.broadcast, LARGEST_MESSAGE))
+
+
 def test_old_letter_does_not_overwrite_newer_state(nodes, table, tmp_path):
     """A slow answer to an old letter comes to an end after a newer one was answered."""
     carrier = FlowerEngine(LocalGrid(nodes), "experiment", Waiting(3, 5.0, 1.0))
@@ -107,11 +115,11 @@ def test_old_letter_does_not_overwrite_newer_state(nodes, table, tmp_path):
     node = Node(NodeOptions.from_context(nodes[100].config, {}), "experiment", carrier.features)
     before = node.state_path.read_bytes()
     with pytest.raises(Refusal, match="OutdatedLetter"):
-        node.answer(Letter.from_content(old.content))
+        node.answer(opened(old))
     assert node.state_path.read_bytes() == before
     with ThreadPoolExecutor() as others:
         with node._alone():
-            waiting = others.submit(node.answer, Letter.from_content(new.content))
+            waiting = others.submit(node.answer, opened(new))
             with pytest.raises(TimeoutError):
                 waiting.result(0.3)
         assert len(waiting.result(5)) == 4
