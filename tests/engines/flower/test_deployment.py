@@ -33,7 +33,7 @@ class Watch:
         self._federation, self._run = federation, run
         federation.watch(run)
 
-    def wait_for(self, words: str, limit: float = 240.0, *, after: str = "") -> None:
+    def wait_for(self, words: str, limit: float = 600.0, *, after: str = "") -> None:
         """`after` words that were said before, where these could have been said earlier."""
         deadline = time.monotonic() + limit
         while words not in (self.said.rpartition(after)[2] if after else self.said):
@@ -86,7 +86,7 @@ def in_process(table, rounds: int) -> FedHLCRRegressor:
 
 
 def test_it_is_the_model_of_one_process(federation, folder, table):
-    federation.follow(federation.start_run(folder / "app", {"rounds": 3, "experiment": "plain"}), limit=240)
+    federation.follow(federation.start_run(folder / "app", {"rounds": 3, "experiment": "plain"}), limit=900)
     model = PublicModel.load(outputs(federation, "plain", "model"))
     assert_same_model(model, in_process(table, 3).posterior_, tolerance=1e-9)
 
@@ -121,7 +121,7 @@ def test_kill_a_node_bring_it_back_kill_the_server_and_resume(federation, folder
     with pytest.raises(LoopbackError, match="ended as finished:failed"):
         federation.follow(unasked, limit=120)
     resumed = federation.start_run(folder / "app", options | {"resume": True})
-    federation.follow(resumed, limit=400)
+    federation.follow(resumed, limit=1800)
     said = federation.log_path(f"run-{resumed}").read_text(errors="replace")
     assert "resumed after round" in said
     assert "ended after 14 rounds" in said
