@@ -11,7 +11,7 @@ import pytest
 from fedhlcr import FedHLCRRegressor
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.engines.in_process import InProcessEngine
-from fedhlcr.federation.run import Checkpoints, run_round
+from fedhlcr.federation.run import Checkpoints, CountsBytes, run_round
 from tests.engines.contract import CARRIERS, Tampered, forged, single
 from tests.federations import OneByOneEngine, agents_of, assert_same_server, run_rounds, server_for
 
@@ -133,7 +133,7 @@ def test_a_resumed_run_is_the_same_bit_for_bit(make, carrier, tmp_path):
     run_rounds(server, carrier.engine, 6)
     (tmp_path / "whole").mkdir()
     run_rounds(whole, make.func(TABLE, tmp_path / "whole").engine, 12)
-    assert_same_server(server, whole)
+    assert_same_server(server, whole, same_bytes=not isinstance(carrier.engine, CountsBytes))
 
 
 def test_the_order_of_replies_does_not_matter(carrier):

@@ -101,9 +101,7 @@ class DifferentialPrivacy:
             )
         delta = float(n_agents) ** -1.1 if self.delta is None else self.delta
         mu = mu_of(self.epsilon, delta)
-        units_share = self.units_share
-        if units_share is None:
-            units_share = min(max(UNIT_VOTES / n_agents, LEAST_UNITS), MOST_UNITS)
+        units_share = self.units_part(n_agents)
         squares = {name: units_share * share for name, share in UNIT_SHARES.items()}
         units = [Release(name, 1, mu * math.sqrt(square)) for name, square in squares.items()]
         each = (1.0 - units_share) / self.rounds
@@ -112,6 +110,12 @@ class DifferentialPrivacy:
             for name, share in zip(BLOCKS, self.shares, strict=True)
         ]
         return PrivacyPlan(n_agents, delta, (*units, *blocks))
+
+    def units_part(self, n_agents: int) -> float:
+        """The part of the budget for units: as given, or larger if there are few agents."""
+        if self.units_share is not None:
+            return self.units_share
+        return min(max(UNIT_VOTES / n_agents, LEAST_UNITS), MOST_UNITS)
 
 
 @dataclass(frozen=True)

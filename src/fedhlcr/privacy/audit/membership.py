@@ -128,9 +128,9 @@ class MembershipAudit:
     def claimed_mu(self, names: Sequence[str]) -> float:
         """μ of these releases over the whole run, as the settings divide the budget."""
         settings = self.settings
-        rest = 1.0 - settings.units_share
-        shares = {name: settings.units_share * share for name, share in UNIT_SHARES.items()}
-        shares |= {name: rest * share for name, share in zip(BLOCKS, settings.shares, strict=True)}
+        of_units = settings.units_part(self.plan.n_agents)
+        shares = {name: of_units * share for name, share in UNIT_SHARES.items()}
+        shares |= {name: (1.0 - of_units) * share for name, share in zip(BLOCKS, settings.shares, strict=True)}
         return mu_of(settings.epsilon, self.plan.delta) * float(np.sqrt(sum(shares[name] for name in names)))
 
     def _scores(self, names: Sequence[str], canary: str, *, present: bool) -> FloatArray:
