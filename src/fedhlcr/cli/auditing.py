@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fedhlcr.cli.events import Roles
     from fedhlcr.data.hierarchy import Hierarchy
     from fedhlcr.privacy.audit.membership import MembershipResult
-    from fedhlcr.privacy.audit.tables import TableAudit
+    from fedhlcr.privacy.audit.tables import TableAudit, WireAudit
 
 AUDIT = "Audit"
 CASE = Noun("case", "cases")
@@ -167,26 +167,45 @@ def _own_table(data: str, roles: Roles, shell: Shell, **choice: Any) -> dict[str
 def _tell_table(shell: Shell, name: str, found: TableAudit) -> None:
     sizes = [plural(found.n_entities, "entity", "entities"), plural(found.n_agents, "agent")]
     shell.say(f"{name}: {sizes[0]} of {sizes[1]}, {plural(found.n_events, 'event')}, {plural(found.n_rounds, 'round')}")
+    scores = {
+        "plain mode: every agent's sums": found.plain,
+        "secure mode: what single agents send": found.wire.messages,
+        "secure mode: the exact total of all agents": found.total,
+    }
     rows = [
-        (what, f"{own.entities} of {own.n_entities}", f"{own.rows} of {own.n_small}" if own.n_small else "–")
-        for what, own in (
-            ("plain mode: every agent's sums", found.plain),
-            ("secure mode: what single agents send", found.messages),
-            ("secure mode: the exact total of all agents", found.total),
-        )
+        (what, f"{own.entities} of {own.n_entities}", _share(own.rows, own.n_small), str(own.n_wrong))
+        for what, own in scores.items()
     ]
-    shell.table(("what a curious server can use", "entities found", "rows found *"), rows)
+    shell.table(("what a curious server can use", "entities found", "rows found *", "wrong claims"), rows)
     shell.say("* rows of entities with one or two events; an entity is found if its matrix of sums is exact")
+    _tell_wire(shell, found.wire)
     if found.weighted:
         shell.say(f"Plain mode with weighted sums: exact features of {plural(found.weighted, 'entity', 'entities')}.")
     own = found.exposure
     shell.say(
         f"The total shows an entity that moves alone in {own.rounds} of {plural(own.n_rounds, 'round')} with plain "
-        "sums. Secure aggregation does not prevent that, differential privacy does."
+        f"sums, {plural(own.entities, 'entity', 'entities')} in all. Secure aggregation does not prevent that, "
+        "differential privacy does."
     )
+    shell.say()
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part} of {whole}" if whole else "–"
+
+
+def _tell_wire(shell: Shell, found: WireAudit) -> None:
+    if not found.n_rounds:
+        shell.say("Secure aggregation did not take place: it needs at least 3 agents in a round.")
+        return
+    shell.say(
+        f"What single agents send: all messages of the survey and of {plural(found.n_rounds, 'round')} with masks."
+    )
+    shell.say("The total comes from all rounds, without masks: it is the same to the last bit.")
+    if found.surveyed:
+        shell.say(f"The survey's messages showed the column means of {plural(found.surveyed, 'single agent')}!")
     if found.leaked:
         shell.say(f"{plural(found.leaked, 'number')} of single agents could be read in messages of secure aggregation!")
-    shell.say()
 
 
 def _membership(shell: Shell, epsilon: float, n_agents: int, runs: int) -> tuple[dict[str, Any], bool]:

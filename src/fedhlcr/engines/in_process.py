@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from hashlib import blake2b
 from itertools import pairwise
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,7 +81,7 @@ class InProcessEngine:
         n_threads: int,
         mods: Sequence[Mod] = (),
         disclosure: DisclosureRule | None = None,
-    ) -> InProcessEngine:
+    ) -> Self:
         """The engine for the agents of a table. They keep its events if the run needs them.
 
         Nothing leaves this process, so all agents take part unless a disclosure rule is given.

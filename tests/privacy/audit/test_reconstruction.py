@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,11 +16,10 @@ from fedhlcr.privacy.audit.recording import record_run
 from fedhlcr.privacy.audit.rows import in_user_units, rows_in
 from fedhlcr.privacy.audit.scoring import Truth, exposure, score, weighted_alone
 from fedhlcr.privacy.audit.tables import as_hierarchy
-from fedhlcr.privacy.audit.view import EVERYONE, NO_STATEMENT, ServerView, Statement, total_view
+from fedhlcr.privacy.audit.view import EVERYONE, NO_STATEMENT, ServerView, Statement
 
 LAYOUT = GramLayout(3)
 PLAIN = {"effects": "none", "noise": "common"}
-SHARED = Path(__file__).parents[4] / "shared" / "data"
 
 
 def gram_of(rows):
@@ -112,6 +110,25 @@ def test_two_movers_between_two_clusters_are_not_taken_for_one():
     assert claims == []
 
 
+def test_entity_that_leaves_a_merged_cluster_is_found():
+    grams = entities(9, 9, 9, 9, 9)
+    merged = np.array([0, 0, 1])
+    before = replace(statement(0, [[0], [1, 2], [3, 4]], grams, 5), cluster_of=merged)
+    # the agent of entity 1 has answered: its entity is now in cluster 0; another one has moved to and fro
+    after = replace(statement(1, [[0, 1, 3], [2], [4]], grams, 7), cluster_of=merged)
+    assert is_claimed(grams[1], found_in(before, after), "left")
+
+
+def test_entity_that_one_cluster_lost_and_another_gained_is_found():
+    """Others move too, so the number of changed labels proves nothing."""
+    grams = entities(9, 9, 9, 9, 9, 9, 9, 9)
+    claims = found_in(
+        statement(0, [[0, 1], [2, 3], [4, 5], [6, 7]], grams, 8),
+        statement(1, [[0], [1, 2, 3], [6, 7], [4, 5]], grams, 5),
+    )
+    assert [claim.reason for claim in claims if np.allclose(claim.gram, grams[1])] == ["matched"]
+
+
 def test_sums_of_distant_rounds_that_differ_by_a_small_entity_are_found_by_rank():
     grams = entities(3, 9, 9, 9)
     claims = found_in(
@@ -173,26 +190,48 @@ def test_claim_about_another_agent_is_wrong(run):
     assert score([replace(claims[0], sender=EVERYONE)], truth, view.layout).n_wrong == 0
 
 
-def test_total_view_is_the_server_s_total(run):
-    server, view, _, _ = run
-    total = total_view(view).statements[EVERYONE][-1]
+@pytest.fixture(scope="module")
+def totals():
+    """The server's totals in a run in which half of the agents answer, and its truth."""
+    table, _ = make_hlcr(12, 8, 3, 4, 4, 1.0, random_state=3)
+    hierarchy = as_hierarchy(table)
+    engine = InProcessEngine.from_hierarchy(hierarchy, failure_rate=0.1, seed=0, n_threads=1)
+    settings = FederationSettings(GramLayout(4), rounds=40, patience=None, participation=0.5, fixed_point=True, **PLAIN)
+    server, recording = record_run(settings, engine)
+    view = recording.total_view()
+    return server, recording, view, Truth.of(hierarchy, view.layout, view.units)
+
+
+def test_totals_are_those_of_the_server(totals):
+    server, recording, view, _ = totals
+    total = view.statements[EVERYONE][-1]
+    kept = server.rule.account.total()
     counts, grams = total.dense(len(total.cluster_of))
-    kept = server.rule.account.total().regroup(server.rule.cluster_of)
-    by_cluster = kept.entity_counts > 0
-    np.testing.assert_array_equal(np.sort(counts[counts > 0]), np.sort(kept.entity_counts[by_cluster]))
-    np.testing.assert_allclose(grams.sum(axis=0), kept.grams.sum(axis=0), rtol=1e-9)
+    np.testing.assert_array_equal(counts, kept.entity_counts)
+    np.testing.assert_array_equal(grams, kept.grams)
+    assert total.labels_changed == kept.scalars["labels_changed"]
+    assert [own.round for own in recording.totals] == list(range(1, 41))
 
 
-def test_total_gives_less_than_the_sums_of_agents(run):
+def test_total_gives_less_than_the_sums_of_agents(run, totals):
     _, view, truth, _ = run
-    plain, total = (score(reconstruct(own), truth, view.layout) for own in (view, total_view(view)))
-    assert total.n_wrong == 0
-    assert total.entities < plain.entities
+    plain = score(reconstruct(view), truth, view.layout)
+    _, _, view, truth = totals
+    total = score(reconstruct(view), truth, view.layout)
+    assert total.n_wrong <= 0.05 * total.n_claims
+    assert 0 < total.entities < plain.entities
 
 
-def test_movers_that_are_alone_in_the_total_are_counted(run):
-    _, view, truth, _ = run
-    shown = exposure(total_view(view), truth)
+def test_entities_that_leave_a_merged_cluster_are_found(totals):
+    """Sums of absent agents stay in clusters that were merged away; who answers next leaves them."""
+    _, _, view, truth = totals
+    claims = [claim for claim in reconstruct(view) if claim.reason == "left"]
+    assert score(claims, truth, view.layout).n_wrong == 0
+
+
+def test_movers_that_are_alone_in_the_total_are_counted(totals):
+    _, _, view, truth = totals
+    shown = exposure(view, truth)
     assert 0 < shown.rounds <= shown.n_rounds
     assert 0 < shown.entities <= len(truth.grams)
 
@@ -207,29 +246,3 @@ def test_weighted_sums_show_features_of_lonely_entities():
     statements = next(iter(view.statements.values()))
     assert {own.is_exact for own in statements} == {True, False}
     assert weighted_alone(view, Truth.of(hierarchy, view.layout, view.units)) > 0
-
-
-@pytest.mark.skipif(not SHARED.is_dir(), reason="the real tables are not here")
-@pytest.mark.parametrize(
-    ("name", "least"),
-    [("cheese_city_retailer_week", 1.0), ("egsingle_school_child_visit", 0.85), ("league/gapminder", 0.7)],
-)
-@pytest.mark.slow
-def test_plain_mode_gives_away_most_entities_of_real_tables(name, least):
-    import pandas as pd
-
-    frame = pd.read_parquet(SHARED / f"{name}.parquet")
-    features = [
-        column
-        for column in frame.select_dtypes("number")
-        if column not in ("agent", "entity", "target", "week") and not column.startswith(("full", "few"))
-    ]
-    from fedhlcr.data.hierarchy import build_hierarchy
-
-    X, y = frame[features].to_numpy(float), frame["target"].to_numpy(float)
-    hierarchy = build_hierarchy(X, y, np.ones(len(y)), frame["agent"].to_numpy(), frame["entity"].to_numpy())
-    engine = InProcessEngine.from_hierarchy(hierarchy, failure_rate=0.0, seed=0, n_threads=1)
-    settings = FederationSettings(GramLayout(len(features)), rounds=60, patience=None, **PLAIN)
-    view = record_run(settings, engine)[1].view()
-    found = score(reconstruct(view), Truth.of(hierarchy, view.layout, view.units), view.layout)
-    assert found.entities >= least * found.n_entities

@@ -7,6 +7,9 @@ also be more than one entity, such as a + b − c. The attack believes that it i
     alone     the smaller sum is empty: there is nothing else in it;
     moved     both sums belong to one cluster in successive rounds, and the number of changed labels leaves no room for
               others: an agent with c changed labels has touched its clusters 2c times in all;
+    left      both sums belong to a cluster that was merged away, which entities can only leave. Under secure
+              aggregation the sums of absent agents stay there until these answer;
+    matched   one cluster lost just what another one gained between two rounds, one entity and a possible matrix;
     rank      D holds n events, fewer than it has columns, and its rank is n, which a difference of several entities has
               only by accident;
     peeled    the same, after the matrix of an entity that is known already was added or subtracted;
@@ -43,7 +46,7 @@ class Claim:
     ----------
     sender : whose sums it was found in
     gram : (packed,) in the units of the run
-    reason : "alone", "moved", "rank", "peeled" or "last"
+    reason : "alone", "moved", "left", "matched", "rank", "peeled" or "last"
     """
 
     sender: str
@@ -80,9 +83,8 @@ class _Attack:
             return []
         counts, grams = self._sums()
         self._claim(grams[counts == 1], "alone")
-        for differences, changes, reason in self._moves():
-            self._claim(differences[changes > 0], reason)
-            self._claim(-differences[changes < 0], reason)
+        for differences, reason in (*self._moves(), *self._matches()):
+            self._claim(differences, reason)
         certain = list(self.claims)
         self._compare(counts, grams)
         self._peel()
@@ -104,14 +106,30 @@ class _Attack:
         distinct = np.unique(np.column_stack([counts, grams]), axis=0)
         return distinct[:, 0], distinct[:, 1:]
 
-    def _moves(self) -> Iterator[tuple[FloatArray, FloatArray, str]]:
-        """Differences that are one entity for certain, with the changes of the entity counts."""
+    def _moves(self) -> Iterator[tuple[FloatArray, str]]:
+        """Differences that are one entity for certain."""
         for own, changes, differences in steps(self.statements, self._tolerance):
             # a cluster that was touched has gained or lost an entity, or both
             fewest = np.where(changes == 0, 2, np.abs(changes))
             single = np.abs(changes) == 1
             if fewest.sum() == 2 * own.labels_changed and single.any():
-                yield differences[single], changes[single], "moved"
+                yield differences[single] * changes[single, None], "moved"
+        for before, own in successive(self.statements):
+            gone = np.setdiff1d(before.clusters, own.representative)
+            counts, grams = (
+                then - now for then, now in zip(before.dense_rows(gone), own.dense_rows(gone), strict=True)
+            )
+            yield grams[counts == 1], "left"
+
+    def _matches(self) -> Iterator[tuple[FloatArray, str]]:
+        """Matrices that one cluster lost and another one gained. Several entities could do the same, but rarely do."""
+        for _, changes, differences in steps(self.statements, self._tolerance):
+            lost, gained = -differences[changes == -1], differences[changes == 1]
+            found = [gram for gram in gained if same(lost, gram, self._tolerance(np.abs(gram).max())).any()]
+            grams = np.array(found).reshape(-1, differences.shape[1])
+            values = np.linalg.eigvalsh(self.layout.unpack(grams))
+            slack = self._tolerance(np.abs(grams).max(axis=1, initial=0.0))
+            yield grams[(values[:, 0] >= -slack) & (self.layout.n_events(grams) > 0.5)], "matched"
 
     def _compare(self, counts: FloatArray, grams: FloatArray) -> None:
         """Compare all sums with each other."""
@@ -190,17 +208,22 @@ def steps(
     statements: Sequence[Statement], tolerance: Callable[[FloatArray], FloatArray]
 ) -> Iterator[tuple[Statement, FloatArray, FloatArray]]:
     """Each statement with the changes of counts and matrices since the one before, of clusters that have changed."""
-    by_round = {own.round: own for own in statements}
-    for own in statements:
-        before = by_round.get(own.since)
-        if before is None:
-            continue
-        counts, grams = own.dense(len(own.cluster_of))
-        counts_before, grams_before = before.regrouped(own.cluster_of).dense(len(own.cluster_of))
+    for before, own in successive(statements):
+        n_clusters = len(own.cluster_of)
+        counts, grams = own.regrouped(own.cluster_of).dense(n_clusters)
+        counts_before, grams_before = before.regrouped(own.cluster_of).dense(n_clusters)
         changes, differences = counts - counts_before, grams - grams_before
         size = np.abs(grams).max(axis=1) + np.abs(grams_before).max(axis=1)
         changed = (np.abs(differences).max(axis=1) > tolerance(size)) | (changes != 0)
         yield own, changes[changed], differences[changed]
+
+
+def successive(statements: Sequence[Statement]) -> Iterator[tuple[Statement, Statement]]:
+    """Each statement, after the one to which its number of changed labels refers."""
+    by_round = {own.round: own for own in statements}
+    for own in statements:
+        if own.since in by_round:
+            yield by_round[own.since], own
 
 
 def tolerance(view: ServerView, size: FloatArray | float) -> FloatArray:

@@ -2,37 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
 from fedhlcr._support.arrays import FloatArray
+from fedhlcr.engines.in_process import InProcessEngine
+from fedhlcr.engines.simulated_parties import SimulatedParties
 from fedhlcr.exceptions import FederationError
-from fedhlcr.federation.history import RoundRecord
-from fedhlcr.federation.messages import SURVEY_ROUND, Broadcast, Contribution, Contributions
-from fedhlcr.federation.run import SimulationEngine, run_federation
+from fedhlcr.federation.fixed_accounts import FixedAccount
+from fedhlcr.federation.fixed_sums import Integers
+from fedhlcr.federation.messages import NEVER, SURVEY_ROUND, Broadcast, Contribution, Contributions
+from fedhlcr.federation.rules import DeltaRule
+from fedhlcr.federation.run import SecureEngine, SimulationEngine, run_round
 from fedhlcr.federation.server import Invitation, Reply, Server
 from fedhlcr.federation.settings import FederationSettings
+from fedhlcr.federation.shard import AgentShard
 from fedhlcr.model.gram import GramLayout, Standardization
-from fedhlcr.privacy.audit.view import NO_STATEMENT, ServerView, Statement
+from fedhlcr.privacy.audit.vectors import HALF_UNIT, read_vector
+from fedhlcr.privacy.audit.view import EVERYONE, NO_STATEMENT, ServerView, Statement
+from fedhlcr.privacy.audit.wire import WireRound
+from fedhlcr.privacy.terms import Terms
 from fedhlcr.storage import codec
+
+
+class Carrier(SecureEngine, SimulationEngine, Protocol):
+    """An engine of agents in this process that can carry the messages of both modes."""
+
+
+class KnownAgents(InProcessEngine):
+    """Agents whose vectors of secure sums are kept, so that an auditor can look for them in messages.
+
+    Attributes
+    ----------
+    hidden : by round, by agent, what it adds to the secure sum
+    """
+
+    def __init__(self, agents: AgentShard, *, failure_rate: float = 0.0, seed: int = 0, n_threads: int = 1) -> None:
+        super().__init__(agents, failure_rate=failure_rate, seed=seed, n_threads=n_threads)
+        self.hidden: list[Mapping[str, Integers]] = []
+
+    def open_parties(self, call: Invitation) -> SimulatedParties:
+        parties = super().open_parties(call)
+        self.hidden.append(parties.vectors)
+        return parties
+
+    def secrets(self) -> Integers:
+        """All numbers that single agents have hidden in secure sums."""
+        return np.concatenate([vector for vectors in self.hidden for vector in vectors.values()])
 
 
 @dataclass
 class RecordingEngine:
-    """An engine that keeps every invitation and every reply that passes through it.
+    """An engine that keeps all that passes through it, and what the server has after each round.
 
     Attributes
     ----------
     inner : the engine that carries the messages
     calls : invitations, one for each round
-    replies : by the number of the call during which they arrived
+    replies : in plain mode, by the number of the call during which they arrived
+    wire : in secure mode, the messages of each secure sum, those of the survey first
+    totals : with sums in fixed point, the server's total after each round, as statements of EVERYONE
     """
 
-    inner: SimulationEngine
+    inner: Carrier
     calls: list[Invitation] = field(default_factory=list)
     replies: list[tuple[int, Reply]] = field(default_factory=list)
+    wire: list[WireRound] = field(default_factory=list)
+    totals: list[Statement] = field(default_factory=list)
 
     def agents(self) -> Sequence[str]:
         return self.inner.agents()
@@ -43,6 +82,18 @@ class RecordingEngine:
         for reply in self.inner.deliver(call):
             self.replies.append((number, reply))
             yield reply
+
+    def parties(self, call: Invitation) -> dict[str, list[str]]:
+        self.calls.append(call)
+        return self.inner.parties(call)
+
+    def exchange(self, terms: Terms, messages: Mapping[str, bytes]) -> dict[str, bytes]:
+        if not self.wire or self.wire[-1].terms != terms:
+            self.wire.append(WireRound(terms, self.calls[-1].broadcast))
+        replies = self.inner.exchange(terms, messages)
+        self.wire[-1].requests.append(messages)
+        self.wire[-1].replies.append({party: reply for party, reply in replies.items() if reply})
+        return replies
 
     def n_copies(self, call: Invitation) -> int:
         return self.inner.n_copies(call)
@@ -56,17 +107,41 @@ class RecordingEngine:
     def entity_grams(self, run: int, layout: GramLayout, units: Standardization) -> FloatArray:
         return self.inner.entity_grams(run, layout, units)
 
+    def keep_total(self, server: Server) -> None:
+        """Keep the total that the server has after a round, in the absolute coordinates in which agents report."""
+        rule, broadcast = server.rule, self.calls[-1].broadcast
+        if not isinstance(rule, DeltaRule) or not isinstance(rule.account, FixedAccount):
+            return
+        if broadcast.cluster_of is None:
+            return
+        answered = server.registry.accepted_round[server.registry.accepted_round != NEVER]
+        exact = {call.broadcast.round for call in self.calls if sums_events(call.broadcast)}
+        since = NO_STATEMENT if rule.begins_afresh or not self.totals else self.totals[-1].round
+        self.totals.append(
+            read_vector(
+                rule.account.integers(),
+                rule.account.vectors,
+                Statement.empty(broadcast.round, since, broadcast.cluster_of, is_exact=exact >= set(answered.tolist())),
+            )
+        )
+
     def view(self) -> ServerView:
-        """What the agents have stated in the rounds after the survey."""
-        known = [call.broadcast for call in self.calls if call.broadcast.standardization is not None]
-        if not known:
-            raise FederationError("no round after the survey was recorded; run more rounds.")
+        """What single agents have stated to the server in the rounds after the survey."""
         statements: dict[str, list[Statement]] = {}
         for number, reply in self.replies:
             for statement, agent in _statements(self.calls[number], reply):
                 statements.setdefault(agent, []).append(statement)
-        assert known[-1].standardization is not None
-        return ServerView(known[-1].layout, known[-1].standardization, statements)
+        return ServerView(*self._units(), statements)
+
+    def total_view(self) -> ServerView:
+        """What the server knows of all agents together, as under secure aggregation."""
+        return ServerView(*self._units(), {EVERYONE: self.totals}, HALF_UNIT)
+
+    def _units(self) -> tuple[GramLayout, Standardization]:
+        for call in reversed(self.calls):
+            if call.broadcast.standardization is not None:
+                return call.broadcast.layout, call.broadcast.standardization
+        raise FederationError("no round after the survey was recorded; run more rounds.")
 
 
 def _statements(call: Invitation, reply: Reply) -> Iterator[tuple[Statement, str]]:
@@ -112,11 +187,11 @@ def sums_events(broadcast: Broadcast) -> bool:
 
 
 def record_run(
-    settings: FederationSettings,
-    engine: SimulationEngine,
-    progress: Callable[[RoundRecord], None] | None = None,
+    settings: FederationSettings, engine: Carrier, n_rounds: int | None = None
 ) -> tuple[Server, RecordingEngine]:
-    """Run a federation to its end, and keep all that its server sees."""
+    """Run a federation to its end, or its first rounds only, and keep all that its server sees."""
     recording, server = RecordingEngine(engine), Server(settings)
-    run_federation(server, recording, progress=progress)
+    while not server.finished and (n_rounds is None or server.round < n_rounds):
+        run_round(server, recording)
+        recording.keep_total(server)
     return server, recording

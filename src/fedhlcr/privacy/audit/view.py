@@ -1,7 +1,7 @@
 """What a curious server has seen of a run, in the form in which the attacks read it.
 
-In plain mode every agent is a sender, and its sums are statements. In secure mode only the sums of the whole cohort are
-seen, so there is one sender, EVERYONE. What single parties send is in `wire`, where nothing should be found.
+In plain mode every agent is a sender, and its sums are statements. In secure mode the server has only the total of all
+agents, so there is one sender, EVERYONE. What single parties send is in `wire`, where nothing should be found.
 """
 
 from __future__ import annotations
@@ -44,13 +44,22 @@ class Statement:
     cluster_of: IndexArray
     is_exact: bool = True
 
+    @classmethod
+    def empty(cls, number: int, since: int, cluster_of: IndexArray, *, is_exact: bool) -> Statement:
+        """A statement without any cluster."""
+        none = np.empty(0)
+        return cls(number, since, none.astype(np.int32), none, np.empty((0, 0)), 0.0, cluster_of, is_exact)
+
+    @property
+    def representative(self) -> IndexArray:
+        """(clusters,) the original cluster that stands for each present one."""
+        present, first = np.unique(self.cluster_of, return_index=True)
+        return first[present >= 0]
+
     def regrouped(self, cluster_of: IndexArray) -> Statement:
         """The same with a row for each cluster of a later round, in which some have been merged."""
-        n_clusters = len(cluster_of)
-        first = np.full(n_clusters, -1)
         present, positions = np.unique(cluster_of, return_index=True)
-        first[present[present >= 0]] = positions[present >= 0]
-        rows = first[cluster_of[self.clusters]]
+        rows = positions[np.searchsorted(present, cluster_of[self.clusters])]
         clusters, inverse = np.unique(rows, return_inverse=True)
         counts, grams = np.zeros(len(clusters)), np.zeros((len(clusters), self.grams.shape[1]))
         np.add.at(counts, inverse, self.entity_counts)
@@ -64,6 +73,11 @@ class Statement:
         counts, grams = np.zeros(n_clusters), np.zeros((n_clusters, self.grams.shape[1]))
         counts[self.clusters], grams[self.clusters] = self.entity_counts, self.grams
         return counts, grams
+
+    def dense_rows(self, clusters: IndexArray) -> tuple[FloatArray, FloatArray]:
+        """Counts and matrices of some original clusters."""
+        counts, grams = self.dense(len(self.cluster_of))
+        return counts[clusters], grams[clusters]
 
 
 @dataclass(frozen=True)
@@ -81,35 +95,3 @@ class ServerView:
     units: Standardization
     statements: Mapping[str, list[Statement]]
     resolution: float = 0.0
-
-
-def total_view(view: ServerView) -> ServerView:
-    """What remains of a view if only the total over all senders can be seen, as under secure aggregation.
-
-    In every round the total holds the last statement of each sender, absent ones included.
-    """
-    by_round: dict[int, dict[str, Statement]] = {}
-    for sender, own in view.statements.items():
-        for statement in own:
-            by_round.setdefault(statement.round, {})[sender] = statement
-    newest: dict[str, Statement] = {}
-    totals: list[Statement] = []
-    for _, stated in sorted(by_round.items()):
-        newest |= stated
-        totals.append(_total(list(stated.values()), list(newest.values()), totals))
-    return replace(view, statements={EVERYONE: totals})
-
-
-def _total(stated: list[Statement], newest: list[Statement], before: list[Statement]) -> Statement:
-    """The sum of the newest statements of all senders, of which some were made in this round."""
-    now = stated[0]
-    whole = replace(
-        now,
-        since=before[-1].round if before else NO_STATEMENT,
-        clusters=np.concatenate([statement.clusters for statement in newest]),
-        entity_counts=np.concatenate([statement.entity_counts for statement in newest]),
-        grams=np.concatenate([statement.grams for statement in newest]),
-        labels_changed=sum(statement.labels_changed for statement in stated),
-        is_exact=all(statement.is_exact for statement in newest),
-    )
-    return whole.regrouped(now.cluster_of)

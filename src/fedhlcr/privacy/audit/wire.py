@@ -1,29 +1,36 @@
 """The attack on the messages of secure aggregation: what can a server make of them besides the cohort's sum?
 
 The server keeps every message. It takes off what it can: from the last stage it knows the seeds of the parties' own
-masks. Then it looks for sums of single agents in everything that it can combine:
+masks. Parties send differences to what the server has of them. So the server looks for sums of single agents in
 
-    masked        what a party sent
+    masked        what a party sent, and the sum of that over the rounds
     stripped      the same without the party's own mask; the masks shared with others remain
     changes       the difference of what a party sent in two rounds: masks that are used twice would cancel
     pairs         the sum of what two parties sent: the masks that they share cancel, those shared with others do not
     all but one   the cohort's sum less what one party sent
 
-Each is read as sums by cluster and goes through the same attack as in plain mode. `known_numbers` is a stricter check
-that needs the truth: it looks for numbers that only an agent should know at every position of every message.
+Each is read as sums by cluster and goes through the same attack as in plain mode. The two sums of the survey have one
+number for each column: `read_surveys`. `known_numbers` is a stricter check that needs the truth: it looks for numbers
+that only an agent should know at every position of every message.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations, islice, pairwise
+from functools import cached_property
+from itertools import accumulate, chain, combinations, islice, pairwise
 
 import numpy as np
 
+from fedhlcr._support.arrays import IndexArray
+from fedhlcr.federation.fixed_sums import VectorLayout
+from fedhlcr.federation.messages import SURVEY_ROUND, Broadcast
+from fedhlcr.federation.survey_sums import SurveySum
 from fedhlcr.privacy import shamir
 from fedhlcr.privacy.audit.reconstruction import Claim, reconstruct
-from fedhlcr.privacy.audit.view import ServerView, Statement
+from fedhlcr.privacy.audit.vectors import read_vector
+from fedhlcr.privacy.audit.view import EVERYONE, NO_STATEMENT, ServerView, Statement
 from fedhlcr.privacy.fixed_point import FixedArray
 from fedhlcr.privacy.party import self_mask
 from fedhlcr.privacy.roster import Roster
@@ -35,9 +42,9 @@ MOST_PAIRS = 500
 # Numbers whose last bits are all zero, such as whole numbers, and small ones occur in any message: lengths, positions.
 SMALLEST_KNOWN, LAST_BITS = 2**24, 2**16 - 1
 
+MASKED, STRIPPED = "masked", "stripped"
+
 Messages = Mapping[str, bytes]
-# Reads a vector of one round as sums by cluster.
-Decode = Callable[[FixedArray], Statement]
 
 
 @dataclass
@@ -47,31 +54,59 @@ class WireRound:
     Attributes
     ----------
     terms : what the parties agreed to
+    broadcast : what they answered; it says how vectors are read
     requests, replies : by stage, what the server sent to each party and what it got back
-    total : the sum of the survivors
-    decode : reads the vectors of this round
     """
 
     terms: Terms
-    decode: Decode
+    broadcast: Broadcast
     requests: list[Messages] = field(default_factory=list)
     replies: list[Messages] = field(default_factory=list)
-    total: SecureTotal | None = None
-
-    def play(self, exchange: SecureSum, carry: Callable[[Messages], Messages]) -> SecureTotal | None:
-        """Run a secure sum and keep its messages."""
-        messages = exchange.begin()
-        while messages:
-            self.requests.append(messages)
-            self.replies.append(carry(messages))
-            messages = exchange.proceed(self.replies[-1])
-        self.total = exchange.result
-        return self.total
 
     @property
+    def is_survey(self) -> bool:
+        return self.broadcast.round == SURVEY_ROUND
+
+    @cached_property
+    def total(self) -> SecureTotal | None:
+        """The sum of the survivors, which follows from the messages; None if the sum is void."""
+        exchange = SecureSum(self.terms, list(self.requests[0]))
+        exchange.begin()
+        for replies in self.replies:
+            exchange.proceed(replies)
+        return exchange.result
+
+    def whole(self, vector: FixedArray) -> FixedArray:
+        """A vector of this round with a row for every original cluster."""
+        return self._vectors.spread(vector, self._clusters)
+
+    def read(self, whole: FixedArray, since: int = NO_STATEMENT) -> Statement:
+        """Such a vector as sums by cluster."""
+        assert self.broadcast.cluster_of is not None
+        like = Statement.empty(self.broadcast.round, since, self.broadcast.cluster_of, is_exact=True)
+        return read_vector(whole, replace(self._vectors, rows=self._clusters), like)
+
+    @property
+    def _clusters(self) -> IndexArray:
+        assert self.broadcast.cluster_of is not None
+        return np.arange(len(self.broadcast.cluster_of))
+
+    @property
+    def _vectors(self) -> VectorLayout:
+        assert self.broadcast.terms is not None
+        return VectorLayout(self.broadcast.likelihood.sum_schema, self.broadcast.terms.rows)
+
+    @cached_property
+    def vectors(self) -> dict[str, dict[str, FixedArray]]:
+        """By kind and party, the vectors that the server can ascribe to one party."""
+        return {MASKED: self.masked, STRIPPED: self.stripped()}
+
+    @cached_property
     def masked(self) -> dict[str, FixedArray]:
         """By party, the vector that it sent."""
         stage = list(Stage).index(Stage.MASKED)
+        if len(self.replies) <= stage:
+            return {}
         shape = (self.terms.n_values,)
         return {
             party: read_reply(data, Stage.MASKED, self.terms).array("masked", "u8", shape)
@@ -81,6 +116,8 @@ class WireRound:
     def stripped(self) -> dict[str, FixedArray]:
         """By party, the vector without the party's own mask."""
         shares_stage, last = (list(Stage).index(stage) for stage in (Stage.SHARES, Stage.UNMASKING))
+        if len(self.replies) <= last:
+            return {}
         request = next(iter(self.requests[shares_stage].values()))
         roster = Roster.read(read_request(request, Stage.SHARES, self.terms), self.terms)
         seeds, masked = self._seeds(roster, self.replies[last]), self.masked
@@ -112,27 +149,57 @@ class WireRound:
 
 def attack_wire(rounds: Sequence[WireRound], view: ServerView) -> list[Claim]:
     """Matrices of single entities that follow from the messages. `view` has the layout and the units, and no sums."""
-    statements: dict[str, list[Statement]] = {}
-    stripped = [own.stripped() for own in rounds]
-    for number, own in enumerate(rounds):
-        for party, vector in _combined(own, stripped[number]):
-            statements.setdefault(party, []).append(own.decode(vector))
-    for (_, before), (own, now) in pairwise(zip(rounds, stripped, strict=True)):
-        for party in before.keys() & now.keys():
-            if len(before[party]) == len(now[party]):
-                statements[party].append(own.decode(now[party] - before[party]))
-    return reconstruct(replace(view, statements=statements))
+    sampled = [own for own in rounds if not own.is_survey and own.masked]
+    whole = [
+        {kind: {party: own.whole(vector) for party, vector in vectors.items()} for kind, vectors in own.vectors.items()}
+        for own in sampled
+    ]
+    sequences = chain(_of_parties(sampled, whole), _of_several(sampled, whole))
+    return [claim for sender, own in sequences for claim in reconstruct(replace(view, statements={sender: own}))]
 
 
-def _combined(own: WireRound, stripped: Mapping[str, FixedArray]) -> Iterator[tuple[str, FixedArray]]:
-    """Vectors of one round, with the party that they are about."""
-    yield from own.masked.items()
-    yield from stripped.items()
-    for first, second in islice(combinations(stripped, 2), MOST_PAIRS):
-        yield first, stripped[first] + stripped[second]
-    if own.total is not None:
-        for party, vector in stripped.items():
-            yield party, own.total.values - vector
+# By kind, by party, the vectors of a round with a row for every original cluster.
+Whole = Mapping[str, Mapping[str, FixedArray]]
+
+
+def _of_parties(rounds: Sequence[WireRound], whole: Sequence[Whole]) -> Iterator[tuple[str, list[Statement]]]:
+    """What can be read as the sums of one party: series of rounds first, then single vectors."""
+    for party in sorted({party for own in rounds for party in own.masked}):
+        single: list[Statement] = []
+        for kind in (MASKED, STRIPPED):
+            found = [(own, vectors[kind].get(party)) for own, vectors in zip(rounds, whole, strict=True)]
+            present = [(own, vector) for own, vector in found if vector is not None]
+            since = [NO_STATEMENT, *(own.broadcast.round for own, _ in present)][: len(present)]
+            sums = accumulate(vector for _, vector in present)
+            yield party, [own.read(vector, last) for (own, _), vector, last in zip(present, sums, since, strict=True)]
+            single += [own.read(vector) for own, vector in present]
+            single += [own.read(now - before) for (_, before), (own, now) in pairwise(present)]
+        yield party, single
+
+
+def _of_several(rounds: Sequence[WireRound], whole: Sequence[Whole]) -> Iterator[tuple[str, list[Statement]]]:
+    """Sums of two parties, and of all but one."""
+    for own, vectors in zip(rounds, whole, strict=True):
+        stripped = vectors[STRIPPED]
+        pairs: dict[str, list[Statement]] = {}
+        for first, second in islice(combinations(stripped, 2), MOST_PAIRS):
+            pairs.setdefault(first, []).append(own.read(stripped[first] + stripped[second]))
+        yield from ((EVERYONE, statements) for statements in pairs.values())
+        if own.total is not None:
+            total = own.whole(own.total.values)
+            yield EVERYONE, [own.read(total - vector) for vector in stripped.values()]
+
+
+def read_surveys(rounds: Sequence[WireRound]) -> set[str]:
+    """Parties whose own part of the survey can be read: the number of events in it is possible."""
+    found: set[str] = set()
+    for own in rounds:
+        if own.is_survey and own.total is not None:
+            most = SurveySum.of(own.total.values).n_events
+            for vectors in own.vectors.values():
+                events = {party: SurveySum.of(vector).n_events for party, vector in vectors.items()}
+                found |= {party for party, n in events.items() if 0.0 < n <= most and n == round(n)}
+    return found
 
 
 def known_numbers(rounds: Sequence[WireRound], secret: FixedArray) -> int:
