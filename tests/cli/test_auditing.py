@@ -10,7 +10,7 @@ from fedhlcr.cli.shell import BAD_DATA, FAILED, WRONG_USAGE
 from tests.commands import COLUMNS, call, shop_table
 
 CATEGORIES = ("--categorical", "promotion,season")
-QUICK = (*CATEGORIES, "--rounds", 8, "--secure-rounds", 1, "--runs", 500)
+QUICK = (*CATEGORIES, "--rounds", 8, "--secure-rounds", 1, "--runs", 200)
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +27,7 @@ def test_audit_of_a_table_names_both_modes(table, capsys):
     assert "plain mode: every agent's sums" in out
     assert "secure mode: what single agents send" in out
     assert "0 of 20" in out
+    assert "all messages of the survey and of 1 round with masks" in out
     assert "Verdict: secure aggregation and differential privacy keep their promises here." in out
 
 
@@ -34,7 +35,9 @@ def test_json_holds_all_figures(table, capsys):
     assert call("audit", table, *COLUMNS, *QUICK, "--json") == 0
     found = json.loads(capsys.readouterr().out)
     (own,) = found["tables"].values()
-    assert own["messages"]["n_claims"] == own["leaked"] == 0
+    assert own["wire"]["messages"]["n_claims"] == own["wire"]["leaked"] == own["wire"]["surveyed"] == 0
+    assert own["wire"]["n_rounds"] == 1
+    assert own["total"]["n_wrong"] <= own["total"]["n_claims"]
     assert own["plain"]["entities"] > 0
     assert found["membership"]["delta"] == pytest.approx(5**-1.1)
     assert {case["block"] for case in found["membership"]["cases"]} >= {"scores", "sizes", "residuals"}
@@ -43,8 +46,10 @@ def test_json_holds_all_figures(table, capsys):
 
 def test_broken_promise_ends_with_one(table, capsys, monkeypatch):
     monkeypatch.setattr("fedhlcr.privacy.audit.tables.known_numbers", lambda *_: 3)
+    monkeypatch.setattr("fedhlcr.privacy.audit.tables.read_surveys", lambda *_: {"Bern", "Bonn"})
     assert call("audit", table, *COLUMNS, *CATEGORIES, "--rounds", 4, "--secure-rounds", 1, "--runs", 0) == FAILED
     out = capsys.readouterr().out
+    assert "the column means of 2 single agents" in out
     assert "3 numbers of single agents could be read" in out
     assert "a promise is broken" in out
 
@@ -53,7 +58,7 @@ def test_broken_noise_ends_with_one(table, capsys, monkeypatch):
     from fedhlcr.privacy import release
 
     monkeypatch.setattr(release.Block, "lattice_scale", property(lambda self: release.UNIT / self.mu / 10.0))
-    assert call("audit", table, *COLUMNS, *CATEGORIES, "--rounds", 4, "--secure-rounds", 1, "--runs", 2000) == FAILED
+    assert call("audit", table, *COLUMNS, *CATEGORIES, "--rounds", 4, "--secure-rounds", 1, "--runs", 1000) == FAILED
     assert "BROKEN" in capsys.readouterr().out
 
 

@@ -38,8 +38,11 @@ def refuted(audit, cases=CASES):
     return {case for case in cases if not audit.audit(*case).holds}
 
 
-def test_sound_mechanism_passes(audit):
-    results = audit.run()
+@pytest.mark.parametrize(
+    "n_runs", [1_000, pytest.param(20_000, marks=[pytest.mark.slow, pytest.mark.ci], id="as many as the command")]
+)
+def test_sound_mechanism_passes(audit, n_runs):
+    results = replace(audit, n_runs=n_runs).run()
     assert len(results) == len(CASES)
     assert all(result.holds for result in results)
 

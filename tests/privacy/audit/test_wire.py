@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fedhlcr.datasets import make_hlcr
+from fedhlcr.federation.server import Server
 from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.model.gram import GramLayout
 from fedhlcr.privacy import party
@@ -17,6 +18,7 @@ from fedhlcr.privacy.audit.recording import KnownAgents, record_run
 from fedhlcr.privacy.audit.scoring import Truth, score
 from fedhlcr.privacy.audit.tables import as_hierarchy, audit_wire
 from fedhlcr.privacy.audit.view import EVERYONE
+from fedhlcr.storage import codec
 
 pytest.importorskip("cryptography", reason="the privacy extra is not installed")
 
@@ -68,6 +70,21 @@ def test_all_messages_are_kept(secure):
     assert n_bytes == sum(record.bytes_up for record in server.history.records)
     for own, hidden in zip(recording.wire, agents.hidden, strict=True):
         np.testing.assert_array_equal(own.total.values, sum(hidden.values()))
+
+
+def test_server_has_nothing_but_totals(secure):
+    """Its whole state follows from the names of the agents and the totals: what it knows besides is in messages."""
+    server, recording, agents = secure
+    again = Server(server.settings)
+    for own in recording.wire:
+        again.open_round(agents.everyone.agents)
+        again.accept_sum(own.total.parties, own.total.values)
+        again.close_round()
+    states = [codec.decode(own.to_bytes(), "server", 1) for own in (server, again)]
+    traffic = {"history.bytes_up", "history.bytes_down"}
+    assert states[0].keys() == states[1].keys() > traffic
+    for name in states[0].keys() - traffic:
+        np.testing.assert_array_equal(states[0][name], states[1][name], err_msg=name)
 
 
 def test_own_masks_are_taken_off(secure):

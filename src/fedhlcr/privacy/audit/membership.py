@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.stats import beta, chi2, kstest, norm
 
-from fedhlcr._support.arrays import FloatArray
+from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr.privacy import release as mechanism
 from fedhlcr.privacy.accounting import epsilon_of, mu_of
 from fedhlcr.privacy.differential_privacy import BLOCKS, UNIT_SHARES, DifferentialPrivacy, PrivacyPlan
@@ -172,27 +172,35 @@ def lower_bounds(without: FloatArray, with_canary: FloatArray, delta: float) -> 
     n = round(CHOOSING * len(without))
     both = np.concatenate([without[:n], with_canary[:n]])
     thresholds = np.quantile(both, np.linspace(0.0, 1.0, N_THRESHOLDS + 2)[1:-1])
-    bounds = np.array([_bounds(without[:n], with_canary[:n], at, delta, LENIENT) for at in thresholds])
-    best = thresholds[bounds.argmax(axis=0)]
-    mu, epsilon = (_bounds(without[n:], with_canary[n:], at, delta)[place] for place, at in enumerate(best))
+    best = thresholds[np.argmax(_bounds(without[:n], with_canary[:n], thresholds, delta, LENIENT), axis=1)]
+    mu, epsilon = np.diag(_bounds(without[n:], with_canary[n:], best, delta)).tolist()
     return mu, epsilon
 
 
 def _bounds(
-    without: FloatArray, with_canary: FloatArray, threshold: float, delta: float, error: float = ERROR
-) -> tuple[float, float]:
-    """Lower bounds of μ and ε at one threshold, which are too high with probability `error` at most."""
-    false_alarm = _at_most(int((without > threshold).sum()), len(without), error)
-    miss = _at_most(int((with_canary <= threshold).sum()), len(with_canary), error)
-    mu = float(norm.isf(false_alarm) - norm.ppf(miss))
-    hits = [(1.0 - miss - delta, false_alarm), (1.0 - false_alarm - delta, miss)]
-    epsilon = max(float(np.log(hit / error)) if hit > 0.0 else 0.0 for hit, error in hits)
-    return max(mu, 0.0), max(epsilon, 0.0)
+    without: FloatArray, with_canary: FloatArray, thresholds: FloatArray, delta: float, error: float = ERROR
+) -> FloatArray:
+    """(2, thresholds) lower bounds of μ and ε, each of which is too high with probability `error` at most."""
+    false_alarm, miss = (
+        _at_most(n_errors, len(scores), error)
+        for scores, n_errors in (
+            (without, len(without) - np.searchsorted(np.sort(without), thresholds, side="right")),
+            (with_canary, np.searchsorted(np.sort(with_canary), thresholds, side="right")),
+        )
+    )
+    mu = norm.isf(false_alarm) - norm.ppf(miss)
+    tiny = np.finfo(float).tiny
+    epsilon = np.maximum(
+        np.log(np.maximum(1.0 - miss - delta, tiny) / false_alarm),
+        np.log(np.maximum(1.0 - false_alarm - delta, tiny) / miss),
+    )
+    return np.maximum([mu, epsilon], 0.0)
 
 
-def _at_most(n_errors: int, n_runs: int, error: float) -> float:
-    """Clopper–Pearson's upper bound of an error rate, one of two."""
-    return 1.0 if n_errors == n_runs else float(beta.ppf(1.0 - error / 2.0, n_errors + 1, n_runs - n_errors))
+def _at_most(n_errors: IndexArray, n_runs: int, error: float) -> FloatArray:
+    """Clopper–Pearson's upper bounds of error rates, of which two are used together."""
+    bounds = beta.ppf(1.0 - error / 2.0, n_errors + 1, np.maximum(n_runs - n_errors, 1))
+    return np.where(n_errors == n_runs, 1.0, bounds)
 
 
 def check_sampler(n_draws: int = 5_000, source: NoiseSource = discrete_gaussian) -> float:
