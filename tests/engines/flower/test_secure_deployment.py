@@ -27,7 +27,7 @@ from tests.flower_keys import assert_nodes_hold_the_total, server_at
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("deployment")]
 
 NODES = tuple(f"node-{number}" for number in range(5))
-SEED, ROUNDS = 7, 14
+SEED, ROUNDS = 7, 12
 OPTIONS = {"aggregation": "secure", "min-cohort": 3, "seed": SEED, "min-nodes": 5, "patience": 0}
 WAITING = {"wait-for-nodes": 600.0, "round-timeout": 240.0}
 # The node's code, which stops for ever where it was told to: after all is saved, and before the reply is sent.

@@ -152,6 +152,24 @@ def test_a_node_that_lost_its_state_costs_an_epoch(nodes, logged):
     assert_nodes_hold_the_total(nodes, server)
 
 
+@pytest.mark.parametrize("is_away", [False, True])
+def test_a_withdrawn_agent_removes_its_sums(is_away, nodes, logged):
+    server, engine = secure_server(), engine_for(nodes, 0.3)
+    for _ in range(4):
+        run_round(server, engine)
+    before = server.rule.account.total().entity_counts.sum()
+    nodes[102].dies_at = lambda message: is_away
+    server.forget("2")
+    for _ in range(3):
+        run_round(server, engine)
+        nodes[102].dies_at, nodes[102].online = lambda message: False, True
+    assert server.registry.accepted_round[server.registry.find(["2"])[0]] < 0
+    assert_nodes_hold_the_total(nodes, server)
+    own = np.diff(state_of(nodes[102]).shard.agent_start)[state_of(nodes[102]).names.index("2")]
+    assert server.rule.account.total().entity_counts.sum() == before - own
+    assert ("a new epoch begins" in logged.text) == is_away
+
+
 def test_secrets_are_in_a_private_file_and_only_during_a_round(nodes, tmp_path):
     server, engine = secure_server(), engine_for(nodes)
     seen = []
@@ -309,6 +327,6 @@ def test_terms_of_another_round_are_refused(nodes, monkeypatch):
         wrong = terms_module.Terms(**{**good.to_record(), name: getattr(good, name) + 1})
         message = write_request(Stage.KEYS, wrong, wrong.to_record())
         letter = engine._round.letters["100"]
-        content = client_app.records.packed(SumMessage("100", message), letter, engine._envelope())
+        content = client_app.records.packed(SumMessage("100", message, []), letter, engine._envelope())
         reply = nodes[100].handle(100, client_app.Message(content, 100, str(Errand.SUM)))
         assert reply.content.config_records["refusal"]["kind"] == "SecureSumError", name

@@ -7,6 +7,8 @@ The server, the agents and their messages are those of `fedhlcr.federation`; thi
     transport, sizes     each reply has a thread, a deadline and a largest size of its own
     names                which node may hold which agents
     packing              compression of messages
+    sum_round, open_sum  secure aggregation: at the SuperLink, and at a SuperNode in a file between messages
+    peers                secure aggregation: nodes' keys, and those of the others that a node knows
     client_app, node     at a SuperNode: its table, its agents, and the file with their labels
     records              conversion of messages to and from Flower's records: all that nodes and server exchange
     options              options of a run, in the pyproject of an app (`app_folder` writes one), and of a node

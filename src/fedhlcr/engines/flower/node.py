@@ -216,7 +216,8 @@ class Node:
         held, positions = self._prepare(letter, broadcast, is_secure=True)
         rounds = np.array(letter.acknowledged, dtype=np.int64)
         with _suiting_target():
-            device = self.open_sum.begin(held.group, broadcast, (positions, rounds), terms, (asked.party, identity))
+            own = asked.party, identity
+            device = self.open_sum.begin(held.group, broadcast, (positions, rounds), terms, own, asked.leaving)
         if device is not None:
             self._save(held)
         return device

@@ -8,6 +8,7 @@ is no older copy of the file.
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,6 +42,7 @@ class OpenSum:
         asked: tuple[IndexArray, IndexArray],
         terms: Terms,
         identity: tuple[str, Identity | None],
+        leaving: Collection[str] = (),
     ) -> SecureDevice | None:
         """Answer a broadcast under these terms, `SecureDevice.open`; None if a new epoch is needed.
 
@@ -53,7 +55,7 @@ class OpenSum:
                 "the node has answered this round, or a later one, already; stop other runs of this experiment, or "
                 "choose another `experiment`",
             )
-        device = SecureDevice.open(group, broadcast, asked, terms, identity)
+        device = SecureDevice.open(group, broadcast, asked, terms, identity, leaving)
         if device is not None and len(device.agents) < len(asked[0]):
             cure = "a mod at the node withholds some of its agents, but only the sum over all of them is sent"
             raise Refusal("DisclosureError", cure)

@@ -133,10 +133,18 @@ class Letter(_Record):
 
 @dataclass(frozen=True)
 class SumMessage(_Record):
-    """One of the four messages of a secure sum, `privacy.secure_sum`, and the node's name in it."""
+    """One of the four messages of a secure sum, `privacy.secure_sum`.
+
+    Attributes
+    ----------
+    party : the node's name in the sum
+    message : the message's bytes
+    leaving : with the first message, the agents that have withdrawn, whose sums are removed
+    """
 
     party: str
     message: bytes
+    leaving: list[str]
 
 
 @dataclass(frozen=True)

@@ -21,17 +21,19 @@ class SumRound:
     nodes : their ids, by the names under which they sign
     agents : names of the agents asked, by the same names
     letters : what nodes have not been sent yet
+    leaving : agents that have withdrawn
     """
 
     nodes: dict[str, int] = field(default_factory=dict)
     agents: dict[str, list[str]] = field(default_factory=dict)
     letters: dict[str, Letter] = field(default_factory=dict)
+    leaving: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, call: Invitation, attendance: Attendance) -> SumRound:
         """All nodes that take part and have an agent asked."""
         acknowledged = dict(zip(call.agents, call.acknowledged.tolist(), strict=True))
-        broadcast, made = pack(call.broadcast.to_bytes()), cls()
+        broadcast, made = pack(call.broadcast.to_bytes()), cls(leaving=call.leaving)
         uses = Counter(attendance.labels[node] for node in attendance.present)
         for node, own in attendance.present.items():
             asked = [name for name in call.agents if name in own]
@@ -44,8 +46,10 @@ class SumRound:
 
     def records(self, party: str, message: bytes) -> tuple[SumMessage | Letter, ...]:
         """What a node is sent: the message, and with the first one the broadcast."""
-        letter, asked = self.letters.pop(party, None), SumMessage(party, message)
-        return (asked,) if letter is None else (asked, letter)
+        letter = self.letters.pop(party, None)
+        if letter is None:
+            return (SumMessage(party, message, []),)
+        return SumMessage(party, message, sorted(self.leaving.intersection(letter.agents))), letter
 
 
 def is_signed_by(fingerprint: str, data: bytes, signature: bytes) -> bool:
