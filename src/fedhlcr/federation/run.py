@@ -209,6 +209,8 @@ def run_secure_round(server: Server, engine: SecureEngine) -> RoundRecord:
         server.count_exchanged(sum(map(len, messages.values())), sum(map(len, replies.values())))
         out_of_step += sum(not reply for reply in replies.values())
         messages = exchange.proceed({party: reply for party, reply in replies.items() if reply})
+    if exchange.suspects:
+        logger.warning("round %d: wrong messages came from %s.", call.broadcast.round, ", ".join(exchange.suspects))
     if exchange.result is None:
         logger.warning("round %d is void, and nothing is lost: %s", call.broadcast.round, exchange.void_reason)
     else:

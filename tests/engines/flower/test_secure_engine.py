@@ -13,6 +13,7 @@ from fedhlcr.engines.flower.node import Node
 from fedhlcr.engines.flower.open_sum import KIND, VERSION, OpenSum
 from fedhlcr.engines.flower.options import NodeOptions, RunOptions
 from fedhlcr.engines.flower.pauses import Waiting
+from fedhlcr.engines.flower.peers import NodeIdentity
 from fedhlcr.engines.flower.records import Errand, SumMessage
 from fedhlcr.federation.run import run_round
 from fedhlcr.privacy import terms as terms_module
@@ -21,7 +22,7 @@ from fedhlcr.privacy.secure_sum import SecureSum
 from fedhlcr.privacy.terms import Stage, write_request
 from fedhlcr.storage import codec
 from tests.federations import server_for
-from tests.flower_grid import LocalGrid, history_of, run_app, state_of
+from tests.flower_grid import LocalGrid, LocalNode, history_of, node_config, run_app, state_of, write_table
 from tests.flower_keys import assert_nodes_hold_the_total, keyed_nodes, server_at
 
 OPTIONS = {"aggregation": "secure", "min-cohort": 3}
@@ -64,6 +65,29 @@ def test_a_run_gives_the_total_that_nodes_hold(nodes, tmp_path):
     assert [record["n_accepted"] for record in history] == [24, *[12] * 8], "the survey has two sums"
     settings = RunOptions.from_config({**OPTIONS, "rounds": 8, "seed": 3}).settings(7)
     assert_nodes_hold_the_total(nodes, server_at(tmp_path / "out" / "experiment.checkpoint", settings))
+
+
+def test_simulated_nodes_take_part_without_keys(table, tmp_path):
+    path = write_table(tmp_path / "all.csv", table)
+    config = {f"simulation.{name}": value for name, value in node_config(path, table).items()}
+    config["output-dir"] = str(tmp_path / "out")
+    nodes = {200 + i: LocalNode({"partition-id": i, "num-partitions": 3}, run_config=config) for i in range(3)}
+    run_app(nodes, tmp_path, rounds=2, **OPTIONS, **config)
+    assert [record["n_accepted"] for record in history_of(tmp_path)] == [24, 12, 12]
+
+
+def test_a_node_that_signs_wrongly_does_not_spoil_the_round(nodes, logged, monkeypatch):
+    server, engine = secure_server(), engine_for(nodes)
+    honest, options = NodeIdentity.sign, options_of(nodes[101])
+    wrong = NodeIdentity.read(options.key_path, None, options.state_dir).key.private_numbers()
+
+    def sign(self, data):
+        return honest(self, data[1:] if self.key.private_numbers() == wrong else data)
+
+    monkeypatch.setattr(NodeIdentity, "sign", sign)
+    run_round(server, engine)
+    assert "round 0: wrong messages came from 101." in logged.text
+    assert server.history.records[-1].n_accepted == 9
 
 
 def test_nothing_but_masked_sums_leaves_a_node_in_a_round(nodes, tmp_path):
