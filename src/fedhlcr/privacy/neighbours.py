@@ -38,7 +38,6 @@ from functools import lru_cache
 from hashlib import sha256
 
 import numpy as np
-from scipy.stats import hypergeom
 
 from fedhlcr._support.arrays import IndexArray
 
@@ -62,6 +61,9 @@ def n_neighbours(n_parties: int) -> int:
 
 
 def _is_enough(n_parties: int, k: int) -> bool:
+    # here, because it takes long to import, and a Flower node does so for each message
+    from scipy.stats import hypergeom
+
     group, t = k + 1, threshold(k + 1)
     colluding, dropping = math.ceil(COLLUDING * n_parties), math.ceil(DROPPING * n_parties)
     seen = n_parties * hypergeom.sf(t - 1, n_parties - 1, colluding, k)

@@ -117,7 +117,10 @@ def test_replies_have_the_same_size_at_all_nodes(nodes, monkeypatch):
     assert all(len(found) == 1 for key, found in sizes.items() if key[0] != "secure-sum-keys")
 
 
-@pytest.mark.parametrize("fault", ["gone", "silent", "late", "crashed"])
+@pytest.mark.parametrize(
+    "fault",
+    ["silent", "crashed", *(pytest.param(fault, marks=pytest.mark.slow) for fault in ("gone", "late"))],
+)
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_node_may_fail_in_any_exchange(stage, fault, nodes, monkeypatch):
     server, engine = secure_server(), engine_for(nodes, 0.3)
