@@ -205,7 +205,7 @@ def test_secrets_are_in_a_private_file_and_only_during_a_round(nodes, tmp_path):
         path = node_of(nodes[100]).open_sum.path
         if path.exists():
             record = codec.decode(path.read_bytes(), KIND, VERSION)
-            seen.append((stage_of(message), "device.party.secrets" in record))
+            seen.append((stage_of(message), "device.values" in record))
             assert stat.S_IMODE(path.stat().st_mode) == 0o600
         return False
 
