@@ -4,7 +4,7 @@ Up to 100 parties, everybody does with everybody. Beyond, each party has the sam
 grows with the logarithm of the number of parties: the parties are put on a circle in random order, and each has the k/2
 next ones on either side as neighbours (Bell et al., "Secure single-server aggregation with (poly)logarithmic overhead",
 CCS 2020). The order follows from a hash of all keys of the round, so that every party computes it and the server cannot
-choose it.
+choose it at will. A server that lies could still try many rosters, by leaving parties out, until an order suits it.
 
 A party and its neighbours are its *group*. Each member holds a share of the party's secrets, and two thirds of them are
 needed to put a secret together:
