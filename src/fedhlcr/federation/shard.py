@@ -18,28 +18,25 @@ from fedhlcr._support.checks import SIZE_LIMIT, within
 from fedhlcr._support.streams import Stream
 from fedhlcr._support.threads import Blocks
 from fedhlcr._support.wording import FEATURE
-from fedhlcr.data.events import EventStore
 from fedhlcr.data.hierarchy import EntityIndex, Hierarchy
 from fedhlcr.exceptions import BroadcastError
 from fedhlcr.federation.fixed_sums import Integers, VectorLayout
 from fedhlcr.federation.kept_sums import NO_EPOCH, KeptSums
 from fedhlcr.federation.labelling import label_entities
 from fedhlcr.federation.laws import BlendLaw
+from fedhlcr.federation.matrices import AgentMatrices
 from fedhlcr.federation.messages import MOST_ROUNDS, NEVER, SURVEY_ROUND, Broadcast, Contributions
 from fedhlcr.federation.mods import Mod, with_mods
 from fedhlcr.federation.private_state import PrivateState
 from fedhlcr.federation.sums import PAGE_SIZE, AgentSums, weighted_counts
 from fedhlcr.federation.survey_sums import survey_part
 from fedhlcr.kernels.arguments import AgentAnswers, EntityArrays
-from fedhlcr.kernels.grams import change_units, sum_by_cluster
+from fedhlcr.kernels.grams import sum_by_cluster
 from fedhlcr.model.arguments import AgentsPart
-from fedhlcr.model.curves import N_QUANTILES, column_quantiles, same_curves
 from fedhlcr.model.gram import (
     GramLayout,
-    Standardization,
     agent_means,
     entity_grams,
-    event_grams,
 )
 from fedhlcr.model.likelihood import AnyLikelihood, is_registered, likelihood_named
 from fedhlcr.model.schema import GRAMS, Globals, gram_sums
@@ -49,20 +46,14 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass
-class AgentShard:
+class AgentShard(AgentMatrices):
     """Consecutive agents in stacked arrays: their Gram matrices, their labels, and which labels the server accepted.
 
     Attributes
     ----------
-    agents : canonical texts of the agents' ids
-    agent_start : (agents + 1,) entities of agent i are [agent_start[i], agent_start[i + 1])
-    agent_keys, entity_keys : (agents,) and (entities,) keys of their random numbers
-    grams : (entities, packed) around each agent's own `shifts` until the units of the run are known
-    shifts : (agents, n_features + 1) column means of each agent
     accepted : (entities,) labels by original cluster that the server last acknowledged; −1 for none
     pending : (entities,) labels of the last answer, which the server may or may not have received; −1 for none
     accepted_round, pending_round : (agents,) the rounds of these labels
-    run, layout, units : of the federation, once a broadcast has brought them
     session, newest_round : of the newest broadcast that was answered
     private : what the likelihood lets agents keep besides labels, once a broadcast has brought the likelihood
     is_split : whether `split` has handed the arrays over to smaller shards
@@ -70,24 +61,12 @@ class AgentShard:
     secrets : (agents, 2) what agents mix into the keys of their random numbers where sums are private, so that the
         server, which knows the seed, cannot test guesses of their labels; None mixes nothing in
     kept : under secure aggregation, the sums that the server has of each agent, and those of the last answer
-    events : the agents' events, from which curves are made and which some likelihoods need; None once they are not
-        needed
-    run_events : the same in the units of the run, once a likelihood needs them
     """
 
-    agents: list[str]
-    agent_start: IndexArray
-    agent_keys: KeyArray
-    entity_keys: KeyArray
-    grams: FloatArray
-    shifts: FloatArray
     accepted: LabelArray
     pending: LabelArray
     accepted_round: IndexArray
     pending_round: IndexArray
-    run: int | None = None
-    layout: GramLayout | None = None
-    units: Standardization | None = None
     session: int = 0
     newest_round: int = NEVER
     is_split: bool = False
@@ -95,8 +74,6 @@ class AgentShard:
     mods: tuple[Mod, ...] = ()
     secrets: KeyArray | None = None
     kept: KeptSums | None = None
-    events: EventStore | None = None
-    run_events: EventStore | None = None
 
     @classmethod
     def from_hierarchy(cls, hierarchy: Hierarchy, n_threads: int = 1) -> AgentShard:
@@ -177,18 +154,6 @@ class AgentShard:
             events=events,
         )
 
-    def __len__(self) -> int:
-        return len(self.agents)
-
-    @property
-    def n_features(self) -> int:
-        return self.shifts.shape[1] - 1
-
-    def n_events(self) -> FloatArray:
-        """(agents,) the number of each agent's events, by their weights."""
-        owner = np.repeat(np.arange(len(self.agents)), np.diff(self.agent_start))
-        return weighted_counts(owner, self.grams[:, 0], len(self.agents))
-
     def answer(self, broadcast: Broadcast, agents: IndexArray, acknowledged: IndexArray) -> Contributions:
         """Answer a broadcast for the given agents.
 
@@ -254,7 +219,7 @@ class AgentShard:
                 "the agents have labels of clusters that the broadcast does not have, so the server is not the one "
                 "they answered before; build the agents from their events again to join this run."
             )
-        self._check_units(broadcast.standardization)
+        self.check_units(broadcast.standardization)
         self.enter_run(broadcast.run, broadcast.layout, broadcast.standardization)
         if broadcast.standardization.curves is None and not broadcast.likelihood.needs_events:
             self.events = None
@@ -300,10 +265,6 @@ class AgentShard:
             assert self.units is not None
             self.run_events = self.events_in(self.units, likelihood)
         return part._replace(events=self.run_events)
-
-    def events_in(self, units: Standardization, likelihood: AnyLikelihood) -> EventStore:
-        """The events in the units of a run, whether or not the agents take part in it."""
-        return likelihood.events_in(self.needed_events(), units)
 
     def _sums(
         self, broadcast: Broadcast, agents: IndexArray, labels: LabelArray, answers: AgentAnswers
@@ -366,73 +327,6 @@ class AgentShard:
                 f"{self.newest_round}; agents do not answer it."
             )
 
-    def _check_units(self, units: Standardization) -> None:
-        """Raise an error if the units would make a matrix infinite: it could not be converted back."""
-        here, there = self.grams, self.grams_in(units)
-        # after the first round the matrices have these units already, and `grams_in` returns them as they are
-        if there is here:
-            return
-        # matrices with curves are built from the events, which are finite
-        was_finite = np.isfinite(here) if here.shape == there.shape else np.ones_like(there, dtype=bool)
-        if (was_finite & ~np.isfinite(there)).any():
-            raise BroadcastError("the units of the broadcast do not fit the events here; agents do not answer it.")
-
-    def grams_in(self, units: Standardization) -> FloatArray:
-        """The matrices in the units of a run, whether or not the agents take part in it."""
-        if self.units is not None and _equal(self.units, units):
-            return self.grams
-        if units.curves is not None or self._has_curves:
-            return self._grams_from_events(units)
-        grams = self.grams.copy()
-        self._convert(grams, units.shift, units.scale)
-        return grams
-
-    @property
-    def _has_curves(self) -> bool:
-        return self.units is not None and self.units.curves is not None
-
-    def _grams_from_events(self, units: Standardization) -> FloatArray:
-        """The matrices in other units, built from the events: those of curves cannot be converted."""
-        events = self.needed_events()
-        expanded = replace(events, X=units.expand(events.X))
-        layout = GramLayout(expanded.X.shape[1])
-        return units.rescale(layout, event_grams(expanded, layout, units.shift, self._agent_of))
-
-    def needed_events(self) -> EventStore:
-        """The events; an error if the agents have not kept them."""
-        if self.events is None:
-            raise BroadcastError(
-                "curves and noise='student' need events, but the agents here have not kept theirs; build the agents "
-                "from their events again."
-            )
-        return self.events
-
-    @property
-    def _agent_of(self) -> IndexArray:
-        """(entities,) the agent of each entity."""
-        return np.repeat(np.arange(len(self)), np.diff(self.agent_start))
-
-    def enter_run(self, run: int, layout: GramLayout, units: Standardization) -> None:
-        """Join a run: convert the matrices to its units."""
-        if self.units is None or not _equal(self.units, units):
-            if units.curves is not None or self._has_curves:
-                self.grams = self._grams_from_events(units)
-            else:
-                self._convert(self.grams, units.shift, units.scale)
-            self.run_events = None
-        self.run, self.layout, self.units = run, layout, units
-
-    def _convert(self, grams: FloatArray, shift: FloatArray, scale: FloatArray) -> None:
-        """Convert matrices from the present units to others, in place.
-
-        `shift` is (columns,), the same for all agents, or (agents, columns).
-        """
-        present = self.shifts
-        if self.units is not None:
-            change_units(grams, self.agent_start, np.zeros_like(self.shifts), self.units.scale)
-            present = np.broadcast_to(self.units.shift, self.shifts.shape)
-        change_units(grams, self.agent_start, present - shift, 1.0 / scale)
-
     def _survey(self, broadcast: Broadcast, agents: IndexArray, _: IndexArray) -> Contributions:
         """One matrix of all events of each agent, around its own means. An agent without events has no row."""
         own_grams = self._own_grams()
@@ -447,26 +341,6 @@ class AgentShard:
         if not broadcast.curve_columns:
             return contributions
         return replace(contributions, quantiles=self._quantiles(agents, list(broadcast.curve_columns)))
-
-    def _own_grams(self) -> FloatArray:
-        """The matrices around the agents' own means, without curves."""
-        if self.units is None:
-            return self.grams
-        # the server has started again, and needs these matrices once more
-        if self.units.curves is not None:
-            return event_grams(self.needed_events(), GramLayout(self.n_features), self.shifts, self._agent_of)
-        own_units = self.grams.copy()
-        self._convert(own_units, self.shifts, np.ones(self.n_features + 1))
-        return own_units
-
-    def _quantiles(self, agents: IndexArray, columns: list[int]) -> FloatArray:
-        """(agents, columns, N_QUANTILES) quantiles of the given columns; zeros for an agent without events."""
-        out = np.zeros((len(agents), len(columns), N_QUANTILES))
-        for quantiles, agent in zip(out, agents, strict=True):
-            own = self.needed_events().of_entities(*self.agent_start[agent : agent + 2])
-            if own.n_events:
-                quantiles[:] = column_quantiles(own.X[:, columns], own.weight)
-        return out
 
     def _contributions(
         self, broadcast: Broadcast, agents: IndexArray, sums: AgentSums, shifts: FloatArray
@@ -515,8 +389,3 @@ class AgentShard:
 def _row_start(answers: AgentAnswers) -> IndexArray:
     """(agents + 1,) an agent has a row for each cluster in which it has entities."""
     return np.concatenate([[0], np.cumsum((answers.entities > 0).sum(axis=1))])
-
-
-def _equal(one: Standardization, other: Standardization) -> bool:
-    same = np.array_equal(one.shift, other.shift) and np.array_equal(one.scale, other.scale)
-    return same and same_curves(one.curves, other.curves)
