@@ -11,6 +11,7 @@ import pytest
 
 from fedhlcr import DifferentialPrivacy, FedHLCRRegressor
 from fedhlcr.federation.private import filter as server_filter
+from fedhlcr.federation.private.filter import Clusters, Noisy
 
 
 class Problem(NamedTuple):
@@ -79,17 +80,19 @@ def test_small_federation_comes_near_the_limit():
     assert private_error(problem, 8.0) <= 1.15 * limit(problem)
 
 
-def test_filter_that_ignores_the_noise_is_worse(monkeypatch):
-    """The mutant: every score is taken at face value."""
-    problem = make_problem(1, n_agents=150, n_coef=4, n_clusters=3)
-    sound = np.median([private_error(problem, 3.0) for _ in range(3)])
-    update = server_filter.update
+def moved_by_noise(score_noise: float, believed: float) -> float:
+    """How far regressions move in a round whose scores are nothing but noise."""
+    rng = np.random.default_rng(3)
+    clusters = Clusters.start(6, 4, 6_000.0, rng)
+    moments = np.zeros((6, 4, 4))
+    noisy = Noisy(score_noise * rng.standard_normal((6, 4)), believed, np.full(6, 1_000.0), 50.0, moments, 10.0, 0.0)
+    return float(np.abs(server_filter.update(clusters, noisy, 10, 20).coef - clusters.coef).mean())
 
-    def trusting(clusters, noisy, *rounds):
-        return update(clusters, noisy.__class__(**{**vars(noisy), "score_noise": 1e-9}), *rounds)
 
-    monkeypatch.setattr(server_filter, "update", trusting)
-    assert np.median([private_error(problem, 3.0) for _ in range(3)]) > 1.5 * sound
+def test_filter_moves_little_where_scores_are_noise():
+    """The mutant takes every score at face value: it moves by about noise / events."""
+    assert moved_by_noise(2_000.0, 2_000.0) < 0.25 * moved_by_noise(2_000.0, 1e-9)
+    assert moved_by_noise(2.0, 2.0) == pytest.approx(moved_by_noise(2.0, 1e-9), rel=0.2)
 
 
 @pytest.mark.slow

@@ -6,9 +6,15 @@ import numpy as np
 import pytest
 
 from fedhlcr import DifferentialPrivacy, FedHLCRRegressor
+from fedhlcr.data.hierarchy import build_hierarchy
 from fedhlcr.datasets import make_hlcr
+from fedhlcr.exceptions import DataWarning
+from fedhlcr.federation.private.agents import PrivateAgents
 from fedhlcr.federation.private.queries import Query
-from fedhlcr.federation.private.run import SecureTotals, plain_total
+from fedhlcr.federation.private.run import SecureTotals, plain_total, run_private
+from fedhlcr.federation.private.server import PrivateServer
+from fedhlcr.federation.settings import FederationSettings
+from fedhlcr.federation.shard import AgentShard
 from fedhlcr.model.gram import GramLayout
 from fedhlcr.privacy.release import Block
 
@@ -63,3 +69,36 @@ def test_a_private_fit_needs_no_trusted_server():
     model.fit(table.X, table.y, **ids)
     assert np.isfinite(model.predict(table.X, **ids)).all()
     assert model.privacy_.epsilon == pytest.approx(50.0)
+
+
+def test_too_few_agents_for_a_budget_are_warned_of():
+    table, _ = make_hlcr(8, 8, 6, n_features=2, n_clusters=2, random_state=2)
+    model = FedHLCRRegressor(privacy=DifferentialPrivacy(epsilon=1.0, rounds=2))
+    with pytest.warns(DataWarning) as told:
+        model.fit(table.X, table.y, agent=table.agent, entity=table.entity)
+    text = " ".join(str(warning.message) for warning in told)
+    assert "δ is 0.1" in text
+    assert "The noise hides where the columns of 8 agents lie" in text
+
+
+def test_a_void_sum_is_asked_for_again_and_labels_follow_merged_clusters_once():
+    """Every other sum is void, also after clusters were merged: labels must stay within the clusters."""
+    table, _ = make_hlcr(60, 8, 6, n_features=2, n_clusters=2, random_state=2)
+    hierarchy = build_hierarchy(table.X, table.y, np.ones(len(table)), table.agent, table.entity)
+    settings = FederationSettings(GramLayout(2), privacy=DifferentialPrivacy(epsilon=100.0))
+    runs = []
+    for fails in (False, True):
+        agents = PrivateAgents(AgentShard.from_hierarchy(hierarchy), secret=1)
+        server = PrivateServer(settings, settings.privacy.plan(60), agents.names)
+        calls = iter(range(1_000))
+
+        def total(query, pages, fails=fails, calls=calls):
+            found = plain_total(query, pages, no_noise)
+            return None if fails and next(calls) % 2 == 0 else found
+
+        run_private(server, agents, aggregate=total)
+        assert agents._labels.max() < server._clusters.n_clusters
+        assert server.history.records[-1].n_clusters < server.history.records[1].n_clusters
+        runs.append(agents._labels)
+    # whoever is labelled twice in a round draws the same numbers from other labels: few of them change
+    assert (runs[0] != runs[1]).mean() < 0.2

@@ -349,3 +349,11 @@ def test_sums_beyond_the_bound_are_not_sent(small):
 def test_settings_that_cannot_be_secure_are_refused(params, message):
     with pytest.raises(ArgumentError, match=message):
         server_for(3, **params)
+
+
+@pytest.mark.parametrize("params", [{}, {"participation": 0.3, "min_cohort": 3}])
+def test_a_cohort_that_can_never_be_large_enough_is_refused_at_once(small, params):
+    table = few(small[0], 4 if not params else 8)
+    model = FedHLCRRegressor(aggregation="secure", **params)
+    with pytest.raises(ArgumentError, match=r"`min_cohort` is ., but . of . agents are asked"):
+        model.fit(table.X, table.y, agent=table.agent, entity=table.entity)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhlcr._support.streams import ReservedChain, Stream
-from fedhlcr._support.wording import DRAW, ROUND
+from fedhlcr._support.wording import AGENT, DRAW, ROUND
 from fedhlcr.analysis.fit_comparison import compare_with_simpler, take_sample
 from fedhlcr.data.events import EventStore
 from fedhlcr.data.hierarchy import EntityIndex, Hierarchy
@@ -97,6 +97,7 @@ class FederatedPredictor(HierarchicalPredictor):
             raise ArgumentError("`resume` needs the file to go on from; pass its path as `checkpoint`.")
         hierarchy = self._training_events(X, y, agent, entity, sample_weight, exposure)
         settings = self._settings(hierarchy, weighted=sample_weight is not None)
+        _require_cohort(settings, hierarchy.index.n_agents)
         if settings.privacy is not None:
             return self._fit_privately(hierarchy, settings, validation)
         index, make_engine = hierarchy.index, ENGINES[self.engine] if isinstance(self.engine, str) else self.engine
@@ -211,3 +212,13 @@ class FederatedPredictor(HierarchicalPredictor):
         out = np.empty(len(server.registry), dtype=object)
         out[:] = [ids[name] for name in server.registry.names]
         return out
+
+
+def _require_cohort(settings: FederationSettings, n_agents: int) -> None:
+    """Refuse a run under secure aggregation in which no round could ever succeed."""
+    n_asked = max(1, round(settings.participation * n_agents))
+    if settings.is_secure and n_asked < settings.min_cohort:
+        raise ArgumentError(
+            f"`min_cohort` is {settings.min_cohort}, but {n_asked} of {AGENT.count(n_agents)} are asked in a round; "
+            "raise `participation`, add agents, or lower `min_cohort` (at least 3)."
+        )

@@ -72,7 +72,9 @@ class FedHLCRRegressor(RealTarget, FederatedPredictor):
         `curves`, and the server cannot refuse the sums of a single agent.
     fixed_point : bool, default=False
         Whether agents round their sums to multiples of 2⁻³⁰, as secure aggregation always does. A plain run with
-        `fixed_point=True` gives the same model as a secure one, bit for bit, and takes less time.
+        `fixed_point=True` gives the same model as a secure one, bit for bit, and takes less time. As in a secure run,
+        the units follow from plain sums and no agent is scaled down (`max_weight` of the limits has no effect), so one
+        hostile agent can do more harm than in other plain runs.
     min_cohort : int, default=5
         Fewest agents whose sum the server may learn under secure aggregation. A round with fewer is void.
     privacy : DifferentialPrivacy or None, default=None

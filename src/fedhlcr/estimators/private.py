@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from fedhlcr._support.wording import AGENT
 from fedhlcr.data.hierarchy import Hierarchy
-from fedhlcr.exceptions import ArgumentError
+from fedhlcr.exceptions import ArgumentError, DataWarning, warn_user
 from fedhlcr.federation.history import RoundRecord
 from fedhlcr.federation.private.agents import PrivateAgents
 from fedhlcr.federation.private.run import run_private
@@ -20,6 +21,9 @@ from fedhlcr.federation.shard import AgentShard
 from fedhlcr.posterior import alignment
 
 logger = logging.getLogger(__name__)
+
+# A guarantee with a larger δ says little.
+LARGEST_DELTA = 0.01
 
 
 def check_private(estimator: Any, validation: Any) -> None:
@@ -54,9 +58,21 @@ def simulate_private(
     plan = settings.privacy.plan(hierarchy.index.n_agents)
     logger.info("%s", plan)
     print(plan, file=sys.stderr)
+    if plan.delta > LARGEST_DELTA:
+        warn_user(
+            f"δ is {plan.delta:.2g}: the guarantee may fail for one agent in {round(1.0 / plan.delta)}. It follows "
+            f"from the number of agents, {plan.n_agents}; pass a smaller `delta`, such as 0.001.",
+            DataWarning,
+        )
     agents = PrivateAgents(AgentShard.from_hierarchy(hierarchy, n_threads), n_threads=n_threads)
     server = PrivateServer(settings, plan, agents.names)
     run_private(server, agents, failure_rate=failure_rate, progress=progress)
+    if not server.units_are_clear:
+        warn_user(
+            f"The noise hides where the columns of {AGENT.count(plan.n_agents)} lie, so predictions may be far off. "
+            "Use a larger `epsilon`, or more agents: a hundred are few.",
+            DataWarning,
+        )
     return server, agents
 
 

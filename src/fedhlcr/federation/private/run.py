@@ -36,7 +36,7 @@ Pages = Iterable[tuple[IndexArray, NDArray[np.int64]]]
 Aggregate = Callable[[Query, Pages], NDArray[np.int64] | None]
 # The share of the agents that must remain in a secure sum.
 SURVIVING = 0.8
-# How often a void sum is tried again.
+# How often a sum is asked for if it is void each time.
 MOST_TRIES = 5
 
 
@@ -113,7 +113,7 @@ def run_private(
     void secure sum tells nothing, so it is asked for again, at no cost.
     """
     rng, n_void, positions = server.fault_generator(), 0, server.registry.find(agents.names)
-    aggregate = aggregate or _chosen(server, agents.names)
+    aggregate = aggregate or chosen_aggregate(server, agents.names)
     while not server.finished:
         query = server.query()
         present = np.flatnonzero(rng.random(len(agents.names)) >= failure_rate)
@@ -123,16 +123,19 @@ def run_private(
             logger.warning("a sum is void, and nothing is lost: too few of %d agents remained.", len(agents.names))
             if n_void >= MOST_TRIES:
                 raise FederationError(
-                    f"{n_void} secure sums were void, because fewer than {SURVIVING:.0%} of the agents remained; run "
-                    "again when more agents can be reached, or use aggregation='plain'."
+                    f"a secure sum was void {n_void} times in a row, because fewer than {SURVIVING:.0%} of the agents "
+                    f"remained. The run ends after {server.round} of {server.plan.rounds} rounds, and what these have "
+                    "released is spent. Run again when more agents can be reached, or use aggregation='plain'."
                 )
             continue
+        n_void = 0
         server.accept(total, positions[present])
         if progress is not None and query.number > 0:
             progress(server.history.records[-1])
 
 
-def _chosen(server: PrivateServer, agents: Sequence[str]) -> Aggregate:
+def chosen_aggregate(server: PrivateServer, agents: Sequence[str]) -> Aggregate:
+    """How the settings let totals be made: by a trusted server, or under masks."""
     if server.settings.is_secure:
         return SecureTotals(agents, server.settings.min_cohort)
     return plain_total

@@ -85,6 +85,11 @@ class PrivateServer:
     def _n_columns(self) -> int:
         return self.settings.layout.n_features + 1
 
+    @property
+    def units_are_clear(self) -> bool:
+        """Whether the units of the columns stand out of the noise; if not, the model may be nonsense."""
+        return self._limits is None or self._limits.are_clear
+
     def query(self) -> Query:
         """The next question to the agents."""
         if self.finished:

@@ -84,11 +84,15 @@ def votes_size(n_columns: int) -> int:
 
 @dataclass(frozen=True)
 class Limits:
-    """What the votes tell: limits of the columns' means, (columns,) each, and the number of events that counts."""
+    """What the votes tell: limits of the columns' means, (columns,) each, and the number of events that counts.
+
+    `are_clear` says whether votes for every column stand out of the noise.
+    """
 
     low: FloatArray
     high: FloatArray
     most_events: float
+    are_clear: bool = True
 
 
 def read_votes(total: FloatArray, n_columns: int, noise_scale: float) -> Limits:
@@ -105,7 +109,8 @@ def read_votes(total: FloatArray, n_columns: int, noise_scale: float) -> Limits:
     sizes = counts[-N_SIZES:]
     sizes = np.where(sizes >= min(4.0 * noise, sizes.max()), np.maximum(sizes, 1.0), 0.0)
     cap = np.searchsorted(np.cumsum(sizes), CAP_SHARE * sizes.sum())
-    return Limits(low, high, float(2.0 ** (cap + 1)))
+    are_clear = bool((columns.max(axis=1) >= 4.0 * noise).all())
+    return Limits(low, high, float(2.0 ** (cap + 1)), are_clear)
 
 
 def locations(own: AgentMoments, limits: Limits) -> FloatArray:
