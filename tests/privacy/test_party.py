@@ -186,7 +186,7 @@ def test_values_of_another_shape_are_refused(wrong):
 def test_error_in_the_values_leaves_the_party_as_it_was():
     party, message = party_at(Stage.MASKED)
     with pytest.raises(FixedPointError):
-        party.handle(message, lambda: encode(np.full(5, np.nan), 1.0))
+        party.handle(message, lambda: encode(np.full(5, np.nan))[..., 0])
     assert party.handle(message, values)
 
 

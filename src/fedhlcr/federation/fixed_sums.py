@@ -109,7 +109,7 @@ class VectorLayout:
 
     @property
     def row_size(self) -> int:
-        return 2 + fixed_point.N_LONG_LIMBS * sum(block.size for block in self.schema.blocks)
+        return 2 + fixed_point.N_HALVES * sum(block.size for block in self.schema.blocks)
 
     @property
     def n_row_values(self) -> int:
@@ -143,7 +143,7 @@ class VectorLayout:
 
     def _encoded_rows(self, sums: AgentSums) -> Integers:
         counts = np.stack([sums.entity_counts, sums.table_counts], axis=1).astype(np.uint64)
-        blocks = fixed_point.encode_long(np.concatenate(list(sums.blocks.values()), axis=1))
+        blocks = fixed_point.encode(np.concatenate(list(sums.blocks.values()), axis=1))
         return np.hstack([counts, blocks.reshape(len(counts), self.row_size - 2)])
 
     def _encoded_scalars(self, sums: AgentSums) -> Integers:
@@ -169,8 +169,8 @@ class VectorLayout:
         """The total as the server uses it: in floating point, with all shifts applied."""
         matrix = self.matrix(values)
         counts = matrix[:, :2].view(np.int64).astype(np.float64)
-        limbs = matrix[:, 2:].reshape(len(matrix), -1, fixed_point.N_LONG_LIMBS)
-        numbers, first = fixed_point.decode_long(limbs), 0
+        limbs = matrix[:, 2:].reshape(len(matrix), -1, fixed_point.N_HALVES)
+        numbers, first = fixed_point.decode(limbs), 0
         blocks = {}
         for block in self.schema.blocks:
             blocks[block.name] = np.ascontiguousarray(numbers[:, first : first + block.size])

@@ -1,13 +1,13 @@
 """Real numbers as integers modulo 2⁶⁴, whose sums are exact and do not depend on order.
 
-Three encodings, all as uint64 in two's complement:
+Two encodings, both as several uint64 in two's complement, whose parts are added separately:
 
- - `encode`: round(x · 2³⁰), one integer per number; for the sums that agents send in every round. Sums of agents stay
-   exact as long as they stay below 2³³ in absolute value.
- - `encode_long`: the same resolution in two limbs, for sums whose magnitude is not known in advance: numbers up to 2⁵⁰,
-   and any number of agents up to 2²³.
+ - `encode`: multiples of 2⁻³⁰ below 2⁵⁰ in two parts; for the sums that agents send in every round.
  - `encode_wide`: eight limbs of 40 bits per number, from 2⁻¹⁶⁰ to 2¹⁶⁰; for numbers of any magnitude, such as sums of
-   features before their units are known. Sums of up to 2²³ agents are exact.
+   features before their units are known.
+
+Sums of up to 2²³ agents are exact. Who adds up the parts learns the sum of each, and so a little more than the sum of
+the numbers: how many carries there were.
 
 Differences telescope: encode(b) − encode(a) + encode(a) is encode(b), bit for bit. So a running total of differences is
 the sum of everybody's last numbers.
@@ -22,78 +22,44 @@ from fedhlcr._support.arrays import FloatArray
 from fedhlcr.exceptions import ArgumentError, FixedPointError
 
 FRACTION_BITS = 30
-# The sum of all agents must fit: |sum| · 2³⁰ < 2⁶³.
-SUM_LIMIT = 2.0 ** (63 - FRACTION_BITS)
 
 LIMB_BITS, N_LIMBS = 40, 8
 # The lowest bit of the lowest limb is 2^LOWEST; numbers from 2^HIGHEST on do not fit.
 LOWEST = -LIMB_BITS * N_LIMBS // 2
 HIGHEST = LOWEST + LIMB_BITS * N_LIMBS
 
-# The lower of two limbs holds a number modulo 2¹⁰, the higher one its multiples of 2¹⁰.
-LONG_BITS, N_LONG_LIMBS = 10, 2
-LONG_LIMIT = 2.0 ** (LONG_BITS + LIMB_BITS)
+# The lower of two parts holds a number modulo 2¹⁰, the higher one its multiples of 2¹⁰.
+LOWER_BITS, N_HALVES = 10, 2
+LIMIT = 2.0 ** (LOWER_BITS + LIMB_BITS)
 
 FixedArray = NDArray[np.uint64]
 
 
-def encode(values: FloatArray, largest: float) -> FixedArray:
-    """Return round(values · 2³⁰) modulo 2⁶⁴, of the same shape; halves are rounded to even.
-
-    Parameters
-    ----------
-    largest : bound on the absolute value of each number; it must not depend on the data. With n agents, a bound below
-        2³³ / n keeps their sum from wrapping around
-    """
-    if not 0.0 < largest < SUM_LIMIT:
-        raise ArgumentError(
-            f"`largest` must be positive and below {SUM_LIMIT:g}, but is {largest:g}; scale the numbers down."
-        )
-    values = _finite(values)
-    beyond = int(np.count_nonzero(np.abs(values) > largest))
-    if beyond:
-        raise FixedPointError(
-            f"{beyond} of {values.size} numbers are beyond the bound of {largest:g}; nothing is sent. Check the units "
-            "of the data, or raise the bound."
-        )
-    return np.rint(np.ldexp(values, FRACTION_BITS)).astype(np.int64).view(np.uint64)
-
-
-def decode(numbers: FixedArray) -> FloatArray:
-    """Return the real numbers of `encode`, or of sums and differences of what it returned."""
-    return np.ldexp(np.ascontiguousarray(numbers).view(np.int64).astype(np.float64), -FRACTION_BITS)
-
-
-def quantized(values: FloatArray, largest: float) -> FloatArray:
-    """Return `values` rounded to multiples of 2⁻³⁰: exactly what decode(encode(values)) gives."""
-    return decode(encode(values, largest))
-
-
-def encode_long(values: FloatArray) -> FixedArray:
+def encode(values: FloatArray) -> FixedArray:
     """Return values rounded to multiples of 2⁻³⁰ as two limbs, in a new last axis, the lower first.
 
     Both limbs have the number's sign, so that splitting a number is exact.
     """
     values = _finite(values)
-    if beyond := int(np.count_nonzero(np.abs(values) >= LONG_LIMIT)):
+    if beyond := int(np.count_nonzero(np.abs(values) >= LIMIT)):
         raise FixedPointError(
-            f"{beyond} of {values.size} sums are {LONG_LIMIT:.1g} or more in absolute value; nothing is sent. Check "
+            f"{beyond} of {values.size} sums are {LIMIT:.1g} or more in absolute value; nothing is sent. Check "
             "the data for values that are far off."
         )
-    high = np.trunc(np.ldexp(values, -LONG_BITS))
-    low = np.rint(np.ldexp(values - np.ldexp(high, LONG_BITS), FRACTION_BITS))
+    high = np.trunc(np.ldexp(values, -LOWER_BITS))
+    low = np.rint(np.ldexp(values - np.ldexp(high, LOWER_BITS), FRACTION_BITS))
     return np.stack([low, high], axis=-1).astype(np.int64).view(np.uint64)
 
 
-def decode_long(limbs: FixedArray) -> FloatArray:
-    """Return the real numbers of `encode_long`, or of sums and differences of what it returned."""
+def decode(limbs: FixedArray) -> FloatArray:
+    """Return the real numbers of `encode`, or of sums and differences of what it returned."""
     low, high = np.moveaxis(np.ascontiguousarray(limbs).view(np.int64).astype(np.float64), -1, 0)
-    return np.ldexp(high, LONG_BITS) + np.ldexp(low, -FRACTION_BITS)
+    return np.ldexp(high, LOWER_BITS) + np.ldexp(low, -FRACTION_BITS)
 
 
 def rounded(values: FloatArray) -> FloatArray:
-    """Return `values` rounded to multiples of 2⁻³⁰: exactly what decode_long(encode_long(values)) gives."""
-    return decode_long(encode_long(values))
+    """Return `values` rounded to multiples of 2⁻³⁰: exactly what decode(encode(values)) gives."""
+    return decode(encode(values))
 
 
 def encode_wide(values: FloatArray) -> FixedArray:
