@@ -203,6 +203,18 @@ class SecureSumError(FedHLCRError, ValueError):
     """A party of a secure sum does not answer a message that is malformed, out of order, or would reveal its values."""
 
 
+class ReplyTooLargeError(FedHLCRError, ValueError):
+    """A node's reply is larger than it may be. It has not been read."""
+
+
+class ReplyLostError(FedHLCRError, RuntimeError):
+    """SuperLink no longer waits for the rest of a node's reply."""
+
+
+class ReplyGivenUpError(FedHLCRError, TimeoutError):
+    """The deadline of a node's reply has passed, or nobody waits for it any more."""
+
+
 class NotEnoughNodesError(FedHLCRError, RuntimeError):
     """Too few nodes are ready to start or to continue."""
 

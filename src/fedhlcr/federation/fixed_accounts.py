@@ -6,6 +6,8 @@ way. `fixed_sums` explains the coordinates.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import numpy as np
 
 from fedhlcr._support.arrays import IndexArray
@@ -43,7 +45,7 @@ class _Shifts:
             self.sum = EffectShift(*arrays)
 
 
-class FixedAccount:
+class FixedAccount(ABC):
     """What both accounts share: the shifts, and the total in floating point."""
 
     def __init__(self, n_clusters: int, likelihood: AnyLikelihood) -> None:
@@ -51,9 +53,9 @@ class FixedAccount:
         self.vectors = VectorLayout(likelihood.sum_schema, np.arange(n_clusters))
         self.shifts = _Shifts(likelihood, n_clusters)
 
+    @abstractmethod
     def integers(self) -> Integers:
         """The sum of all contributions, in absolute coordinates."""
-        raise NotImplementedError
 
     def shift(self, likelihood: AnyLikelihood, shift: EffectShift) -> None:  # noqa: ARG002
         """Note that effects have moved. Nothing else changes, because sums are in absolute coordinates."""

@@ -125,7 +125,7 @@ class Server:
         candidates = positions[~self.registry.withdrawn[positions]]
         n_asked = max(1, round(self.settings.participation * len(candidates)))
         number = SURVEY_ROUND if self.rule is None else self.round + 1
-        if len(np.setdiff1d(leaving(self.registry), positions)):
+        if len(np.setdiff1d(self._leaving(), positions)):
             self.begin_epoch("an agent that has withdrawn cannot be reached")
         broadcast = self._broadcast(number)
         if number == SURVEY_ROUND and self.settings.is_secure:
@@ -136,13 +136,17 @@ class Server:
             # a late reply to an earlier survey is still accepted
             awaited = np.setdiff1d(candidates, self._survey.agents)
         else:
-            awaited = asked = np.union1d(self._choose(candidates, n_asked, "participants"), leaving(self.registry))
+            awaited = asked = np.union1d(self._choose(candidates, n_asked, "participants"), self._leaving())
         expected, claims = self._expected(broadcast.law), None if self.rule is None else self._claims
         limits = self.settings.limits
         self._open = OpenRound(broadcast, self.registry, len(asked), awaited, expected, limits, claims)
-        leavers = frozenset(self.registry.names[i] for i in leaving(self.registry))
+        leavers = frozenset(self.registry.names[i] for i in self._leaving())
         names, acknowledged = [self.registry.names[i] for i in asked], self.registry.accepted_round[asked]
         return Invitation(broadcast, names, acknowledged, leavers)
+
+    def _leaving(self) -> IndexArray:
+        """Positions of agents that must still remove their sums; in plain mode the server does that itself."""
+        return leaving(self.registry) if self.settings.is_secure else np.empty(0, dtype=np.int64)
 
     def _choose(self, candidates: IndexArray, n_asked: int, purpose: str) -> IndexArray:
         return np.sort(self._stream.generator(self.round + 1, purpose).permutation(candidates)[:n_asked])
@@ -279,7 +283,7 @@ class Server:
             state = self._close_sampling(self.rule, done)
         record = self._record(done, state)
         self.history.add(record, done.participants)
-        if len(leaving(self.registry)):
+        if len(self._leaving()):
             self.begin_epoch("an agent that has withdrawn has not removed its sums")
         return record
 

@@ -27,7 +27,7 @@ from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_conte
 from flwr.superlink.grid.http_grid import HttpGrid
 
 from fedhlcr.engines.flower.records import GONE
-from fedhlcr.exceptions import MissingDependencyError, Refusal
+from fedhlcr.exceptions import MissingDependencyError, Refusal, ReplyGivenUpError, ReplyLostError, ReplyTooLargeError
 
 logger = logging.getLogger(__name__)
 
@@ -128,18 +128,6 @@ class GridTransport:
         time.sleep(seconds)
 
 
-class _TooLargeError(Exception):
-    """A response is larger than it may be. Its body has not been read."""
-
-
-class _LostError(Exception):
-    """SuperLink no longer waits for the rest of a reply."""
-
-
-class _GivenUpError(Exception):
-    """The deadline has passed, or nobody waits for the reply any more."""
-
-
 class _Exchange(NamedTuple):
     """One message and its reply."""
 
@@ -154,7 +142,7 @@ class _Exchange(NamedTuple):
         """Wait; raise if the exchange is over meanwhile."""
         left = self.deadline - time.monotonic()
         if left <= 0 or self.dropped.wait(min(seconds, left)):
-            raise _GivenUpError
+            raise ReplyGivenUpError
 
 
 class HttpTransport:
@@ -231,12 +219,12 @@ class HttpTransport:
         reply: Message | Refusal
         try:
             reply = self._exchange(exchange)
-        except _GivenUpError:
+        except ReplyGivenUpError:
             # whoever waited has noticed it
             return
-        except _LostError:
+        except ReplyLostError:
             reply = UNFINISHED
-        except _TooLargeError:
+        except ReplyTooLargeError:
             reply = Refusal(
                 TOO_LARGE,
                 f"its reply is larger than the {exchange.limit:,} bytes that a reply to this message can have; install "
@@ -293,7 +281,7 @@ class HttpTransport:
         left = exchange.limit
         for part in iterate_object_tree(tree):
             if len(contents) == MOST_OBJECTS:
-                raise _TooLargeError
+                raise ReplyTooLargeError
             contents[part.object_id] = self._pull_object(exchange, part.object_id, left)
             left -= len(contents[part.object_id])
         return contents
@@ -308,7 +296,7 @@ class HttpTransport:
             if found.object_available:
                 return bytes(found.object_content)
             if not found.object_found:
-                raise _LostError
+                raise ReplyLostError
             exchange.pause(length)
             length = min(1.5 * length, LONGEST_POLL)
 
@@ -333,7 +321,7 @@ def _refuse_large(response: httpx.Response) -> None:
         return
     size = response.headers.get("content-length", "")
     if not size.isdecimal() or int(size) > allowed or "content-encoding" in response.headers:
-        raise _TooLargeError
+        raise ReplyTooLargeError
 
 
 def _runtime_of(grid: HttpGrid) -> Any:
