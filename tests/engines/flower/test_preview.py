@@ -51,8 +51,25 @@ def test_it_counts_what_is_sent_and_the_worst_case(table, capsys):
     assert "for each of 10 clusters" in text
     assert "1 entity of 20 has one event" in text
     assert "11 entities of 20 have two events" in text
-    for mode in ("plain", "secure", "private"):
+    for mode in ("plain", "secure"):
         assert f"\n  {mode}" in text
+    assert "differential privacy: not on Flower yet" in text
+
+
+def test_scalars_of_a_round_are_named(table, capsys):
+    text = shown(capsys, table, *COLUMNS)
+    assert "two draws for the concentrations: 4 numbers" in text
+    # 6 for each of two features, and 18
+    assert "with effects: 30 more sums" in text
+
+
+def test_entities_that_do_not_exist_are_not_mentioned(table, capsys):
+    only_large = table.with_name("large.csv")
+    only_large.write_text("\n".join(line for line in table.read_text().splitlines() if "west" not in line))
+    text = shown(capsys, only_large, *COLUMNS)
+    assert "in the worst case (8 entities)" in text
+    assert "one event" not in text
+    assert "two events" not in text
 
 
 def test_bytes_are_those_of_a_real_contribution(table, capsys):
@@ -70,7 +87,7 @@ def test_bytes_are_those_of_a_real_contribution(table, capsys):
         server.accept(agent.round(call.broadcast))
         server.close_round()
     text = shown(capsys, table, *COLUMNS, "--clusters", "10")
-    assert f"{sizes[0]:,} bytes in all" in text
+    assert f"{sizes[0]:,} bytes in all, before compression" in text
     assert f"{sizes[1]:,} bytes for the plain model" in text
 
 

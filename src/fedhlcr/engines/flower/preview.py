@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -112,22 +113,31 @@ class Preview:
         yield f"  the mean of each column: {self.n_features + 1} numbers"
         yield (
             f"  the sums of squares and products of all columns: {layout.packed_size} numbers, "
-            f"{len(sent.to_bytes()):,} bytes in all"
+            f"{len(sent.to_bytes()):,} bytes in all, before compression"
         )
         yield "  if the run uses curves: 33 quantiles of each such column, which are values of the table"
 
     def _rounds(self) -> Iterator[str]:
         layout = GramLayout(self.n_features)
-        sizes = []
-        for model in ({"effects": "none", "noise": "common"}, {}):
-            schema = FederationSettings(layout, **model).make_likelihood().sum_schema  # type: ignore[arg-type]
-            sizes.append(len(_contribution(schema, self.n_clusters, 0).to_bytes()))
+        models: tuple[dict[str, Any], ...] = {"effects": "none", "noise": "common"}, {}
+        schemas = [FederationSettings(layout, **model).make_likelihood().sum_schema for model in models]
+        sizes = [len(_contribution(schema, self.n_clusters, 0).to_bytes()) for schema in schemas]
+        plain, whole = (len(schema.scalars) for schema in schemas)
         yield ""
         yield f"Sent in every round by each agent, for each of {CLUSTER.count(self.n_clusters)}; later there are fewer"
         yield "  how many of its entities are in the cluster: 2 numbers"
         yield f"  the sums of squares and products over the events of these entities: {layout.packed_size} numbers"
-        yield "  with effects: sums of squares and products of its entities' deviations from the cluster"
-        yield f"  in all {sizes[0]:,} bytes for the plain model, {sizes[1]:,} with effects and noise of entities"
+        yield (
+            "  with effects: sums of squares and products of its entities' deviations from the cluster: "
+            f"{layout.packed_size} numbers"
+        )
+        yield "And for all clusters together"
+        yield f"  how many labels changed, their log prior, two draws for the concentrations: {plain} numbers"
+        yield f"  with effects: {whole - plain} more sums over its entities, of variances, residuals and deviations"
+        yield (
+            f"In all {sizes[0]:,} bytes for the plain model, {sizes[1]:,} with effects and noise of entities, "
+            "before compression."
+        )
         yield "Never sent: rows of the table, ids of entities, and which entity is in which cluster."
 
     def _worst_case(self) -> Iterator[str]:
@@ -137,12 +147,16 @@ class Preview:
         yield ""
         yield f"What the server could work out in the plain mode, in the worst case ({ENTITY.count(n_entities)})"
         yield "  If an entity is alone in its cluster, or moves alone, the sums are that entity's."
-        yield f"  {_share(n_one, n_entities)} one event: its sums are the event, exactly."
-        yield f"  {_share(n_two, n_entities)} two events: both can be computed from the sums, exactly."
-        yield f"  {_share(n_few, n_entities)} at most {self.n_features + 1} events, few for {self._features}."
-        yield "  Of all others: the number of events, means, variances and correlations."
+        if n_one:
+            yield f"  {_share(n_one, n_entities)} one event: its sums are the event, exactly."
+        if n_two:
+            yield f"  {_share(n_two, n_entities)} two events: both can be computed from the sums, exactly."
+        if n_few:
+            yield f"  {_share(n_few, n_entities)} at most {self.n_features + 1} events, few for {self._features}."
+        others = "all others" if n_few else "these entities"
+        yield f"  Of {others}: the number of events, means, variances and correlations."
         if n_one + n_two:
-            yield "  Consider leaving these entities out, larger entities, or a mode below."
+            yield "  Consider leaving these entities out, larger entities, or secure aggregation."
 
     @property
     def _features(self) -> str:
@@ -156,15 +170,11 @@ class Preview:
             "  secure   The server sees only the sum over a cohort of devices (`min-cohort`). This node adds up its "
             "agents and sends numbers that look random."
         )
-        yield (
-            "  private  With differential privacy an agent sends clipped scores, counts and residuals with noise, in a "
-            "fixed number of rounds, and no survey of its own. The budget ε bounds what anybody can learn."
-        )
+        yield "  differential privacy: not on Flower yet"
 
 
 def _share(count: int, n_entities: int) -> str:
-    verb = "has" if count == 1 else "have"
-    return f"{ENTITY.count(count)} of {n_entities:,} {verb}" if count else f"No entity of {n_entities:,} has"
+    return f"{ENTITY.count(count)} of {n_entities:,} {'has' if count == 1 else 'have'}"
 
 
 def _contribution(schema: SumSchema, n_clusters: int, n_means: int) -> Contribution:
