@@ -129,10 +129,11 @@ def test_too_few_parties_void_the_round(stage, reason, rng):
     assert server.void_reason.startswith(reason)
 
 
-def test_too_few_invited_parties_are_not_asked(rng):
-    exchange = run_sum(TERMS, vectors_of(NAMES[:2], rng))
+@pytest.mark.parametrize(("n_invited", "who"), [(2, "2 parties were"), (1, "1 party was")])
+def test_too_few_invited_parties_are_not_asked(n_invited, who, rng):
+    exchange = run_sum(TERMS, vectors_of(NAMES[:n_invited], rng))
     assert exchange.messages == [{}]
-    assert exchange.server.void_reason == "2 parties were invited, but at least 3 are needed."
+    assert exchange.server.void_reason == f"{who} invited, but at least 3 are needed."
 
 
 @pytest.mark.parametrize("n_wrong", [1, 2])

@@ -109,7 +109,7 @@ ROW, COLUMN, ROUND, DRAW = (
     Noun("draw", "draws"),
 )
 SWEEP, NODE, REPLY = Noun("sweep", "sweeps"), Noun("node", "nodes"), Noun("reply", "replies")
-DEVICE = Noun("device", "devices")
+DEVICE, PARTY = Noun("device", "devices"), Noun("party", "parties")
 
 
 def noun(column: str | None, otherwise: Noun) -> Noun:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import IndexArray
+from fedhlcr._support.wording import PARTY
 from fedhlcr.exceptions import ArgumentError, SecureSumError
 from fedhlcr.privacy import shamir
 from fedhlcr.privacy.ciphers import KEY_BYTES, TAG_BYTES, KeyPair, derive, keystream, seal, unseal
@@ -250,7 +251,7 @@ class Party:
         count, near = int(present.sum()), int(present[member.group].sum())
         if count < self.terms.min_parties or near < member.threshold:
             raise SecureSumError(
-                f"{count} parties {what}, {near} of them in this party's group of {len(member.group)}; at least "
+                f"{PARTY.count(count)} {what}, {near} of them in this party's group of {len(member.group)}; at least "
                 f"{self.terms.min_parties} and {member.threshold} are needed. Nothing is sent."
             )
 

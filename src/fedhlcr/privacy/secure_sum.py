@@ -53,6 +53,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fedhlcr._support.wording import PARTY
 from fedhlcr.exceptions import ArgumentError, FederationError, SecureSumError
 from fedhlcr.privacy.ciphers import KEY_BYTES, is_valid_key
 from fedhlcr.privacy.fixed_point import FixedArray
@@ -122,7 +123,7 @@ class SecureSum:
         """Return the first message to each party; none if too few are invited."""
         if self._stage is not None:
             raise FederationError("the secure sum has begun already; make a new one for the next round.")
-        if self._is_void(len(self.parties), "were invited"):
+        if self._is_void(len(self.parties), "was invited" if len(self.parties) == 1 else "were invited"):
             return {}
         self._stage = Stage.KEYS
         return dict.fromkeys(self.parties, write_request(Stage.KEYS, self.terms, self.terms.to_record()))
@@ -248,5 +249,5 @@ class SecureSum:
         if count >= self.terms.min_parties:
             return False
         self._stage = Stage.OVER
-        self.void_reason = f"{count} parties {what}, but at least {self.terms.min_parties} are needed."
+        self.void_reason = f"{PARTY.count(count)} {what}, but at least {self.terms.min_parties} are needed."
         return True
