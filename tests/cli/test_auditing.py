@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from fedhlcr.cli.auditing import can_tell
 from fedhlcr.cli.shell import BAD_DATA, FAILED, WRONG_USAGE
 from tests.commands import COLUMNS, call, shop_table
 
@@ -28,7 +29,24 @@ def test_audit_of_a_table_names_both_modes(table, capsys):
     assert "secure mode: what single agents send" in out
     assert "0 of 20" in out
     assert "all messages of the survey and of 1 round with masks" in out
-    assert "Verdict: secure aggregation and differential privacy keep their promises here." in out
+    assert "Verdict: secure aggregation keeps its promise here; of differential privacy, " in out
+    assert "tests had too few runs to tell" in out
+
+
+def test_enough_runs_can_tell(table, capsys):
+    runs = ("--rounds", 4, "--secure-rounds", 1, "--runs", 1500, "--epsilon", 6)
+    assert call("audit", table, *COLUMNS, *CATEGORIES, *runs) == 0
+    out = capsys.readouterr().out
+    assert "here; the mechanism of differential privacy keeps its promise." in out
+    assert "too few runs" not in out
+
+
+@pytest.mark.parametrize(
+    ("mu", "runs", "expected"),
+    [(0.9, 200, False), (0.9, 1_000, True), (0.11, 5_000, False), (0.11, 20_000, True), (12.0, 20_000, False)],
+)
+def test_power_grows_with_runs_and_ends_where_nobody_errs(mu, runs, expected):
+    assert can_tell(mu, runs) == expected
 
 
 def test_json_holds_all_figures(table, capsys):
@@ -72,6 +90,11 @@ def test_table_needs_its_columns(table, missing, capsys):
 def test_columns_need_a_table(capsys):
     assert call("audit", "--target", "sales") == WRONG_USAGE
     assert "needs a table" in capsys.readouterr().err
+
+
+def test_too_few_runs_are_refused(capsys):
+    assert call("audit", "--runs", 2) == WRONG_USAGE
+    assert "must be 0 or at least 10" in capsys.readouterr().err
 
 
 def test_missing_table_is_refused(tmp_path):

@@ -22,12 +22,13 @@ if TYPE_CHECKING:
 
 AUDIT = "Audit"
 CASE = Noun("case", "cases")
-# Verdicts, without and with the audit of differential privacy.
-KEPT = (
-    "secure aggregation keeps its promise here; differential privacy was not audited.",
-    "secure aggregation and differential privacy keep their promises here.",
-)
+KEPT = "secure aggregation keeps its promise here"
 BROKEN = "a promise is broken; see above."
+TOO_FEW_RUNS = "too few runs to tell"
+# Some of the runs choose a threshold, and the others are counted; fewer runs cannot be divided.
+FEWEST_RUNS = 10
+# A test tells something if it would notice that the mechanism gives away this many times what it promises.
+NOTICEABLE = 2.0
 # A p-value of the sampler's test below which the audit fails.
 SAMPLER_DOUBT = 1e-6
 
@@ -96,8 +97,8 @@ def audit(
     of single entities and for single rows, and compares what it finds with the table. Then it tests thousands of times
     whether the noise of differential privacy hides that an agent took part. Nothing leaves this computer.
 
-    Exit code 0: secure aggregation and differential privacy keep their promises. Exit code 1: one of them does not.
-    What plain mode gives away is no failure: it promises nothing.
+    Exit code 0: no promise of secure aggregation or differential privacy is broken, as far as the audit can tell. Exit
+    code 1: one is broken. What plain mode gives away is no failure: it promises nothing.
 
     \b
     fedhlcr audit
@@ -108,8 +109,10 @@ def audit(
 
     shell = Shell(as_json, quiet, progress)
     _check_columns(data, target=target, entity=entity, agent=agent)
+    if 0 < runs < FEWEST_RUNS:
+        raise typer.BadParameter(f"must be 0 or at least {FEWEST_RUNS}, such as 20000.", param_hint="--runs")
     facts: dict[str, Any] = {"tables": {}}
-    holds, n_agents = True, 1000
+    holds, n_agents, of_privacy = True, 1000, "differential privacy was not audited."
     with shell.warnings_as_notes():
         choice = {"features": features, "categorical": categorical, "missing": missing}
         tables = _examples() if data is None else _own_table(data, Roles(target, agent, entity), shell, **choice)
@@ -131,8 +134,8 @@ def audit(
             n_agents = hierarchy.index.n_agents if data is not None else n_agents
         if runs:
             facts["membership"], sound = _membership(shell, epsilon, max(n_agents, 2), runs)
-            holds &= sound
-    shell.say(f"Verdict: {KEPT[bool(runs)] if holds else BROKEN}")
+            holds, of_privacy = holds & sound, _verdict(facts["membership"]["cases"])
+    shell.say(f"Verdict: {f'{KEPT}; {of_privacy}' if holds else BROKEN}")
     shell.result(facts | {"holds": holds})
     if not holds:
         raise typer.Exit(FAILED)
@@ -217,21 +220,50 @@ def _membership(shell: Shell, epsilon: float, n_agents: int, runs: int) -> tuple
         audit = MembershipAudit.of(DifferentialPrivacy(epsilon), n_agents, runs)
         results = audit.run(lambda: bar.advance({}))
     sampler = check_sampler()
-    _tell_membership(shell, results, epsilon, runs)
+    told = [can_tell(result.claimed_mu, runs) for result in results]
+    _tell_membership(shell, list(zip(results, told, strict=True)), epsilon, runs)
     sound = sampler > SAMPLER_DOUBT
     shell.say(f"The exact sampler's noise {'has' if sound else 'does NOT have'} the right distribution.")
     shell.say()
     facts = {"epsilon": epsilon, "delta": audit.plan.delta, "runs": runs, "sampler_p_value": sampler}
-    cases = [asdict(result) | {"holds": result.holds} for result in results]
+    cases = [
+        asdict(result) | {"holds": result.holds, "can_tell": tells} for result, tells in zip(results, told, strict=True)
+    ]
     return facts | {"cases": cases}, sound and all(result.holds for result in results)
 
 
-def _tell_membership(shell: Shell, results: list[MembershipResult], epsilon: float, runs: int) -> None:
+def _verdict(cases: list[dict[str, Any]]) -> str:
+    """What the audit says of differential privacy, if it has refuted nothing."""
+    n_open = sum(not case["can_tell"] for case in cases)
+    if not n_open:
+        return "the mechanism of differential privacy keeps its promise."
+    return f"of differential privacy, {n_open} of {plural(len(cases), 'test')} had {TOO_FEW_RUNS}: raise --runs."
+
+
+def can_tell(claimed_mu: float, runs: int) -> bool:
+    """Whether so many runs suffice to notice that a mechanism gives away `NOTICEABLE` times the μ that it claims.
+
+    The scores of such a mechanism are normal. Here they are evenly spread quantiles instead of draws, in an order in
+    which every stretch of them is evenly spread, because the audit uses the first ones to choose its threshold.
+    """
+    import numpy as np
+    from scipy.stats import norm
+
+    from fedhlcr.privacy.audit.membership import lower_bounds
+
+    golden = (np.sqrt(5.0) - 1.0) / 2.0
+    scores = norm.ppf((np.arange(runs) * golden + 0.5) % 1.0)
+    mu, _ = lower_bounds(scores, scores + NOTICEABLE * claimed_mu, delta=0.0)
+    return mu > claimed_mu
+
+
+def _tell_membership(shell: Shell, results: list[tuple[MembershipResult, bool]], epsilon: float, runs: int) -> None:
     shell.say(f"Differential privacy, ε = {epsilon:g}: can anyone tell whether an agent took part? {runs:,} runs each.")
-    rows = [
-        (own.block, own.canary, f"{own.claimed_mu:.3f}", f"{own.mu:.3f}", "holds" if own.holds else "BROKEN")
-        for own in results
-    ]
+    rows = []
+    for own, tells in results:
+        verdict = ("holds" if tells else TOO_FEW_RUNS) if own.holds else "BROKEN"
+        rows.append((own.block, own.canary, f"{own.claimed_mu:.3f}", f"{own.mu:.3f}", verdict))
     header = ("what is released", "the agent adds", "μ promised", "μ at least", "")
     shell.table(header, rows, left=(0, 1, 4))
     shell.say("μ measures how well one can tell: 0 not at all, 1 somewhat, 5 for certain. “At least” must stay below.")
+    shell.say("This tests the mechanism with made-up agents; of the table it uses only the number of agents.")
