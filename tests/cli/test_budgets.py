@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from fedhlcr import FedHLCRRegressor
 from fedhlcr.cli.shell import WRONG_USAGE
 from tests.commands import COLUMNS, call
 
@@ -23,10 +24,32 @@ def test_simulate_compares_budgets(shop, capsys):
 
 def test_budgets_are_told_in_words(shop, capsys):
     assert call("simulate", shop / "all.csv", *COLUMNS, *FEW, "--epsilon", "20") == 0
-    told = capsys.readouterr().out
-    assert "Differential privacy: epsilon = 20," in told
+    told, notes = capsys.readouterr()
+    assert told.count("Differential privacy: epsilon = 20,") == 1
+    assert "Differential privacy: epsilon" not in notes
+    assert "--rounds does not apply to private runs: all agents take part in all 20 rounds." in notes
     assert "times the error without noise" in told
     assert "saw all events in one place" in told
+
+
+def test_quiet_says_nothing(shop, capsys):
+    assert call("simulate", shop / "all.csv", *COLUMNS, *FEW, "--epsilon", "20", "--quiet") == 0
+    assert capsys.readouterr() == ("", "")
+
+
+def test_private_runs_have_the_aggregation_that_is_asked_for(shop, monkeypatch):
+    seen = []
+
+    class Recorded(FedHLCRRegressor):
+        def fit(self, *arguments, **named):
+            seen.append((self.privacy is not None, self.aggregation))
+            return super().fit(*arguments, **named)
+
+    monkeypatch.setattr("fedhlcr.FedHLCRRegressor", Recorded)
+    few = ("--features", "price", "--rounds", "2", "--participation", "0.9")
+    assert call("simulate", shop / "all.csv", *COLUMNS, *few, "--epsilon", "20", "--aggregation", "secure") == 0
+    assert (True, "secure") in seen
+    assert (True, "plain") not in seen
 
 
 @pytest.mark.parametrize(

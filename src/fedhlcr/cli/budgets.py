@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import typer
 
+from fedhlcr._support.wording import listed
 from fedhlcr.cli.events import Events
 from fedhlcr.cli.scoring import compared, score
 from fedhlcr.cli.shell import Shell
@@ -48,8 +49,18 @@ def require_budgets_possible(found: list[Any], family: str, *, hold_out: float) 
         raise typer.BadParameter("compares errors on held-out events; pass --hold-out above 0.", param_hint="--epsilon")
 
 
+def note_ignored(shell: Shell, found: list[Any], *, rounds: int | None, participation: float) -> None:
+    """Say which options of the simulation do not apply to private runs, if they are given."""
+    given = {"--rounds": rounds is not None, "--participation": participation != 1.0}
+    if found and (names := [name for name, is_given in given.items() if is_given]):
+        verb = "does" if len(names) == 1 else "do"
+        shell.note(
+            f"{listed(names)} {verb} not apply to private runs: all agents take part in all {found[0].rounds} rounds."
+        )
+
+
 def tell_budgets(
-    shell: Shell, found: list[Any], parts: tuple[Events, Events], settings: dict[str, Any]
+    shell: Shell, found: list[Any], parts: tuple[Events, Events], settings: dict[str, Any], aggregation: str
 ) -> dict[str, Any]:
     """Fit a private model for each budget, and one without noise, and compare their held-out errors.
 
@@ -57,8 +68,10 @@ def tell_budgets(
     ----------
     parts : the events to fit, and those to predict
     settings : of the estimator: number of clusters, seed, failures
+    aggregation : of the private fits; it decides who adds the noise, and how much
     """
     from fedhlcr import FedHLCRRegressor
+    from fedhlcr.estimators.private import plan_shown_already
 
     train, test = parts
 
@@ -77,7 +90,10 @@ def tell_budgets(
         for line in str(plan).splitlines():
             shell.say(line)
         name = f"epsilon {privacy.epsilon:g}"
-        scores[name] = score(fitted(privacy=privacy), test, shell=shell)
+        # with --quiet it is shown nowhere, and with --json at the end
+        with plan_shown_already():
+            model = fitted(privacy=privacy, aggregation=aggregation)
+        scores[name] = score(model, test, shell=shell)
         facts.append(plan.to_dict() | {"held_out": scores[name]._asdict()})
     shell.say()
     shell.table(*compared("held-out events, plain model", scores))

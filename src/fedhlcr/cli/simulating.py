@@ -105,7 +105,7 @@ def simulate(
     fedhlcr simulate sales.csv --target sales --agent store --entity product \\
         --participation .15 --rounds 60 --failure-rate .1
     """
-    from fedhlcr.cli.budgets import budgets, require_budgets_possible, tell_budgets
+    from fedhlcr.cli.budgets import budgets, note_ignored, require_budgets_possible, tell_budgets
     from fedhlcr.cli.events import Roles, training_events
     from fedhlcr.cli.families import make_estimator, outcomes
     from fedhlcr.cli.output import check_output, check_table_output, write_table
@@ -132,6 +132,7 @@ def simulate(
             data, roles, features=features, categorical=categorical, missing=missing, family=family, shell=shell
         )
         require_budgets_possible(found, told, hold_out=hold_out)
+        note_ignored(shell, found, rounds=rounds, participation=participation)
         train, test = split_events(events, hold_out, seed)
         shared["curves"] = options.curve_names(curves, events.recipe)
         federation: dict[str, Any] = {
@@ -156,7 +157,7 @@ def simulate(
             if found:
                 private = {name: shared[name] for name in ("n_clusters", "max_clusters", "random_state", "n_threads")}
                 private["failure_rate"] = failure_rate
-                facts["privacy"] = tell_budgets(shell, found, (train, test), private)
+                facts["privacy"] = tell_budgets(shell, found, (train, test), private, aggregation.value)
         shell.result(facts)
         for path in (out, history):
             if path is not None:

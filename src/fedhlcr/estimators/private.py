@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -21,7 +23,8 @@ from fedhlcr.federation.shard import AgentShard
 from fedhlcr.posterior import alignment
 
 logger = logging.getLogger(__name__)
-
+# Whether a fit prints its plan. Only whoever shows the plan in another way may switch it off.
+_prints_plan = ContextVar("_prints_plan", default=True)
 # A guarantee with a larger δ says little.
 LARGEST_DELTA = 0.01
 
@@ -45,6 +48,16 @@ def check_private(estimator: Any, validation: Any) -> None:
             raise ArgumentError(f"`{name}` cannot be fixed together with `privacy`; leave it at 'learn'.")
 
 
+@contextmanager
+def plan_shown_already() -> Iterator[None]:
+    """Let fits not print their plan, because it was shown before."""
+    token = _prints_plan.set(False)
+    try:
+        yield
+    finally:
+        _prints_plan.reset(token)
+
+
 def simulate_private(
     hierarchy: Hierarchy,
     settings: FederationSettings,
@@ -57,7 +70,8 @@ def simulate_private(
     assert settings.privacy is not None
     plan = settings.privacy.plan(hierarchy.index.n_agents)
     logger.info("%s", plan)
-    print(plan, file=sys.stderr)
+    if _prints_plan.get():
+        print(plan, file=sys.stderr)
     if plan.delta > LARGEST_DELTA:
         warn_user(
             f"δ is {plan.delta:.2g}: the guarantee may fail for one agent in {round(1.0 / plan.delta)}. It follows "
