@@ -296,6 +296,20 @@ def test_settings_reproduce_the_model(split, ids):
     assert names["model"].pair_ids_ == model.pair_ids_
 
 
+@pytest.mark.filterwarnings("ignore::fedhlcr.exceptions.DataWarning")
+def test_private_model_shows_its_guarantee(split):
+    pytest.importorskip("opendp", reason="the privacy extra is not installed")
+    train = split[0]
+    model = FedHLCRRegressor(privacy=fedhlcr.DifferentialPrivacy(8, rounds=3), n_clusters=2)
+    model.fit(train.X, train.y, agent=train.agent, entity=train.entity)
+    n_agents = len(np.unique(train.agent))
+    for shown in (model, public(model)):
+        text = Page(render_report(shown)).text
+        assert f"epsilon 8, delta {n_agents**-1.1:.3g} for each of {n_agents} agents." in text
+        assert "reproduces it" not in text
+        assert "the noise is new in every run" in text
+
+
 def test_a_model_from_the_command_line_shows_its_command(split):
     model = fitted(split[0], n_sweeps=10)
     n_events = len(split[0])

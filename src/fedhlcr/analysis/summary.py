@@ -122,12 +122,12 @@ def _column_note(link: Link | None) -> str:
     )
 
 
-def _privacy(model: FittedModel) -> tuple[tuple[str, str], ...]:
-    """What was guaranteed to the agents, if anything."""
+def privacy_words(model: Any) -> str | None:
+    """What was guaranteed to the agents: "epsilon 3, delta 0.004 for each of 150 agents"; None without a guarantee."""
     plan = getattr(model, "privacy_", None)
     if plan is None:
-        return ()
-    return (("privacy", f"epsilon {plan.epsilon:.6g}, delta {plan.delta:.3g} for each of {plan.n_agents:,} agents"),)
+        return None
+    return f"epsilon {plan.epsilon:.6g}, delta {plan.delta:.3g} for each of {plan.n_agents:,} agents"
 
 
 def _facts(model: FittedModel) -> tuple[tuple[str, str | Advice], ...]:
@@ -157,7 +157,7 @@ def _facts(model: FittedModel) -> tuple[tuple[str, str | Advice], ...]:
             differences, posterior.likelihood.name, [shorten(name) for name in feature_names(model)], scale
         ),
         ("concentrations", f"global {model.global_concentration_:.3g}, agent {model.agent_concentration_:.3g}"),
-        *_privacy(model),
+        *([("privacy", words)] if (words := privacy_words(model)) else []),
         ("draws", f"{len(posterior.draws)} from {CHAIN.count(n_chains)}, seed {model.seed_}"),
         ("R-hat (effective size)", agreement or ("too few draws" if model.diagnostics_ else "unknown")),
     )

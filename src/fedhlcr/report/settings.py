@@ -10,6 +10,7 @@ from typing import Any
 
 from fedhlcr._support.version import __version__
 from fedhlcr._support.wording import UNPRINTABLE, listed, number, printable
+from fedhlcr.analysis.summary import privacy_words
 from fedhlcr.data.ids import canonical_text
 from fedhlcr.data.recipe import Recipe
 from fedhlcr.estimators.base import HierarchicalPredictor
@@ -35,6 +36,7 @@ class Settings:
     claim : a sentence that introduces the command or the code
     code : a command, or Python
     preparation : how the table was prepared for the fit, in sentences
+    privacy : what differential privacy guarantees, in a sentence; None without it
     """
 
     estimator: str
@@ -45,6 +47,7 @@ class Settings:
     code: str
     preparation: tuple[str, ...]
     provenance: tuple[tuple[str, str], ...]
+    privacy: str | None
 
     @classmethod
     def of(cls, model: HierarchicalPredictor, n_events: float) -> Settings:
@@ -73,14 +76,22 @@ class Settings:
             provenance=tuple(
                 (printable(key), _as_text(value)) for key, value in model.provenance_.items() if key != "command"
             ),
+            privacy=_privacy(model),
         )
 
 
+def _privacy(model: HierarchicalPredictor) -> str | None:
+    words = privacy_words(model)
+    return words and f"Differential privacy of the run, and of the model saved without the agents' part: {words}."
+
+
 def _claim(model: HierarchicalPredictor, n_events: float, *, is_command: bool) -> str:
-    of_fit = model.provenance_.get("events", n_events)
+    of_fit, what = model.provenance_.get("events", n_events), "command" if is_command else "code"
     # a public model holds no events, whatever it was fitted with
     if "adapted" in model.provenance_ or (n_events and of_fit != n_events):
-        return f"It was fitted with this {'command' if is_command else 'code'}, and adapted to other events afterwards:"
+        return f"It was fitted with this {what}, and adapted to other events afterwards:"
+    if privacy_words(model):
+        return f"It was fitted with this {what}; the noise is new in every run, so another run gives another model:"
     if is_command:
         return "This command reproduces it from the same table:"
     if model.recipe_ is not None:
