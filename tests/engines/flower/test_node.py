@@ -86,6 +86,7 @@ def test_table_that_changes_during_an_answer_is_noticed(nodes, table, tmp_path, 
     monkeypatch.setattr(Node, "_save", save)
     run_app(nodes, tmp_path)
     assert "1.parquet has changed: its agents start again" in logged.text
+    assert "its events are not those of its earlier replies" in logged.text
 
 
 def test_copied_table_keeps_its_labels(nodes, tmp_path, logged):

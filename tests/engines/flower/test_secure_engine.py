@@ -167,12 +167,18 @@ def test_too_few_nodes_left_make_a_round_void(nodes, logged):
     assert_nodes_hold_the_total(nodes, server)
 
 
-def test_a_node_that_lost_its_state_costs_an_epoch(nodes, logged):
+@pytest.mark.parametrize("has_new_table", [False, True])
+def test_a_node_that_lost_its_state_or_table_costs_an_epoch(has_new_table, nodes, table, logged):
     server, engine = secure_server(), engine_for(nodes)
     for _ in range(4):
         run_round(server, engine)
-    for file in options_of(nodes[101]).state_dir.glob("experiment.state*"):
-        file.unlink()
+    own = options_of(nodes[101])
+    if has_new_table:
+        rows = np.isin(table.agent.astype(str), state_of(nodes[101]).names)
+        write_table(own.data_path, table[rows][2:])
+    else:
+        for file in own.state_dir.glob("experiment.state*"):
+            file.unlink()
     assert run_round(server, engine).n_accepted == 9
     assert "a new epoch begins" in logged.text
     assert run_round(server, engine).n_accepted == 12
