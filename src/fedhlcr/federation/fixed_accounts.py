@@ -93,8 +93,8 @@ class FixedLedger(FixedAccount, Ledger):
 class RunningTotal(FixedAccount):
     """The account of secure aggregation: one total, to which the summed differences of a cohort are added.
 
-    It cannot remove an agent, because it does not know what the agent has contributed. Then the server clears it, and
-    a new epoch begins.
+    It does not know what an agent has contributed. An agent that leaves removes its own sums: it reports a difference
+    that takes them off. If it does not, the server clears the total, and a new epoch begins.
 
     Attributes
     ----------
