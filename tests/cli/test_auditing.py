@@ -33,6 +33,14 @@ def test_audit_of_a_table_names_both_modes(table, capsys):
     assert "tests had too few runs to tell" in out
 
 
+def test_two_agents_cannot_aggregate_securely(tmp_path, capsys):
+    path = tmp_path / "two.csv"
+    shop_table(n_stores=2, n_products=4, n_weeks=3).to_csv(path, index=False)
+    assert call("audit", path, *COLUMNS, *CATEGORIES, "--rounds", 4, "--runs", 0) == 0
+    verdict = "Verdict: secure aggregation did not take place; differential privacy was not audited."
+    assert verdict in capsys.readouterr().out
+
+
 def test_enough_runs_can_tell(table, capsys):
     runs = ("--rounds", 4, "--secure-rounds", 1, "--runs", 1500, "--epsilon", 6)
     assert call("audit", table, *COLUMNS, *CATEGORIES, *runs) == 0

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 AUDIT = "Audit"
 CASE = Noun("case", "cases")
-KEPT = "secure aggregation keeps its promise here"
+# The verdict on secure aggregation, by whether it took place.
+KEPT = {True: "secure aggregation keeps its promise here", False: "secure aggregation did not take place"}
 BROKEN = "a promise is broken; see above."
 TOO_FEW_RUNS = "too few runs to tell"
 # Some of the runs choose a threshold, and the others are counted; fewer runs cannot be divided.
@@ -112,7 +113,7 @@ def audit(
     if 0 < runs < FEWEST_RUNS:
         raise typer.BadParameter(f"must be 0 or at least {FEWEST_RUNS}, such as 20000.", param_hint="--runs")
     facts: dict[str, Any] = {"tables": {}}
-    holds, n_agents, of_privacy = True, 1000, "differential privacy was not audited."
+    holds, is_secure, n_agents, of_privacy = True, True, 1000, "differential privacy was not audited."
     with shell.warnings_as_notes():
         choice = {"features": features, "categorical": categorical, "missing": missing}
         tables = _examples() if data is None else _own_table(data, Roles(target, agent, entity), shell, **choice)
@@ -130,12 +131,12 @@ def audit(
                 )
             _tell_table(shell, name, found)
             facts["tables"][name] = asdict(found) | {"holds": found.holds}
-            holds &= found.holds
+            holds, is_secure = holds & found.holds, is_secure and found.wire.n_rounds > 0
             n_agents = hierarchy.index.n_agents if data is not None else n_agents
         if runs:
             facts["membership"], sound = _membership(shell, epsilon, max(n_agents, 2), runs)
             holds, of_privacy = holds & sound, _verdict(facts["membership"]["cases"])
-    shell.say(f"Verdict: {f'{KEPT}; {of_privacy}' if holds else BROKEN}")
+    shell.say(f"Verdict: {f'{KEPT[is_secure]}; {of_privacy}' if holds else BROKEN}")
     shell.result(facts | {"holds": holds})
     if not holds:
         raise typer.Exit(FAILED)
@@ -237,7 +238,8 @@ def _verdict(cases: list[dict[str, Any]]) -> str:
     n_open = sum(not case["can_tell"] for case in cases)
     if not n_open:
         return "the mechanism of differential privacy keeps its promise."
-    return f"of differential privacy, {n_open} of {plural(len(cases), 'test')} had {TOO_FEW_RUNS}: raise --runs."
+    tests = f"{n_open} of {plural(len(cases), 'test')}"
+    return f"of differential privacy, {tests} had {TOO_FEW_RUNS}, so raise --runs; no test refutes it."
 
 
 def can_tell(claimed_mu: float, runs: int) -> bool:
