@@ -215,6 +215,7 @@ def _tell_wire(shell: Shell, found: WireAudit) -> None:
 def _membership(shell: Shell, epsilon: float, n_agents: int, runs: int) -> tuple[dict[str, Any], bool]:
     """Audit differential privacy; return what was found and whether it holds."""
     from fedhlcr.privacy.audit.membership import CASES, MembershipAudit, check_sampler
+    from fedhlcr.privacy.audit.run_noise import audit_runs
     from fedhlcr.privacy.differential_privacy import DifferentialPrivacy
 
     with shell.bar(len(CASES), "auditing differential privacy", CASE) as bar:
@@ -225,12 +226,17 @@ def _membership(shell: Shell, epsilon: float, n_agents: int, runs: int) -> tuple
     _tell_membership(shell, list(zip(results, told, strict=True)), epsilon, runs)
     sound = sampler > SAMPLER_DOUBT
     shell.say(f"The exact sampler's noise {'has' if sound else 'does NOT have'} the right distribution.")
+    faults = audit_runs()
+    if not faults:
+        shell.say("Whole private runs add the planned noise, anew in every round and run, with and without masks.")
+    for fault in faults:
+        shell.say(f"Whole private runs fail: {fault}!")
     shell.say()
-    facts = {"epsilon": epsilon, "delta": audit.plan.delta, "runs": runs, "sampler_p_value": sampler}
+    facts = {"epsilon": epsilon, "delta": audit.plan.delta, "runs": runs, "sampler_p_value": sampler, "faults": faults}
     cases = [
         asdict(result) | {"holds": result.holds, "can_tell": tells} for result, tells in zip(results, told, strict=True)
     ]
-    return facts | {"cases": cases}, sound and all(result.holds for result in results)
+    return facts | {"cases": cases}, sound and not faults and all(result.holds for result in results)
 
 
 def _verdict(cases: list[dict[str, Any]]) -> str:
