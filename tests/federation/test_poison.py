@@ -80,7 +80,6 @@ def test_attacks_cost_little(table, model, attack):
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 @pytest.mark.parametrize("attack", DESIGNED)
 @pytest.mark.parametrize("model", ["plain", "default"])
 def test_attacks_cost_little_if_few_agents_answer(attack, model):
@@ -89,8 +88,7 @@ def test_attacks_cost_little_if_few_agents_answer(attack, model):
 
 
 @pytest.mark.slow
-@pytest.mark.ci
-@pytest.mark.parametrize("attack", ["target × 50", "20,000 events", "target × 20"])
+@pytest.mark.parametrize("attack", [pytest.param("target × 50", marks=pytest.mark.ci), "20,000 events", "target × 20"])
 def test_a_quarter_of_the_agents_may_be_hostile(attack):
     """They are as many as nobody should trust; the loss stays small all the same."""
     assert without("synthetic", "plain", 7) - r2("synthetic", "plain", ATTACKS[attack], 7) < 2 * MOST

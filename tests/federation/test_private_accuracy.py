@@ -96,8 +96,7 @@ def test_filter_moves_little_where_scores_are_noise():
 
 
 @pytest.mark.slow
-@pytest.mark.ci
-@pytest.mark.parametrize("correlated", [False, True])
+@pytest.mark.parametrize("correlated", [pytest.param(False, marks=pytest.mark.ci), True])
 def test_thousand_agents_at_epsilon_3(correlated):
     """On most seeds; a single run may miss a small cluster."""
     ratios = []

@@ -129,7 +129,6 @@ def test_faults_of_all_kinds_leave_the_total_right(small, model, seed):
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_ten_thousand_faults_leave_the_total_right(small):
     for seed in range(100, 115):
         server, engine = faulty_run(few(small[0], 12), seed, 140, effects="none")

@@ -68,7 +68,6 @@ def test_running_total_is_exact_after_300_faults():
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_running_total_is_exact_after_10000_faults():
     happened, n_sums, n_rounds = run_faults(10_000)
     assert min(happened.values()) > 100
