@@ -88,9 +88,9 @@ def test_attacks_cost_little_if_few_agents_answer(attack, model):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("attack", [pytest.param("target × 50", marks=pytest.mark.ci), "20,000 events", "target × 20"])
-def test_a_quarter_of_the_agents_may_be_hostile(attack):
-    """They are as many as nobody should trust; the loss stays small all the same."""
+@pytest.mark.parametrize("attack", [pytest.param("target × 50", marks=pytest.mark.ci), "20,000 events"])
+def test_a_quarter_of_the_agents_may_lie_grossly(attack):
+    """The limits do not move. Many agents that lie moderately are another matter: docs/explanation/poison.md."""
     assert without("synthetic", "plain", 7) - r2("synthetic", "plain", ATTACKS[attack], 7) < 2 * MOST
 
 
