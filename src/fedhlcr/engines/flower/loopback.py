@@ -145,6 +145,8 @@ class Loopback:
     def watch(self, run: int) -> str:
         """Write a run's log to a file while it grows. Returns the name of the process that does it."""
         name = f"run-{run}"
+        if name in self.processes:
+            self.kill(name)
         self._start(name, "flwr", "log", str(run), CONNECTION, "--stream")
         return name
 
