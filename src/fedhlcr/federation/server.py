@@ -45,8 +45,7 @@ from fedhlcr.federation.rules import DeltaRule, Rule
 from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.federation.sums import AgentSums
 from fedhlcr.federation.survey import ENOUGH_AGENTS, Survey, Units
-from fedhlcr.federation.survey_sums import SumSurvey, units_of_answers
-from fedhlcr.federation.survey_sums import n_values as survey_size
+from fedhlcr.federation.survey_sums import SumSurvey, survey_size, units_of_answers
 from fedhlcr.posterior import Draws, PublicModel
 from fedhlcr.privacy.terms import Terms
 from fedhlcr.samplers.state import GlobalDraw, ServerState

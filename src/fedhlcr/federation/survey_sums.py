@@ -41,7 +41,7 @@ class SurveySum(NamedTuple):
         return cls(float(values[0]), values[1:])
 
 
-def n_values(layout: GramLayout) -> int:
+def survey_size(layout: GramLayout) -> int:
     """Integers in either part of the survey."""
     return fixed_point.N_LIMBS * layout.width
 
@@ -55,10 +55,10 @@ def survey_part(layout: GramLayout, sums: AgentSums, shifts: FloatArray, centre:
     columns = events * means
     if len(centre):
         columns = layout.diagonal(sums.grams)[:, 1:] + events * (means - centre) ** 2
-    encoded = np.zeros((len(sums), n_values(layout)), dtype=np.uint64)
+    encoded = np.zeros((len(sums), survey_size(layout)), dtype=np.uint64)
     # agents without events have no row, and add nothing
     encoded[sums.row_owner] = fixed_point.encode_wide(np.hstack([events, columns])).reshape(
-        len(events), n_values(layout)
+        len(events), survey_size(layout)
     )
     return encoded
 

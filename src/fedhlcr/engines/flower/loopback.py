@@ -32,6 +32,7 @@ from fedhlcr.engines.flower.processes import (
     end,
     family_of,
     flower_environment,
+    run_flwr,
     signals_held,
     signals_ignored,
     start,
@@ -211,15 +212,7 @@ class Loopback:
     def flwr(self, *arguments: str) -> str:
         """Run a flwr command, and return its output."""
         try:
-            done = subprocess.run(
-                ["flwr", *arguments],
-                env=self.environment,
-                cwd=self.folder,
-                capture_output=True,
-                text=True,
-                timeout=COMMAND,
-                check=False,
-            )
+            done = run_flwr(arguments, self.environment, self.folder, COMMAND)
         except subprocess.TimeoutExpired:
             raise LoopbackError(
                 f"flwr {' '.join(arguments)} took more than {COMMAND:g} seconds.\n{self.causes('superlink')}"

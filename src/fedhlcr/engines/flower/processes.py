@@ -36,6 +36,21 @@ def flower_environment(home: Path) -> dict[str, str]:
     return {**os.environ, **QUIET, "FLWR_HOME": str(home), "PATH": path}
 
 
+def run_flwr(
+    arguments: Sequence[str], environment: Mapping[str, str], folder: Path, timeout: float
+) -> subprocess.CompletedProcess[str]:
+    """Run a flwr command to its end, for at most `timeout` seconds."""
+    return subprocess.run(
+        ["flwr", *arguments],
+        env=environment,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+
+
 def start(command: Sequence[str], environment: Mapping[str, str], folder: Path, output: int | IO[Any]) -> psutil.Popen:
     """Start a command whose output goes to a file or a pipe. Ctrl-C does not reach it: this program has to end it."""
     return psutil.Popen(

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ from pathlib import Path
 from fedhlcr.engines.flower.app_folder import write_app
 from fedhlcr.engines.flower.certificates import Certificates
 from fedhlcr.engines.flower.node_folder import PEERS, write_node_folder
-from fedhlcr.engines.flower.processes import flower_environment
+from fedhlcr.engines.flower.processes import flower_environment, run_flwr
 from fedhlcr.exceptions import ArgumentError, LoopbackError
 from fedhlcr.storage.atomic import replace_file
 
@@ -161,15 +160,7 @@ class ServerFolder:
 
     def flwr(self, *arguments: str) -> str:
         """Run a flwr command, and return its output."""
-        done = subprocess.run(
-            ["flwr", *arguments],
-            env=flower_environment(self.home),
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            timeout=COMMAND,
-            check=False,
-        )
+        done = run_flwr(arguments, flower_environment(self.home), self.folder, COMMAND)
         if done.returncode:
             raise LoopbackError(f"flwr {' '.join(arguments)} failed:\n{done.stdout}{done.stderr}")
         return done.stdout
