@@ -32,11 +32,13 @@ class Pauses:
         self._start = self._logged = time.monotonic()
         self._rest = rest
         self._limit = limit
+        # compared with the clock as it is: a difference of clock readings may fall short of the limit by rounding
+        self._end = self._start + limit
         self._length = FIRST_PAUSE
 
     @property
     def over(self) -> bool:
-        return time.monotonic() - self._start >= self._limit
+        return time.monotonic() >= self._end
 
     def reset(self) -> None:
         """Make the next pause short: a reply has arrived, and more may follow soon."""
@@ -47,5 +49,5 @@ class Pauses:
         if now - self._logged > LOG_AGAIN:
             self._logged = now
             logger.info("%s; %.0f of %g seconds.", awaited, now - self._start, self._limit)
-        self._rest(min(self._length, max(0.0, self._start + self._limit - now)))
+        self._rest(min(self._length, max(0.0, self._end - now)))
         self._length = min(1.5 * self._length, LONGEST_PAUSE)

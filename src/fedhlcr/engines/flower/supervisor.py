@@ -34,6 +34,8 @@ from fedhlcr.engines.flower.processes import (
 FIRST_PAUSE, LONGEST_PAUSE, LONG_RUN = 5.0, 60.0, 120.0
 # How often a running process is looked after, and asked whether it still runs, in seconds.
 LOOK_AFTER, POLL = 30.0, 0.3
+# Seconds to wait for the last lines of a process that has ended.
+LAST_WORDS = 2.0
 # Lines of a process that are searched for the reason why it ended.
 LAST_LINES = 40
 
@@ -64,28 +66,32 @@ class Program:
     is_ready: threading.Event = field(default_factory=threading.Event, init=False)
     stopped: threading.Event = field(default_factory=threading.Event, init=False)
     last: deque[str] = field(default_factory=lambda: deque(maxlen=LAST_LINES), init=False)
+    _reader: threading.Thread = field(init=False, repr=False)
 
     def begin(self) -> None:
         self.is_ready.clear()
         self.last.clear()
         with signals_held():
             self.process = start(self.command, flower_environment(self.home), self.folder, subprocess.PIPE)
-        threading.Thread(target=self._pass_on, args=(self.process,), daemon=True).start()
+        self._reader = threading.Thread(target=self._pass_on, args=(self.process,), daemon=True)
+        self._reader.start()
 
     def _pass_on(self, process: psutil.Popen) -> None:
         with process.stdout as lines:
             for raw in lines:
                 line = raw.decode(errors="replace").rstrip()
                 self.last.append(plain(line))
+                print(line, flush=True)
                 if self.ready and self.ready in line:
                     self.is_ready.set()
-                print(line, flush=True)
 
     def end(self) -> None:
         if self.process is not None:
             end(family_of(self.process), GRACE)
             # another thread may have waited for it; this notes that it is over
             self.process.poll()
+            # nothing is printed after this; a child that left its family may hold the output open
+            self._reader.join(LAST_WORDS)
 
     def stop(self) -> None:
         """End it for good."""
