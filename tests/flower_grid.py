@@ -7,6 +7,7 @@ next look, unless a node was told to be late.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,7 +28,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from fedhlcr import FedHLCRRegressor
 from fedhlcr.datasets.hierarchical import HierarchicalData
-from fedhlcr.engines.flower import client_app, server_app
+from fedhlcr.engines.flower import attendance, client_app, engine, pauses, server_app, transport
 from fedhlcr.engines.flower.node import Node
 from fedhlcr.engines.flower.options import NodeOptions, RunOptions
 from fedhlcr.federation.group import AgentGroup
@@ -101,6 +102,27 @@ class LocalGrid(Grid):
 
     def send_and_receive(self, messages: Any, *, timeout: float | None = None) -> list[Message]:
         raise NotImplementedError("it may wait for ever")
+
+
+class StillClock:
+    """Stands in for the module `time` where the engine waits: only its own `sleep` moves the clock.
+
+    Nodes of a `LocalGrid` answer while they are asked, so a busy machine would spend the time limits of a run.
+    """
+
+    def __init__(self) -> None:
+        self._now = time.monotonic()
+
+    def monotonic(self) -> float:
+        return self._now
+
+    def sleep(self, seconds: float) -> None:
+        self._now += seconds
+
+    def stop_others(self, monkeypatch: Any) -> None:
+        """Let the server's side of the engine read this clock."""
+        for module in (attendance, engine, pauses, server_app, transport):
+            monkeypatch.setattr(module, "time", self)
 
 
 def through_bytes(message: Message, message_id: str = "") -> Message:

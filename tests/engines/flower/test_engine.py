@@ -1,6 +1,5 @@
 """The engine on a grid without sockets: nodes that fail, come late, or disagree about columns."""
 
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +16,8 @@ from fedhlcr.federation.messages import Contribution
 from fedhlcr.federation.run import run_round
 from tests.federations import server_for
 from tests.flower_grid import LocalGrid, LocalNode, assert_same_model, history_of, run_app, state_of
+
+pytestmark = pytest.mark.usefixtures("clock")
 
 
 def test_node_killed_in_a_round_continues_from_its_labels(nodes, table, tmp_path, logged):
@@ -236,15 +237,6 @@ def test_silent_node_delays_one_round_only(nodes, tmp_path, logged):
     assert logged.text.count("Silence") == 1
 
 
-@pytest.fixture
-def clock(monkeypatch):
-    """A clock that only `sleep` moves, so that a busy machine makes no difference."""
-    now = [time.monotonic()]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(time, "sleep", lambda seconds: now.append(now.pop() + seconds))
-    return time.monotonic
-
-
 @pytest.mark.parametrize("late_by", [4, 8, 1000])
 def test_slow_node_is_asked_less_and_less_often(late_by, nodes, table, clock):
     carrier = FlowerEngine(LocalGrid(nodes), "experiment", Waiting(3, 5.0, 0.2))
@@ -257,11 +249,11 @@ def test_slow_node_is_asked_less_and_less_often(late_by, nodes, table, clock):
 
     run_round(server, carrier)
     nodes[102].dies_at = slow
-    begin = clock()
+    begin = clock.monotonic()
     asked = []
     for _ in range(40):
         asked.append(run_round(server, carrier).n_asked)
         # what a round takes without waiting
-        time.sleep(0.05)
+        clock.sleep(0.05)
     assert asked.count(12) <= 5
-    assert clock() - begin < 40 * 0.2
+    assert clock.monotonic() - begin < 40 * 0.2

@@ -36,6 +36,8 @@ from tests.flower_grid import (
     write_table,
 )
 
+pytestmark = pytest.mark.usefixtures("clock")
+
 
 def test_agent_missing_from_a_changed_table_is_reported(nodes, table, tmp_path, logged):
     victim = nodes[101]

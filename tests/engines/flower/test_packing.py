@@ -20,6 +20,8 @@ from fedhlcr.federation.run import run_round
 from tests.federations import server_for
 from tests.flower_grid import LocalGrid, history_of, run_app
 
+pytestmark = pytest.mark.usefixtures("clock")
+
 
 @given(st.binary(max_size=2000), st.booleans())
 def test_bytes_come_back_exactly(data, compress):

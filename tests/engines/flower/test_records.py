@@ -13,6 +13,8 @@ from fedhlcr.engines.flower.records import Answers, Errand, Letter, RecordError,
 from fedhlcr.federation.messages import Contribution
 from tests.flower_grid import LocalNode, run_app, through_bytes
 
+pytestmark = pytest.mark.usefixtures("clock")
+
 
 def test_scores_add_up():
     y, predicted = np.random.default_rng(0).normal(size=(2, 50)) + 1e6

@@ -11,6 +11,8 @@ from fedhlcr.engines.flower import client_app, engine
 from fedhlcr.engines.flower.node import Node
 from tests.flower_grid import LocalNode, assert_same_model, history_of, run_app
 
+pytestmark = pytest.mark.usefixtures("clock")
+
 SECRET = "867.5309"
 
 

@@ -25,6 +25,8 @@ from tests.federations import server_for
 from tests.flower_grid import LocalGrid, LocalNode, history_of, node_config, run_app, state_of, write_table
 from tests.flower_keys import assert_nodes_hold_the_total, keyed_nodes, server_at
 
+pytestmark = pytest.mark.usefixtures("clock")
+
 OPTIONS = {"aggregation": "secure", "min-cohort": 3}
 STAGES = [stage.value for stage in Stage if stage is not Stage.OVER]
 

@@ -15,6 +15,8 @@ from fedhlcr.exceptions import ArgumentError
 from fedhlcr.posterior import PublicModel
 from tests.flower_grid import LocalNode, assert_same_model, run_app, scores_of, state_of
 
+pytestmark = pytest.mark.usefixtures("clock")
+
 COLUMNS = {"target": "reply", "agent": "agent", "entity": "entity", "features": "a,b", "min-entities": "0"}
 
 
