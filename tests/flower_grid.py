@@ -7,6 +7,7 @@ next look, unless a node was told to be late.
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -107,17 +108,21 @@ class LocalGrid(Grid):
 class StillClock:
     """Stands in for the module `time` where the engine waits: only its own `sleep` moves the clock.
 
-    Nodes of a `LocalGrid` answer while they are asked, so a busy machine would spend the time limits of a run.
+    Nodes of a `LocalGrid` answer while they are asked, so a busy machine would spend the time limits of a run. Threads
+    that earlier tests have left behind sleep as ever, and move nothing.
     """
 
     def __init__(self) -> None:
-        self._now = time.monotonic()
+        self._now, self._owner = time.monotonic(), threading.current_thread()
 
     def monotonic(self) -> float:
         return self._now
 
     def sleep(self, seconds: float) -> None:
-        self._now += seconds
+        if threading.current_thread() is self._owner:
+            self._now += seconds
+        else:
+            time.sleep(seconds)
 
     def stop_others(self, monkeypatch: Any) -> None:
         """Let the server's side of the engine read this clock."""
