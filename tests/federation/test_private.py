@@ -15,7 +15,7 @@ from fedhlcr.datasets import make_hlcr
 from fedhlcr.exceptions import ArgumentError, FederationError
 from fedhlcr.federation.private import units
 from fedhlcr.federation.private.agents import PrivateAgents
-from fedhlcr.federation.private.run import SecureTotals, plain_total, run_private
+from fedhlcr.federation.private.run import AgentsHere, SecureTotals, plain_total, run_private
 from fedhlcr.federation.private.scores import ClusterRows, RoundQuery, agent_blocks, pack_symmetric, unpack_symmetric
 from fedhlcr.federation.private.server import PrivateServer
 from fedhlcr.federation.settings import FederationSettings
@@ -143,7 +143,7 @@ def test_votes_have_the_same_norm_whatever_the_data():
 def test_private_model_predicts_like_one_without_noise(table):
     """At a weak budget. The number of rounds is that of the plan, and the plan is kept."""
     server, agents = make_run(table)
-    run_private(server, agents, aggregate=lambda query, pages: plain_total(query, pages, rounded_normal(2)))
+    run_private(server, AgentsHere(agents, lambda query, pages: plain_total(query, pages, rounded_normal(2))))
     assert server.round == 12
     assert server.stop_reason == "all 12 rounds of the privacy plan are done"
     model = server.model()
@@ -210,7 +210,7 @@ def test_secure_total_has_at_least_the_noise_of_the_plan(table):
 def test_secure_run_ends_if_too_few_agents_remain(table):
     server, agents = make_run(table, aggregation="secure")
     with pytest.raises(FederationError, match="80%"):
-        run_private(server, agents, failure_rate=0.9)
+        run_private(server, AgentsHere.of(server, agents, failure_rate=0.9))
 
 
 @pytest.mark.parametrize(

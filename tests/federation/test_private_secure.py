@@ -10,11 +10,11 @@ import pytest
 from fedhlcr import DifferentialPrivacy, FedHLCRRegressor
 from fedhlcr.data.hierarchy import build_hierarchy
 from fedhlcr.datasets import make_hlcr
-from fedhlcr.exceptions import DataWarning
+from fedhlcr.exceptions import DataWarning, FederationError
 from fedhlcr.federation.private import agents as private_agents
 from fedhlcr.federation.private.agents import PrivateAgents
-from fedhlcr.federation.private.queries import Query
-from fedhlcr.federation.private.run import SecureTotals, plain_total, run_private
+from fedhlcr.federation.private.queries import ROUND, Query, planned_blocks
+from fedhlcr.federation.private.run import AgentsHere, Outcome, SecureTotals, plain_total, run_private
 from fedhlcr.federation.private.server import PrivateServer
 from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.federation.shard import AgentShard
@@ -104,13 +104,25 @@ def test_a_void_sum_is_asked_for_again():
         total = plain_total(query, pages, no_noise)
         return None if n_calls % 2 else total
 
-    run_private(server, agents, aggregate=every_other)
+    run_private(server, AgentsHere(agents, every_other))
     assert server.round == server.plan.rounds
     assert n_calls == 2 * (server.plan.rounds + 4)
 
 
-def test_labels_follow_merged_clusters_once(monkeypatch):
-    """A round whose sum was void is asked for again: labels are mapped to its clusters already."""
+def without_first_cluster(query, plan):
+    """The query as if cluster 0 had been merged with cluster 1."""
+    question = replace(query.round, coef=query.round.coef[1:], second_moments=query.round.second_moments[1:])
+    return replace(
+        query,
+        law=query.law.of_clusters(slice(1, None)),
+        cluster_of=np.maximum(np.arange(len(query.cluster_of)) - 1, 0),
+        round=question,
+        blocks=planned_blocks(ROUND, query.layout, plan, question),
+    )
+
+
+def test_labels_follow_merged_clusters(monkeypatch):
+    """They are kept by the clusters of the first round: whoever missed a round, or is asked again, loses nothing."""
     server, agents = private_run()
     everyone = np.arange(20)
     while server.round < 2:
@@ -123,12 +135,47 @@ def test_labels_follow_merged_clusters_once(monkeypatch):
         return relabel_agents(likelihood, part, law, labels)
 
     monkeypatch.setattr(private_agents, "relabel_agents", spy)
-    # cluster k becomes k − 1
-    query = server.query()
-    query = replace(query, cluster_of=np.maximum(np.arange(len(query.cluster_of)) - 1, 0))
-    before = agents._labels
+    query = without_first_cluster(server.query(), server.plan)
+    before = agents.labels
     list(agents.answer(query, everyone))
-    between = agents._labels
+    between = agents.labels
+    assert not (between == 1).any(), "the first of the merged clusters stands for both"
     list(agents.answer(query, everyone))
     np.testing.assert_array_equal(starts[0], np.maximum(before - 1, 0))
-    np.testing.assert_array_equal(starts[1], between)
+    np.testing.assert_array_equal(starts[1], np.maximum(between - 1, 0))
+
+
+def test_labels_of_clusters_that_a_query_does_not_have_are_drawn_anew():
+    server, agents = private_run()
+    everyone = np.arange(20)
+    while server.round < 1:
+        query = server.query()
+        server.accept(plain_total(query, agents.answer(query, everyone), no_noise), everyone)
+    agents.labels[:] = 1000
+    list(agents.answer(server.query(), everyone))
+    assert (agents.labels < len(query.cluster_of)).all()
+
+
+def test_a_sum_that_was_lost_is_not_asked_for_again():
+    """Agents have sent their vectors and the total never came: the round is spent, and the next one follows."""
+    server, agents = private_run()
+    honest, asked = AgentsHere(agents, plain_total), []
+
+    class Losing:
+        def ask(self, query):
+            asked.append(query.number)
+            return Outcome(is_spent=True) if query.number in (3, 10, 20) else honest.ask(query)
+
+    run_private(server, Losing())
+    assert asked == [0, 0, 0, 0, *range(1, 21)]
+    assert server.finished
+    assert "24 of 24 queries" in server.spent
+    assert [record.n_accepted for record in server.history.records].count(0) == 3
+
+
+def test_a_run_ends_if_the_units_are_lost():
+    server, agents = private_run()
+    server.accept(plain_total(server.query(), agents.answer(server.query(), np.arange(20)), no_noise), np.arange(20))
+    with pytest.raises(FederationError, match="the sum of the locations was lost"):
+        server.skip()
+    assert server.spent.startswith("2 of 24 queries of the privacy plan were asked; they cost epsilon = ")

@@ -11,12 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from fedhlcr._support.wording import AGENT
 from fedhlcr.data.hierarchy import Hierarchy
 from fedhlcr.exceptions import ArgumentError, DataWarning, warn_user
 from fedhlcr.federation.history import RoundRecord
 from fedhlcr.federation.private.agents import PrivateAgents
-from fedhlcr.federation.private.run import run_private
+from fedhlcr.federation.private.run import AgentsHere, run_private
 from fedhlcr.federation.private.server import PrivateServer
 from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.federation.shard import AgentShard
@@ -25,8 +24,6 @@ from fedhlcr.posterior import alignment
 logger = logging.getLogger(__name__)
 # Whether a fit prints its plan. Only whoever shows the plan in another way may switch it off.
 _prints_plan = ContextVar("_prints_plan", default=True)
-# A guarantee with a larger δ says little.
-LARGEST_DELTA = 0.01
 
 
 def check_private(estimator: Any, validation: Any) -> None:
@@ -72,21 +69,13 @@ def simulate_private(
     logger.info("%s", plan)
     if _prints_plan.get():
         print(plan, file=sys.stderr)
-    if plan.delta > LARGEST_DELTA:
-        warn_user(
-            f"δ is {plan.delta:.2g}: the guarantee may fail for one agent in {round(1.0 / plan.delta)}. It follows "
-            f"from the number of agents, {plan.n_agents}; pass a smaller `delta`, such as 0.001.",
-            DataWarning,
-        )
+    if plan.warning:
+        warn_user(plan.warning, DataWarning)
     agents = PrivateAgents(AgentShard.from_hierarchy(hierarchy, n_threads), n_threads=n_threads)
     server = PrivateServer(settings, plan, agents.names)
-    run_private(server, agents, failure_rate=failure_rate, progress=progress)
-    if not server.units_are_clear:
-        warn_user(
-            f"The noise hides where the columns of {AGENT.count(plan.n_agents)} lie, so predictions may be far off. "
-            "Use a larger `epsilon`, or more agents: a hundred are few.",
-            DataWarning,
-        )
+    run_private(server, AgentsHere.of(server, agents, failure_rate=failure_rate), progress=progress)
+    if server.warning:
+        warn_user(server.warning, DataWarning)
     return server, agents
 
 

@@ -22,6 +22,10 @@ UNIT_VOTES, LEAST_UNITS, MOST_UNITS = 60.0, 0.1, 0.4
 # The three blocks of a round.
 SCORES, SIZES, RESIDUALS = "scores", "sizes", "residuals"
 BLOCKS = (SCORES, SIZES, RESIDUALS)
+# The queries of a run, in order, are these and then the rounds.
+STAGES = tuple(UNIT_SHARES)
+# A guarantee with a larger δ says little.
+LARGEST_DELTA = 0.01
 MOST_EPSILON, MOST_ROUNDS = 1000.0, 10_000
 
 
@@ -160,6 +164,31 @@ class PrivacyPlan:
     def mu_of(self, name: str) -> float:
         """μ of one release of this name."""
         return next(release.mu for release in self.releases if release.name == name)
+
+    @property
+    def has_all_queries(self) -> bool:
+        """Whether the releases are those of a run: each stage once, and in every round the three blocks."""
+        times = [(name, 1) for name in STAGES] + [(name, self.rounds) for name in BLOCKS]
+        return [(release.name, release.times) for release in self.releases] == times
+
+    @property
+    def n_queries(self) -> int:
+        return len(STAGES) + self.rounds
+
+    def mu_until(self, n_queries: int, first: int = 0) -> float:
+        """μ of the queries before this one together, from the query `first` on."""
+        mus = [[self.mu_of(name)] for name in STAGES] + self.rounds * [[self.mu_of(name) for name in BLOCKS]]
+        return composed(mu for query in mus[first:n_queries] for mu in query)
+
+    @property
+    def warning(self) -> str | None:
+        """What whoever starts the run should know before it begins."""
+        if self.delta <= LARGEST_DELTA:
+            return None
+        return (
+            f"δ is {self.delta:.2g}: the guarantee may fail for one agent in {round(1.0 / self.delta)}. It follows "
+            f"from the number of agents, {self.n_agents}; pass a smaller `delta`, such as 0.001."
+        )
 
     def describe(self) -> str:
         """The plan as a few lines of text."""

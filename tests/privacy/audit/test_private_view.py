@@ -10,7 +10,7 @@ import pytest
 from fedhlcr import DifferentialPrivacy
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.federation.private.agents import PrivateAgents
-from fedhlcr.federation.private.run import SecureTotals, run_private
+from fedhlcr.federation.private.run import AgentsHere, SecureTotals, run_private
 from fedhlcr.federation.private.server import PrivateServer
 from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.federation.shard import AgentShard
@@ -74,7 +74,7 @@ def run(source, monkeypatch):
         return proceed(self, received)
 
     monkeypatch.setattr(SecureSum, "proceed", spied)
-    run_private(server, agents, aggregate=watched)
+    run_private(server, AgentsHere(agents, watched))
     return server, watched, SimpleNamespace(replies=replies)
 
 

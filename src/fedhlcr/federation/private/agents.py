@@ -1,6 +1,6 @@
 """The agents' side of a private run: they draw labels, and send clipped vectors instead of sums.
 
-In process all agents are here. A device would do the same for its own agents.
+In process all agents are here. A Flower node does the same for its own agents, in a new process for each query.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhlcr._support.arrays import FloatArray, IndexArray
+from fedhlcr._support.arrays import FloatArray, IndexArray, LabelArray
 from fedhlcr._support.streams import Stream
 from fedhlcr._support.threads import Blocks
 from fedhlcr.federation.private import units
@@ -39,15 +39,18 @@ class PrivateAgents:
     shard : the agents; their matrices are converted to the units of the run
     secret : mixed into the keys of the agents' labels, so that who knows the seed cannot test guesses about labels;
         None draws one
+    labels : (entities,) by the clusters of the first round, −1 for none; None if no label was drawn yet
     """
 
-    def __init__(self, shard: AgentShard, *, n_threads: int = 1, secret: int | None = None) -> None:
+    def __init__(
+        self, shard: AgentShard, *, n_threads: int = 1, secret: int | None = None, labels: LabelArray | None = None
+    ) -> None:
         self._shard, self._n_threads = shard, n_threads
-        self._stream = Stream(secrets.randbits(62) if secret is None else secret)
-        self._labels = np.full(len(shard.grams), -1, dtype=np.int32)
-        self._entities = np.zeros((len(shard), 0), dtype=np.int32)
-        # the round whose clusters the labels refer to
-        self._newest = 0
+        self.secret = secrets.randbits(62) if secret is None else secret
+        self.labels = np.full(len(shard.grams), -1, dtype=np.int32) if labels is None else labels
+        self._stream = Stream(self.secret)
+        # (entities,) by the clusters of the query, and (agents, clusters) their numbers
+        self._present, self._entities = self.labels, np.zeros((len(shard), 0), dtype=np.int32)
         shard.events = None
 
     @property
@@ -58,8 +61,7 @@ class PrivateAgents:
         """The vectors of the given agents, ascending, page by page, in lattice units and before noise."""
         if query.law is not None:
             self._relabel(query, agents)
-        size = sum(block.size for block in query.blocks)
-        page = max(1, min(PAGE_SIZE, PAGE_NUMBERS // size))
+        page = max(1, min(PAGE_SIZE, PAGE_NUMBERS // query.n_values))
         for first in range(0, len(agents), page):
             part = agents[first : first + page]
             yield part, agent_vectors(self._values(query, part))
@@ -86,16 +88,15 @@ class PrivateAgents:
         assert query.cluster_of is not None
         assert query.units is not None
         shard.enter_run(query.run, query.layout, query.units)
-        labels = self._labels
-        if query.number != self._newest:
-            # once: a round whose sum was void is asked for again
-            labels = np.append(query.cluster_of, -1)[labels].astype(np.int32)
-            self._newest = query.number
+        known = np.where(self.labels < len(query.cluster_of), self.labels, -1)
+        labels = np.append(query.cluster_of, -1)[known].astype(np.int32)
         streams = self._stream.agent_streams(shard.agent_keys)
         arrays = EntityArrays(shard.grams, shard.agent_start, shard.entity_keys, streams)
         blocks = Blocks.balanced(np.concatenate([[0], np.cumsum(np.diff(shard.agent_start)[agents])]))
         part = AgentsPart(arrays, agents, {}, query.number, blocks, self._n_threads)
-        self._labels, answers, _ = relabel_agents(query.likelihood, part, query.law, labels)
+        self._present, answers, _ = relabel_agents(query.likelihood, part, query.law, labels)
+        _, first = np.unique(query.cluster_of, return_index=True)
+        self.labels = np.append(first, -1)[self._present].astype(np.int32)
         self._entities = np.zeros((len(shard), answers.entities.shape[1]), dtype=np.int32)
         self._entities[agents] = answers.entities
 
@@ -103,7 +104,7 @@ class PrivateAgents:
         shard, entities = self._shard, self._entities[agents]
         row_start = np.concatenate([[0], np.cumsum((entities > 0).sum(axis=1))])
         grams = np.empty((row_start[-1], shard.grams.shape[1]))
-        sum_by_cluster(shard.grams, shard.agent_start, agents, self._labels, row_start, entities, grams)
+        sum_by_cluster(shard.grams, shard.agent_start, agents, self._present, row_start, entities, grams)
         owners, clusters = np.nonzero(entities)
         return ClusterRows(grams, owners, clusters, len(agents))
 

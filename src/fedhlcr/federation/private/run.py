@@ -1,4 +1,4 @@
-"""The loop of a private run in one process: ask, add up, add noise, take in.
+"""The loop of a private run: ask, add up, add noise, take in; and how agents in this process are asked.
 
 Who adds the noise:
 
@@ -15,7 +15,9 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +42,35 @@ SURVIVING = 0.8
 MOST_TRIES = 5
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a query.
+
+    Attributes
+    ----------
+    total : noisy, in lattice units; None if there is none
+    agents : whose vectors it holds
+    is_spent : without a total, whether agents have sent their vectors, so that they must not answer the query again
+    bytes_moved : sent down and up; None if nothing was sent
+    """
+
+    total: NDArray[np.int64] | None = None
+    agents: Sequence[str] = ()
+    is_spent: bool = False
+    bytes_moved: tuple[int, int] | None = None
+
+
+class Asking(Protocol):
+    """Asks all agents that can be reached, and adds up their answers and the noise."""
+
+    def ask(self, query: Query) -> Outcome: ...
+
+
+def fewest_remaining(n_parties: int, min_cohort: int) -> int:
+    """How many of the parties that share the noise must remain in a secure sum."""
+    return max(min_cohort, math.ceil(SURVIVING * n_parties))
+
+
 def plain_total(query: Query, pages: Pages, source: NoiseSource = discrete_gaussian) -> NDArray[np.int64]:
     """The total of a trusted server, which sees the agents' clipped vectors and adds the noise."""
     total = server_noise(query.blocks, source)
@@ -60,7 +91,7 @@ class SecureTotals:
 
     def __init__(self, agents: Sequence[str], min_cohort: int, source: NoiseSource = discrete_gaussian) -> None:
         self._agents, self._source = agents, source
-        self._fewest = max(min_cohort, math.ceil(SURVIVING * len(agents)))
+        self._fewest = fewest_remaining(len(agents), min_cohort)
         if self._fewest > len(agents):
             raise FederationError(
                 f"a secure sum needs at least {self._fewest} agents, but there are {len(agents)}; add agents, or "
@@ -74,8 +105,7 @@ class SecureTotals:
         from fedhlcr.privacy.secure_sum import SecureSum
         from fedhlcr.privacy.terms import Terms
 
-        size = sum(block.size for block in query.blocks)
-        terms = Terms(query.run, self._session, 0, self._n_sums, size, self._fewest)
+        terms = Terms(query.run, self._session, 0, self._n_sums, query.n_values, self._fewest)
         self._n_sums += 1
         values = dict(self._noisy(query, pages))
         if len(values) < self._fewest:
@@ -99,39 +129,77 @@ class SecureTotals:
                 )
 
 
+class AgentsHere:
+    """Asks agents in this process. Each fails with probability `failure_rate`, and is missing in the sums of the query.
+
+    Parameters
+    ----------
+    aggregate : adds up vectors and noise
+    rng : draws who fails; needed only if somebody may
+    """
+
+    def __init__(
+        self,
+        agents: PrivateAgents,
+        aggregate: Aggregate,
+        failure_rate: float = 0.0,
+        rng: np.random.Generator | None = None,
+    ) -> None:
+        self._agents, self._aggregate = agents, aggregate
+        self._failure_rate, self._rng = failure_rate, rng or np.random.default_rng(0)
+
+    @classmethod
+    def of(cls, server: PrivateServer, agents: PrivateAgents, *, failure_rate: float = 0.0) -> AgentsHere:
+        """As the settings of the server say."""
+        return cls(agents, chosen_aggregate(server, agents.names), failure_rate, server.fault_generator())
+
+    def ask(self, query: Query) -> Outcome:
+        names = self._agents.names
+        present = np.flatnonzero(self._rng.random(len(names)) >= self._failure_rate)
+        total = self._aggregate(query, self._agents.answer(query, present))
+        return Outcome(total, [names[agent] for agent in present])
+
+
 def run_private(
-    server: PrivateServer,
-    agents: PrivateAgents,
-    *,
-    failure_rate: float = 0.0,
-    aggregate: Aggregate | None = None,
-    progress: Callable[[RoundRecord], None] | None = None,
+    server: PrivateServer, asking: Asking, *, progress: Callable[[RoundRecord], None] | None = None
 ) -> None:
     """Ask all agents until the plan is done.
 
     An agent that fails is missing in the sums of that query, and in nothing else; the guarantee holds all the same. A
-    void secure sum tells nothing, so it is asked for again, at no cost.
+    secure sum that is void before agents have sent their vectors tells nothing, so it is asked for again, at no cost.
+    If they have sent them, they do not answer again: the round is spent, and the run goes on without it.
     """
-    rng, n_void, positions = server.fault_generator(), 0, server.registry.find(agents.names)
-    aggregate = aggregate or chosen_aggregate(server, agents.names)
+    n_void = 0
     while not server.finished:
         query = server.query()
-        present = np.flatnonzero(rng.random(len(agents.names)) >= failure_rate)
-        total = aggregate(query, agents.answer(query, present))
-        if total is None:
+        outcome = asking.ask(query)
+        if outcome.total is not None:
+            server.accept(outcome.total, server.registry.register(outcome.agents), outcome.bytes_moved)
+        elif outcome.is_spent:
+            logger.warning("the sum of %s is lost, and its part of the budget is spent.", _name(query))
+            server.skip(outcome.bytes_moved or (0, 0))
+        else:
             n_void += 1
-            logger.warning("a sum is void, and nothing is lost: too few of %d agents remained.", len(agents.names))
-            if n_void >= MOST_TRIES:
-                raise FederationError(
-                    f"a secure sum was void {n_void} times in a row, because fewer than {SURVIVING:.0%} of the agents "
-                    f"remained. The run ends after {server.round} of {server.plan.rounds} rounds, and what these have "
-                    "released is spent. Run again when more agents can be reached, or use aggregation='plain'."
-                )
+            _warn_of_void(server, n_void)
             continue
         n_void = 0
-        server.accept(total, positions[present])
         if progress is not None and query.number > 0:
             progress(server.history.records[-1])
+
+
+def _name(query: Query) -> str:
+    return f"round {query.number}" if query.number else f"the {query.stage}"
+
+
+def _warn_of_void(server: PrivateServer, n_void: int) -> None:
+    """Say that a sum is void; raise an error if that has happened too often."""
+    logger.warning("a sum is void, and nothing is lost: too few of %d agents remained.", server.plan.n_agents)
+    if n_void >= MOST_TRIES:
+        raise FederationError(
+            f"a secure sum was void {n_void} times in a row, because fewer than {SURVIVING:.0%} of those who share the "
+            f"noise remained. The run ends after {server.round} of {server.plan.rounds} rounds, and what these have "
+            "released is spent. Run again when more agents can be reached, or use aggregation='plain'."
+        )
 
 
 def chosen_aggregate(server: PrivateServer, agents: Sequence[str]) -> Aggregate:

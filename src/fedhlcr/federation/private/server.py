@@ -2,7 +2,7 @@
 
     while not server.finished:
         query = server.query()
-        server.accept(noisy total of the agents' answers to the query)
+        server.accept(noisy total of the agents' answers to the query)      or server.skip(), if it was lost
 
 First come four queries about units (`units`), then a fixed number of rounds (`scores`,
 `filter`). Merging, stopping and averages over rounds use noisy sums only, so they cost nothing.
@@ -17,24 +17,25 @@ from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.streams import Stream, text_key
+from fedhlcr._support.wording import AGENT
 from fedhlcr.exceptions import FederationError
 from fedhlcr.federation.history import History, RoundRecord
 from fedhlcr.federation.messages import SURVEY_ROUND
 from fedhlcr.federation.private import filter as clusters_filter
 from fedhlcr.federation.private import units
 from fedhlcr.federation.private.filter import Clusters, Noisy
-from fedhlcr.federation.private.queries import Query
+from fedhlcr.federation.private.queries import ROUND, Query, planned_blocks
 from fedhlcr.federation.private.scores import SCORE_CLIP, RoundQuery
 from fedhlcr.federation.registry import Registry
 from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.model.gaussian import Gaussian, GaussianGlobals
-from fedhlcr.model.gram import GramLayout, Standardization
+from fedhlcr.model.gram import Standardization
 from fedhlcr.posterior import Draws, PublicModel
-from fedhlcr.privacy.differential_privacy import LOCATIONS, MOMENTS, SCORES, SPREADS, VOTES, PrivacyPlan
-from fedhlcr.privacy.release import Block, decode
+from fedhlcr.privacy.accounting import epsilon_of
+from fedhlcr.privacy.differential_privacy import LOCATIONS, SCORES, SPREADS, STAGES, VOTES, PrivacyPlan
+from fedhlcr.privacy.release import decode
 from fedhlcr.samplers.state import GlobalDraw
 
-ROUND = "round"
 # Clusters to start with, if their number is to be found: so many that, at the start, the score of a cluster tells its
 # coefficients to this many standard deviations of the noise, in units of σ.
 CLARITY, FEWEST_START, MOST_START = 18.0, 8, 48
@@ -57,7 +58,8 @@ class PrivateServer:
         self.stop_reason: str | None = None
         self.round = SURVEY_ROUND
         self._stream = Stream(settings.seed)
-        self._stages = [VOTES, LOCATIONS, SPREADS, MOMENTS]
+        self._stages = list(STAGES)
+        self._n_spent = 0
         self._limits: units.Limits | None = None
         self._provisional: Standardization | None = None
         self._units: units.PrivateUnits | None = None
@@ -90,14 +92,23 @@ class PrivateServer:
         """Whether the units of the columns stand out of the noise; if not, the model may be nonsense."""
         return self._limits is None or self._limits.are_clear
 
+    @property
+    def warning(self) -> str | None:
+        """What whoever uses the model should know."""
+        if self.units_are_clear:
+            return None
+        return (
+            f"The noise hides where the columns of {AGENT.count(self.plan.n_agents)} lie, so predictions may be far "
+            "off. Use a larger `epsilon`, or more agents: a hundred are few."
+        )
+
     def query(self) -> Query:
         """The next question to the agents."""
         if self.finished:
             raise FederationError(f"the run has ended ({self.stop_reason}); start another.")
         if self._stages:
-            stage = self._stages[0]
-            blocks = (Block(stage, self._stage_size(stage), self.plan.mu_of(stage)),)
-            layout = self.settings.layout
+            stage, layout = self._stages[0], self.settings.layout
+            blocks = planned_blocks(stage, layout, self.plan)
             return Query(self.run, stage, 0, layout, blocks, self._limits, self._provisional)
         assert self._units is not None
         question = self._round_query()
@@ -106,21 +117,12 @@ class PrivateServer:
             ROUND,
             self.round + 1,
             self.settings.layout,
-            question.blocks(self.plan),
+            planned_blocks(ROUND, self.settings.layout, self.plan, question),
             units=self._units.standardization,
             law=self._law(),
             cluster_of=self._cluster_of,
             round=question,
         )
-
-    def _stage_size(self, stage: str) -> int:
-        sizes = {
-            VOTES: units.votes_size(self._n_columns),
-            LOCATIONS: self._n_columns * units.N_CELLS,
-            SPREADS: self._n_columns * units.N_EXPONENTS,
-            MOMENTS: units.moments_size(GramLayout(self.settings.layout.n_features)),
-        }
-        return sizes[stage]
 
     def _round_query(self) -> RoundQuery:
         found, clusters = self._units, self._clusters
@@ -156,16 +158,44 @@ class PrivateServer:
         """Random numbers for the simulated failures of agents."""
         return self._stream.generator(0, "faults")
 
-    def accept(self, total: NDArray[np.int64], answered: IndexArray) -> None:
-        """Take in the noisy total of the answers of the agents at these positions, in lattice units."""
+    def accept(
+        self, total: NDArray[np.int64], answered: IndexArray, bytes_moved: tuple[int, int] | None = None
+    ) -> None:
+        """Take in the noisy total of the answers of the agents at these positions, in lattice units.
+
+        `bytes_moved` are those sent down and up; without them those that agents would send are counted.
+        """
         query = self.query()
+        self._n_spent += 1
         sums = decode(total, query.blocks)
         if self._stages:
             self._stages.pop(0)
             self._take_units(query.stage, sums[query.stage], 1.0 / query.blocks[0].mu)
         else:
             self._take_round(query, sums)
-        self._record(query, answered)
+        self._record(query, answered, bytes_moved or (0, 8 * query.n_values * len(answered)))
+
+    def skip(self, bytes_moved: tuple[int, int] = (0, 0)) -> None:
+        """Go on without the answer to a query that agents cannot answer again, because it may have been revealed."""
+        query = self.query()
+        self._n_spent += 1
+        if self._stages:
+            raise FederationError(
+                f"the sum of the {query.stage} was lost after agents had sent their parts, and they send them once "
+                "only. Start another run; its budget adds to what this one has spent."
+            )
+        self._end_round()
+        self._record(query, np.arange(0), bytes_moved)
+
+    @property
+    def spent(self) -> str:
+        """What has been asked so far, and what that costs, in words."""
+        plan, mu = self.plan, self.plan.mu_until(self._n_spent)
+        epsilon = epsilon_of(mu, plan.delta) if self._n_spent else 0.0
+        return (
+            f"{self._n_spent} of {plan.n_queries} queries of the privacy plan were asked; they cost epsilon = "
+            f"{epsilon:.6g} of {plan.epsilon:.6g}, at delta = {plan.delta:.3g}"
+        )
 
     def _take_units(self, stage: str, total: FloatArray, noise_scale: float) -> None:
         n_columns, layout = self._n_columns, self.settings.layout
@@ -198,16 +228,21 @@ class PrivateServer:
     def _take_round(self, query: Query, sums: dict[str, FloatArray]) -> None:
         assert query.round is not None
         assert self._clusters is not None
-        number, n_rounds = self.round, self.plan.rounds
         noisy = Noisy.of(sums, query.round, self.plan)
-        self._clusters = clusters_filter.update(self._clusters, noisy, number, n_rounds)
+        self._clusters = clusters_filter.update(self._clusters, noisy, self.round, self.plan.rounds)
+        self._end_round()
+
+    def _end_round(self) -> None:
+        """Merge clusters, keep draws, and end the run where the plan says so."""
+        assert self._clusters is not None
+        number, n_rounds = self.round, self.plan.rounds
         self.round += 1
         rng = self._stream.generator(self.round)
-        self._cluster_of = np.arange(self._clusters.n_clusters)
         first, last = (int(share * n_rounds) for share in (clusters_filter.MERGE_FROM, clusters_filter.MERGE_UNTIL))
         if first <= number <= last and number % 2 == 0:
             wanted = self.settings.n_clusters if number + 2 > last else None
-            self._clusters, self._cluster_of = clusters_filter.merge(self._clusters, wanted)
+            self._clusters, merged = clusters_filter.merge(self._clusters, wanted)
+            self._cluster_of = merged[self._cluster_of]
         if self.round > n_rounds * (1.0 - KEPT_SHARE):
             self._keep(rng)
         if self.round == n_rounds:
@@ -225,20 +260,19 @@ class PrivateServer:
         for coef in (clusters.coef + step, clusters.coef - step):
             self._kept.append(GlobalDraw(self.round, counts, self._law(coef), 0.0))
 
-    def _record(self, query: Query, answered: IndexArray) -> None:
+    def _record(self, query: Query, answered: IndexArray, bytes_moved: tuple[int, int]) -> None:
         state = {q.name: math.nan for q in GaussianGlobals.traced_quantities()}
         scale = 1.0
         if self._units is not None:
             scale = float(self._units.standardization.scale[-1])
             state = self._law().traced(scale)
-        size = sum(block.size for block in query.blocks)
         record = RoundRecord(
             round=query.number,
             n_asked=len(self.registry),
             n_accepted=len(answered),
             n_refused=0,
-            bytes_down=0,
-            bytes_up=8 * size * len(answered),
+            bytes_down=bytes_moved[0],
+            bytes_up=bytes_moved[1],
             labels_changed=0,
             log_joint=math.nan,
             shared=state,

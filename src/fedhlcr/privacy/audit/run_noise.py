@@ -16,7 +16,7 @@ from fedhlcr.data.hierarchy import build_hierarchy
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.federation.private.agents import PrivateAgents
 from fedhlcr.federation.private.queries import Query
-from fedhlcr.federation.private.run import Aggregate, chosen_aggregate, run_private
+from fedhlcr.federation.private.run import AgentsHere, Aggregate, chosen_aggregate, run_private
 from fedhlcr.federation.private.server import PrivateServer
 from fedhlcr.federation.settings import AggregationName, FederationSettings
 from fedhlcr.federation.shard import AgentShard
@@ -61,7 +61,7 @@ def record_noise(aggregation: AggregationName, n_runs: int = N_RUNS) -> list[Run
         agents = PrivateAgents(AgentShard.from_hierarchy(hierarchy), secret=1)
         server = PrivateServer(settings, settings.privacy.plan(N_AGENTS), agents.names)
         spy = _Spy(chosen_aggregate(server, agents.names))
-        run_private(server, agents, aggregate=spy)
+        run_private(server, AgentsHere(agents, spy))
         # clusters merge, so rounds differ in size: the last ones are the smallest
         size = {name: min(map(len, rounds)) for name, rounds in spy.noise.items()}
         runs.append({name: np.array([part[: size[name]] for part in rounds]) for name, rounds in spy.noise.items()})
