@@ -129,7 +129,7 @@ def _of_federation(public: PublicModel) -> Any:
     layout, units = public.layout, public.standardization
     curves = "none" if units.curves is None else units.curves.columns.tolist()
     model = _of_likelihood(public.likelihood.name, curves)
-    model.seed_ = public.seed
+    model.seed_, model.privacy_ = public.seed, public.privacy
     _set_features(model, layout.n_inputs, list(public.features) or None)
     model.agent_column_ = model.entity_column_ = model.sole_agent_ = None
     memory = AgentMemory.of_nobody(public.likelihood, public.draws, model.thread_count())

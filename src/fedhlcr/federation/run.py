@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from fedhlcr.privacy.terms import Terms
 from fedhlcr.storage import atomic, codec
 from fedhlcr.storage.atomic import PathLike
 from fedhlcr.storage.reader import RecordReader, checkpoint_reader
+
+if TYPE_CHECKING:
+    from fedhlcr.privacy.secure_sum import SecureSum
 
 logger = logging.getLogger(__name__)
 
@@ -52,18 +55,22 @@ class Engine(Protocol):
     def restore(self, record: codec.Record) -> None: ...
 
 
-@runtime_checkable
-class SecureEngine(Engine, Protocol):
-    """An engine that also carries the messages of secure sums between the server and devices, which hold agents."""
-
-    def parties(self, call: Invitation) -> dict[str, list[str]]:
-        """Begin a round: the devices that have agents asked, by name, and these agents."""
+class CarriesSums(Protocol):
+    """Whatever carries the messages of secure sums."""
 
     def exchange(self, terms: Terms, messages: Mapping[str, bytes]) -> dict[str, bytes]:
         """Deliver one message to each device, and return the answers of those that answered in time.
 
         The answer to the first message is empty if the device needs a new epoch.
         """
+
+
+@runtime_checkable
+class SecureEngine(Engine, CarriesSums, Protocol):
+    """An engine that also carries the messages of secure sums between the server and devices, which hold agents."""
+
+    def parties(self, call: Invitation) -> dict[str, list[str]]:
+        """Begin a round: the devices that have agents asked, by name, and these agents."""
 
 
 @runtime_checkable
@@ -194,6 +201,19 @@ def _secure(engine: Engine) -> SecureEngine:
     return engine
 
 
+def carry(exchange: SecureSum, engine: CarriesSums, count: Callable[[int, int], None]) -> int:
+    """Carry the messages of a secure sum; `count` is told the bytes down and up. Returns how many came back empty."""
+    messages, n_empty = exchange.begin(), 0
+    while messages:
+        replies = engine.exchange(exchange.terms, messages)
+        count(sum(map(len, messages.values())), sum(map(len, replies.values())))
+        n_empty += sum(not reply for reply in replies.values())
+        messages = exchange.proceed({party: reply for party, reply in replies.items() if reply})
+    if exchange.suspects:
+        logger.warning("round %d: wrong messages came from %s.", exchange.terms.round, ", ".join(exchange.suspects))
+    return n_empty
+
+
 def run_secure_round(server: Server, engine: SecureEngine) -> RoundRecord:
     """A round in which the server learns the sum over all devices that answer, `privacy.secure_sum`."""
     # here, because it needs the extra `privacy`
@@ -203,14 +223,7 @@ def run_secure_round(server: Server, engine: SecureEngine) -> RoundRecord:
     server.count_sent(engine.n_copies(call))
     parties, terms = engine.parties(call), server.exchange_terms()
     exchange = SecureSum(terms, sorted(parties), engine.verify if isinstance(engine, VerifiesKeys) else None)
-    messages, out_of_step = exchange.begin(), 0
-    while messages:
-        replies = engine.exchange(terms, messages)
-        server.count_exchanged(sum(map(len, messages.values())), sum(map(len, replies.values())))
-        out_of_step += sum(not reply for reply in replies.values())
-        messages = exchange.proceed({party: reply for party, reply in replies.items() if reply})
-    if exchange.suspects:
-        logger.warning("round %d: wrong messages came from %s.", call.broadcast.round, ", ".join(exchange.suspects))
+    out_of_step = carry(exchange, engine, server.count_exchanged)
     if exchange.result is None:
         logger.warning("round %d is void, and nothing is lost: %s", call.broadcast.round, exchange.void_reason)
     else:

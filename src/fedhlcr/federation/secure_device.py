@@ -57,9 +57,6 @@ class SecureDevice:
         identity : the device's name, and what signs its keys
         leaving : agents that withdraw: they answer with sums of zero
         """
-        # here, because it needs the extra `privacy`
-        from fedhlcr.privacy.party import Party
-
         positions, acknowledged = asked
         order = np.argsort(positions, kind="stable")
         if group.shard.out_of_step(broadcast, positions[order], acknowledged[order]).any():
@@ -69,16 +66,26 @@ class SecureDevice:
             group.shard.leave(own)
         values = group.shard.vectors(broadcast, contributions).sum(axis=0, dtype=np.uint64)
         _check_terms(terms, broadcast, len(values))
-        return cls(Party(identity[0], terms, identity[1]), values, contributions.agents)
+        return cls.of(terms, values, contributions.agents, identity)
+
+    @classmethod
+    def of(
+        cls, terms: Terms, values: Integers, agents: list[str], identity: tuple[str, Identity | None]
+    ) -> SecureDevice:
+        """A device that is about to answer the first message, with the sum of these agents."""
+        # here, because it needs the extra `privacy`
+        from fedhlcr.privacy.party import Party
+
+        return cls(Party(identity[0], terms, identity[1]), values, agents)
 
     @property
     def terms(self) -> Terms:
         return self._party.terms
 
     @property
-    def is_over(self) -> bool:
-        """Whether all four messages are answered."""
-        return self._party.stage is Stage.OVER
+    def stage(self) -> Stage:
+        """Which message comes next."""
+        return self._party.stage
 
     def handle(self, message: bytes) -> bytes:
         """Answer one of the four messages."""

@@ -229,6 +229,8 @@ class FederationSettings:
 
     @property
     def most_rounds(self) -> int:
+        if self.privacy is not None:
+            return self.privacy.rounds
         if self.rounds is not None:
             return self.rounds
         return math.ceil((MOST_SLOW_VISITS if self._is_slow else MOST_VISITS) / self.participation)

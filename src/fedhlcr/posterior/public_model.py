@@ -12,11 +12,13 @@ There are two formats of a public model, for two readers:
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 from fedhlcr.model.gram import GramLayout, Standardization, read_units
 from fedhlcr.model.likelihood import GAUSSIAN, AnyLikelihood, is_registered, likelihood_named
 from fedhlcr.posterior.draws import Draws
+from fedhlcr.privacy.differential_privacy import PrivacyPlan
 from fedhlcr.storage import atomic, codec
 from fedhlcr.storage.atomic import PathLike
 from fedhlcr.storage.reader import RecordReader
@@ -31,6 +33,7 @@ class PublicModel:
     Attributes
     ----------
     features : names of the feature columns, in order; empty if they are not known
+    privacy : the plan of noisy sums that it was made from; None without differential privacy
     """
 
     likelihood: AnyLikelihood
@@ -38,6 +41,7 @@ class PublicModel:
     draws: Draws
     seed: int
     features: tuple[str, ...] = ()
+    privacy: PrivacyPlan | None = None
 
     @property
     def layout(self) -> GramLayout:
@@ -54,6 +58,8 @@ class PublicModel:
         }
         if self.likelihood.name != GAUSSIAN:
             record["likelihood"] = self.likelihood.name
+        if self.privacy is not None:
+            record["privacy"] = json.dumps(self.privacy.to_dict())
         return codec.encode(MODEL_KIND, MODEL_VERSION, record)
 
     @classmethod
@@ -81,4 +87,14 @@ class PublicModel:
         draws = Draws.read(reader.part("draws."), likelihood)
         features = reader.value("features", list)
         reader.require(len(features) in (0, layout.n_inputs), "features")
-        return cls(likelihood, units, draws, reader.value("seed", int), tuple(features))
+        return cls(likelihood, units, draws, reader.value("seed", int), tuple(features), _read_plan(reader))
+
+
+def _read_plan(reader: RecordReader) -> PrivacyPlan | None:
+    if "privacy" not in reader:
+        return None
+    try:
+        values = json.loads(reader.value("privacy", str))
+    except (ValueError, RecursionError):
+        reader.require(valid=False, name="privacy")
+    return PrivacyPlan.from_dict(values)

@@ -102,6 +102,7 @@ class SecureSum:
     ----------
     result : the sum, once the last stage has succeeded
     void_reason : why there is no sum, once a stage has failed
+    has_asked_for_values : whether parties were asked for their masked vectors; without a sum, they may have sent them
     suspects : parties that sent something malformed or wrong, apart from their values
     """
 
@@ -111,6 +112,7 @@ class SecureSum:
         self.terms, self.parties = terms, tuple(parties)
         self.result: SecureTotal | None = None
         self.void_reason: str | None = None
+        self.has_asked_for_values = False
         self._verify = verify
         self._stage: Stage | None = None
         self._suspects: set[str] = set()
@@ -180,7 +182,7 @@ class SecureSum:
         for party, rows in received.items():
             sealed[self._index[party]] = rows
             self._present[self._index[party]] = True
-        self._stage = Stage.MASKED
+        self._stage, self.has_asked_for_values = Stage.MASKED, True
         return {party: self._inbox(self._index[party], sealed) for party in received}
 
     def _inbox(self, index: int, sealed: NDArray[np.uint8]) -> bytes:

@@ -55,6 +55,7 @@ NODE_COMMENTS = {
     "peers-path": "secure aggregation: public keys of the other nodes; without it, those seen first",
     "min-events": "agents with fewer events stay out; 3 (features + 2) by default. See: fedhlcr flower preview",
     "min-entities": "agents with fewer entities stay out; 5 by default",
+    "max-epsilon": "take part in private runs only, and in no more than cost this epsilon together",
 }
 
 

@@ -20,6 +20,7 @@ from fedhlcr.engines.flower.records import Errand
 from fedhlcr.engines.flower.refusal import refusal_of
 from fedhlcr.exceptions import Refusal
 from fedhlcr.federation.mods import Mod
+from fedhlcr.federation.private.inquiry import Inquiry
 from fedhlcr.posterior import PublicModel
 
 logger = logging.getLogger(__name__)
@@ -73,11 +74,23 @@ def letter(node: Node, message: Message) -> RecordDict:
 
 
 def add_up(node: Node, message: Message) -> RecordDict:
-    """Answer a message of a secure sum. The first one comes with a broadcast."""
-    asked, broadcast = records.SumMessage.from_content(message.content), None
+    """Answer a message of a secure sum. The first one comes with a broadcast, or with a query of a private run."""
+    asked = records.SumMessage.from_content(message.content)
+    opening: records.Letter | Inquiry | None = None
     if records.Letter.__name__ in message.content.config_records:
-        broadcast = _unpacked_letter(message)
-    return records.SumReply(node.add_up(asked, broadcast)).to_content()
+        opening = _unpacked_letter(message)
+    elif records.InquiryLetter.__name__ in message.content.config_records:
+        opening = _unpacked_inquiry(message)
+    return records.SumReply(node.add_up(asked, opening)).to_content()
+
+
+def inquiry(node: Node, message: Message) -> RecordDict:
+    """Answer a query of a private run whose server adds the noise. The reply is not packed: its size must be fixed."""
+    return records.SumReply(node.answer_query(_unpacked_inquiry(message))).to_content()
+
+
+def _unpacked_inquiry(message: Message) -> Inquiry:
+    return Inquiry.from_bytes(unpack(records.InquiryLetter.from_content(message.content).inquiry, LARGEST_MESSAGE))
 
 
 def _unpacked_letter(message: Message) -> records.Letter:
@@ -102,6 +115,7 @@ def make_app(mods: Sequence[Mod] = ()) -> ClientApp:
         (made.query, Errand.ROLL_CALL, roll_call),
         (made.train, Errand.LETTER, letter),
         (made.train, Errand.SUM, add_up),
+        (made.train, Errand.INQUIRY, inquiry),
         (made.evaluate, Errand.KEEPSAKE, keepsake),
     ):
         register(errand.action)(_answering(answer, tuple(mods)))

@@ -41,6 +41,7 @@ from fedhlcr.engines.flower.sizes import (
     largest_answers,
     largest_contribution,
     largest_presence,
+    largest_query_reply,
     largest_sum_reply,
 )
 from fedhlcr.engines.flower.sum_round import SumRound, is_signed_by
@@ -172,8 +173,7 @@ class FlowerEngine:
                 fewest = f"fewer than {self.waiting.in_rounds} nodes were" if self._is_secure else "no node was"
                 raise NotEnoughNodesError(
                     f"{fewest} ready for {self.waiting.for_nodes:g} seconds (`wait-for-nodes`); {len(online)} are "
-                    "connected. Check the nodes, then run again with resume=true: the run continues from its last "
-                    "round. " + "; ".join(self.nodes.reasons())
+                    f"connected. Check the nodes, then {self.waiting.then}. " + "; ".join(self.nodes.reasons())
                 )
             pause.rest(f"waiting for nodes: {len(self.present) or 'none'} ready, {len(online)} connected")
 
@@ -204,13 +204,29 @@ class FlowerEngine:
     def exchange(self, terms: Terms, messages: Mapping[str, bytes]) -> dict[str, bytes]:
         """Send one message of a secure sum to each node; the replies of those that answer in time."""
         assert self._round is not None
-        names = {self._round.nodes[party]: party for party in messages}
         question = Question(Errand.SUM, f"{terms.round}", limit=largest_sum_reply(terms, len(self._round.nodes)))
+        contents = {party: packed(*self._round.records(party, messages[party]), self._envelope()) for party in messages}
+        return self._collect_sums(contents, question)
+
+    def begin_query(self, inquiry: bytes) -> dict[str, list[str]]:
+        """Begin a query of a private run: the nodes that take part, by name, and their agents."""
+        self._round = SumRound.of_query(inquiry, self.nodes)
+        return self._round.agents
+
+    def ask_all(self, place: int, n_values: int) -> dict[str, bytes]:
+        """Send the query to all nodes without masks; the replies of those that answer in time."""
+        assert self._round is not None
+        question = Question(Errand.INQUIRY, f"{place}", limit=largest_query_reply(n_values))
+        contents = {party: packed(letter, self._envelope()) for party, letter in self._round.letters.items()}
+        return self._collect_sums(contents, question)
+
+    def _collect_sums(self, contents: Mapping[str, RecordDict], question: Question) -> dict[str, bytes]:
+        """Send these messages, by party, and return the replies that came in time."""
+        assert self._round is not None
+        names = {self._round.nodes[party]: party for party in contents}
         self._sums.clear()
-        sent = set()
-        for node, party in names.items():
-            content = packed(*self._round.records(party, messages[party]), self._envelope())
-            sent.add(self._send(node, content, question, LATE_ROUNDS * self.waiting.for_replies))
+        seconds = LATE_ROUNDS * self.waiting.for_replies
+        sent = {self._send(node, contents[party], question, seconds) for node, party in names.items()}
         for _ in self._await(sent):
             pass
         return {names[node]: reply for node, reply in self._sums.items()}
@@ -331,7 +347,8 @@ class FlowerEngine:
         for ticket, reply in self._post.collect():
             sent = self._sent.pop(ticket, None)
             if sent is not None:
-                late = sent.question.errand in (Errand.LETTER, Errand.SUM) and ticket not in self._awaited
+                errand = sent.question.errand
+                late = errand in (Errand.LETTER, Errand.SUM, Errand.INQUIRY) and ticket not in self._awaited
                 self._receive(sent, reply, late=late)
 
     def _receive(self, sent: Sent, reply: Message | Refusal, *, late: bool) -> None:
@@ -351,7 +368,7 @@ class FlowerEngine:
                     problem = self.nodes.admit(sent.node, Presence.from_content(reply.content))
                 case Errand.KEEPSAKE:
                     self._scores[sent.node] = Score.from_content(reply.content)
-                case Errand.SUM:
+                case Errand.SUM | Errand.INQUIRY:
                     reply_bytes = SumReply.from_content(reply.content).message
                     if late:
                         problem = self.nodes.admit_again(sent.node)

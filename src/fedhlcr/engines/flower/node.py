@@ -30,15 +30,18 @@ from fedhlcr.data.table_files import read_columns
 from fedhlcr.engines.flower.open_sum import OpenSum
 from fedhlcr.engines.flower.options import NodeOptions
 from fedhlcr.engines.flower.peers import NodeIdentity
+from fedhlcr.engines.flower.private_desk import PrivateDesk, Sum
 from fedhlcr.engines.flower.records import Letter, Score, SumMessage
-from fedhlcr.engines.flower.refusal import PLAIN_REFUSED, UNKNOWN_AGENT
+from fedhlcr.engines.flower.refusal import PLAIN_REFUSED, PRIVACY_REQUIRED, UNKNOWN_AGENT
+from fedhlcr.engines.flower.tally import Tally
 from fedhlcr.exceptions import ArgumentError, CodecError, FileError, FixedPointError, Refusal, StorageError
 from fedhlcr.federation.group import AgentGroup
 from fedhlcr.federation.messages import SURVEY_ROUND, Broadcast
 from fedhlcr.federation.mods import Mod
+from fedhlcr.federation.private.inquiry import Inquiry, write_sum
 from fedhlcr.federation.secure_device import OUT_OF_STEP, SecureDevice
 from fedhlcr.posterior import PublicModel
-from fedhlcr.privacy.terms import terms_of
+from fedhlcr.privacy.terms import Stage, Terms, terms_of
 from fedhlcr.storage import atomic, codec
 from fedhlcr.storage.reader import RecordReader
 
@@ -50,6 +53,7 @@ LONGEST_LOCK = 600.0
 # Sums over fewer test events could reveal single events.
 FEWEST_SCORED = 10
 NO_SCORE = Score(0, 0.0, 0.0, 0.0)
+_ONLY_SECURE = 'the node only takes part in secure aggregation; start the run with aggregation="secure"'
 _SEE_LOG = "the node cannot use its table; the node's log names the file or column and what to do"
 
 
@@ -121,6 +125,12 @@ class Node:
     def open_sum(self) -> OpenSum:
         return OpenSum(self.options.state_dir / f"{self.experiment}.secure")
 
+    @property
+    def desk(self) -> PrivateDesk:
+        folder = self.options.state_dir
+        tally = Tally.of(folder, self.options.max_epsilon)
+        return PrivateDesk(folder / f"{self.experiment}.private", self.experiment, tally)
+
     def names(self) -> list[str]:
         """Names of the node's agents."""
         with self._alone():
@@ -185,34 +195,74 @@ class Node:
         with self._alone():
             return self._answer(letter, Broadcast.from_bytes(letter.broadcast))
 
-    def add_up(self, asked: SumMessage, letter: Letter | None) -> bytes:
-        """Answer one of the four messages of a secure sum; a letter comes with the first.
+    def answer_query(self, inquiry: Inquiry) -> bytes:
+        """The sum of the agents' clipped vectors, for a server that is trusted to add the noise."""
+        with self._alone():
+            if self.options.is_secure:
+                raise Refusal(PLAIN_REFUSED, _ONLY_SECURE)
+            found, query = self._private_sum(inquiry), inquiry.query
+            with _writing():
+                self.desk.mark(query.run, inquiry.session, query.place)
+            return write_sum(inquiry, found.values)
 
-        New labels, and then the secrets of the round, are saved before the reply is sent.
+    def _private_sum(self, inquiry: Inquiry) -> Sum:
+        """What the node's agents add to the answer to a query, before noise."""
+        if self.mods:
+            raise Refusal("DisclosureError", "the node's mods change contributions, which a private run does not have")
+        held = self._held()
+        if held.group.shard.run is not None:
+            # an ordinary run of this name has converted the matrices
+            held = self._from_table()
+        with _writing():
+            return self.desk.answer(inquiry, held.group, held.source.digest)
+
+    def add_up(self, asked: SumMessage, opening: Letter | Inquiry | None) -> bytes:
+        """Answer one of the four messages of a secure sum; a letter, or a query, comes with the first.
+
+        New labels, and then the secrets of the round, are saved before the reply is sent. A query of a private run
+        counts as answered once the masked sum is sent.
         """
         with self._alone():
             identity = self._identity()
-            if letter is None:
+            if opening is None:
                 device = self.open_sum.read(identity)
+            elif isinstance(opening, Inquiry):
+                device = self._begin_private_sum(asked, opening, identity)
             else:
-                begun = self._begin_sum(asked, letter, identity)
+                begun = self._begin_sum(asked, opening, identity)
                 if begun is None:
                     return OUT_OF_STEP
                 device = begun
+            reveals = device.stage is Stage.MASKED
             with _writing():
                 reply = self.open_sum.handle(device, asked.message)
+                if reveals:
+                    self.desk.mark_sum(device.terms)
                 if identity is not None:
                     identity.peers.keep_new()
             return reply
 
-    def _begin_sum(self, asked: SumMessage, letter: Letter, identity: NodeIdentity | None) -> SecureDevice | None:
-        broadcast, terms = Broadcast.from_bytes(letter.broadcast), terms_of(asked.message)
+    def _begin_private_sum(self, asked: SumMessage, inquiry: Inquiry, identity: NodeIdentity | None) -> SecureDevice:
+        terms = self._terms_of(asked)
+        self.open_sum.check_new(terms)
+        found = self._private_sum(inquiry)
+        return SecureDevice.of(
+            terms, self.desk.with_noise(found, inquiry, terms), found.agents, (asked.party, identity)
+        )
+
+    def _terms_of(self, asked: SumMessage) -> Terms:
+        """The terms of a sum, unless too few nodes would be enough to reveal it."""
+        terms = terms_of(asked.message)
         if terms.min_parties < self.options.min_cohort:
             raise Refusal(
                 "CohortError",
                 f"the sum of {terms.min_parties} nodes could be revealed (`min-cohort` of the run), but the node wants "
                 f"at least {self.options.min_cohort} (`min-cohort` of the node)",
             )
+        return terms
+
+    def _begin_sum(self, asked: SumMessage, letter: Letter, identity: NodeIdentity | None) -> SecureDevice | None:
+        broadcast, terms = Broadcast.from_bytes(letter.broadcast), self._terms_of(asked)
         held, positions = self._prepare(letter, broadcast, is_secure=True)
         rounds = np.array(letter.acknowledged, dtype=np.int64)
         with _suiting_target():
@@ -260,10 +310,12 @@ class Node:
             ) from None
 
     def _check_aggregation(self, broadcast: Broadcast, *, is_secure: bool) -> None:
-        """Refuse to answer in the open what should be under masks."""
+        """Refuse to answer in the open what should be under masks, or without noise what should have some."""
+        if self.options.max_epsilon is not None:
+            cure = "the node only takes part in runs with differential privacy; start the run with `epsilon`"
+            raise Refusal(PRIVACY_REQUIRED, cure)
         if self.options.is_secure and not is_secure:
-            cure = 'the node only takes part in secure aggregation; start the run with aggregation="secure"'
-            raise Refusal(PLAIN_REFUSED, cure)
+            raise Refusal(PLAIN_REFUSED, _ONLY_SECURE)
         if is_secure != (broadcast.terms is not None and broadcast.terms.is_secure):
             cure = "the broadcast is for another kind of aggregation than the message it came with; nothing is sent"
             raise Refusal("AggregationError", cure)
@@ -277,8 +329,12 @@ class Node:
             self.open_sum.close()
 
     def score(self, model: PublicModel) -> Score:
-        """How well the model predicts the test events. Only sums over them are sent."""
+        """How well the model predicts the test events. Only sums over them are sent, and none after a private run."""
         if self.options.test_path is None:
+            return NO_SCORE
+        is_private = self.options.max_epsilon is not None or model.privacy is not None
+        if is_private or self.desk.tally.has(self.experiment):
+            logger.info("no score is sent: the privacy plan of the run does not count it.")
             return NO_SCORE
         with self._alone():
             group = self._held().group

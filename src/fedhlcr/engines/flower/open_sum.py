@@ -19,7 +19,7 @@ from fedhlcr.federation.group import AgentGroup
 from fedhlcr.federation.messages import Broadcast
 from fedhlcr.federation.secure_device import SecureDevice
 from fedhlcr.privacy.roster import Identity
-from fedhlcr.privacy.terms import Terms
+from fedhlcr.privacy.terms import Stage, Terms
 from fedhlcr.storage import atomic, codec
 from fedhlcr.storage.reader import RecordReader
 
@@ -44,7 +44,16 @@ class OpenSum:
         identity: tuple[str, Identity | None],
         leaving: Collection[str] = (),
     ) -> SecureDevice | None:
-        """Answer a broadcast under these terms, `SecureDevice.open`; None if a new epoch is needed.
+        """Answer a broadcast under these terms, `SecureDevice.open`; None if a new epoch is needed."""
+        self.check_new(terms)
+        device = SecureDevice.open(group, broadcast, asked, terms, identity, leaving)
+        if device is not None and len(device.agents) < len(asked[0]):
+            cure = "a mod at the node withholds some of its agents, but only the sum over all of them is sent"
+            raise Refusal("DisclosureError", cure)
+        return device
+
+    def check_new(self, terms: Terms) -> None:
+        """Refuse terms of a sum that was begun already.
 
         No two sums may have the same terms: from two sums over different nodes the server could learn the difference.
         """
@@ -55,11 +64,6 @@ class OpenSum:
                 "the node has answered this round, or a later one, already; stop other runs of this experiment, or "
                 "choose another `experiment`",
             )
-        device = SecureDevice.open(group, broadcast, asked, terms, identity, leaving)
-        if device is not None and len(device.agents) < len(asked[0]):
-            cure = "a mod at the node withholds some of its agents, but only the sum over all of them is sent"
-            raise Refusal("DisclosureError", cure)
-        return device
 
     def read(self, identity: Identity | None) -> SecureDevice:
         """The device as the last message left it."""
@@ -77,7 +81,7 @@ class OpenSum:
         except SecureSumError as error:
             cure = "the node takes no part in this sum, because it would not be safe; see the node's log"
             raise Refusal("SecureSumError", cure, str(error)) from None
-        self._write(device.terms, None if device.is_over else device)
+        self._write(device.terms, None if device.stage is Stage.OVER else device)
         return reply
 
     def close(self) -> None:

@@ -24,6 +24,7 @@ from fedhlcr.model.counts import NegativeBinomial
 from fedhlcr.model.gram import GramLayout
 from fedhlcr.model.likelihood import AUTO
 from fedhlcr.model.priors import LEARNABLE
+from fedhlcr.privacy.differential_privacy import MOST_EPSILON, DifferentialPrivacy
 from fedhlcr.privacy.disclosure import DEFAULT_RULE, NO_RULE, DisclosureRule
 
 Scalar = bool | int | float | str
@@ -111,6 +112,14 @@ RUN_OPTIONS = (
                 "plain: the server sees the sums of every agent; secure: only the sum over at least min-cohort nodes",
             ),
             Option("min-cohort", MIN_COHORT, "secure aggregation: fewest nodes whose sum the server may learn"),
+            Option(
+                "epsilon",
+                0.0,
+                "differential privacy: the budget of all noisy sums together; 0: none. It needs the plain model, and "
+                "excludes resume, participation and test scores",
+            ),
+            Option("delta", 0.0, "differential privacy: the probability with which epsilon may not hold; 0: N^-1.1"),
+            Option("privacy-rounds", 20, "differential privacy: the number of rounds, in the place of `rounds`"),
             Option("fixed-point", False, "round sums as secure aggregation does, also without masks"),
             Option("rule", "delta", "delta: exact, learns all hyperparameters; blend: the paper's Algorithm 3"),
             Option("learning-rate", 0.2, "learning rate of the blend rule"),
@@ -258,6 +267,7 @@ class RunOptions:
                 f"{values['likelihood']!r}; set only one of them."
             )
         options = cls(values)
+        options._check_privacy()
         # raises errors now, before the server waits for nodes
         options.settings(1)
         return options
@@ -273,9 +283,31 @@ class RunOptions:
     def output_dir(self) -> Path:
         return Path(self["output-dir"]).expanduser().absolute()
 
+    @property
+    def privacy(self) -> DifferentialPrivacy | None:
+        """Differential privacy, if the run has some."""
+        if self["epsilon"] == 0.0:
+            return None
+        return DifferentialPrivacy(self["epsilon"], self["delta"] or None, self["privacy-rounds"])
+
+    def _check_privacy(self) -> None:
+        """Refuse what a private run cannot do, and options that only a private run has."""
+        if self.privacy is None:
+            if self["delta"] != 0.0:
+                raise ArgumentError("`delta` is set, but `epsilon` is not; set `epsilon` too, or leave out `delta`.")
+            return
+        if self["resume"]:
+            raise ArgumentError(
+                "`resume` is not supported with `epsilon`: nodes answer each query of a private run once. Start "
+                "another run; its budget adds to what the first one has spent, which its log says."
+            )
+        for name in ("noise-scale", "coef-scale"):
+            if self[name] != 0.0:
+                raise ArgumentError(f"`{name}` cannot be fixed together with `epsilon`; leave it at 0.")
+
     def settings(self, n_features: int, features: tuple[str, ...] = ()) -> FederationSettings:
         """The settings of the federation; `features` are the names of its columns, once they are agreed on."""
-        taken = {f.name for f in fields(FederationSettings)} - {"layout", "limits", "curves"}
+        taken = {f.name for f in fields(FederationSettings)} - {"layout", "limits", "curves", "privacy"}
         chosen: dict[str, Any] = {}
         for name, value in self.values.items():
             field = SETTING_NAMES.get(name, name.replace("-", "_"))
@@ -283,6 +315,9 @@ class RunOptions:
                 chosen[field] = None if name in ZERO_IS_NONE and value == 0 else value
         if self["likelihood"] == AUTO:
             chosen["likelihood"] = LIKELIHOODS[self["family"]]
+        chosen["privacy"] = self.privacy
+        if self.privacy is not None:
+            chosen["rounds"] = None
         limits = ReplyLimits(**{f.name: self[f"limits.{f.name.replace('_', '-')}"] for f in fields(ReplyLimits)})
         curves = self._curve_positions(n_features, features)
         return FederationSettings(GramLayout(n_features, self["fit-intercept"]), **chosen, limits=limits, curves=curves)
@@ -317,6 +352,8 @@ class NodeOptions:
     min_cohort : fewest nodes of a sum under secure aggregation
     key_path, peers_path : the node's private key, and the public keys of the other nodes
     disclosure : the fewest events and entities with which an agent of the node takes part
+    max_epsilon : the most that all private runs of the node may cost its agents together; then it takes part in no
+        others. None for no limit
     """
 
     data_path: Path
@@ -335,6 +372,7 @@ class NodeOptions:
     key_path: Path | None = None
     peers_path: Path | None = None
     disclosure: DisclosureRule = DEFAULT_RULE
+    max_epsilon: float | None = None
 
     @classmethod
     def from_context(
@@ -396,12 +434,14 @@ class NodeOptions:
             _path(text["key-path"]),
             _path(text["peers-path"]),
             _disclosure_rule(text, NO_RULE if share else DEFAULT_RULE),
+            _max_epsilon(text["max-epsilon"]),
         )
 
 
 NODE_KEYS = (
     *("data-path", "target", "agent", "agent-name", "entity", "features", "positive", "exposure"),
     *("test-path", "state-dir", "aggregation", "min-cohort", "key-path", "peers-path", "min-events", "min-entities"),
+    "max-epsilon",
 )
 
 
@@ -431,6 +471,19 @@ def _disclosure_rule(text: Mapping[str, str], default: DisclosureRule) -> Disclo
             raise Refusal("NodeConfigError", f"`{key}` of the node-config must be a whole number of at least 0")
         numbers[key.replace("-", "_")] = int(text[key])
     return replace(default, **numbers)
+
+
+def _max_epsilon(text: str) -> float | None:
+    if not text:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0.0 < value <= MOST_EPSILON:
+        cure = f"`max-epsilon` of the node must be a number above 0 and at most {MOST_EPSILON:g}, such as 3"
+        raise Refusal("NodeConfigError", cure)
+    return value
 
 
 def split_names(text: str) -> tuple[str, ...]:

@@ -17,12 +17,16 @@ LOG_AGAIN = 30.0
 
 @dataclass(frozen=True)
 class Waiting:
-    """How long to wait, in seconds, and for how many nodes: before the first round, and before each later one."""
+    """How long to wait, in seconds, and for how many nodes: before the first round, and before each later one.
+
+    `then` says what to do once there are enough nodes again.
+    """
 
     min_nodes: int = 2
     for_nodes: float = 600.0
     for_replies: float = 300.0
     in_rounds: int = 1
+    then: str = "run again with resume=true: the run continues from its last round"
 
 
 class Pauses:

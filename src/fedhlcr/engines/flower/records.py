@@ -8,7 +8,11 @@ by `packing`. Messages of secure sums are not packed: masks are random, and thei
     letter (train)               a broadcast for some of its agents    `Answers`: a contribution for each of them
     sum (train)                  a message of a secure sum; with the   `SumReply`: bytes of the same size for all nodes
                                  first one, a letter
-    keepsake (evaluate)          the public model                      `Score`: sums over its test events
+    inquiry (train)              a query of a private run; under       `SumReply`: the sum of its agents' clipped
+                                 secure aggregation it takes the       vectors, for a trusted server that adds noise
+                                 place of the letter of a sum
+    keepsake (evaluate)          the public model                      `Score`: sums over its test events; none after
+                                                                       a private run
 
 A node that cannot do what it was asked answers with a refusal: a reason in one word, and a cure. What a contribution
 holds is listed in `federation.messages`.
@@ -56,6 +60,7 @@ class Errand(StrEnum):
     ROLL_CALL = "query.roll_call"
     LETTER = "train.letter"
     SUM = "train.sum"
+    INQUIRY = "train.inquiry"
     KEEPSAKE = "evaluate.keepsake"
 
     @property
@@ -132,6 +137,13 @@ class Letter(_Record):
 
 
 @dataclass(frozen=True)
+class InquiryLetter(_Record):
+    """A query of a private run for all agents of a node, as packed bytes of an `Inquiry`."""
+
+    inquiry: bytes
+
+
+@dataclass(frozen=True)
 class SumMessage(_Record):
     """One of the four messages of a secure sum, `privacy.secure_sum`.
 
@@ -149,7 +161,7 @@ class SumMessage(_Record):
 
 @dataclass(frozen=True)
 class SumReply(_Record):
-    """The answer to one of the four messages; empty if the node needs a new epoch."""
+    """The answer to one of the four messages, or to a query; empty if the node needs a new epoch."""
 
     message: bytes
 

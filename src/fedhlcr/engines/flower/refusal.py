@@ -10,6 +10,8 @@ from fedhlcr.exceptions import DisclosureError, Refusal
 UNKNOWN_AGENT = "UnknownAgent"
 # The kind of refusal of a node that insists on secure aggregation.
 PLAIN_REFUSED = "PlainRefused"
+# The kind of refusal of a node that only takes part in private runs.
+PRIVACY_REQUIRED = "PrivacyRequired"
 # The kind of refusal of a node that cannot go on with the round of a secure sum.
 ROUND_LOST = "RoundLost"
 

@@ -20,9 +20,11 @@ from fedhlcr.engines.flower.logs import log_through_flower
 from fedhlcr.engines.flower.names import PINS_FILE, AgentNames, read_owners
 from fedhlcr.engines.flower.options import RunOptions
 from fedhlcr.engines.flower.pauses import Waiting
+from fedhlcr.engines.flower.private_run import private_server, run_on_nodes
 from fedhlcr.engines.flower.records import Score
 from fedhlcr.exceptions import ArgumentError
 from fedhlcr.federation.history import RoundRecord
+from fedhlcr.federation.private.server import PrivateServer
 from fedhlcr.federation.run import Checkpoints, run_federation
 from fedhlcr.federation.server import Server
 from fedhlcr.federation.settings import FederationSettings
@@ -69,11 +71,22 @@ def run(grid: Grid, options: RunOptions) -> PublicModel:
             "output folder."
         )
     engine.gather()
-    server = server or Server(options.settings(len(engine.features), engine.features))
-    run_federation(server, engine, checkpoints=checkpoints, progress=_Progress(server.settings))
-    logger.info("ended after %s: %s.", ROUND.count(server.round), server.stop_reason)
+    settings = options.settings(len(engine.features), engine.features)
+    progress = _Progress(settings)
+    if settings.privacy is not None:
+        private = private_server(settings, engine)
+        run_on_nodes(private, engine, progress)
+        return _finish(private, engine, outputs, options)
+    server = server or Server(settings)
+    run_federation(server, engine, checkpoints=checkpoints, progress=progress)
     for warning in find_scarcity(server.table_shape()):
         logger.warning("%s", warning)
+    return _finish(server, engine, outputs, options)
+
+
+def _finish(server: Server | PrivateServer, engine: FlowerEngine, outputs: Outputs, options: RunOptions) -> PublicModel:
+    """Write the model and the history, and send the model to the nodes."""
+    logger.info("ended after %s: %s.", ROUND.count(server.round), server.stop_reason)
     model = replace(server.model(), features=engine.features)
     model.save(outputs.model)
     _write_json(outputs.history, [record.to_dict() for record in server.history.records])

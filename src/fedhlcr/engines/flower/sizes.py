@@ -53,5 +53,10 @@ def largest_sum_reply(terms: Terms, n_parties: int) -> int:
     return SMALL_REPLY + 8 * terms.n_values + _AROUND_EACH * 4 * n_parties
 
 
+def largest_query_reply(n_values: int) -> int:
+    """Bytes of the largest answer to a query of a private run: a sum of so many numbers."""
+    return SMALL_REPLY + 8 * n_values
+
+
 def _length(name: str) -> int:
     return len(name.encode(errors="surrogatepass"))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from fedhlcr.engines.flower.attendance import Attendance
 from fedhlcr.engines.flower.packing import pack
 from fedhlcr.engines.flower.peers import fingerprint_of, signer_of
-from fedhlcr.engines.flower.records import Letter, SumMessage
+from fedhlcr.engines.flower.records import InquiryLetter, Letter, SumMessage
 from fedhlcr.federation.server import Invitation
 
 
@@ -20,13 +20,13 @@ class SumRound:
     ----------
     nodes : their ids, by the names under which they sign
     agents : names of the agents asked, by the same names
-    letters : what nodes have not been sent yet
+    letters : what nodes have not been sent yet: a broadcast, or a query of a private run
     leaving : agents that have withdrawn
     """
 
     nodes: dict[str, int] = field(default_factory=dict)
     agents: dict[str, list[str]] = field(default_factory=dict)
-    letters: dict[str, Letter] = field(default_factory=dict)
+    letters: dict[str, Letter | InquiryLetter] = field(default_factory=dict)
     leaving: frozenset[str] = frozenset()
 
     @classmethod
@@ -34,22 +34,36 @@ class SumRound:
         """All nodes that take part and have an agent asked."""
         acknowledged = dict(zip(call.agents, call.acknowledged.tolist(), strict=True))
         broadcast, made = pack(call.broadcast.to_bytes()), cls(leaving=call.leaving)
-        uses = Counter(attendance.labels[node] for node in attendance.present)
-        for node, own in attendance.present.items():
-            asked = [name for name in call.agents if name in own]
+        for party, node in _parties(attendance):
+            asked = [name for name in call.agents if name in attendance.present[node]]
             if asked:
-                label = attendance.labels[node]
-                party = label if uses[label] == 1 else str(node)
                 made.nodes[party], made.agents[party] = node, asked
                 made.letters[party] = Letter(broadcast, asked, [acknowledged[name] for name in asked])
         return made
 
-    def records(self, party: str, message: bytes) -> tuple[SumMessage | Letter, ...]:
-        """What a node is sent: the message, and with the first one the broadcast."""
+    @classmethod
+    def of_query(cls, inquiry: bytes, attendance: Attendance) -> SumRound:
+        """All nodes that take part, each with all of its agents: a query of a private run goes to everybody."""
+        made, letter = cls(), InquiryLetter(pack(inquiry))
+        for party, node in _parties(attendance):
+            made.nodes[party], made.agents[party] = node, sorted(attendance.present[node])
+            made.letters[party] = letter
+        return made
+
+    def records(self, party: str, message: bytes) -> tuple[SumMessage | Letter | InquiryLetter, ...]:
+        """What a node is sent: the message, and with the first one the broadcast or the query."""
         letter = self.letters.pop(party, None)
         if letter is None:
             return (SumMessage(party, message, []),)
-        return SumMessage(party, message, sorted(self.leaving.intersection(letter.agents))), letter
+        leaving = self.leaving.intersection(self.agents[party])
+        return SumMessage(party, message, sorted(leaving)), letter
+
+
+def _parties(attendance: Attendance) -> list[tuple[str, int]]:
+    """The names by which nodes take part in a sum, and their ids."""
+    uses = Counter(attendance.labels[node] for node in attendance.present)
+    labels = {node: attendance.labels[node] for node in attendance.present}
+    return [(label if uses[label] == 1 else str(node), node) for node, label in labels.items()]
 
 
 def is_signed_by(fingerprint: str, data: bytes, signature: bytes) -> bool:

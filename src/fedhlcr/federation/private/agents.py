@@ -88,6 +88,8 @@ class PrivateAgents:
         assert query.cluster_of is not None
         assert query.units is not None
         shard.enter_run(query.run, query.layout, query.units)
+        # an entity that absurd units make infinite counts as empty; an error would tell the server something
+        shard.grams[~np.isfinite(shard.grams).all(axis=1)] = 0.0
         known = np.where(self.labels < len(query.cluster_of), self.labels, -1)
         labels = np.append(query.cluster_of, -1)[known].astype(np.int32)
         streams = self._stream.agent_streams(shard.agent_keys)

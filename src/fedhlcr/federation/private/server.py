@@ -296,4 +296,4 @@ class PrivateServer:
         if self._units is None or not self._kept:
             raise FederationError("there are no draws yet; run more rounds.")
         draws = Draws.from_chains([self._kept])
-        return PublicModel(self.likelihood, self._units.standardization, draws, self.settings.seed)
+        return PublicModel(self.likelihood, self._units.standardization, draws, self.settings.seed, privacy=self.plan)

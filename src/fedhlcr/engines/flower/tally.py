@@ -1,0 +1,187 @@
+"""What a node has answered in private runs, in a file: each query once, and no more than the node's owner allows.
+
+The file counts all private runs of the node, whatever they are called: budgets of runs add up. It is written before
+a reply is sent. A node that cannot read it answers nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from fedhlcr.exceptions import CodecError, Refusal
+from fedhlcr.federation.private.inquiry import Inquiry
+from fedhlcr.privacy.accounting import epsilon_of
+from fedhlcr.privacy.differential_privacy import LARGEST_DELTA, PrivacyPlan
+from fedhlcr.storage import atomic, codec
+from fedhlcr.storage.reader import RecordReader
+
+logger = logging.getLogger(__name__)
+
+TALLY_FILE = "privacy.tally"
+KIND, VERSION = "privacy tally", 1
+# An ε that is computed again may differ by rounding.
+ROUNDING = 1e-6
+REFUSED, ANSWERED = "PrivacyRefused", "AlreadyAnswered"
+
+
+@dataclass
+class RunTally:
+    """One private run at a node.
+
+    Attributes
+    ----------
+    experiment, run, session : which run it is
+    plan : what it may release; it cannot change
+    next_place : the first query that may still be answered
+    spent : Σμ² of the queries that were answered
+    """
+
+    experiment: str
+    run: int
+    session: int
+    plan: PrivacyPlan
+    next_place: int = 0
+    spent: float = 0.0
+
+    @property
+    def key(self) -> tuple[str, int, int]:
+        return self.experiment, self.run, self.session
+
+
+@dataclass(frozen=True)
+class Tally:
+    """The file of a node.
+
+    Attributes
+    ----------
+    max_epsilon : the most that all private runs of the node may cost its agents together; None for no limit
+    """
+
+    path: Path
+    max_epsilon: float | None = None
+    _runs: list[RunTally] = field(default_factory=list, init=False)
+
+    @classmethod
+    def of(cls, folder: Path, max_epsilon: float | None) -> Tally:
+        return cls(folder / TALLY_FILE, max_epsilon)
+
+    def admit(self, experiment: str, inquiry: Inquiry) -> None:
+        """Refuse a query that would be answered a second time, or whose run may release more than is allowed."""
+        with self._open():
+            run = self._find(experiment, inquiry.query.run, inquiry.session) or self._enter(experiment, inquiry)
+            if run.plan != inquiry.plan:
+                raise Refusal(REFUSED, "the query has another privacy plan than its run had before; nothing is sent")
+            self._check_order(run, inquiry.query.place)
+            self._write()
+
+    def mark(self, experiment: str, run: int, session: int, place: int) -> None:
+        """Count a query as answered, before its answer is sent; refuse it if it was answered meanwhile."""
+        with self._open():
+            own = self._find(experiment, run, session)
+            if own is None:
+                raise Refusal(REFUSED, "the query belongs to no run that the node knows; nothing is sent")
+            self._check_order(own, place)
+            cost = own.plan.mu_until(place + 1, place) ** 2
+            self._check_budget(own.plan.delta, self._spent() + cost)
+            own.next_place, own.spent = place + 1, own.spent + cost
+            self._write()
+
+    def knows(self, experiment: str, run: int, session: int) -> bool:
+        """Whether a run is a private one that the node takes part in."""
+        if not self.path.exists():
+            return False
+        with self._open():
+            return self._find(experiment, run, session) is not None
+
+    def has(self, experiment: str) -> bool:
+        """Whether the node has taken part in a private run of this name."""
+        if not self.path.exists():
+            return False
+        with self._open():
+            return any(run.experiment == experiment for run in self._runs)
+
+    def _enter(self, experiment: str, inquiry: Inquiry) -> RunTally:
+        plan = inquiry.plan
+        if any(run.experiment == experiment and run.session >= inquiry.session for run in self._runs):
+            cure = (
+                "the query is of an older run than one that the node has answered; stop other runs of this experiment, "
+                "or choose another `experiment`"
+            )
+            raise Refusal(ANSWERED, cure)
+        if self.max_epsilon is not None and plan.delta > LARGEST_DELTA:
+            cure = (
+                f"delta of the run is {plan.delta:.2g}, but the node allows {LARGEST_DELTA:g}; set `delta` of the run"
+            )
+            raise Refusal(REFUSED, cure)
+        total = self._spent() + plan.mu**2
+        self._check_budget(plan.delta, total)
+        logger.info("%s", plan)
+        epsilon = epsilon_of(math.sqrt(total), plan.delta)
+        logger.info("all private runs of this node together: epsilon = %.6g, delta = %.3g.", epsilon, plan.delta)
+        entered = RunTally(experiment, inquiry.query.run, inquiry.session, plan)
+        self._runs.append(entered)
+        return entered
+
+    def _check_order(self, run: RunTally, place: int) -> None:
+        if not run.next_place <= place < run.plan.n_queries:
+            cure = "the node has answered this query, or a later one, already; each is answered once"
+            raise Refusal(ANSWERED, cure)
+
+    def _check_budget(self, delta: float, total: float) -> None:
+        """Refuse a total Σμ² of all runs that is more than the owner allows."""
+        if self.max_epsilon is None:
+            return
+        epsilon = epsilon_of(math.sqrt(total), delta)
+        if epsilon > self.max_epsilon * (1.0 + ROUNDING):
+            raise Refusal(
+                REFUSED,
+                f"with this run, all private runs of the node together would cost epsilon = {epsilon:.4g}, but it "
+                f"allows {self.max_epsilon:g} (`max-epsilon` of the node); lower `epsilon` of the run",
+            )
+
+    def _spent(self) -> float:
+        return math.fsum(run.spent for run in self._runs)
+
+    def _find(self, experiment: str, run: int, session: int) -> RunTally | None:
+        return next((one for one in self._runs if one.key == (experiment, run, session)), None)
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[None]:
+        """Read the file, and keep other processes of the node from it, those of other experiments too."""
+        with FileLock(self.path.with_suffix(".tally-lock")):
+            self._runs[:] = self._read()
+            yield
+
+    def _read(self) -> list[RunTally]:
+        try:
+            data = self.path.read_bytes()
+        except FileNotFoundError:
+            return []
+        try:
+            reader = RecordReader(codec.decode(data, KIND, VERSION), self.path.name, "see the node's log")
+            return [_read_run(**values) for values in json.loads(reader.value("runs", str))]
+        except (CodecError, ValueError, TypeError, LookupError) as error:
+            cure = "the node cannot read what it has answered in private runs, so it answers nothing; see its log"
+            detail = (
+                f"{self.path} cannot be read ({type(error).__name__}). Restore it from a backup. If you remove it, the "
+                "budget of the node's agents starts again from zero."
+            )
+            raise Refusal(REFUSED, cure, detail) from None
+
+    def _write(self) -> None:
+        runs = [{**asdict(run), "plan": run.plan.to_dict()} for run in self._runs]
+        data = codec.encode(KIND, VERSION, {"runs": json.dumps(runs)})
+        atomic.write_atomically(self.path, data, keep_previous=False, private=True)
+
+
+def _read_run(plan: Any, **values: Any) -> RunTally:
+    return RunTally(plan=PrivacyPlan.from_dict(plan), **values)
