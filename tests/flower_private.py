@@ -23,8 +23,8 @@ OPTIONS = {"epsilon": 100.0, "privacy_rounds": ROUNDS, "delta": 0.001}
 
 def without_noise(monkeypatch: Any) -> None:
     """All noise is zero, and all agents have the same secret."""
-    monkeypatch.setattr(noise, "_mechanism", lambda scale: lambda zeros: zeros)  # noqa: ARG005
-    monkeypatch.setattr(private_agents.secrets, "randbits", lambda bits: SECRET)  # noqa: ARG005
+    monkeypatch.setattr(noise, "_mechanism", lambda scale: lambda zeros: zeros)
+    monkeypatch.setattr(private_agents.secrets, "randbits", lambda bits: SECRET)
 
 
 def settings_of(n_features: int, **more: Any) -> FederationSettings:
