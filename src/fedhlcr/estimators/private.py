@@ -39,7 +39,10 @@ def check_private(estimator: Any, validation: Any) -> None:
             "that the plan does not count. Leave it out."
         )
     if not isinstance(estimator.engine, str):
-        raise ArgumentError("`privacy` needs engine='in_process'; another engine cannot carry private rounds yet.")
+        raise ArgumentError(
+            "`privacy` needs engine='in_process'; other engines of an estimator cannot carry private rounds. On "
+            "Flower, start a run with `epsilon`."
+        )
     for name in ("noise_scale", "coef_scale"):
         if not isinstance(getattr(estimator, name), str):
             raise ArgumentError(f"`{name}` cannot be fixed together with `privacy`; leave it at 'learn'.")

@@ -53,7 +53,7 @@ def test_it_counts_what_is_sent_and_the_worst_case(table, capsys):
     assert "11 entities of 20 have two events" in text
     for mode in ("plain", "secure"):
         assert f"\n  {mode}" in text
-    assert "differential privacy: not on Flower yet" in text
+    assert "With differential privacy (`epsilon` of the run) none of these sums are sent" in text
 
 
 def test_scalars_of_a_round_are_named(table, capsys):

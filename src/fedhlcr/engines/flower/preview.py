@@ -170,7 +170,10 @@ class Preview:
             "  secure   The server sees only the sum over a cohort of devices (`min-cohort`). This node adds up its "
             "agents and sends numbers that look random."
         )
-        yield "  differential privacy: not on Flower yet"
+        yield (
+            "  private  With differential privacy (`epsilon` of the run) none of these sums are sent, but clipped "
+            "vectors, to which the server or, under secure aggregation, this node adds noise; see `max-epsilon`."
+        )
 
 
 def _share(count: int, n_entities: int) -> str:

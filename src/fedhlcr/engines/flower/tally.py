@@ -11,7 +11,7 @@ import json
 import logging
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -52,10 +52,6 @@ class RunTally:
     next_place: int = 0
     spent: float = 0.0
 
-    @property
-    def key(self) -> tuple[str, int, int]:
-        return self.experiment, self.run, self.session
-
 
 @dataclass(frozen=True)
 class Tally:
@@ -68,7 +64,6 @@ class Tally:
 
     path: Path
     max_epsilon: float | None = None
-    _runs: list[RunTally] = field(default_factory=list, init=False)
 
     @classmethod
     def of(cls, folder: Path, max_epsilon: float | None) -> Tally:
@@ -76,42 +71,42 @@ class Tally:
 
     def admit(self, experiment: str, inquiry: Inquiry) -> None:
         """Refuse a query that would be answered a second time, or whose run may release more than is allowed."""
-        with self._open():
-            run = self._find(experiment, inquiry.query.run, inquiry.session) or self._enter(experiment, inquiry)
+        with self._open() as runs:
+            run = _find(runs, experiment, inquiry.query.run, inquiry.session) or self._enter(runs, experiment, inquiry)
             if run.plan != inquiry.plan:
                 raise Refusal(REFUSED, "the query has another privacy plan than its run had before; nothing is sent")
-            self._check_order(run, inquiry.query.place)
-            self._write()
+            _check_order(run, inquiry.query.place)
+            self._write(runs)
 
     def mark(self, experiment: str, run: int, session: int, place: int) -> None:
         """Count a query as answered, before its answer is sent; refuse it if it was answered meanwhile."""
-        with self._open():
-            own = self._find(experiment, run, session)
+        with self._open() as runs:
+            own = _find(runs, experiment, run, session)
             if own is None:
                 raise Refusal(REFUSED, "the query belongs to no run that the node knows; nothing is sent")
-            self._check_order(own, place)
+            _check_order(own, place)
             cost = own.plan.mu_until(place + 1, place) ** 2
-            self._check_budget(own.plan.delta, self._spent() + cost)
+            self._check_budget(own.plan.delta, _spent(runs) + cost)
             own.next_place, own.spent = place + 1, own.spent + cost
-            self._write()
+            self._write(runs)
 
     def knows(self, experiment: str, run: int, session: int) -> bool:
         """Whether a run is a private one that the node takes part in."""
         if not self.path.exists():
             return False
-        with self._open():
-            return self._find(experiment, run, session) is not None
+        with self._open() as runs:
+            return _find(runs, experiment, run, session) is not None
 
     def has(self, experiment: str) -> bool:
         """Whether the node has taken part in a private run of this name."""
         if not self.path.exists():
             return False
-        with self._open():
-            return any(run.experiment == experiment for run in self._runs)
+        with self._open() as runs:
+            return any(run.experiment == experiment for run in runs)
 
-    def _enter(self, experiment: str, inquiry: Inquiry) -> RunTally:
+    def _enter(self, runs: list[RunTally], experiment: str, inquiry: Inquiry) -> RunTally:
         plan = inquiry.plan
-        if any(run.experiment == experiment and run.session >= inquiry.session for run in self._runs):
+        if any(run.experiment == experiment and run.session >= inquiry.session for run in runs):
             cure = (
                 "the query is of an older run than one that the node has answered; stop other runs of this experiment, "
                 "or choose another `experiment`"
@@ -122,19 +117,14 @@ class Tally:
                 f"delta of the run is {plan.delta:.2g}, but the node allows {LARGEST_DELTA:g}; set `delta` of the run"
             )
             raise Refusal(REFUSED, cure)
-        total = self._spent() + plan.mu**2
+        total = _spent(runs) + plan.mu**2
         self._check_budget(plan.delta, total)
         logger.info("%s", plan)
         epsilon = epsilon_of(math.sqrt(total), plan.delta)
         logger.info("all private runs of this node together: epsilon = %.6g, delta = %.3g.", epsilon, plan.delta)
         entered = RunTally(experiment, inquiry.query.run, inquiry.session, plan)
-        self._runs.append(entered)
+        runs.append(entered)
         return entered
-
-    def _check_order(self, run: RunTally, place: int) -> None:
-        if not run.next_place <= place < run.plan.n_queries:
-            cure = "the node has answered this query, or a later one, already; each is answered once"
-            raise Refusal(ANSWERED, cure)
 
     def _check_budget(self, delta: float, total: float) -> None:
         """Refuse a total Σμ² of all runs that is more than the owner allows."""
@@ -148,18 +138,11 @@ class Tally:
                 f"allows {self.max_epsilon:g} (`max-epsilon` of the node); lower `epsilon` of the run",
             )
 
-    def _spent(self) -> float:
-        return math.fsum(run.spent for run in self._runs)
-
-    def _find(self, experiment: str, run: int, session: int) -> RunTally | None:
-        return next((one for one in self._runs if one.key == (experiment, run, session)), None)
-
     @contextlib.contextmanager
-    def _open(self) -> Iterator[None]:
+    def _open(self) -> Iterator[list[RunTally]]:
         """Read the file, and keep other processes of the node from it, those of other experiments too."""
         with FileLock(self.path.with_suffix(".tally-lock")):
-            self._runs[:] = self._read()
-            yield
+            yield self._read()
 
     def _read(self) -> list[RunTally]:
         try:
@@ -177,10 +160,24 @@ class Tally:
             )
             raise Refusal(REFUSED, cure, detail) from None
 
-    def _write(self) -> None:
-        runs = [{**asdict(run), "plan": run.plan.to_dict()} for run in self._runs]
-        data = codec.encode(KIND, VERSION, {"runs": json.dumps(runs)})
+    def _write(self, runs: list[RunTally]) -> None:
+        texts = [{**asdict(run), "plan": run.plan.to_dict()} for run in runs]
+        data = codec.encode(KIND, VERSION, {"runs": json.dumps(texts)})
         atomic.write_atomically(self.path, data, keep_previous=False, private=True)
+
+
+def _spent(runs: list[RunTally]) -> float:
+    return math.fsum(run.spent for run in runs)
+
+
+def _find(runs: list[RunTally], experiment: str, run: int, session: int) -> RunTally | None:
+    return next((one for one in runs if (one.experiment, one.run, one.session) == (experiment, run, session)), None)
+
+
+def _check_order(run: RunTally, place: int) -> None:
+    if not run.next_place <= place < run.plan.n_queries:
+        cure = "the node has answered this query, or a later one, already; each is answered once"
+        raise Refusal(ANSWERED, cure)
 
 
 def _read_run(plan: Any, **values: Any) -> RunTally:

@@ -183,7 +183,9 @@ def run_private(
             _warn_of_void(server, n_void)
             continue
         n_void = 0
-        if progress is not None and query.number > 0:
+        if query.number == 0:
+            logger.info("%s: %d agents answered.", _name(query), len(outcome.agents))
+        elif progress is not None:
             progress(server.history.records[-1])
 
 
