@@ -31,7 +31,8 @@ from fedhlcr import FedHLCRRegressor
 from fedhlcr.datasets.hierarchical import HierarchicalData
 from fedhlcr.engines.flower import attendance, client_app, engine, pauses, server_app, transport
 from fedhlcr.engines.flower.node import Node
-from fedhlcr.engines.flower.options import NodeOptions, RunOptions
+from fedhlcr.engines.flower.node_options import NodeOptions
+from fedhlcr.engines.flower.options import RunOptions
 from fedhlcr.federation.group import AgentGroup
 from fedhlcr.posterior import PublicModel
 

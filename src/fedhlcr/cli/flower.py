@@ -192,7 +192,7 @@ def preview(
     The options are those of the node-config. Nothing is sent, and no value of the table is shown.
     """
     with _needs_flower():
-        from fedhlcr.engines.flower.options import NodeOptions
+        from fedhlcr.engines.flower.node_options import NodeOptions
         from fedhlcr.engines.flower.preview import Preview
     given = {
         "data-path": str(table),

@@ -17,7 +17,7 @@ pytest.importorskip("flwr", reason="the flower extra is not installed")
 from fedhlcr.engines.flower import node as node_module
 from fedhlcr.engines.flower.engine import FlowerEngine, NotEnoughNodesError
 from fedhlcr.engines.flower.node import Node
-from fedhlcr.engines.flower.options import NodeOptions
+from fedhlcr.engines.flower.node_options import NodeOptions
 from fedhlcr.engines.flower.packing import LARGEST_MESSAGE, unpack
 from fedhlcr.engines.flower.pauses import Waiting
 from fedhlcr.engines.flower.records import Letter

@@ -5,7 +5,8 @@ import pytest
 pytest.importorskip("flwr", reason="the flower extra is not installed")
 
 
-from fedhlcr.engines.flower.options import NodeOptions, RunOptions
+from fedhlcr.engines.flower.node_options import NodeOptions
+from fedhlcr.engines.flower.options import RunOptions
 from fedhlcr.engines.flower.refusal import Refusal
 
 NODE = {"data-path": "events.csv", "target": "y", "agent": "a", "features": "x, z"}

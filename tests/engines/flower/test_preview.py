@@ -10,7 +10,7 @@ pytest.importorskip("flwr", reason="the flower extra is not installed")
 from fedhlcr.cli import run
 from fedhlcr.cli.shell import WRONG_USAGE
 from fedhlcr.engines.flower.node import Node
-from fedhlcr.engines.flower.options import NodeOptions
+from fedhlcr.engines.flower.node_options import NodeOptions
 from fedhlcr.exceptions import Refusal
 from fedhlcr.privacy.disclosure import DEFAULT_RULE, NO_RULE, DisclosureRule
 

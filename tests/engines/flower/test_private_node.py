@@ -13,7 +13,7 @@ pytest.importorskip("opendp", reason="the privacy extra is not installed")
 
 from fedhlcr import DifferentialPrivacy
 from fedhlcr.engines.flower.node import Node
-from fedhlcr.engines.flower.options import NodeOptions
+from fedhlcr.engines.flower.node_options import NodeOptions
 from fedhlcr.engines.flower.records import Letter, SumMessage
 from fedhlcr.engines.flower.tally import TALLY_FILE, Tally
 from fedhlcr.exceptions import Refusal

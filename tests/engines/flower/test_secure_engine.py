@@ -10,8 +10,9 @@ pytest.importorskip("flwr", reason="the flower extra is not installed")
 from fedhlcr.engines.flower import client_app
 from fedhlcr.engines.flower.engine import FlowerEngine, NotEnoughNodesError
 from fedhlcr.engines.flower.node import Node
+from fedhlcr.engines.flower.node_options import NodeOptions
 from fedhlcr.engines.flower.open_sum import KIND, VERSION, OpenSum
-from fedhlcr.engines.flower.options import NodeOptions, RunOptions
+from fedhlcr.engines.flower.options import RunOptions
 from fedhlcr.engines.flower.pauses import Waiting
 from fedhlcr.engines.flower.peers import NodeIdentity
 from fedhlcr.engines.flower.records import Errand, SumMessage

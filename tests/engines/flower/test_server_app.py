@@ -14,7 +14,7 @@ pytest.importorskip("flwr", reason="the flower extra is not installed")
 from fedhlcr import FedHLCRRegressor
 from fedhlcr.engines.flower.engine import NotEnoughNodesError
 from fedhlcr.engines.flower.node import Node
-from fedhlcr.engines.flower.options import NodeOptions
+from fedhlcr.engines.flower.node_options import NodeOptions
 from fedhlcr.engines.flower.records import Errand
 from fedhlcr.exceptions import StorageError
 from fedhlcr.posterior import PublicModel

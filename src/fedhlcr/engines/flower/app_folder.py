@@ -7,7 +7,8 @@ import re
 from pathlib import Path
 
 from fedhlcr._support.version import __version__
-from fedhlcr.engines.flower.options import NODE_KEYS, RUN_OPTIONS, Option, Scalar
+from fedhlcr.engines.flower.node_options import NODE_KEYS
+from fedhlcr.engines.flower.options import RUN_OPTIONS, Option, Scalar
 from fedhlcr.exceptions import ArgumentError, OutputExistsError
 
 # Names of folders that `flwr build` accepts.

@@ -14,7 +14,8 @@ from fedhlcr._support.version import __version__
 from fedhlcr.engines.flower import records
 from fedhlcr.engines.flower.logs import log_through_flower
 from fedhlcr.engines.flower.node import Node
-from fedhlcr.engines.flower.options import NodeOptions, check_experiment
+from fedhlcr.engines.flower.node_options import NodeOptions
+from fedhlcr.engines.flower.options import check_experiment
 from fedhlcr.engines.flower.packing import LARGEST_MESSAGE, pack, unpack
 from fedhlcr.engines.flower.records import Errand
 from fedhlcr.engines.flower.refusal import refusal_of

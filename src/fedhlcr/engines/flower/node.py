@@ -7,34 +7,26 @@ acknowledged rounds, under the experiment's name. The file is written atomically
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import logging
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from filelock import FileLock, Timeout
-from numpy.typing import NDArray
 
-from fedhlcr._support.arrays import FloatArray, IndexArray
-from fedhlcr._support.wording import AGENT
-from fedhlcr.data import inputs
-from fedhlcr.data.categories import level_texts
+from fedhlcr._support.arrays import IndexArray
 from fedhlcr.data.hierarchy import build_hierarchy
-from fedhlcr.data.ids import Ids, natural_key, read_ids
-from fedhlcr.data.table_files import read_columns
+from fedhlcr.engines.flower.node_options import NodeOptions
+from fedhlcr.engines.flower.node_table import Events, NodeTable, Source, digest_of, stamp_of
 from fedhlcr.engines.flower.open_sum import OpenSum
-from fedhlcr.engines.flower.options import NodeOptions
 from fedhlcr.engines.flower.peers import NodeIdentity
 from fedhlcr.engines.flower.private_desk import PrivateDesk, Sum
 from fedhlcr.engines.flower.records import Letter, Score, SumMessage
 from fedhlcr.engines.flower.refusal import PLAIN_REFUSED, PRIVACY_REQUIRED, UNKNOWN_AGENT
 from fedhlcr.engines.flower.tally import Tally
-from fedhlcr.exceptions import ArgumentError, CodecError, FileError, FixedPointError, Refusal, StorageError
+from fedhlcr.exceptions import ArgumentError, CodecError, FixedPointError, Refusal, StorageError
 from fedhlcr.federation.group import AgentGroup
 from fedhlcr.federation.messages import SURVEY_ROUND, Broadcast
 from fedhlcr.federation.mods import Mod
@@ -54,29 +46,6 @@ LONGEST_LOCK = 600.0
 FEWEST_SCORED = 10
 NO_SCORE = Score(0, 0.0, 0.0, 0.0)
 _ONLY_SECURE = 'the node only takes part in secure aggregation; start the run with aggregation="secure"'
-_SEE_LOG = "the node cannot use its table; the node's log names the file or column and what to do"
-
-
-class Events(NamedTuple):
-    """The events of a node's table, after all checks; `offset` are the logs of their exposures."""
-
-    X: FloatArray
-    y: FloatArray
-    agent: NDArray[np.object_]
-    entity: NDArray[np.object_] | None
-    offset: FloatArray | None
-
-
-class Source(NamedTuple):
-    """Which file a table was read from, and how to notice that it has changed since."""
-
-    path: str
-    stamp: str
-    digest: str
-
-    @classmethod
-    def of(cls, path: Path) -> Source:
-        return cls(str(path), _stamp(path), _digest(path))
 
 
 class Held(NamedTuple):
@@ -114,6 +83,10 @@ class Node:
         return self.features or self.options.features
 
     @property
+    def table(self) -> NodeTable:
+        return NodeTable(self.options, self.columns)
+
+    @property
     def state_path(self) -> Path:
         return self.options.state_dir / f"{self.experiment}.state"
 
@@ -147,19 +120,19 @@ class Node:
                 raise Refusal("TooFewEvents", cure)
         if self.options.test_path is not None:
             # an error in the test file should show now, not after the last round
-            self._read(self.options.test_path, names)
+            self.table.read(self.options.test_path, names)
         return names
 
     def count(self) -> tuple[int, int]:
         """The numbers of events and agents in the table, after all checks of it and of the test table."""
-        events = self._read(self.options.data_path)
+        events = self.table.read(self.options.data_path)
         if self.options.test_path is not None:
-            self._read(self.options.test_path)
+            self.table.read(self.options.test_path)
         return len(events.y), len(set(events.agent))
 
     def read_table(self) -> Events:
         """The events of the node's table, after all checks; nothing is kept."""
-        return self._read(self.options.data_path)
+        return self.table.read(self.options.data_path)
 
     def _held(self) -> Held:
         return self._saved() or self._from_table()
@@ -167,8 +140,8 @@ class Node:
     def _from_table(self) -> Held:
         """Agents without labels, read from the table."""
         # taken before the file is read, so that a change during the reading is noticed next time
-        source = Source.of(self._file_of(self.options.data_path))
-        events = self._read(self.options.data_path)
+        source = Source.of(self.table.file_of(self.options.data_path))
+        events = self.table.read(self.options.data_path)
         weight = np.ones(len(events.y))
         hierarchy = build_hierarchy(events.X, events.y, weight, events.agent, events.entity, events.offset)
         held = Held(AgentGroup(hierarchy, self.mods, self.options.disclosure), source)
@@ -338,7 +311,7 @@ class Node:
             return NO_SCORE
         with self._alone():
             group = self._held().group
-        events = self._read(self.options.test_path, group.names)
+        events = self.table.read(self.options.test_path, group.names)
         if len(events.y) < FEWEST_SCORED:
             logger.warning(
                 "no score is sent: fewer than %d test events are too few to share sums safely.", FEWEST_SCORED
@@ -362,15 +335,15 @@ class Node:
         except (StorageError, CodecError) as error:
             logger.warning("%s; the labels are lost, and the agents start again.", error)
             return None
-        now = self._file_of(self.options.data_path)
+        now = self.table.file_of(self.options.data_path)
         if self.options.share is None and was.path != str(now) and Path(was.path).exists():
             cure = "its `state-dir` holds the state of another table or node; choose another folder, or empty it"
             raise Refusal("StateError", cure)
         if columns != self._columns_key() or (self.features and self.features != order):
             logger.info("the columns or their order have changed: the agents start again.")
             return None
-        stamp = _stamp(now)
-        if was.stamp != stamp and was.digest != _digest(now):
+        stamp = stamp_of(now)
+        if was.stamp != stamp and was.digest != digest_of(now):
             logger.warning("%s has changed: its agents start again, and the old labels are dropped.", now.name)
             return None
         return Held(group, was._replace(stamp=stamp))
@@ -393,71 +366,6 @@ class Node:
         more = (options.positive, options.exposure) if options.positive or options.exposure else ()
         return repr((*roles, sorted(self.columns), options.share, *more))
 
-    def _file_of(self, path: Path) -> Path:
-        """The file to read: that of the node-config or, for a simulated node, its own file in the folder."""
-        if self.options.share is None or not path.is_dir():
-            return path
-        number, n_nodes = self.options.share
-        files = sorted((file for file in path.iterdir() if file.is_file()), key=lambda file: natural_key(file.stem))
-        if len(files) != n_nodes:
-            cure = (
-                f"there are {n_nodes} simulated nodes but {len(files)} files in the folder; use as many nodes as files"
-            )
-            raise Refusal("SimulationError", cure)
-        return files[number]
-
-    def _read(self, path: Path, own: Collection[str] | None = None) -> Events:
-        """Read and check a table. A simulated node keeps its share of the agents, or `own` if that is given."""
-        options, file = self.options, self._file_of(path)
-        ids = [name for name in (options.agent, options.entity) if name]
-        texts = [*ids, options.target] if options.positive else ids
-        exposed = [options.exposure] if options.exposure else []
-        try:
-            table = read_columns(file, [options.target, *ids, *self.columns, *exposed], texts)
-        except FileError as error:
-            raise Refusal("FileError", _SEE_LOG, str(error)) from None
-        if not len(table):
-            raise Refusal("DataError", _SEE_LOG, f"{file.name!r} has no rows.")
-        with _checking(file, "its features"):
-            X = inputs.feature_matrix(table.select(list(self.columns)))
-        with _checking(file, f"column {options.target!r}"):
-            target = table[options.target]
-            y = _is_class(target, options.positive) if options.positive else inputs.target_vector(target, len(X))
-        offset = None
-        if options.exposure:
-            with _checking(file, f"column {options.exposure!r}"):
-                offset = _log_exposures(table[options.exposure])
-        agents, entities = _sole(options.agent_name, len(X)), None
-        if options.agent:
-            with _checking(file, f"column {options.agent!r}"):
-                agents = _ids(table[options.agent], "agent")
-        if options.entity:
-            with _checking(file, f"column {options.entity!r}"):
-                entities = _ids(table[options.entity], "entity")
-        rows = np.arange(len(X))
-        if options.share is not None and not path.is_dir():
-            rows = _rows_of_share(agents, *options.share) if own is None else _rows_of(agents, own)
-        entity = None if entities is None else _texts(entities)[rows]
-        return Events(X[rows], y[rows], _texts(agents)[rows], entity, None if offset is None else offset[rows])
-
-
-@contextlib.contextmanager
-def _checking(file: Path, what: str) -> Iterator[None]:
-    """Turn an error in a column into a refusal. Its detail is for the node's log only, and never quotes a value."""
-    try:
-        yield
-    except pa.ArrowException as error:
-        # arrow's message may quote a value
-        detail = f"{type(error).__name__}; the column must hold ordinary numbers"
-    except TypeError:
-        detail = "the values are neither numbers nor ids"
-    except ValueError as error:
-        # a message of `data.inputs`, which never quotes a value
-        detail = str(error)
-    else:
-        return
-    raise Refusal("DataError", _SEE_LOG, f"{file.name!r}, {what}: {detail}") from None
-
 
 @contextlib.contextmanager
 def _suiting_target() -> Iterator[None]:
@@ -479,68 +387,3 @@ def _writing() -> Iterator[None]:
     except OSError as error:
         cure = "the node cannot write to its `state-dir`; free some space, or choose a folder that it may write to"
         raise Refusal("StateError", cure, str(error.strerror)) from None
-
-
-def _rows_of(agents: Ids, own: Collection[str]) -> IndexArray:
-    return np.flatnonzero(np.array([text in own for text in agents.texts])[agents.codes])
-
-
-def _rows_of_share(agents: Ids, number: int, n_nodes: int) -> IndexArray:
-    """Rows of a simulated node: those of every n-th agent, in natural order."""
-    if len(agents.texts) < n_nodes:
-        cure = f"there are {n_nodes} simulated nodes but {AGENT.count(len(agents.texts))}; use fewer nodes"
-        raise Refusal("SimulationError", cure)
-    return np.flatnonzero(agents.codes % n_nodes == number)
-
-
-def _ids(column: pa.ChunkedArray, argument: str) -> Ids:
-    if pa.types.is_string(column.type):
-        # an empty field of a CSV file is a missing id
-        column = pc.if_else(pc.equal(column, ""), pa.scalar(None, column.type), column)
-    return read_ids(column, argument, len(column))
-
-
-def _is_class(column: pa.ChunkedArray, positive: str) -> FloatArray:
-    """1 where a target has the class `positive`, and 0 where it has the other."""
-    texts = level_texts(column)
-    if texts.null_count:
-        raise ArgumentError(f"{texts.null_count:,} classes are missing; leave these rows out.")
-    is_class = pc.equal(texts, positive)
-    n_others = pc.count_distinct(texts.filter(pc.invert(is_class))).as_py()
-    if n_others > 1:
-        raise ArgumentError(
-            f"it has {n_others:,} classes besides `positive`, but there must be one; check `positive` and the column."
-        )
-    return np.asarray(is_class.to_numpy(zero_copy_only=False), dtype=np.float64)
-
-
-def _log_exposures(column: pa.ChunkedArray) -> FloatArray:
-    exposures = inputs.number_vector(column, "exposure")
-    if n_wrong := int((exposures <= 0.0).sum()):
-        raise ArgumentError(f"{n_wrong:,} exposures are zero or negative; leave these rows out.")
-    return np.log(exposures)
-
-
-def _sole(name: str, n_rows: int) -> Ids:
-    return Ids.of_texts([name])._replace(codes=np.zeros(n_rows, dtype=np.int64))
-
-
-def _texts(ids: Ids) -> NDArray[np.object_]:
-    return np.array(ids.texts, dtype=object)[ids.codes]
-
-
-def _stamp(path: Path) -> str:
-    """Size and time of a file: cheap to read. If they changed, the digest shows whether the content did."""
-    try:
-        status = path.stat()
-    except OSError:
-        return "absent"
-    return f"{status.st_size}/{status.st_mtime_ns}"
-
-
-def _digest(path: Path) -> str:
-    try:
-        with open(path, "rb") as file:
-            return hashlib.file_digest(file, "blake2b").hexdigest()
-    except OSError:
-        return "absent"

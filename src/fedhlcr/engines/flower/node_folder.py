@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fedhlcr.engines.flower.app_folder import NODE_COMMENTS
-from fedhlcr.engines.flower.options import NODE_KEYS, NodeOptions
+from fedhlcr.engines.flower.node_options import NODE_KEYS, NodeOptions
 from fedhlcr.exceptions import ArgumentError, Refusal
 
 SETTINGS, PEERS = "node.toml", "peers"

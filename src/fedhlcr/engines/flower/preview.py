@@ -15,7 +15,7 @@ from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.wording import AGENT, CLUSTER, ENTITY, EVENT, FEATURE
 from fedhlcr.data.hierarchy import build_hierarchy
 from fedhlcr.engines.flower.node import Node
-from fedhlcr.engines.flower.options import NodeOptions
+from fedhlcr.engines.flower.node_options import NodeOptions
 from fedhlcr.federation.messages import Contribution
 from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.model.gram import GramLayout
