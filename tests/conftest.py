@@ -30,6 +30,12 @@ def no_figure_is_left():
         sys.modules["matplotlib.pyplot"].close("all")
 
 
+@pytest.fixture(autouse=True)
+def no_disk_is_waited_for(monkeypatch):
+    """Files of tests need not survive a power failure. That code asks for it is tested where it does."""
+    monkeypatch.setattr(os, "fsync", lambda file: None)
+
+
 @pytest.fixture
 def rng():
     return np.random.default_rng(20240501)
