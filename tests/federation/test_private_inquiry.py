@@ -79,6 +79,7 @@ def changed(inquiry, **values):
         (0, {"rounds": 0}),
         (0, {"rounds": 10**9}),
         (0, {"mu": np.full(7, 0.0)}),
+        (0, {"mu": np.full(7, 1e-30)}),
         (0, {"mu": np.full(7, 1e9)}),
         (0, {"mu": np.full(7, np.nan)}),
         (0, {"mu": np.full(6, 1.0)}),

@@ -162,6 +162,9 @@ def test_a_sum_that_was_lost_is_not_asked_for_again():
     honest, asked = AgentsHere(agents, plain_total), []
 
     class Losing:
+        def prepare(self):
+            pass
+
         def ask(self, query):
             asked.append(query.number)
             return Outcome(is_spent=True) if query.number in (3, 10, 20) else honest.ask(query)

@@ -34,10 +34,11 @@ class SecureDevice:
     Attributes
     ----------
     agents : names of the agents whose sums it adds up; mods may have left some out
+    is_private : whether the sum answers a query of a private run, so that it must be counted
     """
 
-    def __init__(self, party: Party, values: Integers, agents: list[str]) -> None:
-        self._party, self._values, self.agents = party, values, agents
+    def __init__(self, party: Party, values: Integers, agents: list[str], *, is_private: bool = False) -> None:
+        self._party, self._values, self.agents, self.is_private = party, values, agents, is_private
 
     @classmethod
     def open(
@@ -70,13 +71,19 @@ class SecureDevice:
 
     @classmethod
     def of(
-        cls, terms: Terms, values: Integers, agents: list[str], identity: tuple[str, Identity | None]
+        cls,
+        terms: Terms,
+        values: Integers,
+        agents: list[str],
+        identity: tuple[str, Identity | None],
+        *,
+        is_private: bool = False,
     ) -> SecureDevice:
         """A device that is about to answer the first message, with the sum of these agents."""
         # here, because it needs the extra `privacy`
         from fedhlcr.privacy.party import Party
 
-        return cls(Party(identity[0], terms, identity[1]), values, agents)
+        return cls(Party(identity[0], terms, identity[1]), values, agents, is_private=is_private)
 
     @property
     def terms(self) -> Terms:
@@ -94,14 +101,15 @@ class SecureDevice:
     def to_record(self) -> codec.Record:
         """The state between two messages. It holds secrets: keep it in a private file until the round ends."""
         party = {f"party.{name}": value for name, value in self._party.to_record().items()}
-        return {"values": self._values, "agents": self.agents, **party}
+        return {"values": self._values, "agents": self.agents, "is_private": self.is_private, **party}
 
     @classmethod
     def read(cls, reader: RecordReader, identity: Identity | None = None) -> SecureDevice:
         from fedhlcr.privacy.party import Party
 
         party = Party.read(reader.part("party."), identity)
-        return cls(party, reader.array("values", "u8", (None,)), reader.texts("agents"))
+        is_private = reader.value("is_private", bool)
+        return cls(party, reader.array("values", "u8", (None,)), reader.texts("agents"), is_private=is_private)
 
 
 def _check_terms(terms: Terms, broadcast: Broadcast, n_values: int) -> None:

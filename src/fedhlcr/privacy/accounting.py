@@ -23,6 +23,8 @@ from scipy.special import log_ndtr
 
 # Values of μ between which a budget is searched; a μ of 60 gives no protection at all.
 SMALLEST_MU, LARGEST_MU = 1e-9, 60.0
+# Least μ of one release: the noise of a smaller one does not fit into 64 bits.
+LEAST_RELEASE_MU = 2.0**-26
 
 
 def delta_of(epsilon: float, mu: float) -> float:

@@ -12,7 +12,7 @@ from numbers import Integral, Real
 from typing import Any
 
 from fedhlcr.exceptions import ArgumentError, CodecError
-from fedhlcr.privacy.accounting import LARGEST_MU, composed, epsilon_of, mu_of
+from fedhlcr.privacy.accounting import LARGEST_MU, LEAST_RELEASE_MU, composed, epsilon_of, mu_of
 
 # Releases before the first round, which fix the units, and how the share of the budget for units is divided.
 VOTES, LOCATIONS, SPREADS, MOMENTS = "votes", "locations", "spreads", "moments"
@@ -26,7 +26,7 @@ BLOCKS = (SCORES, SIZES, RESIDUALS)
 STAGES = tuple(UNIT_SHARES)
 # A guarantee with a larger δ says little.
 LARGEST_DELTA = 0.01
-MOST_EPSILON, MOST_ROUNDS = 1000.0, 10_000
+MOST_EPSILON, MOST_DELTA, MOST_ROUNDS = 1000.0, 0.5, 10_000
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,9 @@ class DifferentialPrivacy:
     def __post_init__(self) -> None:
         self._coerce("epsilon", 0.001, MOST_EPSILON, "a number from 0.001 to 1000, such as 3")
         if self.delta is not None:
-            self._coerce("delta", 1e-300, 0.5, "a number above 0 and at most 0.5, or None for N^-1.1 with N agents")
+            self._coerce(
+                "delta", 1e-300, MOST_DELTA, "a number above 0 and at most 0.5, or None for N^-1.1 with N agents"
+            )
         if not isinstance(self.rounds, Integral) or not 2 <= self.rounds <= MOST_ROUNDS:
             raise ArgumentError(f"`rounds` must be a whole number from 2 to {MOST_ROUNDS}, but is {self.rounds!r}.")
         object.__setattr__(self, "rounds", int(self.rounds))
@@ -113,6 +115,12 @@ class DifferentialPrivacy:
             Release(name, self.rounds, mu * math.sqrt(each * share))
             for name, share in zip(BLOCKS, self.shares, strict=True)
         ]
+        if any(release.mu < LEAST_RELEASE_MU for release in (*units, *blocks)):
+            raise ArgumentError(
+                f"epsilon={self.epsilon:g} with {self.rounds} rounds and these `shares` leaves so little of the budget "
+                "to one of the sums that nothing but noise would be released; use a larger `epsilon`, fewer `rounds`, "
+                "or other `shares`."
+            )
         return PrivacyPlan(n_agents, delta, (*units, *blocks))
 
     def units_part(self, n_agents: int) -> float:
@@ -227,7 +235,7 @@ class PrivacyPlan:
         except (TypeError, ValueError, LookupError):
             raise CodecError("the model is not valid: its privacy plan cannot be read; save it again.") from None
         sound = 0.0 < plan.delta < 1.0 and plan.n_agents > 1 and bool(releases)
-        sound = sound and all(0 < r.times <= MOST_ROUNDS and 0.0 < r.mu < LARGEST_MU for r in releases)
+        sound = sound and all(0 < r.times <= MOST_ROUNDS and LEAST_RELEASE_MU <= r.mu < LARGEST_MU for r in releases)
         if not sound:
             raise CodecError("the model is not valid: its privacy plan has wrong values; save it again.")
         return plan

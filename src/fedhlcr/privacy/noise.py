@@ -15,14 +15,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhlcr.exceptions import MissingDependencyError
+from fedhlcr.exceptions import ArgumentError, MissingDependencyError
 
 # A source of noise: (scale, size) → (size,) whole numbers.
 NoiseSource = Callable[[float, int], NDArray[np.int64]]
+# The sampler cuts draws off at 64 bits. A draw that is cut off is no secret, so larger noise would be no noise at all.
+MOST_SCALE = 2.0**56
 
 
 def discrete_gaussian(scale: float, size: int) -> NDArray[np.int64]:
     """(size,) independent draws with probability ∝ exp(−x²/(2·scale²)) on the whole numbers."""
+    if not 0.0 < scale <= MOST_SCALE:
+        raise ArgumentError(
+            f"`scale` must be above 0 and at most {MOST_SCALE:.3g}, but is {scale:.3g}; use a larger budget."
+        )
     return np.array(_mechanism(scale)([0] * size), dtype=np.int64)
 
 

@@ -23,7 +23,8 @@ from fedhlcr.federation.private.run import plain_total
 from fedhlcr.federation.private.server import PrivateServer
 from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.federation.shard import AgentShard
-from fedhlcr.model.gram import GramLayout
+from fedhlcr.model.gram import GramLayout, Standardization
+from fedhlcr.privacy.accounting import epsilon_of
 from fedhlcr.privacy.noise import discrete_gaussian
 from fedhlcr.privacy.secure_sum import SecureSum
 from fedhlcr.privacy.terms import Terms
@@ -142,6 +143,22 @@ def test_a_node_refuses_more_than_its_owner_allows(make_node):
     go_on(new_server(2.9), node)
 
 
+def test_a_node_has_a_largest_delta_of_its_own(make_node):
+    node = make_node(**{"max-epsilon": "3", "max-delta": "0.0001"})
+    with pytest.raises(Refusal, match=r"delta of the run is 0.001, but the node allows 0.0001"):
+        node.answer_query(inquiry_of(new_server(1.0)))
+    go_on(new_server(1.0, delta=1e-4), node)
+
+
+def test_a_larger_delta_does_not_reopen_a_budget(make_node):
+    """ε of all runs together is taken at the smallest δ of them."""
+    strict, lax = new_server(3.0, delta=1e-8), new_server(0.5, delta=0.01)
+    go_on(strict, make_node("first", **{"max-epsilon": "3"}), 4 + ROUNDS)
+    with pytest.raises(Refusal, match="all private runs of the node together"):
+        make_node("second", **{"max-epsilon": "3"}).answer_query(inquiry_of(lax))
+    assert epsilon_of(np.hypot(strict.plan.mu, lax.plan.mu), 0.01) < 3.0
+
+
 def test_budgets_of_runs_add_up_whatever_they_are_called(make_node):
     first, second = (make_node(name, **{"max-epsilon": "3"}) for name in ("first", "second"))
     one, other = new_server(2.5), new_server(2.5)
@@ -180,7 +197,7 @@ def test_a_node_that_cannot_read_its_tally_answers_nothing(make_node, logged):
     path.write_bytes(path.read_bytes()[:-5])
     with pytest.raises(Refusal, match="so it answers nothing") as told:
         node.answer_query(inquiry_of(server))
-    assert "starts again from zero" in told.value.detail
+    assert "what the node has answered since is not counted" in told.value.detail
 
 
 def test_files_are_readable_by_their_owner_only(make_node):
@@ -271,6 +288,35 @@ def test_a_sum_is_asked_for_again_until_masked_values_are_sent(make_node):
         advance(6, 1)
 
 
+def test_masked_values_are_not_sent_if_they_cannot_be_counted(make_node):
+    """The tally has vanished in the middle of a sum."""
+    from fedhlcr.privacy.party import Party
+
+    node, (exchange, inquiry) = simulated(make_node()), opening(new_server())
+    parties = {name: Party(name, exchange.terms) for name in exchange.parties if name != "node"}
+    values, messages = np.zeros(exchange.terms.n_values, dtype=np.uint64), exchange.begin()
+    for stage in range(2):
+        replies = {name: party.handle(messages[name], lambda: values) for name, party in parties.items()}
+        replies["node"] = node.add_up(SumMessage("node", messages["node"], []), inquiry if stage == 0 else None)
+        messages = exchange.proceed(replies)
+    node.desk.tally.path.unlink()
+    with pytest.raises(Refusal, match="no run that the node knows"):
+        node.add_up(SumMessage("node", messages["node"], []), None)
+
+
+def test_a_private_run_leaves_the_state_of_an_ordinary_one(make_node):
+    node = make_node()
+    node.names()
+    before = node.state_path.read_bytes()
+    held = node._held()
+    units = Standardization(np.zeros(N_FEATURES + 1), np.ones(N_FEATURES + 1))
+    held.group.shard.enter_run(1, GramLayout(N_FEATURES), units)
+    node._save(held)
+    converted = node.state_path.read_bytes()
+    go_on(new_server(), node)
+    assert node.state_path.read_bytes() == converted != before
+
+
 def test_a_node_adds_the_noise_of_the_fewest_nodes(make_node):
     """Its share is 1/√(fewest nodes) of the plan's noise, whatever else the server says."""
     node, server = simulated(make_node()), new_server(0.5)
@@ -298,6 +344,5 @@ def test_the_desk_draws_its_noise_from_the_operating_system(make_node):
 
 
 def test_an_empty_tally_knows_nothing(tmp_path):
-    assert not Tally.of(tmp_path, None).knows("experiment", 1, 1)
     assert not Tally.of(tmp_path, None).has("experiment")
     assert list(tmp_path.iterdir()) == []

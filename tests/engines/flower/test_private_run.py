@@ -75,7 +75,7 @@ def test_no_scores_are_sent(nodes, tmp_path, logged):
         node.config["test-path"] = node.config["data-path"]
     run_app(nodes, tmp_path, **OPTIONS)
     assert scores_of(tmp_path) == {}
-    assert logged.text.count("no score is sent: the privacy plan of the run does not count it") == 3
+    assert logged.text.count("no score is sent: runs of this name are private") == 3
 
 
 class Watched(LocalGrid):
@@ -260,6 +260,14 @@ def test_nodes_that_refuse_the_plan_are_named(nodes, tmp_path):
         node.config["max-epsilon"] = "50"
     with pytest.raises(FederationError, match=r"no node has answered the query of the votes\. .*but it allows 50"):
         run_app(nodes, tmp_path, **OPTIONS)
+
+
+def test_a_secure_run_that_nodes_refuse_ends_at_once(keyed, tmp_path, logged):
+    for node in keyed.values():
+        node.config["max-epsilon"] = "50"
+    with pytest.raises(FederationError, match=r"nodes refuse the privacy plan of the run\. .*but it allows 50"):
+        run_app(keyed, tmp_path, **SECURE)
+    assert logged.text.count("there is no sum") == 1
 
 
 def test_an_answer_beyond_the_clips_is_refused(nodes, tmp_path, monkeypatch, logged):

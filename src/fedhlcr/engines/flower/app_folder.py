@@ -57,6 +57,7 @@ NODE_COMMENTS = {
     "min-events": "agents with fewer events stay out; 3 (features + 2) by default. See: fedhlcr flower preview",
     "min-entities": "agents with fewer entities stay out; 5 by default",
     "max-epsilon": "take part in private runs only, and in no more than cost this epsilon together",
+    "max-delta": "with max-epsilon: the largest delta of a run; 0.01 by default",
 }
 
 

@@ -22,7 +22,7 @@ from fedhlcr.engines.flower.node_options import NodeOptions
 from fedhlcr.engines.flower.node_table import Events, NodeTable, Source, digest_of, stamp_of
 from fedhlcr.engines.flower.open_sum import OpenSum
 from fedhlcr.engines.flower.peers import NodeIdentity
-from fedhlcr.engines.flower.private_desk import PrivateDesk, Sum
+from fedhlcr.engines.flower.private_desk import PrivateDesk, Sum, check_terms
 from fedhlcr.engines.flower.records import Letter, Score, SumMessage
 from fedhlcr.engines.flower.refusal import PLAIN_REFUSED, PRIVACY_REQUIRED, UNKNOWN_AGENT
 from fedhlcr.engines.flower.tally import Tally
@@ -101,7 +101,7 @@ class Node:
     @property
     def desk(self) -> PrivateDesk:
         folder = self.options.state_dir
-        tally = Tally.of(folder, self.options.max_epsilon)
+        tally = Tally.of(folder, self.options.max_epsilon, self.options.max_delta)
         return PrivateDesk(folder / f"{self.experiment}.private", self.experiment, tally)
 
     def names(self) -> list[str]:
@@ -138,15 +138,18 @@ class Node:
         return self._saved() or self._from_table()
 
     def _from_table(self) -> Held:
-        """Agents without labels, read from the table."""
+        """Agents without labels, read from the table, and saved."""
+        held = self._build()
+        self._save(held)
+        return held
+
+    def _build(self) -> Held:
         # taken before the file is read, so that a change during the reading is noticed next time
         source = Source.of(self.table.file_of(self.options.data_path))
         events = self.table.read(self.options.data_path)
         weight = np.ones(len(events.y))
         hierarchy = build_hierarchy(events.X, events.y, weight, events.agent, events.entity, events.offset)
-        held = Held(AgentGroup(hierarchy, self.mods, self.options.disclosure), source)
-        self._save(held)
-        return held
+        return Held(AgentGroup(hierarchy, self.mods, self.options.disclosure), source)
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
@@ -184,8 +187,8 @@ class Node:
             raise Refusal("DisclosureError", "the node's mods change contributions, which a private run does not have")
         held = self._held()
         if held.group.shard.run is not None:
-            # an ordinary run of this name has converted the matrices
-            held = self._from_table()
+            # an ordinary run of this name has converted the matrices; its state stays as it is
+            held = self._build()
         with _writing():
             return self.desk.answer(inquiry, held.group, held.source.digest)
 
@@ -206,22 +209,22 @@ class Node:
                 if begun is None:
                     return OUT_OF_STEP
                 device = begun
-            reveals = device.stage is Stage.MASKED
+            counts = device.is_private and device.stage is Stage.MASKED
             with _writing():
                 reply = self.open_sum.handle(device, asked.message)
-                if reveals:
-                    self.desk.mark_sum(device.terms)
+                if counts:
+                    self.desk.mark(device.terms.run, device.terms.session, device.terms.epoch)
                 if identity is not None:
                     identity.peers.keep_new()
             return reply
 
     def _begin_private_sum(self, asked: SumMessage, inquiry: Inquiry, identity: NodeIdentity | None) -> SecureDevice:
         terms = self._terms_of(asked)
+        check_terms(inquiry, terms)
         self.open_sum.check_new(terms)
         found = self._private_sum(inquiry)
-        return SecureDevice.of(
-            terms, self.desk.with_noise(found, inquiry, terms), found.agents, (asked.party, identity)
-        )
+        values = self.desk.with_noise(found, inquiry, terms)
+        return SecureDevice.of(terms, values, found.agents, (asked.party, identity), is_private=True)
 
     def _terms_of(self, asked: SumMessage) -> Terms:
         """The terms of a sum, unless too few nodes would be enough to reveal it."""
@@ -295,8 +298,7 @@ class Node:
 
     def keep(self, model: PublicModel) -> None:
         """Save the public model beside the state, for the node's own use."""
-        self._make_folder()
-        with _writing():
+        with self._alone(), _writing():
             model.save(self.model_path)
             # the run is over
             self.open_sum.close()
@@ -307,7 +309,7 @@ class Node:
             return NO_SCORE
         is_private = self.options.max_epsilon is not None or model.privacy is not None
         if is_private or self.desk.tally.has(self.experiment):
-            logger.info("no score is sent: the privacy plan of the run does not count it.")
+            logger.info("no score is sent: runs of this name are private, and their plans do not count it.")
             return NO_SCORE
         with self._alone():
             group = self._held().group

@@ -11,13 +11,13 @@ from typing import Any
 from fedhlcr.engines.flower.options import SIMULATION_PREFIX, RunOptions, refuse_unknown, split_names
 from fedhlcr.exceptions import Refusal
 from fedhlcr.federation.settings import FEWEST_IN_COHORT
-from fedhlcr.privacy.differential_privacy import MOST_EPSILON
+from fedhlcr.privacy.differential_privacy import LARGEST_DELTA, MOST_DELTA, MOST_EPSILON
 from fedhlcr.privacy.disclosure import DEFAULT_RULE, NO_RULE, DisclosureRule
 
 NODE_KEYS = (
     *("data-path", "target", "agent", "agent-name", "entity", "features", "positive", "exposure"),
     *("test-path", "state-dir", "aggregation", "min-cohort", "key-path", "peers-path", "min-events", "min-entities"),
-    "max-epsilon",
+    *("max-epsilon", "max-delta"),
 )
 
 
@@ -41,6 +41,7 @@ class NodeOptions:
     disclosure : the fewest events and entities with which an agent of the node takes part
     max_epsilon : the most that all private runs of the node may cost its agents together; then it takes part in no
         others. None for no limit
+    max_delta : the largest δ of a private run, if there is a limit
     """
 
     data_path: Path
@@ -60,6 +61,7 @@ class NodeOptions:
     peers_path: Path | None = None
     disclosure: DisclosureRule = DEFAULT_RULE
     max_epsilon: float | None = None
+    max_delta: float = LARGEST_DELTA
 
     @classmethod
     def from_context(
@@ -121,7 +123,8 @@ class NodeOptions:
             _path(text["key-path"]),
             _path(text["peers-path"]),
             _disclosure_rule(text, NO_RULE if share else DEFAULT_RULE),
-            _max_epsilon(text["max-epsilon"]),
+            _number("max-epsilon", text["max-epsilon"], MOST_EPSILON, "3"),
+            _number("max-delta", text["max-delta"], MOST_DELTA, "0.001") or LARGEST_DELTA,
         )
 
 
@@ -141,14 +144,14 @@ def _disclosure_rule(text: Mapping[str, str], default: DisclosureRule) -> Disclo
     return replace(default, **numbers)
 
 
-def _max_epsilon(text: str) -> float | None:
+def _number(name: str, text: str, most: float, example: str) -> float | None:
     if not text:
         return None
     try:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not 0.0 < value <= MOST_EPSILON:
-        cure = f"`max-epsilon` of the node must be a number above 0 and at most {MOST_EPSILON:g}, such as 3"
+    if not 0.0 < value <= most:
+        cure = f"`{name}` of the node must be a number above 0 and at most {most:g}, such as {example}"
         raise Refusal("NodeConfigError", cure)
     return value

@@ -62,9 +62,9 @@ class PrivateDesk:
         Nothing of it may leave the node unless `mark` has counted it. `table` identifies the table that the agents
         were read from: with another one they start again.
         """
-        self.tally.admit(self.experiment, inquiry)
         if inquiry.query.layout.n_features != group.shard.n_features:
             raise Refusal("ColumnsError", "the query has another number of columns than the node; nothing is sent")
+        self.tally.admit(self.experiment, inquiry)
         agents = self._agents(inquiry, group, table)
         found = _add_up(agents, inquiry, group)
         self._write(inquiry, agents, table)
@@ -72,21 +72,12 @@ class PrivateDesk:
 
     def with_noise(self, found: Sum, inquiry: Inquiry, terms: Terms) -> NDArray[np.uint64]:
         """What the node hands to a secure sum: with its share of the noise, as if no more than the fewest remained."""
-        query = inquiry.query
-        expected = query.run, inquiry.session, query.place, query.n_values
-        if (terms.run, terms.session, terms.epoch, terms.n_values) != expected:
-            raise Refusal("SecureSumError", "the terms of the sum are not those of the query; nothing is sent")
-        noisy = found.values + agent_noise(query.blocks, terms.min_parties, self.source)
+        noisy = found.values + agent_noise(inquiry.query.blocks, terms.min_parties, self.source)
         return noisy.view(np.uint64)
 
     def mark(self, run: int, session: int, place: int) -> None:
         """Count a query as answered; refuse if it was answered before."""
         self.tally.mark(self.experiment, run, session, place)
-
-    def mark_sum(self, terms: Terms) -> None:
-        """The same for a secure sum, which may be one of an ordinary run: then there is nothing to count."""
-        if self.tally.knows(self.experiment, terms.run, terms.session):
-            self.mark(terms.run, terms.session, terms.epoch)
 
     def _agents(self, inquiry: Inquiry, group: AgentGroup, table: str) -> PrivateAgents:
         """The agents with their labels and their secret, or without labels if they have not answered this run yet."""
@@ -118,6 +109,14 @@ class PrivateDesk:
             "labels": agents.labels,
         }
         atomic.write_atomically(self.path, codec.encode(KIND, VERSION, record), keep_previous=False, private=True)
+
+
+def check_terms(inquiry: Inquiry, terms: Terms) -> None:
+    """Refuse the terms of another sum than the query's."""
+    query = inquiry.query
+    expected = query.run, inquiry.session, query.place, query.n_values
+    if (terms.run, terms.session, terms.epoch, terms.n_values) != expected:
+        raise Refusal("SecureSumError", "the terms of the sum are not those of the query; nothing is sent")
 
 
 @single_threaded_blas

@@ -19,6 +19,7 @@ import numpy as np
 
 from fedhlcr._support.wording import NODE
 from fedhlcr.engines.flower.engine import FlowerEngine
+from fedhlcr.engines.flower.tally import REFUSED
 from fedhlcr.exceptions import CodecError, FederationError
 from fedhlcr.federation.history import RoundRecord
 from fedhlcr.federation.private.inquiry import Inquiry, read_sum
@@ -80,9 +81,10 @@ class NodesAsked:
                 NODE.count(len(engine.present)),
             )
 
-    def ask(self, query: Query) -> Outcome:
-        # waits until enough nodes are ready
+    def prepare(self) -> None:
         self._engine.agents()
+
+    def ask(self, query: Query) -> Outcome:
         inquiry = Inquiry(self._session, self._plan, query)
         return self._secure(inquiry) if self._is_secure else self._plain(inquiry)
 
@@ -122,6 +124,10 @@ class NodesAsked:
         down, up = moved.tolist()
         if exchange.result is None:
             logger.warning("there is no sum: %s", exchange.void_reason)
-            return Outcome(is_spent=exchange.has_asked_for_values, bytes_moved=(down, up))
+            reasons = self._engine.nodes.reasons()
+            if not exchange.has_asked_for_values and (refusals := [text for text in reasons if REFUSED in text]):
+                # they would refuse again
+                raise FederationError("nodes refuse the privacy plan of the run. " + "; ".join(refusals))
+            return Outcome(is_spent=exchange.has_asked_for_values, bytes_moved=(down, up), reasons=reasons)
         agents = [agent for party in exchange.result.parties for agent in agents_of[party]]
         return Outcome(exchange.result.values.view(np.int64), agents, bytes_moved=(down, up))

@@ -60,14 +60,16 @@ class Tally:
     Attributes
     ----------
     max_epsilon : the most that all private runs of the node may cost its agents together; None for no limit
+    max_delta : the largest δ of a run, if there is a limit
     """
 
     path: Path
     max_epsilon: float | None = None
+    max_delta: float = LARGEST_DELTA
 
     @classmethod
-    def of(cls, folder: Path, max_epsilon: float | None) -> Tally:
-        return cls(folder / TALLY_FILE, max_epsilon)
+    def of(cls, folder: Path, max_epsilon: float | None = None, max_delta: float = LARGEST_DELTA) -> Tally:
+        return cls(folder / TALLY_FILE, max_epsilon, max_delta)
 
     def admit(self, experiment: str, inquiry: Inquiry) -> None:
         """Refuse a query that would be answered a second time, or whose run may release more than is allowed."""
@@ -86,16 +88,9 @@ class Tally:
                 raise Refusal(REFUSED, "the query belongs to no run that the node knows; nothing is sent")
             _check_order(own, place)
             cost = own.plan.mu_until(place + 1, place) ** 2
-            self._check_budget(own.plan.delta, _spent(runs) + cost)
+            self._check_budget(_least_delta(runs), _spent(runs) + cost)
             own.next_place, own.spent = place + 1, own.spent + cost
             self._write(runs)
-
-    def knows(self, experiment: str, run: int, session: int) -> bool:
-        """Whether a run is a private one that the node takes part in."""
-        if not self.path.exists():
-            return False
-        with self._open() as runs:
-            return _find(runs, experiment, run, session) is not None
 
     def has(self, experiment: str) -> bool:
         """Whether the node has taken part in a private run of this name."""
@@ -112,17 +107,18 @@ class Tally:
                 "or choose another `experiment`"
             )
             raise Refusal(ANSWERED, cure)
-        if self.max_epsilon is not None and plan.delta > LARGEST_DELTA:
+        if self.max_epsilon is not None and plan.delta > self.max_delta:
             cure = (
-                f"delta of the run is {plan.delta:.2g}, but the node allows {LARGEST_DELTA:g}; set `delta` of the run"
+                f"delta of the run is {plan.delta:.2g}, but the node allows {self.max_delta:g} (`max-delta` of the "
+                "node); set `delta` of the run"
             )
             raise Refusal(REFUSED, cure)
-        total = _spent(runs) + plan.mu**2
-        self._check_budget(plan.delta, total)
-        logger.info("%s", plan)
-        epsilon = epsilon_of(math.sqrt(total), plan.delta)
-        logger.info("all private runs of this node together: epsilon = %.6g, delta = %.3g.", epsilon, plan.delta)
         entered = RunTally(experiment, inquiry.query.run, inquiry.session, plan)
+        total, delta = _spent(runs) + plan.mu**2, _least_delta([*runs, entered])
+        self._check_budget(delta, total)
+        logger.info("%s", plan)
+        epsilon = epsilon_of(math.sqrt(total), delta)
+        logger.info("all private runs of this node together: epsilon = %.6g, delta = %.3g.", epsilon, delta)
         runs.append(entered)
         return entered
 
@@ -155,8 +151,8 @@ class Tally:
         except (CodecError, ValueError, TypeError, LookupError) as error:
             cure = "the node cannot read what it has answered in private runs, so it answers nothing; see its log"
             detail = (
-                f"{self.path} cannot be read ({type(error).__name__}). Restore it from a backup. If you remove it, the "
-                "budget of the node's agents starts again from zero."
+                f"{self.path} cannot be read ({type(error).__name__}). If you restore an older copy or remove it, what "
+                "the node has answered since is not counted: stop all private runs first."
             )
             raise Refusal(REFUSED, cure, detail) from None
 
@@ -170,6 +166,11 @@ def _spent(runs: list[RunTally]) -> float:
     return math.fsum(run.spent for run in runs)
 
 
+def _least_delta(runs: list[RunTally]) -> float:
+    """The strictest δ of all runs: at a larger one the same noise would seem to cost less."""
+    return min(run.plan.delta for run in runs)
+
+
 def _find(runs: list[RunTally], experiment: str, run: int, session: int) -> RunTally | None:
     return next((one for one in runs if (one.experiment, one.run, one.session) == (experiment, run, session)), None)
 
@@ -181,4 +182,7 @@ def _check_order(run: RunTally, place: int) -> None:
 
 
 def _read_run(plan: Any, **values: Any) -> RunTally:
-    return RunTally(plan=PrivacyPlan.from_dict(plan), **values)
+    run = RunTally(plan=PrivacyPlan.from_dict(plan), **values)
+    if not run.plan.has_all_queries:
+        raise ValueError("a plan lacks a part")
+    return run

@@ -20,7 +20,7 @@ from fedhlcr.federation.private.scores import RoundQuery
 from fedhlcr.federation.private.units import Limits
 from fedhlcr.model.gaussian import Gaussian, GaussianGlobals
 from fedhlcr.model.gram import GramLayout, Standardization, read_units
-from fedhlcr.privacy.accounting import LARGEST_MU
+from fedhlcr.privacy.accounting import LARGEST_MU, LEAST_RELEASE_MU
 from fedhlcr.privacy.differential_privacy import BLOCKS, LOCATIONS, MOST_ROUNDS, STAGES, VOTES, PrivacyPlan, Release
 from fedhlcr.privacy.release import UNIT, Block
 from fedhlcr.storage import codec
@@ -101,7 +101,9 @@ def _fields(stage: str, layout: GramLayout) -> set[str]:
 
 def _read_plan(reader: RecordReader) -> PrivacyPlan:
     rounds = reader.value("rounds", int, within(1, MOST_ROUNDS + 1))
-    mus = reader.array("mu", "f8", (len(STAGES) + len(BLOCKS),), lambda mu: (mu > 0) & (mu < LARGEST_MU)).tolist()
+    size = (len(STAGES) + len(BLOCKS),)
+    # a tiny μ would ask for noise that does not fit into 64 bits
+    mus = reader.array("mu", "f8", size, lambda mu: (mu >= LEAST_RELEASE_MU) & (mu < LARGEST_MU)).tolist()
     times = [1] * len(STAGES) + [rounds] * len(BLOCKS)
     releases = tuple(Release(*of) for of in zip((*STAGES, *BLOCKS), times, mus, strict=True))
     n_agents = reader.value("n_agents", int, lambda number: number > 1)

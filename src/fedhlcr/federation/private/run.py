@@ -52,16 +52,21 @@ class Outcome:
     agents : whose vectors it holds
     is_spent : without a total, whether agents have sent their vectors, so that they must not answer the query again
     bytes_moved : sent down and up; None if nothing was sent
+    reasons : without a total, why some did not take part
     """
 
     total: NDArray[np.int64] | None = None
     agents: Sequence[str] = ()
     is_spent: bool = False
     bytes_moved: tuple[int, int] | None = None
+    reasons: Sequence[str] = ()
 
 
 class Asking(Protocol):
     """Asks all agents that can be reached, and adds up their answers and the noise."""
+
+    def prepare(self) -> None:
+        """Wait until enough of them can be reached. Nothing is asked yet."""
 
     def ask(self, query: Query) -> Outcome: ...
 
@@ -153,6 +158,9 @@ class AgentsHere:
         """As the settings of the server say."""
         return cls(agents, chosen_aggregate(server, agents.names), failure_rate, server.fault_generator())
 
+    def prepare(self) -> None:
+        """They are here."""
+
     def ask(self, query: Query) -> Outcome:
         names = self._agents.names
         present = np.flatnonzero(self._rng.random(len(names)) >= self._failure_rate)
@@ -172,6 +180,8 @@ def run_private(
     n_void = 0
     while not server.finished:
         query = server.query()
+        asking.prepare()
+        server.spend(query)
         outcome = asking.ask(query)
         if outcome.total is not None:
             server.accept(outcome.total, server.registry.register(outcome.agents), outcome.bytes_moved)
@@ -180,7 +190,8 @@ def run_private(
             server.skip(outcome.bytes_moved or (0, 0))
         else:
             n_void += 1
-            _warn_of_void(server, n_void)
+            server.take_back(query)
+            _warn_of_void(server, n_void, outcome.reasons)
             continue
         n_void = 0
         if query.number == 0:
@@ -193,14 +204,14 @@ def _name(query: Query) -> str:
     return f"round {query.number}" if query.number else f"the {query.stage}"
 
 
-def _warn_of_void(server: PrivateServer, n_void: int) -> None:
+def _warn_of_void(server: PrivateServer, n_void: int, reasons: Sequence[str]) -> None:
     """Say that a sum is void; raise an error if that has happened too often."""
     logger.warning("a sum is void, and nothing is lost: too few of %d agents remained.", server.plan.n_agents)
     if n_void >= MOST_TRIES:
         raise FederationError(
             f"a secure sum was void {n_void} times in a row, because fewer than {SURVIVING:.0%} of those who share the "
             f"noise remained. The run ends after {server.round} of {server.plan.rounds} rounds, and what these have "
-            "released is spent. Run again when more agents can be reached, or use aggregation='plain'."
+            "released is spent. Run again when more of them can be reached. " + "; ".join(reasons)
         )
 
 

@@ -166,7 +166,7 @@ class PrivateServer:
         `bytes_moved` are those sent down and up; without them those that agents would send are counted.
         """
         query = self.query()
-        self._n_spent += 1
+        self.spend(query)
         sums = decode(total, query.blocks)
         if self._stages:
             self._stages.pop(0)
@@ -178,7 +178,7 @@ class PrivateServer:
     def skip(self, bytes_moved: tuple[int, int] = (0, 0)) -> None:
         """Go on without the answer to a query that agents cannot answer again, because it may have been revealed."""
         query = self.query()
-        self._n_spent += 1
+        self.spend(query)
         if self._stages:
             raise FederationError(
                 f"the sum of the {query.stage} was lost after agents had sent their parts, and they send them once "
@@ -186,6 +186,14 @@ class PrivateServer:
             )
         self._end_round()
         self._record(query, np.arange(0), bytes_moved)
+
+    def spend(self, query: Query) -> None:
+        """Count a query as asked: from now on agents may have answered it."""
+        self._n_spent = query.place + 1
+
+    def take_back(self, query: Query) -> None:
+        """Do not count a query: nobody has answered it."""
+        self._n_spent = query.place
 
     @property
     def spent(self) -> str:
