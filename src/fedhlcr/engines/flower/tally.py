@@ -184,5 +184,5 @@ def _check_order(run: RunTally, place: int) -> None:
 def _read_run(plan: Any, **values: Any) -> RunTally:
     run = RunTally(plan=PrivacyPlan.from_dict(plan), **values)
     if not run.plan.has_all_queries:
-        raise ValueError("a plan lacks a part")
+        raise CodecError("a privacy plan lacks a part.")
     return run
