@@ -2,7 +2,7 @@
 
 Who adds the noise:
 
-    aggregation="plain"    the server, `plain_total`. A node sends the sum of its agents' clipped vectors.
+    aggregation="plain"    the server. A node sends the sum of its agents' clipped vectors.
     aggregation="secure"   each node a share, to that sum, before it goes through a secure sum. A share is so large that
                            the noise suffices if only the fewest nodes remain whose sum can be revealed; every node
                            sees to that number itself, so that no server can make it add too little.
@@ -24,11 +24,12 @@ from fedhlcr.exceptions import CodecError, FederationError
 from fedhlcr.federation.history import RoundRecord
 from fedhlcr.federation.private.inquiry import Inquiry, read_sum
 from fedhlcr.federation.private.queries import Query
-from fedhlcr.federation.private.run import Outcome, fewest_remaining, plain_total, run_private
+from fedhlcr.federation.private.run import Outcome, fewest_remaining, run_private
 from fedhlcr.federation.private.server import PrivateServer
 from fedhlcr.federation.run import carry
 from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.privacy.noise import NoiseSource, discrete_gaussian
+from fedhlcr.privacy.release import server_noise
 from fedhlcr.privacy.terms import Terms
 
 logger = logging.getLogger(__name__)
@@ -101,7 +102,7 @@ class NodesAsked:
                 answered += agents_of[party]
         moved = len(data) * len(agents_of), sum(map(len, replies.values()))
         if vectors:
-            total = plain_total(query, [(np.arange(0), np.array(vectors))], self._source)
+            total = np.sum(vectors, axis=0) + server_noise(query.blocks, self._source)
             return Outcome(total, answered, bytes_moved=moved)
         if query.number == 0:
             raise FederationError(
