@@ -16,3 +16,10 @@ def test_units_agree_with_their_number(total, steps, expected, capsys, monkeypat
         for _ in range(steps):
             bar.advance({})
     assert capsys.readouterr().err.splitlines()[-1].startswith(expected)
+
+
+def test_reports_without_a_step_say_nothing_of_the_time_left():
+    bar = Bar(10, "reading", ROUND, enabled=True)
+    for done in (3, 3, 3):
+        bar.reach(done)
+    assert bar.seconds_left is None

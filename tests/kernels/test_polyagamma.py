@@ -10,8 +10,8 @@ import pytest
 from numba import njit
 from scipy.stats import ks_2samp
 
-from fedhlcr.kernels.labels import keyed_uniforms
 from fedhlcr.kernels.polyagamma import keyed_polya_gamma, polya_gamma_mean, polya_gamma_variance
+from fedhlcr.kernels.uniforms import keyed_uniforms
 from tests.plain_python import check_without_compiler
 
 PURPOSE = np.uint64(4 << 10)

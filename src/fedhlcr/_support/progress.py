@@ -58,6 +58,15 @@ class Bar:
         """Measure the pace from now on: the steps so far were preparation."""
         self._reports = [(time.monotonic(), self._done)]
 
+    def skip_to(self, done: int) -> None:
+        """Count steps that were done before, and measure the pace of those that follow."""
+        self._done = done
+        self.begin()
+
+    def reach(self, done: int) -> None:
+        """Count finished steps up to a number."""
+        self.advance({}, done - self._done)
+
     def tell(self, state: str) -> None:
         """Show what is being done, without counting a step."""
         if self._display is not None:
@@ -92,7 +101,8 @@ class Bar:
         if self.total is None or not SILENT * self.total < self._done < self.total or n_reports < 2:
             return None
         (then, before), (now, done) = self._reports[-1 - math.ceil(RECENT * n_reports)], self._reports[-1]
-        return (now - then) / (done - before) * (self.total - done)
+        # a reader of files may be ahead of the pieces it has returned, so that some of them count as no step
+        return (now - then) / (done - before) * (self.total - done) if done > before else None
 
 
 def duration(seconds: float) -> str:

@@ -22,8 +22,10 @@ def text_key(text: str) -> int:
     return int.from_bytes(blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest(), "little")
 
 
-def text_keys(texts: Iterable[str]) -> KeyArray:
-    return np.array([text_key(text) for text in texts], dtype=np.uint64)
+def encoded_keys(texts: Iterable[bytes]) -> KeyArray:
+    """The keys of texts that are encoded as `text_key` does it."""
+    keys = b"".join([blake2b(text, digest_size=8).digest() for text in texts])
+    return np.frombuffer(keys, dtype="<u8").astype(np.uint64)
 
 
 @unique

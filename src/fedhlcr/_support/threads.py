@@ -35,8 +35,23 @@ class Blocks:
     @classmethod
     def balanced(cls, start: NDArray[np.int64]) -> Blocks:
         """Cut rows into blocks with about equally many items; row r holds items [start[r], start[r + 1])."""
+        return cls._equal(start, max(1, min(MAX_BLOCKS, int(start[-1]) // MIN_ITEMS)))
+
+    @classmethod
+    def of_size(cls, start: NDArray[np.int64], most_items: int) -> Blocks:
+        """Cut rows into blocks of about equally many items, and not many more than `most_items`."""
+        return cls._equal(start, max(1, -(-int(start[-1]) // most_items)))
+
+    @classmethod
+    def even(cls, n_items: int) -> Blocks:
+        """Cut items into blocks of about the same size."""
+        n_blocks = max(1, min(MAX_BLOCKS, n_items // MIN_ITEMS))
+        return cls(tuple(n_items * block // n_blocks for block in range(n_blocks + 1)))
+
+    @classmethod
+    def _equal(cls, start: NDArray[np.int64], n_blocks: int) -> Blocks:
         n_rows, n_items = len(start) - 1, int(start[-1])
-        n_blocks = max(1, min(MAX_BLOCKS, n_rows, n_items // MIN_ITEMS))
+        n_blocks = max(1, min(n_blocks, n_rows))
         cuts = np.searchsorted(start, np.linspace(0, n_items, n_blocks + 1)[1:-1])
         return cls(tuple(np.unique([0, *cuts.tolist(), n_rows]).tolist()))
 

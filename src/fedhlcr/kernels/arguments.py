@@ -13,6 +13,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fedhlcr._support.arrays import CountArray, FloatArray, IndexArray, KeyArray
 
 
@@ -32,6 +35,23 @@ class LabelLaw(NamedTuple):
     prior_weights: FloatArray  # (clusters,) agent_concentration · cluster_weights
     agent_concentration: float
     round: int
+    single_rows: NDArray[np.float32]  # the score rows in single precision; without rows if it is not used
+
+
+class Remembered(NamedTuple):
+    """What is remembered of an earlier sweep, so that entities whose labels are certain need no scores.
+
+    A score is −RSS(w)/(2s²), and √RSS moves by at most reach · |change of w|: see `kernels.skipping`.
+    """
+
+    mode: int  # EVERYONE, REMEMBER or SKIP of `kernels.skipping`
+    half_precision: float  # 1/(2s²)
+    size: float  # largest |(−w, 1)|², which bounds rounding errors of scores
+    moved: FloatArray  # (clusters,) how far coefficients are from those of the sweep that is remembered
+    farthest: float  # the largest of these
+    own_root: NDArray[np.float32]  # (entities,) √RSS at the label; infinite if it is not that of the remembered sweep
+    other_root: NDArray[np.float32]  # (entities,) the least √RSS at another cluster
+    reach: NDArray[np.float32]  # (entities,) √ of the trace of the Gram matrix
 
 
 class AgentAnswers(NamedTuple):

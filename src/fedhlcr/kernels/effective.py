@@ -23,14 +23,17 @@ from fedhlcr.kernels.lanes import (
     inverse_root,
     larger,
     load,
+    load_four,
     prefetch,
     spread,
     store,
-    store_pair,
+    store_four,
 )
 
 # Least diagonal element of an effective matrix, as a share of what it was: below are rounding errors.
 LEAST_DIAGONAL = 1e-14
+# Rows of U that are computed at once: a matrix is read and written once for each block.
+BLOCK = 4
 
 
 class EffectsLaw(NamedTuple):
@@ -52,7 +55,7 @@ class EffectsLaw(NamedTuple):
 class EffectColumns(NamedTuple):
     """Λ, and where the entries of packed matrices are that it multiplies."""
 
-    root: FloatArray  # (effects, effects or one more) Λ with an even number of columns; one that is added is 0
+    root: FloatArray  # (effects, a multiple of BLOCK) Λ; columns that are added are 0
     ends: IndexArray  # (columns of root,) the ends of their entries that are not 0; Λ may be diagonal
     columns: IndexArray  # (effects,) see EffectsLaw
     places: IndexArray  # (width, effects) positions of the columns' entries in the packed matrix
@@ -74,13 +77,23 @@ def effect_columns(law):
     for i in range(width):
         for j in range(width):
             table[i, j] = place(i, j)
-    root = np.zeros((n_effects, n_effects + n_effects % 2))
+    root = np.zeros((n_effects, -(-n_effects // BLOCK) * BLOCK))
     ends = np.zeros(root.shape[1], dtype=np.int64)
     for r in range(n_effects):
         for c in range(r, n_effects):
             root[c, r] = law.root[c, r]
             ends[r] = c + 1 if root[c, r] != 0.0 else ends[r]
     return EffectColumns(root, ends, columns, np.ascontiguousarray(table[:, columns]), table, law.first)
+
+
+@kernel
+def empty_roots(n_entities, n_effects, width):
+    """(groups, a multiple of BLOCK, width + 1, lanes) space for U of all entities, SIDE_BY_SIDE of them in each group.
+
+    Entry (g, r, i) is that of row r and column i of U, and entry (g, r, width) is 1/L_rr.
+    """
+    n_groups, n_rows = -(-n_entities // SIDE_BY_SIDE), -(-n_effects // BLOCK) * BLOCK
+    return empty_lanes(n_groups * n_rows * (width + 1)).reshape(n_groups, n_rows, width + 1, SIDE_BY_SIDE)
 
 
 @kernel
@@ -103,101 +116,127 @@ def effective_grams(grams, variance, entities, first_entity, last_entity, law, o
     Their rows of `log_dets` become log |B|, unless it is empty.
     """
     of = effect_columns(law)
-    width, n_columns = of.table.shape[0], of.root.shape[1]
-    m, precision, pivots = empty_lanes(grams.shape[1]), empty_lanes(1), empty_lanes(n_columns)
-    u = empty_lanes(2 * width).reshape(width, 2, SIDE_BY_SIDE)
-    least, rows = empty_lanes(width), np.arange(law.first, width)
+    space, n_effects, width = matrix_space(of, grams.shape[1]), of.columns.shape[0], of.table.shape[0]
+    roots = empty_roots(1, n_effects, width)
     for at in range(first_entity, last_entity, SIDE_BY_SIDE):
-        n_lanes = min(SIDE_BY_SIDE, last_entity - at)
-        load_lanes(grams, variance, entities, at, n_lanes, m, precision)
-        start_effective(m, precision, of, least)
-        for r in range(0, n_columns, 2):
-            for lane in range(r // 2, SIDE_BY_SIDE, n_columns // 2):
-                # what is needed after this: the rows of these entities in `out`, and the next entities
-                prefetch(out, entities[min(at + lane, last_entity - 1)])
-                prefetch(grams, entities[min(at + SIDE_BY_SIDE + lane, last_entity - 1)])
-            multiply_rows(m, of, rows, 0, r, u)
-            scale_rows(u, of, r, pivots)
-            subtract_squares(u, law.first, m)
-        for i in rows:
-            # of columns that effects explain completely, rounding leaves something of either sign
-            store(m, of.table[i, i], larger(load(m, of.table[i, i]), load(least, i)))
-        for lane in range(n_lanes):
-            e = entities[at + lane]
-            for p in range(grams.shape[1]):
-                out[e, p] = m[p, lane]
-            if log_dets.shape[0] > 0:
+        effective_group(grams, variance, entities, (at, last_entity), of, space, (roots, 0), out)
+        if log_dets.shape[0] > 0:
+            for lane in range(min(SIDE_BY_SIDE, last_entity - at)):
+                e = entities[at + lane]
                 log_dets[e] = 0.0
-                for r in range(n_columns):
-                    log_dets[e] += math.log(pivots[r, lane])
+                for r in range(n_effects):
+                    log_dets[e] -= 2.0 * math.log(roots[0, r, width, lane])
 
 
 @kernel
-def start_effective(m, precision, of, least):
-    """Multiply the matrices by their precisions, and write the least diagonal elements of the effective ones."""
+def matrix_space(of, packed):
+    """Scratch space for `effective_group`: matrices, their precisions, and least diagonal elements."""
+    return empty_lanes(packed), empty_lanes(1), empty_lanes(of.table.shape[0])
+
+
+@kernel
+def effective_group(grams, variance, entities, bounds, of, space, root, out):
+    """Write the effective matrices of the first SIDE_BY_SIDE entities within `bounds` to their rows of `out`.
+
+    U is written to `root`, which is a group of `empty_roots` and its number.
+    """
+    (at, last_entity), (m, precision, least), (u, group) = bounds, space, root
+    n_lanes, first, width, table = min(SIDE_BY_SIDE, last_entity - at), of.first, of.table.shape[0], of.table
+    load_lanes(grams, variance, entities, at, n_lanes, m, precision)
+    for lane in range(SIDE_BY_SIDE):
+        # what is needed after this: the rows of these entities in `out`, and the next entities
+        prefetch(out, entities[min(at + lane, last_entity - 1)])
+        prefetch(grams, entities[min(at + SIDE_BY_SIDE + lane, last_entity - 1)])
+    for i in range(first, width):
+        store(least, i, LEAST_DIAGONAL * load(m, table[i, i]) * load(precision, 0))
+    integrate_effects(m, precision, of, u, group)
+    for i in range(first, width):
+        # of columns that effects explain completely, rounding leaves something of either sign
+        store(m, table[i, i], larger(load(m, table[i, i]), load(least, i)))
+    for lane in range(n_lanes):
+        e = entities[at + lane]
+        for p in range(grams.shape[1]):
+            out[e, p] = m[p, lane]
+
+
+@kernel
+def integrate_effects(m, precision, of, u, group):
+    """Replace matrices by effective ones, BLOCK rows of U at a time; U is written to a group of `u`."""
     by = load(precision, 0)
     for p in range(m.shape[0]):
         store(m, p, by * load(m, p))
-    for i in range(least.shape[0]):
-        store(least, i, LEAST_DIAGONAL * load(m, of.table[i, i]))
+    for r in range(0, u.shape[1], BLOCK):
+        multiply_rows(m, of, u, group, r)
+        scale_rows(u, group, r, of)
+        subtract_squares(u, group, r, of.first, m)
 
 
 @kernel
-def multiply_rows(m, of, rows, start, r, out):
-    """Write rows rows[start:] of M·λ and M·λ' to `out` (width, 2, lanes), with λ and λ' columns r and r + 1 of Λ.
+def multiply_rows(m, of, u, group, r):
+    """Write M·λ to `u`, for BLOCK columns λ of Λ from r on.
 
-    Four rows and two columns at once: what is loaded is used twice, and the sums do not wait for each other.
+    One row and BLOCK columns at once: the sums fit into 16 registers and do not wait for each other.
     """
-    n, root, places, end = rows.shape[0], of.root, of.places, max(of.ends[r], of.ends[r + 1])
-    for k in range(start, n, 4):
-        i0, i1, i2, i3 = rows[k], rows[min(k + 1, n - 1)], rows[min(k + 2, n - 1)], rows[min(k + 3, n - 1)]
-        a0, a1, a2, a3 = spread(0.0), spread(0.0), spread(0.0), spread(0.0)
-        b0, b1, b2, b3 = spread(0.0), spread(0.0), spread(0.0), spread(0.0)
-        for c in range(r, end):
-            x0, x1 = load(m, places[i0, c]), load(m, places[i1, c])
-            x2, x3 = load(m, places[i2, c]), load(m, places[i3, c])
-            f, g = root[c, r], root[c, r + 1]
-            a0, a1, a2, a3 = a0 + f * x0, a1 + f * x1, a2 + f * x2, a3 + f * x3
-            b0, b1, b2, b3 = b0 + g * x0, b1 + g * x1, b2 + g * x2, b3 + g * x3
-        store_pair(out, i0, a0, b0)
-        store_pair(out, i1, a1, b1)
-        store_pair(out, i2, a2, b2)
-        store_pair(out, i3, a3, b3)
+    root, places, end = of.root, of.places, 0
+    for k in range(BLOCK):
+        end = max(end, of.ends[r + k])
+    for i in range(of.first, places.shape[0]):
+        a, b, c, d = spread(0.0), spread(0.0), spread(0.0), spread(0.0)
+        for t in range(r, end):
+            x = load(m, places[i, t])
+            a, b = a + root[t, r] * x, b + root[t, r + 1] * x
+            c, d = c + root[t, r + 2] * x, d + root[t, r + 3] * x
+        store_four(u, (group, r, i), a, b, c, d)
 
 
 @kernel
-def scale_rows(u, of, r, pivots):
-    """Replace M·λ and M·λ' by rows r and r + 1 of U = L⁻¹Λᵀ[G g], and write the squares of L's diagonal.
+def scale_rows(u, group, r, of):
+    """Replace M·λ by rows of U = L⁻¹Λᵀ[G g], BLOCK of them from r on, and write the inverses of L's diagonal.
 
-    Here M is the matrix from which the squares of the rows of U before r have been subtracted. So B is I + ΛᵀMΛ in its
-    rows r and r + 1, of which two steps of a Cholesky factorisation give L.
+    Here M is the matrix from which the squares of the earlier rows of U have been subtracted. So B is I + ΛᵀMΛ in these
+    rows and columns, of which BLOCK steps of a Cholesky factorisation give L.
     """
-    root, columns, first = of.root, of.columns, of.first
-    pivot, below, other = spread(1.0), spread(0.0), spread(1.0)
+    root, columns, first, width = of.root, of.columns, of.first, of.table.shape[0]
+    b00, b11, b22, b33 = spread(1.0), spread(1.0), spread(1.0), spread(1.0)
+    b10, b20, b30, b21, b31, b32 = spread(0.0), spread(0.0), spread(0.0), spread(0.0), spread(0.0), spread(0.0)
     for c in range(r, root.shape[0]):
-        x, y = load(u, (columns[c], 0)), load(u, (columns[c], 1))
-        pivot, below, other = pivot + root[c, r] * x, below + root[c, r + 1] * x, other + root[c, r + 1] * y
-    # without rounding errors pivots are at least 1
-    pivot = larger(pivot, spread(1.0))
-    inverse = inverse_root(pivot)
-    below = inverse * below
-    other = larger(other - below * below, spread(1.0))
-    other_inverse = inverse_root(other)
-    store(pivots, r, pivot)
-    store(pivots, r + 1, other)
-    for i in range(first, u.shape[0]):
-        x = inverse * load(u, (i, 0))
-        store(u, (i, 0), x)
-        store(u, (i, 1), other_inverse * (load(u, (i, 1)) - below * x))
+        f, g, h, q = root[c, r], root[c, r + 1], root[c, r + 2], root[c, r + 3]
+        x0, x1, x2, x3 = load_four(u, (group, r, columns[c]))
+        b00, b10, b20, b30 = b00 + f * x0, b10 + g * x0, b20 + h * x0, b30 + q * x0
+        b11, b21, b31 = b11 + g * x1, b21 + h * x1, b31 + q * x1
+        b22, b32, b33 = b22 + h * x2, b32 + q * x2, b33 + q * x3
+    i0 = inverse_pivot(b00)
+    b10, b20, b30 = i0 * b10, i0 * b20, i0 * b30
+    i1 = inverse_pivot(b11 - b10 * b10)
+    b21, b31 = i1 * (b21 - b20 * b10), i1 * (b31 - b30 * b10)
+    i2 = inverse_pivot(b22 - b20 * b20 - b21 * b21)
+    b32 = i2 * (b32 - b30 * b20 - b31 * b21)
+    i3 = inverse_pivot(b33 - b30 * b30 - b31 * b31 - b32 * b32)
+    for i in range(first, width):
+        x0, x1, x2, x3 = load_four(u, (group, r, i))
+        x0 = i0 * x0
+        x1 = i1 * (x1 - b10 * x0)
+        x2 = i2 * (x2 - b20 * x0 - b21 * x1)
+        x3 = i3 * (x3 - b30 * x0 - b31 * x1 - b32 * x2)
+        store_four(u, (group, r, i), x0, x1, x2, x3)
+    store_four(u, (group, r, width), i0, i1, i2, i3)
 
 
 @kernel
-def subtract_squares(u, first, m):
-    """M −= uuᵀ for both columns of u, from row and column `first` on."""
-    for i in range(first, u.shape[0]):
-        own, other, p = load(u, (i, 0)), load(u, (i, 1)), i * (i + 1) // 2
+def inverse_pivot(pivot):
+    """1/√pivot; without rounding errors pivots are at least 1."""
+    return inverse_root(larger(pivot, spread(1.0)))
+
+
+@kernel
+def subtract_squares(u, group, r, first, m):
+    """M −= uuᵀ for BLOCK rows u of U from r on, from row and column `first` of M on."""
+    for i in range(first, u.shape[2] - 1):
+        p = i * (i + 1) // 2
+        x0, x1, x2, x3 = load_four(u, (group, r, i))
         for j in range(first, i + 1):
-            store(m, p + j, load(m, p + j) - own * load(u, (j, 0)) - other * load(u, (j, 1)))
+            y0, y1, y2, y3 = load_four(u, (group, r, j))
+            store(m, p + j, load(m, p + j) - x0 * y0 - x1 * y1 - x2 * y2 - x3 * y3)
 
 
 @vector_kernel

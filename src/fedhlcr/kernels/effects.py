@@ -2,7 +2,11 @@
 
 With the notation of `kernels.effective`, an effect given its cluster's and its agent's coefficients β is
 
-    b = Λ L⁻ᵀ(L⁻¹Λᵀ(g − Gβ) + ε)
+    b = Λx,  x = L⁻ᵀ(L⁻¹Λᵀ(g − Gβ) + ε)
+
+With rows u_r of U = L⁻¹Λᵀ[G g] and columns λ_r of Λ, L_sr = u_r·λ_s for s > r (columns of G that Λ multiplies). So x
+is solved from its last element on without L: given the effect b so far, x_r = (ε_r + u_r·(−β − b, 1)) / L_rr, and then
+b grows by λ_r x_r.
 
 Several entities are computed at once, one in each lane of a vector. `reference` has slow versions.
 """
@@ -15,26 +19,33 @@ from typing import NamedTuple
 import numpy as np
 
 from fedhlcr._support.arrays import FloatArray, KeyArray
+from fedhlcr.kernels.agent_effects import draw_agent_effects
 from fedhlcr.kernels.compiling import kernel, vector_kernel
-from fedhlcr.kernels.effective import effect_columns, load_lanes, move_target, multiply_rows, place
+from fedhlcr.kernels.effective import (
+    effect_columns,
+    empty_roots,
+    integrate_effects,
+    load_lanes,
+    move_target,
+    place,
+)
 from fedhlcr.kernels.evidence import (
-    HAS_EFFECT,
     LOG_VARIANCES,
     LOG_VOLUMES,
-    N_SCALARS,
     NOISY_ENTITIES,
     PRECISIONS,
     SQUARED_EVENTS,
     SQUARES,
 )
-from fedhlcr.kernels.keyed import keyed_gamma, keyed_normal_lanes, keyed_normals
-from fedhlcr.kernels.lanes import SIDE_BY_SIDE, cholesky_lanes, empty_lanes, larger, load, prefetch, spread, store
+from fedhlcr.kernels.keyed import keyed_gamma, keyed_normal_lanes
+from fedhlcr.kernels.lanes import SIDE_BY_SIDE, empty_lanes, larger, load, spread, store
 
 # Least noise variance of an entity, as a share of the typical one: an entity without residuals must not get infinite
 # precision, whose rounding errors would outweigh everything else.
 LEAST_VARIANCE = 1e-3
-# Purposes of keyed random numbers; labels use the purposes below these, and one draw may use a thousand.
-EFFECT, NOISE, AGENT_EFFECT = np.uint64(1 << 10), np.uint64(2 << 10), np.uint64(3 << 10)
+# Purposes of keyed random numbers; labels use the purposes below these, and one draw may use a thousand. Effects of
+# agents have the next one.
+EFFECT, NOISE = np.uint64(1 << 10), np.uint64(2 << 10)
 
 
 class EffectState(NamedTuple):
@@ -56,16 +67,16 @@ class EffectSums(NamedTuple):
 class LaneSpace(NamedTuple):
     """Scratch space for the entities that are computed at once; the last axis is that of lanes."""
 
-    grams: FloatArray  # (packed, lanes) Gram matrices around effects, as far as these are known
+    grams: FloatArray  # (packed, lanes) Gram matrices; around effects in the end
+    effective: FloatArray  # (packed, lanes) the same with effects integrated out, where U is computed again
     precision: FloatArray  # (1, lanes) 1/σ²
     cluster_coef: FloatArray  # (n_coef, lanes)
-    agent_effect: FloatArray  # (n_coef, lanes)
+    shift: FloatArray  # (n_coef, lanes) the agent's effect, and in the end that of the entity too
     effect: FloatArray  # (n_coef, lanes)
-    fitted: FloatArray  # (width − 1, lanes) products of the Gram matrices with `cluster_coef`
-    products: FloatArray  # (width − 1, lanes)
-    pairs: FloatArray  # (width, 2, lanes) two columns of GΛ
+    residual: FloatArray  # (width, lanes) what U is multiplied by: (−β − b, 1)
+    fitted: FloatArray  # (width, lanes) products of the Gram matrices with `cluster_coef`
+    shifted: FloatArray  # (width, lanes) those with `shift`
     normals: FloatArray  # (effects, or one more, lanes)
-    factor: FloatArray  # (effects, effects + 1, lanes) L, and behind it what is solved by it
     moments: FloatArray  # (packed effects, lanes)
     squares: FloatArray  # (1, lanes) residual sums of squares
     streams: KeyArray  # (lanes,)
@@ -73,75 +84,21 @@ class LaneSpace(NamedTuple):
 
 
 @kernel
-def draw_agent_effect(scoring, law, labels, stream, first_entity, last_entity, effect):
-    """Replace an agent's effect a by a draw given labels and clusters, with the entities' effects integrated out.
-
-    `scoring` holds the effective matrices around the old effect. a = τα, with α of precision I + τ(ΣQ)τ.
-    """
-    n_coef, first = effect.shape[0], law.first
-    used = np.flatnonzero(law.agent_scale > 0.0)
-    n_used = used.shape[0]
-    precision, linear = np.eye(n_used), np.zeros(n_used)
-    last_row = (n_coef + first) * (n_coef + first + 1) // 2
-    for e in range(first_entity, last_entity):
-        for i in range(n_used):
-            row = first + used[i]
-            residual = scoring[e, last_row + row]
-            for j in range(n_coef):
-                residual -= scoring[e, place(row, first + j)] * (law.coef[labels[e], j] - effect[j])
-            linear[i] += law.agent_scale[used[i]] * residual
-            for j in range(i + 1):
-                scales = law.agent_scale[used[i]] * law.agent_scale[used[j]]
-                precision[i, j] += scales * scoring[e, place(row, first + used[j])]
-    normals = np.empty(n_used)
-    keyed_normals(stream, np.uint64(0), law.round, AGENT_EFFECT, normals)
-    solve_draw(precision, linear, normals)
-    effect[:] = 0.0
-    for i in range(n_used):
-        effect[used[i]] = law.agent_scale[used[i]] * normals[i]
-
-
-@kernel
-def solve_draw(precision, linear, normals):
-    """Replace independent standard normals by a draw from N(P⁻¹ linear, P⁻¹); only P's lower triangle is used."""
-    n = linear.shape[0]
-    for j in range(n):
-        for t in range(j):
-            precision[j, j] -= precision[j, t] ** 2
-        precision[j, j] = math.sqrt(max(precision[j, j], 1.0))
-        for i in range(j + 1, n):
-            for t in range(j):
-                precision[i, j] -= precision[i, t] * precision[j, t]
-            precision[i, j] /= precision[j, j]
-    for i in range(n):
-        for j in range(i):
-            linear[i] -= precision[i, j] * linear[j]
-        linear[i] /= precision[i, i]
-    for i in range(n - 1, -1, -1):
-        normals[i] += linear[i]
-        for j in range(i + 1, n):
-            normals[i] -= precision[j, i] * normals[j]
-        normals[i] /= precision[i, i]
-
-
-@kernel
 def empty_space(law, packed, packed_effects):
-    """Scratch space for `draw_effects`; effects are 0."""
+    """Scratch space for `draw_effects`."""
     n_coef, n_effects = law.coef.shape[1], law.columns.shape[0]
     width = n_coef + law.first + 1
-    effect = empty_lanes(n_coef)
-    effect[:] = 0.0
     return LaneSpace(
+        empty_lanes(packed),
         empty_lanes(packed),
         empty_lanes(1),
         empty_lanes(n_coef),
         empty_lanes(n_coef),
-        effect,
-        empty_lanes(width - 1),
-        empty_lanes(width - 1),
-        empty_lanes(2 * width).reshape(width, 2, SIDE_BY_SIDE),
+        empty_lanes(n_coef),
+        empty_lanes(width),
+        empty_lanes(width),
+        empty_lanes(width),
         empty_lanes(n_effects + n_effects % 2),
-        empty_lanes(n_effects * (n_effects + 1)).reshape(n_effects, n_effects + 1, SIDE_BY_SIDE),
         empty_lanes(packed_effects),
         empty_lanes(1),
         np.empty(SIDE_BY_SIDE, dtype=np.uint64),
@@ -150,62 +107,32 @@ def empty_space(law, packed, packed_effects):
 
 
 @kernel
-def factor_lanes(of, space):
-    """Write L to space.factor, with the inverses of L's diagonal on the diagonal.
-
-    Columns of B = I + ΛᵀGΛ are computed two by two: of GΛ only the part below the diagonal is needed.
-    """
-    root, ends, columns, h, b = of.root, of.ends, of.columns, space.pairs, space.factor
-    n, precision = columns.shape[0], load(space.precision, 0)
-    for s in range(0, n, 2):
-        multiply_rows(space.grams, of, columns, s, s, h)
-        # two rows at once; Λ is 0 above its diagonal
-        for r in range(s, n, 2):
-            q = min(r + 1, n - 1)
-            rs, qs, rt, qt = spread(0.0), spread(0.0), spread(0.0), spread(0.0)
-            for c in range(r, max(ends[r], ends[q])):
-                x, y = load(h, (columns[c], 0)), load(h, (columns[c], 1))
-                rs, qs = rs + root[c, r] * x, qs + root[c, q] * x
-                rt, qt = rt + root[c, r] * y, qt + root[c, q] * y
-            store(b, (r, s), precision * rs)
-            store(b, (q, s), precision * qs)
-            store(b, (r, s + 1), precision * rt)
-            store(b, (q, s + 1), precision * qt)
-    for s in range(n):
-        store(b, (s, s), 1.0 + load(b, (s, s)))
-    cholesky_lanes(b)
-
-
-@kernel
-def solve_lanes(of, space):
-    """Replace standard normals ε by L⁻ᵀ(L⁻¹Λᵀ(g − Gw) + ε)."""
-    m, b, normals, fitted = space.grams, space.factor, space.normals, space.fitted
-    root, ends, columns, last_row = of.root, of.ends, of.columns, of.table[of.table.shape[0] - 1]
-    n_effects, precision = columns.shape[0], load(space.precision, 0)
-    for r in range(n_effects):
-        total = spread(0.0)
+def solve_effects(of, u, group, space):
+    """Draw the effects b from standard normals, given U in a group of `u`."""
+    normals, effect, residual, first, width = space.normals, space.effect, space.residual, of.first, of.table.shape[0]
+    root, ends, columns = of.root, of.ends, of.columns
+    for j in range(effect.shape[0]):
+        store(effect, j, spread(0.0))
+        store(residual, first + j, spread(0.0) - load(space.cluster_coef, j) - load(space.shift, j))
+    store(residual, width - 1, spread(1.0))
+    for r in range(columns.shape[0] - 1, -1, -1):
+        # three sums, because a sum must wait for its last summand
+        x, y, z = load(normals, r), spread(0.0), load(u, (group, r, width - 1))
+        for i in range(first, width - 2, 2):
+            x = x + load(u, (group, r, i)) * load(residual, i)
+            y = y + load(u, (group, r, i + 1)) * load(residual, i + 1)
+        if (width - first) % 2 == 0:
+            z = z + load(u, (group, r, width - 2)) * load(residual, width - 2)
+        x = load(u, (group, r, width)) * (x + y + z)
         for c in range(r, ends[r]):
-            total = total + root[c, r] * (load(m, last_row[columns[c]]) - load(fitted, columns[c]))
-        total = precision * total
-        for s in range(r):
-            total = total - load(b, (r, s)) * load(b, (s, n_effects))
-        store(b, (r, n_effects), load(b, (r, r)) * total)
-    for r in range(n_effects - 1, -1, -1):
-        total = load(normals, r) + load(b, (r, n_effects))
-        for s in range(r + 1, n_effects):
-            total = total - load(b, (s, r)) * load(normals, s)
-        store(normals, r, load(b, (r, r)) * total)
+            i, step = columns[c], root[c, r] * x
+            store(residual, i, load(residual, i) - step)
+            store(effect, i - first, load(effect, i - first) + step)
 
 
 @kernel
-def write_effects(of, space):
-    """Write the effects b = Λ·(what is solved), and (1, b)(1, b)ᵀ."""
-    normals, effect, moments, root, columns = space.normals, space.effect, space.moments, of.root, of.columns
-    for c in range(columns.shape[0]):
-        total = spread(0.0)
-        for r in range(c + 1):
-            total = total + root[c, r] * load(normals, r)
-        store(effect, columns[c] - of.first, total)
+def write_moments(effect, moments):
+    """Write (1, b)(1, b)ᵀ."""
     store(moments, 0, spread(1.0))
     p, i = 1, 0
     while p < moments.shape[0]:
@@ -218,18 +145,22 @@ def write_effects(of, space):
 
 
 @kernel
-def write_products(m, of, vector, out):
-    """The first rows of `out` become the products of M's regressors with `vector` (n_coef, lanes)."""
-    n, table, first = of.table.shape[0] - 1, of.table, of.first
+def write_products(m, of, vectors, out, others):
+    """The first rows of `out` and of `others` become the products of M's regressors with two vectors (n_coef, lanes).
+
+    Both at once: what is loaded of M is used twice.
+    """
+    n, table, first, (vector, other) = of.table.shape[0] - 1, of.table, of.first, vectors
     # two rows at once, because a sum must wait for its last summand
     for i in range(0, n, 2):
-        total, other, k = spread(0.0), spread(0.0), min(i + 1, n - 1)
+        k, a, b, c, d = min(i + 1, n - 1), spread(0.0), spread(0.0), spread(0.0), spread(0.0)
         for j in range(vector.shape[0]):
-            factor = load(vector, j)
-            total = total + factor * load(m, table[i, first + j])
-            other = other + factor * load(m, table[k, first + j])
-        store(out, i, total)
-        store(out, k, other)
+            x, y, v, w = load(m, table[i, first + j]), load(m, table[k, first + j]), load(vector, j), load(other, j)
+            a, b, c, d = a + v * x, b + v * y, c + w * x, d + w * y
+        store(out, i, a)
+        store(out, k, b)
+        store(others, i, c)
+        store(others, k, d)
 
 
 @kernel
@@ -245,9 +176,8 @@ def squares_around(m, of, vector, products):
 
 @kernel
 def move_lanes(m, of, step, products):
-    """`move_target` in each lane, by `step` (n_coef, lanes). `products` (width − 1, lanes) is scratch space."""
+    """`move_target` in each lane, by `step` (n_coef, lanes); `products` are those of M with it."""
     last_row, last = of.table[of.table.shape[0] - 1], of.table.shape[0] - 1
-    write_products(m, of, step, products)
     store(m, last_row[last], squares_around(m, of, step, products))
     for i in range(last):
         store(m, last_row[i], load(m, last_row[i]) - load(products, i))
@@ -278,22 +208,6 @@ def entities_of(agents, agent_start, first_agent, last_agent):
 
 
 @kernel
-def draw_agent_effects(entities, scoring, labels, law, agents, first_agent, last_agent, state, scalars):
-    """Draw the effects of agents[first_agent:last_agent] given their entities' labels, in place."""
-    _, agent_start, _, streams = entities
-    if not np.any(law.agent_scale > 0.0):
-        return
-    for position in range(first_agent, last_agent):
-        agent = agents[position]
-        start, end = agent_start[agent], agent_start[agent + 1]
-        if end > start:
-            draw_agent_effect(scoring, law, labels, streams[agent], start, end, state.agent_effects[agent])
-            scalars[position, HAS_EFFECT] = 1.0
-            for f in range(law.coef.shape[1]):
-                scalars[position, N_SCALARS + f] = state.agent_effects[agent, f] ** 2
-
-
-@kernel
 def draw_effects(entities, scoring, labels, law, agents, first_agent, last_agent, state, rows, sums):
     """Draw effects and noise of agents[first_agent:last_agent] given their new labels, and add to the sums.
 
@@ -301,24 +215,33 @@ def draw_effects(entities, scoring, labels, law, agents, first_agent, last_agent
     entity's noise. `scoring` holds the effective matrices around the agents' old effects, and rows[e] the row of the
     sums to which entity e adds.
     """
-    grams, agent_start, _, _ = entities
-    of, space = effect_columns(law), empty_space(law, grams.shape[1], sums.effects.shape[1])
+    of, packed = effect_columns(law), entities.grams.shape[1]
+    space = empty_space(law, packed, sums.effects.shape[1])
+    # U is computed again
+    work = of, space, empty_roots(0, of.columns.shape[0], of.table.shape[0])
+    draw_rooted(entities, scoring, labels, law, agents, first_agent, last_agent, state, rows, sums, work)
+
+
+@kernel
+def draw_rooted(entities, scoring, labels, law, agents, first_agent, last_agent, state, rows, sums, work):
+    """`draw_effects` given U of these entities. `work` are Λ, scratch space, and U, which may have no groups."""
+    (grams, agent_start, _, _), (of, space, roots) = entities, work
     own_agents = agents[first_agent:last_agent]
     old = state.agent_effects[own_agents]
     draw_agent_effects(entities, scoring, labels, law, agents, first_agent, last_agent, state, sums.scalars)
     moved = state.agent_effects[own_agents] - old
-    has_agent_effects = np.any(state.agent_effects[own_agents])
     own_entities, positions = entities_of(agents, agent_start, first_agent, last_agent)
+    is_kept = roots.shape[0] > 0
+    u = roots if is_kept else empty_roots(1, of.columns.shape[0], of.table.shape[0])
     for at in range(0, own_entities.shape[0], SIDE_BY_SIDE):
         n_lanes = min(SIDE_BY_SIDE, own_entities.shape[0] - at)
         lanes = own_entities[at : at + n_lanes], positions[at : at + n_lanes]
         load_lanes(grams, state.variance, own_entities, at, n_lanes, space.grams, space.precision)
         load_state(entities, law.coef, labels, agents, state.agent_effects, lanes, space)
-        for e in own_entities[at + n_lanes : at + n_lanes + SIDE_BY_SIDE]:
-            prefetch(grams, e)
-        if has_agent_effects:
-            move_lanes(space.grams, of, space.agent_effect, space.products)
-        draw_lanes(of, law.round, space)
+        if not is_kept:
+            space.effective[:] = space.grams
+            integrate_effects(space.effective, space.precision, of, u, 0)
+        draw_lanes(of, law.round, u, at // SIDE_BY_SIDE if is_kept else 0, space)
         finish_lanes(grams, law, lanes, rows, space, state, sums)
         if not law.given_effects:
             for lane in range(n_lanes):
@@ -332,28 +255,29 @@ def load_state(entities, coef, labels, agents, agent_effects, lanes, space):
     # unpacked once, because each access to a tuple counts references
     _, _, keys, streams = entities
     own_entities, positions = lanes
-    cluster_coef, agent_effect = space.cluster_coef, space.agent_effect
-    lane_streams, lane_keys = space.streams, space.keys
+    cluster_coef, shift, lane_streams, lane_keys = space.cluster_coef, space.shift, space.streams, space.keys
     for lane in range(SIDE_BY_SIDE):
         shown = min(lane, own_entities.shape[0] - 1)
         e, agent = own_entities[shown], agents[positions[shown]]
         lane_streams[lane], lane_keys[lane] = streams[agent], keys[e]
         for j in range(coef.shape[1]):
             cluster_coef[j, lane] = coef[labels[e], j]
-            agent_effect[j, lane] = agent_effects[agent, j]
+            shift[j, lane] = agent_effects[agent, j]
 
 
 @kernel
-def draw_lanes(of, round_number, space):
+def draw_lanes(of, round_number, u, group, space):
     """Draw the effects of the entities in all lanes, and write their residual sums of squares."""
-    write_products(space.grams, of, space.cluster_coef, space.fitted)
+    grams, coef, shift, effect = space.grams, space.cluster_coef, space.shift, space.effect
     if of.columns.shape[0]:
         keyed_normal_lanes(space.streams, space.keys, round_number, EFFECT, space.normals)
-        factor_lanes(of, space)
-        solve_lanes(of, space)
-        write_effects(of, space)
-        move_lanes(space.grams, of, space.effect, space.products)
-    store(space.squares, 0, squares_around(space.grams, of, space.cluster_coef, space.fitted))
+        solve_effects(of, u, group, space)
+        write_moments(effect, space.moments)
+        for j in range(shift.shape[0]):
+            store(shift, j, load(shift, j) + load(effect, j))
+    write_products(grams, of, (coef, shift), space.fitted, space.shifted)
+    move_lanes(grams, of, shift, space.shifted)
+    store(space.squares, 0, squares_around(grams, of, coef, space.fitted))
 
 
 @kernel
@@ -377,7 +301,7 @@ def finish_lanes(grams, law, lanes, rows, space, state, sums):
                 effects[row, p] += moments[p, lane]
         if coef.shape[0] > 0:
             for j in range(n_coef):
-                coef[e, j] = space.cluster_coef[j, lane] + space.agent_effect[j, lane] + space.effect[j, lane]
+                coef[e, j] = space.cluster_coef[j, lane] + space.shift[j, lane]
         own = squares[0, lane]
         variance[e] = draw_noise(own, grams[e, 0], streams[lane], keys[lane], noise, scalars[position])
         if given_effects:

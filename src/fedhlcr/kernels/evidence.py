@@ -15,28 +15,41 @@ NOISE_EXCESS, NOISE_SQUARES, LOG_DENSITY, WEIGHED_EVENTS, N_SCALARS = 9, 10, 11,
 
 
 @kernel
-def add_agent_counts(grams, agent_start, agents, scalars):
-    """For each agent asked, count it and its events."""
-    for position in range(agents.shape[0]):
-        first, last = agent_start[agents[position]], agent_start[agents[position] + 1]
-        scalars[position, AGENTS] = 1.0 if last > first else 0.0
-        for e in range(first, last):
-            scalars[position, EVENTS] += grams[e, 0]
-
-
-@kernel
-def add_within(grams, agent_start, agents, within):
-    """For each agent asked, add up each feature's squares within entities, (agents asked, n_features)."""
-    for position in range(agents.shape[0]):
-        for e in range(agent_start[agents[position]], agent_start[agents[position] + 1]):
+def write_figures(grams, agent_start, first_agent, last_agent, events, within):
+    """For agents [first_agent, last_agent), sum events (agents,) and features' squares within entities (agents, F)."""
+    for agent in range(first_agent, last_agent):
+        events[agent] = 0.0
+        within[agent, :] = 0.0
+        for e in range(agent_start[agent], agent_start[agent + 1]):
+            events[agent] += grams[e, 0]
             for f in range(within.shape[1]):
                 total = grams[e, place(f + 1, 0)]
-                within[position, f] += max(grams[e, place(f + 1, f + 1)] - total**2 / grams[e, 0], 0.0)
+                within[agent, f] += max(grams[e, place(f + 1, f + 1)] - total**2 / grams[e, 0], 0.0)
+
+
+@vector_kernel
+def effect_scores(gram, coef, first, out):
+    """Write the scores g − Gw of an entity's effects at 0 to `out` (n_coef,), and return RSS(w), never below 0."""
+    n_coef = coef.shape[0]
+    last_row = (n_coef + first) * (n_coef + first + 1) // 2 + first
+    for f in range(n_coef):
+        out[f] = gram[last_row + f]
+    for i in range(n_coef):
+        row, own, total = (first + i) * (first + i + 1) // 2 + first, coef[i], 0.0
+        # the row is that of a symmetric matrix, and a column too
+        for j in range(i):
+            total += gram[row + j] * coef[j]
+            out[j] -= gram[row + j] * own
+        out[i] -= total + gram[row + i] * own
+    squares = gram[last_row + n_coef]
+    for f in range(n_coef):
+        squares -= coef[f] * (gram[last_row + f] + out[f])
+    return max(squares, 0.0)
 
 
 @kernel
-def add_evidence(grams, agent_start, agents, labels, law, noise, scalars):
-    """For each agent asked and each coefficient, add up what tells whether effects are needed, in the plain stage.
+def add_evidence(grams, agent_start, agents, first_agent, last_agent, labels, law, noise, scalars):
+    """Add up what tells whether effects are needed, in the plain stage, for agents[first_agent:last_agent].
 
     With s the score of an entity's effect at 0 and I its information, `scalars` (agents asked, 4, n_coef) get
     Σ(s² − I) and ΣI² over entities, and T = (Σs)² − Σs² and 2((Σs²)² − Σs⁴) of the agent. Without effects of entities
@@ -44,23 +57,20 @@ def add_evidence(grams, agent_start, agents, labels, law, noise, scalars):
     whether or not entities have effects. `noise` gets the same for the entities' noise: with q their sums of squares
     over s², Σ((q − n)² − 2n) has mean 0 and variance Σ(8n² + 48n) if all are equal.
     """
-    n_coef, first = law.coef.shape[1], law.first
-    last_row = (n_coef + first) * (n_coef + first + 1) // 2
+    n_coef, first, variance = law.coef.shape[1], law.first, law.noise_scale**2
+    coef, scores = law.coef, np.empty(n_coef)
     totals, squares, fourth = np.empty(n_coef), np.empty(n_coef), np.empty(n_coef)
-    for position in range(agents.shape[0]):
+    for position in range(first_agent, last_agent):
         own = scalars[position]
         totals[:], squares[:], fourth[:] = 0.0, 0.0, 0.0
         for e in range(agent_start[agents[position]], agent_start[agents[position] + 1]):
             n = grams[e, 0]
-            apart = residual_squares(grams[e], law.coef[labels[e]], first) / law.noise_scale**2 - n
+            apart = effect_scores(grams[e], coef[labels[e]], first, scores) / variance - n
             noise[position, NOISE_EXCESS] += apart**2 - 2.0 * n
             noise[position, NOISE_SQUARES] += 8.0 * n**2 + 48.0 * n
             for f in range(n_coef):
-                score = grams[e, last_row + first + f]
-                for j in range(n_coef):
-                    score -= grams[e, place(first + f, first + j)] * law.coef[labels[e], j]
-                score /= law.noise_scale**2
-                information = grams[e, place(first + f, first + f)] / law.noise_scale**2
+                score = scores[f] / variance
+                information = grams[e, place(first + f, first + f)] / variance
                 own[0, f] += score**2 - information
                 own[1, f] += information**2
                 totals[f] += score
@@ -116,19 +126,3 @@ def add_log_densities(scoring, score_rows, prior_weights, labels, agent_start, a
             for k in range(n_clusters):
                 density += math.exp(scores[k] - largest)
             out[e] += largest + math.log(density)
-
-
-@vector_kernel
-def residual_squares(gram, coef, first):
-    """(−w, 1)ᵀ M (−w, 1), never below 0."""
-    n_coef = coef.shape[0]
-    last = (n_coef + first) * (n_coef + first + 1) // 2
-    total = gram[last + n_coef + first]
-    for i in range(n_coef):
-        row = first + i
-        start = row * (row + 1) // 2 + first
-        product = -2.0 * gram[last + row] + gram[start + i] * coef[i]
-        for j in range(i):
-            product += 2.0 * gram[start + j] * coef[j]
-        total += coef[i] * product
-    return max(total, 0.0)

@@ -68,10 +68,29 @@ def move_grams(grams, old_labels, labels, clusters):
                     clusters[source, p] -= grams[e, p]
 
 
+@kernel
+def sum_rows(rows):
+    """(columns,) Σ_r rows[r], added up in the order of the rows; of counts, too."""
+    out = np.zeros(rows.shape[1])
+    for r in range(rows.shape[0]):
+        own = rows[r]
+        for p in range(own.shape[0]):
+            out[p] += own[p]
+    return out
+
+
 @vector_kernel
 def add_rows(rows, targets, out):
     """out[targets[r]] += rows[r], in the order of the rows."""
     for r in range(rows.shape[0]):
+        for p in range(rows.shape[1]):
+            out[targets[r], p] += rows[r, p]
+
+
+@vector_kernel
+def add_chosen(rows, chosen, targets, out):
+    """out[targets[r]] += rows[r] for each r in `chosen`, in their order."""
+    for r in chosen:
         for p in range(rows.shape[1]):
             out[targets[r], p] += rows[r, p]
 

@@ -7,8 +7,9 @@ import math
 import numpy as np
 
 from fedhlcr.kernels.compiling import kernel
-from fedhlcr.kernels.labels import keyed_uniforms
 from fedhlcr.kernels.lanes import SIDE_BY_SIDE
+from fedhlcr.kernels.uniform_lanes import uniform_lanes
+from fedhlcr.kernels.uniforms import keyed_uniforms
 
 # ±1/n! for odd and for even n
 _S3, _S5, _S7, _S9, _S11, _S13, _S15 = ((-1) ** (n // 2) / math.factorial(n) for n in range(3, 16, 2))
@@ -56,19 +57,30 @@ def keyed_normals(stream, key, round_number, purpose, out):
 @kernel
 def keyed_normal_lanes(streams, keys, round_number, purpose, out):
     """The same in each lane of `out` (an even number, lanes), which has a stream and a key of its own."""
-    # uniform numbers first: a processor computes many of one sort at once, but not of two sorts in turn
-    for i in range(0, out.shape[0], 2):
+    n_pairs = out.shape[0] // 2
+    pairs = np.empty((2, n_pairs, SIDE_BY_SIDE))
+    for i in range(n_pairs):
+        uniform_lanes(streams, keys, round_number, purpose + np.uint64(i), pairs, i)
+    write_normals(pairs[0].reshape(n_pairs * SIDE_BY_SIDE), pairs[1].reshape(n_pairs * SIDE_BY_SIDE))
+    for i in range(n_pairs):
         for lane in range(SIDE_BY_SIDE):
-            u, v, _ = keyed_uniforms(streams[lane], keys[lane], round_number, purpose + np.uint64(i // 2))
-            out[i, lane], out[i + 1, lane] = u, v
-    for i in range(0, out.shape[0], 2):
-        for lane in range(SIDE_BY_SIDE):
-            out[i, lane] = math.sqrt(-2.0 * math.log(out[i, lane]))
-    for i in range(0, out.shape[0], 2):
-        for lane in range(SIDE_BY_SIDE):
-            radius = out[i, lane]
-            cosine, sine = unit_circle(out[i + 1, lane])
-            out[i, lane], out[i + 1, lane] = radius * cosine, radius * sine
+            out[2 * i, lane], out[2 * i + 1, lane] = pairs[0, i, lane], pairs[1, i, lane]
+
+
+@kernel
+def write_normals(u, v):
+    """`normal_pair` of each element, in place.
+
+    All of one sort after the other: a processor computes many of one sort at once, but not of several sorts in turn.
+    """
+    for i in range(u.shape[0]):
+        u[i] = math.log(u[i])
+    for i in range(u.shape[0]):
+        u[i] = math.sqrt(-2.0 * u[i])
+    for i in range(u.shape[0]):
+        radius = u[i]
+        cosine, sine = unit_circle(v[i])
+        u[i], v[i] = radius * cosine, radius * sine
 
 
 @kernel

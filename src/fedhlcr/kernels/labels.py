@@ -11,112 +11,32 @@ import math
 
 import numpy as np
 
-from fedhlcr.kernels.compiling import finite_kernel, kernel, vector_kernel
+from fedhlcr.kernels.compiling import kernel, vector_kernel
+from fedhlcr.kernels.scores import (
+    exponentiate,
+    is_in_doubt,
+    largest_trace,
+    score_chunk,
+    score_listed,
+    score_single,
+    single_error,
+)
+from fedhlcr.kernels.skipping import EVERYONE, REMEMBER, SKIP, is_certain, remember
+from fedhlcr.kernels.uniforms import keyed_uniforms
 
 # Number of entities scored at once: their scores stay in the L1 cache until their labels are drawn.
 CHUNK = 64
+# The same where most are skipped.
+SKIPPED_CHUNK = 512
+# Scores in single precision with a larger error are made again in double precision.
+LARGEST_ERROR = 0.5
 # A running product below this is added to a sum of logarithms, before it can underflow.
 SMALL = 1e-200
-# Clusters are scored this many at a time; the rows of scores are padded to a multiple of it.
-LANES = 4
 # Least pivot of a factorisation as a share of its diagonal element: below are rounding errors, of either sign.
 LEAST_PIVOT = 1e-13
 
 
-_MASK = np.uint64(0xFFFFFFFF)
-_SHIFT = np.uint64(32)
-_MULTIPLIER_0, _MULTIPLIER_1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
-_WEYL_0, _WEYL_1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
 _ENTITY_DRAW, _AGENT_DRAW = np.uint64(0), np.uint64(1)
-
-
-@kernel
-def philox(c0, c1, c2, c3, k0, k1):
-    """Philox4x32-10: ten rounds over a counter of four 32-bit words, held in uint64, under a key of two."""
-    for _ in range(10):
-        product_0 = _MULTIPLIER_0 * c0
-        product_1 = _MULTIPLIER_1 * c2
-        c0, c1, c2, c3 = (
-            (product_1 >> _SHIFT) ^ c1 ^ k0,
-            product_1 & _MASK,
-            (product_0 >> _SHIFT) ^ c3 ^ k1,
-            product_0 & _MASK,
-        )
-        k0 = (k0 + _WEYL_0) & _MASK
-        k1 = (k1 + _WEYL_1) & _MASK
-    return c0, c1, c2, c3
-
-
-@kernel
-def keyed_uniforms(stream, key, round_number, purpose):
-    """Three uniform numbers on (0, 1), of 53, 32 and 32 bits, that depend on the arguments only."""
-    a, b, c, d = philox(key & _MASK, key >> _SHIFT, np.uint64(round_number), purpose, stream & _MASK, stream >> _SHIFT)
-    fine = (float(a >> np.uint64(5)) * 67108864.0 + float(b >> np.uint64(6)) + 0.5) / 9007199254740992.0
-    return fine, (float(c) + 0.5) / 4294967296.0, (float(d) + 0.5) / 4294967296.0
-
-
-@vector_kernel
-def score_chunk(grams, first, last, score_rows, out):
-    """Scores of entities [first, last) against all clusters, in tiles of four entities by four clusters.
-
-    A tile is always full: past the end the last entity is repeated, so that every score is computed by the same
-    instructions in the same order.
-    """
-    packed = grams.shape[1]
-    for e in range(first, last, 4):
-        e1, e2, e3 = min(e + 1, last - 1), min(e + 2, last - 1), min(e + 3, last - 1)
-        o1, o2, o3 = e1 - first, e2 - first, e3 - first
-        for k in range(0, score_rows.shape[0], 4):
-            s00 = s01 = s02 = s03 = s10 = s11 = s12 = s13 = 0.0
-            s20 = s21 = s22 = s23 = s30 = s31 = s32 = s33 = 0.0
-            for p in range(packed):
-                x0, x1, x2, x3 = grams[e, p], grams[e1, p], grams[e2, p], grams[e3, p]
-                y0, y1, y2, y3 = score_rows[k, p], score_rows[k + 1, p], score_rows[k + 2, p], score_rows[k + 3, p]
-                s00, s01, s02, s03 = s00 + x0 * y0, s01 + x0 * y1, s02 + x0 * y2, s03 + x0 * y3
-                s10, s11, s12, s13 = s10 + x1 * y0, s11 + x1 * y1, s12 + x1 * y2, s13 + x1 * y3
-                s20, s21, s22, s23 = s20 + x2 * y0, s21 + x2 * y1, s22 + x2 * y2, s23 + x2 * y3
-                s30, s31, s32, s33 = s30 + x3 * y0, s31 + x3 * y1, s32 + x3 * y2, s33 + x3 * y3
-            o = e - first
-            out[o, k], out[o, k + 1], out[o, k + 2], out[o, k + 3] = s00, s01, s02, s03
-            out[o1, k], out[o1, k + 1], out[o1, k + 2], out[o1, k + 3] = s10, s11, s12, s13
-            out[o2, k], out[o2, k + 1], out[o2, k + 2], out[o2, k + 3] = s20, s21, s22, s23
-            out[o3, k], out[o3, k + 1], out[o3, k + 2], out[o3, k + 3] = s30, s31, s32, s33
-
-
-# 1/n!
-_C2, _C3, _C4, _C5, _C6, _C7, _C8 = 1 / 2, 1 / 6, 1 / 24, 1 / 120, 1 / 720, 1 / 5040, 1 / 40320
-
-
-@finite_kernel
-def small_exponential(x):
-    """exp(x) for x ≤ 0: the Taylor polynomial of exp(x/1024), squared ten times.
-
-    Its relative error is 1e-12 above e^−50 and 1e-4 at e^−700, where it is cut off. Loops over it are vectorised and
-    take a fifth of the time of the library's exp.
-    """
-    x = min(max(x, -700.0), 0.0) * 0.0009765625
-    power = (((((((_C8 * x + _C7) * x + _C6) * x + _C5) * x + _C4) * x + _C3) * x + _C2) * x + 1.0) * x + 1.0
-    for _ in range(10):
-        power *= power
-    return power
-
-
-@finite_kernel
-def exponentiate(scores, n_rows, prior_weights):
-    """exp(score − the row's maximum), in place, for the first n_rows rows; the maximum is over possible clusters only.
-
-    Where `small_exponential` is cut off, a cluster is never drawn.
-    """
-    n_columns = scores.shape[1]
-    for row in range(n_rows):
-        best = -1e300
-        for k in range(prior_weights.shape[0]):
-            best = max(best, scores[row, k] if prior_weights[k] > 0.0 else -1e300)
-        for k in range(n_columns):
-            scores[row, k] -= best
-    flat = scores[:n_rows].reshape(n_rows * n_columns)
-    for i in range(n_rows * n_columns):
-        flat[i] = small_exponential(flat[i])
 
 
 @vector_kernel
@@ -150,7 +70,8 @@ def seat(k, uniform, prior_weights, seen, tables):
     βψ_k / (βψ_k + n); the first one always does.
     """
     seated = prior_weights[k] + seen[k]
-    opens = seen[k] == 0.0 or uniform * seated < prior_weights[k]
+    # not `or`: a processor cannot guess which way a random number goes
+    opens = (seen[k] == 0.0) | (uniform * seated < prior_weights[k])
     tables[k] += 1.0 if opens else 0.0
     seen[k] += 1.0
     return seated
@@ -179,24 +100,26 @@ def count_labels(labels, first, last, counts):
 
 
 @kernel
-def relabel_agents(entities, law, old_labels, labels, agents, first_agent, last_agent, answers):
+def relabel_agents(entities, law, old_labels, labels, agents, first_agent, last_agent, answers, remembered):
     """One blocked Gibbs step of agents[first_agent:last_agent]: write new labels, and each agent's counts to `answers`.
 
     Given the coefficients, the agents are independent. Within an agent, the labels of its entities are drawn one after
-    the other, with the agent's weights θ integrated out. An agent's result does not depend on the other agents.
+    the other, with the agent's weights θ integrated out. An agent's result does not depend on the other agents, nor on
+    what is remembered. Returns the number of entities that were scored.
     """
     # unpacked once: each access to a tuple counts references, on a cache line that all threads share
-    grams, agent_start, keys, streams = entities
-    score_rows, prior_weights, beta, round_number = law
+    grams, agent_start, _, streams = entities
+    score_rows, prior_weights, beta, round_number, _ = law
     n_clusters = prior_weights.shape[0]
-    scores = np.empty((CHUNK, score_rows.shape[0]))
+    space = empty_chunk(score_rows.shape[0], SKIPPED_CHUNK if remembered.mode == SKIP else CHUNK)
+    scores, slots, best, uniforms, listed, errors = space
+    mode, _, _, _, _, own_root, _, _ = remembered
     counts, weights = np.empty(n_clusters), np.empty(n_clusters)
     seen, tables = np.empty(n_clusters), np.empty(n_clusters)
-    chunk = chunk_end = 0
+    chunk = chunk_end = n_scored = 0
     for position in range(first_agent, last_agent):
         agent = agents[position]
         first, last = agent_start[agent], agent_start[agent + 1]
-        stream = streams[agent]
         count_labels(old_labels, first, last, counts)
         seen[:] = 0.0
         tables[:] = 0.0
@@ -204,44 +127,113 @@ def relabel_agents(entities, law, old_labels, labels, agents, first_agent, last_
         log_prior = log_q = changed = 0.0
         for e in range(first, last):
             if e >= chunk_end or e < chunk:
-                chunk, chunk_end = e, chunk_after(e, agent_start, agents, position, last_agent)
-                score_chunk(grams, chunk, chunk_end, score_rows, scores)
-                exponentiate(scores, chunk_end - chunk, prior_weights)
+                chunk, chunk_end = e, chunk_after(e, agent_start, agents, position, last_agent, slots.shape[0])
+                n_scored += prepare_chunk(
+                    entities, law, old_labels, agents, position, chunk, chunk_end, space, remembered
+                )
             own = old_labels[e]
             if own >= 0:
                 counts[own] -= 1.0
-            u_label, u_table, u_beta = keyed_uniforms(stream, keys[e], round_number, _ENTITY_DRAW)
-            total = label_weights(scores[e - chunk], counts, prior_weights, weights)
-            k = pick(weights, u_label * total)
+            i = e - chunk
+            k = own
+            if slots[i] >= 0:
+                total = label_weights(scores[slots[i]], counts, prior_weights, weights)
+                k = pick(weights, uniforms[i, 0] * total)
+                if errors[slots[i]] > 0.0 and is_in_doubt(weights, k, uniforms[i, 0], total, errors[slots[i]]):
+                    score_again(grams, listed, slots[i], score_rows, scores, prior_weights)
+                    total = label_weights(scores[slots[i]], counts, prior_weights, weights)
+                    k = pick(weights, uniforms[i, 0] * total)
+                if mode != EVERYONE and k != best[slots[i]]:
+                    own_root[e] = np.inf
             counts[k] += 1.0
             labels[e] = k
             changed += k != own
             rank = e - first
-            prior *= seat(k, u_table, prior_weights, seen, tables) / (beta + rank)
+            prior *= seat(k, uniforms[i, 1], prior_weights, seen, tables) / (beta + rank)
             if prior < SMALL:
                 log_prior += math.log(prior)
                 prior = 1.0
-            log_q += beta_auxiliary(u_beta, rank, beta)
+            log_q += beta_auxiliary(uniforms[i, 2], rank, beta)
         log_prior += math.log(prior)
-        bernoulli = bernoulli_auxiliary(float(last - first), stream, round_number, beta)
+        bernoulli = bernoulli_auxiliary(float(last - first), streams[agent], round_number, beta)
         store_answer(answers, position, seen, tables, (log_q, bernoulli, log_prior, changed))
+    return n_scored
 
 
 @kernel
-def chunk_after(e, agent_start, agents, position, last_agent):
-    """End of the entities that are scored together with e: CHUNK of them, or fewer before an agent that is left out."""
+def score_again(grams, listed, slot, score_rows, scores, prior_weights):
+    """Replace a row of the scores, made in single precision, by that in double precision."""
+    again = scores[slot : slot + 1]
+    score_listed(grams, listed[slot : slot + 1], 1, score_rows, again)
+    exponentiate(again, 1, prior_weights)
+
+
+@kernel
+def empty_chunk(n_rows, size):
+    """Scratch space for the entities of a chunk: see `prepare_chunk`."""
+    slots, best, listed = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64)
+    return np.empty((size, n_rows)), slots, best, np.empty((size, 3)), listed, np.zeros(size)
+
+
+@kernel
+def prepare_chunk(entities, law, old_labels, agents, position, chunk, chunk_end, space, remembered):
+    """Draw the uniform numbers of entities [chunk, chunk_end), and score those whose labels are not certain.
+
+    The first entity is one of agents[position]. Row slots[i] of the scores is that of entity chunk + i; −1 if it needs
+    none. `best` are the clusters at which entities are remembered. In single precision, `errors` bound the errors of
+    scores; where they are large, scores are made in double precision. Returns the number of entities scored.
+    """
+    grams, agent_start, keys, streams = entities
+    score_rows, prior_weights, beta, round_number, single_rows = law
+    scores, slots, best, uniforms, listed, errors = space
+    mode, half_precision, size, moved, farthest, own_root, other_root, reach = remembered
+    n_listed, scores_law = 0, (half_precision, size, float(grams.shape[1]))
+    for e in range(chunk, chunk_end):
+        while e >= agent_start[agents[position] + 1]:
+            position += 1
+        agent, i, own = agents[position], e - chunk, old_labels[e]
+        u_label, u_table, u_beta = keyed_uniforms(streams[agent], keys[e], round_number, _ENTITY_DRAW)
+        uniforms[i, 0], uniforms[i, 1], uniforms[i, 2] = u_label, u_table, u_beta
+        slots[i], is_known = -1, False
+        if mode == SKIP and own >= 0 and prior_weights[own] > 0.0:
+            roots = float(own_root[e]), float(other_root[e]), float(reach[e])
+            most_odds = (agent_start[agent + 1] - agent_start[agent] + beta) / prior_weights[own]
+            is_known = is_certain(roots, (moved[own], farthest), scores_law, u_label, most_odds)
+        if not is_known:
+            slots[i], listed[n_listed], best[n_listed] = n_listed, e, own
+            n_listed += 1
+    if single_rows.shape[0] > 0 and mode != REMEMBER:
+        score_single(grams, listed, n_listed, single_rows, scores)
+        largest = largest_trace(score_rows)
+        for i in range(n_listed):
+            errors[i] = single_error(grams[listed[i]], largest)
+            if not errors[i] < LARGEST_ERROR:
+                errors[i] = 0.0
+                score_listed(grams, listed[i : i + 1], 1, score_rows, scores[i : i + 1])
+    else:
+        score_listed(grams, listed, n_listed, score_rows, scores)
+    if mode == REMEMBER:
+        for i in range(n_listed):
+            best[i] = remember(grams[listed[i]], scores[i], prior_weights.shape[0], remembered, listed[i])
+    exponentiate(scores, n_listed, prior_weights)
+    return n_listed
+
+
+@kernel
+def chunk_after(e, agent_start, agents, position, last_agent, size):
+    """End of the entities that are prepared with e: `size` of them, or fewer before an agent that is left out."""
     end = agent_start[agents[position] + 1]
-    while end < e + CHUNK and position + 1 < last_agent and agents[position + 1] == agents[position] + 1:
+    while end < e + size and position + 1 < last_agent and agents[position + 1] == agents[position] + 1:
         position += 1
         end = agent_start[agents[position] + 1]
-    return min(end, e + CHUNK)
+    return min(end, e + size)
 
 
 @kernel
 def count_agents(entities, law, labels, answers):
     """The answers of `relabel_agents` for all agents, under given labels (those of `collapsed_sweep`)."""
     _, agent_start, keys, streams = entities
-    _, prior_weights, beta, round_number = law
+    _, prior_weights, beta, round_number, _ = law
     n_clusters = prior_weights.shape[0]
     seen, tables = np.empty(n_clusters), np.empty(n_clusters)
     for agent in range(agent_start.shape[0] - 1):
@@ -260,11 +252,13 @@ def count_agents(entities, law, labels, answers):
 
 @kernel
 def store_answer(answers, row, seen, tables, scalars):
+    # unpacked once, because each access to a tuple counts references
+    entity_counts, table_counts, agent_scalars = answers
     for k in range(seen.shape[0]):
-        answers.entities[row, k] = np.int32(seen[k])
-        answers.tables[row, k] = np.int32(tables[k])
+        entity_counts[row, k] = np.int32(seen[k])
+        table_counts[row, k] = np.int32(tables[k])
     for i in range(len(scalars)):
-        answers.scalars[row, i] = scalars[i]
+        agent_scalars[row, i] = scalars[i]
 
 
 @vector_kernel

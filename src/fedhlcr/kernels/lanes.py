@@ -17,7 +17,7 @@ from numba.extending import intrinsic, models, overload, register_model
 from fedhlcr.kernels.compiling import kernel
 
 # Entities that are computed at once.
-SIDE_BY_SIDE = 16
+SIDE_BY_SIDE = 8
 # Bytes that a processor loads from memory at once.
 CACHE_LINE = 64
 
@@ -196,33 +196,45 @@ def empty_lanes(n_rows):
 
 
 @kernel
-def store_pair(array, row, lanes, others):
-    """Write both lanes of a row of an array (rows, 2, lanes)."""
-    store(array, (row, 0), lanes)
-    store(array, (row, 1), others)
+def load_four(array, index):
+    """Lanes from rows (g, r, i), (g, r + 1, i), … of an array; `index` is (g, r, i)."""
+    g, r, i = index
+    return load(array, (g, r, i)), load(array, (g, r + 1, i)), load(array, (g, r + 2, i)), load(array, (g, r + 3, i))
+
+
+@kernel
+def store_four(array, index, a, b, c, d):
+    """Write lanes to the same rows."""
+    g, r, i = index
+    store(array, (g, r, i), a)
+    store(array, (g, r + 1, i), b)
+    store(array, (g, r + 2, i), c)
+    store(array, (g, r + 3, i), d)
 
 
 @kernel
 def cholesky_lanes(b):
     """Replace the lower triangle of B = I + a positive semi-definite matrix by its Cholesky factor, in each lane.
 
-    The diagonal holds the inverses of the factor's diagonal, because all that follows divides by it.
+    b is (n, n, groups, lanes). The diagonal holds the inverses of the factor's diagonal, because all that follows
+    divides by it.
     """
     n = b.shape[0]
-    for j in range(n):
-        pivot = load(b, (j, j))
-        for t in range(j):
-            pivot = pivot - load(b, (j, t)) * load(b, (j, t))
-        # without rounding errors the pivot is at least 1
-        inverse = inverse_root(larger(pivot, spread(1.0)))
-        store(b, (j, j), inverse)
-        # two rows at once, because a sum must wait for its last summand
-        for i in range(j + 1, n, 2):
-            k = min(i + 1, n - 1)
-            left, other = load(b, (i, j)), load(b, (k, j))
+    for group in range(b.shape[2]):
+        for j in range(n):
+            pivot = load(b, (j, j, group))
             for t in range(j):
-                factor = load(b, (j, t))
-                left = left - factor * load(b, (i, t))
-                other = other - factor * load(b, (k, t))
-            store(b, (i, j), inverse * left)
-            store(b, (k, j), inverse * other)
+                pivot = pivot - load(b, (j, t, group)) * load(b, (j, t, group))
+            # without rounding errors the pivot is at least 1
+            inverse = inverse_root(larger(pivot, spread(1.0)))
+            store(b, (j, j, group), inverse)
+            # two rows at once, because a sum must wait for its last summand
+            for i in range(j + 1, n, 2):
+                k = min(i + 1, n - 1)
+                left, other = load(b, (i, j, group)), load(b, (k, j, group))
+                for t in range(j):
+                    factor = load(b, (j, t, group))
+                    left = left - factor * load(b, (i, t, group))
+                    other = other - factor * load(b, (k, t, group))
+                store(b, (i, j, group), inverse * left)
+                store(b, (k, j, group), inverse * other)

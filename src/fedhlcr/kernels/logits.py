@@ -16,10 +16,10 @@ from typing import NamedTuple
 import numpy as np
 
 from fedhlcr._support.arrays import FloatArray
+from fedhlcr.kernels.agent_effects import solve_draw
 from fedhlcr.kernels.compiling import finite_kernel, kernel
-from fedhlcr.kernels.effects import solve_draw
-from fedhlcr.kernels.labels import small_exponential
 from fedhlcr.kernels.polyagamma import keyed_polya_gamma
+from fedhlcr.kernels.scores import small_exponential
 from fedhlcr.kernels.weights import FIRST_EVENT, PER_EVENT
 
 # A product of so many factors of at most 2 does not overflow.
@@ -90,7 +90,7 @@ def move_targets(X, event_start, entities, steps, first, targets):
 def write_log_likelihoods(X, terms, event_start, entities, first_entity, last_entity, coef, first, out):
     """Write log p(events | cluster) of entities[first_entity:last_entity] to their rows of `out` (entities, clusters).
 
-    `coef` is (clusters, n_coef). Exponentials are as in `kernels.labels.exponentiate`. Of events with b = 1, which is
+    `coef` is (clusters, n_coef). Exponentials are as in `kernels.scores.exponentiate`. Of events with b = 1, which is
     nearly all of them if targets are yes or no, only products of 1 + e^−|ψ| are kept, whose logarithm is taken once.
     """
     shape, kappa, fixed, constant = terms

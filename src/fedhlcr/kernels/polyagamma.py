@@ -25,7 +25,7 @@ import numpy as np
 
 from fedhlcr.kernels.compiling import kernel
 from fedhlcr.kernels.keyed import gamma_or_zero, normal_pair
-from fedhlcr.kernels.labels import keyed_uniforms
+from fedhlcr.kernels.uniforms import keyed_uniforms
 
 # A draw has the purposes from `purpose` to `purpose + 63`, and never leaves them: nearly all need fewer than ten.
 _STEPS = 64

@@ -19,8 +19,10 @@ from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr.kernels.compiling import kernel, vector_kernel
 from fedhlcr.kernels.effective import place
 from fedhlcr.kernels.lanes import SIDE_BY_SIDE, cholesky_lanes
-from fedhlcr.kernels.mixtures import FARTHEST, NEGLIGIBLE, mixture_quantile
+from fedhlcr.kernels.mixtures import FARTHEST, NEGLIGIBLE, invert, mean_at, mixture_quantiles, moments, row_centres
 
+# Draws for which effects are computed at once.
+DRAWS_AT_ONCE = 16
 # Least 1 − leverage of a row: below are rounding errors.
 LEAST_LEFT = 1e-6
 # Least weight of a cluster where a row is left out: `kernels.labels.exponentiate` cuts weights off at e^−700, so
@@ -47,9 +49,9 @@ class Components(NamedTuple):
     """The mixture of one profile; `n` components of (draw, cluster) are in use."""
 
     weight: FloatArray  # (components,)
-    coef: FloatArray  # (components, n_coef)
+    coef: FloatArray  # (n_coef, components)
     draw: IndexArray  # (components,)
-    spread: FloatArray  # (draws, effects (effects + 1) / 2) V packed, off-diagonal entries doubled
+    spread: FloatArray  # (effects (effects + 1) / 2, draws and a few more) V packed, off-diagonal entries doubled
 
 
 @kernel
@@ -58,9 +60,9 @@ def empty_components(mixture):
     size, n_effects = n_draws * n_clusters, mixture.columns.shape[0]
     return Components(
         np.empty(size),
-        np.empty((size, n_coef)),
+        np.empty((n_coef, size)),
         np.empty(size, dtype=np.int64),
-        np.zeros((n_draws, n_effects * (n_effects + 1) // 2)),
+        np.zeros((n_effects * (n_effects + 1) // 2, mixture.roots.shape[1] * DRAWS_AT_ONCE)),
     )
 
 
@@ -76,118 +78,165 @@ def factor_draws(m, precision, roots, columns, first, h, b):
             h[i, r, :] = 0.0
             for c in range(r, n_effects):
                 p = place(i, columns[c])
-                for lane in range(SIDE_BY_SIDE):
+                for lane in range(DRAWS_AT_ONCE):
                     h[i, r, lane] += m[p, lane] * roots[c, r, lane]
-            for lane in range(SIDE_BY_SIDE):
+            for lane in range(DRAWS_AT_ONCE):
                 h[i, r, lane] *= precision[lane]
     for r in range(n_effects):
         for s in range(r + 1):
             b[r, s, :] = 1.0 if r == s else 0.0
             for c in range(r, n_effects):
-                for lane in range(SIDE_BY_SIDE):
+                for lane in range(DRAWS_AT_ONCE):
                     b[r, s, lane] += roots[c, r, lane] * h[columns[c], s, lane]
-    cholesky_lanes(b)
+    cholesky_lanes(b.reshape(n_effects, n_effects, DRAWS_AT_ONCE // SIDE_BY_SIDE, SIDE_BY_SIDE))
 
 
 @vector_kernel
-def posterior_spread(lane, b, roots, half, out):
-    """Write V = ZᵀZ with Z = L⁻¹Λᵀ, packed with doubled off-diagonal entries, so that xᵀVx is one product."""
+def write_spread(first_draw, b, roots, half, out):
+    """Write V = ZᵀZ with Z = L⁻¹Λᵀ of the draw in each lane to a column of `out`, from `first_draw` on.
+
+    V is packed with doubled off-diagonal entries, so that xᵀVx is one product. `half` has the shape of `roots`.
+    """
     n_effects = b.shape[0]
     for c in range(n_effects):
         for r in range(n_effects):
-            value = roots[c, r, lane] if r <= c else 0.0
+            for lane in range(DRAWS_AT_ONCE):
+                half[r, c, lane] = roots[c, r, lane] if r <= c else 0.0
             for s in range(r):
-                value -= b[r, s, lane] * half[s, c]
-            half[r, c] = value * b[r, r, lane]
+                for lane in range(DRAWS_AT_ONCE):
+                    half[r, c, lane] -= b[r, s, lane] * half[s, c, lane]
+            for lane in range(DRAWS_AT_ONCE):
+                half[r, c, lane] *= b[r, r, lane]
     p = 0
     for i in range(n_effects):
         for j in range(i + 1):
-            value = 0.0
+            factor = 1.0 if i == j else 2.0
+            own = out[p, first_draw : first_draw + DRAWS_AT_ONCE]
+            own[:] = 0.0
             for r in range(n_effects):
-                value += half[r, i] * half[r, j]
-            out[p] = value if i == j else 2.0 * value
+                for lane in range(DRAWS_AT_ONCE):
+                    own[lane] += factor * half[r, i, lane] * half[r, j, lane]
             p += 1
 
 
 @vector_kernel
-def shrunken_coef(lane, h, b, roots, columns, first, work, coef):
-    """Replace w + a in `coef` by the posterior mean of w + a + b. `work` (effects,) is scratch space."""
+def shrink_lanes(h, b, roots, columns, first, work, coef):
+    """Replace w + a of each lane in `coef` (n_coef, lanes) by the posterior mean of w + a + b.
+
+    `work` (effects, lanes) is scratch space.
+    """
     n_effects, last = columns.shape[0], h.shape[0] - 1
     for r in range(n_effects):
-        residual = h[last, r, lane]
+        for lane in range(DRAWS_AT_ONCE):
+            work[r, lane] = h[last, r, lane]
         for j in range(coef.shape[0]):
-            residual -= h[first + j, r, lane] * coef[j]
+            for lane in range(DRAWS_AT_ONCE):
+                work[r, lane] -= h[first + j, r, lane] * coef[j, lane]
         for s in range(r):
-            residual -= b[r, s, lane] * work[s]
-        work[r] = residual * b[r, r, lane]
+            for lane in range(DRAWS_AT_ONCE):
+                work[r, lane] -= b[r, s, lane] * work[s, lane]
+        for lane in range(DRAWS_AT_ONCE):
+            work[r, lane] *= b[r, r, lane]
     for r in range(n_effects - 1, -1, -1):
         for s in range(r + 1, n_effects):
-            work[r] -= b[s, r, lane] * work[s]
-        work[r] *= b[r, r, lane]
+            for lane in range(DRAWS_AT_ONCE):
+                work[r, lane] -= b[s, r, lane] * work[s, lane]
+        for lane in range(DRAWS_AT_ONCE):
+            work[r, lane] *= b[r, r, lane]
     for c in range(n_effects):
         for r in range(c + 1):
-            coef[columns[c] - first] += roots[c, r, lane] * work[r]
+            for lane in range(DRAWS_AT_ONCE):
+                coef[columns[c] - first, lane] += roots[c, r, lane] * work[r, lane]
 
 
 @vector_kernel
 def fill_lanes(grams, first_draw, m):
     """Copy matrices of consecutive draws, (1 or draws, packed), to the lanes of m; the last one is repeated."""
-    for lane in range(SIDE_BY_SIDE):
+    for lane in range(DRAWS_AT_ONCE):
         draw = min(first_draw + lane, grams.shape[0] - 1)
         for p in range(grams.shape[1]):
             m[p, lane] = grams[draw, p]
 
 
 @kernel
+def start_lanes(mixture, profile, first_draw, k, least, coef):
+    """Write w + a of a cluster in several draws to the lanes of `coef`; return whether any has more than least weight.
+
+    The last draw is repeated.
+    """
+    n_draws, is_used = mixture.coef.shape[0], False
+    for lane in range(DRAWS_AT_ONCE):
+        draw = min(first_draw + lane, n_draws - 1)
+        is_used |= mixture.weights[profile, draw, k] > least
+        for j in range(coef.shape[0]):
+            coef[j, lane] = mixture.coef[draw, k, j] + mixture.agent_effects[profile, draw, j]
+    return is_used
+
+
+@kernel
 def fill_components(mixture, profile, components, least):
-    """Compute the components of a profile with more than the least weight; return their number."""
+    """Compute the components of a profile with more than the least weight, sorted by draw; return their number."""
     n_draws, n_clusters, n_coef = mixture.coef.shape
     columns, first = mixture.columns, mixture.first
     n_effects, width = columns.shape[0], n_coef + first + 1
-    h = np.empty((width, n_effects, SIDE_BY_SIDE))
-    b = np.empty((n_effects, n_effects, SIDE_BY_SIDE))
-    half, work, precision = np.empty((n_effects, n_effects)), np.empty(n_effects), np.empty(SIDE_BY_SIDE)
-    m = np.empty((mixture.grams.shape[2], SIDE_BY_SIDE))
+    h, b = np.empty((width, n_effects, DRAWS_AT_ONCE)), np.empty((n_effects, n_effects, DRAWS_AT_ONCE))
+    half, precision = np.empty((n_effects, n_effects, DRAWS_AT_ONCE)), np.empty(DRAWS_AT_ONCE)
+    coef, work = np.empty((n_clusters, n_coef, DRAWS_AT_ONCE)), np.empty((n_effects, DRAWS_AT_ONCE))
+    m = np.empty((mixture.grams.shape[2], DRAWS_AT_ONCE))
     n = 0
     for group in range(mixture.roots.shape[1]):
-        roots = mixture.roots[mixture.is_new_agent[profile], group]
-        for lane in range(SIDE_BY_SIDE):
-            precision[lane] = 1.0 / mixture.variance[profile, min(group * SIDE_BY_SIDE + lane, n_draws - 1)]
+        roots, first_draw = mixture.roots[mixture.is_new_agent[profile], group], group * DRAWS_AT_ONCE
+        for lane in range(DRAWS_AT_ONCE):
+            precision[lane] = 1.0 / mixture.variance[profile, min(first_draw + lane, n_draws - 1)]
         if group == 0 or mixture.grams.shape[1] > 1:
-            fill_lanes(mixture.grams[profile], group * SIDE_BY_SIDE, m)
+            fill_lanes(mixture.grams[profile], first_draw, m)
         factor_draws(m, precision, roots, columns, first, h, b)
-        for lane in range(min(SIDE_BY_SIDE, n_draws - group * SIDE_BY_SIDE)):
-            draw = group * SIDE_BY_SIDE + lane
-            posterior_spread(lane, b, roots, half, components.spread[draw])
+        write_spread(first_draw, b, roots, half, components.spread)
+        for k in range(n_clusters):
+            if start_lanes(mixture, profile, first_draw, k, least, coef[k]):
+                shrink_lanes(h, b, roots, columns, first, work, coef[k])
+        for lane in range(min(DRAWS_AT_ONCE, n_draws - first_draw)):
             for k in range(n_clusters):
-                weight = mixture.weights[profile, draw, k]
+                weight = mixture.weights[profile, first_draw + lane, k]
                 if weight > least:
-                    components.weight[n], components.draw[n] = weight, draw
+                    components.weight[n], components.draw[n] = weight, first_draw + lane
                     for j in range(n_coef):
-                        components.coef[n, j] = mixture.coef[draw, k, j] + mixture.agent_effects[profile, draw, j]
-                    shrunken_coef(lane, h, b, roots, columns, first, work, components.coef[n])
+                        components.coef[j, n] = coef[k, j, lane]
                     n += 1
     return n
 
 
 @vector_kernel
-def row_components(mixture, profile, components, n, x, products, variance, means, scales):
-    """Mean and standard deviation of each component at x. `products` and `variance` (draws,) are scratch space."""
+def row_components(mixture, profile, components, design, row, variance, means, scales):
+    """Mean and standard deviation of each component at a row of `design`, as many as `means` has room for.
+
+    `variance` (draws,) becomes the variance of each draw.
+    """
+    columns, first, noise, spread, n_draws = (
+        mixture.columns,
+        mixture.first,
+        mixture.noise,
+        components.spread,
+        variance.shape[0],
+    )
+    for draw in range(n_draws):
+        variance[draw] = noise[profile, draw]
     p = 0
-    for i in range(mixture.columns.shape[0]):
+    for i in range(columns.shape[0]):
         for j in range(i + 1):
-            products[p] = x[mixture.columns[i] - mixture.first] * x[mixture.columns[j] - mixture.first]
+            product = design[row, columns[i] - first] * design[row, columns[j] - first]
+            for draw in range(n_draws):
+                variance[draw] += product * spread[p, draw]
             p += 1
-    for draw in range(variance.shape[0]):
-        total = mixture.noise[profile, draw]
-        for q in range(p):
-            total += components.spread[draw, q] * products[q]
-        variance[draw] = total
-    for c in range(n):
-        mean = 0.0
-        for j in range(x.shape[0]):
-            mean += components.coef[c, j] * x[j]
-        means[c], scales[c] = mean, math.sqrt(max(variance[components.draw[c]], 0.0))
+    for draw in range(n_draws):
+        variance[draw] = max(variance[draw], 0.0)
+    row_centres(components.coef, design, row, means)
+    last, scale = -1, 0.0
+    for c in range(means.shape[0]):
+        if components.draw[c] != last:
+            last = components.draw[c]
+            scale = math.sqrt(variance[last])
+        scales[c] = scale
 
 
 @kernel
@@ -198,22 +247,39 @@ def own_mixture_rows(mixture, design, row_start, levels, normal_levels, mean_out
     """
     components = empty_components(mixture)
     size = components.weight.shape[0]
-    means, scales = np.empty(size), np.empty(size)
-    products, variance = np.empty(components.spread.shape[1]), np.empty(components.spread.shape[0])
+    space = np.empty((3, size))
+    variance, coef = np.empty(mixture.coef.shape[0]), np.empty(components.coef.shape[0])
     for profile in range(first, last):
         n = fill_components(mixture, profile, components, NEGLIGIBLE)
-        weights = components.weight[:n]
+        average_coef(components, n, coef)
+        weights, means, scales, inverses = components.weight[:n], space[0, :n], space[1, :n], space[2, :n]
         for r in range(row_start[profile], row_start[profile + 1]):
-            row_components(mixture, profile, components, n, design[r], products, variance, means, scales)
-            mean = second = 0.0
-            for c in range(n):
-                mean += weights[c] * means[c]
-            for c in range(n):
-                second += weights[c] * (scales[c] ** 2 + (means[c] - mean) ** 2)
-            mean_out[r], std_out[r] = mean, math.sqrt(second)
-            for q in range(levels.shape[0]):
-                start = mean + normal_levels[q] * std_out[r]
-                quantiles_out[r, q] = mixture_quantile(means[:n], weights, scales[:n], levels[q], start)
+            row_components(mixture, profile, components, design, r, variance, means, scales)
+            mean, std = moments(means, weights, scales)
+            mean_out[r], std_out[r] = mean_at(coef, design, r), std
+            if levels.shape[0] > 0:
+                invert(scales, inverses)
+                mixture_quantiles(means, weights, scales, inverses, levels, normal_levels, mean, std, quantiles_out, r)
+
+
+@kernel
+def own_mean_rows(mixture, design, row_start, mean_out, first, last):
+    """The means alone, of the rows of profiles [first, last), to the same digits."""
+    components = empty_components(mixture)
+    coef = np.empty(components.coef.shape[0])
+    for profile in range(first, last):
+        average_coef(components, fill_components(mixture, profile, components, NEGLIGIBLE), coef)
+        for r in range(row_start[profile], row_start[profile + 1]):
+            mean_out[r] = mean_at(coef, design, r)
+
+
+@kernel
+def average_coef(components, n, out):
+    """Write the mean of the coefficients of n components."""
+    out[:] = 0.0
+    for c in range(n):
+        for f in range(out.shape[0]):
+            out[f] += components.weight[c] * components.coef[f, c]
 
 
 @kernel
@@ -221,13 +287,14 @@ def own_log_density_rows(mixture, design, row_start, target, out, first, last):
     """Log density of the rows of profiles [first, last) at their targets."""
     components = empty_components(mixture)
     size = components.weight.shape[0]
-    means, scales, terms = np.empty(size), np.empty(size), np.empty(size)
-    products, variance = np.empty(components.spread.shape[1]), np.empty(components.spread.shape[0])
+    space = np.empty((3, size))
+    variance = np.empty(mixture.coef.shape[0])
     for profile in range(first, last):
         # far from all other components, one with a tiny weight may be the only one that matters
         n = fill_components(mixture, profile, components, 0.0)
+        means, scales, terms = space[0, :n], space[1, :n], space[2, :n]
         for r in range(row_start[profile], row_start[profile + 1]):
-            row_components(mixture, profile, components, n, design[r], products, variance, means, scales)
+            row_components(mixture, profile, components, design, r, variance, means, scales)
             best = -np.inf
             for c in range(n):
                 z = min(abs(target[r] - means[c]) / scales[c], FARTHEST)
@@ -251,13 +318,13 @@ def coef_moments(mixture, mean_out, covariance_out, first, last):
         mean[:] = 0.0
         covariance[:] = 0.0
         for c in range(n):
-            mean += components.weight[c] * components.coef[c]
+            mean += components.weight[c] * components.coef[:, c]
         for c in range(n):
-            spread = components.spread[components.draw[c]]
+            spread = components.spread[:, components.draw[c]]
             for i in range(mean.shape[0]):
-                apart = components.weight[c] * (components.coef[c, i] - mean[i])
+                apart = components.weight[c] * (components.coef[i, c] - mean[i])
                 for j in range(mean.shape[0]):
-                    covariance[i, j] += apart * (components.coef[c, j] - mean[j])
+                    covariance[i, j] += apart * (components.coef[j, c] - mean[j])
             for i in range(n_effects):
                 for j in range(n_effects):
                     value = spread[place(i, j)] * (1.0 if i == j else 0.5)
@@ -276,13 +343,14 @@ def own_left_out_rows(mixture, design, row_start, target, density_out, mean_out,
     """
     components = empty_components(mixture)
     size, n_draws = components.weight.shape[0], mixture.coef.shape[0]
-    means, scales = np.empty(size), np.empty(size)
-    products, variance = np.empty(components.spread.shape[1]), np.empty(n_draws)
+    space = np.empty((2, size))
+    variance = np.empty(n_draws)
     for profile in range(first, last):
         # a cluster with a tiny weight may have a large one without the row
         n = fill_components(mixture, profile, components, LEAST_WEIGHT)
+        means, scales = space[0, :n], space[1, :n]
         for r in range(row_start[profile], row_start[profile + 1]):
-            row_components(mixture, profile, components, n, design[r], products, variance, means, scales)
+            row_components(mixture, profile, components, design, r, variance, means, scales)
             c = 0
             for draw in range(n_draws):
                 noise = mixture.variance[profile, draw]
@@ -299,3 +367,28 @@ def own_left_out_rows(mixture, design, row_start, target, density_out, mean_out,
                     c += 1
                 density_out[r, draw] = -top - math.log(total)
                 mean_out[r, draw] = weighted / total
+
+
+@kernel
+def gather_draws(kept, places, initial, out):
+    """out[i, d] = kept[d, places[i]], (draws, n, size) → (places, draws, size); `initial` where a place is negative."""
+    n_draws, _, size = kept.shape
+    for d in range(n_draws):
+        for i in range(places.shape[0]):
+            for j in range(size):
+                out[i, d, j] = kept[d, places[i], j] if places[i] >= 0 else initial
+
+
+@kernel
+def sort_rows(profile, n_profiles):
+    """The rows in the order of their profiles, and where those of each profile start: (rows,), (profiles + 1,)."""
+    start = np.zeros(n_profiles + 1, dtype=np.int64)
+    for r in range(profile.shape[0]):
+        start[profile[r] + 1] += 1
+    for p in range(n_profiles):
+        start[p + 1] += start[p]
+    order, place = np.empty(profile.shape[0], dtype=np.int64), start.copy()
+    for r in range(profile.shape[0]):
+        order[place[profile[r]]] = r
+        place[profile[r]] += 1
+    return order, start

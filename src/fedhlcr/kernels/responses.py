@@ -13,9 +13,11 @@ from typing import NamedTuple
 import numpy as np
 
 from fedhlcr._support.arrays import FloatArray
-from fedhlcr.kernels.compiling import kernel
-from fedhlcr.kernels.mixtures import NEGLIGIBLE, mixture_quantile
+from fedhlcr.kernels.compiling import finite_kernel, kernel
+from fedhlcr.kernels.mixtures import FAR, NEGLIGIBLE, moments, normal_tail
 from fedhlcr.kernels.profiles import OwnMixture, empty_components, fill_components, row_components
+from fedhlcr.kernels.scores import small_exponential
+from fedhlcr.kernels.steps import fix_weights, step_quantiles
 
 # p_i and s_i, by least squares over η.
 _SHARES = (0.02333414, 0.20785437, 0.42996044, 0.29464026, 0.04421079)
@@ -90,30 +92,83 @@ def normal_below(x):
     return 0.5 * math.erfc(-x * 0.7071067811865476)
 
 
+@finite_kernel
+def write_factors(variance, factors):
+    """factors[i, d] = s_i / √(1 + s_i²v) for the variance v of each draw."""
+    for i, slope in enumerate(_SLOPES):
+        for d in range(variance.shape[0]):
+            factors[i, d] = np.divide(slope, math.sqrt(1.0 + slope * slope * variance[d]))
+
+
+@finite_kernel
+def add_normal_parts(means, draw, factors, share, totals):
+    """Add p_i Φ(−f|m|) to the totals, with the factor f of each component's draw; in vector lanes."""
+    for c in range(means.shape[0]):
+        t = abs(means[c]) * factors[draw[c]]
+        t = FAR if t > FAR else t
+        totals[c] += share * normal_tail(t, small_exponential(-0.5 * t * t))
+
+
+@finite_kernel
+def write_small_variances(means, variance, draw, totals):
+    """The mean of 1/(1 + e^|η|) where variances are small, as in `mean_logistic_below`; in vector lanes."""
+    for c in range(means.shape[0]):
+        e = small_exponential(-abs(means[c]))
+        p = np.divide(e, 1.0 + e)
+        totals[c] = p + 0.5 * variance[draw[c]] * p * (1.0 - p) * (1.0 - 2.0 * p)
+
+
+@kernel
+def mean_probability(means, weights, variance, draw, factors, totals):
+    """Mean of 1/(1 + e^−η) over a mixture, whose components have the variances of their draws.
+
+    `factors` (5, draws) and `totals` (components,) are scratch space.
+    """
+    is_small = variance.max() < _SMALL_VARIANCE
+    if is_small:
+        write_small_variances(means, variance, draw, totals)
+    else:
+        write_factors(variance, factors)
+        totals[:] = 0.0
+        for i, share in enumerate(_SHARES):
+            add_normal_parts(means, draw, factors[i], share, totals)
+    probability = 0.0
+    for c in range(means.shape[0]):
+        below = totals[c]
+        if not is_small and (below < _SMALL_PROBABILITY or variance[draw[c]] < _SMALL_VARIANCE):
+            below = mean_logistic_below(-abs(means[c]), variance[draw[c]])
+        below = max(below, LEAST_PROBABILITY)
+        probability += weights[c] * (1.0 - below if means[c] > 0.0 else below)
+    # rounding errors of the weights
+    return min(max(probability, LEAST_PROBABILITY), 1.0 - LEAST_PROBABILITY)
+
+
 @kernel
 def probability_rows(own, design, offset, row_start, levels, normal_levels, mean_out, quantiles_out, first, last):
     """Mean and quantiles of the probability that the target is 1, for the rows of profiles [first, last)."""
     components = empty_components(own)
-    size = components.weight.shape[0]
-    means, scales = np.empty(size), np.empty(size)
-    products, variance = np.empty(components.spread.shape[1]), np.empty(components.spread.shape[0])
+    n_draws, size = own.coef.shape[0], components.weight.shape[0]
+    space, near, starts = np.empty((3, size)), np.empty((3, size)), np.empty(levels.shape[0])
+    fixed, near_fixed = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64)
+    variance, factors = np.empty(n_draws), np.empty((5, n_draws))
     for profile in range(first, last):
         n = fill_components(own, profile, components, NEGLIGIBLE)
-        weights = components.weight[:n]
+        weights, draw, own_fixed = components.weight[:n], components.draw[:n], fixed[:n]
+        means, scales, totals = space[0, :n], space[1, :n], space[2, :n]
+        fix_weights(weights, own_fixed)
         for r in range(row_start[profile], row_start[profile + 1]):
-            row_components(own, profile, components, n, design[r], products, variance, means, scales)
-            probability = centre = square = 0.0
+            row_components(own, profile, components, design, r, variance, means, scales)
             for c in range(n):
                 means[c] += offset[r]
-                probability += weights[c] * mean_logistic(means[c], scales[c] ** 2)
-                centre += weights[c] * means[c]
-                square += weights[c] * (scales[c] ** 2 + means[c] ** 2)
-            # rounding errors of the weights
-            mean_out[r] = min(max(probability, LEAST_PROBABILITY), 1.0 - LEAST_PROBABILITY)
-            spread = math.sqrt(max(square - centre**2, 0.0))
-            for q in range(levels.shape[0]):
-                start = centre + normal_levels[q] * spread
-                quantiles_out[r, q] = logistic(mixture_quantile(means[:n], weights, scales[:n], levels[q], start))
+            mean_out[r] = mean_probability(means, weights, variance, draw, factors, totals)
+            if levels.shape[0] > 0:
+                centre, spread = moments(means, weights, scales)
+                for q in range(levels.shape[0]):
+                    starts[q] = centre + normal_levels[q] * spread
+                arrays = means, scales, weights, own_fixed
+                step_quantiles(*arrays, levels, starts, spread, near, near_fixed, quantiles_out, r)
+                for q in range(levels.shape[0]):
+                    quantiles_out[r, q] = logistic(quantiles_out[r, q])
 
 
 @kernel
@@ -123,45 +178,86 @@ def count_rows(own, log_size, design, offset, row_start, extra, mean_out, std_ou
     A count of mean μ has variance μ(1 + extra) + μ²/r.
     """
     components = empty_components(own)
-    size = components.weight.shape[0]
-    means, scales = np.empty(size), np.empty(size)
-    products, variance = np.empty(components.spread.shape[1]), np.empty(components.spread.shape[0])
+    n_draws, space = own.coef.shape[0], np.empty((3, components.weight.shape[0]))
+    variance, factors = np.empty(n_draws), np.empty((2, n_draws))
     for profile in range(first, last):
         n = fill_components(own, profile, components, NEGLIGIBLE)
+        means, scales, powers = space[0, :n], space[1, :n], space[2, :n]
+        weights, draw = components.weight[:n], components.draw[:n]
+        for d in range(n_draws):
+            factors[0, d] = 1.0 + math.exp(-log_size[profile, d])
         for r in range(row_start[profile], row_start[profile + 1]):
-            row_components(own, profile, components, n, design[r], products, variance, means, scales)
-            mean = second = 0.0
-            for c in range(n):
-                log_mean, v = means[c] + offset[r], scales[c] ** 2
-                weight, own_size = components.weight[c], math.exp(-log_size[profile, components.draw[c]])
-                expected = weight * math.exp(min(log_mean + 0.5 * v, _MOST))
-                mean += expected
-                second += expected * (1.0 + extra) + weight * (1.0 + own_size) * math.exp(
-                    min(2.0 * log_mean + 2.0 * v, _MOST)
-                )
+            row_components(own, profile, components, design, r, variance, means, scales)
+            for d in range(n_draws):
+                factors[1, d] = factors[0, d] * math.exp(min(variance[d], _MOST))
+            mean, second = count_moments(means, offset[r], weights, variance, draw, factors, powers)
+            second += mean * (1.0 + extra)
             mean_out[r], std_out[r] = mean, math.sqrt(max(second - mean**2, 0.0))
 
 
 @kernel
-def point_rows(own, design, offset, row_start, normals, log_means_out, draws_out, first, last):
-    """Write evenly weighted points of each row's mixture of log means, and the draws that they belong to.
+def count_moments(means, offset, weights, variance, draw, factors, powers):
+    """Σ p e^(m + v/2) and Σ p (1 + 1/r) e^(2m + 2v) over components, with their log means m and variances v.
+
+    `factors` (2, draws) are 1 + 1/r and the same times e^v; `powers` (components,) is scratch space.
+    """
+    top = most = -np.inf
+    for c in range(means.shape[0]):
+        log_mean, v = means[c] + offset, variance[draw[c]]
+        powers[c] = log_mean + 0.5 * v
+        top, most = max(top, powers[c]), max(most, 2.0 * log_mean + 2.0 * v)
+    mean = second = 0.0
+    if most < _MOST and top < _MOST:
+        first, third = scaled_sums(powers, weights, draw, factors[1], top)
+        unit = math.exp(top)
+        return first * unit, third * unit * unit
+    for c in range(means.shape[0]):
+        mean += weights[c] * math.exp(min(powers[c], _MOST))
+        power = min(2.0 * (means[c] + offset) + 2.0 * variance[draw[c]], _MOST)
+        second += weights[c] * factors[0, draw[c]] * math.exp(power)
+    return mean, second
+
+
+@finite_kernel
+def scaled_sums(powers, weights, draw, factors, top):
+    """Σ p e^(x − top) and Σ p f e^(2(x − top)), with a factor f for each draw; in vector lanes."""
+    first = second = 0.0
+    for c in range(powers.shape[0]):
+        e = small_exponential(powers[c] - top)
+        first += weights[c] * e
+        second += weights[c] * factors[draw[c]] * e * e
+    return first, second
+
+
+@kernel
+def point_rows(own, log_size, design, offset, row_start, normals, log_means_out, log_sizes_out, first, last):
+    """Write evenly weighted points of each row's mixture of log means, and log r of the draws that they belong to.
 
     Point s of S has the component at (s + ½)/S of the weights, and lies `normals[s]` standard deviations from its mean.
     Both outputs are (rows, S).
     """
     components, n_points = empty_components(own), normals.shape[0]
-    size = components.weight.shape[0]
-    means, scales = np.empty(size), np.empty(size)
-    products, variance = np.empty(components.spread.shape[1]), np.empty(components.spread.shape[0])
+    space, chosen = np.empty((2, components.weight.shape[0])), np.empty(n_points, dtype=np.int64)
+    variance = np.empty(own.coef.shape[0])
     for profile in range(first, last):
         n = fill_components(own, profile, components, NEGLIGIBLE)
-        total = components.weight[:n].sum()
+        means, scales = space[0, :n], space[1, :n]
+        choose_points(components.weight[:n], chosen)
         for r in range(row_start[profile], row_start[profile + 1]):
-            row_components(own, profile, components, n, design[r], products, variance, means, scales)
-            c, reached = 0, components.weight[0]
+            row_components(own, profile, components, design, r, variance, means, scales)
             for s in range(n_points):
-                while reached < total * (s + 0.5) / n_points and c < n - 1:
-                    c += 1
-                    reached += components.weight[c]
+                c = chosen[s]
                 log_means_out[r, s] = min(means[c] + offset[r] + scales[c] * normals[s], _MOST)
-                draws_out[r, s] = components.draw[c]
+                log_sizes_out[r, s] = log_size[profile, components.draw[c]]
+
+
+@kernel
+def choose_points(weights, chosen):
+    """The component of each point: that at (s + ½)/S of the weights."""
+    total, n_points = weights.sum(), chosen.shape[0]
+    c, reached = 0, weights[0]
+    for s in range(n_points):
+        while reached < total * (s + 0.5) / n_points and c < weights.shape[0] - 1:
+            c += 1
+            reached += weights[c]
+        chosen[s] = c

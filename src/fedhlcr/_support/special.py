@@ -1,0 +1,28 @@
+"""Functions of `scipy.special`, which is imported when one of them is first called.
+
+The import takes a quarter of a second: longer than to predict a small table, which seldom needs any of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class _Late:
+    """A function of `scipy.special`."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        from scipy import special
+
+        return getattr(special, self._name)(*args, **kwargs)
+
+
+betainc, betaincinv, digamma = _Late("betainc"), _Late("betaincinv"), _Late("digamma")
+gammainc, gammaincc, gammainccinv, gammaincinv = (
+    _Late(name) for name in ("gammainc", "gammaincc", "gammainccinv", "gammaincinv")
+)
+gammaln, multigammaln, logsumexp = _Late("gammaln"), _Late("multigammaln"), _Late("logsumexp")
+log_ndtr, ndtri, xlogy = _Late("log_ndtr"), _Late("ndtri"), _Late("xlogy")
