@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from fedhlcr.federation import labelling
 from fedhlcr.kernels import labels as kernels
+from fedhlcr.kernels import skipping
 from fedhlcr.samplers import blocked, collapsed
 
 
@@ -39,7 +40,7 @@ MUTATIONS = {
         "        count_labels(old_labels, 0, first, counts)\n        seen[:] = 0.0\n",
     ),
     "only the first opens a table": (
-        "    opens = seen[k] == 0.0 or uniform * seated < prior_weights[k]\n",
+        "    opens = (seen[k] == 0.0) | (uniform * seated < prior_weights[k])\n",
         "    opens = seen[k] == 0.0\n",
     ),
     "own data not removed": (
@@ -67,9 +68,20 @@ MUTATIONS = {
 }
 
 
+# What decides whether an entity is skipped: lines of `kernels.skipping` and of `kernels.labels`.
+SKIPPING_MUTATIONS = {
+    "the movement of the own cluster is forgotten": (skipping, " + reach * own_moved", ""),
+    "the movement of other clusters is forgotten": (skipping, " - reach * farthest", ""),
+    "the bound moves the wrong way": (skipping, "- reach * farthest", "+ reach * farthest"),
+    "the uniform number does not matter": (skipping, "return doubt < uniform < 1.0 - doubt", "return doubt < 1.0"),
+    "the root of an entity that moved is kept": (kernels, "own_root[e] = np.inf", "pass"),
+    "the second best cluster is forgotten": (skipping, "elif scores[k] > second:", "elif scores[k] > np.inf:"),
+}  # fmt: skip
+
+
 # Compiling the kernels takes seconds. Where they run a few times only, they are faster as plain Python.
-COMPILED = "from fedhlcr.kernels.compiling import finite_kernel, kernel, vector_kernel\n"
-PLAIN = "def kernel(function):\n    return function\n\n\nvector_kernel = finite_kernel = kernel\n"
+COMPILED = "from fedhlcr.kernels.compiling import kernel, vector_kernel\n"
+PLAIN = "def kernel(function):\n    return function\n\n\nvector_kernel = kernel\n"
 
 
 @contextmanager
@@ -92,6 +104,33 @@ def mutant(name: str | None, folder: Path, *, compiled: bool = True):
     finally:
         blocked.kernels = collapsed.kernels = labelling.kernels = kernels
         del sys.modules["mutated_labels"]
+
+
+@contextmanager
+def skipping_mutant(name: str | None, folder: Path):
+    """The blocked sampler runs on kernels as plain Python, one of whose lines is changed; None changes nothing.
+
+    Yields the module `kernels.skipping` with the change.
+    """
+    changed, old, new = SKIPPING_MUTATIONS[name] if name is not None else (None, "", "")
+    made = {}
+    for module, compiled in ((skipping, "from fedhlcr.kernels.compiling import kernel\n"), (kernels, COMPILED)):
+        source = Path(module.__file__).read_text()
+        if module is changed:
+            assert source.count(old) == 1, f"the mutation {name!r} no longer fits the source"
+            source = source.replace(old, new)
+        path = folder / f"mutated_{module.__name__.rpartition('.')[2]}.py"
+        path.write_text(source.replace(compiled, PLAIN))
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        made[module] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(made[module])
+    for function in ("is_certain", "remember"):
+        setattr(made[kernels], function, getattr(made[skipping], function))
+    try:
+        blocked.kernels = made[kernels]
+        yield made[skipping]
+    finally:
+        blocked.kernels = kernels
 
 
 @contextmanager

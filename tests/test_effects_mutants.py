@@ -12,6 +12,7 @@ from fedhlcr.datasets import make_hlcr
 from fedhlcr.federation.rules import DeltaRule
 from fedhlcr.federation.shard import AgentShard
 from fedhlcr.model.mixed import Mixed
+from fedhlcr.model.mixed_agents import MixedAgents
 from fedhlcr.samplers import blocked
 from tests.effects_enumeration import FixedLaws, centralised_visits, deviations, exact, tiny
 from tests.engines.contract import InProcess
@@ -36,6 +37,12 @@ def check_federation() -> None:
     """The same with one of three agents in each round, and lost replies."""
     _, values = federated_visits(*tiny(), 400, participation=0.33, failure_rate=0.2, spacing=1)
     assert np.abs(deviations(values, truth().means)).max() < 5
+
+
+def check_steps() -> None:
+    """The same as `check_chain` where labels and effects are drawn one after the other, as with weights of events."""
+    with mutated(MixedAgents.sweeps_at_once, "return not given.is_plain and not self.needs_events", "return False"):
+        check_chain()
 
 
 @cache
@@ -72,8 +79,8 @@ MUTATIONS = {
         Mixed.kernel_law, "given.stage == Stage.EXACT", "False", check_chain
     ),
     "effects are drawn given the old labels": Mutation(
-        blocked.relabel, "conclude(part, given, scoring, labels, rows,",
-        "conclude(part, given, scoring, agents.labels, rows,", check_chain,
+        blocked.relabel_page, "conclude(page, given, scoring, new_labels, rows,",
+        "conclude(page, given, scoring, labels, rows,", check_steps,
     ),
     "labels and effects are drawn with the noise of another entity": Mutation(
         Mixed.variance, "kept * given.noise_unit**2", "np.roll(kept, 1) * given.noise_unit**2", check_noise

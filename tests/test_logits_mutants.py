@@ -101,8 +101,8 @@ MUTATIONS = {
         check_prior_of_counts,
     ),
     "sums have the old weights": Mutation(
-        Logits.conclude, "self._with_weights(part, terms, state[EVENT_WEIGHTS]), part.chosen",
-        "self._with_weights(part, terms, part.state[EVENT_WEIGHTS]), part.chosen", check_sums,
+        Logits.conclude, "self._with_weights(part, terms, state[EVENT_WEIGHTS])",
+        "self._with_weights(part, terms, part.state[EVENT_WEIGHTS])", check_sums,
     ),
     "sums of the last stage have the old weights": Mutation(
         Logits.conclude, "self._sum_data(part, terms, state[EVENT_WEIGHTS]",

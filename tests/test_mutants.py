@@ -204,7 +204,7 @@ MUTATIONS = {
     ),
     "absent agents are dropped from the total": Mutation(
         Ledger.replace,
-        "self._pages[page].replace(",
+        "self._page(page).replace(",
         "AgentSums.empty(self._schema, len(self._pages[page])).replace(",
         check_books,
     ),

@@ -20,10 +20,10 @@ from typing import NamedTuple
 import numpy as np
 
 from fedhlcr._support.arrays import FloatArray, IndexArray, LabelArray
-from fedhlcr.kernels import effects, evidence, keyed
+from fedhlcr.kernels import agent_effects, effects, evidence, keyed
 from fedhlcr.kernels.arguments import EntityArrays, LabelLaw
 from fedhlcr.kernels.effects import EffectState, EffectSums
-from fedhlcr.kernels.labels import keyed_uniforms
+from fedhlcr.kernels.uniforms import keyed_uniforms
 from fedhlcr.model.gaussian import GaussianGlobals
 from fedhlcr.model.gram import GramLayout
 from fedhlcr.model.mixed_globals import MixedGlobals
@@ -198,6 +198,12 @@ def blend_agents(
     return new
 
 
+def square_roots(layout: GramLayout, grams: FloatArray, coef: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """(entities,) √RSS at the best cluster and at the second best, and √tr M: what `kernels.skipping` remembers."""
+    roots = np.sort(np.sqrt(layout.rss(grams[:, None], coef[None])), axis=1)
+    return roots[:, 0], roots[:, 1], np.sqrt(layout.diagonal(grams).sum(axis=1))
+
+
 def effective_gram(layout: GramLayout, gram: FloatArray, variance: float, covariance: FloatArray) -> FloatArray:
     """(packed,) M̃ = M − [G g]ᵀ (I + DG)⁻¹ D [G g], with M the Gram matrix over σ²: b ~ N(0, D) is integrated out."""
     matrix, first = layout.unpack(gram) / variance, layout.first_regressor
@@ -261,7 +267,7 @@ def draw_agent_effect(
     scale, effect = given.agent_effect_scale[used], np.zeros(layout.n_coef)
     precision = np.eye(len(used)) + np.outer(scale, scale) * Q.sum(axis=0)[np.ix_(used, used)]
     normals = np.empty(len(used))
-    keyed.keyed_normals(stream, np.uint64(0), sweep, effects.AGENT_EFFECT, normals)
+    keyed.keyed_normals(stream, np.uint64(0), sweep, agent_effects.AGENT_EFFECT, normals)
     effect[used] = scale * normal_draw(precision, scale * residual[used], normals)
     return effect
 

@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 from fedhlcr import HLCRRegressor
 from fedhlcr.data.hierarchy import build_hierarchy
 from fedhlcr.datasets import make_hlcr
-from fedhlcr.kernels.grams import NOT_FINITE, NOT_POSITIVE, SOUND, change_units, check_grams, sum_by_cluster
+from fedhlcr.kernels.grams import NOT_FINITE, NOT_POSITIVE, SOUND, change_units, check_grams, sum_by_cluster, sum_rows
 from fedhlcr.model.gram import GramLayout, Standardization, agent_means, column_means, entity_grams
 
 numbers = st.floats(-1e3, 1e3, allow_nan=False, width=32)
@@ -193,3 +193,31 @@ def test_nonzero_entry_beside_zero_diagonal_is_detected():
     full[1, 2] = full[2, 1] = 1e-3
     check_grams(layout.pack(full)[None], np.zeros(3), 1e-8, verdict)
     assert verdict[0] == NOT_POSITIVE
+
+
+def test_matrices_equal_plain_sums_for_any_number_of_threads(rng):
+    X, y, entity = rng.normal(size=(4000, 3)) + 5.0, rng.normal(size=4000), rng.integers(0, 600, size=4000)
+    layout, built = GramLayout(3), []
+    for n_threads in (1, 2, 3):
+        hierarchy = build_hierarchy(X, y, np.ones(4000), None, entity, None, n_threads)
+        shift = column_means(hierarchy, n_threads)
+        grams = entity_grams(hierarchy, layout, shift, n_threads)
+        units = Standardization.from_gram(layout, sum_rows(grams), shift, scale=True)
+        built.append(units.rescale(layout, grams, n_threads))
+    assert np.array_equal(built[0], built[1])
+    assert np.array_equal(built[0], built[2])
+    rows = np.column_stack([X, y])
+    standard = np.column_stack([np.ones(4000), (rows - rows.mean(axis=0)) / rows.std(axis=0)])
+    for place, own in enumerate(np.unique(entity)):
+        of_entity = standard[entity == own]
+        np.testing.assert_allclose(layout.unpack(built[0][place]), of_entity.T @ of_entity, atol=1e-9)
+
+
+@pytest.mark.parametrize("rows", [np.arange(12, dtype=np.int32).reshape(4, 3), np.zeros((0, 5))])
+def test_sum_of_rows_equals_numpys(rows):
+    assert np.array_equal(sum_rows(rows), rows.sum(axis=0, dtype=np.float64))
+
+
+def test_sum_of_rows_has_the_digits_of_numpys(rng):
+    rows = rng.normal(size=(3000, 7)) * 10.0 ** rng.integers(-9, 9, size=(3000, 7))
+    assert np.array_equal(sum_rows(rows), rows.sum(axis=0))

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhlcr._support.arrays import FloatArray, IndexArray, ranges
-from fedhlcr._support.threads import Blocks
+from fedhlcr._support.arrays import FloatArray, IndexArray, LabelArray, ranges
+from fedhlcr._support.threads import Blocks, Result, run_blocks
 from fedhlcr.data.events import EventStore
-from fedhlcr.kernels.arguments import EntityArrays
-from fedhlcr.model.schema import Globals, State
+from fedhlcr.kernels import evidence
+from fedhlcr.kernels.arguments import AgentAnswers, EntityArrays, Remembered
+from fedhlcr.model.schema import Globals, State, StateField
+from fedhlcr.storage.scratch import release
 
 G = TypeVar("G", bound=Globals)
 
@@ -30,6 +33,27 @@ class Summands(NamedTuple):
     scalars: dict[str, FloatArray]
 
 
+class AgentFigures(NamedTuple):
+    """What agents add up in many sweeps and what never changes: it is computed once where that is possible."""
+
+    events: FloatArray  # (agents,) Σ of the weights of events
+    within: FloatArray  # (agents, n_features) squares of the features within entities
+
+
+def agent_figures(grams: FloatArray, agent_start: IndexArray, n_features: int, n_threads: int = 1) -> AgentFigures:
+    """The figures of all agents, from the Gram matrices of their entities."""
+    n_agents = len(agent_start) - 1
+    figures, blocks = AgentFigures(np.empty(n_agents), np.empty((n_agents, n_features))), Blocks.balanced(agent_start)
+
+    def run(block: int) -> None:
+        first, last = blocks.range(block)
+        evidence.write_figures(grams, agent_start, first, last, *figures)
+        release(grams[agent_start[first] : agent_start[last]])
+
+    run_blocks(run, len(blocks), n_threads)
+    return figures
+
+
 class AgentsPart(NamedTuple):
     """The agents that take part in a round, and what is theirs alone.
 
@@ -41,6 +65,8 @@ class AgentsPart(NamedTuple):
     round : number of the sweep, which keys random numbers
     blocks : ranges of positions in `agents` to run on threads; results do not depend on it
     events : the events of all entities, for a likelihood that needs them
+    figures : of all agents here, if they are known already
+    single : whether entities are scored in single precision first
     """
 
     entities: EntityArrays
@@ -50,6 +76,48 @@ class AgentsPart(NamedTuple):
     blocks: Blocks
     n_threads: int = 1
     events: EventStore | None = None
+    figures: AgentFigures | None = None
+    single: bool = False
+
+    def page(self, first: int, last: int, fields: tuple[StateField, ...]) -> AgentsPart:
+        """The agents [first, last) alone, in views of the arrays; for parts in which all agents take part.
+
+        `fields` declare the state.
+        """
+        grams, agent_start, keys, streams = self.entities
+        start, stop = int(agent_start[first]), int(agent_start[last])
+        own = EntityArrays(
+            grams[start:stop], agent_start[first : last + 1] - start, keys[start:stop], streams[first:last]
+        )
+        rows = [slice(first, last), slice(start, stop)]
+        if self.events is not None:
+            rows.append(slice(*self.events.event_start[[start, stop]]))
+        return AgentsPart(
+            own,
+            np.arange(last - first),
+            {of.name: self.state[of.name][rows[of.level]] for of in fields},
+            self.round,
+            Blocks((0, last - first)),
+            events=None if self.events is None else self.events.of_entities(start, stop),
+            figures=None if self.figures is None else AgentFigures(*(of[first:last] for of in self.figures)),
+            single=self.single,
+        )
+
+    def run(self, task: Callable[[int], Result]) -> list[Result]:
+        """Run a task for each block on threads, and return the results in the order of the blocks.
+
+        Matrices in a mapped file are dropped from memory block by block: a fit needs no room for all of them.
+        """
+        grams, agent_start = self.entities.grams, self.entities.agent_start
+
+        def run(block: int) -> Result:
+            result = task(block)
+            first, last = self.blocks.range(block)
+            if first < last:
+                release(grams[agent_start[self.agents[first]] : agent_start[self.agents[last - 1] + 1]])
+            return result
+
+        return run_blocks(run, len(self.blocks), self.n_threads)
 
     @property
     def n_agents(self) -> int:
@@ -101,6 +169,14 @@ class Concluded(NamedTuple):
     state: State
     blocks: dict[str, FloatArray]  # by name, (rows, size)
     scalars: FloatArray  # (agents that take part, own scalars)
+
+
+class DrawnLabels(NamedTuple):
+    """What is drawn besides the private state."""
+
+    labels: LabelArray  # (entities,)
+    answers: AgentAnswers
+    remembered: Remembered
 
 
 class Recentred(NamedTuple, Generic[G]):

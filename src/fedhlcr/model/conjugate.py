@@ -6,9 +6,9 @@ Each `draw_` function takes sums and a generator, and returns a draw. Hyperparam
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import gammaln, logsumexp
 
 from fedhlcr._support.arrays import FloatArray
+from fedhlcr._support.special import gammaln, logsumexp
 from fedhlcr.model.priors import CoefPriorKind, Hyperpriors, InverseGamma
 from fedhlcr.model.regression import LOG_2PI, CoefPrior
 

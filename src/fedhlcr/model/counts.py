@@ -21,10 +21,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammainc, gammaincinv, gammaln, ndtri
 
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.checks import finite, positive
+from fedhlcr._support.special import gammainc, gammaincinv, gammaln, ndtri
 from fedhlcr.data.events import EventStore
 from fedhlcr.exceptions import ArgumentError
 from fedhlcr.kernels.keyed import keyed_steps

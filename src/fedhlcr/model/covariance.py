@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import gammaincc, gammainccinv, gammaincinv, gammaln, multigammaln
 
 from fedhlcr._support.arrays import FloatArray
+from fedhlcr._support.special import gammaincc, gammainccinv, gammaincinv, gammaln, multigammaln
 
 # The largest shape ν of the entities' noise variances, and the size of the grid on which it is drawn.
 LARGEST_SHAPE, N_SHAPES = 200.0, 60
@@ -140,6 +140,8 @@ def variance_ratios(shape: ArrayLike, larger: ArrayLike) -> FloatArray:
     """Quantiles of σ²/s² with σ² ~ IG(ν/2, νs²/2), by the probability of a larger value; 1 if ν is infinite."""
     differs = np.isfinite(shape)
     half = 0.5 * np.where(differs, shape, 1.0)
+    if not differs.any():
+        return np.ones(np.broadcast_shapes(np.shape(half), np.shape(larger)))
     # a large variance is a small Gamma variable
     return np.where(differs, half / gammaincinv(half, larger), 1.0)
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import logsumexp
 
 from fedhlcr._support.arrays import FloatArray
+from fedhlcr._support.special import logsumexp
 from fedhlcr.model.regression import LOG_2PI, CoefPrior
 
 # Possible values of s and of τ, for a target of unit spread. The curves' columns have unit mean square. The smallest

@@ -51,7 +51,12 @@ class _Spline(NamedTuple):
 
     def evaluate(self, x: FloatArray) -> FloatArray:
         """(..., K − 2) values of the functions at x."""
-        return _natural_basis((x - self.centre) / self.scale, self.knots) @ self.transform
+        basis = _natural_basis((x - self.centre) / self.scale, self.knots)
+        out = np.zeros((*x.shape, self.transform.shape[1]))
+        # not a matrix product: BLAS may round a row differently in tables of different lengths
+        for place, weights in enumerate(self.transform):
+            out += basis[..., place, None] * weights
+        return out
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,7 +154,8 @@ def column_quantiles(X: FloatArray, weight: FloatArray) -> FloatArray:
         share = np.cumsum(weight[order])
         # the last share may be rounded below the sum of all
         position = np.searchsorted(share, QUANTILE_LEVELS * share[-1])
-        quantiles[:] = column[order][position]
+        # without the sign of zero, which no order knows
+        quantiles[:] = column[order][position] + 0.0
     return out
 
 

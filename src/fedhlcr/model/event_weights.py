@@ -12,7 +12,6 @@ from typing import ClassVar
 import numpy as np
 
 from fedhlcr._support.arrays import FloatArray, IndexArray, LabelArray
-from fedhlcr._support.threads import run_blocks
 from fedhlcr.data.events import EventStore
 from fedhlcr.kernels import weights
 from fedhlcr.kernels.effective import EffectsLaw
@@ -29,6 +28,11 @@ class EventWeighted(Mixed):
 
     noise_of_entities = False
     needs_events: ClassVar[bool] = True
+
+    def has_plain_entities(self, draws: MixedGlobals) -> bool:
+        """Events always have weights."""
+        del draws
+        return False
 
     def kernel_law(self, given: MixedGlobals, round_number: int) -> EffectsLaw:
         # ν may belong to events here, and all entities have the same noise
@@ -50,7 +54,7 @@ class EventWeighted(Mixed):
             arrays = events.X, targets, events.event_start, event_weights
             weights.weighted_grams(*arrays, chosen, *bounds[block], grams)
 
-        run_blocks(run, len(bounds), part.n_threads)
+        part.run(run)
         return part._replace(entities=part.entities._replace(grams=grams))
 
     @staticmethod

@@ -38,6 +38,10 @@ class Gaussian(LinearLikelihood[GaussianGlobals]):
         """M·r_k = −RSS(w_k)/(2σ²)."""
         return self.layout.rss_vectors(given.coef) / (-2.0 * given.noise_scale**2)
 
+    def common_scale(self, given: GaussianGlobals) -> float | None:
+        """σ. A likelihood derived from this one that scores otherwise must return None."""
+        return float(given.noise_scale)
+
     def start(self, spec: ModelSpec, n_clusters: int) -> GaussianGlobals:
         scale = spec.target_spread if spec.noise_scale is None else spec.noise_scale
         return self.start_with(spec, n_clusters, noise_scale=scale)

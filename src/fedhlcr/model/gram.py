@@ -19,6 +19,7 @@ from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.checks import SIZE_LIMIT, finite, square_finite
 from fedhlcr._support.threads import Blocks, run_blocks
 from fedhlcr.data.events import EventStore
+from fedhlcr.data.exact_sums import ExactSums
 from fedhlcr.data.hierarchy import Hierarchy
 from fedhlcr.kernels.grams import accumulate_grams, group_means
 from fedhlcr.model.curves import Curves
@@ -193,10 +194,15 @@ class Standardization:
     def restore_target(self, y: FloatArray) -> FloatArray:
         return y * self.scale[-1] + self.shift[-1]
 
-    def rescale(self, layout: GramLayout, packed: FloatArray) -> FloatArray:
+    def rescale(self, layout: GramLayout, packed: FloatArray, n_threads: int = 1) -> FloatArray:
         """Scale matrices that were accumulated around the shift, in place: M → T M Tᵀ with T = diag(1, 1/scale)."""
         inverse = np.concatenate([[1.0], 1.0 / self.scale])
-        packed *= layout.pack(np.outer(inverse, inverse))
+        factors, blocks = layout.pack(np.outer(inverse, inverse)), Blocks.even(len(packed))
+
+        def scale(block: int) -> None:
+            packed[slice(*blocks.range(block))] *= factors
+
+        run_blocks(scale, len(blocks), n_threads)
         return packed
 
     def column_moments(self, layout: GramLayout, pooled: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -246,18 +252,11 @@ def has_spread(spread: FloatArray, mean: FloatArray) -> NDArray[np.bool_]:
     return np.asarray(spread > 1e-13 * np.maximum(np.abs(mean), 1e-290))
 
 
-def column_means(hierarchy: Hierarchy) -> FloatArray:
-    """Weighted means of (x, y) over all events.
-
-    In two passes, so that the mean of a constant column is exactly the constant.
-    """
-    weight = hierarchy.weight / hierarchy.weight.sum()
-    means = np.zeros(hierarchy.X.shape[1] + 1)
-    for _ in range(2):
-        # einsum, because the order of BLAS's sums depends on its threads
-        means[:-1] += np.einsum("n,nf->f", weight, hierarchy.X - means[:-1])
-        means[-1] += np.einsum("n,n->", weight, hierarchy.y - means[-1])
-    return means
+def column_means(hierarchy: Hierarchy, n_threads: int = 1) -> FloatArray:
+    """Weighted means of (x, y) over all events; see `data.exact_sums`."""
+    sums = ExactSums.empty(hierarchy.X.shape[1])
+    sums.add(hierarchy.X, hierarchy.y, hierarchy.weight, n_threads)
+    return sums.means()
 
 
 def agent_means(hierarchy: Hierarchy) -> FloatArray:

@@ -28,6 +28,7 @@ With E entities, K clusters, and P numbers in a packed augmented Gram matrix (`m
                           … the sampler draws labels z, with p(z_e = k) ∝ label prior · exp(S_e · r_k) …
                  agents   summands(grams, given, labels)            what each entity adds to its cluster and agent;
                  agents   or conclude(part, given, scoring, …)      with a private state: its draw, and the sums
+                 agents   or sweep(part, given, law, …)             in place of all this, if `sweeps_at_once`
                           … the sampler, or the federation, sums these by cluster: `ClusterSums` …
                  server   regressions(sums.blocks, given)           posterior of each cluster's coefficients, evidence
                  server   draw(sums, regressions, current, …)       new globals for the next round
@@ -62,11 +63,13 @@ import numpy as np
 from fedhlcr._support.arrays import FloatArray, IndexArray, LabelArray
 from fedhlcr.data.events import EventStore
 from fedhlcr.exceptions import ArgumentError
+from fedhlcr.kernels.arguments import LabelLaw
 from fedhlcr.kernels.mixtures import Mixture
 from fedhlcr.model.arguments import (
     AgentsPart,
     CollapsedTerms,
     Concluded,
+    DrawnLabels,
     EffectShift,
     G,
     ProfileData,
@@ -185,6 +188,20 @@ class Likelihood(ABC, Generic[G]):
         The constant must be the same for all clusters.
         """
 
+    def common_scale(self, given: G) -> float | None:  # noqa: ARG002
+        """s, if scores are −RSS(w_k)/(2s²) of the entities' own Gram matrices; None if they are something else.
+
+        Then labels that are certain need no scores: see `samplers.skipping`.
+        """
+        return None
+
+    def scores_squares(self, given: G) -> bool:
+        """Whether score rows are −c·vvᵀ, and scoring matrices positive semi-definite: then rounding errors are known.
+
+        Only then can entities be scored in single precision.
+        """
+        return self.common_scale(given) is not None
+
     def summands(self, grams: FloatArray, given: G, labels: LabelArray) -> Summands:  # noqa: ARG002
         """What each entity adds to the sums, given its new label; by default its Gram matrix.
 
@@ -201,6 +218,21 @@ class Likelihood(ABC, Generic[G]):
         ----------
         scoring : the matrices of `scoring_matrices`, which may be overwritten
         rows : (entities,) the row of the sums to which each entity of the part adds; −1 for other entities
+        n_rows : number of these rows; 0 if the caller sums the Gram matrices itself, which `sums_events` must allow
+        """
+        raise NotImplementedError
+
+    def sweeps_at_once(self, given: G) -> bool:  # noqa: ARG002
+        """Whether `sweep` may replace `scoring_matrices`, the draw of labels and `conclude` if all agents take part."""
+        return False
+
+    def sweep(self, part: AgentsPart, given: G, law: LabelLaw, labels: LabelArray, drawn: DrawnLabels) -> Concluded:
+        """Draw labels and the private state, and sum over entities by cluster, in fewer passes over the entities.
+
+        Parameters
+        ----------
+        labels : (entities,) the old labels
+        drawn : the new labels and the agents' counts, which are written
         """
         raise NotImplementedError
 
@@ -285,11 +317,24 @@ class Likelihood(ABC, Generic[G]):
     def mixture(self, draws: G, weights: FloatArray, profiles: ProfileData) -> Any:  # noqa: ARG002
         """The mixture of each profile, from its label weights (profiles, draws, clusters).
 
-        By default one normal around the regression of each draw and cluster. `posterior.responses` lists the mixtures
-        that there are.
+        By default `plain_mixture`. `posterior.responses` lists the mixtures that there are. The weights may be
+        overwritten.
         """
+        return self.plain_mixture(draws, weights)
+
+    def has_plain_entities(self, draws: G) -> bool:  # noqa: ARG002
+        """Whether, in all draws, `entity_matrices` are Gram matrices and `mixture` is `plain_mixture`.
+
+        Predictions are faster then. By default this is so if both methods are the default ones.
+        """
+        kind = type(self)
+        return kind.entity_matrices is Likelihood.entity_matrices and kind.mixture is Likelihood.mixture
+
+    def plain_mixture(self, draws: G, weights: FloatArray) -> Mixture:
+        """One normal around the regression of each draw and cluster. The weights are overwritten."""
         n_draws, _, n_coef = draws.coef.shape
-        flat = weights.reshape(len(weights), -1) / n_draws
+        flat = weights.reshape(len(weights), -1)
+        flat /= n_draws
         return Mixture(flat, draws.coef.reshape(-1, n_coef), self.noise_scales(draws).ravel())
 
     # Optional.

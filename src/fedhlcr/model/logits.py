@@ -18,15 +18,14 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.special import ndtri
 
 from fedhlcr._support.arrays import FloatArray, IndexArray, LabelArray
 from fedhlcr._support.checks import not_negative, square_positive
-from fedhlcr._support.threads import run_blocks
+from fedhlcr._support.special import ndtri
 from fedhlcr.data.events import EventStore
 from fedhlcr.kernels import evidence, logits, weights
 from fedhlcr.kernels.effects import EffectState, EffectSums
-from fedhlcr.kernels.grams import add_rows
+from fedhlcr.kernels.grams import add_chosen
 from fedhlcr.kernels.logits import EventTerms
 from fedhlcr.kernels.profiles import OwnMixture
 from fedhlcr.model.arguments import AgentsPart, Concluded, ProfileData
@@ -136,7 +135,7 @@ class Logits(EventWeighted):
             arrays = events.X, terms, events.event_start, chosen, *bounds[block], coef
             logits.write_log_likelihoods(*arrays, self.layout.first_regressor, out)
 
-        run_blocks(run, len(bounds), part.n_threads)
+        part.run(run)
 
     def entity_matrices(
         self, grams: FloatArray, given: MixedGlobals, private: State, events: EventStore | None = None
@@ -184,9 +183,9 @@ class Logits(EventWeighted):
         state[EVENT_WEIGHTS] = self._draw_weights(part, terms, coef, sums.scalars)
         self._add_counts(part, given, sums.scalars)
         if given.stage == Stage.PLAIN:
-            weighted, chosen = self._with_weights(part, terms, state[EVENT_WEIGHTS]), part.chosen
+            weighted = self._with_weights(part, terms, state[EVENT_WEIGHTS])
             self._add_evidence(weighted, labels, law, sums.scalars)
-            add_rows(weighted.entities.grams[chosen], rows[chosen], sums.data)
+            add_chosen(weighted.entities.grams, part.chosen, rows, sums.data)
         elif given.is_plain or law.given_effects:
             # those of the kernel have the old weights
             steps = np.empty((0, 0)) if given.is_plain else coef - given.coef[labels]
@@ -235,7 +234,7 @@ class Logits(EventWeighted):
             return own
 
         data[:] = 0.0
-        for own in run_blocks(run, len(bounds), part.n_threads):
+        for own in part.run(run):
             data += own
 
     def _draw_weights(self, part: AgentsPart, terms: EventTerms, coef: FloatArray, scalars: FloatArray) -> FloatArray:
@@ -249,7 +248,7 @@ class Logits(EventWeighted):
                 *(part.round, part.agents, *part.blocks.range(block), drawn, densities),
             )
 
-        run_blocks(run, len(part.blocks), part.n_threads)
+        part.run(run)
         scalars[:, [scalar.name for scalar in self.own_scalars].index(LOG_LIKELIHOOD)] = densities
         return drawn
 
@@ -264,7 +263,7 @@ class Logits(EventWeighted):
             arrays = events.X, terms, events.event_start, chosen[first:last], coef
             logits.event_log_likelihoods(*arrays, self.layout.first_regressor, out)
 
-        run_blocks(run, len(bounds), part.n_threads)
+        part.run(run)
         return out
 
     def _weigh(
@@ -280,14 +279,14 @@ class Logits(EventWeighted):
             arrays = events.X, terms, events.event_start, chosen, *bounds[block]
             logits.integrated_densities(*arrays, law, steps, owner, points, densities)
 
-        run_blocks(integrate, len(bounds), part.n_threads)
+        part.run(integrate)
         out, rows, prior = np.zeros(len(labels)), np.eye(given.n_clusters), given.prior_weights()
 
         def average(block: int) -> None:
             asked = part.agents, *part.blocks.range(block)
             evidence.add_log_densities(densities, rows, prior, labels, part.entities.agent_start, *asked, out)
 
-        run_blocks(average, len(part.blocks), part.n_threads)
+        part.run(average)
         position = np.searchsorted(part.agents, owner[chosen])
         counts = part.entities.grams[chosen, 0]
         for column, values in ((evidence.LOG_DENSITY, out[chosen]), (evidence.WEIGHED_EVENTS, counts)):
@@ -351,15 +350,18 @@ class Logits(EventWeighted):
 
     def own_mixture(self, draws: MixedGlobals, label_weights: FloatArray, profiles: ProfileData) -> OwnMixture:
         """The mixture of log odds, before the family's own part of them."""
+        one = np.ones(label_weights.shape[:2])
+        common = super().own_mixture(draws, label_weights, profiles)._replace(variance=one, noise=LEAST_VARIANCE * one)
+        if not len(common.columns):
+            # nobody has effects, and nothing depends on the matrices
+            return common
         assert profiles.events is not None
         terms = self.event_terms(profiles.events, profiles.private)
         kept = self._known_weights(profiles.events, terms, profiles.private[EVENT_WEIGHTS])
         kappa, fixed = (of if of.ndim == 2 else of[:, None] for of in (terms.kappa, terms.fixed))
         private = {**profiles.private, EVENT_WEIGHTS: kept}
         grams = self._weighted_by_draw(profiles._replace(private=private), kappa / kept - fixed)
-        one = np.ones(label_weights.shape[:2])
-        common = super().own_mixture(draws, label_weights, profiles)
-        return common._replace(grams=grams, variance=one, noise=LEAST_VARIANCE * one)
+        return common._replace(grams=grams)
 
     def differences(self, draws: MixedGlobals) -> Differences:
         """There is no noise on the scale of log odds."""

@@ -24,9 +24,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fedhlcr._support.arrays import FloatArray
-from fedhlcr.kernels.lanes import SIDE_BY_SIDE
-from fedhlcr.kernels.profiles import OwnMixture
+from fedhlcr._support.arrays import FloatArray, IndexArray
+from fedhlcr.kernels.profiles import DRAWS_AT_ONCE, OwnMixture
 from fedhlcr.model import covariance
 from fedhlcr.model.arguments import ProfileData
 from fedhlcr.model.differences import Differences
@@ -42,15 +41,19 @@ GOLDEN = 0.6180339887498949
 class Mixed(MixedServer):
     """What all noise models share; a subclass says whether the noise differs between entities."""
 
+    _kept_roots: tuple[MixedGlobals | None, Any, Any] = (None, None, None)
+
+    def has_plain_entities(self, draws: MixedGlobals) -> bool:
+        """Whether there are neither effects nor noise of entities in any draw."""
+        own, of_agents, _, shape = self.differences(draws)
+        return not (own.any() or of_agents.any() or np.isfinite(shape).any())
+
     def mixture(self, draws: MixedGlobals, weights: FloatArray, profiles: ProfileData) -> Any:
         return self.own_mixture(draws, weights, profiles)
 
     def own_mixture(self, draws: MixedGlobals, weights: FloatArray, profiles: ProfileData) -> OwnMixture:
         """Coefficients that each profile has of its own; see `kernels.profiles`."""
-        used = np.diagonal(draws.effect_covariance, axis1=1, axis2=2) > 0.0
-        columns = np.flatnonzero((used | (draws.agent_effect_scale > 0.0)).any(axis=0))
-        own, of_agents, *_ = self.differences(draws)
-        roots = [_roots(of[:, columns][:, :, columns]) for of in (own, own + of_agents)]
+        columns, roots = self._effect_roots(draws)
         known = self.known_variances(draws, profiles.private["variance"])
         variance = np.where(profiles.is_known[:, None], known, self.new_variances(draws))
         return OwnMixture(
@@ -60,11 +63,22 @@ class Mixed(MixedServer):
             variance,
             variance,
             profiles.private["agent_effects"],
-            np.stack(roots),
+            roots,
             (~profiles.is_known_agent).astype(np.int64),
             columns + self.layout.first_regressor,
             self.layout.first_regressor,
         )
+
+    def _effect_roots(self, draws: MixedGlobals) -> tuple[IndexArray, FloatArray]:
+        """Columns with effects in any draw, and Λ of known and of new agents; kept for all blocks of rows."""
+        kept, columns, roots = self._kept_roots
+        if kept is not draws:
+            used = np.diagonal(draws.effect_covariance, axis1=1, axis2=2) > 0.0
+            columns = np.flatnonzero((used | (draws.agent_effect_scale > 0.0)).any(axis=0))
+            own, of_agents, *_ = self.differences(draws)
+            roots = np.stack([_roots(of[:, columns][:, :, columns]) for of in (own, own + of_agents)])
+            self._kept_roots = draws, columns, roots
+        return columns, roots
 
     def known_variances(self, draws: MixedGlobals, kept: FloatArray) -> FloatArray:
         """(..., draws) noise variances of known entities, from what they keep of them."""
@@ -111,7 +125,7 @@ def _roots(covariances: FloatArray) -> FloatArray:
     """(lane groups, q, q, lanes) Λ of (draws, q, q) covariances, which may be singular."""
     n_draws, size, _ = covariances.shape
     roots = np.array([covariance.root(own) for own in covariances])
-    padding = -n_draws % SIDE_BY_SIDE
+    padding = -n_draws % DRAWS_AT_ONCE
     roots = np.concatenate([roots, np.zeros((padding, size, size))])
-    grouped = roots.reshape(len(roots) // SIDE_BY_SIDE, SIDE_BY_SIDE, size, size)
+    grouped = roots.reshape(len(roots) // DRAWS_AT_ONCE, DRAWS_AT_ONCE, size, size)
     return np.ascontiguousarray(grouped.transpose(0, 2, 3, 1))

@@ -9,21 +9,21 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.special import logsumexp
 
 from fedhlcr._support.arrays import FloatArray, IndexArray, LabelArray
 from fedhlcr._support.checks import finite, not_negative
-from fedhlcr._support.threads import run_blocks
+from fedhlcr._support.special import logsumexp
 from fedhlcr.data.events import EventStore
-from fedhlcr.kernels import effective, effects, evidence
+from fedhlcr.kernels import effective, effects, evidence, mixed_sweep
+from fedhlcr.kernels.arguments import LabelLaw
 from fedhlcr.kernels.effective import EffectsLaw
 from fedhlcr.kernels.effects import EffectState, EffectSums
-from fedhlcr.kernels.grams import add_rows
-from fedhlcr.model.arguments import AgentsPart, Concluded
+from fedhlcr.kernels.grams import add_chosen
+from fedhlcr.model.arguments import AgentsPart, Concluded, DrawnLabels, agent_figures
 from fedhlcr.model.covariance import variance_ratios
 from fedhlcr.model.linear import LinearLikelihood
 from fedhlcr.model.mixed_globals import EFFECTS, EVIDENCE, NOISE_SCALARS, MixedGlobals, any_value, not_negative_value
-from fedhlcr.model.schema import GRAMS, Block, Level, Stage, State, StateField, SummedScalar
+from fedhlcr.model.schema import GRAMS, LABEL_SCALARS, Block, Level, Stage, State, StateField, SummedScalar
 
 # `EffectState.coef` where the coefficients of entities are not needed.
 _NOT_KEPT = np.empty((0, 0))
@@ -42,6 +42,7 @@ class MixedAgents(LinearLikelihood[MixedGlobals]):
     has_fixed_summands: ClassVar[bool] = False
     has_stages: ClassVar[bool] = True
     noise_of_entities: ClassVar[bool]
+    _kept_law: tuple[MixedGlobals | None, Any] = (None, None)
 
     @property
     def own_blocks(self) -> tuple[Block, ...]:
@@ -86,6 +87,14 @@ class MixedAgents(LinearLikelihood[MixedGlobals]):
         scale = given.noise_scale if given.is_plain else 1.0
         return self.layout.rss_vectors(given.coef) / (-2.0 * scale**2)
 
+    def common_scale(self, given: MixedGlobals) -> float | None:
+        """In plain clusters, unless scores come from events."""
+        return float(given.noise_scale) if self.sums_events(given) else None
+
+    def scores_squares(self, given: MixedGlobals) -> bool:
+        """Always, unless scores come from events: effective matrices are scored as the others are."""
+        return not given.is_plain or self.sums_events(given)
+
     def scoring_matrices(self, part: AgentsPart, given: MixedGlobals) -> FloatArray:
         """Effective matrices around the agents' effects."""
         grams = part.entities.grams
@@ -108,7 +117,7 @@ class MixedAgents(LinearLikelihood[MixedGlobals]):
             if has_steps:
                 effective.move_targets(out, chosen[first:last], owner, steps, law.first)
 
-        run_blocks(run, len(bounds), part.n_threads)
+        part.run(run)
 
     def entity_matrices(
         self, grams: FloatArray, given: MixedGlobals, private: State, events: EventStore | None = None
@@ -118,8 +127,10 @@ class MixedAgents(LinearLikelihood[MixedGlobals]):
         if given.is_plain:
             return grams
         law, out, rows = self.kernel_law(given, 0), np.empty_like(grams), np.arange(len(grams))
+        steps = private["agent_effects"]
         effective.effective_grams(grams, self.variance(private, given), rows, 0, len(rows), law, out, _NO_LOGS)
-        effective.move_targets(out, rows, rows, private["agent_effects"], law.first)
+        if steps.any():
+            effective.move_targets(out, rows, rows, steps, law.first)
         return out
 
     def variance(self, state: State, given: MixedGlobals) -> FloatArray:
@@ -128,6 +139,14 @@ class MixedAgents(LinearLikelihood[MixedGlobals]):
         return np.where(kept > 0.0, kept * given.noise_unit**2, given.noise_scale**2)
 
     def kernel_law(self, given: MixedGlobals, round_number: int) -> EffectsLaw:
+        """What is given, as the kernels take it. The last one is kept: the pages of a sweep have the same globals."""
+        kept, law = self._kept_law
+        if kept is not given:
+            law = self._make_law(given)
+            self._kept_law = given, law
+        return law._replace(round=round_number)
+
+    def _make_law(self, given: MixedGlobals) -> EffectsLaw:
         return EffectsLaw(
             given.coef,
             given.effect_root,
@@ -139,7 +158,7 @@ class MixedAgents(LinearLikelihood[MixedGlobals]):
             self.layout.first_regressor,
             self.layout.n_linear,
             given.stage == Stage.EXACT,
-            round_number,
+            0,
         )
 
     def conclude(
@@ -157,13 +176,28 @@ class MixedAgents(LinearLikelihood[MixedGlobals]):
         if given.stage == Stage.WEIGHING:
             self._add_log_densities(part, given, labels, sums.scalars)
         if given.is_plain:
-            chosen = part.chosen
-            add_rows(part.entities.grams[chosen], rows[chosen], sums.data)
+            if n_rows:
+                add_chosen(part.entities.grams, part.chosen, rows, sums.data)
             # a run that goes back to plain clusters forgets effects and noise of entities
             fresh = self.fresh_state(part.state)
             return Concluded(fresh, {GRAMS: sums.data, EFFECTS: sums.effects}, sums.scalars)
         state = EffectState(self.variance(part.state, given), part.state["agent_effects"].copy(), _NOT_KEPT)
         self._draw_effects(part, scoring, labels, law, state, rows, sums)
+        return Concluded(self.new_state(state, given), {GRAMS: sums.data, EFFECTS: sums.effects}, sums.scalars)
+
+    def sweeps_at_once(self, given: MixedGlobals) -> bool:
+        """With effects, unless events have weights, which are drawn in between."""
+        return not given.is_plain and not self.needs_events
+
+    def sweep(
+        self, part: AgentsPart, given: MixedGlobals, law: LabelLaw, labels: LabelArray, drawn: DrawnLabels
+    ) -> Concluded:
+        sums, effects_law = self._empty_sums(given.n_clusters, len(part.agents)), self.kernel_law(given, part.round)
+        state = EffectState(self.variance(part.state, given), part.state["agent_effects"].copy(), _NOT_KEPT)
+        mixed_sweep.sweep_agents(part.entities, law, effects_law, labels, *drawn, state, sums)
+        self._add_scalars(part, given, drawn.labels, effects_law, sums.scalars)
+        if given.stage == Stage.WEIGHING:
+            self._add_log_densities(part, given, drawn.labels, sums.scalars)
         return Concluded(self.new_state(state, given), {GRAMS: sums.data, EFFECTS: sums.effects}, sums.scalars)
 
     def new_state(self, state: EffectState, given: MixedGlobals) -> State:
@@ -189,7 +223,7 @@ class MixedAgents(LinearLikelihood[MixedGlobals]):
             )
             return own
 
-        for own in run_blocks(run, len(part.blocks), part.n_threads):
+        for own in part.run(run):
             sums.data[:] += own.data
             sums.effects[:] += own.effects
 
@@ -204,15 +238,24 @@ class MixedAgents(LinearLikelihood[MixedGlobals]):
     def _add_counts(self, part: AgentsPart, given: MixedGlobals, scalars: FloatArray) -> None:
         """Count agents and events, and in the plain stage add up how features vary within entities."""
         grams, agent_start, first = part.entities.grams, part.entities.agent_start, self._first_within
-        evidence.add_agent_counts(grams, agent_start, part.agents, scalars)
+        figures = part.figures
+        if figures is None:
+            figures = agent_figures(grams, agent_start, self.layout.n_features, part.n_threads)
+        scalars[:, evidence.AGENTS] = np.diff(agent_start)[part.agents] > 0
+        scalars[:, evidence.EVENTS] = figures.events[part.agents]
         if given.stage == Stage.PLAIN:
-            within = scalars[:, first : first + self.layout.n_features]
-            evidence.add_within(grams, agent_start, part.agents, within)
+            scalars[:, first : first + self.layout.n_features] = figures.within[part.agents]
 
     def _add_evidence(self, part: AgentsPart, labels: LabelArray, law: EffectsLaw, scalars: FloatArray) -> None:
         """Add what score tests of the effects need."""
         scores = np.zeros((len(scalars), len(EVIDENCE), self.layout.n_coef))
-        evidence.add_evidence(part.entities.grams, part.entities.agent_start, part.agents, labels, law, scalars, scores)
+        grams, agent_start = part.entities.grams, part.entities.agent_start
+
+        def run(block: int) -> None:
+            asked = part.agents, *part.blocks.range(block)
+            evidence.add_evidence(grams, agent_start, *asked, labels, law, scalars, scores)
+
+        part.run(run)
         first = self._first_evidence
         scalars[:, first : first + scores[0].size] = scores.reshape(len(scalars), -1)
 
@@ -242,7 +285,7 @@ class MixedAgents(LinearLikelihood[MixedGlobals]):
                 asked = part.agents, *part.blocks.range(block)
                 evidence.add_log_densities(scoring, rows, prior, labels, part.entities.agent_start, *asked, own)
 
-            run_blocks(run, len(part.blocks), part.n_threads)
+            part.run(run)
             own -= 0.5 * (grams[:, 0] * np.log(2.0 * np.pi * variance) + log_dets)
         average = logsumexp(densities[:, chosen], axis=0) - np.log(len(variances))
         position = np.searchsorted(part.agents, part.owner[chosen])
@@ -257,4 +300,5 @@ class MixedAgents(LinearLikelihood[MixedGlobals]):
 
     def _empty_sums(self, n_rows: int, n_agents: int) -> EffectSums:
         blocks = self.sum_schema.zero_blocks(n_rows)
-        return EffectSums(blocks[GRAMS], blocks[EFFECTS], np.zeros((n_agents, len(self.own_scalars))))
+        n_scalars = len(self.sum_schema.scalars) - len(LABEL_SCALARS)
+        return EffectSums(blocks[GRAMS], blocks[EFFECTS], np.zeros((n_agents, n_scalars)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -62,9 +63,9 @@ class MixedGlobals(LinearGlobals):
         some = self.effect_columns.size or self.agent_effect_scale.any() or np.isfinite(self.noise_shape)
         return self.stage == Stage.PLAIN or not some
 
-    @property
+    @cached_property
     def effect_root(self) -> FloatArray:
-        """Λ with D = ΛΛᵀ over the columns that have an effect."""
+        """Λ with D = ΛΛᵀ over the columns that have an effect. Predictions ask for it in every block of rows."""
         used = self.effect_columns
         return root(self.effect_covariance[np.ix_(used, used)])
 

@@ -13,16 +13,15 @@ from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
-from scipy.special import digamma, gammaln
 
 from fedhlcr._support.arrays import FloatArray, IndexArray, LabelArray
 from fedhlcr._support.checks import positive
-from fedhlcr._support.threads import run_blocks
+from fedhlcr._support.special import digamma, gammaln
 from fedhlcr.data.events import EventStore
 from fedhlcr.exceptions import ArgumentError
 from fedhlcr.kernels import effective, evidence, weights
 from fedhlcr.kernels.effective import EffectsLaw
-from fedhlcr.kernels.grams import add_rows
+from fedhlcr.kernels.grams import add_chosen
 from fedhlcr.kernels.profiles import OwnMixture
 from fedhlcr.kernels.weights import WEIGHT_SCALARS
 from fedhlcr.model import covariance
@@ -160,7 +159,7 @@ class MixedStudentNoise(EventWeighted):
             shape = float(given.noise_shape)
             weights.draw_weights(arrays, part.entities, coef, law, shape, *asked, drawn, scalars, totals)
 
-        run_blocks(run, len(part.blocks), part.n_threads)
+        part.run(run)
         scalars[:, -len(WEIGHT_SCALARS) :] = totals
         return drawn
 
@@ -168,7 +167,7 @@ class MixedStudentNoise(EventWeighted):
         """Add the Gram matrices of (x, y − xᵀstep), with a step for each entity, to their rows of `data`."""
         grams, chosen = weighted.entities.grams, weighted.chosen
         effective.move_targets(grams, chosen, np.arange(len(grams)), steps, self.layout.first_regressor)
-        add_rows(grams[chosen], rows[chosen], data)
+        add_chosen(grams, chosen, rows, data)
 
     # At the server.
 

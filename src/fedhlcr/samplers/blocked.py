@@ -13,30 +13,39 @@ import numpy as np
 
 from fedhlcr._support.arrays import FloatArray, LabelArray
 from fedhlcr._support.streams import Stream
-from fedhlcr._support.threads import run_blocks
+from fedhlcr._support.threads import Blocks, stream_results
 from fedhlcr.kernels import labels as kernels
 from fedhlcr.kernels.arguments import AgentAnswers
-from fedhlcr.kernels.grams import move_grams
-from fedhlcr.model.arguments import AgentsPart, Recentred
+from fedhlcr.kernels.grams import move_grams, sum_rows
+from fedhlcr.model.arguments import AgentsPart, Concluded, DrawnLabels, Recentred
 from fedhlcr.model.likelihood import AnyLikelihood
 from fedhlcr.model.priors import ModelSpec
-from fedhlcr.model.schema import LABEL_SCALARS, Globals, State
+from fedhlcr.model.schema import GRAMS, LABEL_SCALARS, Globals, State
 from fedhlcr.model.sums import ClusterSums
 from fedhlcr.samplers import label_prior
+from fedhlcr.samplers.skipping import Certainty, everyone
 from fedhlcr.samplers.state import ChainState, Entities, ServerState, label_law
 
 REBUILD_EVERY = 64
+# Size of the matrices that are made and used at once: they should stay in the cache of one core.
+PAGE_BYTES = 1 << 22
 SETTLING_PASSES = 30
 # Round numbers from here on are not used by sweeps, so their random numbers are independent of any sweep's.
 FIRST_SETTLING_ROUND = 1 << 31
 
 
 def step(
-    entities: Entities, spec: ModelSpec, state: ChainState, stream: Stream, drawn: Globals | None = None
+    entities: Entities,
+    spec: ModelSpec,
+    state: ChainState,
+    stream: Stream,
+    drawn: Globals | None = None,
+    shortcuts: Shortcuts | None = None,
 ) -> ChainState:
     """One sweep: draw the globals given the last sums, unless they are given; then the labels given the globals.
 
-    If the given globals have other clusters, agents begin without labels.
+    If the given globals have other clusters, agents begin without labels. A chain that makes many sweeps passes the
+    same shortcuts to all of them.
     """
     round_number = state.round + 1
     agents = Agents(state.labels, state.private)
@@ -45,8 +54,8 @@ def step(
     elif drawn.n_clusters != state.globals.n_clusters:
         agents = Agents.unlabelled(entities)
     # sums are updated from the entities that move, and rebuilt now and then, because rounding errors add up
-    previous = None if round_number % REBUILD_EVERY == 0 else state.sums.blocks
-    agents, sums = relabel(entities, drawn, agents, round_number, stream, previous)
+    previous = None if round_number % REBUILD_EVERY == 0 else _old_sums(entities.likelihood, state, shortcuts)
+    agents, sums = relabel(entities, drawn, agents, round_number, stream, previous, shortcuts)
     return ChainState.of(entities.likelihood, round_number, agents.labels, sums, drawn, agents.private)
 
 
@@ -120,6 +129,28 @@ class Agents:
         return cls(np.full(len(entities), -1, dtype=np.int32), entities.start_state())
 
 
+class Shortcuts:
+    """What a chain remembers from sweep to sweep to save time; no draw depends on it.
+
+    Attributes
+    ----------
+    certainty : of which entities the labels are certain
+    summed_labels : the labels under which the matrices of entities were summed; None if something else was summed
+    """
+
+    def __init__(self, entities: Entities) -> None:
+        self.certainty = Certainty(len(entities))
+        self.summed_labels: LabelArray | None = None
+
+
+def _old_sums(
+    likelihood: AnyLikelihood, state: ChainState, shortcuts: Shortcuts | None
+) -> dict[str, FloatArray] | None:
+    """The clusters' blocks under the labels of a state, if they are known to be sums of the entities' matrices."""
+    known = shortcuts is not None and shortcuts.summed_labels is state.labels
+    return state.sums.blocks if likelihood.has_fixed_summands or known else None
+
+
 def relabel(
     entities: Entities,
     given: Globals,
@@ -127,6 +158,7 @@ def relabel(
     round_number: int,
     stream: Stream,
     previous: dict[str, FloatArray] | None = None,
+    shortcuts: Shortcuts | None = None,
 ) -> tuple[Agents, ClusterSums]:
     """The agents' half of a sweep: every agent's new labels and private state given the globals, and their sums.
 
@@ -134,14 +166,74 @@ def relabel(
     ----------
     previous : the clusters' blocks under the old labels; None sums them from scratch
     """
+    likelihood = entities.likelihood
     part = entities.part(agents.private, round_number, stream)
-    labels, answers, scoring = relabel_agents(entities.likelihood, part, given, agents.labels)
-    if not entities.likelihood.has_state:
+    if shortcuts is not None:
+        shortcuts.summed_labels = None
+    if likelihood.has_state and not likelihood.sums_events(given):
+        return relabel_pages(likelihood, part, given, agents.labels)
+    certainty = None if shortcuts is None else shortcuts.certainty
+    labels, answers, scoring = relabel_agents(likelihood, part, given, agents.labels, certainty)
+    if not likelihood.has_state:
         return Agents(labels, {}), summed(entities, given, labels, answers, agents.labels, previous)
-    rows = labels.astype(np.int64)
-    concluded = entities.likelihood.conclude(part, given, scoring, labels, rows, given.n_clusters)
-    sums = total_sums(entities.likelihood, concluded.blocks, answers, concluded.scalars.sum(axis=0))
+    if shortcuts is not None:
+        shortcuts.summed_labels = labels
+    counts = added_up(answers)
+    # they have a number for each agent and cluster, and the conclusion needs as many
+    del answers
+    concluded = likelihood.conclude(part, given, scoring, labels, labels.astype(np.int64), 0)
+    blocks = likelihood.sum_schema.zero_blocks(given.n_clusters)
+    blocks[GRAMS] = summed_grams(part, given.n_clusters, labels, agents.labels, previous)
+    sums = total_sums(likelihood, blocks, counts, sum_rows(concluded.scalars))
     return Agents(labels, concluded.state), sums
+
+
+def relabel_pages(
+    likelihood: AnyLikelihood, part: AgentsPart, given: Globals, labels: LabelArray
+) -> tuple[Agents, ClusterSums]:
+    """The same page by page, where agents score matrices of their own, such as effective ones.
+
+    The matrices of a page stay in the processor's cache from where they are made to where they are summed, and there
+    are never those of all entities. How agents are cut into pages depends on the data only.
+    """
+    start, fields = part.entities.agent_start, likelihood.own_state
+    pages = Blocks.of_size(start, max(1, PAGE_BYTES // (8 * part.entities.grams.shape[1])))
+    new_labels, state = np.empty_like(labels), {name: np.empty_like(of) for name, of in part.state.items()}
+
+    def run(number: int) -> tuple[FloatArray, ...]:
+        first, last = pages.range(number)
+        page, own = part.page(first, last, fields), slice(start[first], start[last])
+        new_labels[own], answers, concluded = relabel_page(likelihood, page, given, labels[own])
+        kept = part._replace(state=state).page(first, last, fields).state
+        for name, values in concluded.state.items():
+            kept[name][:] = values
+        counts = (of.sum(axis=0, dtype=np.float64) for of in answers)
+        return *counts, concluded.scalars.sum(axis=0), *concluded.blocks.values()
+
+    results = stream_results(run, len(pages), part.n_threads)
+    total = list(next(results))
+    for result in results:
+        for of, own in zip(total, result, strict=True):
+            of += own
+    entity_counts, table_counts, scalars, own_scalars, *arrays = total
+    blocks = dict(zip((block.name for block in likelihood.sum_schema.blocks), arrays, strict=True))
+    whole = np.append(scalars, own_scalars)
+    sums = ClusterSums.of(likelihood.sum_schema, blocks, entity_counts, table_counts, whole)
+    return Agents(new_labels, state), sums
+
+
+def relabel_page(
+    likelihood: AnyLikelihood, page: AgentsPart, given: Globals, labels: LabelArray
+) -> tuple[LabelArray, AgentAnswers, Concluded]:
+    """Draw new labels and the private state of a page's agents; return the labels, counts, and the conclusion."""
+    if likelihood.sweeps_at_once(given):
+        law = label_law(likelihood, given, page.round, single=page.single)
+        drawn = DrawnLabels(np.empty_like(labels), empty_answers(len(page.agents), given.n_clusters), everyone())
+        [concluded] = page.run(lambda _: likelihood.sweep(page, given, law, labels, drawn))
+        return drawn.labels, drawn.answers, concluded
+    new_labels, answers, scoring = relabel_agents(likelihood, page, given, labels)
+    rows = new_labels.astype(np.int64)
+    return new_labels, answers, likelihood.conclude(page, given, scoring, new_labels, rows, given.n_clusters)
 
 
 def redraw(entities: Entities, given: Globals, agents: Agents, round_number: int, stream: Stream) -> Agents:
@@ -150,23 +242,54 @@ def redraw(entities: Entities, given: Globals, agents: Agents, round_number: int
 
 
 def relabel_agents(
-    likelihood: AnyLikelihood, part: AgentsPart, given: Globals, labels: LabelArray
+    likelihood: AnyLikelihood,
+    part: AgentsPart,
+    given: Globals,
+    labels: LabelArray,
+    certainty: Certainty | None = None,
 ) -> tuple[LabelArray, AgentAnswers, FloatArray]:
     """Draw new labels of a part's entities; return all labels, these agents' counts, and the scoring matrices.
 
-    `labels` (entities,) are the old labels of all entities; those of agents that take no part stay.
+    `labels` (entities,) are the old labels of all entities; those of agents that take no part stay. With a certainty,
+    all agents take part.
     """
-    law = label_law(likelihood, given, part.round)
+    law = label_law(likelihood, given, part.round, single=part.single)
     scoring = likelihood.scoring_matrices(part, given)
     arrays = part.entities._replace(grams=scoring)
     new_labels = labels.copy()
     answers = empty_answers(len(part.agents), given.n_clusters)
+    remembered = everyone() if certainty is None else certainty.before(likelihood, given, labels)
 
-    def run(block: int) -> None:
-        kernels.relabel_agents(arrays, law, labels, new_labels, part.agents, *part.blocks.range(block), answers)
+    def run(block: int) -> int:
+        asked = part.agents, *part.blocks.range(block)
+        return int(kernels.relabel_agents(arrays, law, labels, new_labels, *asked, answers, remembered))
 
-    run_blocks(run, len(part.blocks), part.n_threads)
+    n_scored = sum(part.run(run))
+    if certainty is not None:
+        certainty.after(remembered, new_labels, n_scored)
     return new_labels, answers, scoring
+
+
+def summed_grams(
+    part: AgentsPart,
+    n_clusters: int,
+    labels: LabelArray,
+    old_labels: LabelArray,
+    previous: dict[str, FloatArray] | None,
+) -> FloatArray:
+    """(clusters, packed) sums of the Gram matrices by label: updated from the previous ones, or from scratch."""
+    grams, bounds = part.entities.grams, part.entity_blocks
+    if previous is None:
+        old_labels = np.full_like(labels, -1)
+
+    def run(block: int) -> FloatArray:
+        first, last = bounds[block]
+        own = np.zeros((n_clusters, grams.shape[1]))
+        move_grams(grams[first:last], old_labels[first:last], labels[first:last], own)
+        return own
+
+    moved = part.run(run)
+    return sum(moved, start=np.zeros((n_clusters, grams.shape[1])) if previous is None else previous[GRAMS])
 
 
 def summed(
@@ -191,14 +314,19 @@ def summed(
     for name, block in blocks.items():
         move_grams(summands.blocks[name], old_labels, labels, block)
     own_scalars = np.array([summands.scalars[scalar.name].sum() for scalar in likelihood.own_scalars])
-    return total_sums(likelihood, blocks, answers, own_scalars)
+    return total_sums(likelihood, blocks, added_up(answers), own_scalars)
+
+
+def added_up(answers: AgentAnswers) -> tuple[FloatArray, ...]:
+    """Entity counts, table counts and scalars, added up over the agents in their order."""
+    return tuple(sum_rows(part) for part in answers)
 
 
 def total_sums(
-    likelihood: AnyLikelihood, blocks: dict[str, FloatArray], answers: AgentAnswers, own_scalars: FloatArray
+    likelihood: AnyLikelihood, blocks: dict[str, FloatArray], counts: tuple[FloatArray, ...], own_scalars: FloatArray
 ) -> ClusterSums:
-    """Add the agents' answers up, in their order, and put them beside the clusters' blocks."""
-    entity_counts, table_counts, scalars = (part.sum(axis=0, dtype=np.float64) for part in answers)
+    """Put the agents' counts, as `added_up` has them, beside the clusters' blocks."""
+    entity_counts, table_counts, scalars = counts
     for block in blocks.values():
         # what subtracting leaves of a cluster that lost its last entity is rounding, and may outweigh the prior
         block[entity_counts == 0.0] = 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -109,16 +110,19 @@ def run_chain(
     start_clusters = plan.start_clusters(len(entities))
     schedule = MergeSchedule.until(max(1, plan.first_kept))
     merger = Merger.planned(schedule, plan.n_clusters, spec, over=start_clusters == plan.n_clusters)
-    draws: list[Draw] = []
+    draws: deque[Draw] = deque(maxlen=plan.n_draws)
     trace: list[SweepRecord] = []
     interrupted = False
-    state = blocked.initial_state(entities, spec, start_clusters, stream)
+    state, shortcuts = blocked.initial_state(entities, spec, start_clusters, stream), blocked.Shortcuts(entities)
     try:
         while state.round < plan.n_sweeps:
-            state = _step(entities, spec, plan, state, stream, merger.going_back())
+            state = _step(entities, spec, plan, state, stream, merger.going_back(), shortcuts)
             state = _merged(entities, state, merger.look(entities.likelihood, state))
             state = state.at(merger.stage(state.round), entities.likelihood, spec)
             if merger.is_exact(entities.likelihood, state.round) and state.round % plan.thinning == 0:
+                if state.round > plan.first_kept and draws and draws[0].round <= plan.first_kept:
+                    # draws of the first half are for a chain that ends there
+                    draws.clear()
                 draws.append(Draw.of(state))
             trace.append(_record(state, stream.chain))
             if progress is not None:
@@ -126,12 +130,12 @@ def run_chain(
     except KeyboardInterrupt:
         interrupted = True
     first_kept = plan.first_kept if state.round > plan.first_kept else 0
-    kept = [draw for draw in draws if draw.round > first_kept][-plan.n_draws :]
+    kept = [draw for draw in draws if draw.round > first_kept]
     rounds = {draw.round for draw in kept}
     trace = [record._replace(kept=record.sweep in rounds) for record in trace]
     if interrupted and not kept and merger.several is not None:
         # interrupted while one cluster was compared with several: the user gets the several
-        state = _step(entities, spec, plan, state, stream, merger.several)
+        state = _step(entities, spec, plan, state, stream, merger.several, shortcuts)
     if plan.n_clusters is not None and not merger.over:
         # interrupted before the merge: the user still gets the wanted number of clusters
         state = _merged(entities, state, merger.merge_now(entities.likelihood, state))
@@ -139,10 +143,16 @@ def run_chain(
 
 
 def _step(
-    entities: Entities, spec: ModelSpec, plan: ChainPlan, state: ChainState, stream: Stream, drawn: Globals | None
+    entities: Entities,
+    spec: ModelSpec,
+    plan: ChainPlan,
+    state: ChainState,
+    stream: Stream,
+    drawn: Globals | None,
+    shortcuts: blocked.Shortcuts,
 ) -> ChainState:
     if plan.sampler == "blocked":
-        return blocked.step(entities, spec, state, stream, drawn)
+        return blocked.step(entities, spec, state, stream, drawn, shortcuts)
     return collapsed.step(entities, spec, state, stream, plan.label_prior)
 
 

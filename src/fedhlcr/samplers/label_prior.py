@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from scipy.special import gammaln
 
 from fedhlcr._support.arrays import FloatArray
+from fedhlcr._support.special import gammaln
 from fedhlcr.model.priors import Gamma
 
 

@@ -18,14 +18,16 @@ from fedhlcr._support.threads import Blocks
 from fedhlcr.data.events import EventStore
 from fedhlcr.data.hierarchy import EntityIndex
 from fedhlcr.kernels.arguments import EntityArrays, LabelLaw
-from fedhlcr.kernels.labels import LANES
-from fedhlcr.model.arguments import AgentsPart
+from fedhlcr.kernels.grams import add_rows
+from fedhlcr.kernels.scores import LANES
+from fedhlcr.model.arguments import AgentFigures, AgentsPart, agent_figures
 from fedhlcr.model.gram import GramLayout
 from fedhlcr.model.likelihood import AnyLikelihood
 from fedhlcr.model.priors import ModelSpec
 from fedhlcr.model.regression import CoefPosterior
 from fedhlcr.model.schema import Globals, Stage, State
 from fedhlcr.model.sums import ClusterSums
+from fedhlcr.storage.scratch import put_aside, row_blocks
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,7 @@ class Entities:
     grams: FloatArray  # (entities, packed)
     n_threads: int = 1
     events: EventStore | None = None  # in standardised units, for a likelihood that needs them
+    single: bool = False  # whether entities are scored in single precision first; labels are the same
 
     @property
     def layout(self) -> GramLayout:
@@ -51,7 +54,9 @@ class Entities:
         """All agents, as they take part in a sweep."""
         everyone = np.arange(self.index.n_agents)
         arrays = self.arrays(stream)
-        return AgentsPart(arrays, everyone, private, round_number, self.blocks, self.n_threads, self.events)
+        figures = self.figures if self.likelihood.has_stages else None
+        own = arrays, everyone, private, round_number, self.blocks, self.n_threads, self.events
+        return AgentsPart(*own, figures, self.single)
 
     @property
     def n_events(self) -> int:
@@ -63,6 +68,19 @@ class Entities:
         return self.likelihood.start_state(self.index.n_agents, len(self), self.n_events)
 
     @cached_property
+    def figures(self) -> AgentFigures:
+        """What agents add up in many sweeps and what never changes."""
+        return agent_figures(self.grams, self.index.agent_start, self.layout.n_features, self.n_threads)
+
+    @cached_property
+    def pooled_gram(self) -> FloatArray:
+        """(packed,) the sum of all matrices, in their order."""
+        total = np.zeros(self.layout.packed_size)
+        for block in row_blocks(self.grams):
+            add_rows(block, np.zeros(len(block), dtype=np.int64), total[None])
+        return total
+
+    @cached_property
     def blocks(self) -> Blocks:
         """Ranges of consecutive agents with about equally many entities, for threads."""
         return Blocks.balanced(self.index.agent_start)
@@ -71,12 +89,16 @@ class Entities:
         return len(self.grams)
 
 
-def label_law(likelihood: AnyLikelihood, given: Globals, round_number: int) -> LabelLaw:
-    """The argument of the blocked label kernel; score rows are padded with zeros to a multiple of LANES."""
+def label_law(likelihood: AnyLikelihood, given: Globals, round_number: int, *, single: bool = False) -> LabelLaw:
+    """The argument of the blocked label kernel; score rows are padded with zeros to a multiple of LANES.
+
+    With `single`, scores are made in single precision first, if the likelihood allows it.
+    """
     rows = likelihood.score_rows(given)
     padding = -len(rows) % LANES
     padded = np.concatenate([rows, np.zeros((padding, rows.shape[1]))])
-    return LabelLaw(padded, given.prior_weights(), float(given.agent_concentration), round_number)
+    rounded = padded[: len(padded) if single and likelihood.scores_squares(given) else 0].astype(np.float32)
+    return LabelLaw(padded, given.prior_weights(), float(given.agent_concentration), round_number, rounded)
 
 
 @dataclass(frozen=True)
@@ -95,15 +117,19 @@ class GlobalDraw:
 
 @dataclass(frozen=True)
 class Draw(GlobalDraw):
-    """A kept draw of a chain: no sums, labels in the smallest possible integer type, and the private state."""
+    """A kept draw of a chain: no sums, labels in the smallest possible integer type, and the private state.
+
+    Large arrays are in files. Predictions use the private state in single precision, so no more of it is kept.
+    """
 
     labels: NDArray[np.integer]
-    private: State = field(default_factory=dict)
+    private: dict[str, NDArray[np.float32]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, state: ChainState) -> Draw:
-        labels = state.labels.astype(np.min_scalar_type(state.globals.n_clusters))
-        return cls(state.round, state.sums.entity_counts, state.globals, state.log_joint, labels, state.private)
+        labels = put_aside(state.labels.astype(np.min_scalar_type(state.globals.n_clusters)))
+        private = {name: put_aside(values.astype(np.float32)) for name, values in state.private.items()}
+        return cls(state.round, state.sums.entity_counts, state.globals, state.log_joint, labels, private)
 
 
 @dataclass(frozen=True)
