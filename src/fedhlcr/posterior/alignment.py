@@ -13,14 +13,16 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
 
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr.model.cholesky import stable_cholesky
 from fedhlcr.model.schema import COEF
 from fedhlcr.posterior.draws import Draws
-from fedhlcr.posterior.prediction import AgentMemory
+from fedhlcr.posterior.memory import AgentMemory
 from fedhlcr.posterior.predictive import interval_ends
+
+# Entities whose labels are counted at a time, and numbers in a block of votes.
+ENTITIES_AT_ONCE, CELLS_AT_ONCE = 1 << 17, 1 << 21
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,9 @@ def align(draws: Draws, second_moment: FloatArray, *, drop_empty: bool) -> Align
 
 def _match(clusters: FloatArray, reference: FloatArray, occupied: NDArray[np.bool_]) -> NDArray[np.int64]:
     """One-to-one as far as possible, occupied clusters first; each one left over goes to the nearest."""
+    # imported here, because it takes a third of a second to import
+    from scipy.optimize import linear_sum_assignment
+
     distance = ((clusters[:, None, :] - reference[None]) ** 2).sum(axis=2)
     target = distance.argmin(axis=1)
     taken: NDArray[np.bool_] = np.zeros(len(reference), dtype=bool)
@@ -164,11 +169,17 @@ def _shares(draws: Draws, alignment: Alignment) -> Iterator[FloatArray]:
 
 def voted_labels(memory: AgentMemory, alignment: Alignment) -> NDArray[np.int64]:
     """(entities,) the reported cluster that each entity is in most often."""
-    votes = np.zeros((len(memory.entities), alignment.n_clusters), dtype=np.int32)
-    rows = np.arange(len(votes))
-    for labels, target in zip(memory.labels, alignment.target, strict=True):
-        votes[rows, target[labels]] += 1
-    return votes.argmax(axis=1)
+    out = np.empty(len(memory.entities), dtype=np.int64)
+    size = max(1, CELLS_AT_ONCE // alignment.n_clusters)
+    for first in range(0, len(out), size):
+        block = memory.labels[:, first : first + size]
+        votes = np.zeros((block.shape[1], alignment.n_clusters), dtype=np.int32)
+        rows = np.arange(len(votes))
+        for labels, target in zip(block, alignment.target, strict=True):
+            votes[rows, target[labels]] += 1
+        out[first : first + size] = votes.argmax(axis=1)
+        memory.release()
+    return out
 
 
 def mean_compositions(memory: AgentMemory, alignment: Alignment) -> FloatArray:
@@ -177,19 +188,31 @@ def mean_compositions(memory: AgentMemory, alignment: Alignment) -> FloatArray:
     `mean_agent_weights` is something else: the probabilities for a new entity, which follow the prior where an agent
     has few entities.
     """
-    agents = np.arange(memory.entities.index.n_agents)
     n_draws, n_clusters = alignment.target.shape
-    out = np.zeros((len(agents), alignment.n_clusters))
-    for draw in range(n_draws):
-        out += memory.counts(draw, agents, n_clusters) @ alignment.membership(draw)
+    out = np.zeros((memory.entities.index.n_agents, alignment.n_clusters))
+    for agents in _blocks_of_agents(memory):
+        for draw in range(n_draws):
+            out[agents] += memory.counts(draw, agents, n_clusters) @ alignment.membership(draw)
     return out / np.maximum(out.sum(axis=1, keepdims=True), 1.0)
 
 
 def mean_agent_weights(draws: Draws, memory: AgentMemory, alignment: Alignment) -> FloatArray:
     """(agents, reported clusters) probabilities of an agent's next entity: mean of (N_ik + βψ_k) / (N_i + β)."""
-    agents = np.arange(memory.entities.index.n_agents)
-    out = np.zeros((len(agents), alignment.n_clusters))
-    for draw, prior in enumerate(draws.prior_weights):
-        weights = memory.counts(draw, agents, draws.n_clusters) + prior
-        out += weights / weights.sum(axis=1, keepdims=True) @ alignment.membership(draw)
+    out = np.zeros((memory.entities.index.n_agents, alignment.n_clusters))
+    for agents in _blocks_of_agents(memory):
+        for draw, prior in enumerate(draws.prior_weights):
+            weights = memory.counts(draw, agents, draws.n_clusters) + prior
+            out[agents] += weights / weights.sum(axis=1, keepdims=True) @ alignment.membership(draw)
     return out / len(draws)
+
+
+def _blocks_of_agents(memory: AgentMemory) -> Iterator[NDArray[np.int64]]:
+    """Consecutive agents with a moderate number of entities, so that few pages of mapped labels are read at a time."""
+    starts = memory.entities.index.agent_start
+    first = 0
+    while first < len(starts) - 1:
+        last = int(np.searchsorted(starts, starts[first] + ENTITIES_AT_ONCE))
+        last = min(max(last, first + 1), len(starts) - 1)
+        yield np.arange(first, last)
+        memory.release()
+        first = last

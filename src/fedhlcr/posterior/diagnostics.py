@@ -9,10 +9,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import ndtri
-from scipy.stats import rankdata
 
 from fedhlcr._support.arrays import FloatArray
+from fedhlcr._support.special import ndtri
 from fedhlcr.posterior.prediction import Posterior, Profiles
 
 # Above this R-hat, chains are reported to disagree.
@@ -99,6 +98,9 @@ def _split(chains: FloatArray) -> FloatArray | None:
 
 
 def _rank_normalize(values: FloatArray) -> FloatArray:
+    # imported here, because it takes half a second to import
+    from scipy.stats import rankdata
+
     ranks = rankdata(values).reshape(values.shape)
     return ndtri((ranks - 0.375) / (values.size + 0.25))
 

@@ -46,7 +46,7 @@ def entity_coef(posterior: Posterior) -> EntityCoef:
     for first in range(0, n_entities, size):
         entities = np.arange(first, min(first + size, n_entities))
         profiles = Profiles(index.agent_of[entities], entities, np.arange(len(entities)))
-        for chunk, weights in posterior.blocks(profiles):
+        for chunk, weights in posterior.blocks(profiles, exact=False):
             rows = entities[chunk]
             out.of_cluster[rows] = weights.reshape(len(rows), -1) @ flat_coef / len(posterior.draws)
             mixture = posterior.mixture(profiles, chunk, weights)

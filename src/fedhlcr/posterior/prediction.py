@@ -8,149 +8,52 @@ In each draw a row's entity has a probability for each cluster, its *label weigh
 
 From these the likelihood makes the mixture over draws and clusters that predicts the target. `Draws` is public: it
 holds nothing of any single agent. `AgentMemory` is private to its agents.
+
+Rows are sorted by profile and predicted in blocks on threads. A block is small whatever the table, and reads what
+agents keep in the order in which it is kept.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhlcr._support.arrays import FloatArray, ranges
+from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.streams import Stream
-from fedhlcr._support.threads import run_blocks
-from fedhlcr.data.events import EventStore, joined
-from fedhlcr.data.hierarchy import UNKNOWN, EntityIndex
-from fedhlcr.kernels import labels as label_kernels
+from fedhlcr._support.threads import run_blocks, stream_results
+from fedhlcr.data.events import joined
+from fedhlcr.data.hierarchy import UNKNOWN
+from fedhlcr.kernels.profiles import sort_rows
 from fedhlcr.model.arguments import ProfileData
 from fedhlcr.model.gram import GramLayout, Standardization
 from fedhlcr.model.likelihood import AnyLikelihood
-from fedhlcr.model.schema import Level, State
+from fedhlcr.model.schema import Level
 from fedhlcr.posterior.draws import Draws
+from fedhlcr.posterior.label_weights import LabelWeights
+from fedhlcr.posterior.memory import AgentMemory, PrivateDraws, empty_private
 from fedhlcr.posterior.predictive import AnyMixture, MixtureRows, Moments
-from fedhlcr.posterior.responses import interval_of, log_density_of, moments_of
+from fedhlcr.posterior.responses import interval_of, log_density_of, mean_of, moments_of
 from fedhlcr.samplers.blocked import Agents, redraw
-from fedhlcr.samplers.state import Draw, Entities, label_law
+from fedhlcr.samplers.state import Entities
+from fedhlcr.storage.scratch import mapping_of
 
-# The private state of agents in each draw, by name: (draws, agents or entities or events, ...).
-PrivateDraws = dict[str, NDArray[np.float32]]
-# Numbers in one block of label weights, (profiles, draws, clusters): 64 MB.
-WEIGHTS_AT_ONCE = 1 << 23
+# Numbers in the label weights, (profiles, draws, clusters), of one block of profiles: 16 MB.
+WEIGHTS_AT_ONCE = 1 << 21
+# The same where all profiles share their components, so that little else is done for a block: they stay in the cache.
+PLAIN_WEIGHTS_AT_ONCE = 1 << 18
+# Blocks of profiles, at least, where matrices are in a mapped file.
+MAPPED_PARTS = 8
+# Rows in one block.
+ROWS_AT_ONCE = 1 << 12
+# Blocks after which pages that were read of mapped arrays are given back: an eighth of a batch of a large table.
+RELEASE_EVERY = 8
 # Sweeps over the entities of an agent that adapts to new events, in each draw, with the globals fixed.
 ADAPT_SWEEPS = 10
-# The same where agents have no labels yet.
-LABEL_SWEEPS = 5
-# The same where weights of events settle slowly: sweeps in the first draw of a segment, in its other draws, which begin
-# with the weights of the draw before, and the number of draws in a segment.
-FIRST_SWEEPS, NEXT_SWEEPS, SEGMENT = 20, 3, 10
-
-
-@dataclass(frozen=True)
-class AgentMemory:
-    """The private part: the agents' Gram matrices, and the labels and the private state of each draw."""
-
-    entities: Entities
-    labels: NDArray[np.integer]  # (draws, entities)
-    private: PrivateDraws = field(default_factory=dict)
-
-    @classmethod
-    def from_chains(cls, entities: Entities, chains: Sequence[Sequence[Draw]]) -> AgentMemory:
-        kept = [draw for chain in chains for draw in chain]
-        n_clusters = max(draw.globals.n_clusters for draw in kept)
-        labels = np.empty((len(kept), len(entities)), dtype=np.min_scalar_type(n_clusters))
-        for row, draw in zip(labels, kept, strict=True):
-            row[:] = draw.labels
-        private = {
-            field.name: np.array([draw.private[field.name] for draw in kept], dtype=np.float32)
-            for field in entities.likelihood.own_state
-        }
-        return cls(entities, labels, private)
-
-    @classmethod
-    def of_nobody(cls, likelihood: AnyLikelihood, draws: Draws, n_threads: int) -> AgentMemory:
-        """The memory of a public model: no agents."""
-        grams = np.empty((0, likelihood.layout.packed_size))
-        events = EventStore.empty(likelihood.layout.n_features) if likelihood.needs_events else None
-        entities = Entities(likelihood, EntityIndex.empty(), grams, n_threads, events)
-        labels = np.empty((len(draws), 0), dtype=np.min_scalar_type(draws.n_clusters))
-        return cls(entities, labels, empty_private(entities, len(draws)))
-
-    @classmethod
-    def from_draws(cls, entities: Entities, draws: Draws, stream: Stream) -> AgentMemory:
-        """Draw labels given the public draws alone, so that agents can predict that took no part in the fit.
-
-        Given the globals the agents are independent, so this is the agents' half of the blocked sampler. It starts
-        without labels in every draw, so that an agent whose labels seldom move is not stuck in one mode for all draws.
-        Weights of events, where there are any, go on from draw to draw.
-        """
-        labels = np.empty((len(draws), len(entities)), dtype=np.min_scalar_type(draws.n_clusters))
-        private = empty_private(entities, len(draws))
-        # threads run over draws here, not over agents
-        alone = replace(entities, n_threads=1)
-        slow = entities.likelihood.settles_slowly
-        segment, first, following = (SEGMENT, FIRST_SWEEPS, NEXT_SWEEPS) if slow else (1, LABEL_SWEEPS, LABEL_SWEEPS)
-
-        def label(number: int) -> None:
-            own = Agents.unlabelled(alone)
-            for draw in range(number * segment, min((number + 1) * segment, len(draws))):
-                n_sweeps = first if draw % segment == 0 else following
-                own = replace(own, labels=np.full_like(own.labels, -1))
-                for sweep in range(n_sweeps):
-                    own = redraw(alone, draws.globals(draw), own, draw * first + sweep, stream)
-                labels[draw] = own.labels
-                for name, values in own.private.items():
-                    private[name][draw] = values
-
-        run_blocks(label, math.ceil(len(draws) / segment), entities.n_threads)
-        return cls(entities, labels, private)
-
-    def private_of(self, agents: NDArray[np.int64], entities: NDArray[np.int64]) -> State:
-        """The private state of pairs by name, (pairs, draws, ...); the initial value where an id is UNKNOWN.
-
-        That of events has a row for each event of the pairs, as in `events_of`.
-        """
-        out: State = {}
-        for own in self.entities.likelihood.own_state:
-            places = self._places(own.level, agents, entities)
-            values = np.full((len(places), len(self.labels), *self.private[own.name].shape[2:]), own.initial)
-            known = np.flatnonzero(places != UNKNOWN)
-            values[known] = np.moveaxis(self.private[own.name][:, places[known]], 0, 1)
-            out[own.name] = values
-        return out
-
-    def _places(self, level: Level, agents: NDArray[np.int64], entities: NDArray[np.int64]) -> NDArray[np.int64]:
-        if level != Level.EVENT:
-            return agents if level == Level.AGENT else entities
-        assert self.entities.events is not None
-        return self.entities.events.places(entities)
-
-    def events_of(self, entities: NDArray[np.int64]) -> EventStore | None:
-        """The events of the given entities, if they are kept; UNKNOWN has none."""
-        return None if self.entities.events is None else self.entities.events.take(entities)
-
-    def counts(self, draw: int, agents: NDArray[np.int64], n_clusters: int) -> FloatArray:
-        """(len(agents), clusters) N_ik, the entities of each agent in each cluster; zeros for UNKNOWN.
-
-        `agents` must be sorted, without duplicates.
-        """
-        index = self.entities.index
-        starts = np.where(agents == UNKNOWN, 0, index.agent_start[agents])
-        sizes = np.where(agents == UNKNOWN, 0, index.agent_start[agents + 1] - starts)
-        owner = np.repeat(np.arange(len(agents)), sizes)
-        cells = owner * n_clusters + self.labels[draw, ranges(starts, sizes)]
-        return np.bincount(cells, minlength=len(agents) * n_clusters).reshape(-1, n_clusters).astype(np.float64)
-
-
-def empty_private(entities: Entities, n_draws: int) -> PrivateDraws:
-    """Arrays for the private state of each draw, to be filled."""
-    sizes = entities.index.n_agents, len(entities), entities.n_events
-    return {
-        own.name: np.empty((n_draws, *own.shape(*sizes)), dtype=np.float32) for own in entities.likelihood.own_state
-    }
 
 
 class Profiles(NamedTuple):
@@ -159,14 +62,38 @@ class Profiles(NamedTuple):
     Rows with the same profile have the same label weights, so these are computed once for each profile.
     """
 
-    agents: NDArray[np.int64]
-    entities: NDArray[np.int64]
-    of_row: NDArray[np.int64]
+    agents: IndexArray
+    entities: IndexArray
+    of_row: IndexArray
 
     @classmethod
-    def of(cls, agents: NDArray[np.int64], entities: NDArray[np.int64]) -> Profiles:
-        distinct, of_row = np.unique(np.column_stack([agents, entities]), axis=0, return_inverse=True)
-        return cls(distinct[:, 0], distinct[:, 1], of_row.ravel())
+    def of(cls, agents: IndexArray, entities: IndexArray) -> Profiles:
+        """The pairs of rows, sorted; a known entity must always have the same agent."""
+        n_entities = int(entities.max(initial=UNKNOWN)) + 1
+        # an entity says which agent is meant; without one, the agent is what is left
+        keys = np.where(entities == UNKNOWN, n_entities + 1 + agents, entities)
+        n_keys = n_entities + 2 + int(agents.max(initial=UNKNOWN))
+        if n_keys > 16 * len(keys) + 1024:
+            distinct, first, of_row = np.unique(keys, return_index=True, return_inverse=True)
+        else:
+            first = np.full(n_keys, -1, dtype=np.int64)
+            first[keys] = np.arange(len(keys))
+            distinct = np.flatnonzero(first >= 0)
+            first, rank = first[distinct], np.empty(n_keys, dtype=np.int64)
+            rank[distinct] = np.arange(len(distinct))
+            of_row = rank[keys]
+        order = np.lexsort((entities[first], agents[first]))
+        position = np.empty_like(order)
+        position[order] = np.arange(len(order))
+        return cls(agents[first[order]], entities[first[order]], position[of_row])
+
+
+class RowBlock(NamedTuple):
+    """Rows of consecutive profiles: rows [first, last) of the sorted rows have profiles [profiles.start, .stop)."""
+
+    first: int
+    last: int
+    profiles: slice
 
 
 @dataclass(frozen=True)
@@ -177,6 +104,10 @@ class Posterior:
     standardization: Standardization
     draws: Draws
     memory: AgentMemory
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is computed once and kept does not belong to copies."""
+        return {own.name: getattr(self, own.name) for own in fields(self)}
 
     @property
     def layout(self) -> GramLayout:
@@ -191,43 +122,48 @@ class Posterior:
         by_draw = np.average(scales, axis=1, weights=np.exp(self.draws.log_weights))
         return float(by_draw.mean() * self.standardization.scale[-1])
 
-    def label_weights(self, agents: NDArray[np.int64], entities: NDArray[np.int64]) -> FloatArray:
+    @cached_property
+    def _weights(self) -> LabelWeights:
+        return LabelWeights(self.likelihood, self.draws, self.memory)
+
+    def label_weights(self, agents: IndexArray, entities: IndexArray) -> FloatArray:
         """(profiles, draws, clusters) p(z = k) in each draw, for profiles sorted by agent."""
-        draws, store = self.draws, self.memory.entities
-        distinct, of_agent = np.unique(agents, return_inverse=True)
-        known = np.flatnonzero(entities != UNKNOWN)
-        grams = store.grams[entities[known]]
-        private = self.memory.private_of(agents[known], entities[known])
-        events = self.memory.events_of(entities[known])
-        weights = np.empty((len(agents), len(draws), draws.n_clusters))
-        prior_weights = draws.prior_weights
+        return self._weights.of(agents, entities)
 
-        def weigh(draw: int) -> None:
-            counts = self.memory.counts(draw, distinct, draws.n_clusters)[of_agent]
-            prior = counts + prior_weights[draw]
-            weights[:, draw] = prior / prior.sum(axis=1, keepdims=True)
-            others = counts[known]
-            others[np.arange(len(known)), self.memory.labels[draw, entities[known]]] -= 1.0
-            responsibilities, given = np.empty((len(known), draws.n_clusters)), draws.globals(draw)
-            own = {name: np.ascontiguousarray(values[:, draw]) for name, values in private.items()}
-            law = label_law(self.likelihood, given, 0)
-            matrices = self.likelihood.entity_matrices(grams, given, own, events)
-            label_kernels.responsibilities(matrices, law.score_rows, law.prior_weights, others, responsibilities)
-            weights[known, draw] = responsibilities
-
-        run_blocks(weigh, len(draws), store.n_threads)
-        return weights
-
-    def blocks(self, profiles: Profiles) -> Iterator[tuple[slice, FloatArray]]:
-        """Label weights of consecutive profiles, in blocks of at most WEIGHTS_AT_ONCE numbers.
+    def blocks(self, profiles: Profiles, *, exact: bool = True) -> Iterator[tuple[slice, FloatArray]]:
+        """Label weights of consecutive profiles, in blocks of at most WEIGHTS_AT_ONCE numbers; see `LabelWeights.of`.
 
         The limit also holds for their matrices if these differ between draws.
         """
+        size = self._profiles_at_once(WEIGHTS_AT_ONCE)
+        if mapping_of(self.memory.entities.grams) is not None:
+            # a few profiles far apart would load most of a mapped file at once
+            size = min(size, -(-len(profiles.agents) // MAPPED_PARTS))
+        chunks = [slice(first, first + size) for first in range(0, len(profiles.agents), size)]
+
+        def weigh(block: int) -> tuple[slice, FloatArray]:
+            own = chunks[block]
+            return own, self._weights.of(profiles.agents[own], profiles.entities[own], exact=exact)
+
+        self._weights.prepare()
+        for block in stream_results(weigh, len(chunks), self.memory.entities.n_threads):
+            yield block
+            # profiles are sorted, so the next ones are elsewhere
+            self.memory.release()
+
+    def _profiles_at_once(self, numbers: int) -> int:
         own = self.layout.packed_size if self.likelihood.needs_events else 0
-        size = max(1, WEIGHTS_AT_ONCE // (len(self.draws) * max(self.draws.n_clusters, own)))
-        for first in range(0, len(profiles.agents), size):
-            chunk = slice(first, first + size)
-            yield chunk, self.label_weights(profiles.agents[chunk], profiles.entities[chunk])
+        return max(1, numbers // (len(self.draws) * max(self.draws.n_clusters, own)))
+
+    def mean(self, X: FloatArray, profiles: Profiles, offset: FloatArray | None = None) -> FloatArray:
+        """The means of `predict` alone, which take less time."""
+        out = np.empty(len(X))
+
+        def evaluate(part: MixtureRows) -> None:
+            out[part.rows] = mean_of(part)
+
+        self._evaluate(evaluate, X, profiles, offset)
+        return self.standardization.restore_target(out)
 
     def predict(
         self, X: FloatArray, profiles: Profiles, levels: tuple[float, ...] = (), offset: FloatArray | None = None
@@ -239,10 +175,12 @@ class Posterior:
         probabilities and counts are averaged, not log odds or log means. `offset` is added to these.
         """
         out = Moments.empty(len(X), len(levels))
-        for part in self.mixtures(X, profiles, offset):
-            moments = moments_of(part, levels, self.memory.entities.n_threads)
-            for target, values in zip(out, moments, strict=True):
+
+        def evaluate(part: MixtureRows) -> None:
+            for target, values in zip(out, moments_of(part, levels), strict=True):
                 target[part.rows] = values
+
+        self._evaluate(evaluate, X, profiles, offset)
         scale = self.standardization.scale[-1]
         restore = self.standardization.restore_target
         return Moments(restore(out.mean), out.std * scale, restore(out.quantiles))
@@ -252,8 +190,11 @@ class Posterior:
     ) -> tuple[FloatArray, FloatArray]:
         """(rows,) ends of intervals that hold the target with probability `level`; for 0 and 1, its probability."""
         lower, upper = np.empty(len(X)), np.empty(len(X))
-        for part in self.mixtures(X, profiles, offset):
-            lower[part.rows], upper[part.rows] = interval_of(part, level, self.memory.entities.n_threads)
+
+        def evaluate(part: MixtureRows) -> None:
+            lower[part.rows], upper[part.rows] = interval_of(part, level)
+
+        self._evaluate(evaluate, X, profiles, offset)
         restore = self.standardization.restore_target
         return restore(lower), restore(upper)
 
@@ -263,22 +204,81 @@ class Posterior:
         """(rows,) log density of the same mixture at y, in the user's units."""
         target = self.standardization.apply_target(y)
         out = np.empty(len(X))
-        for part in self.mixtures(X, profiles, offset):
-            out[part.rows] = log_density_of(part, target[part.rows], self.memory.entities.n_threads)
+
+        def evaluate(part: MixtureRows) -> None:
+            out[part.rows] = log_density_of(part, target[part.rows])
+
+        # far from all other components, one with a tiny weight may be the only one that matters
+        self._evaluate(evaluate, X, profiles, offset, exact=True)
         return out - np.log(self.standardization.scale[-1])
 
-    def mixtures(self, X: FloatArray, profiles: Profiles, offset: FloatArray | None = None) -> Iterator[MixtureRows]:
-        """All rows, sorted by profile and in blocks, with their mixtures over (draw, cluster)."""
-        offset = np.zeros(len(X)) if offset is None else offset
-        design = self.standardization.apply(X)
+    def _evaluate(
+        self,
+        evaluate: Callable[[MixtureRows], None],
+        X: FloatArray,
+        profiles: Profiles,
+        offset: FloatArray | None,
+        *,
+        exact: bool = False,
+    ) -> None:
+        """Call a function for blocks of all rows, on threads; it must write to arrays of its own rows only."""
+        order, starts = sort_rows(profiles.of_row, len(profiles.agents))
+        blocks = self._row_blocks(starts)
+        # made before threads need them
+        plain = self._weights.prepare()
+
+        def run(number: int) -> None:
+            block = blocks[number]
+            own, rows = block.profiles, order[block.first : block.last]
+            weights = self._weights.of(profiles.agents[own], profiles.entities[own], exact=exact)
+            if plain:
+                mixture: AnyMixture = self.likelihood.plain_mixture(self.draws.stacked, weights)
+            else:
+                mixture = self.mixture(profiles, own, weights)
+            evaluate(self._rows(X, profiles, rows, own.start, mixture, offset))
+            if number % RELEASE_EVERY == RELEASE_EVERY - 1:
+                # profiles are sorted, so the next ones are elsewhere
+                self.memory.release()
+
+        run_blocks(run, len(blocks), self.memory.entities.n_threads)
+
+    def _row_blocks(self, starts: IndexArray) -> list[RowBlock]:
+        """Cut the sorted rows into blocks; a profile with many rows may be in several."""
+        size = self._profiles_at_once(PLAIN_WEIGHTS_AT_ONCE if self._weights.is_plain else WEIGHTS_AT_ONCE)
+        blocks, first, n_rows = [], 0, int(starts[-1])
+        while first < n_rows:
+            profile = int(np.searchsorted(starts, first, side="right")) - 1
+            last = min(first + ROWS_AT_ONCE, int(starts[min(profile + size, len(starts) - 1)]))
+            stop = int(np.searchsorted(starts, last))
+            blocks.append(RowBlock(first, last, slice(profile, stop)))
+            first = last
+        return blocks
+
+    def _rows(
+        self,
+        X: FloatArray,
+        profiles: Profiles,
+        rows: IndexArray,
+        first: int,
+        mixture: AnyMixture,
+        offset: FloatArray | None,
+    ) -> MixtureRows:
+        """Rows, and the mixtures of their profiles, of which `first` is the first."""
+        design = self.standardization.apply(X[rows])
         if self.layout.fit_intercept:
-            design = np.column_stack([np.ones(len(X)), design])
-        order = np.argsort(profiles.of_row, kind="stable")
-        starts = np.searchsorted(profiles.of_row[order], np.arange(len(profiles.agents) + 1))
+            design = np.column_stack([np.ones(len(rows)), design])
+        own = np.zeros(len(rows)) if offset is None else offset[rows]
+        return MixtureRows(rows, design, profiles.of_row[rows] - first, mixture, own)
+
+    def mixtures(self, X: FloatArray, profiles: Profiles, offset: FloatArray | None = None) -> Iterator[MixtureRows]:
+        """All rows, sorted by profile and in blocks, with their mixtures over (draw, cluster), however small weights.
+
+        Those of entities that might have coefficients of their own always have them.
+        """
+        order, starts = sort_rows(profiles.of_row, len(profiles.agents))
         for chunk, weights in self.blocks(profiles):
             rows = order[starts[chunk.start] : starts[min(chunk.stop, len(profiles.agents))]]
-            mixture = self.mixture(profiles, chunk, weights)
-            yield MixtureRows(rows, design[rows], profiles.of_row[rows] - chunk.start, mixture, offset[rows])
+            yield self._rows(X, profiles, rows, chunk.start, self.mixture(profiles, chunk, weights), offset)
 
     def mixture(self, profiles: Profiles, chunk: slice, weights: FloatArray) -> AnyMixture:
         """The mixtures of consecutive profiles, from their label weights."""
@@ -342,8 +342,7 @@ class Posterior:
         The entities known so far are at `old_position`, and their events at `old_events`.
         """
         private = empty_private(entities, len(self.draws))
-        position = {text: place for place, text in enumerate(entities.index.agents.texts)}
-        old_agents = np.array([position[text] for text in self.memory.entities.index.agents.texts], dtype=np.int64)
+        old_agents = entities.index.agents.texts.find(self.memory.entities.index.agents.texts)
         places = {Level.AGENT: old_agents, Level.ENTITY: old_position, Level.EVENT: old_events}
         for own in self.likelihood.own_state:
             private[own.name][:] = own.initial

@@ -2,7 +2,7 @@
 
 Mixtures of normals are in standardised units. Probabilities and counts (`posterior.responses`) are what they are.
 
-The rows are evaluated in blocks on threads.
+`posterior.prediction` evaluates blocks of rows on threads; here everything runs on one.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from fedhlcr._support.arrays import FloatArray
+from fedhlcr._support.special import ndtri
 from fedhlcr._support.threads import Blocks, run_blocks
 from fedhlcr.kernels import mixtures, profiles
 from fedhlcr.kernels.mixtures import Mixture
@@ -64,57 +64,36 @@ class MixtureRows(NamedTuple):
         return np.searchsorted(self.profile, np.arange(len(self.mixture.weights) + 1))
 
 
-def mixture_moments(part: MixtureRows, levels: tuple[float, ...], n_threads: int) -> Moments:
-    """Mean, standard deviation and quantiles of each row's mixture of normals."""
-    wanted = np.array(levels, dtype=np.float64)
-    normal = ndtri(wanted)
-    out = Moments.empty(len(part.rows), len(levels))
-    if isinstance(part.mixture, OwnMixture):
-        of_profile = part.row_start
-        blocks = Blocks.balanced(of_profile)
-
-        def evaluate(block: int) -> None:
-            profiles.own_mixture_rows(part.mixture, part.design, of_profile, wanted, normal, *out, *blocks.range(block))
-    else:
-        blocks = Blocks.balanced(np.arange(len(part.rows) + 1))
-
-        def evaluate(block: int) -> None:
-            mixtures.mixture_rows(part.mixture, part.design, part.profile, wanted, normal, *out, *blocks.range(block))
-
-    run_blocks(evaluate, len(blocks), n_threads)
+def mixture_mean(part: MixtureRows) -> FloatArray:
+    """(n,) mean of each row's mixture of normals."""
+    out, last = np.empty(len(part.rows)), len(part.mixture.weights)
+    rows = profiles.own_mean_rows if isinstance(part.mixture, OwnMixture) else mixtures.mean_rows
+    rows(part.mixture, part.design, part.row_start, out, 0, last)
     return out
 
 
-def mixture_log_density(part: MixtureRows, target: FloatArray, n_threads: int) -> FloatArray:
+def mixture_moments(part: MixtureRows, levels: tuple[float, ...]) -> Moments:
+    """Mean, standard deviation and quantiles of each row's mixture of normals."""
+    wanted = np.array(levels, dtype=np.float64)
+    out, last = Moments.empty(len(part.rows), len(levels)), len(part.mixture.weights)
+    rows = profiles.own_mixture_rows if isinstance(part.mixture, OwnMixture) else mixtures.mixture_rows
+    rows(part.mixture, part.design, part.row_start, wanted, ndtri(wanted), *out, 0, last)
+    return out
+
+
+def mixture_log_density(part: MixtureRows, target: FloatArray) -> FloatArray:
     """(n,) log density of each row's mixture at its target. The mixture's weights may be overwritten."""
+    out, row_start, last = np.empty(len(part.rows)), part.row_start, len(part.mixture.weights)
     if isinstance(part.mixture, OwnMixture):
-        return _own_log_density(part, target, n_threads)
+        profiles.own_log_density_rows(part.mixture, part.design, row_start, target, out, 0, last)
+        return out
     assert isinstance(part.mixture, Mixture)
     weights, coef, scales = part.mixture
     with np.errstate(divide="ignore"):
         # in place: a block of weights is the largest array here
         log_weights = np.log(weights, out=weights)
     log_weights -= np.log(scales) + 0.5 * LOG_2PI
-    out = np.empty(len(part.rows))
-    blocks = Blocks.balanced(np.arange(len(part.rows) + 1))
-
-    def evaluate(block: int) -> None:
-        mixtures.log_density_rows(
-            log_weights, coef, scales, part.design, part.profile, target, out, *blocks.range(block)
-        )
-
-    run_blocks(evaluate, len(blocks), n_threads)
-    return out
-
-
-def _own_log_density(part: MixtureRows, target: FloatArray, n_threads: int) -> FloatArray:
-    out, row_start = np.empty(len(part.rows)), part.row_start
-    blocks = Blocks.balanced(row_start)
-
-    def evaluate(block: int) -> None:
-        profiles.own_log_density_rows(part.mixture, part.design, row_start, target, out, *blocks.range(block))
-
-    run_blocks(evaluate, len(blocks), n_threads)
+    mixtures.log_density_rows(log_weights, coef, scales, part.design, row_start, target, out, 0, last)
     return out
 
 

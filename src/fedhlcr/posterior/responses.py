@@ -2,183 +2,171 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
-from scipy.special import betainc, gammaln, ndtri
 
-from fedhlcr._support.arrays import FloatArray
-from fedhlcr._support.threads import Blocks, run_blocks
-from fedhlcr.kernels import responses
+from fedhlcr._support.arrays import FloatArray, IndexArray
+from fedhlcr._support.special import betainc, ndtri
+from fedhlcr.kernels import count_laws, responses
+from fedhlcr.kernels.count_laws import NOT_FOUND
 from fedhlcr.kernels.responses import CountMixture, ProbabilityMixture
-from fedhlcr.model.counts import POISSON_LIMIT, bounded_size
+from fedhlcr.model.counts import POISSON_LIMIT
 from fedhlcr.model.mixed import GOLDEN
-from fedhlcr.posterior.predictive import MixtureRows, Moments, interval_ends, mixture_log_density, mixture_moments
+from fedhlcr.posterior.predictive import (
+    MixtureRows,
+    Moments,
+    interval_ends,
+    mixture_log_density,
+    mixture_mean,
+    mixture_moments,
+)
 
-# Points of a mixture of log means over which counts are averaged; rows of counts that are computed at once.
-N_POINTS, ROWS_AT_ONCE = 100, 2000
-# From rows and whole numbers, one for each row, to the probability that the count is at most that number.
-CountLaw = Callable[[FloatArray], FloatArray]
+# Points of a mixture of log means over which counts are averaged.
+N_POINTS = 100
+# Counts are searched for up to about this number, which is far beyond any mean.
+MOST = 1e200
 
 
-def moments_of(part: MixtureRows, levels: tuple[float, ...], n_threads: int) -> Moments:
+def mean_of(part: MixtureRows) -> FloatArray:
+    """(n,) mean of each row's target."""
+    if isinstance(part.mixture, ProbabilityMixture | CountMixture):
+        return moments_of(part, ()).mean
+    return mixture_mean(part)
+
+
+def moments_of(part: MixtureRows, levels: tuple[float, ...]) -> Moments:
     """Mean, standard deviation and quantiles of each row's target."""
     if isinstance(part.mixture, ProbabilityMixture):
-        return probability_moments(part, levels, n_threads)
-    return (count_moments if isinstance(part.mixture, CountMixture) else mixture_moments)(part, levels, n_threads)
+        return probability_moments(part, levels)
+    return (count_moments if isinstance(part.mixture, CountMixture) else mixture_moments)(part, levels)
 
 
-def interval_of(part: MixtureRows, level: float, n_threads: int) -> tuple[FloatArray, FloatArray]:
+def interval_of(part: MixtureRows, level: float) -> tuple[FloatArray, FloatArray]:
     """Ends of an interval that holds each row's target with probability `level`."""
     if isinstance(part.mixture, CountMixture):
-        return count_interval(part, level, n_threads)
-    quantiles = moments_of(part, interval_ends(level), n_threads).quantiles
+        return count_interval(part, level)
+    quantiles = moments_of(part, interval_ends(level)).quantiles
     return quantiles[:, 0], quantiles[:, 1]
 
 
-def log_density_of(part: MixtureRows, target: FloatArray, n_threads: int) -> FloatArray:
+def log_density_of(part: MixtureRows, target: FloatArray) -> FloatArray:
     """(n,) log density, or log probability, of each row's target. The mixture's weights may be overwritten."""
     if isinstance(part.mixture, ProbabilityMixture):
-        return probability_log_density(part, target, n_threads)
+        return probability_log_density(part, target)
     of = count_log_density if isinstance(part.mixture, CountMixture) else mixture_log_density
-    return of(part, target, n_threads)
+    return of(part, target)
 
 
-def probability_moments(part: MixtureRows, levels: tuple[float, ...], n_threads: int) -> Moments:
+def probability_moments(part: MixtureRows, levels: tuple[float, ...]) -> Moments:
     """The mean probability of a 1, the standard deviation of such a target, and quantiles of its probability."""
     assert isinstance(part.mixture, ProbabilityMixture)
     own = part.mixture.own
     wanted, out = np.array(levels, dtype=np.float64), Moments.empty(len(part.rows), len(levels))
     row_start = part.row_start
-    blocks = Blocks.balanced(row_start)
-
-    def evaluate(block: int) -> None:
-        arrays = own, part.design, part.offset, row_start, wanted, ndtri(wanted)
-        responses.probability_rows(*arrays, out.mean, out.quantiles, *blocks.range(block))
-
-    run_blocks(evaluate, len(blocks), n_threads)
+    arrays = own, part.design, part.offset, row_start, wanted, ndtri(wanted)
+    responses.probability_rows(*arrays, out.mean, out.quantiles, 0, len(own.weights))
     out.std[:] = np.sqrt(out.mean * (1.0 - out.mean))
     return out
 
 
-def probability_log_density(part: MixtureRows, target: FloatArray, n_threads: int) -> FloatArray:
+def probability_log_density(part: MixtureRows, target: FloatArray) -> FloatArray:
     """(n,) log probability of each row's target, which is 0 or 1."""
-    mean = probability_moments(part, (), n_threads).mean
+    mean = probability_moments(part, ()).mean
     return np.asarray(np.log(np.where(target == 1.0, mean, 1.0 - mean)))
 
 
-def count_moments(part: MixtureRows, levels: tuple[float, ...], n_threads: int) -> Moments:
+def count_moments(part: MixtureRows, levels: tuple[float, ...]) -> Moments:
     """Mean and standard deviation of counts, and their quantiles: whole numbers."""
     assert isinstance(part.mixture, CountMixture)
     own, log_size = part.mixture
     out, row_start = Moments.empty(len(part.rows), len(levels)), part.row_start
-    blocks = Blocks.balanced(row_start)
-
-    def evaluate(block: int) -> None:
-        arrays = own, log_size, part.design, part.offset, row_start, 1.0 / POISSON_LIMIT
-        responses.count_rows(*arrays, out.mean, out.std, *blocks.range(block))
-
-    run_blocks(evaluate, len(blocks), n_threads)
+    arrays = own, log_size, part.design, part.offset, row_start, 1.0 / POISSON_LIMIT
+    responses.count_rows(*arrays, out.mean, out.std, 0, len(own.weights))
     if levels:
-        law = _points(part, n_threads)
-
-        def search(chunk: slice) -> None:
-            below = law.at_most(chunk)
-            for q, level in enumerate(levels):
-                out.quantiles[chunk, q] = _smallest(below, np.full(chunk.stop - chunk.start, level), out.mean[chunk])
-
-        _in_chunks(search, len(part.rows), n_threads)
+        laws = _points(part)
+        count_laws.count_quantiles(laws.means, laws.sizes, np.array(levels), out.quantiles)
+        large = laws.take(np.flatnonzero(out.quantiles[:, 0] == NOT_FOUND))
+        for q, level in enumerate(levels):
+            out.quantiles[large.rows, q] = _smallest(large, np.full(len(large.rows), level))
     return out
 
 
-def count_interval(part: MixtureRows, level: float, n_threads: int) -> tuple[FloatArray, FloatArray]:
+def count_interval(part: MixtureRows, level: float) -> tuple[FloatArray, FloatArray]:
     """Whole numbers between which the count lies with a probability as near to `level` as they allow.
 
     The lower end is that of the central interval. Where zeros are so common that nothing lies below it, the upper end
     makes up for that.
     """
-    mean, law = count_moments(part, (), n_threads).mean, _points(part, n_threads)
-    lower, upper = np.empty(len(mean)), np.empty(len(mean))
-
-    def search(chunk: slice) -> None:
-        below, n = law.at_most(chunk), chunk.stop - chunk.start
-        lower[chunk] = _smallest(below, np.full(n, interval_ends(level)[0]), mean[chunk])
-        wanted = level + np.where(lower[chunk] > 0.0, below(np.maximum(lower[chunk] - 1.0, 0.0)), 0.0)
-        found = _smallest(below, wanted, mean[chunk])
-        before = np.maximum(found - 1.0, lower[chunk])
-        nearer = np.abs(below(before) - wanted) < np.abs(below(found) - wanted)
-        upper[chunk] = np.where(nearer, before, found)
-
-    _in_chunks(search, len(mean), n_threads)
+    laws = _points(part)
+    lower, upper = np.empty(len(laws.rows)), np.empty(len(laws.rows))
+    count_laws.count_intervals(laws.means, laws.sizes, level, interval_ends(level)[0], lower, upper)
+    large = laws.take(np.flatnonzero(lower == NOT_FOUND))
+    if len(large.rows):
+        lower[large.rows], upper[large.rows] = _large_interval(large, level)
     return lower, upper
 
 
-def count_log_density(part: MixtureRows, target: FloatArray, n_threads: int) -> FloatArray:
+def _large_interval(laws: CountLaws, level: float) -> tuple[FloatArray, FloatArray]:
+    """The same for counts that are too large to sum over."""
+    lower = _smallest(laws, np.full(len(laws.rows), interval_ends(level)[0]))
+    wanted = level + np.where(lower > 0.0, laws.at_most(np.maximum(lower - 1.0, 0.0)), 0.0)
+    found = _smallest(laws, wanted)
+    before = np.maximum(found - 1.0, lower)
+    nearer = np.abs(laws.at_most(before) - wanted) < np.abs(laws.at_most(found) - wanted)
+    return lower, np.where(nearer, before, found)
+
+
+def count_log_density(part: MixtureRows, target: FloatArray) -> FloatArray:
     """(n,) log probability of each row's count."""
-    law = _points(part, n_threads)
-    out = np.empty(len(target))
-
-    def evaluate(chunk: slice) -> None:
-        y, log_mean, size = target[chunk, None], law.log_means[chunk], law.sizes(chunk)
-        psi = log_mean - np.log(size)
-        terms = gammaln(y + size) - gammaln(size) - gammaln(y + 1.0) + y * psi - (y + size) * np.logaddexp(0.0, psi)
-        out[chunk] = np.logaddexp.reduce(terms, axis=1) - np.log(terms.shape[1])
-
-    _in_chunks(evaluate, len(target), n_threads)
+    laws, out = _points(part), np.empty(len(target))
+    count_laws.count_log_densities(laws.log_means, laws.means, laws.sizes, target, out)
     return out
 
 
-class _Points:
-    """Evenly weighted negative binomial laws that stand for the mixture of each row, (rows, N_POINTS)."""
+class CountLaws(NamedTuple):
+    """Evenly weighted negative binomial laws that stand for the mixtures of some rows; arrays are (rows, N_POINTS)."""
 
-    def __init__(self, log_means: FloatArray, log_sizes: FloatArray) -> None:
-        self.log_means, self._log_sizes = log_means, log_sizes
+    rows: IndexArray  # (rows,) their positions
+    log_means: FloatArray
+    means: FloatArray
+    sizes: FloatArray
 
-    def sizes(self, chunk: slice) -> FloatArray:
-        mean = np.exp(self.log_means[chunk])
-        return bounded_size(np.exp(self._log_sizes[chunk]), np.maximum(mean, 1e-12))
+    @classmethod
+    def of(cls, log_means: FloatArray, log_sizes: FloatArray) -> CountLaws:
+        laws = cls(np.arange(len(log_means)), log_means, np.empty_like(log_means), np.empty_like(log_means))
+        count_laws.write_laws(log_means, log_sizes, POISSON_LIMIT, laws.means, laws.sizes)
+        return laws
 
-    def at_most(self, chunk: slice) -> CountLaw:
-        """The law of some rows: the probabilities of counts up to given numbers."""
-        size = self.sizes(chunk)
-        stays = size / (size + np.exp(self.log_means[chunk]))
+    def take(self, rows: IndexArray) -> CountLaws:
+        return CountLaws(self.rows[rows], self.log_means[rows], self.means[rows], self.sizes[rows])
 
-        def law(numbers: FloatArray) -> FloatArray:
-            return np.asarray(betainc(size, numbers[:, None] + 1.0, stays).mean(axis=1))
-
-        return law
+    def at_most(self, numbers: FloatArray) -> FloatArray:
+        """(rows,) the probability of a count up to the number of each row."""
+        stays = self.sizes / (self.sizes + self.means)
+        return np.asarray(betainc(self.sizes, numbers[:, None] + 1.0, stays).mean(axis=1))
 
 
-def _points(part: MixtureRows, n_threads: int) -> _Points:
+def _points(part: MixtureRows) -> CountLaws:
     assert isinstance(part.mixture, CountMixture)
     own, log_size = part.mixture
     shape = len(part.rows), N_POINTS
-    log_means, draws, row_start = np.empty(shape), np.empty(shape, dtype=np.int64), part.row_start
+    log_means, log_sizes = np.empty(shape), np.empty(shape)
     normals = ndtri((np.arange(1, N_POINTS + 1) * GOLDEN) % 1.0)
-    blocks = Blocks.balanced(row_start)
-
-    def evaluate(block: int) -> None:
-        arrays = own, part.design, part.offset, row_start, normals
-        responses.point_rows(*arrays, log_means, draws, *blocks.range(block))
-
-    run_blocks(evaluate, len(blocks), n_threads)
-    return _Points(log_means, log_size[part.profile[:, None], draws])
+    arrays = own, log_size, part.design, part.offset, part.row_start, normals
+    responses.point_rows(*arrays, log_means, log_sizes, 0, len(own.weights))
+    return CountLaws.of(log_means, log_sizes)
 
 
-def _smallest(at_most: CountLaw, wanted: FloatArray, mean: FloatArray) -> FloatArray:
+def _smallest(laws: CountLaws, wanted: FloatArray) -> FloatArray:
     """The smallest number in each row up to which the count lies with at least the wanted probability."""
-    low, high = np.full(len(wanted), -1.0), np.ceil(2.0 * mean + 10.0)
-    while (short := at_most(high) < wanted).any() and high.max() < 1e15:
-        low = np.where(short, high, low)
-        high = np.where(short, 2.0 * high, high)
-    while (high - low > 1.0).any():
-        middle = np.floor(0.5 * (low + high))
-        enough = at_most(np.maximum(middle, 0.0)) >= wanted
+    low, high = np.full(len(wanted), -1.0), np.ceil(2.0 * laws.means.mean(axis=1) + 10.0)
+    while (short := (laws.at_most(high) < wanted) & (high < MOST)).any():
+        low, high = np.where(short, high, low), np.where(short, 2.0 * high, high)
+    middle = np.floor(0.5 * (low + high))
+    # beyond 2^53 there may be no number between two that differ by more than 1
+    while ((low < middle) & (middle < high)).any():
+        enough = laws.at_most(np.maximum(middle, 0.0)) >= wanted
         low, high = np.where(enough | (middle < 0.0), low, middle), np.where(enough & (middle >= 0.0), middle, high)
+        middle = np.floor(0.5 * (low + high))
     return high
-
-
-def _in_chunks(evaluate: Callable[[slice], None], n_rows: int, n_threads: int) -> None:
-    starts = range(0, n_rows, ROWS_AT_ONCE)
-    chunks = [slice(start, min(start + ROWS_AT_ONCE, n_rows)) for start in starts]
-    run_blocks(lambda chunk: evaluate(chunks[chunk]), len(chunks), n_threads)
