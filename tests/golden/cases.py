@@ -17,6 +17,8 @@ NUMBERS, MESSAGES = FOLDER / "numbers.npz", FOLDER / "messages.npz"
 MODEL, PUBLIC_MODEL, FEDERATED_MODEL = (
     FOLDER / f"{name}.fedhlcr" for name in ("centralised", "centralised_public", "federated")
 )
+# The same models as release 0.1 wrote them. These files are never written again.
+VERSION_1 = FOLDER / "version_1"
 FIXED = {"noise_scale": 0.5, "coef_scale": 1.0, "global_concentration": 1.0, "agent_concentration": 0.7}
 # Rounds of the federation whose messages are kept.
 KEPT_ROUNDS = (0, 1, 2, 20)

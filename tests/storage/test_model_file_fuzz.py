@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import warnings
 
@@ -15,10 +16,11 @@ import fedhlcr
 from fedhlcr import FedHLCRRegressor, HLCRRegressor
 from fedhlcr.data.recipe import Recipe
 from fedhlcr.datasets import make_hlcr
+from fedhlcr.estimators import saving
 from fedhlcr.exceptions import ModelFileError, StorageError
 from fedhlcr.federation import Agent
 from fedhlcr.posterior.public_model import MODEL_KIND, MODEL_VERSION, PublicModel
-from fedhlcr.storage import codec, model_file
+from fedhlcr.storage import codec, model_facts, pages
 from fedhlcr.storage.codec import CodecError
 from tests.problems import PAPER
 
@@ -42,10 +44,10 @@ def models():
     posterior = federated.posterior_
     flower = PublicModel(posterior.likelihood, posterior.standardization, posterior.draws, 3, ("a", "b", "c"))
     return {
-        "central": model_file.to_bytes(central),
-        "federated": model_file.to_bytes(federated),
-        "one agent": model_file.to_bytes(lone),
-        "public": model_file.to_bytes(central, public=True),
+        "central": saving.to_bytes(central),
+        "federated": saving.to_bytes(federated),
+        "one agent": saving.to_bytes(lone),
+        "public": saving.to_bytes(central, public=True),
         "flower": flower.to_bytes(),
     }
 
@@ -54,7 +56,7 @@ FILES = models()
 RECORDS = {
     name: codec.decode(data, MODEL_KIND, MODEL_VERSION)
     if name == "flower"
-    else codec.decode(data, model_file.KIND, model_file.VERSION)
+    else dict(pages.PagedRecord(bytearray(data), model_facts.KIND, model_facts.VERSION))
     for name, data in FILES.items()
 }
 NAMES = st.sampled_from(sorted(FILES))
@@ -93,14 +95,17 @@ def use(model):
         model.predict_interval(X, **ids)
         model.responsibilities(**ids)
         model.adapt(X, np.ones(7), **ids).predict(X, **ids)
-        model_file.to_bytes(model)
+        saving.to_bytes(model)
     except ZeroDivisionError:
         pass
 
 
 def forged(name, record):
-    kind, version = (MODEL_KIND, MODEL_VERSION) if name == "flower" else (model_file.KIND, model_file.VERSION)
-    return codec.encode(kind, version, record)
+    if name == "flower":
+        return codec.encode(MODEL_KIND, MODEL_VERSION, record)
+    file = io.BytesIO()
+    pages.write(file, model_facts.KIND, model_facts.VERSION, record)
+    return file.getvalue()
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -142,8 +147,8 @@ def test_wrong_types_and_shapes_never_crash(path, name, data):
 
 @pytest.mark.parametrize("name", FILES)
 def test_missing_fields_are_refused(name, path):
-    # ids that are no whole numbers have no numbers, and a public model of the paper's likelihood does not name it
-    unused = {"private.agents_numbers", "private.entities_numbers", "likelihood"}
+    # ids are seldom the numbers of rows, and a public model of the paper's likelihood does not name it
+    unused = {"facts", "private.entities_are_rows", "likelihood"}
     for field in RECORDS[name]:
         record = {other: value for other, value in RECORDS[name].items() if other != field}
         refused = attempt(path, forged(name, record))
@@ -245,8 +250,8 @@ def test_about_with_any_value_never_crashes(path, name, key, value):
     attempt(path, with_about(name, **{key: value}))
 
 
-# files of earlier releases have no comparison
-@pytest.mark.parametrize("key", [key for key in KEYS if key != "comparison"])
+# files of earlier releases have neither a comparison nor the name of a likelihood
+@pytest.mark.parametrize("key", [key for key in KEYS if key not in ("comparison", "likelihood")])
 def test_missing_entries_of_about_are_refused(key, path):
     about = json.loads(RECORDS["central"]["about"])
     del about[key]

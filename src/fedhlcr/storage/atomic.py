@@ -12,13 +12,13 @@ import logging
 import os
 import secrets
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import BinaryIO
 
-from fedhlcr.exceptions import CodecError, StorageError
+from fedhlcr.exceptions import CodecError, OutputError, StorageError
 from fedhlcr.storage.codec import Record, decode
 
 logger = logging.getLogger(__name__)
@@ -31,6 +31,8 @@ except ModuleNotFoundError:
     fcntl = None
 
 PathLike = str | os.PathLike[str]
+# What a file is to hold: bytes, or a function that writes them, so that they are never all in memory.
+Content = bytes | Callable[[BinaryIO], None]
 DRAFT_PREFIX, DRAFT_SUFFIX = ".fedhlcr-", ".draft"
 
 
@@ -63,12 +65,12 @@ def write_atomically(path: PathLike, data: bytes, *, keep_previous: bool = True,
     _sync_folder(path.parent)
 
 
-def replace_file(path: PathLike, data: bytes, *, private: bool = False) -> None:
+def replace_file(path: PathLike, data: Content, *, private: bool = False) -> None:
     """Write one file that the user named; see `replace_files`."""
     replace_files({path: data}, private=private)
 
 
-def replace_files(files: Mapping[PathLike, bytes], *, private: bool = False) -> None:
+def replace_files(files: Mapping[PathLike, Content], *, private: bool = False) -> None:
     """Write files that the user named, all of them completely or none, and touch no other file.
 
     A symbolic link is followed. A device or a pipe is written to directly. Drafts that killed processes left in the
@@ -80,7 +82,8 @@ def replace_files(files: Mapping[PathLike, bytes], *, private: bool = False) -> 
             path = Path(os.path.realpath(given))
             with _blamed_on(given):
                 if path.exists() and not path.is_file():
-                    path.write_bytes(data)
+                    with path.open("wb") as device:
+                        _write(device, data)
                     continue
                 _remove_stale_drafts(path.parent)
                 draft = until_renamed.enter_context(_draft_of(path, data, private=private))
@@ -97,12 +100,15 @@ def _blamed_on(path: PathLike) -> Iterator[None]:
     """Make errors name the path that the user gave, not the draft's."""
     try:
         yield
+    except OutputError:
+        # about another file, such as a temporary one
+        raise
     except OSError as error:
         raise OSError(error.errno, error.strerror, os.fspath(path)) from None
 
 
 @contextmanager
-def _draft_of(path: Path, data: bytes, *, private: bool) -> Iterator[Path]:
+def _draft_of(path: Path, data: Content, *, private: bool) -> Iterator[Path]:
     """Write a draft with a random name, because other processes may write the same file at the same time.
 
     It has the permissions of the file it replaces, unless it is private.
@@ -167,9 +173,16 @@ def _create(path: Path, *, private: bool) -> int:
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o666)
 
 
-def _fill(file: BinaryIO, data: bytes) -> None:
+def _write(file: BinaryIO, data: Content) -> None:
+    if callable(data):
+        data(file)
+    else:
+        file.write(data)
+
+
+def _fill(file: BinaryIO, data: Content) -> None:
     """Write the data and force it to the disk."""
-    file.write(data)
+    _write(file, data)
     file.flush()
     os.fsync(file.fileno())
 

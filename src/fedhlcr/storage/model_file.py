@@ -1,7 +1,8 @@
-"""Write a fitted estimator to one file: its public part and, unless left out, the part private to the agents.
+"""A fitted estimator as the record of a file: its public part and, unless left out, the part private to the agents.
 
-The file is one record of `storage.codec`: no pickle, no code, a version, a checksum. Its fields:
+The file is one record, written in pages (`storage.pages`): no pickle, no code, a version, checksums. Its fields:
 
+    facts                   JSON: what `fedhlcr inspect` shows (`analysis.facts`), so that it need not load the model
     about                   JSON: estimator and settings, names, recipe, provenance, diagnostics
     standardization.*       units of the features and the target
     draws.*  alignment      the kept draws, and the reported cluster of each draw's clusters
@@ -10,9 +11,12 @@ The file is one record of `storage.codec`: no pickle, no code, a version, a chec
     private.*               ids, Gram matrices and labels of agents and entities, and who took part in which round;
                             the events too, if the likelihood needs them
 
-`estimators.loading` reads it into an estimator; `storage.model_reader` checks every field. With `public=True` the
-private part is left out. The smaller format that a federation's server sends to its agents is `posterior.public_model`;
-its docstring says why there are two.
+Ids that are whole numbers are stored as such, others as UTF-8: the bytes of all, and the offsets of each. Files of
+version 1, which release 0.1 wrote, are single records of `storage.codec` with lists of texts; they are still read.
+
+`estimators.saving` writes it, and `estimators.loading` reads it into an estimator; `storage.model_reader` checks every
+field. With `public=True` the private part is left out. The smaller format that a federation's server sends to its
+agents is `posterior.public_model`; its docstring says why there are two.
 """
 
 from __future__ import annotations
@@ -28,20 +32,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhlcr._support.version import __version__
+from fedhlcr.data.hierarchy import numbered
 from fedhlcr.data.ids import Ids, canonical_text
-from fedhlcr.exceptions import CodecError
+from fedhlcr.data.texts import Texts
 from fedhlcr.federation.settings import MIN_COHORT
 from fedhlcr.model.likelihood import AUTO
 from fedhlcr.posterior.fitted_model import FittedModel
-from fedhlcr.storage import atomic, codec
-from fedhlcr.storage.atomic import PathLike
 from fedhlcr.storage.codec import Record
+from fedhlcr.storage.model_facts import PRIVATE
 
-KIND, VERSION = "model", 1
-# Prefix of the fields that are private to the agents.
-PRIVATE = "private."
 # Settings that belong to the machine or the run, not to the model.
-UNSAVED = ("n_threads", "verbose", "checkpoint", "random_state", "engine")
+UNSAVED = ("n_threads", "precision", "verbose", "checkpoint", "random_state", "engine")
+# The estimators that older releases know.
+REGRESSORS = ("HLCRRegressor", "FedHLCRRegressor")
 # Settings that were added later, with the values that older files have without saying so. These are not written, so
 # that older releases can read files of the paper's model.
 LATER_SETTINGS = {"likelihood": AUTO, "effects": "none", "noise": "common", "curves": "none"}
@@ -51,12 +54,8 @@ LATER_FEDERATED = {"privacy": None, "aggregation": "plain", "fixed_point": False
 PUBLIC_PROVENANCE = ("fedhlcr", "python", "numpy", "created")
 
 
-def save(model: FittedModel, path: PathLike, *, public: bool = False) -> None:
-    """Write a fitted model to a file, completely or not at all; `public` leaves out what is private to the agents."""
-    atomic.replace_file(path, to_bytes(model, public=public))
-
-
-def to_bytes(model: FittedModel, *, public: bool = False) -> bytes:
+def to_record(model: FittedModel, *, public: bool = False) -> Record:
+    """The fields of a model file; arrays are those of the model, not copies."""
     posterior = model.posterior_
     # a model without agents has no private part
     public = public or not len(posterior.memory.entities)
@@ -75,13 +74,12 @@ def to_bytes(model: FittedModel, *, public: bool = False) -> bytes:
             record |= {f"{name}.{column}": table[column] for column in columns}
     if not public:
         record |= {f"{PRIVATE}{name}": value for name, value in _private_part(model).items()}
-    return codec.encode(KIND, VERSION, record)
+    return record
 
 
 def _about(model: FittedModel, *, public: bool) -> dict[str, Any]:
     dataclasses = {name: asdict(value) for name in ("limits", "privacy") if (value := getattr(model, name, None))}
-    # the estimators that older releases know
-    is_regressor = model.saved_as in ("HLCRRegressor", "FedHLCRRegressor")
+    is_regressor = model.saved_as in REGRESSORS
     settings = {
         name: value
         for name, value in plain_settings(model.get_params()).items()
@@ -97,6 +95,7 @@ def _about(model: FittedModel, *, public: bool) -> dict[str, Any]:
         "estimator": model.saved_as,
         "settings": settings | dataclasses,
         "seed": model.seed_,
+        "likelihood": model.posterior_.likelihood.name,
         "fit_intercept": model.posterior_.layout.fit_intercept,
         "n_clusters": model.n_clusters_,
         "feature_names": None if names is None else [str(name) for name in names],
@@ -113,6 +112,12 @@ def _about(model: FittedModel, *, public: bool) -> dict[str, Any]:
         # releases before this field neither write nor read it
         **({} if model.comparison_ is None else {"comparison": model.comparison_.to_dict()}),
     }
+
+
+def with_later_settings(about: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings in a file, with those that it does not name because they were added later."""
+    later = LATER_SETTINGS if about["estimator"] in REGRESSORS else {}
+    return {**later, **about["settings"]}
 
 
 def plain_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -134,19 +139,6 @@ def plain_classes(classes: NDArray[Any]) -> dict[str, Any]:
         "type": "text",
         "values": [value if isinstance(value, (bool, int, float)) else str(value) for value in classes],
     }
-
-
-def read_classes(record: Any) -> NDArray[Any]:
-    """Read the fields of `plain_classes`, and check them."""
-    if not isinstance(record, dict) or not isinstance(record.get("values"), list) or len(record["values"]) != 2:
-        raise CodecError("the model is not valid: it must have two classes; save it again.")
-    kind, values = record.get("type"), record["values"]
-    if kind == "text":
-        return np.array(values) if all(isinstance(value, str) for value in values) else np.array(values, dtype=object)
-    dtype = np.dtype(str(kind))
-    if dtype.kind not in "biuf" or not all(isinstance(value, (bool, int, float)) for value in values):
-        raise CodecError("the model is not valid: its classes are neither numbers nor texts; save it again.")
-    return np.array(values, dtype=dtype)
 
 
 def _plain(value: Any) -> Any:
@@ -193,8 +185,19 @@ def _private_part(model: FittedModel) -> Record:
 
 
 def _ids_record(name: str, ids: Ids) -> Record:
-    """Ids as texts, which are unique. Integers are also stored as numbers; all other ids are read back as texts."""
-    record: Record = {name: list(ids.texts)}
-    if all(type(value) is int and abs(value) < 2**63 for value in ids.values):
-        record[f"{name}_numbers"] = np.array(ids.values.tolist(), dtype=np.int64)
+    """Ids as numbers if all of them are integers, otherwise as texts, which are unique."""
+    own, texts = ids.own, ids.texts
+    if own is None or not _are_integers(own):
+        return {f"{name}_texts": texts.data, f"{name}_offsets": texts.offsets}
+    record: Record = {f"{name}_numbers": own.astype(np.int64)}
+    if texts != Texts.of_numbers(record[f"{name}_numbers"]):
+        # entities that stand for single rows are named after the row's number
+        record[f"{name}_are_rows"] = np.array(
+            [text == numbered(number) for text, number in zip(texts, own, strict=True)]
+        )
     return record
+
+
+def _are_integers(values: NDArray[Any]) -> bool:
+    """Whether all values are Python's integers and fit into 64 bits."""
+    return values.dtype.kind == "i" or all(type(value) is int and abs(value) < 2**63 for value in values)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,16 +15,16 @@ from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.checks import not_negative, within
 from fedhlcr.data.events import EventStore
 from fedhlcr.data.hierarchy import EntityIndex, numbered
-from fedhlcr.data.ids import Ids
-from fedhlcr.federation.history import history_columns
+from fedhlcr.data.ids import NO_ROWS, Ids
+from fedhlcr.data.recipe import Recipe
+from fedhlcr.data.texts import Texts
+from fedhlcr.exceptions import CodecError
 from fedhlcr.model.gram import GramLayout
 from fedhlcr.model.likelihood import AnyLikelihood
 from fedhlcr.model.schema import Globals
 from fedhlcr.posterior import AgentMemory, Draws
-from fedhlcr.samplers.chain import trace_columns
 from fedhlcr.samplers.state import Entities
-from fedhlcr.storage.codec import Record
-from fedhlcr.storage.model_file import PRIVATE
+from fedhlcr.storage.model_facts import PRIVATE
 from fedhlcr.storage.reader import RecordReader
 
 ABOUT: dict[str, type | tuple[type, ...]] = {
@@ -47,7 +50,7 @@ LEAST_SQUARES = 1e-9
 class ModelReader(RecordReader):
     """Read the parts of an estimator from the record of a model file."""
 
-    def __init__(self, record: Record) -> None:
+    def __init__(self, record: Mapping[str, Any]) -> None:
         super().__init__(record, "the model", "save it again")
 
     def about(self) -> dict[str, Any]:
@@ -60,6 +63,9 @@ class ModelReader(RecordReader):
         self.require(all(_is_diagnostic(figures) for figures in about["diagnostics"]), "diagnostics")
         self.require(all(isinstance(value, (str, int, float)) for value in about["provenance"].values()), "provenance")
         about.setdefault("classes", None)
+        # files of version 1 do not name it: it follows from the settings
+        likelihood = about.setdefault("likelihood", None)
+        self.require(likelihood is None or isinstance(likelihood, str), "likelihood")
         comparison = about.setdefault("comparison", None)
         self.require(comparison is None or _is_comparison(comparison), "comparison")
         return dict(about)
@@ -83,10 +89,8 @@ class ModelReader(RecordReader):
             return AgentMemory.of_nobody(likelihood, draws, n_threads)
         private, layout = self.part(PRIVATE), likelihood.layout
         index = EntityIndex.read(private, self._ids("agents"), self._ids("entities"))
-        grams = private.array("grams", "f8", (index.n_entities, layout.packed_size), np.isfinite)
-        # a change of units may leave a little less than 0
-        possible = (grams[:, 0] > 0).all() and (layout.diagonal(grams) >= -LEAST_SQUARES * grams[:, :1]).all()
-        private.require(len(grams) and possible, "grams")
+        grams = private.array("grams", "f8", (index.n_entities, layout.packed_size), partial(_are_possible, layout))
+        private.require(len(grams), "grams")
         kind = np.min_scalar_type(draws.n_clusters).str
         labels = private.array("labels", kind, (len(draws), len(grams)), within(0, draws.n_clusters))
         events = None
@@ -109,21 +113,56 @@ class ModelReader(RecordReader):
 
     def _ids(self, name: str) -> Ids:
         private = self.part(PRIVATE)
+        if name in private:
+            return self._ids_of_record(name)
+        if f"{name}_numbers" not in private:
+            return Ids(self._texts(name), NO_ROWS)
+        numbers = private.array(f"{name}_numbers", "i8", (None,))
+        texts = Texts.of_numbers(numbers)
+        if f"{name}_are_rows" in private:
+            are_rows = private.array(f"{name}_are_rows", "b1", numbers.shape).tolist()
+            named = zip(texts, numbers.tolist(), are_rows, strict=True)
+            texts = Texts.of(numbered(number) if is_row else text for text, number, is_row in named)
+        private.require(_are_distinct(texts), f"{name}_numbers")
+        return Ids(texts, NO_ROWS, numbers)
+
+    def _texts(self, name: str) -> Texts:
+        """Texts from their bytes in UTF-8 and their offsets."""
+        private = self.part(PRIVATE)
+        data = private.array(f"{name}_texts", "u1", (None,))
+        offsets = private.array(f"{name}_offsets", "i8", (None,), within(0, len(data) + 1))
+        private.require(len(offsets) and offsets[0] == 0 and offsets[-1] == len(data), f"{name}_offsets")
+        private.require((np.diff(offsets) >= 0).all(), f"{name}_offsets")
+        # no text begins within a character
+        private.require(((data[offsets[offsets < len(data)]] & 0xC0) != 0x80).all(), f"{name}_offsets")
+        data.tobytes().decode(errors="surrogatepass")
+        texts = Texts(data, offsets)
+        private.require(_are_distinct(texts), f"{name}_texts")
+        return texts
+
+    def _ids_of_record(self, name: str) -> Ids:
+        """Ids of a file of version 1: texts and, if they are integers, numbers too."""
+        private = self.part(PRIVATE)
         texts = private.texts(name)
         ids = Ids.of_texts(texts)
         if f"{name}_numbers" not in private:
             return ids
-        numbers = private.array(f"{name}_numbers", "i8", (len(texts),)).tolist()
+        numbers = private.array(f"{name}_numbers", "i8", (len(texts),))
         # entities that stand for single rows are named after the row's number
-        same = (text in (str(number), numbered(number)) for text, number in zip(texts, numbers, strict=True))
-        private.require(all(same), name)
-        return ids._replace(values=np.array(numbers, dtype=object))
+        same = ids.texts == Texts.of_numbers(numbers) or ids.texts == Texts.of(map(numbered, numbers.tolist()))
+        private.require(same, name)
+        return replace(ids, own=numbers)
 
     def trace(self, globals_type: type[Globals]) -> NDArray[np.void]:
+        # imported here, like the history of a federation below: predictions need neither
+        from fedhlcr.samplers.chain import trace_columns
+
         return self._table("trace", trace_columns(globals_type))
 
     def history(self, globals_type: type[Globals], index: EntityIndex) -> NDArray[np.void]:
         """The rounds of a federation; participants are known only if the file is not public."""
+        from fedhlcr.federation.history import history_columns
+
         table = self._table("history", history_columns(globals_type))
         sizes = np.zeros(len(table), dtype=np.int64)
         places = np.empty(0, dtype=np.int64)
@@ -142,6 +181,38 @@ class ModelReader(RecordReader):
         for name in stored:
             table[name] = self.array(f"{prefix}.{name}", table.dtype[name].str, (n_rows,))
         return table
+
+
+def read_classes(record: Any) -> NDArray[Any]:
+    """Read the fields of `plain_classes`, and check them."""
+    if not isinstance(record, dict) or not isinstance(record.get("values"), list) or len(record["values"]) != 2:
+        raise CodecError("the model is not valid: it must have two classes; save it again.")
+    kind, values = record.get("type"), record["values"]
+    if kind == "text":
+        return np.array(values) if all(isinstance(value, str) for value in values) else np.array(values, dtype=object)
+    dtype = np.dtype(str(kind))
+    if dtype.kind not in "biuf" or not all(isinstance(value, (bool, int, float)) for value in values):
+        raise CodecError("the model is not valid: its classes are neither numbers nor texts; save it again.")
+    return np.array(values, dtype=dtype)
+
+
+def read_feature_names(names: Any, n_features: int, recipe: Recipe | None) -> NDArray[np.object_] | None:
+    """The names of the features, checked; None if they have none."""
+    if names is not None and (len(names) != n_features or not all(isinstance(name, str) for name in names)):
+        raise CodecError("the model is not valid: its features and their names differ in number.")
+    if recipe is not None and list(recipe.encoded_features) != names:
+        raise CodecError("the model is not valid: its recipe makes other features.")
+    return None if names is None else np.array(names, dtype=object)
+
+
+def _are_distinct(texts: Texts) -> bool:
+    return len(texts.to_arrow().unique()) == len(texts)
+
+
+def _are_possible(layout: GramLayout, grams: FloatArray) -> np.bool_:
+    """Whether these may be Gram matrices of events; a change of units may leave a little less than 0."""
+    diagonal = layout.diagonal(grams)
+    return np.isfinite(grams).all() & (grams[:, 0] > 0).all() & (diagonal >= -LEAST_SQUARES * grams[:, :1]).all()
 
 
 def _is_diagnostic(figures: Any) -> bool:

@@ -6,6 +6,7 @@ here.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,10 @@ from numpy.typing import NDArray
 
 from fedhlcr._support.checks import SIZE_LIMIT, Check, within
 from fedhlcr.exceptions import CodecError
-from fedhlcr.storage.codec import Record
+from fedhlcr.storage.pages import PagedRecord
+
+# Bytes of an array that are tested at once.
+PART_BYTES = 1 << 22
 
 
 class RecordReader:
@@ -26,7 +30,7 @@ class RecordReader:
     prefix : put before the name of each field
     """
 
-    def __init__(self, record: Record, what: str, cure: str, prefix: str = "") -> None:
+    def __init__(self, record: Mapping[str, Any], what: str, cure: str, prefix: str = "") -> None:
         self._record, self._what, self._cure, self._prefix = record, what, cure, prefix
 
     def part(self, prefix: str) -> RecordReader:
@@ -67,9 +71,17 @@ class RecordReader:
         self.require(len(array.shape) == len(shape), name)
         self.require(all(wanted in (None, size) for size, wanted in zip(array.shape, shape, strict=True)), name)
         with np.errstate(all="ignore"):
-            self.require(test is None or np.all(test(array)), name)
-        # a copy: decoded arrays are read-only, and kernels are compiled for writable ones
-        return np.array(array)
+            self._require_all(array, test, name)
+        # kernels are compiled for writable arrays: those of bytes are read-only, those of a mapped file are not
+        return array if array.flags.writeable else np.array(array)
+
+    def _require_all(self, array: NDArray[Any], test: Check | None, name: str) -> None:
+        if test is None:
+            return
+        for part in _parts(array):
+            self.require(np.all(test(part)), name)
+            if isinstance(self._record, PagedRecord):
+                self._record.give_back(part)
 
     def clusters(self, name: str, shape: tuple[int | None], n_clusters: int) -> NDArray[np.int64]:
         """Return the current cluster of each original cluster, −1 for one that was dropped.
@@ -82,5 +94,15 @@ class RecordReader:
         return cluster_of
 
 
-def checkpoint_reader(record: Record) -> RecordReader:
+def _parts(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    """A large array in parts of its first axis, so that a test needs little memory."""
+    if array.nbytes <= PART_BYTES or not array.ndim:
+        yield array
+        return
+    n_rows = max(1, PART_BYTES // array[:1].nbytes)
+    for first in range(0, len(array), n_rows):
+        yield array[first : first + n_rows]
+
+
+def checkpoint_reader(record: Mapping[str, Any]) -> RecordReader:
     return RecordReader(record, "the checkpoint", "start a new run")
