@@ -104,3 +104,14 @@ def test_missing_ids_of_an_arrow_dictionary_are_refused():
         read_ids(column, "agent", 4)
     numbers = pa.chunked_array([pa.array([7, 5, 7]).dictionary_encode()])
     assert read_ids(numbers, "agent", 3).texts == ["5", "7"]
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int64, np.uint64])
+@pytest.mark.parametrize("start", [0, 100, -128, -(2**63), 2**63 - 50, 2**63 + 7])
+def test_whole_numbers_are_counted_as_they_would_be_sorted(dtype, start):
+    numbers = [start + step for step in (9, 3, 3, 17, 0, 9, 12)]
+    if not all(np.iinfo(dtype).min <= number <= np.iinfo(dtype).max for number in numbers):
+        return
+    ids = read_ids(np.array(numbers, dtype=dtype), "agent", len(numbers))
+    assert list(ids.texts) == [str(number) for number in sorted(set(numbers))]
+    assert [int(ids.texts[code]) for code in ids.codes] == numbers

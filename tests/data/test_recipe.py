@@ -13,7 +13,8 @@ import pytest
 import fedhlcr
 from fedhlcr import cli
 from fedhlcr.data.categories import MOST_LEVELS
-from fedhlcr.data.recipe import Recipe, note_on_unnamed, plan_recipe
+from fedhlcr.data.recipe import Recipe
+from fedhlcr.data.recipe_plan import note_on_unnamed, plan_recipe
 from fedhlcr.data.table_files import TableFile, open_table
 from fedhlcr.exceptions import DataError, FileError, MissingValuesError
 

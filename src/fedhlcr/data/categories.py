@@ -69,7 +69,11 @@ def _are_whole(texts: list[str]) -> bool:
 def most_common_level(texts: pa.ChunkedArray) -> str:
     """Return the level that occurs most often, the first in natural order if several do."""
     pairs = pc.value_counts(pc.drop_null(texts)).to_pylist()
-    counts = {pair["values"]: pair["counts"] for pair in pairs}
+    return most_common({pair["values"]: pair["counts"] for pair in pairs})
+
+
+def most_common(counts: dict[str, int]) -> str:
+    """Return the level with the highest count, the first in natural order if several have it."""
     return max(sorted(counts, key=natural_key), key=lambda level: counts[level])
 
 
@@ -78,7 +82,8 @@ def median(name: str, column: pa.ChunkedArray) -> float:
     numbers = column.to_numpy()[~rows_missing(column)]
     if not len(numbers):
         raise no_values(name)
-    return float(np.median(numbers))
+    # without the sign of zero, which no order knows
+    return float(np.median(numbers)) + 0.0
 
 
 def no_values(name: str) -> DataError:

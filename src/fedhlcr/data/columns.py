@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from fedhlcr._support.wording import ROW, listed
+from fedhlcr._support.wording import ROW
 from fedhlcr.exceptions import FileError
 
 # Texts that mean a missing value in numbers and categories. In ids only the empty text does.
@@ -17,6 +17,7 @@ MISSING_TEXTS = ("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NAN", "-
 NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$|^[+-]?(inf|Inf|INF|infinity|Infinity)$"
 DECIMAL, WHOLE_DECIMAL = r"^-?\d+\.\d+$", r"^(-?(0|[1-9]\d*))\.0+$"
 COMMA_NUMBER = NUMBER.replace(r"\.", ",")
+PATTERNS = (NUMBER, COMMA_NUMBER)
 # Larger numbers overflow when they are squared and summed, so they count as missing.
 LARGEST = 1e100
 # What texts in a column of numbers may be: pattern, name and cure. The first pattern that fits all of them counts.
@@ -59,23 +60,6 @@ def rows_missing(column: pa.ChunkedArray, *, is_id: bool = False) -> NDArray[np.
     return pc.is_null(column).to_numpy(zero_copy_only=False).astype(bool)
 
 
-def counts_missing(gaps: Mapping[str, NDArray[np.bool_]]) -> str:
-    """Say how many rows of each column lack a value."""
-    return ", ".join(f"{name!r} {int(gap.sum()):,}" for name, gap in gaps.items())
-
-
-def kinds_missing(raw: pa.Table, gaps: Mapping[str, NDArray[np.bool_]]) -> str:
-    """Say what is wrong with values that count as missing."""
-    numbers = [raw[name].to_numpy()[gap] for name, gap in gaps.items() if pa.types.is_floating(raw[name].type)]
-    values = np.concatenate(numbers) if numbers else np.empty(0)
-    kinds = {
-        "missing": len(numbers) < len(gaps) or bool(np.isnan(values).any()),
-        "infinite": bool(np.isinf(values).any()),
-        f"too large ({LARGEST:g} or more)": bool(np.isfinite(values).any()),
-    }
-    return listed([kind for kind, occurs in kinds.items() if occurs], "or")
-
-
 def as_texts(name: str, table: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return ids and categories as they are written. Numbers and dates of Parquet keep their type."""
     column = decoded(column)
@@ -96,6 +80,19 @@ def with_whole_numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if pc.all(pc.match_substring_regex(column.filter(pc.not_equal(column, "")), DECIMAL)).as_py():
         return pc.replace_substring_regex(column, WHOLE_DECIMAL, r"\1")
     return column
+
+
+def are_decimal(column: pa.ChunkedArray) -> bool:
+    """Whether all ids of a column of CSV have a decimal point."""
+    return bool(pc.all(pc.match_substring_regex(column.filter(pc.not_equal(column, "")), DECIMAL), min_count=0).as_py())
+
+
+def without_decimals(table: pa.Table, columns: Sequence[str]) -> pa.Table:
+    """Return the table with 7.0 as 7 in these columns of ids."""
+    for name in columns:
+        place = table.column_names.index(name)
+        table = table.set_column(place, name, pc.replace_substring_regex(table[name], WHOLE_DECIMAL, r"\1"))
+    return table
 
 
 def as_numbers(name: str, table: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -128,42 +125,103 @@ def decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column
 
 
-def parsed(name: str, table: str, column: pa.ChunkedArray, number: str = NUMBER) -> pa.ChunkedArray:
-    """Return numbers that are written as text, each matching the pattern. "true" and "false" are 1 and 0."""
-    column = without_missing_texts(pc.utf8_trim_whitespace(column))
-    lower = pc.utf8_lower(column)
-    if len(column) > column.null_count and pc.all(pc.is_in(lower.drop_null(), pa.array(["true", "false"]))).as_py():
-        return pc.if_else(pc.equal(lower, "true"), 1.0, 0.0)
-    wrong = _unlike(column, number)
-    if n_wrong := _n_true(wrong):
-        came, cure = _what_texts_are(column.filter(wrong))
-        first = pc.index(wrong, True).as_py() + 1
-        rows = f"{n_wrong:,} of its {ROW.count(len(column))} {'holds' if n_wrong == 1 else 'hold'}"
-        raise FileError(
-            f"column {name!r} of {table!r} must hold numbers, but {rows} {came} (first: row {first:,}); {cure}."
-        )
-    # arrow can parse neither a plus sign nor, by default, a decimal comma
-    return pc.replace_substring(pc.replace_substring_regex(column, r"^\+", ""), ",", ".").cast(pa.float64())
+def parsed(name: str, table: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return numbers that are written as text. "true" and "false" are 1 and 0."""
+    rules = NumberTexts([name])
+    rules.add({name: column})
+    rules.require(table)
+    return rules.converted(name, column)
 
 
-def _what_texts_are(texts: pa.ChunkedArray) -> tuple[str, str]:
-    """Say what texts are that should be numbers, and the cure."""
-    for pattern, name, cure in NOT_NUMBERS:
-        if pc.all(pc.match_substring_regex(texts, pattern)).as_py():
-            return name, cure
-    return "text", TEXT_CURE
+class NumberTexts:
+    """How the numbers in columns of texts are written, found out from all rows, which may come in pieces.
+
+    Parameters
+    ----------
+    names : names of the columns
+    patterns : the ways to write numbers that are possible; the one that fits most texts is the one of all columns
+    """
+
+    def __init__(self, names: Sequence[str], patterns: Sequence[str] = (NUMBER,)) -> None:
+        self._names = list(names)
+        self._tallies = {name: _Tally({pattern: _Wrong() for pattern in patterns}) for name in names}
+        self._patterns = patterns
+
+    def add(self, table: Mapping[str, pa.ChunkedArray] | pa.Table) -> None:
+        """Look at the next rows."""
+        for name, tally in self._tallies.items():
+            tally.add(without_missing_texts(pc.utf8_trim_whitespace(table[name])))
+
+    @property
+    def _pattern(self) -> str:
+        tallies = self._tallies.values()
+        return min(self._patterns, key=lambda pattern: sum(tally.wrong[pattern].count for tally in tallies))
+
+    def require(self, table: str) -> None:
+        """Refuse texts that are not numbers."""
+        for name, tally in self._tallies.items():
+            wrong = tally.wrong[self._pattern]
+            if wrong.count and not tally.is_logical:
+                came, cure = wrong.described()
+                rows = f"{wrong.count:,} of its {ROW.count(tally.n_rows)} {'holds' if wrong.count == 1 else 'hold'}"
+                raise FileError(
+                    f"column {name!r} of {table!r} must hold numbers, but {rows} {came} (first: row "
+                    f"{wrong.first + 1:,}); {cure}."
+                )
+
+    def converted(self, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+        """Return some rows of a column as numbers, null where they are missing."""
+        column = without_missing_texts(pc.utf8_trim_whitespace(column))
+        if self._tallies[name].is_logical:
+            return pc.if_else(pc.equal(pc.utf8_lower(column), "true"), 1.0, 0.0)
+        # arrow can parse neither a plus sign nor, by default, a decimal comma
+        return pc.replace_substring(pc.replace_substring_regex(column, r"^\+", ""), ",", ".").cast(pa.float64())
+
+    def converted_table(self, table: pa.Table) -> pa.Table:
+        """Return some rows of a table, with these columns as numbers."""
+        names = table.column_names
+        return pa.table({n: self.converted(n, table[n]) if n in self._tallies else table[n] for n in names})
 
 
-def likelier_numbers(columns: Iterable[pa.ChunkedArray]) -> str:
-    """Return the pattern that fits more of the texts: that of decimal points, or that of decimal commas."""
-    trimmed = [without_missing_texts(pc.utf8_trim_whitespace(column)) for column in columns]
-    return min((NUMBER, COMMA_NUMBER), key=lambda number: sum(_n_true(_unlike(column, number)) for column in trimmed))
+class _Wrong:
+    """The texts of a column that do not match a pattern."""
+
+    def __init__(self) -> None:
+        self.count, self.first = 0, 0
+        self._fitting = list(NOT_NUMBERS)
+
+    def add(self, column: pa.ChunkedArray, pattern: str, n_before: int) -> None:
+        wrong = pc.fill_null(pc.invert(pc.match_substring_regex(column, pattern)), False)
+        if not (n_wrong := pc.sum(wrong).as_py() or 0):
+            return
+        if not self.count:
+            self.first = n_before + pc.index(wrong, True).as_py()
+        self.count += n_wrong
+        texts = column.filter(wrong)
+        self._fitting = [kind for kind in self._fitting if pc.all(pc.match_substring_regex(texts, kind[0])).as_py()]
+
+    def described(self) -> tuple[str, str]:
+        """What the texts are that should be numbers, and the cure."""
+        return self._fitting[0][1:] if self._fitting else ("text", TEXT_CURE)
 
 
-def _unlike(column: pa.ChunkedArray, number: str) -> pa.ChunkedArray:
-    """Return which texts are not numbers."""
-    return pc.fill_null(pc.invert(pc.match_substring_regex(column, number)), False)
+class _Tally:
+    """What is known of one column of texts."""
 
+    def __init__(self, wrong: dict[str, _Wrong]) -> None:
+        self.n_rows, self.wrong = 0, wrong
+        self._has_values, self._only_logical = False, True
 
-def _n_true(column: pa.ChunkedArray) -> int:
-    return pc.sum(column).as_py() or 0
+    @property
+    def is_logical(self) -> bool:
+        """Whether all texts are "true" or "false"."""
+        return self._has_values and self._only_logical
+
+    def add(self, column: pa.ChunkedArray) -> None:
+        if len(column) > column.null_count:
+            self._has_values = True
+            lower = pc.utf8_lower(column.drop_null())
+            self._only_logical &= pc.all(pc.is_in(lower, pa.array(["true", "false"]))).as_py()
+        for pattern, wrong in self.wrong.items():
+            wrong.add(column, pattern, self.n_rows)
+        self.n_rows += len(column)

@@ -7,7 +7,7 @@ import contextlib
 import csv
 import io
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,13 @@ import pyarrow as pa
 import pyarrow.csv
 
 from fedhlcr._support.wording import ROW
-from fedhlcr.data.columns import MISSING_TEXTS, NUMBER, likelier_numbers, parsed
+from fedhlcr.data.columns import MISSING_TEXTS, NUMBER, PATTERNS, NumberTexts
 from fedhlcr.exceptions import FileError
 
 # Maximum length of the header in bytes.
 HEADER_SIZE = 1 << 20
+# Bytes that are parsed at a time. A row must not be longer.
+BLOCK_SIZE = 1 << 20
 DELIMITERS = (",", ";", "\t", "|")
 # How JSON begins. A header may begin with a bracket too, as in "[id],[price]", but is followed by a letter.
 JSON_START = re.compile(r'\s*(\{\s*["}]|\[\s*[]{["\d-])')
@@ -63,7 +65,7 @@ def csv_loader(
     def load(wanted: Sequence[str], texts: Collection[str]) -> pa.Table:
         types = {column: pa.string() if column in texts else pa.float64() for column in wanted}
         # if commas do not separate fields, they may be decimal commas
-        for decimal_point in "." if delimiter == "," else ".,":
+        for decimal_point in _decimal_points(delimiter):
             with contextlib.suppress(pa.ArrowInvalid):
                 return _read(source, delimiter, types, decimal_point=decimal_point)
         # a value is not a number, or a row is broken: read everything as text to find out
@@ -74,11 +76,78 @@ def csv_loader(
             _require_utf8(name, source)
             _refuse_broken_rows(name, source, delimiter, types)
             raise
-        numbers = [column for column in wanted if column not in texts]
-        pattern = NUMBER if delimiter == "," else likelier_numbers(table[column] for column in numbers)
-        return pa.table({n: parsed(n, name, table[n], pattern) if n in numbers else table[n] for n in wanted})
+        rules = NumberTexts([column for column in wanted if column not in texts], _patterns(delimiter))
+        rules.add(table)
+        rules.require(name)
+        return rules.converted_table(table)
 
     return load
+
+
+def csv_pieces(
+    name: str, source: Path, delimiter: str, wanted: Sequence[str], texts: Collection[str]
+) -> Iterator[tuple[pa.Table, int]]:
+    """Yield the columns in pieces, as `csv_loader` reads them at once, each with the bytes of the file read so far.
+
+    All numbers are first taken as floats. If one is not, the whole file is read once to find out how its numbers are
+    written, and the rest is read accordingly: the pieces before hold the same numbers either way.
+    """
+    types = {column: pa.string() if column in texts else pa.float64() for column in wanted}
+    n_rows, decimal_point, rules = 0, ".", None
+    while True:
+        try:
+            for table, n_bytes in _skipping(_stream(source, delimiter, types, decimal_point=decimal_point), n_rows):
+                n_rows += len(table)
+                yield (table if rules is None else rules.converted_table(table)), n_bytes
+            return
+        except pa.ArrowInvalid:
+            if rules is not None:
+                raise
+        if decimal_point == "." and "," in _decimal_points(delimiter) and _fits(source, delimiter, types, ","):
+            decimal_point = ","
+        else:
+            types = dict.fromkeys(wanted, pa.string())
+            rules = _number_rules(name, source, delimiter, [column for column in wanted if column not in texts])
+
+
+def _number_rules(name: str, source: Path, delimiter: str, numbers: Sequence[str]) -> NumberTexts:
+    """Read a whole file in pieces to find out how its numbers are written; refuse what is not a number."""
+    types, rules = dict.fromkeys(numbers, pa.string()), NumberTexts(numbers, _patterns(delimiter))
+    try:
+        for table, _ in _stream(source, delimiter, types):
+            rules.add(table)
+    except pa.ArrowInvalid:
+        _require_utf8(name, source)
+        _refuse_broken_rows(name, source, delimiter, types)
+        raise
+    rules.require(name)
+    return rules
+
+
+def _patterns(delimiter: str) -> tuple[str, ...]:
+    return (NUMBER,) if delimiter == "," else PATTERNS
+
+
+def _decimal_points(delimiter: str) -> str:
+    return "." if delimiter == "," else ".,"
+
+
+def _fits(source: Path, delimiter: str, types: dict[str, Any], decimal_point: str) -> bool:
+    """Whether a whole file can be read so."""
+    try:
+        for _ in _stream(source, delimiter, types, decimal_point=decimal_point):
+            pass
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _skipping(pieces: Iterator[tuple[pa.Table, int]], n_rows: int) -> Iterator[tuple[pa.Table, int]]:
+    """The pieces without the first rows."""
+    for table, n_bytes in pieces:
+        if n_rows < len(table):
+            yield table.slice(n_rows), n_bytes
+        n_rows = max(0, n_rows - len(table))
 
 
 def _require_utf8(name: str, source: Path | io.BytesIO) -> None:
@@ -99,7 +168,8 @@ def _refuse_broken_rows(name: str, source: Path | io.BytesIO, delimiter: str, ty
         broken.append(row.number)
         return "skip"
 
-    _read(source, delimiter, types, pass_over)
+    for _ in _stream(source, delimiter, types, pass_over):
+        pass
     if broken:
         # the header does not count as a row
         raise FileError(
@@ -108,13 +178,29 @@ def _refuse_broken_rows(name: str, source: Path | io.BytesIO, delimiter: str, ty
         )
 
 
-def _read(
+def _read(source: Path | io.BytesIO, delimiter: str, types: dict[str, Any], decimal_point: str = ".") -> pa.Table:
+    options = _options(delimiter, types, decimal_point, None)
+    with _opened(source) as file:
+        return pa.csv.read_csv(file, *options)
+
+
+def _stream(
     source: Path | io.BytesIO,
     delimiter: str,
     types: dict[str, Any],
     on_broken_row: Callable[[Any], str] | None = None,
     decimal_point: str = ".",
-) -> pa.Table:
+) -> Iterator[tuple[pa.Table, int]]:
+    """Yield the rows in pieces, each with the number of bytes read so far."""
+    options = _options(delimiter, types, decimal_point, on_broken_row)
+    with _opened(source) as file, pa.csv.open_csv(file, *options) as reader:
+        for batch in reader:
+            yield pa.Table.from_batches([batch]), file.tell()
+
+
+def _options(
+    delimiter: str, types: dict[str, Any], decimal_point: str, on_broken_row: Callable[[Any], str] | None
+) -> tuple[Any, Any, Any]:
     convert = pa.csv.ConvertOptions(
         include_columns=list(types),
         column_types=types,
@@ -124,10 +210,15 @@ def _read(
     )
     parse = pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True, invalid_row_handler=on_broken_row)
     # arrow numbers rows only if it reads with one thread
-    read = pa.csv.ReadOptions(use_threads=on_broken_row is None)
+    return pa.csv.ReadOptions(use_threads=on_broken_row is None, block_size=BLOCK_SIZE), parse, convert
+
+
+@contextlib.contextmanager
+def _opened(source: Path | io.BytesIO) -> Iterator[Any]:
     if isinstance(source, io.BytesIO):
         source.seek(0)
-        return pa.csv.read_csv(source, read, parse, convert)
+        yield source
+        return
     # not by name: arrow would decompress a file by the ending of its name
     with pa.OSFile(str(source)) as file:
-        return pa.csv.read_csv(file, read, parse, convert)
+        yield file

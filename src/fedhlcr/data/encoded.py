@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -36,8 +36,13 @@ class EncodedTable:
 
     def header(self) -> pa.Table:
         """Return a table without rows that has the names of the features."""
-        return pa.table({name: pa.array([], pa.float64()) for name in self.names})
+        return header_of(self.names)
 
     def take(self, rows: IndexArray | slice) -> EncodedTable:
         """Return the given rows."""
         return EncodedTable(self.matrix[rows], self.names, {name: ids.take(rows) for name, ids in self.ids.items()})
+
+
+def header_of(names: Iterable[str]) -> pa.Table:
+    """Return a table without rows that has columns of these names."""
+    return pa.table({name: pa.array([], pa.float64()) for name in names})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,7 @@ CLASS_NUMBERS = ((0.0, 1.0), (-1.0, 1.0))
 MOST_COUNT_VALUES, MOST_DISTINCT_SHARE = 1000, 0.5
 # Larger whole numbers are rather ids, years or amounts.
 LARGEST_USUAL_COUNT = 10_000.0
+NAN = float("nan")
 
 
 class Told(NamedTuple):
@@ -34,17 +35,52 @@ def family_of(column: pa.ChunkedArray) -> Told:
     Two classes are two texts, true and false, or the numbers 0 and 1 or -1 and 1. Counts are whole numbers from 0
     onwards with few distinct values, most of them in the lower half of their range. In doubt, a target is real.
     """
-    if pc.count_distinct(column).as_py() > MOST_COUNT_VALUES:
-        return Told("real")
-    found = pc.value_counts(pc.drop_null(level_texts(column))).to_pylist()
-    counts = {pair["values"]: pair["counts"] for pair in found}
-    try:
-        numbers = np.array([float(text) for text in counts])
-    except ValueError:
-        # anything else than two texts is refused where the column is read as numbers
-        return Told("binary", "it holds two values", is_text=True) if len(counts) == 2 else Told("real")
-    order = np.argsort(numbers)
-    return _of_numbers(numbers[order], np.array(list(counts.values()), dtype=np.float64)[order])
+    values = TargetValues()
+    values.add(column)
+    return values.told()
+
+
+class TargetValues:
+    """The distinct values of a target, from all rows, which may come in pieces.
+
+    Attributes
+    ----------
+    are_many : whether there are so many that the target is real whatever follows
+    """
+
+    def __init__(self) -> None:
+        self.are_many = False
+        self._counts: dict[Any, int] = {}
+        self._type: pa.DataType = pa.null()
+
+    def add(self, column: pa.ChunkedArray) -> None:
+        """Count the values of the next rows; all pieces have the same type."""
+        self._type = column.type
+        self.are_many = self.are_many or pc.count_distinct(column).as_py() > MOST_COUNT_VALUES
+        if self.are_many:
+            return
+        for pair in pc.value_counts(pc.drop_null(column)).to_pylist():
+            # NaN is not equal to itself, so it must be one object
+            value = NAN if pair["values"] != pair["values"] else pair["values"]
+            self._counts[value] = self._counts.get(value, 0) + pair["counts"]
+        self.are_many = len(self._counts) > MOST_COUNT_VALUES
+
+    def told(self) -> Told:
+        """The family, if these are all values."""
+        if self.are_many:
+            return Told("real")
+        texts = level_texts(pa.chunked_array([pa.array(list(self._counts), self._type)])).to_pylist()
+        counts: dict[str, int] = {}
+        for text, count in zip(texts, self._counts.values(), strict=True):
+            if text is not None:
+                counts[text] = counts.get(text, 0) + count
+        try:
+            numbers = np.array([float(text) for text in counts])
+        except ValueError:
+            # anything else than two texts is refused where the column is read as numbers
+            return Told("binary", "it holds two values", is_text=True) if len(counts) == 2 else Told("real")
+        order = np.argsort(numbers)
+        return _of_numbers(numbers[order], np.array(list(counts.values()), dtype=np.float64)[order])
 
 
 def _of_numbers(numbers: FloatArray, counts: FloatArray) -> Told:

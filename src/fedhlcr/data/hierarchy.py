@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray, KeyArray
 from fedhlcr._support.checks import within
-from fedhlcr._support.streams import text_keys
+from fedhlcr._support.streams import encoded_keys
 from fedhlcr.data.events import EventStore
 from fedhlcr.data.ids import Ids, canonical_text, read_ids, sorted_ids
+from fedhlcr.data.texts import Texts
 from fedhlcr.storage.reader import RecordReader
 
 UNKNOWN = -1
@@ -70,11 +71,11 @@ class EntityIndex:
 
     @cached_property
     def agent_keys(self) -> KeyArray:
-        return text_keys(self.agents.texts)
+        return encoded_keys(self.agents.texts.encoded())
 
     @cached_property
     def entity_keys(self) -> KeyArray:
-        return text_keys(self.entities.texts)[self.entity_of]
+        return encoded_keys(self.entities.texts.encoded())[self.entity_of]
 
     @property
     def agent_ids(self) -> NDArray[np.object_]:
@@ -87,31 +88,24 @@ class EntityIndex:
         return self.entities.values[self.entity_of]
 
     @cached_property
-    def _agent_position(self) -> dict[str, int]:
-        return {text: position for position, text in enumerate(self.agents.texts)}
-
-    @cached_property
-    def _entity_position(self) -> dict[str, int]:
-        return {text: position for position, text in enumerate(self.entities.texts)}
+    def _pairs(self) -> NDArray[np.int64]:
+        """(pairs,) one ascending number for each pair."""
+        return self.agent_of * len(self.entities.texts) + self.entity_of
 
     def find_agents(self, ids: Ids) -> NDArray[np.int64]:
         """Return the position of each row's agent, or UNKNOWN."""
-        known = [self._agent_position.get(text, UNKNOWN) for text in ids.texts]
-        return np.array(known, dtype=np.int64)[ids.codes]
+        return self.agents.texts.find(ids.texts)[ids.codes]
 
     def find_entities(self, agents: NDArray[np.int64], ids: Ids) -> NDArray[np.int64]:
         """Return the position of each row's pair, or UNKNOWN; `agents` as `find_agents` returns them."""
-        known = np.array([self._entity_position.get(text, UNKNOWN) for text in ids.texts], dtype=np.int64)
-        return self._find_pairs(agents, known[ids.codes])
+        return self._find_pairs(agents, self.entities.texts.find(ids.texts)[ids.codes])
 
     def _find_pairs(self, agents: NDArray[np.int64], entities: NDArray[np.int64]) -> NDArray[np.int64]:
         if not self.n_entities:
             return np.full(len(agents), UNKNOWN, dtype=np.int64)
-        width = len(self.entities.texts)
-        pairs = self.agent_of * width + self.entity_of
-        wanted = agents * width + entities
-        position = np.minimum(np.searchsorted(pairs, wanted), len(pairs) - 1)
-        found = (agents != UNKNOWN) & (entities != UNKNOWN) & (pairs[position] == wanted)
+        wanted = agents * len(self.entities.texts) + entities
+        position = np.minimum(np.searchsorted(self._pairs, wanted), self.n_entities - 1)
+        found = (agents != UNKNOWN) & (entities != UNKNOWN) & (self._pairs[position] == wanted)
         return np.where(found, position, UNKNOWN)
 
     def subset(self, pairs: NDArray[np.int64]) -> EntityIndex:
@@ -135,14 +129,18 @@ def index_pairs(
     width = len(entities.texts)
     pairs, positions = np.unique(agent_codes * width + entity_codes, return_inverse=True)
     # the index must not keep a code for each row in memory
-    agents, entities = (ids._replace(codes=np.empty(0, dtype=np.int64)) for ids in (agents, entities))
+    agents, entities = agents.with_codes(), entities.with_codes()
     return EntityIndex(agents, entities, pairs // width, pairs % width), positions
 
 
 def _merge_ids(a: Ids, b: Ids) -> tuple[Ids, tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    n = len(a.texts)
-    merged = sorted_ids([*a.values, *b.values], [*a.texts, *b.texts], np.arange(n + len(b.texts)))
-    return merged, (merged.codes[:n], merged.codes[n:])
+    """Return the distinct ids of both, and the positions of one's and of the other's among them."""
+    n, own = len(a.texts), None
+    if a.own is not None or b.own is not None:
+        kept = (ids.values if ids.own is None else ids.own for ids in (a, b))
+        own = np.concatenate([part.astype(object) if part.dtype.kind != "i" else part for part in kept])
+    merged = sorted_ids(Ids(a.texts.joined(b.texts), np.arange(n + len(b.texts)), own))
+    return merged.with_codes(), (merged.codes[:n], merged.codes[n:])
 
 
 @dataclass(frozen=True)
@@ -179,27 +177,34 @@ class Hierarchy:
 
 
 def build_hierarchy(
-    X: FloatArray, y: FloatArray, weight: FloatArray, agent: Any, entity: Any, offset: FloatArray | None = None
+    X: FloatArray,
+    y: FloatArray,
+    weight: FloatArray,
+    agent: Any,
+    entity: Any,
+    offset: FloatArray | None = None,
+    n_threads: int = 1,
 ) -> Hierarchy:
     """Sort validated events into a hierarchy.
 
     With `agent=None` all rows belong to one agent. With `entity=None` each row is an entity of its own, named by its
     number among the rows of its agent, so that an agent alone names them as it would in a table with others.
     """
+    # here, because commands that only need ids start without the kernels
+    from fedhlcr.data.row_order import gathered, sort_by_pair
+
     n_rows = len(y)
     agents = row_agents(agent, n_rows)
     entities = numbered_rows(agents.codes) if entity is None else row_entities(entity, n_rows)
-    rows = np.flatnonzero(weight > 0)
-    index, pair = index_pairs(agents, entities, agents.codes[rows], entities.codes[rows])
-    # a stable sort: the events of an entity keep their order
-    order = np.argsort(pair, kind="stable")
-    rows = rows[order]
-    event_start = np.searchsorted(pair[order], np.arange(index.n_entities + 1)).astype(np.int64)
+    order = sort_by_pair(agents, entities, np.flatnonzero(weight > 0))
+    # the index must not keep a code for each row in memory
+    index = EntityIndex(agents.with_codes(), entities.with_codes(), order.agent_of, order.entity_of)
+    rows = order.rows
     if not np.array_equal(rows, np.arange(n_rows)):
         # a table that is sorted is not copied
-        X, y, weight = X[rows], y[rows], weight[rows]
+        X, y, weight = gathered(X, rows, n_threads), y[rows], weight[rows]
         offset = None if offset is None else offset[rows]
-    return Hierarchy(X, y, weight, event_start, index, offset)
+    return Hierarchy(X, y, weight, order.start, index, offset)
 
 
 def row_agents(agent: Any, n_rows: int) -> Ids:
@@ -211,7 +216,7 @@ def row_sole_agent(agent: Any, n_rows: int) -> Ids:
     """Return the same agent for each row."""
     value = np.empty(1, dtype=object)
     value[0] = agent
-    return Ids(value, [canonical_text(agent)], np.zeros(n_rows, dtype=np.int64))
+    return Ids(Texts.of([canonical_text(agent)]), np.zeros(n_rows, dtype=np.int64), value)
 
 
 def row_entities(entity: Any, n_rows: int) -> Ids:
@@ -226,7 +231,7 @@ def numbered_rows(groups: NDArray[np.int64]) -> Ids:
     numbers = np.empty(len(groups), dtype=np.int64)
     numbers[order] = np.arange(len(groups)) - starts
     distinct = np.arange(numbers.max(initial=-1) + 1)
-    return Ids(distinct.astype(object), [numbered(number) for number in distinct], numbers)
+    return Ids(Texts.of(map(numbered, distinct)), numbers, distinct)
 
 
 def numbered(number: int) -> str:

@@ -6,34 +6,59 @@ A dataframe library is imported only for columns that come from one.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedhlcr._support.wording import ROW, Noun
+from fedhlcr.data.texts import Texts
 from fedhlcr.exceptions import ArgumentError
 
 MISSING_ID = Noun("missing id", "missing ids")
+NO_ROWS = np.empty(0, dtype=np.int64)
+# Whole numbers as people write them, and those of them that fit into 64 bits and are not written "-0".
+WHOLE, SMALL_WHOLE = r"^-?(0|[1-9][0-9]*)$", r"^(0|-?[1-9][0-9]{0,17})$"
+
+# Whole numbers are counted instead of sorted if there are at most this many possible ones for each row.
+MOST_GAPS = 4
 
 
-class Ids(NamedTuple):
-    """A column of ids: the distinct ids in natural order, and the code of each row."""
+@dataclass(frozen=True, eq=False)
+class Ids:
+    """A column of ids: the distinct ids in natural order, and the code of each row.
 
-    values: NDArray[np.object_]  # as the user wrote them
-    texts: list[str]  # canonical texts, sorted
-    codes: NDArray[np.int64]  # (rows,)
+    Attributes
+    ----------
+    texts : canonical texts of the distinct ids, in natural order
+    codes : (rows,) position of each row's id among them
+    own : (ids,) the ids as the user wrote them; None if these are the texts
+    """
+
+    texts: Texts
+    codes: NDArray[np.int64]
+    own: NDArray[Any] | None = None
 
     @classmethod
-    def of_texts(cls, texts: list[str]) -> Ids:
+    def of_texts(cls, texts: Iterable[str]) -> Ids:
         """Return ids without rows, from their texts."""
-        return cls(np.array(texts, dtype=object), texts, np.empty(0, dtype=np.int64))
+        return cls(Texts.of(texts), NO_ROWS)
+
+    @property
+    def values(self) -> NDArray[np.object_]:
+        """(ids,) the distinct ids as the user wrote them."""
+        return np.array(list(self.texts), dtype=object) if self.own is None else self.own.astype(object)
+
+    def with_codes(self, codes: NDArray[np.int64] = NO_ROWS) -> Ids:
+        """Return the same distinct ids for other rows, or for none."""
+        return replace(self, codes=codes)
 
     def take(self, rows: NDArray[np.intp] | slice) -> Ids:
         """Return the ids of the given rows; ids that do not occur in them are left out."""
         kept, codes = np.unique(self.codes[rows], return_inverse=True)
-        return Ids(self.values[kept], [self.texts[code] for code in kept], codes)
+        return Ids(self.texts.take(kept), codes, None if self.own is None else self.own[kept])
 
 
 def read_ids(values: Any, argument: str, n_rows: int) -> Ids:
@@ -44,31 +69,35 @@ def read_ids(values: Any, argument: str, n_rows: int) -> Ids:
     if isinstance(values, Ids):
         require_length(values.codes, argument, f"{argument} id", n_rows)
         return values
-    array = _id_array(native_array(values))
-    if array.ndim != 1:
+    array = values if _is_arrow_text(values) else _id_array(native_array(values))
+    if getattr(array, "ndim", 1) != 1:
         raise ArgumentError(
             f"`{argument}` must be one {argument} id per event row, but it is an array of {array.ndim} dimensions; "
             "pass a list or a column."
         )
     require_length(array, argument, f"{argument} id", n_rows)
-    distinct, codes, n_missing = _factorize(array)
+    distinct, n_missing = _factorize(array)
     if n_missing:
         raise ArgumentError(
             f"`{argument}` has {MISSING_ID.count(n_missing)} in {ROW.count(n_rows)}; "
             "drop these rows or give them an id."
         )
-    return sorted_ids(distinct, [canonical_text(value) for value in distinct], codes)
+    return sorted_ids(distinct)
 
 
-def sorted_ids(values: Sequence[Any], texts: list[str], codes: NDArray[np.int64]) -> Ids:
+def sorted_ids(ids: Ids) -> Ids:
     """Return ids in natural order. Values with the same text, such as 1 and "1", are one id, written as the first."""
-    first = {text: position for position, text in reversed(list(enumerate(texts)))}
-    ordered = sorted(first, key=natural_key)
-    rank = {text: position for position, text in enumerate(ordered)}
-    own_values = np.empty(len(ordered), dtype=object)
-    for text, position in rank.items():
-        own_values[position] = values[first[text]]
-    return Ids(own_values, ordered, np.array([rank[text] for text in texts], dtype=np.int64)[codes])
+    encoded = ids.texts.to_arrow().dictionary_encode()
+    distinct, of_text = Texts.of_arrow(encoded.dictionary), encoded.indices.to_numpy()
+    order = natural_order(distinct)
+    rank, first = np.empty_like(order), np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    # the last assignment counts, so the first of several ids with the same text
+    first[of_text[::-1]] = np.arange(len(of_text))[::-1]
+    own = None if ids.own is None else ids.own[first[order]]
+    new_codes = rank[of_text]
+    in_order = np.array_equal(new_codes, np.arange(len(new_codes)))
+    return Ids(distinct.take(order), ids.codes if in_order else new_codes[ids.codes], own)
 
 
 def canonical_text(value: Any) -> str:
@@ -102,25 +131,75 @@ def natural_key(text: str) -> tuple[int, int, str]:
     return (0, int(text), "") if whole else (1, 0, text)
 
 
-def _factorize(array: NDArray[Any]) -> tuple[Sequence[Any], NDArray[np.int64], int]:
-    """Return the distinct values, the code of each row, and how many rows are missing."""
-    if array.dtype.kind in "iubUSfmM":
+def natural_order(texts: Texts) -> NDArray[np.int64]:
+    """The positions of distinct texts in natural order, as `natural_key` sorts them."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    array = texts.to_arrow()
+    is_small = pc.match_substring_regex(array, SMALL_WHOLE).to_numpy(zero_copy_only=False)
+    is_whole = pc.match_substring_regex(array, WHOLE).to_numpy(zero_copy_only=False)
+    if (is_whole & ~is_small).any():
+        # numbers beyond 64 bits, or "-0" beside "0"
+        everything = list(texts)
+        last_first = range(len(everything) - 1, -1, -1)
+        return np.array(sorted(last_first, key=lambda place: natural_key(everything[place])), dtype=np.int64)
+    numbered, others = np.flatnonzero(is_small), np.flatnonzero(~is_small)
+    numbers = array.take(pa.array(numbered)).cast(pa.large_string()).cast(pa.int64()).to_numpy()
+    by_code_point = pc.sort_indices(array.take(pa.array(others))).to_numpy().astype(np.int64)
+    return np.concatenate([numbered[np.argsort(numbers, kind="stable")], others[by_code_point]])
+
+
+def _factorize(array: Any) -> tuple[Ids, int]:
+    """Return the distinct ids in any order, with the code of each row, and how many rows are missing."""
+    if isinstance(array, np.ndarray) and array.dtype.kind in "iubUSfmM":
         n_missing = int((array != array).sum()) if array.dtype.kind in "fmM" else 0
-        distinct, codes = np.unique(array, return_inverse=True)
-        return list(distinct) if array.dtype.kind in "mM" else distinct.tolist(), codes, n_missing
+        return _ids_of(*_distinct(array)), n_missing
     import pyarrow as pa
 
     try:
-        encoded = pa.array(array, from_pandas=True).dictionary_encode()
+        # numpy's arrays may hold other values than None that mean a missing one
+        encoded = (pa.array(array, from_pandas=True) if isinstance(array, np.ndarray) else array).dictionary_encode()
     except (TypeError, ValueError, NotImplementedError, OverflowError):
         # arrow does not know the type, or the column holds several types
         return _factorize_mixed(array)
+    if isinstance(encoded, pa.ChunkedArray):
+        encoded = encoded.combine_chunks()
     if encoded.null_count:
-        return [], np.zeros(len(array), dtype=np.int64), int(encoded.null_count)
-    return encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.int64), 0
+        return Ids.of_texts([]), int(encoded.null_count)
+    distinct, codes = encoded.dictionary, encoded.indices.to_numpy().astype(np.int64)
+    if pa.types.is_string(distinct.type) or pa.types.is_large_string(distinct.type):
+        return Ids(Texts.of_arrow(distinct), codes), 0
+    if pa.types.is_signed_integer(distinct.type):
+        return _ids_of(distinct.to_numpy(), codes), 0
+    return _ids_of(_objects(distinct.to_pylist()), codes), 0
 
 
-def _factorize_mixed(array: NDArray[Any]) -> tuple[Sequence[Any], NDArray[np.int64], int]:
+def _distinct(array: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Return the distinct values in order, and the position of each among them. Close whole numbers need no sort."""
+    if array.dtype.kind in "iu" and len(array):
+        lowest, span = int(array.min()), int(array.max()) - int(array.min()) + 1
+        if span <= MOST_GAPS * len(array) and lowest + span <= 2**63:
+            places = array.astype(np.int64) - lowest
+            occurs = np.zeros(span, dtype=bool)
+            occurs[places] = True
+            return (np.flatnonzero(occurs) + lowest).astype(array.dtype), (np.cumsum(occurs) - 1)[places]
+    distinct, codes = np.unique(array, return_inverse=True)
+    return distinct, codes
+
+
+def _ids_of(distinct: NDArray[Any], codes: NDArray[np.int64]) -> Ids:
+    """Return ids from their distinct values, as an array of any type."""
+    if distinct.dtype.kind == "i" or (distinct.dtype.kind == "u" and distinct.max(initial=0) < 2**63):
+        numbers = distinct.astype(np.int64)
+        return Ids(Texts.of_numbers(numbers), codes, numbers)
+    # numpy's times have no counterpart in Python with the same digits
+    values = list(distinct) if distinct.dtype.kind in "mM" else distinct.tolist()
+    texts = Texts.of(canonical_text(value) for value in values)
+    return Ids(texts, codes, None if distinct.dtype.kind == "U" else _objects(values))
+
+
+def _factorize_mixed(array: NDArray[Any]) -> tuple[Ids, int]:
     """Factorise a column that holds several types. Ids with the same canonical text are the same."""
     n_missing = sum(is_missing(value) for value in array)
     positions: dict[str, int] = {}
@@ -132,7 +211,24 @@ def _factorize_mixed(array: NDArray[Any]) -> tuple[Sequence[Any], NDArray[np.int
             positions[text] = len(distinct)
             distinct.append(value)
         codes[row] = positions[text]
-    return distinct, codes, n_missing
+    return Ids(Texts.of(positions), codes, _objects(distinct)), n_missing
+
+
+def _objects(values: Sequence[Any]) -> NDArray[np.object_]:
+    """Return an array of the values as they are: numpy would take tuples apart."""
+    array = np.empty(len(values), dtype=object)
+    for place, value in enumerate(values):
+        array[place] = value
+    return array
+
+
+def _is_arrow_text(values: Any) -> bool:
+    """Return whether this is a column of texts of arrow, which needs no conversion."""
+    if not type(values).__module__.startswith("pyarrow"):
+        return False
+    import pyarrow as pa
+
+    return isinstance(values, pa.Array | pa.ChunkedArray) and pa.types.is_string(values.type)
 
 
 def is_missing(value: Any) -> bool:
@@ -159,13 +255,10 @@ def _id_array(values: Any) -> NDArray[Any]:
     """Return an array of ids. A list is copied item by item: numpy would turn a missing id among texts into a text."""
     if not isinstance(values, (list, tuple)) or any(isinstance(value, list) for value in values):
         return np.asarray(values)
-    array = np.empty(len(values), dtype=object)
-    for row, value in enumerate(values):
-        array[row] = value
-    return array
+    return _objects(values)
 
 
-def require_length(array: NDArray[Any], argument: str, item: str, n_rows: int) -> None:
+def require_length(array: Any, argument: str, item: str, n_rows: int) -> None:
     if len(array) != n_rows:
         raise ArgumentError(
             f"`{argument}` has {ROW.count(len(array))} but `X` has {n_rows:,}; pass one {item} per event row."

@@ -6,20 +6,21 @@ columns. They never quote a value, because messages may leave the agent.
 
 from __future__ import annotations
 
+import sys
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import narwhals as nw
 import numpy as np
-from narwhals.exceptions import DuplicateError
 from numpy.typing import NDArray
-from scipy import sparse
 
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.wording import COLUMN, ROW, Noun
 from fedhlcr.data.encoded import EncodedTable
 from fedhlcr.data.ids import Ids, is_missing, native_array, read_ids, require_length
 from fedhlcr.exceptions import ArgumentError, ArgumentTypeError, DataError, DataTypeError, warn_user
+
+if TYPE_CHECKING:
+    import narwhals as nw
 
 
 class IdColumns(NamedTuple):
@@ -30,6 +31,8 @@ class IdColumns(NamedTuple):
 
 
 NO_COLUMNS = IdColumns()
+# Largest and smallest exposure: beyond, sums of squares lose their digits.
+LARGEST_EXPOSURE, SMALLEST_EXPOSURE = 1e15, 1e-15
 VALUE = {kind: Noun(f"{kind} value", f"{kind} values") for kind in ("NaN", "infinite")}
 
 
@@ -75,7 +78,7 @@ def take_apart(
         columns.append(given if isinstance(given, str) else None)
         ids.append(_id_column(source, argument, given) if isinstance(given, str) else given)
     id_columns = [name for name in dict.fromkeys([*columns, *remembered]) if name in present]
-    if isinstance(source, nw.DataFrame) and id_columns:
+    if id_columns and source is not None and not isinstance(source, EncodedTable):
         X = source.drop(id_columns).to_native()
     return Table(X, ids[0], ids[1], IdColumns(*columns))
 
@@ -110,6 +113,10 @@ def _id_column(source: nw.DataFrame[Any] | EncodedTable | None, argument: str, n
 
 def as_frame(X: Any) -> nw.DataFrame[Any] | None:
     """Return X as a narwhals frame, or None if it is not a dataframe."""
+    # imported here, because a table that was encoded before needs no library of dataframes
+    import narwhals as nw
+    from narwhals.exceptions import DuplicateError
+
     try:
         frame = nw.from_native(X, pass_through=True)
     except DuplicateError:
@@ -125,11 +132,11 @@ def feature_matrix(X: Any) -> FloatArray:
     An EncodedTable has been checked already. Constant and collinear columns are fine: the prior on the coefficients
     takes care of them.
     """
+    if isinstance(X, EncodedTable):
+        return _with_rows(X.matrix)
     # imported here and below, because scikit-learn takes a second to import and a running node has no table to check
     from sklearn.utils.validation import check_array
 
-    if isinstance(X, EncodedTable):
-        return _with_rows(X.matrix)
     frame = as_frame(X)
     names = None if frame is None else list(frame.columns)
     X = _two_dimensional(X) if frame is None else _stacked(frame)
@@ -140,6 +147,8 @@ def feature_matrix(X: Any) -> FloatArray:
 
 def _stacked(frame: nw.DataFrame[Any]) -> FloatArray:
     """Return the columns of a frame side by side; each must hold numbers."""
+    import narwhals as nw
+
     for name, dtype in frame.schema.items():
         if not (dtype.is_numeric() or dtype == nw.Boolean):
             raise _not_a_number(f"column {name!r} of `X`", str(dtype))
@@ -191,11 +200,34 @@ def target_vector(y: Any, n_rows: int) -> FloatArray:
 
 def number_vector(values: Any, name: str) -> FloatArray:
     """Return values as a vector of finite floats; `name` is the argument's."""
-    from sklearn.utils.validation import column_or_1d
+    vector = _numeric_array(native_array(values), name)
+    if vector.ndim != 1:
+        from sklearn.utils.validation import column_or_1d
 
-    vector = column_or_1d(_numeric_array(native_array(values), name), warn=True).astype(np.float64)
+        vector = column_or_1d(vector, warn=True)
+    vector = vector.astype(np.float64)
     _refuse_not_finite(vector[:, None], f"`{name}`", None)
     return vector
+
+
+def log_exposure(exposure: Any, n_rows: int) -> FloatArray | None:
+    """Return the logarithm of each event's exposure, or None if no exposure is given; a single number is for all."""
+    if exposure is None:
+        return None
+    if isinstance(exposure, str | bytes | bool):
+        raise ArgumentError(
+            "`exposure` must be a number or one number per event row, not a name or a truth value; pass the column "
+            "itself, for example X['days'], and leave it out of the features."
+        )
+    values = np.full(n_rows, exposure, dtype=np.float64) if np.ndim(exposure) == 0 else exposure
+    vector = number_vector(values, "exposure")
+    require_length(vector, "exposure", "exposure", n_rows)
+    if (wrong := (vector < SMALLEST_EXPOSURE) | (vector > LARGEST_EXPOSURE)).any():
+        raise ArgumentError(
+            f"`exposure` must hold positive numbers, but {int(wrong.sum())} of {n_rows} are zero, negative or "
+            "extreme; an event that was not exposed cannot have a count: leave it out."
+        )
+    return np.log(vector)
 
 
 def weight_vector(sample_weight: Any, n_rows: int) -> FloatArray:
@@ -221,12 +253,16 @@ def weight_vector(sample_weight: Any, n_rows: int) -> FloatArray:
 
 def _column(series: nw.Series[Any]) -> FloatArray:
     """Return a numeric column as floats, with NaN for missing values."""
+    import narwhals as nw
+
     return series.cast(nw.Float64).to_numpy().astype(np.float64)
 
 
 def _numeric_array(values: Any, argument: str) -> NDArray[Any]:
     """Return an array of numbers. Refuse other values before a conversion error would quote them."""
-    if sparse.issparse(values):
+    # if nobody imported it, there is no sparse matrix
+    sparse = sys.modules.get("scipy.sparse")
+    if sparse is not None and sparse.issparse(values):
         raise ArgumentTypeError(
             f"`{argument}` is a sparse matrix, but dense data is required; use toarray() to convert it."
         )

@@ -8,10 +8,9 @@ columns and counts of rows, never a value.
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal, NamedTuple, Self, get_args
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -19,22 +18,19 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
-from fedhlcr._support.wording import COLUMN, ROW, Noun, listed
+from fedhlcr._support.wording import ROW, Noun, listed
 from fedhlcr.data.categories import class_values, classes_of, level_texts, levels_of, median, most_common_level
-from fedhlcr.data.columns import counts_missing, kinds_missing, rows_missing
+from fedhlcr.data.columns import rows_missing
 from fedhlcr.data.encoded import EncodedTable
+from fedhlcr.data.gaps import POLICIES, Gaps, GapTally, MissingPolicy, find_gaps
 from fedhlcr.data.ids import canonical_text, is_missing, read_ids
 from fedhlcr.data.inputs import as_frame
 from fedhlcr.data.table_files import TableFile
 from fedhlcr.exceptions import ArgumentTypeError, CodecError, DataError, MissingValuesError, Setting
 
 LEVEL, CLASS = Noun("level", "levels"), Noun("class", "classes")
-MissingPolicy = Literal["refuse", "drop", "impute"]
-POLICIES: tuple[str, ...] = get_args(MissingPolicy)
 # Fields that a recipe has only if the target has classes, or an exposure.
 LATER_FIELDS = ("classes", "exposure")
-# Columns that number the rows, as pandas writes them to CSV and to Parquet.
-INDEX_NAME = re.compile(r"(__index_level_\d+__)?$")
 
 
 class Prepared(NamedTuple):
@@ -111,11 +107,21 @@ class Recipe:
 
     def read(self, file: TableFile, *, target: bool, require_ids: bool = True, exposure: bool = True) -> pa.Table:
         """Return the raw columns of a file that this recipe uses. Ids may be absent unless they are required."""
+        return file.read(*self.wanted(file, target=target, require_ids=require_ids, exposure=exposure))
+
+    def wanted(
+        self, file: TableFile, *, target: bool, require_ids: bool = True, exposure: bool = True
+    ) -> tuple[list[str], set[str]]:
+        """Return the columns of a file that this recipe uses, and those of them that are texts."""
         ids = [name for name in self.ids if require_ids or name in file.columns]
         names = [*ids, *self.features, *([self.target] if target else [])]
         if exposure and self.exposure is not None:
             names.append(self.exposure)
-        return file.read(names, {*ids, *self._text_columns})
+        return names, {*ids, *self._text_columns}
+
+    def is_text(self, name: str) -> bool:
+        """Whether a column is read as text and holds levels: a category, or a target with classes."""
+        return name in self._text_columns
 
     @property
     def _text_columns(self) -> set[str]:
@@ -124,27 +130,51 @@ class Recipe:
 
     def learn(self, raw: pa.Table) -> tuple[Recipe, Prepared]:
         """Return this recipe with the levels and medians of a raw table, and the table prepared by it."""
-        if not len(raw):
-            raise DataError("the table has no rows; at least one event is needed.")
-        gaps = self._gaps(raw, self.missing)
+        gaps, tally = self.find_gaps(raw), self.new_tally()
+        rows = tally.add(raw, gaps)
+        self.check_gaps(tally)
+        texts = self.with_level_texts(raw)
         # dropped rows count neither for levels nor for medians
-        dropped = [gap for name, gap in gaps.items() if self.missing == "drop" or name not in self.features]
-        texts = self._level_texts(raw)
-        kept = pa.array(~np.logical_or.reduce(dropped)) if dropped else None
-        taught = texts if kept is None else texts.filter(kept)
-        if not len(taught):
-            raise DataError(f"{_all_missing(raw, gaps)}; nothing is left to fit.")
+        taught = texts if len(rows) == len(raw) else texts.take(pa.array(rows))
         levels = {name: levels_of(name, taught[name]) for name in self.categorical}
         fill: dict[str, float | str] = {
             name: most_common_level(taught[name]) if name in levels else median(name, taught[name])
             for name in self.features
         }
         classes = None if self.classes is None else classes_of(self.target, taught[self.target])
+        recipe = self.taught(levels, fill, classes)
+        return recipe, recipe._prepared(raw, texts, rows, tally)
+
+    def taught(self, levels: dict[str, list[str]], fill: dict[str, float | str], classes: list[str] | None) -> Recipe:
+        """Return this recipe with what it learned from a table."""
         recipe = replace(self, categorical=levels, fill=fill, classes=classes)
         recipe._require_distinct_names()
-        return recipe, recipe._prepared(raw, texts, gaps, self.missing)
+        return recipe
 
-    def _level_texts(self, raw: pa.Table) -> pa.Table:
+    def find_gaps(self, raw: pa.Table) -> Gaps:
+        """Return which rows lack a value, for each column that has such rows."""
+        return find_gaps(raw, (*self.ids, *self.features, self.target, self.exposure), self.ids)
+
+    def new_tally(self, missing: MissingPolicy | None = None) -> GapTally:
+        """Return an empty tally of missing values. Targets and ids are never filled."""
+        named = (*self.ids, *self.features, self.target, self.exposure)
+        policy = self.missing if missing is None else missing
+        filled = list(self.features) if policy == "impute" else []
+        return GapTally([name for name in named if name is not None], filled)
+
+    def check_gaps(self, tally: GapTally, missing: MissingPolicy | None = None) -> None:
+        """Refuse a table without rows, with missing values that the policy does not allow, or with nothing left."""
+        if not tally.n_rows:
+            raise DataError("the table has no rows; at least one event is needed.")
+        self._refuse_gaps(tally, missing)
+        if not tally.n_kept:
+            raise DataError(f"{tally.all_missing()}; nothing is left to fit.")
+
+    def _refuse_gaps(self, tally: GapTally, missing: MissingPolicy | None) -> None:
+        if tally.n_with_gaps and (self.missing if missing is None else missing) == "refuse":
+            raise self._missing_values(tally)
+
+    def with_level_texts(self, raw: pa.Table) -> pa.Table:
         """Return the table with the texts of their levels in the columns that are categories or classes."""
         return pa.table({n: level_texts(raw[n]) if n in self._text_columns else raw[n] for n in raw.column_names})
 
@@ -155,20 +185,10 @@ class Recipe:
                 f"a level of a category and another column are both called {double[0]!r}; rename one of the columns."
             )
 
-    def _gaps(self, raw: pa.Table, policy: MissingPolicy) -> dict[str, NDArray[np.bool_]]:
-        """Return which rows lack a value, for each column that has such rows. The policy "refuse" raises an error."""
-        named = (*self.ids, *self.features, self.target, self.exposure)
-        present = [name for name in named if name is not None and name in raw.column_names]
-        gaps = {name: rows_missing(raw[name], is_id=name in self.ids) for name in present}
-        gaps = {name: gap for name, gap in gaps.items() if gap.any()}
-        if gaps and policy == "refuse":
-            raise self._missing_values(raw, gaps)
-        return gaps
-
-    def _missing_values(self, raw: pa.Table, gaps: Mapping[str, NDArray[np.bool_]]) -> MissingValuesError:
-        n_rows = int(np.logical_or.reduce(list(gaps.values())).sum())
-        rows = f"{n_rows:,} of {ROW.count(len(raw))} {'has' if n_rows == 1 else 'have'}"
-        never_filled = [repr(name) for name in gaps if name not in self.features]
+    def _missing_values(self, tally: GapTally) -> MissingValuesError:
+        n_rows, gaps = tally.n_with_gaps, tally.overall
+        rows = f"{n_rows:,} of {ROW.count(tally.n_rows)} {'has' if n_rows == 1 else 'have'}"
+        never_filled = [repr(name) for name in tally.columns if name in gaps and name not in self.features]
         can_fill = len(never_filled) < len(gaps)
         cure = "drop these rows, or replace these values by the median or the most common level"
         if never_filled:
@@ -177,40 +197,28 @@ class Recipe:
             cure = rest if can_fill else f"drop these rows; {kept} are never replaced"
         policies = ("drop", "impute") if can_fill else ("drop",)
         options = tuple(Setting("missing", policy) for policy in policies)
-        return MissingValuesError(
-            f"{rows} {kinds_missing(raw, gaps)} values: {counts_missing(gaps)}; {cure}.", options=options
-        )
+        return MissingValuesError(f"{rows} {tally.kinds} values: {tally.counts}; {cure}.", options=options)
 
     def prepare(self, raw: pa.Table, missing: MissingPolicy | None = None) -> Prepared:
         """Check a raw table and encode its features. Rows without a target or an id are dropped, never filled."""
-        policy = self.missing if missing is None else missing
-        gaps = self._gaps(raw, policy)
-        return self._prepared(raw, self._level_texts(raw), gaps, policy)
+        tally = self.new_tally(missing)
+        rows = tally.add(raw, self.find_gaps(raw))
+        self._refuse_gaps(tally, missing)
+        if len(raw) and not len(rows):
+            raise DataError(f"{tally.all_missing()}; none is left.")
+        return self._prepared(raw, self.with_level_texts(raw), rows, tally)
 
-    def _prepared(
-        self, raw: pa.Table, texts: pa.Table, gaps: Mapping[str, NDArray[np.bool_]], policy: MissingPolicy
-    ) -> Prepared:
-        """Drop rows and replace missing values by the policy, and encode the rest; `texts` as from `_level_texts`."""
-        notes = []
-        rows = np.arange(len(raw))
-        filled = {name for name in gaps if name in self.features} if policy == "impute" else set()
-        dropped = {name: gap for name, gap in gaps.items() if name not in filled}
-        if dropped:
-            rows = np.flatnonzero(~np.logical_or.reduce(list(dropped.values())))
-            if not len(rows):
-                raise DataError(f"{_all_missing(raw, gaps)}; none is left.")
-            notes.append(f"dropped {ROW.count(len(raw) - len(rows))} with {kinds_missing(raw, dropped)} values")
+    def _prepared(self, raw: pa.Table, texts: pa.Table, rows: NDArray[np.intp], tally: GapTally) -> Prepared:
+        """Replace missing values of the rows that are kept, and encode them; `texts` as from `with_level_texts`."""
+        if len(rows) < len(raw):
             raw, texts = raw.take(pa.array(rows)), texts.take(pa.array(rows))
-        # missing values of dropped rows need no replacement
-        gaps = {name: gaps[name][rows] for name in sorted(filled) if gaps[name][rows].any()}
-        if gaps:
-            notes.append(f"filled {kinds_missing(raw, gaps)} values: {counts_missing(gaps)}")
+        filled = [name for name, count in tally.kept.items() if count.count]
         id_columns = raw.select([name for name in self.ids if name in raw.column_names])
         ids = {name: read_ids(id_columns[name], name, len(rows)) for name in id_columns.column_names}
         table = EncodedTable(np.column_stack(self._encoded(texts, filled)), self.encoded_features, ids)
         target = self._targets(texts) if self.target in raw.column_names else None
         exposure = self._exposures(raw) if self.exposure in raw.column_names else None
-        return Prepared(table, target, rows, tuple(notes), id_columns, exposure)
+        return Prepared(table, target, rows, tuple(tally.notes()), id_columns, exposure)
 
     def _targets(self, texts: pa.Table) -> NDArray[Any]:
         if self.classes is None:
@@ -220,11 +228,7 @@ class Recipe:
     def _exposures(self, raw: pa.Table) -> FloatArray:
         exposures = np.asarray(raw[self.exposure].to_numpy(), dtype=np.float64)
         if n_wrong := int((exposures <= 0.0).sum()):
-            raise DataError(
-                f"column {self.exposure!r} is the exposure and must hold positive numbers, but {n_wrong:,} of "
-                f"{ROW.count(len(exposures))} are zero or negative; correct them, or leave these rows out: an event "
-                "that was not exposed cannot have a count."
-            )
+            raise wrong_exposures(str(self.exposure), n_wrong, len(exposures))
         return exposures
 
     def _encoded(self, texts: pa.Table, filled: Collection[str]) -> list[NDArray[Any]]:
@@ -238,9 +242,14 @@ class Recipe:
                 continue
             filled_texts = column if fill is None else pc.fill_null(column, fill)
             codes = self._codes(name, filled_texts, self.categorical[name])
-            first = len(self.categorical[name]) - len(self._encoded_levels(name))
-            out += [(codes == code).astype(np.float64) for code in range(first, len(self.categorical[name]))]
+            out += self.indicators(name, codes)
         return out
+
+    def indicators(self, name: str, codes: IndexArray) -> list[NDArray[Any]]:
+        """Return the features of a category, whose levels have these positions among all levels."""
+        n_levels = len(self.categorical[name])
+        first = n_levels - len(self._encoded_levels(name))
+        return [(codes == code).astype(np.float64) for code in range(first, n_levels)]
 
     def _fill_of(self, name: str) -> float | str:
         if name not in self.fill:
@@ -316,60 +325,11 @@ class Recipe:
         return recipe
 
 
-def plan_recipe(
-    file: TableFile,
-    *,
-    target: str,
-    agent: str | None,
-    entity: str,
-    features: Sequence[str] = (),
-    categorical: Collection[str] = (),
-    missing: MissingPolicy = "refuse",
-    has_classes: bool = False,
-    exposure: str | None = None,
-) -> Recipe:
-    """Return a recipe that has yet to learn from the table. Without `features`, all other columns with a name are."""
-    named = {"target": target, "agent": agent, "entity": entity, "exposure": exposure}
-    file.require([name for name in named.values() if name is not None], settings=named)
-    if not features:
-        features = [name for name in file.columns if not INDEX_NAME.match(name) and name not in named.values()]
-        features = [*features, *categorical]
-    features = list(dict.fromkeys(features))
-    roles = {name: role for role, name in named.items() if name is not None}
-    for name in (*features, *categorical):
-        if name in roles:
-            raise DataError(f"column {name!r} is the {roles[name]} and cannot also be a feature; name it only once.")
-    if target in (agent, entity):
-        raise DataError(f"column {target!r} cannot be both target and id; name another column for one of them.")
-    if exposure is not None and exposure in (target, agent, entity):
-        raise DataError(f"column {exposure!r} cannot be the exposure and the target or an id; name another column.")
-    if extra := [name for name in categorical if name not in features]:
-        names = ", ".join(map(repr, extra))
-        raise DataError(f"categorical columns must be features, but these are not: {names}; add them to the features.")
-    if not features:
-        raise DataError(_no_feature(file))
-    levels: dict[str, list[str]] = {name: [] for name in features if name in categorical}
-    classes: list[str] | None = [] if has_classes else None
-    return Recipe(target, agent, entity, tuple(features), levels, missing=missing, classes=classes, exposure=exposure)
-
-
-def _all_missing(raw: pa.Table, gaps: Mapping[str, NDArray[np.bool_]]) -> str:
-    return f"every row has {kinds_missing(raw, gaps)} values: {counts_missing(gaps)}"
-
-
-def _no_feature(file: TableFile) -> str:
-    if unnamed := file.columns.count(""):
-        them = "it" if unnamed == 1 else "them"
-        unnamed_ones = COLUMN.count(unnamed)
-        return f"{file.name!r} has no feature except {unnamed_ones} without a name; name {them} in the first line."
-    cure = "add at least one feature; a column of ones fits only the mean of each cluster"
-    return f"{file.name!r} has no columns besides the target and the ids; {cure}."
-
-
-def note_on_unnamed(file: TableFile) -> str | None:
-    """Return a note on columns that are left out because they have no name, unless it is only the first: row names."""
-    unnamed = [place for place, name in enumerate(file.columns) if not name]
-    return None if unnamed in ([], [0]) else f"left out {COLUMN.count(len(unnamed))} without a name in the first line"
+def wrong_exposures(name: str, n_wrong: int, n_rows: int) -> DataError:
+    return DataError(
+        f"column {name!r} is the exposure and must hold positive numbers, but {n_wrong:,} of {ROW.count(n_rows)} are "
+        "zero or negative; correct them, or leave these rows out: an event that was not exposed cannot have a count."
+    )
 
 
 def _are_texts(values: Any) -> bool:

@@ -24,8 +24,17 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet
 
-from fedhlcr.data.columns import MISSING_TEXTS, NUMBER, as_numbers, as_texts, decoded, with_whole_numbers
+from fedhlcr.data.columns import MISSING_TEXTS, NUMBER, are_decimal, as_numbers, as_texts, decoded, with_whole_numbers
 from fedhlcr.data.csv_files import csv_columns, csv_loader
+from fedhlcr.data.table_pieces import (
+    CsvSource,
+    ParquetPart,
+    ParquetSource,
+    Piece,
+    PieceSource,
+    common_types,
+    rows_per_piece,
+)
 from fedhlcr.exceptions import Advice, FileError
 
 STDIN = "-"
@@ -102,12 +111,16 @@ class TableFile:
     name : name of the file, for messages
     columns : names of the columns, in order
     is_csv : whether the values are texts, without types
+    pieces : how to read the table piece by piece; None if it is in memory
+    parts : the files of a folder
     """
 
     name: str
     columns: tuple[str, ...]
     _load: Callable[[Sequence[str], Collection[str]], pa.Table]
     is_csv: bool = False
+    pieces: PieceSource | None = None
+    parts: tuple[TableFile, ...] = ()
 
     @classmethod
     def of_arrow(cls, name: str, table: pa.Table) -> TableFile:
@@ -123,6 +136,57 @@ class TableFile:
         table = self._loaded(columns, texts)
         with _reading(self.name, self.is_csv):
             return pa.table({name: self._converted(name, table[name], is_text=name in texts) for name in columns})
+
+    def read_pieces(self, columns: Sequence[str], texts: Collection[str] = (), first: int = 0) -> Iterator[Piece]:
+        """Yield the rows from `first` onwards, as `read` has them, each piece with its position in the table.
+
+        Ids of CSV are left as they are written.
+        """
+        columns = list(dict.fromkeys(columns))
+        for table in (self, *self.parts):
+            table.require(columns)
+        with _reading(self.name, self.is_csv):
+            if self.pieces is not None:
+                yield from self.pieces.read(columns, texts, first)
+                return
+        table, step = self.read(columns, texts), rows_per_piece(len(columns))
+        for start in range(first, len(table), step):
+            piece = table.slice(start, step)
+            yield piece, start + len(piece)
+
+    def read_pieces_as_is(self, columns: Sequence[str] | None = None) -> Iterator[Piece]:
+        """Yield these columns, or all, as `read_as_is` has them, each piece with its position. Large tables only."""
+        assert self.pieces is not None
+        wanted = self.columns if columns is None else columns
+        for table in (self, *self.parts):
+            table.require(wanted)
+        with _reading(self.name, self.is_csv):
+            # a folder has the common types of its files, without dictionaries, also if it is read at once
+            own = None if self.parts or not isinstance(self.pieces, ParquetSource) else self.pieces.schema
+            for piece, position in self.pieces.raw(wanted, wanted, 0):
+                yield piece if own is None else piece.cast(pa.schema([own.field(n) for n in wanted])), position
+
+    def decimal_ids(self, columns: Sequence[str]) -> list[str]:
+        """Return those of these columns of CSV in which all ids have a decimal point, so that 7.0 is 7."""
+        left = set(columns) if self.is_csv else set()
+        for raw, _ in self.read_pieces(columns, columns) if left else ():
+            left -= {name for name in left if not are_decimal(raw[name])}
+            if not left:
+                break
+        return sorted(left)
+
+    @property
+    def size(self) -> int | None:
+        """The position of the last piece; None if the table is in memory."""
+        return None if self.pieces is None else self.pieces.size
+
+    @property
+    def bytes_in_memory(self) -> int:
+        """About how much memory the whole table would take; 0 if it is in memory already."""
+        if self.pieces is None:
+            return 0
+        n_rows = self.pieces.n_rows
+        return self.pieces.size if n_rows is None else 8 * n_rows * len(self.columns)
 
     def read_as_is(self, columns: Sequence[str]) -> pa.Table:
         """Return all columns as they are written: texts for CSV, otherwise with their types. `columns` must exist."""
@@ -204,7 +268,8 @@ def _table_of(name: str, source: Path | io.BytesIO, start: bytes) -> TableFile:
         raise FileError(f"{name!r} is not in the format that its name says, or is damaged; write it again.")
     with _reading(name, is_csv=True):
         delimiter, columns = csv_columns(name, source)
-    return TableFile(name, columns, csv_loader(name, source, delimiter), is_csv=True)
+    pieces = CsvSource(name, source, delimiter) if isinstance(source, Path) else None
+    return TableFile(name, columns, csv_loader(name, source, delimiter), is_csv=True, pieces=pieces)
 
 
 def _folder(path: Path) -> TableFile:
@@ -215,39 +280,37 @@ def _folder(path: Path) -> TableFile:
     below = [file for file in below if not any(part.startswith((".", "_")) for part in file.parts)]
     if not below:
         raise FileError(f"{path.name!r} is a folder without Parquet files; name a file in it.")
-    parts = [_part(path, file) for file in below]
+    parts = tuple(_part(path, file) for file in below)
     columns = tuple(dict.fromkeys(name for part in parts for name in part.columns))
 
     def load(wanted: Sequence[str], texts: Collection[str]) -> pa.Table:
         tables = [part._loaded(wanted, texts) for part in parts]
         tables = [pa.table({name: decoded(table[name]) for name in wanted}) for table in tables]
-        try:
-            return pa.concat_tables(tables, promote_options="permissive")
-        except pa.ArrowException:
-            raise FileError(
-                f"the files of {path.name!r} have different types for the same columns; write them with the same types."
-            ) from None
+        types = common_types(path.name, [table.schema for table in tables])
+        return pa.concat_tables([table.cast(types) for table in tables])
 
-    return TableFile(path.name, columns, load)
+    own = tuple(file for part in parts if isinstance(part.pieces, ParquetSource) for file in part.pieces.parts)
+    return TableFile(path.name, columns, load, pieces=ParquetSource(path.name, path, own), parts=parts)
 
 
 def _part(root: Path, path: Path) -> TableFile:
     """Open one file of a folder. Subfolders such as store=north are columns."""
     file = _parquet(str(path), root / path)
-    partitions = dict(folder.split("=", 1) for folder in path.parts[:-1] if "=" in folder)
+    folders = dict(folder.split("=", 1) for folder in path.parts[:-1] if "=" in folder)
+    values = {unquote(name): unquote(value) for name, value in folders.items()}
     partitions = {
-        unquote(name): unquote(value) for name, value in partitions.items() if unquote(name) not in file.columns
+        name: None if value == NO_PARTITION else value for name, value in values.items() if name not in file.columns
     }
 
     def load(columns: Sequence[str], texts: Collection[str]) -> pa.Table:
         own = [name for name in columns if name not in partitions]
         table = file._load(own or file.columns[:1], texts)
         for name in partitions.keys() & set(columns):
-            value = None if partitions[name] == NO_PARTITION else partitions[name]
-            table = table.append_column(name, pa.repeat(pa.scalar(value, pa.string()), len(table)))
+            table = table.append_column(name, pa.repeat(pa.scalar(partitions[name], pa.string()), len(table)))
         return table
 
-    return TableFile(str(path), (*file.columns, *partitions), load)
+    source = ParquetSource(str(path), root / path, (ParquetPart(root / path, partitions),))
+    return TableFile(str(path), (*file.columns, *partitions), load, pieces=source)
 
 
 def _parquet(name: str, source: Path | io.BytesIO) -> TableFile:
@@ -259,7 +322,8 @@ def _parquet(name: str, source: Path | io.BytesIO) -> TableFile:
         with pa.parquet.ParquetFile(source) as file:
             return file.read(columns=list(wanted))
 
-    return TableFile(name, columns, load)
+    pieces = ParquetSource(name, source, (ParquetPart(source),)) if isinstance(source, Path) else None
+    return TableFile(name, columns, load, pieces=pieces)
 
 
 def _arrow(name: str, source: Path | io.BytesIO, start: bytes) -> TableFile:
