@@ -15,10 +15,12 @@ import pytest
 
 from fedhlcr.datasets.hierarchical import HierarchicalData
 from fedhlcr.engines.in_process import Fate, InProcessEngine
+from fedhlcr.engines.ray.engine import RayEngine
 from fedhlcr.federation import Contribution, Contributions, Engine, Invitation, Mod
 from fedhlcr.federation.server import Reply
 from fedhlcr.federation.shard import AgentShard
 from tests.federations import hierarchy_of
+from tests.local_actors import local_engine
 
 
 class Carrier(Protocol):
@@ -100,7 +102,42 @@ class Flower:
         node.silent, node.online, node.late_by = fate == "silent", fate != "away", 5 if fate == "late" else 0
 
 
-CARRIERS: dict[str, type[Carrier]] = {"in process": InProcess, "flower": Flower}
+class RayWorkers:
+    """Three workers that share a block, in this process. Every agent is a device, as the history counts it."""
+
+    class Scripted(RayEngine):
+        """With faults that a test chooses, by the agents' names."""
+
+        def __init__(self, *args: Any, **params: Any) -> None:
+            super().__init__(*args, **params)
+            self.fates: dict[str, str] = {}
+            self._late: list[Reply] = []
+
+        def agents(self) -> list[str]:
+            return [name for name in super().agents() if self.fates.get(name) != "away"]
+
+        def deliver(self, call: Invitation) -> Iterator[Reply]:
+            late, self._late = self._late, []
+            yield from late
+            for reply in super().deliver(call):
+                fates = np.array([self.fates.get(name, "fine") for name in reply.agents])
+                self._late += [reply.take(np.array([i])) for i in np.flatnonzero(fates == "late")]
+                yield reply.take(np.flatnonzero(fates == "fine"))
+
+    def __init__(self, table: HierarchicalData, folder: Path, mods: Sequence[Mod] = ()) -> None:
+        del folder
+        self._table, self._mods = table, mods
+        self.restart()
+        self.devices = [frozenset({name}) for name in self.engine.agents()]
+
+    def restart(self) -> None:
+        self.engine = local_engine(self._table, 3, mods=self._mods, kind=self.Scripted)
+
+    def disturb(self, device: int, fate: str) -> None:
+        self.engine.fates |= dict.fromkeys(self.devices[device], fate)
+
+
+CARRIERS: dict[str, type[Carrier]] = {"in process": InProcess, "flower": Flower, "ray": RayWorkers}
 
 
 class Tampered:

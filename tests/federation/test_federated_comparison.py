@@ -68,7 +68,7 @@ def server_at(phase, engine, **params) -> Server:
 # Absent agents and lost replies.
 
 
-@pytest.mark.parametrize(("participation", "seed"), [(0.5, 0), (0.25, 1)])
+@pytest.mark.parametrize(("participation", "seed"), [(0.5, 0), pytest.param(0.25, 1, marks=pytest.mark.slow)])
 def test_some_of_the_agents_and_lost_replies_end_with_one_cluster(participation, seed):
     whole = one_cluster(seed, n_events=14)
     is_train = np.arange(len(whole)) % 14 < 4
@@ -92,7 +92,7 @@ SHARES = {
 }
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("share", SHARES)
 def test_some_of_the_agents_and_lost_replies_find_clusters_again(share, seed):
     """Effects stay small: those of absent agents, around one cluster, are not taken for effects within the four."""

@@ -65,7 +65,7 @@ def test_estimators_agree_if_the_knots_agree(bent, monkeypatch):
     federated = FedHLCRRegressor(2, curves="auto", rounds=40, patience=None).fit(bent.X, bent.y, **ids)
     quantiles = np.zeros((3, N_QUANTILES))
     quantiles[federated.curves_.columns] = federated.curves_.quantiles
-    monkeypatch.setattr("fedhlcr.estimators.central.column_quantiles", lambda *_: quantiles)
+    monkeypatch.setattr("fedhlcr.estimators.training.column_quantiles", lambda *_: quantiles)
     central = HLCRRegressor(2, curves="auto", n_sweeps=40).fit(bent.X, bent.y, **ids)
     np.testing.assert_allclose(
         federated.posterior_.memory.entities.grams, central.posterior_.memory.entities.grams, atol=1e-8

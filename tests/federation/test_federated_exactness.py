@@ -81,8 +81,8 @@ CASES = {
     ("case", "n_visits"),
     [
         ("all agents", 3_000),
-        pytest.param("one of three agents", 2_000, marks=(pytest.mark.slow, pytest.mark.ci)),
-        ("two of three agents, a third of them failing", 2_000),
+        pytest.param("one of three agents", 2_000, marks=pytest.mark.slow),
+        pytest.param("two of three agents, a third of them failing", 2_000, marks=(pytest.mark.slow, pytest.mark.ci)),
     ],
 )
 def test_delta_samples_the_exact_posterior(case, n_visits):
@@ -134,8 +134,8 @@ def draw_weights_from_tables_of_those_present(monkeypatch):
 @pytest.mark.parametrize(
     ("mutate", "n_visits"),
     [
-        (forget_who_is_absent, 1_000),
-        pytest.param(draw_weights_from_tables_of_those_present, 2_000, marks=(pytest.mark.slow, pytest.mark.ci)),
+        pytest.param(forget_who_is_absent, 1_000, marks=(pytest.mark.slow, pytest.mark.ci)),
+        pytest.param(draw_weights_from_tables_of_those_present, 2_000, marks=pytest.mark.slow),
     ],
 )
 def test_mutants_are_caught(mutate, n_visits, monkeypatch):

@@ -254,7 +254,7 @@ class LyingEngine(OneByOneEngine):
 @pytest.mark.parametrize(
     "model",
     [
-        PAPER,
+        pytest.param(PAPER, marks=pytest.mark.slow),
         pytest.param({}, marks=(pytest.mark.slow, pytest.mark.ci)),
     ],
     ids=["paper", "default"],
@@ -292,7 +292,7 @@ def test_a_third_of_garbage_costs_nothing(model, caplog):
     [
         pytest.param(1, 1e3, marks=(pytest.mark.slow, pytest.mark.ci)),
         pytest.param(15, 1e2, marks=pytest.mark.slow),
-        (15, 20.0),
+        pytest.param(15, 20.0, marks=pytest.mark.slow),
     ],
 )
 def test_lies_in_the_survey_do_not_spoil_the_units(n_liars, offset):

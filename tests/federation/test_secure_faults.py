@@ -123,7 +123,6 @@ def test_the_total_is_the_ledger_whatever_fails(effects, plan):
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_the_total_is_the_ledger_after_ten_thousand_faults():
     counted = []
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
+from functools import cached_property
 from hashlib import blake2b
 from itertools import pairwise
 from typing import Self
@@ -21,6 +22,7 @@ from fedhlcr._support.checks import SIZE_LIMIT, not_negative, within
 from fedhlcr._support.streams import Stream, text_key
 from fedhlcr._support.threads import stream_results
 from fedhlcr._support.wording import ENTITY, EVENT
+from fedhlcr.data.events import EventStore
 from fedhlcr.data.hierarchy import Hierarchy
 from fedhlcr.engines.simulated_parties import N_STAGES, SimulatedParties
 from fedhlcr.exceptions import ArgumentError, DataWarning, DisclosureError, warn_user
@@ -206,6 +208,18 @@ class InProcessEngine:
         self._n_deliveries += 1
         return np.where(rng.random(n_agents) < self._failure_rate, rng.integers(Fate.FINE, size=n_agents), Fate.FINE)
 
+    def place(self, name: str) -> int:
+        """The position of an agent among all agents here."""
+        return self._position[name]
+
+    def state_bytes(self) -> int:
+        """About the size of what `to_record` returns."""
+        states = [shard.private for shard in self._shards if shard.private is not None]
+        kept = [of for state in states for of in (state.accepted, state.pending)]
+        everyone = self.everyone
+        labels = (everyone.accepted, everyone.pending, everyone.accepted_round, everyone.pending_round)
+        return sum(array.nbytes for of in kept for array in of.values()) + sum(array.nbytes for array in labels)
+
     def n_copies(self, call: Invitation) -> int:
         """One for each agent asked: every agent stands for a device of its own."""
         return len(call.agents)
@@ -219,6 +233,10 @@ class InProcessEngine:
         # matrices with curves are larger, so each shard has its own
         return np.concatenate([shard.grams for shard in self._shards])
 
+    def events_of(self, shard: int, entities: tuple[int, int]) -> EventStore:
+        """The events of a range of a shard's entities, in the user's units, if its agents have kept them."""
+        return self._shards[shard].needed_events().of_entities(*entities)
+
     def to_record(self, forgotten: Collection[str] = ()) -> codec.Record:
         """The agents' labels and late replies, without those of `forgotten` agents. Matrices follow from the events."""
         everyone = self.everyone
@@ -226,11 +244,11 @@ class InProcessEngine:
         kept = np.array([name not in forgotten for name in everyone.agents])
         of_entity = np.repeat(kept, np.diff(everyone.agent_start))
         return {
-            "fingerprint": self._fingerprint(),
+            "fingerprint": self._fingerprint,
             "accepted": np.where(of_entity, everyone.accepted, np.int32(-1)),
             "pending": np.where(of_entity, everyone.pending, np.int32(-1)),
-            "accepted_round": everyone.accepted_round,
-            "pending_round": everyone.pending_round,
+            "accepted_round": everyone.accepted_round.copy(),
+            "pending_round": everyone.pending_round.copy(),
             "late": np.frombuffer(b"".join(self._late), dtype=np.uint8),
             "late_sizes": np.array([len(data) for data in self._late], dtype=np.int64),
             "n_deliveries": self._n_deliveries,
@@ -259,8 +277,8 @@ class InProcessEngine:
         states = [shard.private for shard in self._shards]
         if all(state is None for state in states):
             return {}
-        layout = next(shard.layout for shard in self._shards if shard.layout is not None)
         likelihood = next(state.likelihood for state in states if state is not None)
+        layout = likelihood.layout
         whole = [shard.start_private(likelihood) if shard.private is None else shard.private for shard in self._shards]
         groups = np.array(layout.curve_groups, dtype=np.int64)
         record = {"fit_intercept": layout.fit_intercept, "curve_groups": groups, **joined(whole, kept)}
@@ -287,7 +305,7 @@ class InProcessEngine:
     def restore(self, record: codec.Record) -> None:
         """Continue from a checkpoint, with the same agents."""
         reader = checkpoint_reader(record)
-        if reader.value("fingerprint", str) != self._fingerprint():
+        if reader.value("fingerprint", str) != self._fingerprint:
             raise ArgumentError(
                 "the checkpoint was made with other data or another failure rate; resume with the same data and "
                 "failure rate."
@@ -300,6 +318,7 @@ class InProcessEngine:
         late = reader.array("late", "u1", (int(sizes.sum()),)).tobytes()
         self._late = [late[end - size : end] for end, size in zip(np.cumsum(sizes), sizes, strict=True)]
 
+    @cached_property
     def _fingerprint(self) -> str:
         """A digest of the faults, of the agents' and entities' ids, and of the agents' column means."""
         digest = blake2b(repr((float(self._failure_rate), self._stream)).encode(), digest_size=16)

@@ -16,12 +16,14 @@ from numpy.typing import NDArray
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr.exceptions import ArgumentError
 from fedhlcr.federation.claims import MAX_CHANGE
+from fedhlcr.federation.laws import Law
 from fedhlcr.federation.messages import Contribution, Contributions
 from fedhlcr.federation.sums import AgentSums
 from fedhlcr.federation.weights import MAX_WEIGHT
 from fedhlcr.kernels.grams import NOT_FINITE, NOT_POSITIVE, SOUND, check_grams
 from fedhlcr.model.curves import N_QUANTILES
 from fedhlcr.model.gram import GramLayout
+from fedhlcr.model.likelihood import AnyLikelihood
 from fedhlcr.model.schema import GRAMS, SumSchema, gram_sums
 
 # No column may have larger values: the sum of their squares could overflow.
@@ -89,6 +91,26 @@ class Expected(NamedTuple):
     has_link: bool = False  # whether targets in the sums are working targets
     # n_events of agents → the most that the first number of their matrices can be
     most_weight: Callable[[FloatArray], FloatArray] | None = None
+
+    @classmethod
+    def under(
+        cls, likelihood: AnyLikelihood, law: Law, n_clusters: int, units: FloatArray, usual: float, *, tables: bool
+    ) -> Expected:
+        """Contributions under a law, where `usual` is the median number of events of an agent.
+
+        `tables` says whether they carry table counts.
+        """
+        return cls(
+            likelihood.layout,
+            likelihood.sum_schema,
+            n_clusters,
+            units,
+            tables,
+            usual_events=usual,
+            of_events=likelihood.sums_events(law),
+            has_link=likelihood.linear_spread is not None,
+            most_weight=likelihood.most_weight(law),
+        )
 
     @classmethod
     def survey(cls, layout: GramLayout, n_curves: int = 0) -> Expected:

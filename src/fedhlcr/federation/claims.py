@@ -92,6 +92,11 @@ class Claims:
         if of_events and (new := np.isnan(self._marks[agents, 0])).any():
             self._marks[agents[new]] = (self._scaled(_totals(sums, layout), units) @ self._secret)[new]
 
+    def note_sizes(self, agents: IndexArray, sizes: FloatArray) -> None:
+        """Remember the numbers of entities and events, the first two sizes, where nothing was known."""
+        self.grow(int(agents.max(initial=-1)) + 1)
+        self._counts[agents] = np.where(np.isnan(self._counts[agents]), sizes[:, 1::-1], self._counts[agents])
+
     def usual_events(self) -> float:
         """The median number of events of the agents that have some; infinite if nothing is known."""
         events = self._counts[:, 0]

@@ -141,8 +141,8 @@ class AgentGroup:
         """The private state, to be kept in a local file."""
         shard, index = self.shard, self.index
         record: codec.Record = {
-            "agents": index.agents.texts,
-            "entities": index.entities.texts,
+            "agents": list(index.agents.texts),
+            "entities": list(index.entities.texts),
             "agent_of": index.agent_of,
             "entity_of": index.entity_of,
             "grams": shard.grams,

@@ -26,6 +26,8 @@ class Ledger:
 
     An agent that would count for too much has a weight below 1 in the total, `federation.weights`.
 
+    Shifts wait until a page is needed: most pages are replaced as a whole before that.
+
     Parameters
     ----------
     max_weight : how many times the median agent any agent may count; infinite for no limit
@@ -37,13 +39,27 @@ class Ledger:
         # of each page: the total, and the agents' sizes
         self._totals: list[ClusterSums | None] = []
         self._sizes: list[FloatArray | None] = []
+        self._shifts: list[list[tuple[AnyLikelihood, EffectShift]]] = []
 
     def __len__(self) -> int:
         return sum(len(page) for page in self._pages)
 
     @property
     def pages(self) -> tuple[AgentSums, ...]:
-        return tuple(self._pages)
+        return tuple(self._page(number) for number in range(len(self._pages)))
+
+    def _page(self, number: int) -> AgentSums:
+        """A page with all shifts up to now."""
+        for likelihood, shift in self._shifts[number]:
+            page = self._pages[number]
+            self._pages[number] = replace(page, blocks=likelihood.shifted(page.blocks, shift.of(page.clusters)))
+        self._shifts[number] = []
+        return self._pages[number]
+
+    @property
+    def page_lengths(self) -> list[int]:
+        """Number of agents of each page."""
+        return [len(page) for page in self._pages]
 
     @property
     def is_empty(self) -> bool:
@@ -57,6 +73,7 @@ class Ledger:
                 self._pages.append(AgentSums.empty(self._schema, 0))
                 self._totals.append(None)
                 self._sizes.append(None)
+                self._shifts.append([])
             room = min(missing, PAGE_SIZE - len(self._pages[-1]))
             self._pages[-1] = AgentSums.stack([self._pages[-1], AgentSums.empty(self._schema, room)])
             self._sizes[-1] = None
@@ -68,9 +85,12 @@ class Ledger:
         for page in np.unique(pages):
             own = order[pages == page]
             part = sums if len(own) == len(sums) and np.array_equal(own, np.arange(len(own))) else sums.take(own)
-            self._pages[page] = self._pages[page].replace(agents[own] - page * PAGE_SIZE, part)
+            is_whole = len(part) == len(self._pages[page])
+            if is_whole:
+                self._shifts[page] = []
+            self._pages[page] = self._page(page).replace(agents[own] - page * PAGE_SIZE, part)
             # a page that is replaced as a whole is summed now, while agents of other pages are still at work
-            self._totals[page] = part.total(self._n_clusters) if len(part) == len(self._pages[page]) else None
+            self._totals[page] = part.total(self._n_clusters) if is_whole else None
             self._sizes[page] = None
 
     def remove(self, agent: int) -> None:
@@ -83,42 +103,55 @@ class Ledger:
 
     def shift(self, likelihood: AnyLikelihood, shift: EffectShift) -> None:
         """Move the blocks of all contributions, those of absent agents too, because effects have moved."""
-        self._set_pages(
-            [replace(page, blocks=likelihood.shifted(page.blocks, shift.of(page.clusters))) for page in self._pages]
-        )
+        for number, waiting in enumerate(self._shifts):
+            waiting.append((likelihood, shift))
+            self._totals[number] = self._sizes[number] = None
 
     def _set_pages(self, pages: list[AgentSums]) -> None:
         self._pages, self._totals, self._sizes = pages, [None] * len(pages), [None] * len(pages)
+        self._shifts = [[] for _ in pages]
+
+    def sizes(self) -> FloatArray:
+        """(agents, sizes) of all agents, `weights.agent_sizes`."""
+        return np.concatenate([self.page_sizes(number) for number in range(len(self._pages))])
+
+    def page_sizes(self, number: int) -> FloatArray:
+        """(agents of the page, sizes)."""
+        own = self._sizes[number]
+        if own is None:
+            own = self._sizes[number] = agent_sizes(self._page(number))
+        return own
+
+    def page_total(self, number: int, weights: FloatArray | None = None) -> ClusterSums:
+        """The sum of a page's contributions, each with the weight of its agent if there are weights."""
+        if weights is not None:
+            return self._page(number).total(self._n_clusters, weights)
+        own = self._totals[number]
+        if own is None:
+            own = self._totals[number] = self._page(number).total(self._n_clusters)
+        return own
 
     def weights(self) -> FloatArray:
         """(agents,) the weight of each agent's contribution in the total."""
         if len(self) < FEWEST_AGENTS or np.isinf(self._max_weight):
             return np.ones(len(self))
-        sizes = []
-        for number, page in enumerate(self._pages):
-            own = self._sizes[number]
-            if own is None:
-                own = self._sizes[number] = agent_sizes(page)
-            sizes.append(own)
-        counts_events = self._schema.counts_events
-        return agent_weights(np.concatenate(sizes), self._max_weight, counts_events=counts_events)
+        return agent_weights(self.sizes(), self._max_weight, counts_events=self._schema.counts_events)
+
+    def _light_pages(self) -> dict[int, FloatArray]:
+        """The weights of the agents of each page in which a weight is below 1."""
+        weights = self.weights()
+        parts = {number: weights[number * PAGE_SIZE :][: len(page)] for number, page in enumerate(self._pages)}
+        return {number: part for number, part in parts.items() if (part < 1.0).any()}
 
     def total(self) -> ClusterSums:
         """The sum of all contributions, each with its agent's weight, by original cluster."""
-        total, weights = ClusterSums.zero(self._schema, self._n_clusters), self.weights()
-        for number, page in enumerate(self._pages):
-            own_weights = weights[number * PAGE_SIZE :][: len(page)]
-            if (own_weights < 1.0).any():
-                total = total + page.total(self._n_clusters, own_weights)
-                continue
-            own = self._totals[number]
-            if own is None:
-                own = self._totals[number] = page.total(self._n_clusters)
-            total = total + own
+        total, light = ClusterSums.zero(self._schema, self._n_clusters), self._light_pages()
+        for number in range(len(self._pages)):
+            total = total + self.page_total(number, light.get(number))
         return total
 
     def to_record(self) -> codec.Record:
-        return AgentSums.stack([AgentSums.empty(self._schema, 0), *self._pages]).to_record()
+        return AgentSums.stack([AgentSums.empty(self._schema, 0), *self.pages]).to_record()
 
     def restore(self, reader: RecordReader, n_agents: int) -> None:
         whole = AgentSums.read(reader, self._schema, self._n_clusters)

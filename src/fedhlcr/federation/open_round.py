@@ -7,15 +7,17 @@ import logging
 import numpy as np
 
 from fedhlcr._support.arrays import IndexArray
-from fedhlcr.exceptions import ArgumentTypeError, CodecError
+from fedhlcr.exceptions import ArgumentTypeError, CodecError, FederationError
+from fedhlcr.federation.block_sums import BlockReply
 from fedhlcr.federation.checks import Expected, ReplyLimits, find_faults, find_malformed, find_mistyped
 from fedhlcr.federation.claims import Claims
 from fedhlcr.federation.messages import SURVEY_ROUND, VERSION, Broadcast, Contribution, Contributions
 from fedhlcr.federation.registry import UNREGISTERED, Registry
+from fedhlcr.federation.sums import PAGE_SIZE
 
 logger = logging.getLogger(__name__)
 
-Reply = Contributions | Contribution | bytes | bytearray | memoryview
+Reply = Contributions | Contribution | BlockReply | bytes | bytearray | memoryview
 
 NOBODY = np.empty(0, dtype=np.int64)
 # These two happen in any federation and are logged as information; all other refusals are warnings.
@@ -92,6 +94,23 @@ class OpenRound:
         self.n_refused += 1
         logger.warning("round %d: refused a reply of a single agent: aggregation is secure", self.broadcast.round)
 
+    def check_block(self, reply: BlockReply) -> bool:
+        """Whether the sum of a block can be accepted. Its agents are noted, and so is who was refused by the worker."""
+        self.bytes_up += reply.n_bytes
+        first, positions = reply.state.block * PAGE_SIZE, reply.positions
+        names = self._registry.names[first : first + len(reply.state.sizes)]
+        # a program's mistake, not that of an agent
+        if not names or names[0] != reply.first or not self._awaited[positions].all():
+            raise FederationError("the sum of a block is not of the agents that the server asked; report this error.")
+        if (reason := self._find_wrong_round(reply)) is not None:
+            self._refuse(reply.first, reason)
+            return False
+        for place, reason in reply.refused.items():
+            self._refuse(names[place], reason)
+        self.accept(positions)
+        self.labels_changed += reply.labels_changed
+        return True
+
     def check_reply(self, reply: Reply) -> tuple[Contributions | None, IndexArray]:
         """The accepted contributions of a reply, or None, and the positions of their agents."""
         match reply:
@@ -162,7 +181,7 @@ class OpenRound:
                 reasons[agent] = reasons[agent] or refusal
         return reasons
 
-    def _find_wrong_round(self, reply: Contribution | Contributions) -> str | None:
+    def _find_wrong_round(self, reply: Contribution | Contributions | BlockReply) -> str | None:
         if reply.run != self.broadcast.run:
             return "it belongs to another run"
         # answers to the survey are the same in every session

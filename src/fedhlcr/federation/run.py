@@ -15,6 +15,7 @@ from fedhlcr._support.checks import within
 from fedhlcr._support.wording import DEVICE
 from fedhlcr.data.hierarchy import Hierarchy
 from fedhlcr.exceptions import ArgumentError, CodecError, StorageError
+from fedhlcr.federation.account import AccountFactory
 from fedhlcr.federation.history import RoundRecord
 from fedhlcr.federation.server import Invitation, Reply, Server
 from fedhlcr.federation.settings import FederationSettings
@@ -89,6 +90,14 @@ class CountsBytes(Protocol):
         """Bytes sent down and up in the last round."""
 
 
+@runtime_checkable
+class KeepsAccount(Protocol):
+    """An engine whose workers hold the pages of the server's ledger."""
+
+    def account_for(self, settings: FederationSettings) -> AccountFactory | None:
+        """Makes the account of a server with these settings; None if it needs the contribution of each agent."""
+
+
 class SimulationEngine(Engine, Protocol):
     """An engine built from a table, as `FedHLCRRegressor` needs it: it can return its agents' Gram matrices."""
 
@@ -100,6 +109,22 @@ class EngineFactory(Protocol):
     """Builds the engine of a simulated federation from a table."""
 
     def __call__(self, hierarchy: Hierarchy, *, failure_rate: float, seed: int, n_threads: int) -> SimulationEngine: ...
+
+
+@runtime_checkable
+class Closes(Protocol):
+    """An engine that holds processes or connections until it is closed."""
+
+    def close(self) -> None: ...
+
+
+def server_for(settings: FederationSettings, engine: Engine) -> Server:
+    """A new server, with the account that the engine brings, if it brings one."""
+    return Server(settings, _account_of(settings, engine))
+
+
+def _account_of(settings: FederationSettings, engine: Engine) -> AccountFactory | None:
+    return engine.account_for(settings) if isinstance(engine, KeepsAccount) else None
 
 
 @dataclass(frozen=True)
@@ -145,7 +170,8 @@ class Checkpoints:
     def resume(self, settings: FederationSettings, engine: Engine) -> Server:
         """Restore the server, and the engine's agents, from the checkpoint."""
         reader = self._read()
-        server = Server.from_bytes(settings, reader.array("server", "u1", (None,)).tobytes())
+        account = _account_of(settings, engine)
+        server = Server.from_bytes(settings, reader.array("server", "u1", (None,)).tobytes(), account)
         # higher than the session of the checkpoint, even if the clock was set back
         server.session = max(server.session, reader.value("session", int, within(0, 2**62)) + 1)
         engine.restore(_agents_record(reader))

@@ -28,6 +28,8 @@ from fedhlcr.data.ids import canonical_text
 from fedhlcr.data.scarcity import TableShape
 from fedhlcr.exceptions import ArgumentError, FederationError, UnknownAgentError
 from fedhlcr.federation.account import AccountFactory
+from fedhlcr.federation.block_ledger import BlockLedger
+from fedhlcr.federation.block_sums import BlockReply
 from fedhlcr.federation.checks import Expected
 from fedhlcr.federation.claims import Claims
 from fedhlcr.federation.cohorts import commit, leaving, running_total
@@ -62,12 +64,14 @@ class Invitation(NamedTuple):
     """What an engine delivers in a round: the broadcast, and for each agent asked its last accepted round.
 
     Under secure aggregation, agents that have withdrawn are asked once more, and answer with sums of zero: `leaving`.
+    Workers that add up their agents' contributions check them first by what is `expected`.
     """
 
     broadcast: Broadcast
     agents: list[str]
     acknowledged: IndexArray
     leaving: frozenset[str] = frozenset()
+    expected: Expected | None = None
 
 
 class Server:
@@ -141,7 +145,7 @@ class Server:
         self._open = OpenRound(broadcast, self.registry, len(asked), awaited, expected, limits, claims)
         leavers = frozenset(self.registry.names[i] for i in self._leaving())
         names, acknowledged = [self.registry.names[i] for i in asked], self.registry.accepted_round[asked]
-        return Invitation(broadcast, names, acknowledged, leavers)
+        return Invitation(broadcast, names, acknowledged, leavers, expected)
 
     def _leaving(self) -> IndexArray:
         """Positions of agents that must still remove their sums; in plain mode the server does that itself."""
@@ -178,6 +182,8 @@ class Server:
         if self.settings.is_secure:
             self._open.refuse_unmasked()
             return 0
+        if isinstance(reply, BlockReply):
+            return self._accept_block(self._open, reply)
         accepted, positions = self._open.check_reply(reply)
         if accepted is None:
             return 0
@@ -187,6 +193,18 @@ class Server:
             self.rule.absorb(positions, accepted.sums)
             self.registry.accepted_round[positions] = accepted.round
         return len(accepted)
+
+    def _accept_block(self, opened: OpenRound, reply: BlockReply) -> int:
+        """Take in the sum of a block, whose worker has checked its agents' contributions."""
+        if not isinstance(self.rule, DeltaRule) or not isinstance(self.rule.account, BlockLedger):
+            raise FederationError("the sum of a block came, but this server keeps the contribution of each agent.")
+        if not opened.check_block(reply):
+            return 0
+        positions = reply.positions
+        self.rule.account.set_block(reply.state)
+        self._claims.note_sizes(positions, reply.state.sizes[reply.agents])
+        self.registry.accepted_round[positions] = reply.round
+        return len(positions)
 
     def accept_sum(self, agents: Sequence[str], values: Integers) -> int:
         """Add what a cohort has sent under masks, and return how many agents' contributions are accepted: all or none.
@@ -254,18 +272,10 @@ class Server:
     def _expected(self, law: Law | None) -> Expected:
         if self.rule is None or self.units is None:
             return Expected.survey(self.settings.layout, len(self.settings.curves))
-        n_clusters = int(self.rule.cluster_of.max()) + 1
-        return Expected(
-            self.likelihood.layout,
-            self.likelihood.sum_schema,
-            n_clusters,
-            self.units.mean_squares,
-            self.rule.has_tables,
-            usual_events=self._claims.usual_events(),
-            of_events=self.likelihood.sums_events(law),
-            has_link=self.likelihood.linear_spread is not None,
-            most_weight=self.likelihood.most_weight(law),
-        )
+        assert law is not None
+        n_clusters, usual = int(self.rule.cluster_of.max()) + 1, self._claims.usual_events()
+        units, tables = self.units.mean_squares, self.rule.has_tables
+        return Expected.under(self.likelihood, law, n_clusters, units, usual, tables=tables)
 
     @single_threaded_blas
     def close_round(self) -> RoundRecord:
@@ -336,7 +346,13 @@ class Server:
 
     def _restore_claims(self, rule: Rule) -> None:
         """What agents have claimed, from their last contributions, if the account has these."""
-        if isinstance(rule, DeltaRule) and isinstance(rule.account, Ledger) and len(rule.account):
+        if not isinstance(rule, DeltaRule) or not isinstance(rule.account, Ledger) or not len(rule.account):
+            return
+        if isinstance(rule.account, BlockLedger):
+            sizes = rule.account.sizes()
+            agents = np.flatnonzero(sizes[:, 0])
+            self._claims.note_sizes(agents, sizes[agents])
+        else:
             assert self.units is not None
             sums, layout, units = AgentSums.stack(rule.account.pages), self.likelihood.layout, self.units.mean_squares
             agents = np.flatnonzero(np.diff(sums.row_start))

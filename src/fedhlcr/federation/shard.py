@@ -88,7 +88,7 @@ class AgentShard(AgentMatrices):
     def unlabelled(cls, index: EntityIndex, grams: FloatArray, shifts: FloatArray) -> AgentShard:
         """Agents that have not answered any broadcast yet."""
         return cls(
-            index.agents.texts,
+            list(index.agents.texts),
             index.agent_start,
             index.agent_keys,
             index.entity_keys,

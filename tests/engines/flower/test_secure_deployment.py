@@ -145,7 +145,6 @@ def deployment(tmp_path_factory, split):
                 supervisor.join()
 
 
-@pytest.mark.ci
 def test_a_short_run_gives_the_total_that_nodes_hold(deployment):
     loopback = deployment.loopback
     loopback.follow(loopback.start_run(deployment.folder / "app", {"rounds": 2, "experiment": "short"}), limit=1800)

@@ -162,11 +162,11 @@ def _log_exposures(column: pa.ChunkedArray) -> FloatArray:
 
 
 def _sole(name: str, n_rows: int) -> Ids:
-    return Ids.of_texts([name])._replace(codes=np.zeros(n_rows, dtype=np.int64))
+    return Ids.of_texts([name]).with_codes(np.zeros(n_rows, dtype=np.int64))
 
 
 def _texts(ids: Ids) -> NDArray[np.object_]:
-    return np.array(ids.texts, dtype=object)[ids.codes]
+    return np.array(list(ids.texts), dtype=object)[ids.codes]
 
 
 def stamp_of(path: Path) -> str:
