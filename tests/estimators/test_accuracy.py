@@ -117,7 +117,11 @@ REAL = {
 }
 
 
-@pytest.mark.parametrize("name", REAL)
+# by the time that they take
+LONG = ("oj_store_brand_week", "chem97_lea_school_pupil", "egsingle_school_child_visit")
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name in LONG else ()) for name in REAL])
 def test_real_tables(shared_data, name):
     left_out, classes = REAL[name]
     raw = pq.read_table(shared_data / f"{name}.parquet")

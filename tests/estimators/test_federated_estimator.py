@@ -79,12 +79,12 @@ MODELS = {"paper": PAPER, "default": {}, "agent effects": {"effects": "entity+ag
 
 
 @pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_with_all_agents_it_is_the_centralised_chain(small, seed, model):
     assert assert_centralised(small[0], seed, 110, **MODELS[model])[-1] == 3
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_with_all_agents_it_is_the_centralised_chain_though_it_ends_with_one_cluster(seed):
     """Through the comparison of several clusters with one."""
     n_clusters = assert_centralised(one_cluster(seed), seed, 125)
@@ -92,7 +92,7 @@ def test_with_all_agents_it_is_the_centralised_chain_though_it_ends_with_one_clu
     assert max(n_clusters[50:]) > 1
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_with_all_agents_it_is_the_centralised_chain_though_it_goes_back_to_several_clusters(seed):
     n_clusters = np.array(assert_centralised(four_clusters(seed)[0], seed, 125))
     is_one = np.flatnonzero(n_clusters == 1)
@@ -309,7 +309,7 @@ def test_a_column_that_hardly_varies_among_those_surveyed(rng):
     rare = (agent % 10 == 3) * (rng.random(len(agent)) < 0.5)
     X = np.column_stack([rng.normal(size=len(agent)), rare, np.sin(agent) + 1e-9 * rng.normal(size=len(agent))])
     y = X @ [1.0, 20.0, 5.0] + 0.3 * rng.normal(size=len(agent))
-    for seed in range(4):
+    for seed in range(2):
         model = FedHLCRRegressor(participation=0.15, random_state=seed).fit(X, y, agent=agent, entity=entity)
         assert model.score(X, y, agent=agent, entity=entity) > 0.97
         assert model.history_["n_refused"].sum() == 0

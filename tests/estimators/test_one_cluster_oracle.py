@@ -91,6 +91,7 @@ def assert_agrees(n_sweeps, data=0):
     np.testing.assert_allclose(p, expected.probabilities, atol=tolerance)
 
 
+@pytest.mark.slow
 def test_the_oracle_does_not_depend_on_its_grid():
     table = Table.drawn()
     one, other = oracle(table, 31, 31), oracle(table, 37, 41)

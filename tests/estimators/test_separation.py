@@ -140,7 +140,7 @@ def test_entities_of_zeros():
     assert mean[table.entity % 4 == 0].max() < 1.0
 
 
-@pytest.mark.parametrize("typical", [1e3, 1e6])
+@pytest.mark.parametrize("typical", [pytest.param(1e3, marks=pytest.mark.slow), 1e6])
 @pytest.mark.parametrize("estimator", [HLCRCountRegressor, FedHLCRCountRegressor])
 def test_large_counts(estimator, typical):
     table = Table()

@@ -1,15 +1,4 @@
-"""The public face: scikit-learn estimators."""
+"""The public face: scikit-learn estimators. `fedhlcr` exports them.
 
-from fedhlcr.estimators.classifiers import FedHLCRClassifier, HLCRClassifier
-from fedhlcr.estimators.counts import FedHLCRCountRegressor, HLCRCountRegressor
-from fedhlcr.estimators.fedhlcr import FedHLCRRegressor
-from fedhlcr.estimators.hlcr import HLCRRegressor
-
-__all__ = [
-    "FedHLCRClassifier",
-    "FedHLCRCountRegressor",
-    "FedHLCRRegressor",
-    "HLCRClassifier",
-    "HLCRCountRegressor",
-    "HLCRRegressor",
-]
+Nothing is imported here: `saved` predicts without scikit-learn, which takes more than a second to import.
+"""

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.streams import ReservedChain, Stream
@@ -20,11 +20,16 @@ from fedhlcr.analysis.curves import FeatureCurve, feature_curve, feature_positio
 from fedhlcr.analysis.summary import Summary, summarize
 from fedhlcr.analysis.verdict import FitComparison
 from fedhlcr.data import inputs
+from fedhlcr.data.encoded import header_of
 from fedhlcr.data.hierarchy import EntityIndex, Hierarchy, build_hierarchy
 from fedhlcr.data.recipe import Recipe
 from fedhlcr.data.scarcity import TableShape, find_scarcity
+from fedhlcr.estimators import saving
 from fedhlcr.estimators.entity_figures import EntityFigures
-from fedhlcr.estimators.regressor import EventRows, HierarchicalEstimator
+from fedhlcr.estimators.regressor import HierarchicalEstimator
+from fedhlcr.estimators.rows import EventRows
+from fedhlcr.estimators.streamed import StreamedEvents
+from fedhlcr.estimators.training import EventsInMemory
 from fedhlcr.exceptions import ArgumentError, ArgumentTypeError, give_warning
 from fedhlcr.model.gram import entity_grams
 from fedhlcr.model.priors import EffectsName
@@ -33,7 +38,6 @@ from fedhlcr.posterior.alignment import Alignment
 from fedhlcr.posterior.diagnostics import Diagnostic, diagnose
 from fedhlcr.posterior.predictive import Moments
 from fedhlcr.samplers.state import Entities
-from fedhlcr.storage import model_file
 from fedhlcr.storage.atomic import PathLike
 
 
@@ -83,6 +87,13 @@ class HierarchicalPredictor(EntityFigures, HierarchicalEstimator):
         events = self.read_events(X, agent, entity)
         offset = self._offset(exposure, len(events.matrix))
         return self.posterior_.predict(events.matrix, events.profiles, levels, offset)
+
+    @single_threaded_blas
+    def _mean(self, X: Any, agent: Any, entity: Any, exposure: Any = None) -> FloatArray:
+        """The means of `predict_moments` alone, which take less time."""
+        check_is_fitted(self)
+        events = self.read_events(X, agent, entity)
+        return self.posterior_.mean(events.matrix, events.profiles, self._offset(exposure, len(events.matrix)))
 
     @single_threaded_blas
     def interval_of(
@@ -164,6 +175,7 @@ class HierarchicalPredictor(EntityFigures, HierarchicalEstimator):
         adapted = copy.copy(self)
         adapted.posterior_ = self.posterior_.adapt(new, Stream(self.seed_, ReservedChain.ADAPTATION))
         adapted.set_fitted_attributes()
+        adapted.set_diagnostics()
         return adapted
 
     def adapt(self, X: Any, y: Any, agent: Any = None, entity: Any = None, sample_weight: Any = None) -> Self:
@@ -213,12 +225,13 @@ class HierarchicalPredictor(EntityFigures, HierarchicalEstimator):
         if own_agent is None:
             raise ArgumentError("`agent` is missing and the model has several agents; pass one agent id per event row.")
         layout, units = self.posterior_.layout, self.posterior_.standardization
-        hierarchy = build_hierarchy(units.expand(matrix), target, weight, own_agent, table.entity, offset)
-        grams = entity_grams(hierarchy, layout, units.shift, self.thread_count())
+        n_threads, expanded = self.thread_count(), units.expand(matrix)
+        hierarchy = build_hierarchy(expanded, target, weight, own_agent, table.entity, offset, n_threads)
+        grams = entity_grams(hierarchy, layout, units.shift, n_threads)
         likelihood, events = self.posterior_.likelihood, None
         if likelihood.needs_events:
             events = likelihood.events_in(replace(hierarchy.events, X=hierarchy.X[:, : layout.n_inputs]), units)
-        return Entities(likelihood, hierarchy.index, units.rescale(layout, grams), self.thread_count(), events)
+        return Entities(likelihood, hierarchy.index, units.rescale(layout, grams, n_threads), n_threads, events)
 
     def read_events(self, X: Any, agent: Any = None, entity: Any = None) -> EventRows:
         """Read event rows as `predict` does; X, agent and entity as there."""
@@ -251,7 +264,7 @@ class HierarchicalPredictor(EntityFigures, HierarchicalEstimator):
             new agents, and for known ones after `adapt`.
         """
         check_is_fitted(self)
-        model_file.save(self, path, public=public)
+        saving.save(self, path, public=public)
 
     def summary(self) -> Summary:
         """A summary of the model: print it, or show it in a notebook."""
@@ -264,18 +277,26 @@ class HierarchicalPredictor(EntityFigures, HierarchicalEstimator):
         # a loaded model has those of an earlier fit
         self.recipe_, self.provenance_ = None, {}
         hierarchy = super()._training_events(X, y, agent, entity, sample_weight, exposure)
-        self.seed_ = self._seed()
-        shape = TableShape(
-            hierarchy.n_events,
-            hierarchy.n_entities,
-            hierarchy.X.shape[1],
-            target_varies=bool(np.ptp(hierarchy.y) > 0.0),
-            has_entity_ids=entity is not None,
-            lacks_agents=hierarchy.index.n_agents == 1 and self.effects == "entity+agent",
-        )
-        for warning in find_scarcity(shape):
-            give_warning(warning)
+        self._begin_fit(EventsInMemory(hierarchy).shape(), hierarchy.index, has_entity_ids=entity is not None)
         return hierarchy
+
+    def _begin_fit(self, shape: TableShape, index: EntityIndex, *, has_entity_ids: bool = True) -> None:
+        """Set the seed, and warn of a table that is too small or too plain."""
+        self.seed_ = self._seed()
+        lacks_agents = index.n_agents == 1 and self.effects == "entity+agent"
+        for warning in find_scarcity(shape._replace(has_entity_ids=has_entity_ids, lacks_agents=lacks_agents)):
+            give_warning(warning)
+
+    def _begin_streamed(self, data: StreamedEvents) -> None:
+        """Set what `fit` learns from a table before it samples, for one in a work folder."""
+        recipe = data.recipe
+        self.recipe_, self.provenance_ = None, {}
+        validate_data(self, header_of(recipe.encoded_features), reset=True, skip_check_array=True)
+        self._learn_classes(recipe, data.shape())
+        self.agent_column_, self.entity_column_ = recipe.agent, recipe.entity
+        self.sole_agent_ = data.index.agent_ids if data.index.n_agents == 1 else None
+        data.read_target, data.read_offset = self._streamed_target, self._offset
+        self._begin_fit(data.shape(), data.index)
 
     def _seed(self) -> int:
         if isinstance(self.random_state, Integral):
@@ -292,7 +313,7 @@ class HierarchicalPredictor(EntityFigures, HierarchicalEstimator):
     def _settle_clusters(self) -> None:
         """Number the clusters, and set the features' means and spreads. `adapt` changes neither."""
         posterior = self.posterior_
-        pooled = posterior.memory.entities.grams.sum(axis=0)
+        pooled = posterior.memory.entities.pooled_gram
         normal = posterior.layout.normal_equations(pooled)
         found = isinstance(self.n_clusters, str)
         self.alignment_ = alignment.align(posterior.draws, normal.xx / normal.n, drop_empty=found)
@@ -306,25 +327,27 @@ class HierarchicalPredictor(EntityFigures, HierarchicalEstimator):
             give_warning(warning)
 
     def set_fitted_attributes(self) -> None:
-        """Set `coef_`, `labels_` and all other attributes that follow from `posterior_` and `alignment_`."""
+        """Set `coef_` and all other attributes that follow from `posterior_` and `alignment_`.
+
+        Those of agents and entities are computed on first access.
+        """
         posterior, aligned = self.posterior_, self.alignment_
-        draws, memory, units = posterior.draws, posterior.memory, posterior.standardization
-        self.n_clusters_, self._entity_coef = aligned.n_clusters, None
+        draws, units = posterior.draws, posterior.standardization
+        self.n_clusters_ = aligned.n_clusters
+        self.forget_entity_figures()
         coef = alignment.mean_coef(draws, aligned)
         self.coef_, self.intercept_ = units.to_user_units(posterior.layout, coef)
         self.curve_coef_ = units.feature_slopes(posterior.layout, coef)[:, posterior.layout.n_inputs :]
         self.cluster_weights_ = aligned.gather(np.exp(draws.log_weights))
-        self.agent_weights_ = alignment.mean_agent_weights(draws, memory, aligned)
-        self.labels_ = alignment.voted_labels(memory, aligned)
         self.curves_ = units.curves
         means = alignment.mean_quantities(draws, aligned, float(units.scale[-1]), posterior.layout.n_linear)
         for name, value in means.items():
             setattr(self, f"{name}_", value)
-        index = memory.entities.index
-        self.agent_ids_ = index.agent_ids
-        self.pair_ids_ = list(zip(index.agent_ids[index.agent_of], index.entity_ids, strict=True))
-        if index.n_entities:
-            self.diagnostics_ = diagnose(posterior)
+
+    def set_diagnostics(self) -> None:
+        """Set `diagnostics_`, unless the model is public: then those of the fit stay."""
+        if len(self.posterior_.memory.entities):
+            self.diagnostics_ = diagnose(self.posterior_)
 
     def _read(self, X: Any, agent: Any, entity: Any) -> tuple[inputs.Table, FloatArray]:
         """Split X as in `fit`. If the model has a recipe, encode a raw dataframe first; see `Recipe.is_raw`."""

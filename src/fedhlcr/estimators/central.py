@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedhlcr._support.streams import Stream
+from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr._support.wording import DRAW, SWEEP
-from fedhlcr.analysis.fit_comparison import compare_with_simpler, take_sample
-from fedhlcr.data.hierarchy import Hierarchy
-from fedhlcr.estimators.base import HierarchicalPredictor
+from fedhlcr.analysis.fit_comparison import compare_with_simpler
 from fedhlcr.estimators.curves import curve_columns, make_curves
+from fedhlcr.estimators.file_fitting import FileFitter
 from fedhlcr.estimators.parameters import (
     given_hyperparameters,
     number_or_none,
 )
 from fedhlcr.estimators.progress import SweepProgress
+from fedhlcr.estimators.streamed import StreamedEvents
+from fedhlcr.estimators.training import EventsInMemory, TrainingEvents
 from fedhlcr.exceptions import Advice, ConvergenceWarning, FitInterruptedWarning, warn_user
-from fedhlcr.model.curves import Curves, column_quantiles
-from fedhlcr.model.gram import Standardization, column_means, entity_grams, layout_with
+from fedhlcr.model.curves import Curves
+from fedhlcr.model.gram import Standardization, layout_with
 from fedhlcr.model.likelihood import likelihood_named
 from fedhlcr.model.priors import CoefPriorKind, ModelSpec
 from fedhlcr.posterior import AgentMemory, Draws, Posterior
@@ -31,15 +32,24 @@ from fedhlcr.posterior.diagnostics import R_HAT_LIMIT
 from fedhlcr.samplers.chain import ChainPlan, ChainResult, SamplerName, run_chain, trace_table
 from fedhlcr.samplers.collapsed import LabelPrior
 from fedhlcr.samplers.state import Entities
+from fedhlcr.storage import scratch
 
 
-class CentralisedPredictor(HierarchicalPredictor):
+class Assembled(NamedTuple):
+    """What chains need to run: the units, and the entities in these units."""
+
+    units: Standardization
+    entities: Entities
+
+
+class CentralisedPredictor(FileFitter):
     """An estimator that sees all events. A subclass has the settings."""
 
     sampler: SamplerName = "blocked"
     label_prior: LabelPrior = "tables"
     coef_prior: CoefPriorKind
     curves: str | Sequence[str | int]
+    precision: str = "double"
     standardize: bool
     n_sweeps: int
     n_draws: int
@@ -47,59 +57,79 @@ class CentralisedPredictor(HierarchicalPredictor):
     verbose: bool
     trace_: NDArray[np.void]
 
-    @abstractmethod
-    def likelihood_name(self) -> str:
-        """The name of the likelihood that `fit` uses."""
-
     def _fit(self, X: Any, y: Any, agent: Any, entity: Any, sample_weight: Any = None, exposure: Any = None) -> Self:
         with SweepProgress(self.n_chains * self.n_sweeps, self.verbose) as progress:
-            results = self._sample(self._training_events(X, y, agent, entity, sample_weight, exposure), progress)
-            progress.tell("summarising")
-            self._settle_clusters()
-            self.set_fitted_attributes()
+            hierarchy = self._training_events(X, y, agent, entity, sample_weight, exposure)
+            data = EventsInMemory(hierarchy)
+            results = self._sample(data, self._assemble(data), progress)
         self._warn(results)
         return self
 
-    def _sample(self, hierarchy: Hierarchy, progress: SweepProgress) -> list[ChainResult]:
-        """Run the chains, and set the posterior and the trace."""
-        events, curves = hierarchy.events, self._make_curves(hierarchy)
-        if curves is not None:
-            hierarchy = replace(hierarchy, X=curves.expand(hierarchy.X))
-        layout = layout_with(curves, hierarchy.X.shape[1], fit_intercept=self.fit_intercept)
+    @single_threaded_blas
+    def fit_streamed(self, data: StreamedEvents) -> Self:
+        """Fit the model to a table that has been read into a work folder; see `fit_files`."""
+        self._begin_streamed(data)
+        # bars of the passes over the table come before the one of the sweeps
+        assembled = self._assemble(data)
+        with SweepProgress(self.n_chains * self.n_sweeps, self.verbose) as progress:
+            results = self._sample(data, assembled, progress)
+        self.recipe_ = data.recipe
+        self._warn(results)
+        return self
+
+    def _assemble(self, data: TrainingEvents) -> Assembled:
+        """Turn events into matrices, and into events in the same units where the likelihood needs them."""
+        curves = self._make_curves(data)
+        n_features = data.shape().n_features if curves is None else curves.n_features
+        layout = layout_with(curves, n_features, fit_intercept=self.fit_intercept)
         likelihood = likelihood_named(self.likelihood_name(), layout)
-        shift = column_means(hierarchy) if self.fit_intercept else np.zeros(layout.n_features + 1)
-        shift[layout.n_inputs : -1] = 0.0
+        shift = np.zeros(layout.n_features + 1)
+        if self.fit_intercept:
+            means = data.means(self.thread_count())
+            shift[: layout.n_inputs], shift[-1] = means[:-1], means[-1]
         if likelihood.linear_spread is not None:
             shift[-1] = 0.0
-        grams = entity_grams(hierarchy, layout, shift, self.thread_count())
-        standardization = Standardization.from_gram(
-            layout, grams.sum(axis=0), shift, scale=self.standardize, curves=curves
-        )
+        raw = data.matrices(likelihood, shift, curves, self.thread_count())
+        units = Standardization.from_gram(layout, raw.pooled, shift, scale=self.standardize, curves=curves)
         if likelihood.linear_spread is not None:
-            standardization = standardization.with_own_target()
-        entities = Entities(likelihood, hierarchy.index, standardization.rescale(layout, grams), self.thread_count())
+            units = units.with_own_target()
+        single = self.precision == "single"
+        entities = Entities(likelihood, data.index, raw.in_units(units), self.thread_count(), single=single)
         if likelihood.needs_events:
-            entities = replace(entities, events=likelihood.events_in(events, standardization))
-        progress.target_scale = float(standardization.scale[-1])
+            entities = replace(entities, events=data.events(likelihood, units))
+        return Assembled(units, entities)
+
+    def _sample(self, data: TrainingEvents, assembled: Assembled, progress: SweepProgress) -> list[ChainResult]:
+        """Run the chains, and set everything that follows from their draws."""
+        units, entities = assembled
+        progress.target_scale = float(units.scale[-1])
         progress.begin()
         results = self._run_chains(entities, progress)
         # a chain that was stopped before it kept a draw is used only if there is no other
         chains = [result.kept for result in results if result.kept] or [[results[-1].last]]
-        self.posterior_ = Posterior(
-            likelihood, standardization, Draws.from_chains(chains), AgentMemory.from_chains(entities, chains)
-        )
-        self.trace_ = trace_table(results, likelihood.globals_type, progress.target_scale)
+        # each step from here reads matrices or draws all over the files; the next one needs others
+        scratch.release(entities.grams)
+        memory = AgentMemory.from_chains(entities, chains)
+        self.posterior_ = Posterior(entities.likelihood, units, Draws.from_chains(chains), memory)
+        self.trace_ = trace_table(results, entities.likelihood.globals_type, progress.target_scale)
+        memory.release()
         progress.tell("comparing with simpler models")
-        self.comparison_ = compare_with_simpler(self.posterior_, take_sample(hierarchy))
+        self.comparison_ = compare_with_simpler(self.posterior_, data.sample())
+        memory.release()
+        progress.tell("summarising")
+        self._settle_clusters()
+        memory.release()
+        self.set_fitted_attributes()
+        self.set_diagnostics()
+        memory.release()
         return results
 
-    def _make_curves(self, hierarchy: Hierarchy) -> Curves | None:
+    def _make_curves(self, data: TrainingEvents) -> Curves | None:
         names = getattr(self, "feature_names_in_", None)
-        columns = curve_columns(self.curves, hierarchy.X.shape[1], names)
+        columns = curve_columns(self.curves, data.shape().n_features, names)
         if not columns:
             return None
-        quantiles = column_quantiles(hierarchy.X, hierarchy.weight)
-        return make_curves(self.curves, columns, quantiles, names)
+        return make_curves(self.curves, columns, data.quantiles(columns), names)
 
     def model_spec(self, entities: Entities, target_scale: float) -> ModelSpec:
         """The priors in standardised units, as the sampler takes them.
@@ -109,7 +139,7 @@ class CentralisedPredictor(HierarchicalPredictor):
         entities : the entities to fit
         target_scale : the scale that y was divided by
         """
-        pooled = entities.layout.normal_equations(entities.grams.sum(axis=0))
+        pooled = entities.layout.normal_equations(entities.pooled_gram)
         spread = entities.likelihood.linear_spread
         return ModelSpec.in_units(
             target_scale,

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr.analysis.differences import EntityDifferences, entity_differences
 from fedhlcr.posterior import Posterior
+from fedhlcr.posterior.alignment import Alignment, mean_agent_weights, voted_labels
 from fedhlcr.posterior.entity_coef import EntityCoef, entity_coef
 
 
@@ -19,8 +24,36 @@ class EntityFigures:
     n_features_in_: int
     feature_means_: FloatArray
     feature_spreads_: FloatArray
+    alignment_: Alignment
     # computed on first access; forgotten when the posterior changes
     _entity_coef: EntityCoef | None = None
+
+    def forget_entity_figures(self) -> None:
+        """Compute all figures of agents and entities anew when they are asked for."""
+        self._entity_coef = None
+        for name in ("pair_ids_", "labels_", "agent_weights_"):
+            self.__dict__.pop(name, None)
+
+    @property
+    def agent_ids_(self) -> NDArray[np.object_]:
+        """(n_agents,) ids of the agents as the user wrote them, in natural order."""
+        return self.posterior_.memory.entities.index.agent_ids
+
+    @cached_property
+    def pair_ids_(self) -> list[tuple[Any, Any]]:
+        """The (agent id, entity id) of each entity, sorted by both. Built on first access: a million take 100 MB."""
+        index = self.posterior_.memory.entities.index
+        return list(zip(index.agent_ids[index.agent_of], index.entity_ids, strict=True))
+
+    @cached_property
+    def labels_(self) -> NDArray[np.int64]:
+        """(n_entities,) the cluster that each entity is in most often, in the order of `pair_ids_`."""
+        return voted_labels(self.posterior_.memory, self.alignment_)
+
+    @cached_property
+    def agent_weights_(self) -> FloatArray:
+        """(n_agents, n_clusters_) probability of each cluster for an agent's next entity."""
+        return mean_agent_weights(self.posterior_.draws, self.posterior_.memory, self.alignment_)
 
     @property
     def entity_coef_(self) -> FloatArray:

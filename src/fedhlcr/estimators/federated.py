@@ -2,39 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedhlcr._support.streams import ReservedChain, Stream
+from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr._support.wording import AGENT, DRAW, ROUND
-from fedhlcr.analysis.fit_comparison import compare_with_simpler, take_sample
+from fedhlcr.analysis.fit_comparison import Sample, compare_with_simpler, take_sample
 from fedhlcr.data.events import EventStore
 from fedhlcr.data.hierarchy import EntityIndex, Hierarchy
 from fedhlcr.engines.in_process import InProcessEngine
-from fedhlcr.estimators.base import HierarchicalPredictor
+from fedhlcr.engines.ray import RayCluster
 from fedhlcr.estimators.curves import curve_columns, make_curves
+from fedhlcr.estimators.file_fitting import FileFitter
 from fedhlcr.estimators.parameters import (
     given_hyperparameters,
     number_or_none,
 )
 from fedhlcr.estimators.private import check_private, settle_privately, simulate_private
 from fedhlcr.estimators.progress import RoundProgress
+from fedhlcr.estimators.sharing import SharedTable
+from fedhlcr.estimators.streamed import StreamedEvents
+from fedhlcr.estimators.training import EventsInMemory, TrainingEvents
 from fedhlcr.exceptions import ArgumentError, FitInterruptedWarning, warn_user
 from fedhlcr.federation.checks import ReplyLimits
 from fedhlcr.federation.held_out import Validation
 from fedhlcr.federation.private.server import PrivateServer
 from fedhlcr.federation.rules import RuleName
-from fedhlcr.federation.run import INTERRUPTED, Checkpoints, EngineFactory, SimulationEngine, run_federation
+from fedhlcr.federation.run import (
+    INTERRUPTED,
+    Checkpoints,
+    Closes,
+    EngineFactory,
+    SimulationEngine,
+    run_federation,
+    server_for,
+)
 from fedhlcr.federation.server import Server
 from fedhlcr.federation.settings import AggregationName, FederationSettings
 from fedhlcr.model.choice import chosen_likelihood
-from fedhlcr.model.curves import column_quantiles
-from fedhlcr.model.gram import GramLayout
-from fedhlcr.model.likelihood import AUTO, GAUSSIAN
+from fedhlcr.model.gram import GramLayout, Standardization
+from fedhlcr.model.likelihood import AUTO, GAUSSIAN, AnyLikelihood
 from fedhlcr.model.priors import CoefPriorKind, NoiseName
 from fedhlcr.posterior import AgentMemory, Posterior
 from fedhlcr.privacy.differential_privacy import DifferentialPrivacy, PrivacyPlan
@@ -42,10 +55,32 @@ from fedhlcr.samplers.state import Entities
 from fedhlcr.storage.atomic import PathLike
 
 # Engines by the names that users give them.
-ENGINES: dict[str, EngineFactory] = {"in_process": InProcessEngine.from_hierarchy}
+ENGINES: dict[str, EngineFactory] = {"in_process": InProcessEngine.from_hierarchy, "ray": RayCluster()}
 
 
-class FederatedPredictor(HierarchicalPredictor):
+# About what an entity takes in the index that workers are sent.
+BYTES_PER_ENTITY = 100
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """The agents of a table, which an estimator plays.
+
+    Attributes
+    ----------
+    engine : has the agents
+    index : the agents and entities
+    sample : some events to compare models on
+    events_in : returns all events in the units of a run, if the likelihood needs events
+    """
+
+    engine: Any
+    index: EntityIndex
+    sample: Sample | None = None
+    events_in: Callable[[AnyLikelihood, Standardization], EventStore] | None = None
+
+
+class FederatedPredictor(FileFitter):
     """An estimator whose `fit` runs a federation. A subclass has the settings."""
 
     rule: RuleName = "delta"
@@ -96,33 +131,90 @@ class FederatedPredictor(HierarchicalPredictor):
         if resume and self.checkpoint is None:
             raise ArgumentError("`resume` needs the file to go on from; pass its path as `checkpoint`.")
         hierarchy = self._training_events(X, y, agent, entity, sample_weight, exposure)
-        settings = self._settings(hierarchy, weighted=sample_weight is not None)
+        settings = self._settings(EventsInMemory(hierarchy), weighted=sample_weight is not None)
         _require_cohort(settings, hierarchy.index.n_agents)
         if settings.privacy is not None:
             return self._fit_privately(hierarchy, settings, validation)
-        index, make_engine = hierarchy.index, ENGINES[self.engine] if isinstance(self.engine, str) else self.engine
+        make_engine = self._engine_factory()
+        if settings.is_secure and isinstance(make_engine, RayCluster):
+            raise ArgumentError("aggregation='secure' needs engine='in_process': a cluster's driver sees its agents.")
         engine = make_engine(hierarchy, failure_rate=self.failure_rate, seed=self.seed_, n_threads=self.thread_count())
         # from here on only the agents have the events, and only as long as they need them; a simulation plays the
         # agents, so at the end it predicts from their events, and compares models on a sample of these
         events = hierarchy.events if settings.make_likelihood().needs_events else None
-        sample = take_sample(hierarchy)
+        index, sample = hierarchy.index, take_sample(hierarchy)
         del hierarchy
+        simulation = Simulation(engine, index, sample, None if events is None else _converter(events))
+
+        def evaluation() -> Validation | None:
+            return None if validation is None else self._validation(validation, engine, index, events)
+
+        return self._run(settings, simulation, evaluation, resume)
+
+    @single_threaded_blas
+    def fit_streamed(self, data: StreamedEvents) -> Self:
+        """Fit the model to a table in a work folder, on a cluster whose workers read its files; see `fit_files`."""
+        cluster, shared = self._cluster_for_files(), SharedTable(data)
+        self._begin_streamed(data)
+        settings, index = self._settings(data, weighted=False), data.index
+        engine = cluster.engine(index, shared.parts, BYTES_PER_ENTITY * index.n_entities, seed=self.seed_)
+        needs_events = settings.make_likelihood().needs_events
+        events_in = partial(engine.entity_events, data.sorter.event_start) if needs_events else None
+        self._run(settings, Simulation(engine, index, shared.sample, events_in))
+        self.recipe_ = data.recipe
+        return self
+
+    def _engine_factory(self) -> EngineFactory:
+        return ENGINES[self.engine] if isinstance(self.engine, str) else self.engine
+
+    def _require_files(self) -> None:
+        self._cluster_for_files()
+
+    def _cluster_for_files(self) -> RayCluster:
+        """The cluster whose workers read files; refuse settings that need the table in one process."""
+        cluster = self._engine_factory()
+        if not isinstance(cluster, RayCluster):
+            raise ArgumentError("`fit_files` of a federation needs engine='ray'; otherwise pass the table to `fit`.")
+        if self.privacy is not None or self.aggregation == "secure" or self.failure_rate:
+            raise ArgumentError(
+                "`privacy`, aggregation='secure' and `failure_rate` need engine='in_process' and a table in memory; "
+                "leave them out, or pass the table to `fit`."
+            )
+        return cluster
+
+    def _run(
+        self,
+        settings: FederationSettings,
+        simulation: Simulation,
+        evaluation: Callable[[], Validation | None] = lambda: None,
+        resume: bool = False,
+    ) -> Self:
+        """Run the federation, and set everything that follows from it."""
+        engine = simulation.engine
         checkpoints = None if self.checkpoint is None else Checkpoints(self.checkpoint, self.checkpoint_every)
-        evaluate = None if validation is None else self._validation(validation, engine, index, events)
-        server = Server(settings) if checkpoints is None or not resume else checkpoints.resume(settings, engine)
-        with RoundProgress(settings.rounds, self.verbose) as progress:
-            run_federation(server, engine, checkpoints=checkpoints, evaluate=evaluate, progress=progress)
-        self._finish(server, engine, index, events)
-        self.comparison_ = compare_with_simpler(self.posterior_, sample)
+        try:
+            evaluate = evaluation()
+            if checkpoints is None or not resume:
+                server = server_for(settings, engine)
+            else:
+                server = checkpoints.resume(settings, engine)
+            with RoundProgress(settings.rounds, self.verbose) as progress:
+                run_federation(server, engine, checkpoints=checkpoints, evaluate=evaluate, progress=progress)
+            self._finish(server, simulation)
+        finally:
+            if isinstance(engine, Closes):
+                engine.close()
+        self.comparison_ = compare_with_simpler(self.posterior_, simulation.sample)
+        self.posterior_.memory.release()
         self._warn_of_simpler_model()
         return self
 
-    def _settings(self, hierarchy: Hierarchy, *, weighted: bool) -> FederationSettings:
-        n_features, names = hierarchy.X.shape[1], getattr(self, "feature_names_in_", None)
+    def _settings(self, data: TrainingEvents, *, weighted: bool) -> FederationSettings:
+        n_features, names = data.shape().n_features, getattr(self, "feature_names_in_", None)
         columns = curve_columns(self.curves, n_features, names)
         if columns and not isinstance(self.curves, str):
             # refuse columns that cannot have a curve before the run, as a centralised fit does
-            make_curves(self.curves, columns, column_quantiles(hierarchy.X, hierarchy.weight), names)
+            make_curves(self.curves, columns, data.quantiles(columns), names)
         limits = ReplyLimits() if self.limits is None else self.limits
         if weighted:
             limits = replace(limits, min_events_per_entity=0.0)
@@ -160,7 +252,7 @@ class FederatedPredictor(HierarchicalPredictor):
             server, agents = simulate_private(
                 hierarchy, settings, failure_rate=self.failure_rate, n_threads=self.thread_count(), progress=progress
             )
-        self._finish(server, agents, hierarchy.index, None)
+        self._finish(server, Simulation(agents, hierarchy.index))
         return self
 
     def _validation(
@@ -177,15 +269,15 @@ class FederatedPredictor(HierarchicalPredictor):
         target, offset = self._target(y, len(matrix)), self._offset(exposure, len(matrix))
         return Validation(engine, index, matrix, target, profiles, events, offset)
 
-    def _finish(
-        self, server: Server | PrivateServer, engine: Any, index: EntityIndex, events: EventStore | None
-    ) -> None:
+    def _finish(self, server: Server | PrivateServer, simulation: Simulation) -> None:
         """The fitted attributes: the public draws, and every agent's labels under them."""
-        model = server.model()
-        grams = engine.entity_grams(server.run, model.layout, model.standardization)
-        kept_events = None if events is None else model.likelihood.events_in(events, model.standardization)
-        entities = Entities(model.likelihood, index, grams, self.thread_count(), kept_events)
+        model, index = server.model(), simulation.index
+        grams = simulation.engine.entity_grams(server.run, model.layout, model.standardization)
+        events_in = simulation.events_in
+        events = None if events_in is None else events_in(model.likelihood, model.standardization)
+        entities = Entities(model.likelihood, index, grams, self.thread_count(), events)
         memory = AgentMemory.from_draws(entities, model.draws, Stream(self.seed_, ReservedChain.PREDICTION))
+        memory.release()
         self.posterior_ = Posterior(model.likelihood, model.standardization, model.draws, memory)
         self.server_ = server
         kept = {draw.round for draw in server.kept_draws}
@@ -197,6 +289,7 @@ class FederatedPredictor(HierarchicalPredictor):
             self.privacy_ = None
             self._settle_clusters()
             self.set_fitted_attributes()
+            self.set_diagnostics()
         if server.stop_reason == INTERRUPTED:
             n_draws = len(model.draws)
             warn_user(
@@ -212,6 +305,10 @@ class FederatedPredictor(HierarchicalPredictor):
         out = np.empty(len(server.registry), dtype=object)
         out[:] = [ids[name] for name in server.registry.names]
         return out
+
+
+def _converter(events: EventStore) -> Callable[[AnyLikelihood, Standardization], EventStore]:
+    return lambda likelihood, units: likelihood.events_in(events, units)
 
 
 def _require_cohort(settings: FederationSettings, n_agents: int) -> None:

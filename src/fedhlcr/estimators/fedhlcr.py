@@ -61,8 +61,9 @@ class FedHLCRRegressor(RealTarget, FederatedPredictor):
     standardize, fit_intercept, max_clusters : as in `HLCRRegressor`
     n_draws : int, default=100
         Most draws to keep.
-    engine : "in_process" or EngineFactory, default="in_process"
-        Carries the messages between the server and the agents. "in_process" keeps all agents in this process; a
+    engine : "in_process", "ray" or EngineFactory, default="in_process"
+        Carries the messages between the server and the agents. "in_process" keeps all agents in this process; "ray"
+        shares them among workers of a Ray cluster (`fedhlcr.engines.ray.RayCluster`), with the same result; a
         factory (`fedhlcr.federation.EngineFactory`) makes an engine from the table.
     limits : ReplyLimits or None, default=None
         Limits on a reply; the server refuses a reply that exceeds them. None is the default limits.

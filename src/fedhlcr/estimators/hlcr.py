@@ -81,6 +81,9 @@ class HLCRRegressor(RealTarget, CentralisedPredictor):
         Number of independent chains. With more than one, a warning says if they disagree.
     max_clusters : int, default=64
         Clusters to start with if `n_clusters="auto"`; this is the most that can be found.
+    precision : {"double", "single"}, default="double"
+        "single" scores entities in single precision, and those again in double precision whose labels this leaves in
+        doubt. Labels and all results are the same; only the time differs.
     n_threads : int or None, default=None
         Number of threads; None is all cores. The result does not depend on it.
     random_state : int, RandomState instance or None, default=0
@@ -177,6 +180,7 @@ class HLCRRegressor(RealTarget, CentralisedPredictor):
         **PARAMETER_CONSTRAINTS,
         "sampler": [StrOptions({"blocked", "collapsed"})],
         "label_prior": [StrOptions({"tables", "paper"})],
+        "precision": [StrOptions({"double", "single"})],
         **CENTRAL_CONSTRAINTS,
     }
 
@@ -201,6 +205,7 @@ class HLCRRegressor(RealTarget, CentralisedPredictor):
         n_draws: int = 100,
         n_chains: int = 1,
         max_clusters: int = 64,
+        precision: str = "double",
         n_threads: int | None = None,
         random_state: Any = 0,
         verbose: bool = False,
@@ -223,6 +228,7 @@ class HLCRRegressor(RealTarget, CentralisedPredictor):
         self.n_draws = n_draws
         self.n_chains = n_chains
         self.max_clusters = max_clusters
+        self.precision = precision
         self.n_threads = n_threads
         self.random_state = random_state
         self.verbose = verbose

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+import io
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from fedhlcr.estimators.counts import FedHLCRCountRegressor, HLCRCountRegressor
 from fedhlcr.estimators.fedhlcr import FedHLCRRegressor
 from fedhlcr.estimators.hlcr import HLCRRegressor
 from fedhlcr.estimators.targets import BinaryTarget
-from fedhlcr.exceptions import CodecError, ModelFileError
+from fedhlcr.exceptions import CodecError
 from fedhlcr.federation.checks import ReplyLimits
 from fedhlcr.model.gram import read_units
 from fedhlcr.model.likelihood import likelihood_named
@@ -27,8 +27,9 @@ from fedhlcr.posterior.public_model import MODEL_KIND
 from fedhlcr.privacy.differential_privacy import DifferentialPrivacy, PrivacyPlan
 from fedhlcr.storage import codec
 from fedhlcr.storage.atomic import PathLike
-from fedhlcr.storage.model_file import KIND, LATER_SETTINGS, UNSAVED, VERSION, read_classes
-from fedhlcr.storage.model_reader import ModelReader
+from fedhlcr.storage.model_facts import KIND, RECORD_VERSION, open_pages, opened, reading_errors
+from fedhlcr.storage.model_file import UNSAVED, with_later_settings
+from fedhlcr.storage.model_reader import ModelReader, read_classes, read_feature_names
 
 ESTIMATORS: dict[str, type[HierarchicalPredictor]] = {
     kind.saved_as: kind
@@ -65,37 +66,29 @@ def load(path: PathLike) -> Any:
     >>> bool((fedhlcr.load(path).coef_ == model.coef_).all())
     True
     """
-    path = Path(path)
-    try:
-        if not path.is_file():
-            cure = "it is a folder or a device" if path.exists() else "it does not exist; check the path"
-            raise ModelFileError(f"no model can be read from {path.name or str(path)!r}: {cure}.")
-        with path.open("rb") as file:
-            # check the first bytes, so that a huge file of another format is not read
-            codec.require_start(file.read(len(codec.MAGIC)))
-            file.seek(0)
-            return from_bytes(file.read())
-    except CodecError as error:
-        raise ModelFileError(f"no model can be read from {path.name!r}: {error}") from None
-    except OSError as error:
-        raise ModelFileError(f"no model can be read from {path.name!r}: {error.strerror}.") from None
-    except MemoryError:
-        raise ModelFileError(f"no model can be read from {path.name!r}: it does not fit into memory.") from None
+    with opened(path) as file:
+        return from_file(file)
 
 
 def from_bytes(data: bytes) -> Any:
     """The estimator in the bytes of a file; CodecError where there is none."""
-    try:
-        # impossible numbers are refused where they are read; what overflows after that becomes infinite
-        with np.errstate(all="ignore"):
-            if codec.kind_of(data) == MODEL_KIND:
-                return _of_federation(PublicModel.from_bytes(data))
-            return _read(ModelReader(codec.decode(data, KIND, VERSION)))
-    except CodecError:
-        raise
-    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, MemoryError) as error:
-        # the checksum catches accidents but not attacks
-        raise CodecError(f"the model is not valid ({type(error).__name__}); save it again.") from None
+    return from_file(io.BytesIO(data))
+
+
+def from_file(file: BinaryIO) -> Any:
+    """The estimator in an open file, which may be closed then; CodecError where there is none."""
+    with reading_errors():
+        return _from_file(file)
+
+
+def _from_file(file: BinaryIO) -> Any:
+    if (record := open_pages(file)) is not None:
+        record.verify()
+        return _read(ModelReader(record))
+    data = file.read()
+    if codec.kind_of(data) == MODEL_KIND:
+        return _of_federation(PublicModel.from_bytes(data))
+    return _read(ModelReader(codec.decode(data, KIND, RECORD_VERSION)))
 
 
 def _read(reader: ModelReader) -> Any:
@@ -105,6 +98,7 @@ def _read(reader: ModelReader) -> Any:
     likelihood = likelihood_named(model.likelihood_name(), layout)
     draws = Draws.read(reader.part("draws."), likelihood)
     _set_features(model, layout.n_inputs, about["feature_names"])
+    reader.require(about["likelihood"] in (None, likelihood.name), "likelihood")
     model.posterior_ = Posterior(likelihood, units, draws, reader.memory(likelihood, draws, model.thread_count()))
     model.alignment_ = Alignment(reader.alignment(draws, about["n_clusters"]), about["n_clusters"])
     model.feature_means_, model.feature_spreads_ = reader.features(layout)
@@ -156,9 +150,7 @@ def _of_likelihood(name: str, curves: Any) -> Any:
 
 def _estimator(about: dict[str, Any]) -> Any:
     """An estimator with the settings of a file, checked as those of any user."""
-    settings = about["settings"]
-    if about["estimator"] in (HLCRRegressor.saved_as, FedHLCRRegressor.saved_as):
-        settings = LATER_SETTINGS | settings
+    settings = with_later_settings(about)
     if alien := [name for name in UNSAVED if name in settings]:
         # a file must not say where to write, or how many threads to start
         raise CodecError(f"the model is not valid: its settings cannot hold `{alien[0]}`; save it again.")
@@ -178,11 +170,6 @@ def _estimator(about: dict[str, Any]) -> Any:
 
 
 def _set_features(model: Any, n_features: int, names: list[str] | None) -> None:
-    recipe = model.recipe_
-    if names is not None and (len(names) != n_features or not all(isinstance(name, str) for name in names)):
-        raise CodecError("the model is not valid: its features and their names differ in number.")
-    if recipe is not None and list(recipe.encoded_features) != names:
-        raise CodecError("the model is not valid: its recipe makes other features.")
     model.n_features_in_ = n_features
-    if names is not None:
-        model.feature_names_in_ = np.array(names, dtype=object)
+    if (read := read_feature_names(names, n_features, model.recipe_)) is not None:
+        model.feature_names_in_ = read

@@ -46,7 +46,7 @@ FEDERATED_CONSTRAINTS: dict[str, list[Any]] = {
     "rounds": [POSITIVE_INTEGER, None],
     "failure_rate": [Interval(Real, 0, 1, closed="left")],
     "patience": [POSITIVE_INTEGER, None],
-    "engine": [StrOptions({"in_process"}), callable],
+    "engine": [StrOptions({"in_process", "ray"}), callable],
     "limits": [ReplyLimits, None],
     "aggregation": [StrOptions(set(get_args(AggregationName)))],
     "fixed_point": ["boolean"],

@@ -38,7 +38,7 @@ def check_private(estimator: Any, validation: Any) -> None:
             "`checkpoint` is not supported with `privacy`: a run that went on from an older file would release sums "
             "that the plan does not count. Leave it out."
         )
-    if not isinstance(estimator.engine, str):
+    if estimator.engine != "in_process":
         raise ArgumentError(
             "`privacy` needs engine='in_process'; other engines of an estimator cannot carry private rounds. On "
             "Flower, start a run with `epsilon`."
@@ -91,5 +91,6 @@ def settle_privately(estimator: Any, server: PrivateServer) -> None:
     estimator.feature_means_ = units.shift[:n_inputs].copy()
     estimator.feature_spreads_ = np.where(np.isfinite(units.scale), units.scale, 0.0)[:n_inputs]
     estimator.set_fitted_attributes()
+    estimator.set_diagnostics()
     # figures of single entities' predictions, and a comparison with other models, would be computed from events
     estimator.diagnostics_, estimator.comparison_ = (), None

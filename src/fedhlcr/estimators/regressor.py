@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin, _fit_context
 from sklearn.utils.validation import validate_data
 
-from fedhlcr._support.arrays import FloatArray, IndexArray
+from fedhlcr._support.arrays import FloatArray
 from fedhlcr.data import inputs
-from fedhlcr.data.hierarchy import (
-    UNKNOWN,
-    EntityIndex,
-    Hierarchy,
-    build_hierarchy,
-    row_agents,
-    row_entities,
-    row_sole_agent,
-)
+from fedhlcr.data.hierarchy import Hierarchy, build_hierarchy
+from fedhlcr.data.recipe import Recipe
+from fedhlcr.data.scarcity import TableShape
+from fedhlcr.estimators.rows import EventReader
 from fedhlcr.exceptions import ArgumentError
-from fedhlcr.posterior.prediction import Profiles
 
 Fit = TypeVar("Fit", bound=Callable[..., Any])
 
@@ -33,30 +25,8 @@ def checking_parameters(fit: Fit) -> Fit:
     return checked
 
 
-class EventRows(NamedTuple):
-    """Rows of events that were read for a fitted model.
-
-    Attributes
-    ----------
-    features : encoded features, as a table or array
-    matrix : ndarray (n_events, n_features_in_), the features in the user's units
-    profiles : which agent and which entity of the model each row belongs to
-    agent, entity : the ids of the rows, or None
-    """
-
-    features: Any
-    matrix: FloatArray
-    profiles: Profiles
-    agent: Any
-    entity: Any
-
-
-class HierarchicalEstimator(BaseEstimator):
+class HierarchicalEstimator(EventReader, BaseEstimator):
     """An estimator on tables of agents, entities and events."""
-
-    agent_column_: str | None
-    entity_column_: str | None
-    sole_agent_: NDArray[np.object_] | None
 
     def _training_events(
         self, X: Any, y: Any, agent: Any, entity: Any, sample_weight: Any = None, exposure: Any = None
@@ -66,10 +36,14 @@ class HierarchicalEstimator(BaseEstimator):
         matrix = self._features(table, reset=True)
         target = self._learn_target(y, len(matrix))
         weight, offset = inputs.weight_vector(sample_weight, len(matrix)), self._offset(exposure, len(matrix))
-        hierarchy = build_hierarchy(matrix, target, weight, table.agent, table.entity, offset)
+        hierarchy = build_hierarchy(matrix, target, weight, table.agent, table.entity, offset, self.thread_count())
         self.agent_column_, self.entity_column_ = table.columns
         self.sole_agent_ = hierarchy.index.agent_ids if hierarchy.index.n_agents == 1 else None
         return hierarchy
+
+    def thread_count(self) -> int:
+        """Number of threads to run with."""
+        return 1
 
     def _learn_target(self, y: Any, n_rows: int) -> FloatArray:
         """The target given to `fit` as numbers; a classifier also learns its classes here."""
@@ -79,6 +53,13 @@ class HierarchicalEstimator(BaseEstimator):
         """A target as numbers."""
         return inputs.target_vector(y, n_rows)
 
+    def _learn_classes(self, recipe: Recipe, shape: TableShape) -> None:
+        """Learn the classes of a target from a recipe; only classifiers have them."""
+
+    def _streamed_target(self, target: FloatArray) -> FloatArray:
+        """Check targets that a recipe has encoded."""
+        return self._target(target, len(target))
+
     def _offset(self, exposure: Any, n_rows: int) -> FloatArray | None:
         """What is added to the linear part of each event; only models of counts have exposures."""
         del n_rows
@@ -86,31 +67,12 @@ class HierarchicalEstimator(BaseEstimator):
             raise ArgumentError("`exposure` is for counts; leave it out, or use a model of counts.")
         return None
 
-    def _read(self, X: Any, agent: Any, entity: Any) -> tuple[inputs.Table, FloatArray]:
-        """Split X into features and ids, as `fit` did."""
-        remembered = inputs.IdColumns(self.agent_column_, self.entity_column_)
-        table = inputs.take_apart(X, agent, entity, remembered, one_agent=self.sole_agent_ is not None)
-        matrix = self._features(table, reset=False)
-        return table.with_read_ids(len(matrix)), matrix
-
     def _features(self, table: inputs.Table, *, reset: bool) -> FloatArray:
         """The checked features; their names and number are set (reset) or compared with those fitted."""
         matrix = inputs.feature_matrix(table.features)
         named = inputs.named_features(table.features, matrix)
         validate_data(self, named, reset=reset, skip_check_array=True)
         return matrix
-
-    def _agents_or_sole(self, agent: Any, n_rows: int) -> Any:
-        """The agents as given; if None, the sole agent of the fit, if there was one."""
-        return row_sole_agent(self.sole_agent_[0], n_rows) if agent is None and self.sole_agent_ is not None else agent
-
-    def _find(self, index: EntityIndex, agent: Any, entity: Any, n_rows: int) -> tuple[IndexArray, IndexArray]:
-        """Positions of the rows' agents and entities in the index, or UNKNOWN."""
-        unknown = np.full(n_rows, UNKNOWN, dtype=np.int64)
-        agent = self._agents_or_sole(agent, n_rows)
-        agents = unknown if agent is None else index.find_agents(row_agents(agent, n_rows))
-        entities = unknown if entity is None else index.find_entities(agents, row_entities(entity, n_rows))
-        return agents, entities
 
 
 class HierarchicalRegressor(RegressorMixin, HierarchicalEstimator):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self, overload
+from typing import Any, ClassVar, Literal, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,17 +12,23 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr.data import inputs
+from fedhlcr.data.categories import class_values
+from fedhlcr.data.families import FamilyName
+from fedhlcr.data.recipe import Recipe
+from fedhlcr.data.scarcity import TableShape
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.estimators.regressor import HierarchicalRegressor
 from fedhlcr.exceptions import ArgumentError
 from fedhlcr.model.counts import CountGlobals
 
-# Largest count and largest and smallest exposure: beyond, sums of squares lose their digits.
-LARGEST_COUNT, LARGEST_EXPOSURE, SMALLEST_EXPOSURE = 1e12, 1e15, 1e-15
+# Largest count: beyond, sums of squares lose their digits.
+LARGEST_COUNT = 1e12
 
 
 class RealTarget(HierarchicalRegressor, HierarchicalPredictor):
     """Targets that are real numbers."""
+
+    family: ClassVar[FamilyName] = "real"
 
     @overload
     def predict(
@@ -62,8 +68,10 @@ class RealTarget(HierarchicalRegressor, HierarchicalPredictor):
         mean : ndarray (n_events,)
         std : ndarray (n_events,), if return_std
         """
+        if not return_std:
+            return self._mean(X, agent, entity)
         moments = self.predict_moments(X, agent, entity)
-        return (moments.mean, moments.std) if return_std else moments.mean
+        return moments.mean, moments.std
 
     def predict_interval(
         self, X: Any, agent: Any = None, entity: Any = None, level: float = 0.9
@@ -99,6 +107,7 @@ class RealTarget(HierarchicalRegressor, HierarchicalPredictor):
 class BinaryTarget(ClassifierMixin, HierarchicalPredictor):
     """Targets with two classes."""
 
+    family: ClassVar[FamilyName] = "binary"
     classes_: NDArray[Any]
 
     def predict_proba(self, X: Any, agent: Any = None, entity: Any = None) -> FloatArray:
@@ -119,7 +128,7 @@ class BinaryTarget(ClassifierMixin, HierarchicalPredictor):
         ndarray (n_events, 2)
             In the order of `classes_`.
         """
-        second = self.predict_moments(X, agent, entity).mean
+        second = self._mean(X, agent, entity)
         return np.column_stack([1.0 - second, second])
 
     def predict_log_proba(self, X: Any, agent: Any = None, entity: Any = None) -> FloatArray:
@@ -143,7 +152,7 @@ class BinaryTarget(ClassifierMixin, HierarchicalPredictor):
         -------
         ndarray (n_events,)
         """
-        second = self.predict_moments(X, agent, entity).mean > 0.5
+        second = self._mean(X, agent, entity) > 0.5
         return np.asarray(self.classes_[second.astype(np.int64)])
 
     def predict_interval(
@@ -178,7 +187,7 @@ class BinaryTarget(ClassifierMixin, HierarchicalPredictor):
         """Accuracy of the predicted classes; `agent` and `entity` as in `predict`."""
         from sklearn.metrics import accuracy_score
 
-        second = self.predict_moments(X, agent, entity).mean > 0.5
+        second = self._mean(X, agent, entity) > 0.5
         is_second = self._target(y, len(second)) == 1.0
         return float(accuracy_score(is_second, second, sample_weight=sample_weight))
 
@@ -195,12 +204,19 @@ class BinaryTarget(ClassifierMixin, HierarchicalPredictor):
                 "'More than two classes' shows it with agents and entities."
             )
         if len(classes) < 2:
-            raise ArgumentError(
-                "`y` has only one class; a classifier needs events of two classes (least 2 classes). Check the target, "
-                "or that the events were not filtered by it."
-            )
+            raise _one_class()
         self.classes_ = classes
         return (labels == classes[1]).astype(np.float64)
+
+    def _learn_classes(self, recipe: Recipe, shape: TableShape) -> None:
+        if recipe.classes is None:
+            raise ArgumentError("the table's target is a number, but a classifier needs two classes.")
+        if not shape.target_varies:
+            raise _one_class()
+        self.classes_ = class_values(recipe.classes)
+
+    def _streamed_target(self, target: FloatArray) -> FloatArray:
+        return target
 
     def _target(self, y: Any, n_rows: int) -> FloatArray:
         labels = _class_labels(y, n_rows)
@@ -215,6 +231,13 @@ class BinaryTarget(ClassifierMixin, HierarchicalPredictor):
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         return tags
+
+
+def _one_class() -> ArgumentError:
+    return ArgumentError(
+        "`y` has only one class; a classifier needs events of two classes (least 2 classes). Check the target, or that "
+        "the events were not filtered by it."
+    )
 
 
 def _class_labels(y: Any, n_rows: int) -> NDArray[Any]:
@@ -235,6 +258,7 @@ def _class_labels(y: Any, n_rows: int) -> NDArray[Any]:
 class CountTarget(HierarchicalRegressor, HierarchicalPredictor):
     """Targets that are counts."""
 
+    family: ClassVar[FamilyName] = "count"
     dispersion_: float
 
     def predict(self, X: Any, agent: Any = None, entity: Any = None, exposure: Any = None) -> FloatArray:
@@ -256,7 +280,7 @@ class CountTarget(HierarchicalRegressor, HierarchicalPredictor):
         -------
         ndarray (n_events,)
         """
-        return self.predict_moments(X, agent, entity, exposure=exposure).mean
+        return self._mean(X, agent, entity, exposure)
 
     def predict_interval(
         self, X: Any, agent: Any = None, entity: Any = None, level: float = 0.9, exposure: Any = None
@@ -336,22 +360,7 @@ class CountTarget(HierarchicalRegressor, HierarchicalPredictor):
         return counts
 
     def _offset(self, exposure: Any, n_rows: int) -> FloatArray | None:
-        if exposure is None:
-            return None
-        if isinstance(exposure, str | bytes | bool):
-            raise ArgumentError(
-                "`exposure` must be a number or one number per event row, not a name or a truth value; pass the column "
-                "itself, for example X['days'], and leave it out of the features."
-            )
-        values = np.full(n_rows, exposure, dtype=np.float64) if np.ndim(exposure) == 0 else exposure
-        vector = inputs.number_vector(values, "exposure")
-        inputs.require_length(vector, "exposure", "exposure", n_rows)
-        if (wrong := (vector < SMALLEST_EXPOSURE) | (vector > LARGEST_EXPOSURE)).any():
-            raise ArgumentError(
-                f"`exposure` must hold positive numbers, but {int(wrong.sum())} of {n_rows} are zero, negative or "
-                "extreme; an event that was not exposed cannot have a count: leave it out."
-            )
-        return np.log(vector)
+        return inputs.log_exposure(exposure, n_rows)
 
     def set_fitted_attributes(self) -> None:
         """Also set the dispersion: a count of mean μ has variance μ + dispersion·μ²."""
