@@ -7,9 +7,8 @@ from html.parser import HTMLParser
 
 from fedhlcr import HLCRRegressor
 from fedhlcr.data.recipe import Recipe
-from fedhlcr.estimators import loading
+from fedhlcr.estimators import loading, saving
 from fedhlcr.report import HeldOut
-from fedhlcr.storage import model_file
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 
@@ -57,7 +56,7 @@ def held_out(table):
 
 def public(model):
     """A model from a file without anything of the agents."""
-    return loading.from_bytes(model_file.to_bytes(model, public=True))
+    return loading.from_bytes(saving.to_bytes(model, public=True))
 
 
 def recipe_of(features, *, target="sales", agent="agent", entity="entity", categorical=None):

@@ -12,10 +12,9 @@ from fedhlcr.analysis.evaluation import Scores, predict_in_chunks, rows_by_agent
 from fedhlcr.data.encoded import EncodedTable
 from fedhlcr.data.ids import read_ids
 from fedhlcr.datasets import make_hlcr
-from fedhlcr.estimators import loading
+from fedhlcr.estimators import loading, saving
 from fedhlcr.posterior.prediction import Moments
 from fedhlcr.posterior.predictive import interval_ends
-from fedhlcr.storage import model_file
 
 TABLE, _ = make_hlcr(8, 3, 5, 2, 2, 0.3, random_state=1)
 
@@ -91,7 +90,7 @@ def test_events_that_were_fitted_are_known_again(model):
     assert share(model) == 1.0
     order = np.random.default_rng(0).permutation(len(TABLE.y))
     assert share(model, order) == 1.0
-    assert share(loading.from_bytes(model_file.to_bytes(model))) == 1.0
+    assert share(loading.from_bytes(saving.to_bytes(model))) == 1.0
 
 
 def test_other_events_are_new(model):
@@ -100,7 +99,7 @@ def test_other_events_are_new(model):
     assert share(model, entity=TABLE.entity + 100) == 0.0
     assert share(model, entity=None) == 1.0, "the same events, whosever they are"
     assert share(model, agent=None) == 0.0, "of several agents, none is meant"
-    assert share(loading.from_bytes(model_file.to_bytes(model, public=True))) == 0.0
+    assert share(loading.from_bytes(saving.to_bytes(model, public=True))) == 0.0
 
 
 def test_some_events_are_known(model):

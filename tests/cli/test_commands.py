@@ -123,10 +123,10 @@ def test_unexpected_error_is_one_line(shop, capsys, monkeypatch):
     def broken(*_):
         raise ZeroDivisionError
 
-    monkeypatch.setattr("fedhlcr.estimators.loading.from_bytes", broken)
+    monkeypatch.setattr("fedhlcr.storage.model_facts.read_facts", broken)
     assert_refused(call("inspect", shop / "shop.fedhlcr"), capsys, None, FAILED)
 
 
 def test_text_of_library_errors_is_not_shown(shop, capsys, monkeypatch):
-    monkeypatch.setattr("fedhlcr.estimators.loading.from_bytes", lambda data: pd.to_numeric(SECRET + "!"))
+    monkeypatch.setattr("fedhlcr.storage.model_facts.read_facts", lambda data: pd.to_numeric(SECRET + "!"))
     assert_refused(call("inspect", shop / "shop.fedhlcr"), capsys, None, FAILED)

@@ -20,9 +20,8 @@ import fedhlcr
 from fedhlcr import FedHLCRRegressor, HLCRRegressor, hold_out_events, plot
 from fedhlcr.analysis.comparison import Comparison, CountResult
 from fedhlcr.datasets import make_hlcr
-from fedhlcr.estimators import loading
+from fedhlcr.estimators import loading, saving
 from fedhlcr.posterior import alignment
-from fedhlcr.storage import model_file
 
 OF_MODEL = [plot.traces, plot.coefficients, plot.cluster_weights, plot.agent_map, plot.label_certainty]
 OF_EVENTS = [plot.predicted_against_observed, plot.calibration]
@@ -195,7 +194,7 @@ def test_few_agents_are_named(split):
 
 
 def test_a_public_model_has_no_agents_to_show(model):
-    public = loading.from_bytes(model_file.to_bytes(model, public=True))
+    public = loading.from_bytes(saving.to_bytes(model, public=True))
     for draw in (plot.agent_map, plot.label_certainty):
         with pytest.raises(ValueError, match="`model` is public"):
             draw(public)

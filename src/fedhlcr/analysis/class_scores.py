@@ -6,10 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betaincinv
-from scipy.stats import rankdata
 
 from fedhlcr._support.arrays import FloatArray
+from fedhlcr._support.special import betaincinv
 from fedhlcr.posterior.predictive import interval_ends
 
 # Bins of a calibration table, and the probability of the intervals in it.
@@ -83,7 +82,7 @@ def calibration_bins(y: FloatArray, probability: FloatArray, n_bins: int = N_BIN
     Events of equal probability share a bin, so there may be fewer bins than `n_bins`.
     """
     # ties have the same rank
-    place = np.floor((rankdata(probability) - 0.5) * n_bins / len(probability))
+    place = np.floor((_ranks(probability) - 0.5) * n_bins / len(probability))
     return [_bin(y[place == b], probability[place == b]) for b in np.unique(place)]
 
 
@@ -99,5 +98,13 @@ def _auc(y: FloatArray, probability: FloatArray) -> float:
     n_second, n_first = int(second.sum()), int((~second).sum())
     if not n_second or not n_first:
         return float("nan")
-    wins = rankdata(probability)[second].sum() - n_second * (n_second + 1) / 2
+    wins = _ranks(probability)[second].sum() - n_second * (n_second + 1) / 2
     return float(wins / (n_second * n_first))
+
+
+def _ranks(values: FloatArray) -> FloatArray:
+    """Ranks from 1, their mean where values are equal."""
+    # imported here, because it takes half a second to import
+    from scipy.stats import rankdata
+
+    return np.asarray(rankdata(values))

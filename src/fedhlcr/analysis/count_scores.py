@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import xlogy
 
 from fedhlcr._support.arrays import FloatArray
+from fedhlcr._support.special import xlogy
 
 # A predicted mean of 0 would make any positive count impossible.
 SMALLEST_MEAN = 1e-300

@@ -46,7 +46,7 @@ def target_spread(model: FittedModel) -> float:
     posterior = model.posterior_
     if not len(posterior.memory.entities):
         return float(posterior.standardization.scale[-1])
-    pooled = posterior.memory.entities.grams.sum(axis=0)
+    pooled = posterior.memory.entities.pooled_gram
     return float(posterior.standardization.column_moments(posterior.layout, pooled)[1][-1])
 
 

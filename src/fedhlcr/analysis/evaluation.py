@@ -15,11 +15,12 @@ from fedhlcr.data.hierarchy import UNKNOWN
 from fedhlcr.data.ids import Ids
 from fedhlcr.model.counts import NegativeBinomial
 from fedhlcr.posterior.predictive import Moments, interval_ends
+from fedhlcr.storage.scratch import release
 
 # A table counts as the fitted one if more than this share of its entities have exactly the fitted events.
 SAME_TABLE_SHARE = 0.5
 # Rows to predict at a time, so that progress can be shown.
-CHUNK = 20_000
+CHUNK = 1 << 18
 Progress = Callable[[int], None]
 
 
@@ -130,10 +131,51 @@ def share_seen(model: Any, X: Any, y: Any, agent: Any, entity: Any) -> float:
         everyone = model.entities_of(X, y, agent=np.zeros(len(y)), entity=np.zeros(len(y))).grams
         return float(_same(known.grams.sum(axis=0, keepdims=True), everyone)[0])
     given = model.entities_of(X, y, agent=agent, entity=entity)
-    agents = known.index.find_agents(given.index.agents._replace(codes=given.index.agent_of))
-    place = known.index.find_entities(agents, given.index.entities._replace(codes=given.index.entity_of))
+    agents = known.index.find_agents(given.index.agents.with_codes(given.index.agent_of))
+    place = known.index.find_entities(agents, given.index.entities.with_codes(given.index.entity_of))
     both = np.flatnonzero(place != UNKNOWN)
     return float(_same(known.grams[place[both]], given.grams[both]).sum() / max(len(given), 1))
+
+
+class SeenEvents:
+    """Tells of events that come in batches whether a model was fitted to them, as `was_fitted` tells of all at once.
+
+    Of each entity only the number of its events and the sums of their targets and of the targets' squares are compared.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self._known = model.posterior_.memory.entities
+        self._sums = np.zeros((3, len(self._known)))
+        self._n_unknown = 0
+
+    def add(self, X: Any, y: FloatArray, agent: Any, entity: Any) -> None:
+        """Add events; y are numbers, arguments else as in `was_fitted`."""
+        if not len(self._known) or entity is None or (agent is None and self._model.sole_agent_ is None):
+            self._n_unknown += len(y)
+            return
+        profiles = self._model.read_events(X, agent, entity).profiles
+        place = profiles.entities[profiles.of_row]
+        rows = np.flatnonzero(place != UNKNOWN)
+        target = self._model.posterior_.standardization.apply_target(y[rows])
+        for sums, values in zip(self._sums, (np.ones(len(rows)), target, target**2), strict=True):
+            sums += np.bincount(place[rows], weights=values, minlength=len(sums))
+        self._n_unknown += len(y) - len(rows)
+
+    @property
+    def were_fitted(self) -> bool:
+        """Whether most entities so far have exactly the fitted events."""
+        layout, n_same = self._model.posterior_.layout, 0
+        last = layout.packed_size - 1
+        # of the packed matrix: n, Σy, which is first in the row of the target, and Σy², which is last
+        places = [0, last - layout.width + 1, last]
+        for first in range(0, len(self._known), CHUNK):
+            sums = self._sums[:, first : first + CHUNK].T
+            present = sums[:, 0] > 0.0
+            n_same += int(_same(self._known.grams[first : first + CHUNK, places][present], sums[present]).sum())
+            # of a mapped file, this has read every page
+            release(self._known.grams)
+        return n_same > SAME_TABLE_SHARE * (int((self._sums[0] > 0.0).sum()) + self._n_unknown)
 
 
 def _same(a: FloatArray, b: FloatArray) -> NDArray[np.bool_]:

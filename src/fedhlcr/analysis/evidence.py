@@ -19,9 +19,9 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaln, logsumexp
 
 from fedhlcr._support.arrays import FloatArray, LabelArray
+from fedhlcr._support.special import gammaln, logsumexp
 from fedhlcr._support.streams import Stream
 from fedhlcr.kernels.grams import add_rows
 from fedhlcr.model.conjugate import log_mean_exp

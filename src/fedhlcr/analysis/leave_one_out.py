@@ -18,9 +18,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import logsumexp
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
+from fedhlcr._support.special import logsumexp
 from fedhlcr.model.regression import LOG_2PI
 from fedhlcr.posterior.prediction import Posterior, Profiles
 from fedhlcr.posterior.predictive import left_out_densities

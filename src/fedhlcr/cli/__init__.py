@@ -11,13 +11,14 @@ import inspect
 import os
 import sys
 from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
 from typing import Annotated
 
 import click
 import typer
 
 from fedhlcr._support.version import __version__
-from fedhlcr.cli import auditing, fitting, flower, making, simulating, using
+from fedhlcr.cli import auditing, fitting, flower, inspecting, making, simulating, using
 from fedhlcr.cli.shell import EXIT_CODES, FAILED, INTERRUPTED, NO_OUTPUT, WRONG_USAGE, error_line, error_text
 from fedhlcr.exceptions import FedHLCRError
 
@@ -34,6 +35,7 @@ fedhlcr evaluate sales.fedhlcr test.csv
 fedhlcr predict sales.fedhlcr test.csv --interval 0.9 --out predictions.csv
 fedhlcr report sales.fedhlcr test.csv --out report.html
 """
+WITHOUT_PANDAS = ("split", "predict", "inspect")
 EPILOG = (
     "Exit codes: 0 done · 1 failed · 2 wrong usage · 3 the data cannot be used · 4 the model file cannot be used · "
     "5 the output cannot be written · 130 interrupted."
@@ -59,13 +61,22 @@ FROM_TABLES, WITH_MODELS, TO_TRY = "From a table to a model", "With a model", "T
 PRIVACY = "Privacy"
 for panel, commands in {
     FROM_TABLES: (making.split, fitting.fit, fitting.select, simulating.simulate),
-    WITH_MODELS: (using.inspect, using.predict, using.evaluate, using.adapt, using.report),
+    WITH_MODELS: (inspecting.inspect, using.predict, using.evaluate, using.adapt, using.report),
     TO_TRY: (making.demo, making.synth),
     PRIVACY: (auditing.audit,),
 }.items():
     for command in commands:
         app.command(rich_help_panel=panel, help=_flowing(command.__doc__ or ""))(command)
 app.add_typer(flower.app, name="flower", rich_help_panel="Over a network")
+
+
+class _WithoutPandas(MetaPathFinder):
+    """Lets arrow believe that pandas is not installed: it would import it, which takes half a second, for nothing."""
+
+    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
+        del path, target
+        if fullname == "pandas":
+            raise ModuleNotFoundError(fullname)
 
 
 def _show_version(wanted: bool) -> None:
@@ -90,6 +101,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
     if sys.stderr is None:
         sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    if sys.argv[1:2] and sys.argv[1] in WITHOUT_PANDAS:
+        sys.meta_path.insert(0, _WithoutPandas())
     sys.exit(run(arguments))
 
 

@@ -6,21 +6,21 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
+import pyarrow as pa
 import typer
 from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
-from fedhlcr.analysis.evaluation import was_fitted
 from fedhlcr.cli.options import Family, Missing, split_names
 from fedhlcr.cli.shell import Shell, plural
+from fedhlcr.cli.sizes import note_on_memory
 from fedhlcr.data.encoded import EncodedTable
-from fedhlcr.data.families import FamilyName, family_of
+from fedhlcr.data.families import FamilyName, TargetValues
 from fedhlcr.data.hierarchy import UNKNOWN, index_pairs, row_sole_agent
 from fedhlcr.data.ids import Ids, canonical_text
-from fedhlcr.data.recipe import Prepared, Recipe, note_on_unnamed, plan_recipe
-from fedhlcr.data.splitting import hold_out_events
+from fedhlcr.data.recipe import Prepared, Recipe
+from fedhlcr.data.recipe_plan import note_on_unnamed, plan_recipe
 from fedhlcr.data.table_files import TableFile, open_table, source_name
-from fedhlcr.estimators.targets import BinaryTarget, CountTarget
 from fedhlcr.exceptions import DataError
 
 # How to choose another family than the one that was told.
@@ -48,6 +48,12 @@ class Events:
 
     recipe: Recipe
     prepared: Prepared
+
+    @classmethod
+    def of(cls, recipe: Recipe, table: EncodedTable, target: NDArray[Any], exposure: FloatArray | None) -> Events:
+        """Return events that are encoded already."""
+        rows = np.arange(len(table))
+        return cls(recipe, Prepared(table, target, rows, (), pa.table({}), exposure))
 
     @property
     def table(self) -> EncodedTable:
@@ -95,7 +101,30 @@ def _ids_or_one(ids: Ids | None, n_rows: int) -> Ids:
     return row_sole_agent("", n_rows) if ids is None else ids
 
 
-def training_events(
+@dataclass(frozen=True)
+class TrainingTable:
+    """A table to fit a model to, which has been opened but not read.
+
+    Attributes
+    ----------
+    file : the table
+    plan : a recipe that has yet to learn from it
+    family : the family of its target
+    """
+
+    file: TableFile
+    plan: Recipe
+    family: FamilyName
+
+    def read(self, shell: Shell) -> Events:
+        """Read the table at once."""
+        with shell.stage(f"reading {self.file.name}"):
+            recipe, prepared = self.plan.learn(self.plan.read(self.file, target=True))
+        tell_learned(recipe, prepared.notes, shell)
+        return Events(recipe, prepared)
+
+
+def open_training(
     source: str,
     roles: Roles,
     *,
@@ -104,8 +133,8 @@ def training_events(
     missing: Missing,
     family: Family,
     shell: Shell,
-) -> tuple[Events, FamilyName]:
-    """Read a table to fit a model to, learn a recipe from it, and tell the family of its target."""
+) -> TrainingTable:
+    """Open a table to fit a model to, plan a recipe, and tell the family of its target."""
     assert roles.target is not None
     assert roles.entity is not None
     with shell.stage(f"reading {source_name(source)}"):
@@ -127,13 +156,27 @@ def training_events(
             has_classes=told == "binary",
             exposure=roles.exposure,
         )
-        recipe, prepared = plan.learn(plan.read(file, target=True))
     unnamed = None if features else note_on_unnamed(file)
-    for note in (*prepared.notes, *([unnamed] if unnamed else [])):
+    if unnamed:
+        shell.note(unnamed)
+    return TrainingTable(file, plan, told)
+
+
+def training_events(source: str, roles: Roles, **settings: Any) -> tuple[Events, FamilyName]:
+    """Read a table to fit a model to, learn a recipe from it, and tell the family of its target.
+
+    `settings` are those of `open_training`.
+    """
+    table = open_training(source, roles, **settings)
+    return table.read(settings["shell"]), table.family
+
+
+def tell_learned(recipe: Recipe, notes: tuple[str, ...], shell: Shell) -> None:
+    """Print notes on a table that a recipe has learned from."""
+    for note in notes:
         shell.note(note)
     if recipe.classes is not None:
         shell.note(f"probabilities are those of {recipe.classes[1]!r} in the column {recipe.target!r}")
-    return Events(recipe, prepared), told
 
 
 def _family(file: TableFile, target: str, family: Family, shell: Shell) -> FamilyName:
@@ -141,16 +184,27 @@ def _family(file: TableFile, target: str, family: Family, shell: Shell) -> Famil
     if family is not Family.auto:
         return cast(FamilyName, family.value)
     file.require([target], settings={"target": target})
-    told = family_of(file.read([target], {target})[target])
+    values = TargetValues()
+    for piece, _ in file.read_pieces([target], {target}):
+        values.add(piece[target])
+        if values.are_many:
+            break
+    told = values.told()
     if told.reason:
         cure = NO_OTHER_FAMILY if told.is_text else OTHER_FAMILIES[told.family]
         shell.note(f"target {target!r} is taken as {told.family}: {told.reason}; {cure}")
     return told.family
 
 
+def open_events(source: str, shell: Shell) -> TableFile:
+    """Open a table, which may take a while: what comes from a pipe or is compressed is read at once."""
+    with shell.stage(f"opening {source_name(source)}"):
+        return open_table(source)
+
+
 def events_for(
     model: Any,
-    source: str,
+    source: str | TableFile,
     roles: Roles,
     *,
     target: bool,
@@ -159,12 +213,11 @@ def events_for(
     lenient: bool = False,
 ) -> Events:
     """Read a table for a fitted model. With `lenient`, the id columns may be missing."""
-    recipe = _recipe_of(model, roles, target=target)
-    own = model.recipe_
-    if target and own is not None and recipe.target != own.target:
-        shell.note(f"the model was fitted to {own.target!r}, but is now compared with {recipe.target!r}")
-    with shell.stage(f"reading {source_name(source)}"):
-        file = open_table(source)
+    recipe = recipe_of(model, roles, target=target, shell=shell)
+    file = source if isinstance(source, TableFile) else open_events(source, shell)
+    if file is not source:
+        note_on_memory(file, shell)
+    with shell.stage(f"reading {file.name}"):
         raw = recipe.read(file, target=target, require_ids=not lenient)
         if not len(raw):
             raise DataError(f"{file.name!r} has no rows below its header; add at least one event.")
@@ -176,7 +229,7 @@ def events_for(
 
 def events_to_predict(
     model: Any,
-    source: str,
+    source: str | TableFile,
     roles: Roles,
     *,
     target: bool,
@@ -185,59 +238,92 @@ def events_to_predict(
     shell: Shell,
 ) -> Events:
     """Read a table for a model to predict. Unknown agents are refused, unless `new_agents` is True."""
-    lenient = new_agents or _knows_nobody(model)
+    unknown = UnknownIds(model, new_agents=new_agents)
+    lenient = unknown.may_be_absent
     events = events_for(model, source, roles, target=target, missing=missing, lenient=lenient, shell=shell)
-    _report_unknown(model, events, new_agents=new_agents, shell=shell)
+    unknown.add(events)
+    unknown.report(shell)
     return events
 
 
-def _knows_nobody(model: Any) -> bool:
-    """Return whether a model is public: then every agent is new to it."""
-    return not len(model.agent_ids_)
+class UnknownIds:
+    """Counts the rows of agents and entities that a model does not know.
 
+    Parameters
+    ----------
+    model : a fitted model
+    new_agents : whether unknown agents are allowed
+    """
 
-def _report_unknown(model: Any, events: Events, *, new_agents: bool, shell: Shell) -> None:
-    """Refuse unknown agents, unless `new_agents` is True, and print a note on unknown entities."""
-    index = model.posterior_.memory.entities.index
-    if _knows_nobody(model):
-        shell.note("the model is public and knows no agents, so every row is predicted for a new agent")
-        return
-    if events.recipe.agent is None:
-        agents = np.zeros(len(events), dtype=np.int64)
-    else:
-        ids = _ids_or_one(events.agents, len(events))
-        agents = index.find_agents(ids)
-        n_new = len(np.unique(ids.codes[agents == UNKNOWN]))
-        if n_new and not new_agents:
-            rows = plural(int((agents == UNKNOWN).sum()), "row")
+    def __init__(self, model: Any, *, new_agents: bool) -> None:
+        self._index = model.posterior_.memory.entities.index
+        self._new_agents = new_agents
+        self._agents: set[str] = set()
+        self._n_rows_of_agents = self._n_rows_of_entities = 0
+
+    @property
+    def knows_nobody(self) -> bool:
+        """Whether the model is public: then every agent is new to it."""
+        return not self._index.n_entities
+
+    @property
+    def may_be_absent(self) -> bool:
+        """Whether a table may lack columns of ids."""
+        return self._new_agents or self.knows_nobody
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether there were unknown agents that are not allowed."""
+        return bool(self._agents) and not self._new_agents
+
+    def add(self, events: Events) -> None:
+        """Count the next events."""
+        if self.knows_nobody:
+            return
+        if events.recipe.agent is None:
+            agents = np.zeros(len(events), dtype=np.int64)
+        else:
+            ids = _ids_or_one(events.agents, len(events))
+            agents = self._index.find_agents(ids)
+            is_new = agents == UNKNOWN
+            self._n_rows_of_agents += int(is_new.sum())
+            self._agents |= {ids.texts[code] for code in np.unique(ids.codes[is_new]).tolist()}
+        entities = self._index.find_entities(agents, _ids_or_one(events.entities, len(events)))
+        self._n_rows_of_entities += int(((entities == UNKNOWN) & (agents != UNKNOWN)).sum())
+
+    def report(self, shell: Shell) -> None:
+        """Refuse unknown agents that are not allowed, and print a note on unknown entities."""
+        if self.knows_nobody:
+            shell.note("the model is public and knows no agents, so every row is predicted for a new agent")
+        if self.is_refused:
+            rows = plural(self._n_rows_of_agents, "row")
             raise DataError(
-                f"the model does not know {plural(n_new, 'agent')} ({rows}); add --new-agents to predict them, or "
-                "adapt the model to their events first."
+                f"the model does not know {plural(len(self._agents), 'agent')} ({rows}); add --new-agents to predict "
+                "them, or adapt the model to their events first."
             )
-    entities = index.find_entities(agents, _ids_or_one(events.entities, len(events)))
-    n_rows = int(((entities == UNKNOWN) & (agents != UNKNOWN)).sum())
-    if n_rows:
-        rows = plural(n_rows, "row")
-        shell.note(
-            f"{rows} of entities that the model does not know; their predictions use what it knows of their agents"
-        )
-
-
-def hold_out_rows(agents: Any, entities: Any, share: float, seed: int) -> tuple[IndexArray, IndexArray]:
-    """Return the row numbers to fit and those to hold out."""
-    train, test = hold_out_events(agents, entities, fraction=share, random_state=seed)
-    if not len(test):
-        raise DataError("no entity has enough events to hold some out; hold out a larger share, or add events.")
-    return train, test
+        if self._n_rows_of_entities:
+            rows = plural(self._n_rows_of_entities, "row")
+            shell.note(
+                f"{rows} of entities that the model does not know; their predictions use what it knows of their agents"
+            )
 
 
 def seen(model: Any, events: Events) -> bool:
     """Return whether the model was fitted to these events."""
+    from fedhlcr.analysis.evaluation import was_fitted
+
     return was_fitted(model, events.table, events.y, events.agents, events.entities)
 
 
-def _recipe_of(model: Any, roles: Roles, *, target: bool) -> Recipe:
+def recipe_of(model: Any, roles: Roles, *, target: bool, shell: Shell) -> Recipe:
     """Return the model's recipe, or one from its feature names, with the columns that the user named."""
+    recipe, own = _renamed_recipe(model, roles, target=target), model.recipe_
+    if target and own is not None and recipe.target != own.target:
+        shell.note(f"the model was fitted to {own.target!r}, but is now compared with {recipe.target!r}")
+    return recipe
+
+
+def _renamed_recipe(model: Any, roles: Roles, *, target: bool) -> Recipe:
     own: Recipe | None = model.recipe_
     features = getattr(model, "feature_names_in_", None)
     if own is None and features is None:
@@ -250,11 +336,11 @@ def _recipe_of(model: Any, roles: Roles, *, target: bool) -> Recipe:
     for name, value in (("target", known.target), ("entity", known.entity)):
         if value is None and (name != "target" or target):
             raise DataError(f"the model does not know which column is the {name}; name it with --{name}.")
-    if roles.exposure is not None and not isinstance(model, CountTarget):
+    if roles.exposure is not None and model.family != "count":
         raise typer.BadParameter("is for counts, but this is another model; leave it out.", param_hint="--exposure")
     if own is None:
         assert features is not None
-        classes = _class_texts(model) if isinstance(model, BinaryTarget) else None
+        classes = _class_texts(model) if model.family == "binary" else None
         own = Recipe("", None, "", tuple(map(str, features)), classes=classes)
     return replace(
         own,
@@ -265,7 +351,7 @@ def _recipe_of(model: Any, roles: Roles, *, target: bool) -> Recipe:
     )
 
 
-def _class_texts(model: BinaryTarget) -> list[str]:
+def _class_texts(model: Any) -> list[str]:
     """The classes of a model without a recipe, as a recipe has them."""
     texts = [canonical_text(value) for value in model.classes_]
     return [text.lower() for text in texts] if model.classes_.dtype.kind == "b" else texts

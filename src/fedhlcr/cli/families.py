@@ -8,37 +8,43 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from fedhlcr import (
-    FedHLCRClassifier,
-    FedHLCRCountRegressor,
-    FedHLCRRegressor,
-    HLCRClassifier,
-    HLCRCountRegressor,
-    HLCRRegressor,
-)
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr.cli.options import Noise
 from fedhlcr.data.families import FamilyName
-from fedhlcr.estimators.targets import BinaryTarget
-
-CENTRALISED = {"real": HLCRRegressor, "binary": HLCRClassifier, "count": HLCRCountRegressor}
-FEDERATED = {"real": FedHLCRRegressor, "binary": FedHLCRClassifier, "count": FedHLCRCountRegressor}
 
 
 def make_estimator(family: FamilyName, *, noise: Noise, federated: bool = False, **settings: Any) -> Any:
-    """Return the estimator for a family of targets. Only real targets have noise."""
+    """Return the estimator for a family of targets. Only real targets have noise, and a precision of scores."""
     if settings.get("n_sweeps", 0) is None:
         del settings["n_sweeps"]
     if family == "real":
         settings["noise"] = noise.value
+    elif settings.pop("precision", "double") != "double":
+        raise typer.BadParameter(
+            f"is for real targets, but the target is {family}; leave it out, or add --family real.",
+            param_hint="--precision",
+        )
     elif noise is not Noise.entity:
         raise typer.BadParameter(
             f"is for real targets, but the target is {family}; leave it out, or add --family real.",
             param_hint="--noise",
         )
-    return (FEDERATED if federated else CENTRALISED)[family](**settings)
+    return _estimators(federated=federated)[family](**settings)
+
+
+def _estimators(*, federated: bool) -> dict[FamilyName, type]:
+    # imported here, because scikit-learn takes more than a second to import
+    import fedhlcr
+
+    if federated:
+        return {
+            "real": fedhlcr.FedHLCRRegressor,
+            "binary": fedhlcr.FedHLCRClassifier,
+            "count": fedhlcr.FedHLCRCountRegressor,
+        }
+    return {"real": fedhlcr.HLCRRegressor, "binary": fedhlcr.HLCRClassifier, "count": fedhlcr.HLCRCountRegressor}
 
 
 def outcomes(model: Any, y: NDArray[Any]) -> FloatArray:
     """Return targets as numbers: 1 for the second class of a classifier and 0 for the first."""
-    return np.asarray(y == model.classes_[1] if isinstance(model, BinaryTarget) else y, dtype=np.float64)
+    return np.asarray(y == model.classes_[1] if model.family == "binary" else y, dtype=np.float64)

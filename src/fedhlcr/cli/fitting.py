@@ -12,7 +12,8 @@ import typer
 
 from fedhlcr._support.wording import Noun
 from fedhlcr.cli import options
-from fedhlcr.cli.model_runs import end, fit_model, require_enough_entities, split_events, write_model
+from fedhlcr.cli.cluster import AddressOption, Cluster, Engine, EngineOption, WorkersOption
+from fedhlcr.cli.model_runs import end, require_enough_entities, write_model
 from fedhlcr.cli.shell import Shell
 
 if TYPE_CHECKING:
@@ -48,9 +49,14 @@ def fit(
     ] = 1,
     sweeps: options.SweepsOption = None,
     seed: options.SeedOption = 0,
+    precision: options.PrecisionOption = options.Precision.double,
     threads: options.ThreadsOption = None,
+    engine: EngineOption = Engine.here,
+    workers: WorkersOption = None,
+    address: AddressOption = None,
     hold_out: options.HoldOut = 0.0,
     public: options.PublicOption = False,
+    stream: options.StreamOption = None,
     as_json: options.JsonOption = False,
     quiet: options.QuietOption = False,
     progress: options.ProgressOption = None,
@@ -61,45 +67,56 @@ def fit(
     on the features; with --curves, regressions may bend. Entities of one cluster may differ a little, and each has its
     own noise; see --effects and --noise. Unless you set the number of clusters, it is found from the data. Targets may
     also be two classes (logistic regressions) or counts (negative binomial regressions with a log link); see --family.
+    With --engine ray, the workers of a cluster share the agents.
+    A large table is not read into memory but sorted in temporary files beside the model, with the same result; if the
+    command is killed, the same command goes on where it stopped.
 
     \b
     fedhlcr fit sales.csv --target sales --agent store --entity product \\
         --categorical promotion --missing impute --hold-out 0.2 --out sales.fedhlcr
     """
-    from fedhlcr.cli.events import Roles, training_events
-    from fedhlcr.cli.families import make_estimator
+    from fedhlcr.cli.events import Roles, open_training
     from fedhlcr.cli.output import check_output
-    from fedhlcr.cli.scoring import score, tell_scores
+    from fedhlcr.cli.scoring import tell_scores
     from fedhlcr.cli.telling import model_facts, tell_model
+    from fedhlcr.cli.training import opened_training
+    from fedhlcr.estimators.files import HoldOut
 
     shell = Shell(as_json, quiet, progress)
     check_output(out, data)
-    n_clusters = options.cluster_number(clusters)
+    n_clusters, cluster = options.cluster_number(clusters), Cluster(engine, workers, address)
+    cluster.require(chains=chains, precision=precision.value)
+    held_out = HoldOut(hold_out, seed)
+    roles = Roles(target, agent, entity, exposure)
     with shell.warnings_as_notes():
-        roles = Roles(target, agent, entity, exposure)
-        events, told = training_events(
+        table = open_training(
             data, roles, features=features, categorical=categorical, missing=missing, family=family, shell=shell
         )
-        train, test = split_events(events, hold_out, seed)
-        model = make_estimator(
-            told,
-            noise=noise,
-            n_clusters=n_clusters,
-            max_clusters=max_clusters,
-            effects=effects.value,
-            curves=options.curve_names(curves, events.recipe),
-            n_chains=chains,
-            n_sweeps=sweeps,
-            random_state=seed,
-            n_threads=threads,
-            verbose=shell.shows_progress,
-        )
-        fit_model(model, train, data, shell)
-        out = write_model(model, out, shell, public=public)
-        facts = model_facts(model)
-        tell_model(shell, model)
-        if test is not None:
-            facts["held_out"] = tell_scores(shell, score(model, test, shell=shell), "held-out event")
+        settings = {"family": table.family, "curves": curves, "noise": noise.value, "effects": effects.value}
+        settings["engine"] = engine.value
+        with opened_training(
+            table, data, out=out, hold_out=held_out, stream=cluster.streams(stream), settings=settings, shell=shell
+        ) as training:
+            model = cluster.estimator(
+                table.family,
+                noise=noise,
+                n_clusters=n_clusters,
+                max_clusters=max_clusters,
+                effects=effects.value,
+                curves=options.curve_names(curves, training.recipe),
+                n_chains=chains,
+                n_sweeps=sweeps,
+                random_state=seed,
+                precision=precision.value,
+                n_threads=threads,
+                verbose=shell.shows_progress,
+            )
+            training.fit(model, shell)
+            out = write_model(model, out, shell, public=public)
+            facts = model_facts(model)
+            tell_model(shell, model)
+            if (scores := training.score(model, shell)) is not None:
+                facts["held_out"] = tell_scores(shell, scores, "held-out event")
         shell.result(facts | {"model": str(out)})
         shell.wrote(out)
         end(shell)

@@ -83,37 +83,31 @@ def split(
         float, options.real("--fraction", 0.01, 0.9, "Share of each entity's events to hold out.")
     ] = 0.2,
     seed: options.SplitSeedOption = 0,
+    stream: options.StreamOption = None,
     as_json: options.JsonOption = False,
     quiet: options.QuietOption = False,
+    progress: options.ProgressOption = None,
 ) -> None:
     """Split a table into training and test events. Every entity keeps at least one training event."""
-    import pyarrow as pa
-
-    from fedhlcr.cli.events import hold_out_rows
-    from fedhlcr.cli.output import check_table_output, write_tables
-    from fedhlcr.data.columns import counts_missing, rows_missing
+    from fedhlcr.cli.output import check_table_output
+    from fedhlcr.cli.sizes import is_streamed
+    from fedhlcr.cli.splitting import Split
     from fedhlcr.data.table_files import open_table
-    from fedhlcr.exceptions import DataError
 
-    shell = Shell(as_json, quiet)
+    shell = Shell(as_json, quiet, progress)
     options.require_apart("--test", test, "--train", train)
     for path in (train, test):
         check_table_output(path, data)
     file = open_table(data)
-    ids = [name for name in (agent, entity) if name is not None]
-    file.require(ids, settings={"agent": agent, "entity": entity})
-    raw = file.read_as_is(ids)
-    gaps = {name: gap for name in ids if (gap := rows_missing(raw[name], is_id=True)).any()}
-    if gaps:
-        raise DataError(f"some rows have no id: {counts_missing(gaps)}; drop these rows or give them an id.")
-    own = None if agent is None else raw[agent]
-    rows = hold_out_rows(own, raw[entity], fraction, seed)
-    files = {path: raw.take(pa.array(part)) for path, part in zip((train, test), rows, strict=True)}
-    write_tables(files)
-    for path in files:
+    plan = Split(file, agent, entity, fraction, seed)
+    if is_streamed(file, stream):
+        n_train, n_test = plan.write_in_batches(train, test, shell)
+    else:
+        n_train, n_test = plan.write_at_once(train, test)
+    for path in (train, test):
         shell.wrote(path)
-    shell.say(f"{plural(len(rows[0]), 'training event')}, {plural(len(rows[1]), 'test event')}.")
-    shell.result({"train": len(rows[0]), "test": len(rows[1])})
+    shell.say(f"{plural(n_train, 'training event')}, {plural(n_test, 'test event')}.")
+    shell.result({"train": n_train, "test": n_test})
 
 
 def demo(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ NOT_CONVERGED = 1.2
 
 
 def split_events(events: Events, share: float, seed: int) -> tuple[Events, Events | None]:
-    from fedhlcr.cli.events import hold_out_rows
+    from fedhlcr.cli.splitting import hold_out_rows
 
     if not share:
         return events, None
@@ -38,17 +39,21 @@ def fit_model(model: Any, events: Events, source: str, shell: Shell, **more: Any
     model.recipe_ = recipe
     command = shlex.join(["fedhlcr", *sys.argv[1:]])
     model.provenance_ = {"data": source_name(source), "events": len(events), "command": command}
-    _note_if_not_converged(model, shell)
+    note_if_not_converged(model, shell)
     return model
 
 
 def require_enough_entities(events: Events, n_clusters: int) -> None:
-    if n_clusters > (n_entities := events.n_entities):
+    refuse_too_many_clusters(n_clusters, events.n_entities)
+
+
+def refuse_too_many_clusters(n_clusters: int, n_entities: int) -> None:
+    if n_clusters > n_entities:
         reason = f"must not exceed the number of entities; the table has {plural(n_entities, 'entity', 'entities')}."
         raise typer.BadParameter(reason, param_hint="--clusters")
 
 
-def _note_if_not_converged(model: Any, shell: Shell) -> None:
+def note_if_not_converged(model: Any, shell: Shell) -> None:
     """Print a note if a single chain has not converged. For several chains the library warns if they disagree."""
     apart = [figures for figures in model.diagnostics_ if figures.r_hat > NOT_CONVERGED]
     if apart and getattr(model, "n_chains", 0) == 1:
@@ -60,12 +65,12 @@ def _note_if_not_converged(model: Any, shell: Shell) -> None:
 def write_model(model: Any, out: Path, shell: Shell, *, public: bool) -> Path:
     """Write a model and return its path. An interrupted fit gets a name of its own and does not replace a full one."""
     from fedhlcr.cli.output import write_output
-    from fedhlcr.storage import model_file
+    from fedhlcr.estimators import saving
 
     if shell.interrupted:
         out = out.with_name(f"{out.name}.interrupted")
     with shell.stage("writing the model"):
-        write_output(out, model_file.to_bytes(model, public=public))
+        write_output(out, partial(saving.write, model, public=public))
     return out
 
 

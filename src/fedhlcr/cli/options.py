@@ -50,6 +50,13 @@ class Aggregation(StrEnum):
     secure = "secure"
 
 
+class Precision(StrEnum):
+    """How entities are scored first."""
+
+    double = "double"
+    single = "single"
+
+
 class Noise(StrEnum):
     """Who has noise of its own."""
 
@@ -218,6 +225,16 @@ NoiseOption = Annotated[
         rich_help_panel=MODEL_OPTIONS,
     ),
 ]
+PrecisionOption = Annotated[
+    Precision,
+    typer.Option(
+        "--precision",
+        metavar="|".join(Precision),
+        help="For real targets: precision in which entities are scored first. Results are the same; only the time "
+        "differs.",
+        rich_help_panel=MODEL_OPTIONS,
+    ),
+]
 CurvesOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -262,6 +279,14 @@ HoldOut = Annotated[float, real("--hold-out", 0.0, 0.9, "Share of each entity's 
 PublicOption = Annotated[
     bool,
     typer.Option("--public", help="Leave out what is private to agents: ids, Gram matrices, labels and counts."),
+]
+StreamOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--stream/--in-memory",
+        help="Read DATA in batches, or at once. Default: in batches if it would take more than 256 MB.",
+        show_default=False,
+    ),
 ]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print one JSON object, for programs.", rich_help_panel=SPEECH)

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
 import os
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import BinaryIO
 
 import pyarrow as pa
-import pyarrow.csv
-import pyarrow.feather
-import pyarrow.parquet
 
+from fedhlcr.cli.writing import TableWriter
 from fedhlcr.data.table_files import STDIN
 from fedhlcr.exceptions import OutputError
 from fedhlcr.storage import atomic
@@ -42,11 +39,12 @@ def check_output(path: Path | None, *inputs: str | Path | None) -> None:
             raise OutputError(f"cannot write {str(path)!r}: it is the input; name another file.")
 
 
-def write_output(path: Path, data: bytes) -> None:
-    _write({path: data})
+def write_output(path: Path, data: atomic.Content) -> None:
+    write_outputs({path: data})
 
 
-def _write(files: Mapping[atomic.PathLike, bytes]) -> None:
+def write_outputs(files: Mapping[atomic.PathLike, atomic.Content]) -> None:
+    """Write files one after the other: all of them or none."""
     with output_errors():
         atomic.replace_files(files)
 
@@ -69,7 +67,7 @@ def check_table_output(path: Path | None, *inputs: str | Path | None, stdout: bo
     check_output(path, *inputs)
     if path.exists() and not path.is_file():
         return
-    if _kind(path) is None:
+    if table_kind(path) is None:
         raise OutputError(f"cannot write {str(path)!r}: its name must end in {FORMATS}.")
 
 
@@ -77,10 +75,23 @@ def write_table(path: Path | None, table: pa.Table) -> None:
     """Write a table in the format of the name's ending; None and "-" are CSV on standard output."""
     if path is None or str(path) == STDOUT:
         sys.stdout.flush()
-        sys.stdout.buffer.write(_csv(table))
+        _append(table, "csv", sys.stdout.buffer)
         sys.stdout.buffer.flush()
         return
     write_tables({path: table})
+
+
+def table_kind(path: Path) -> str | None:
+    """The format that the ending of a table's name says; None for another ending, such as that of a device."""
+    endings = {
+        ".csv": "csv",
+        ".csv.gz": "gzip",
+        ".parquet": "parquet",
+        ".pq": "parquet",
+        ".feather": "feather",
+        ".arrow": "feather",
+    }
+    return next((kind for ending, kind in endings.items() if path.name.lower().endswith(ending)), None)
 
 
 def free_name(name: str, taken: Collection[str]) -> str:
@@ -92,45 +103,9 @@ def free_name(name: str, taken: Collection[str]) -> str:
 
 def write_tables(tables: Mapping[Path, pa.Table]) -> None:
     """Write tables in the formats of their names' endings: all of them or none."""
-    _write({path: _formatted(table, _kind(path)) for path, table in tables.items()})
+    write_outputs({path: partial(_append, table, table_kind(path)) for path, table in tables.items()})
 
 
-def _formatted(table: pa.Table, kind: str | None) -> bytes:
-    sink = io.BytesIO()
-    match kind:
-        case "parquet":
-            pa.parquet.write_table(table, sink)
-        case "feather":
-            pa.feather.write_feather(table, sink)
-        case "gzip":
-            sink.write(gzip.compress(_csv(table), mtime=0))
-        case _:
-            sink.write(_csv(table))
-    return sink.getvalue()
-
-
-def _csv(table: pa.Table) -> bytes:
-    """Return CSV. Quotes are used only if a text needs them."""
-    header = io.StringIO()
-    csv.writer(header, lineterminator="\n").writerow(table.column_names)
-    for quoting in ("none", "needed"):
-        sink = io.BytesIO(header.getvalue().encode())
-        sink.seek(0, io.SEEK_END)
-        try:
-            pa.csv.write_csv(table, sink, pa.csv.WriteOptions(include_header=False, quoting_style=quoting))
-        except pa.ArrowInvalid:
-            continue
-        return sink.getvalue()
-    raise OutputError("the table has a column that CSV cannot hold; choose a name that ends in .parquet.")
-
-
-def _kind(path: Path) -> str | None:
-    endings = {
-        ".csv": "csv",
-        ".csv.gz": "gzip",
-        ".parquet": "parquet",
-        ".pq": "parquet",
-        ".feather": "feather",
-        ".arrow": "feather",
-    }
-    return next((kind for ending, kind in endings.items() if path.name.lower().endswith(ending)), None)
+def _append(table: pa.Table, kind: str | None, file: BinaryIO) -> None:
+    with TableWriter(file, kind) as writer:
+        writer.write(table)

@@ -7,19 +7,17 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.wording import ROW, fine_percent, number
 from fedhlcr.analysis.class_scores import BIN_LEVEL, CalibrationBin, ClassScores, calibration_bins
 from fedhlcr.analysis.count_scores import CountScores, explained_deviance, poisson_deviance
 from fedhlcr.analysis.evaluation import Scores, predict_in_chunks
-from fedhlcr.analysis.response_rivals import predict_means_by_rivals
-from fedhlcr.analysis.rivals import Score, predict_by_rivals
 from fedhlcr.cli.events import Events
 from fedhlcr.cli.families import outcomes
 from fedhlcr.cli.shell import Shell, plural
-from fedhlcr.estimators.regressor import EventRows
-from fedhlcr.estimators.targets import BinaryTarget, CountTarget
+from fedhlcr.estimators.rows import EventRows
 from fedhlcr.posterior.predictive import Moments
 
 AnyScores = Scores | ClassScores | CountScores
@@ -44,6 +42,12 @@ HEADINGS = {
 }
 
 
+def predict_quietly(model: Any, events: Events, level: float | None) -> Moments:
+    """As `predict_events`, without progress."""
+    ids = events.agents, events.entities
+    return predict_in_chunks(model, events.table, *ids, level, lambda _: None, exposure=events.exposure)
+
+
 def predict_events(model: Any, events: Events, level: float | None, shell: Shell) -> Moments:
     """Predict events. With a level, the two quantiles are the ends of intervals of this probability."""
     with shell.bar(len(events), "predicting", ROW) as bar:
@@ -59,10 +63,15 @@ def score(model: Any, events: Events, *, shell: Shell, level: float = 0.9) -> An
 
 def scores_of(model: Any, events: Events, predicted: Moments, level: float, rows: Any = slice(None)) -> AnyScores:
     """Return the scores of some rows that suit the model's target."""
-    y, own = outcomes(model, events.y[rows]), Moments(*(part[rows] for part in predicted))
-    if isinstance(model, BinaryTarget):
+    return scores_of_targets(model, events.y[rows], Moments(*(part[rows] for part in predicted)), level)
+
+
+def scores_of_targets(model: Any, targets: NDArray[Any], own: Moments, level: float) -> AnyScores:
+    """Return the scores that suit the model's target; targets are numbers or classes."""
+    y = outcomes(model, targets)
+    if model.family == "binary":
         return ClassScores.of(y, own.mean)
-    if isinstance(model, CountTarget):
+    if model.family == "count":
         lower, upper = own.quantiles.T
         return CountScores.of(y, own.mean, lower, upper, level)
     return Scores.of(y, own, level)
@@ -113,9 +122,9 @@ def _lines(scores: AnyScores) -> list[tuple[str, str]]:
     ]
 
 
-def tell_calibration(shell: Shell, model: Any, events: Events, predicted: Moments) -> list[dict[str, Any]]:
-    """Compare predicted probabilities with observed shares."""
-    bins = calibration_bins(outcomes(model, events.y), predicted.mean)
+def tell_calibration(shell: Shell, y: FloatArray, probability: FloatArray) -> list[dict[str, Any]]:
+    """Compare predicted probabilities with observed shares; y is 1 for the second class."""
+    bins = calibration_bins(y, probability)
     shell.say()
     header = ("calibration: predicted", "observed", f"{100 * BIN_LEVEL:g} % interval", "events")
     shell.table(header, [_calibration_row(part) for part in bins])
@@ -132,7 +141,7 @@ def tell_rivals(shell: Shell, model: Any, events: Events, predicted: Moments) ->
     known = model.read_events(events.table, events.agents, events.entities)
     entities = known.profiles.entities[known.profiles.of_row]
     with shell.stage("fitting simpler models"):
-        if isinstance(model, BinaryTarget | CountTarget):
+        if model.family != "real":
             rows = _compared_means(model, events, known.matrix, entities, predicted)
         else:
             rows = _compared_densities(model, events, known, entities, predicted)
@@ -151,6 +160,8 @@ def _compared_densities(
     model: Any, events: Events, known: EventRows, entities: IndexArray, predicted: Moments
 ) -> dict[str, dict[str, float]]:
     """Scores of the model and of simpler ones for real targets, by name; empty if there are none."""
+    from fedhlcr.analysis.rivals import Score, predict_by_rivals
+
     posterior = model.posterior_
     rivals = predict_by_rivals(posterior, known.matrix, events.y, entities)
     if not rivals:
@@ -167,13 +178,16 @@ def _compared_means(
     model: Any, events: Events, matrix: FloatArray, entities: IndexArray, predicted: Moments
 ) -> dict[str, dict[str, float]]:
     """Scores of the model and of simpler ones for classes and counts, by name; empty if there are none."""
+    # imported here, because scikit-learn takes more than a second to import
+    from fedhlcr.analysis.response_rivals import predict_means_by_rivals
+
     rivals = predict_means_by_rivals(model.posterior_, matrix, entities, events.exposure)
     if not rivals:
         return {}
     y = outcomes(model, events.y)
 
     def figures(mean: FloatArray) -> dict[str, float]:
-        if isinstance(model, BinaryTarget):
+        if model.family == "binary":
             scores = ClassScores.of(y, mean)
             return {"log_loss": scores.log_loss, "auc": scores.auc, "brier": scores.brier}
         deviance = poisson_deviance(y, mean)

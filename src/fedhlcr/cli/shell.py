@@ -7,7 +7,6 @@ else. Control characters in names and ids are replaced, because they could contr
 from __future__ import annotations
 
 import json
-import math
 import sys
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -20,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from fedhlcr._support.plain import plain
 from fedhlcr._support.progress import Bar
 from fedhlcr._support.wording import Noun
 from fedhlcr.exceptions import Advice, Category, FedHLCRError, FedHLCRWarning, FitInterruptedWarning
@@ -91,7 +91,7 @@ class Shell:
         """Print the result as JSON, if `--json` was given."""
         if self.json:
             notes = {"notes": self._notes} if self._notes else {}
-            print(json.dumps(_plain({**value, **notes}), allow_nan=False, indent=2))
+            print(json.dumps(plain({**value, **notes}), allow_nan=False, indent=2))
 
     def bar(self, total: int | None, what: str, unit: Noun) -> Bar:
         return Bar(total, what, unit, self.shows_progress)
@@ -155,18 +155,3 @@ def without_controls(text: str) -> str:
 def plural(number: int, singular: str, plural: str | None = None) -> str:
     """1 agent, 1,204 agents."""
     return Noun(singular, plural or f"{singular}s").count(number)
-
-
-def _plain(value: Any) -> Any:
-    """Return a value that JSON can hold: numpy's values become Python's, NaN and infinity become null."""
-    match value:
-        case Mapping():
-            return {str(name): _plain(item) for name, item in value.items()}
-        case list() | tuple():
-            return [_plain(item) for item in value]
-        case float() if not math.isfinite(value):
-            return None
-        case None | bool() | int() | float() | str():
-            return value
-    # a value of numpy, or of another type
-    return _plain(value.tolist()) if hasattr(value, "tolist") else str(value)

@@ -8,127 +8,24 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.wording import number
+from fedhlcr.analysis import facts
 from fedhlcr.analysis.comparison import Comparison
-from fedhlcr.analysis.differences import EntityDifferences
-from fedhlcr.analysis.effects import INTERVAL_LEVEL, coef_intervals, entity_shares, feature_names
-from fedhlcr.analysis.summary import describe_clusters, summarize
-from fedhlcr.analysis.verdict import FitComparison
+from fedhlcr.analysis.effects import feature_names
+from fedhlcr.analysis.facts import describe_model
+from fedhlcr.cli.descriptions import show_description
 from fedhlcr.cli.output import free_name
-from fedhlcr.cli.shell import Shell, in_shell_words, plural
+from fedhlcr.cli.shell import Shell, plural
 from fedhlcr.data.ids import canonical_text
-from fedhlcr.estimators.targets import BinaryTarget, CountTarget
 from fedhlcr.storage.model_file import provenance_of
 
-# Parameters that say nothing about the model, or are told elsewhere.
-UNTOLD = ("verbose", "limits", "privacy")
-# The most clusters to describe in words.
-N_SENTENCES = 8
 # Length of the longest bar, in characters.
 BAR_WIDTH = 20
 
 
 def model_facts(model: Any) -> dict[str, Any]:
-    """Return a description of a model for programs: what was fitted, and the clusters in the user's units."""
-    recipe = model.recipe_
-    store, quantities = model.posterior_.memory.entities, model.posterior_.likelihood.globals_type.traced_quantities()
-    public = not len(store)
-    return {
-        "estimator": type(model).__name__,
-        "public": public,
-        "target": None if recipe is None else recipe.target,
-        "agent": model.agent_column_,
-        "entity": model.entity_column_,
-        "features": feature_names(model),
-        "levels": {} if recipe is None else recipe.categorical,
-        "n_agents": None if public else store.index.n_agents,
-        "n_entities": None if public else len(store),
-        "n_events": None if public else _count(model.posterior_.layout.n_events(store.grams).sum()),
-        "n_clusters": model.n_clusters_,
-        **{q.name: getattr(model, f"{q.name}_") for q in quantities if q.attribute},
-        **_own_facts(model),
-        # infinite, and so null, if the noise is normal and the same for all
-        "noise_shape": getattr(model, "noise_shape_", None),
-        **_differences(model),
-        "n_draws": len(model.posterior_.draws),
-        "interval_level": INTERVAL_LEVEL,
-        "diagnostics": [figures._asdict() for figures in model.diagnostics_],
-        "comparison": _comparison(model.comparison_),
-        "clusters": _clusters(model, public=public),
-        "settings": {name: value for name, value in model.get_params().items() if name not in UNTOLD},
-        "provenance": provenance_of(model),
-        **({"privacy": model.privacy_.to_dict()} if getattr(model, "privacy_", None) is not None else {}),
-        **({"federation": _federation(model)} if hasattr(model, "history_") else {}),
-    }
-
-
-def _own_facts(model: Any) -> dict[str, Any]:
-    """What only models of classes or of counts have."""
-    if isinstance(model, BinaryTarget):
-        return {"classes": model.classes_}
-    if isinstance(model, CountTarget):
-        exposure = None if model.recipe_ is None else model.recipe_.exposure
-        return {"exposure": exposure, "dispersion": model.dispersion_}
-    return {}
-
-
-def _differences(model: Any) -> dict[str, Any]:
-    """How entities of one cluster differ; None where the model takes them as equal."""
-    found: EntityDifferences | None = model.entity_differences()
-    if found is None:
-        return {"effect_scales": None, "agent_effect_scales": None, "noise_range": None}
-    names = feature_names(model)
-
-    def named(scales: FloatArray) -> dict[str, Any]:
-        return {"level": scales[0], "slopes": dict(zip(names, scales[1:], strict=True))}
-
-    return {
-        "effect_scales": named(found.entity_scales),
-        "agent_effect_scales": named(found.agent_scales),
-        "noise_range": found.noise_range,
-    }
-
-
-def _comparison(found: FitComparison | None) -> dict[str, Any] | None:
-    if found is None:
-        return None
-    rivals = {d.rival: {"gain": d.gain, "standard_error": d.standard_error} for d in found.differences}
-    return {"verdict": found.verdict, "n_events": found.n_events, "n_entities": found.n_entities, "rivals": rivals}
-
-
-def _count(n: float) -> float:
-    """A whole number as one; frequencies of events may add up to others."""
-    return int(n) if float(n).is_integer() else n
-
-
-def _clusters(model: Any, *, public: bool) -> list[dict[str, Any]]:
-    names, counts = feature_names(model), np.bincount(model.labels_, minlength=model.n_clusters_)
-    shares, intervals = entity_shares(model), np.stack(coef_intervals(model), axis=-1)
-    return [
-        {
-            "cluster": k,
-            "weight": model.cluster_weights_[k],
-            "share": shares[k],
-            "entities": None if public else counts[k],
-            "intercept": model.intercept_[k],
-            "coef": dict(zip(names, model.coef_[k], strict=True)),
-            "coef_interval": dict(zip(names, intervals[k], strict=True)),
-        }
-        for k in range(model.n_clusters_)
-    ]
-
-
-def _federation(model: Any) -> dict[str, Any]:
-    history = model.history_
-    return {
-        "rounds": model.n_rounds_,
-        "stop_reason": model.stop_reason_,
-        "answers": history["n_accepted"].sum(),
-        "asked": history["n_asked"].sum(),
-        "bytes_up": history["bytes_up"].sum(),
-        "bytes_down": history["bytes_down"].sum(),
-    }
+    """Return a description of a model for programs."""
+    return facts.model_facts(model, provenance_of(model))
 
 
 def history_table(history: NDArray[np.void]) -> pa.Table:
@@ -156,7 +53,7 @@ def entity_table(model: Any) -> pa.Table:
     add(f"{intercept}_std", model.entity_intercept_std_)
     for name, std in zip(features, model.entity_coef_std_.T, strict=True):
         add(f"{name}_std", std)
-    if not isinstance(model, BinaryTarget | CountTarget):
+    if model.family == "real":
         add("noise", model.entity_noise_)
     return pa.table(columns)
 
@@ -173,21 +70,7 @@ def _id_columns(model: Any, features: list[str]) -> dict[str, Any]:
 
 def tell_model(shell: Shell, model: Any) -> None:
     """Print a few facts, the table of clusters, and a sentence on each of the largest clusters."""
-    summary = summarize(model)
-    width = max(len(what) for what, _ in summary.facts)
-    for what, value in summary.facts:
-        shell.say(f"{what:<{width}}  {in_shell_words(value)}")
-    shell.say()
-    shell.table(summary.header, summary.rows)
-    for note in summary.notes:
-        shell.say(in_shell_words(note))
-    shell.say()
-    target = "the target" if model.recipe_ is None else model.recipe_.target
-    for sentence in describe_clusters(model, target)[:N_SENTENCES]:
-        shell.say(sentence)
-    if model.n_clusters_ > N_SENTENCES:
-        shell.say(f"… and {model.n_clusters_ - N_SENTENCES} more.")
-    shell.say()
+    show_description(shell, describe_model(model))
 
 
 def tell_comparison(shell: Shell, comparison: Comparison) -> None:

@@ -1,7 +1,8 @@
-"""`fedhlcr predict`, `evaluate`, `adapt`, `inspect` and `report`: what one does with a model."""
+"""`fedhlcr predict`, `evaluate`, `adapt` and `report`: what one does with a model."""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,10 +10,11 @@ import typer
 
 from fedhlcr.cli import options
 from fedhlcr.cli.shell import Shell, plural
-from fedhlcr.exceptions import ModelFileError
 
 if TYPE_CHECKING:
+    from fedhlcr.cli.events import Roles
     from fedhlcr.cli.scoring import AnyScores
+    from fedhlcr.data.table_files import TableFile
 
 # Agents shown on a terminal.
 MOST_AGENTS = 50
@@ -39,6 +41,7 @@ def predict(
     agent: options.KnownAgent = None,
     entity: options.KnownEntity = None,
     exposure: options.KnownExposure = None,
+    stream: options.StreamOption = None,
     as_json: options.JsonOption = False,
     quiet: options.QuietOption = False,
     progress: options.ProgressOption = None,
@@ -52,47 +55,42 @@ def predict(
     Of two classes it writes the probability of the second one (its name is in a note) and the more probable class; the
     interval is that of the probability. Of counts it writes the mean, and intervals of whole numbers.
     """
-    import pyarrow as pa
-
     import fedhlcr
-    from fedhlcr.cli.events import Roles, events_to_predict
-    from fedhlcr.cli.output import STDOUT, check_table_output, free_name, write_table
+    from fedhlcr.cli.events import Roles, events_to_predict, open_events
+    from fedhlcr.cli.output import STDOUT, check_table_output, write_table
+    from fedhlcr.cli.predicting import open_batches, prediction_table, write_predictions
     from fedhlcr.cli.scoring import predict_events
-    from fedhlcr.estimators.targets import BinaryTarget
+    from fedhlcr.cli.sizes import is_streamed
+    from fedhlcr.estimators.saved import load_to_predict
 
     shell = Shell(as_json, quiet, progress)
     check_table_output(out, model, data, stdout=True)
     out = None if str(out) == STDOUT else out
+    table = None
     with shell.warnings_as_notes():
-        fitted = fedhlcr.load(model)
+        fitted: Any = load_to_predict(model) or fedhlcr.load(model)
+        file = open_events(data, shell)
+        reading: dict[str, Any] = {"target": False, "missing": missing, "new_agents": new_agents, "shell": shell}
         roles = Roles(None, agent, entity, exposure)
-        events = events_to_predict(
-            fitted, data, roles, target=False, missing=missing, new_agents=new_agents, shell=shell
-        )
-        predicted = predict_events(fitted, events, interval, shell)
-    id_columns = events.prepared.id_columns
-    ids = dict(zip(id_columns.column_names, id_columns.columns, strict=True))
-    figures = {"prediction": predicted.mean, "std": predicted.std}
-    if isinstance(fitted, BinaryTarget):
+        # one object of JSON is in memory anyway
+        if is_streamed(file, stream) and not (as_json and out is None):
+            batches = open_batches(fitted, file, roles, **reading)
+            write_predictions(fitted, batches, interval, out, shell)
+            n_events = batches.n_events
+        else:
+            events = events_to_predict(fitted, file, roles, **reading)
+            n_events, predicted = len(events), predict_events(fitted, events, interval, shell)
+            table = prediction_table(fitted, events, predicted, with_interval=interval is not None)
+    if fitted.family == "binary":
         shell.note(f"probabilities are those of the class {str(fitted.classes_[1])!r}")
-        classes = fitted.classes_[(predicted.mean > 0.5).astype(int)]
-        figures = {"probability": predicted.mean, "prediction": classes}
-    if interval is not None:
-        figures |= {"lower": predicted.quantiles[:, 0], "upper": predicted.quantiles[:, 1]}
-    table = pa.table(
-        {
-            free_name("row", ids): events.prepared.rows + 1,
-            **ids,
-            **{free_name(name, ids): values for name, values in figures.items()},
-        }
-    )
     if out is not None:
-        write_table(out, table)
-        shell.result({"events": len(events), "predictions": str(out)})
+        if table is not None:
+            write_table(out, table)
+        shell.result({"events": n_events, "predictions": str(out)})
         shell.wrote(out)
-    elif as_json:
+    elif table is not None and as_json:
         shell.result(table.to_pydict())
-    else:
+    elif table is not None:
         write_table(None, table)
 
 
@@ -112,6 +110,7 @@ def evaluate(
     agent: options.KnownAgent = None,
     entity: options.KnownEntity = None,
     exposure: options.KnownExposure = None,
+    stream: options.StreamOption = None,
     as_json: options.JsonOption = False,
     quiet: options.QuietOption = False,
     progress: options.ProgressOption = None,
@@ -128,36 +127,29 @@ def evaluate(
     import pyarrow as pa
 
     import fedhlcr
-    from fedhlcr.analysis.evaluation import rows_by_agent
-    from fedhlcr.cli.events import Roles, events_to_predict, seen
+    from fedhlcr.cli.events import Roles, open_events
     from fedhlcr.cli.output import check_table_output, write_table
-    from fedhlcr.cli.scoring import predict_events, scores_of, tell_calibration, tell_rivals, tell_scores
-    from fedhlcr.data.hierarchy import row_agents
-    from fedhlcr.estimators.targets import BinaryTarget
+    from fedhlcr.cli.predicting import StreamedScores, open_batches
+    from fedhlcr.cli.scoring import tell_calibration, tell_scores
+    from fedhlcr.cli.sizes import is_streamed
 
     shell = Shell(as_json, quiet, progress)
     check_table_output(out, model, data)
+    by_agent_too = by_agent or out is not None
     with shell.warnings_as_notes():
-        fitted = fedhlcr.load(model)
+        fitted, file = fedhlcr.load(model), open_events(data, shell)
+        reading: dict[str, Any] = {"target": True, "missing": missing, "new_agents": new_agents, "shell": shell}
         roles = Roles(target, agent, entity, exposure)
-        events = events_to_predict(
-            fitted, data, roles, target=True, missing=missing, new_agents=new_agents, shell=shell
-        )
-        if seen(fitted, events):
-            shell.note("the model was fitted to these very events, so these scores are optimistic")
-        predicted = predict_events(fitted, events, level, shell)
-        result = tell_scores(shell, scores_of(fitted, events, predicted, level), "event")
-        if isinstance(fitted, BinaryTarget):
-            result["calibration"] = tell_calibration(shell, fitted, events, predicted)
-        if rivals := tell_rivals(shell, fitted, events, predicted):
-            result["compared"] = rivals
-    if by_agent or out is not None:
-        by = [
-            (name, scores_of(fitted, events, predicted, level, rows))
-            for name, rows in rows_by_agent(row_agents(events.agents, len(events)))
-        ]
-        if events.agents is None:
-            by = [("all events", scores) for _, scores in by]
+        if is_streamed(file, stream):
+            batches = open_batches(fitted, file, roles, **reading)
+            found = StreamedScores(fitted, batches, level, shell, by_agent=by_agent_too)
+            result, by = tell_scores(shell, found.scores, "event"), found.by_agent
+            if len(found.y):
+                result["calibration"] = tell_calibration(shell, found.y, found.probability)
+            shell.note("simpler models are compared only if the table is read at once; add --in-memory for that")
+        else:
+            result, by = _evaluate_at_once(fitted, file, roles, level, by_agent=by_agent_too, **reading)
+    if by_agent_too:
         result["agents"] = [{"agent": name, **scores._asdict()} for name, scores in by]
         if out is not None:
             write_table(out, pa.Table.from_pylist([row | {"agent": str(row["agent"])} for row in result["agents"]]))
@@ -165,6 +157,33 @@ def evaluate(
         if by_agent:
             _tell_agents(shell, by)
     shell.result(result)
+
+
+def _evaluate_at_once(
+    fitted: Any, file: TableFile, roles: Roles, level: float, *, by_agent: bool, shell: Shell, **reading: Any
+) -> tuple[dict[str, Any], list[tuple[Any, AnyScores]]]:
+    """Show the scores of events that are read at once; return them, and those of each agent if asked for."""
+    from fedhlcr.analysis.evaluation import rows_by_agent
+    from fedhlcr.analysis.running_scores import EVERYBODY
+    from fedhlcr.cli.events import events_to_predict, seen
+    from fedhlcr.cli.families import outcomes
+    from fedhlcr.cli.scoring import predict_events, scores_of, tell_calibration, tell_rivals, tell_scores
+    from fedhlcr.data.hierarchy import row_agents
+
+    events = events_to_predict(fitted, file, roles, shell=shell, **reading)
+    if seen(fitted, events):
+        shell.note("the model was fitted to these very events, so these scores are optimistic")
+    predicted = predict_events(fitted, events, level, shell)
+    result = tell_scores(shell, scores_of(fitted, events, predicted, level), "event")
+    if fitted.family == "binary":
+        result["calibration"] = tell_calibration(shell, outcomes(fitted, events.y), predicted.mean)
+    if rivals := tell_rivals(shell, fitted, events, predicted):
+        result["compared"] = rivals
+    agents = rows_by_agent(row_agents(events.agents, len(events))) if by_agent else []
+    return result, [
+        (EVERYBODY if events.agents is None else name, scores_of(fitted, events, predicted, level, rows))
+        for name, rows in agents
+    ]
 
 
 def _tell_agents(shell: Shell, by: list[tuple[Any, AnyScores]]) -> None:
@@ -203,7 +222,7 @@ def adapt(
     import fedhlcr
     from fedhlcr.cli.events import Roles, events_for, seen
     from fedhlcr.cli.output import check_output, write_output
-    from fedhlcr.storage import model_file
+    from fedhlcr.estimators import saving
 
     shell = Shell(as_json, quiet, progress)
     check_output(out, data)
@@ -217,73 +236,16 @@ def adapt(
             adapted = fitted.adapt(
                 events.table, events.y, agent=events.agents, entity=events.entities, **events.with_exposure
             )
-    write_output(out, model_file.to_bytes(adapted))
+    write_output(out, partial(saving.write, adapted))
     counts = {"n_events": len(events)}
-    for name, before, after in (
-        ("agents", fitted.agent_ids_, adapted.agent_ids_),
-        ("entities", fitted.pair_ids_, adapted.pair_ids_),
-    ):
-        counts[f"new_{name}"] = len(after) - len(before)
+    before, after = (one.posterior_.memory.entities.index for one in (fitted, adapted))
+    counts |= {"new_agents": after.n_agents - before.n_agents, "new_entities": after.n_entities - before.n_entities}
     shell.say(
         f"Added {plural(len(events), 'event')}: {plural(counts['new_agents'], 'new agent')}, "
         f"{plural(counts['new_entities'], 'new entity', 'new entities')}."
     )
     shell.result(counts | {"model": str(out)})
     shell.wrote(out)
-
-
-def inspect(
-    model: options.ModelArgument,
-    entities: Annotated[
-        Path | None,
-        typer.Option(
-            "--entities",
-            metavar="FILE",
-            help="Write the coefficients of each entity to this .csv, .csv.gz, .parquet, .feather or .arrow file. "
-            "A dash (-) writes CSV to standard output, and nothing else.",
-        ),
-    ] = None,
-    as_json: options.JsonOption = False,
-    quiet: options.QuietOption = False,
-) -> None:
-    """Show the contents of a model file: data, clusters, settings and origin.
-
-    With --entities it also writes a table with a row for each entity of each agent: the ids, the cluster, the intercept
-    and the coefficient of each feature, their standard deviations (with the ending _std), and the noise. With curves,
-    coefficients are those of the straight lines. A public model has no entities. Coefficients of two classes are log
-    odds ratios, those of counts are logs of rate ratios; such models have no noise.
-    """
-    import fedhlcr
-    from fedhlcr.cli.output import STDOUT, check_table_output, write_table
-    from fedhlcr.cli.telling import entity_table, model_facts, tell_model
-
-    shell = Shell(as_json, quiet)
-    check_table_output(entities, model, stdout=True)
-    if as_json and str(entities) == STDOUT:
-        raise typer.BadParameter("must be a file with --json; name a file.", param_hint="--entities")
-    with shell.warnings_as_notes():
-        fitted = fedhlcr.load(model)
-        if entities is not None:
-            _require_entities(fitted, model)
-            with shell.stage("computing the coefficients of entities"):
-                table = entity_table(fitted)
-            write_table(entities, table)
-            if str(entities) == STDOUT:
-                return
-        tell_model(shell, fitted)
-    facts = model_facts(fitted)
-    shell.table(("provenance", ""), [(name, str(value)) for name, value in facts["provenance"].items()], left=(0, 1))
-    shell.result(facts)
-    if entities is not None:
-        shell.wrote(entities)
-
-
-def _require_entities(model: Any, path: Path) -> None:
-    if not len(model.pair_ids_):
-        raise ModelFileError(
-            f"{path.name!r} is public, so it has no entities; use the model that was written without --public, or "
-            "adapt this one to events first."
-        )
 
 
 def report(

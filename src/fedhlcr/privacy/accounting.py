@@ -16,10 +16,9 @@ state holds what absent agents contributed earlier.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from scipy.optimize import brentq
-from scipy.special import log_ndtr
+from fedhlcr._support.special import log_ndtr
 
 # Values of μ between which a budget is searched; a μ of 60 gives no protection at all.
 SMALLEST_MU, LARGEST_MU = 1e-9, 60.0
@@ -36,7 +35,7 @@ def delta_of(epsilon: float, mu: float) -> float:
 
 def mu_of(epsilon: float, delta: float) -> float:
     """The largest μ for which a μ-GDP mechanism is (ε, δ)-differentially private."""
-    return float(brentq(lambda mu: delta_of(epsilon, mu) - delta, SMALLEST_MU, LARGEST_MU, xtol=1e-14, rtol=1e-14))
+    return float(_root(lambda mu: delta_of(epsilon, mu) - delta, SMALLEST_MU, LARGEST_MU, xtol=1e-14, rtol=1e-14))
 
 
 def epsilon_of(mu: float, delta: float) -> float:
@@ -45,9 +44,16 @@ def epsilon_of(mu: float, delta: float) -> float:
         return 0.0
     # the tail of the privacy loss, N(μ²/2, μ²), bounds ε from above
     most = mu**2 / 2.0 + mu * math.sqrt(2.0 * math.log(1.0 / delta))
-    return float(brentq(lambda epsilon: delta_of(epsilon, mu) - delta, 0.0, most, xtol=1e-13, rtol=1e-14))
+    return float(_root(lambda epsilon: delta_of(epsilon, mu) - delta, 0.0, most, xtol=1e-13, rtol=1e-14))
 
 
 def composed(mus: Iterable[float]) -> float:
     """μ of several releases together."""
     return math.sqrt(math.fsum(mu**2 for mu in mus))
+
+
+def _root(function: Callable[[float], float], low: float, high: float, **tolerances: float) -> float:
+    # imported here, because it takes a third of a second to import
+    from scipy.optimize import brentq
+
+    return float(brentq(function, low, high, **tolerances))

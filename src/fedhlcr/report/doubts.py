@@ -249,7 +249,7 @@ def _alike(model: HierarchicalPredictor, findings: Findings) -> Iterator[Doubt]:
         return
     posterior = model.posterior_
     coef = alignment.mean_coef(posterior.draws, model.alignment_)
-    pooled = posterior.layout.normal_equations(posterior.memory.entities.grams.sum(axis=0))
+    pooled = posterior.layout.normal_equations(posterior.memory.entities.pooled_gram)
     first, second = np.triu_indices(len(coef), 1)
     apart = coef[first] - coef[second]
     squares = np.einsum("pc,cd,pd->p", apart, pooled.xx / pooled.n, apart)

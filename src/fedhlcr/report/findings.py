@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -374,6 +375,6 @@ def _begins_with(entity: str, agent: str) -> bool:
     return entity.startswith(agent) and len(rest) > 1 and not rest[0].isalnum()
 
 
-def _texts(texts: list[str]) -> list[str]:
+def _texts(texts: Iterable[str]) -> list[str]:
     """Names to show. Where each row is its own entity, ids start with a zero byte, which is removed."""
     return [printable(text.removeprefix("\0")) or NO_NAME for text in texts]

@@ -12,6 +12,7 @@ from fedhlcr._support.arrays import FloatArray
 from fedhlcr.engines.in_process import InProcessEngine
 from fedhlcr.engines.simulated_parties import SimulatedParties
 from fedhlcr.exceptions import FederationError
+from fedhlcr.federation.block_sums import BlockReply
 from fedhlcr.federation.fixed_accounts import FixedAccount
 from fedhlcr.federation.fixed_sums import Integers
 from fedhlcr.federation.messages import NEVER, SURVEY_ROUND, Broadcast, Contribution, Contributions
@@ -155,6 +156,8 @@ def _statements(call: Invitation, reply: Reply) -> Iterator[tuple[Statement, str
         reply = Contribution.from_bytes(bytes(reply))
     if reply.round != broadcast.round:
         return
+    # nobody records a cluster, whose replies are sums
+    assert not isinstance(reply, BlockReply)
     if isinstance(reply, Contribution):
         reply = Contributions.from_one(reply, broadcast.representative, schema)
     sums = reply.sums

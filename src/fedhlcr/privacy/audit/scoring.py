@@ -47,7 +47,7 @@ class Truth:
         grams = units.rescale(plain, event_grams(hierarchy.events, plain, units.shift, index.agent_of))
         rows = np.column_stack([units.apply(hierarchy.X), units.apply_target(hierarchy.y)])
         entity_of = np.repeat(np.arange(index.n_entities), np.diff(hierarchy.event_start))
-        return cls(grams, rows, entity_of, index.agent_of, index.agents.texts)
+        return cls(grams, rows, entity_of, index.agent_of, list(index.agents.texts))
 
 
 @dataclass(frozen=True)

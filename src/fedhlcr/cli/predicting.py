@@ -1,0 +1,117 @@
+"""Predictions and scores of large tables, batch by batch; `cli.using` has the commands."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+
+from fedhlcr.analysis.evaluation import SeenEvents
+from fedhlcr.analysis.running_scores import AgentGroups, ClassRows, running_scores
+from fedhlcr.cli.batches import EventBatches
+from fedhlcr.cli.events import Events, Roles, UnknownIds, recipe_of
+from fedhlcr.cli.families import outcomes
+from fedhlcr.cli.options import Missing
+from fedhlcr.cli.output import free_name, table_kind, write_output
+from fedhlcr.cli.scoring import AnyScores, predict_quietly
+from fedhlcr.cli.shell import Shell
+from fedhlcr.cli.writing import TableWriter
+from fedhlcr.data.families import FamilyName
+from fedhlcr.data.table_files import TableFile
+from fedhlcr.posterior.predictive import Moments
+from fedhlcr.storage.scratch import spooled
+
+
+def open_batches(
+    model: Any,
+    file: TableFile,
+    roles: Roles,
+    *,
+    target: bool,
+    missing: Missing | None,
+    new_agents: bool,
+    shell: Shell,
+) -> EventBatches:
+    """The events of a large table, as `events_to_predict` reads those of a small one."""
+    recipe = recipe_of(model, roles, target=target, shell=shell)
+    return EventBatches(recipe, file, missing, target, UnknownIds(model, new_agents=new_agents))
+
+
+def prediction_table(model: Any, events: Events, predicted: Moments, *, with_interval: bool) -> pa.Table:
+    """The table that `fedhlcr predict` writes: row numbers, ids and predictions."""
+    id_columns = events.prepared.id_columns
+    ids = dict(zip(id_columns.column_names, id_columns.columns, strict=True))
+    figures = {"prediction": predicted.mean, "std": predicted.std}
+    if model.family == "binary":
+        classes = model.classes_[(predicted.mean > 0.5).astype(int)]
+        figures = {"probability": predicted.mean, "prediction": classes}
+    if with_interval:
+        figures |= {"lower": predicted.quantiles[:, 0], "upper": predicted.quantiles[:, 1]}
+    return pa.table(
+        {
+            free_name("row", ids): events.prepared.rows + 1,
+            **ids,
+            **{free_name(name, ids): values for name, values in figures.items()},
+        }
+    )
+
+
+def write_predictions(
+    model: Any, batches: EventBatches, interval: float | None, out: Path | None, shell: Shell
+) -> None:
+    """Predict batch after batch and write the table, completely or not at all; None is standard output."""
+
+    def tables() -> Iterator[pa.Table]:
+        for events in batches.read(shell, "predicting"):
+            predicted = predict_quietly(model, events, interval)
+            yield prediction_table(model, events, predicted, with_interval=interval is not None)
+
+    if out is not None:
+        write_output(out, partial(_write_tables, tables(), table_kind(out)))
+        return
+    # nothing is printed if a later batch is refused
+    with spooled(partial(_write_tables, tables(), "csv")) as spool:
+        sys.stdout.flush()
+        shutil.copyfileobj(spool, sys.stdout.buffer)
+        sys.stdout.buffer.flush()
+
+
+def _write_tables(tables: Iterator[pa.Table], kind: str | None, file: BinaryIO) -> None:
+    with TableWriter(file, kind) as writer:
+        for table in tables:
+            writer.write(table)
+
+
+class StreamedScores:
+    """The scores of a model on a large table.
+
+    Attributes
+    ----------
+    scores : of all events
+    predicted, y : (events,) of a classifier, for its calibration; empty for others
+    by_agent : name and scores of each agent, if they were asked for
+    """
+
+    def __init__(self, model: Any, batches: EventBatches, level: float, shell: Shell, *, by_agent: bool) -> None:
+        kind: FamilyName = model.family
+        running = running_scores(kind, level)
+        groups, seen = AgentGroups(model.posterior_.memory.entities.index), SeenEvents(model)
+        for events in batches.read(shell, "evaluating"):
+            predicted = predict_quietly(model, events, level)
+            own = groups.of_rows(events.agents, len(events)) if by_agent else np.zeros(len(events), dtype=np.int64)
+            y = outcomes(model, events.y)
+            running.add(own, y, predicted)
+            seen.add(events.table, y, events.agents, events.entities)
+        if seen.were_fitted:
+            shell.note("the model was fitted to these very events, so these scores are optimistic")
+        self.scores: AnyScores = running.overall()
+        self.y, self.probability = running.rows() if isinstance(running, ClassRows) else (np.empty(0), np.empty(0))
+        self.by_agent: list[tuple[Any, AnyScores]] = []
+        if by_agent:
+            self.by_agent = [(name, running.of_group(code)) for name, code in groups.in_order()]

@@ -1,0 +1,159 @@
+"""The table of `fedhlcr fit`, in memory or in a work folder: fit a model to it, and score what was held out."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import click
+import numpy as np
+
+from fedhlcr._support.memory import keep_little
+from fedhlcr._support.wording import EVENT
+from fedhlcr.analysis.evaluation import predict_in_chunks
+from fedhlcr.cli.events import Events, TrainingTable, tell_learned
+from fedhlcr.cli.model_runs import fit_model, note_if_not_converged, refuse_too_many_clusters, split_events
+from fedhlcr.cli.scoring import AnyScores, score, scores_of_targets
+from fedhlcr.cli.shell import Shell
+from fedhlcr.cli.sizes import is_streamed
+from fedhlcr.data.categories import class_values
+from fedhlcr.data.encoded import EncodedTable
+from fedhlcr.data.recipe import Recipe
+from fedhlcr.data.streaming.work_folder import WorkFolder
+from fedhlcr.estimators.files import HoldOut, StreamedTable, open_work, read_table
+from fedhlcr.exceptions import FederationError, FedHLCRError, OutputError
+from fedhlcr.posterior.predictive import Moments
+
+LEVEL = 0.9
+
+
+class Training(Protocol):
+    """A table to fit a model to.
+
+    Attributes
+    ----------
+    recipe : how it became features
+    """
+
+    recipe: Recipe
+
+    def fit(self, model: Any, shell: Shell) -> None:
+        """Fit a model to the events that are not held out."""
+
+    def score(self, model: Any, shell: Shell) -> AnyScores | None:
+        """Score the model on the events that are held out; None if there are none."""
+
+
+class TrainingInMemory:
+    """A table in memory."""
+
+    def __init__(self, events: Events, hold_out: HoldOut, source: str) -> None:
+        self.recipe, self._source = events.recipe, source
+        self._train, self._test = split_events(events, hold_out.share, hold_out.seed)
+
+    def fit(self, model: Any, shell: Shell) -> None:
+        fit_model(model, self._train, self._source, shell)
+
+    def score(self, model: Any, shell: Shell) -> AnyScores | None:
+        return None if self._test is None else score(model, self._test, shell=shell, level=LEVEL)
+
+
+class TrainingInFolder:
+    """A table in a work folder."""
+
+    def __init__(self, table: StreamedTable, name: str) -> None:
+        self.recipe = table.events.recipe
+        self._table, self._name = table, name
+
+    def fit(self, model: Any, shell: Shell) -> None:
+        index, sorter = self._table.events.index, self._table.events.sorter
+        if isinstance(model.n_clusters, int):
+            refuse_too_many_clusters(model.n_clusters, index.n_entities)
+        model.fit_streamed(self._table.events)
+        command = shlex.join(["fedhlcr", *sys.argv[1:]])
+        model.provenance_ = {"data": self._name, "events": sorter.n_events, "command": command}
+        note_if_not_converged(model, shell)
+
+    def score(self, model: Any, shell: Shell) -> AnyScores | None:
+        sizes = self._table.events.sorter.held_out.sizes
+        if not len(sizes):
+            return None
+        targets, predicted = [], []
+        with shell.bar(int(sizes.sum()), "predicting", EVENT) as bar:
+            for events in self._held_out():
+                arguments = events.table, events.agents, events.entities, LEVEL
+                predicted.append(
+                    predict_in_chunks(model, *arguments, lambda n: bar.advance({}, n), exposure=events.exposure)
+                )
+                targets.append(events.y)
+        moments = Moments(*(np.concatenate(parts) for parts in zip(*predicted, strict=True)))
+        return scores_of_targets(model, np.concatenate(targets), moments, LEVEL)
+
+    def _held_out(self) -> Iterator[Events]:
+        """The events that are held out, a block at a time."""
+        recipe, encoder, index = self.recipe, self._table.events.sorter.encoder, self._table.events.index
+        for entity, columns in self._table.events.sorter.held_out.blocks():
+            ids = {recipe.entity: index.entities.with_codes(index.entity_of[entity]).take(slice(None))}
+            if recipe.agent is not None:
+                ids[recipe.agent] = index.agents.with_codes(index.agent_of[entity]).take(slice(None))
+            table = EncodedTable(encoder.features(columns), recipe.encoded_features, ids)
+            target = encoder.targets(columns)
+            if recipe.classes is not None:
+                target = class_values(recipe.classes)[target.astype(np.int64)]
+            yield Events.of(recipe, table, target, encoder.exposures(columns))
+
+
+@contextmanager
+def opened_training(
+    table: TrainingTable,
+    source: str,
+    *,
+    out: Path,
+    hold_out: HoldOut,
+    stream: bool | None,
+    settings: Mapping[str, Any],
+    shell: Shell,
+) -> Iterator[Training]:
+    """Read a table to fit a model to: at once, or, if it is large, into a work folder beside the model.
+
+    The folder is removed when all is done, or if the table cannot be used. If the process is interrupted or killed, or
+    the disk is full or the cluster fails, it stays. `settings` are the options that matrices depend on.
+    """
+    file = table.file
+    if not is_streamed(file, stream):
+        yield TrainingInMemory(table.read(shell), hold_out, source)
+        return
+    keep_little()
+    with open_work(out.with_name(f"{out.name}.build"), file, table.plan, settings, hold_out) as work:
+        _tell_work(work, shell)
+        try:
+            read = read_table(file, table.plan, work, hold_out, shows_progress=shell.shows_progress)
+            tell_learned(read.events.recipe, read.notes, shell)
+            yield TrainingInFolder(read, file.name)
+        except (OutputError, FederationError):
+            # the table itself was fine
+            raise
+        except (FedHLCRError, click.ClickException):
+            work.remove()
+            raise
+        except KeyboardInterrupt:
+            shell.note(f"the same command goes on where this one stopped, with the files in {str(work.path)!r}")
+            raise
+        if shell.interrupted:
+            shell.note(f"the sorted table is in {str(work.path)!r}; the same command fits it again without reading it")
+        else:
+            work.remove()
+
+
+def _tell_work(work: WorkFolder, shell: Shell) -> None:
+    folder = str(work.path)
+    if work.resumed:
+        shell.note(f"resuming the work of an earlier command in {folder!r}")
+    elif work.replaced:
+        shell.note(f"the temporary files in {folder!r} belong to another table or other options; starting again")
+    else:
+        shell.note(f"the table is sorted in temporary files in {folder!r} (--in-memory avoids that)")
