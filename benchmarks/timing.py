@@ -31,7 +31,12 @@ def seconds_of(call: Call) -> float:
 
 
 def alternate(*sides: Side, rounds: int, batch_seconds: float = 0.0) -> list[float]:
-    """Median seconds of one call of each side, over `rounds` batches of each, after one batch to warm up.
+    """Median seconds of one call of each side; see `samples`."""
+    return [median(own) for own in samples(*sides, rounds=rounds, batch_seconds=batch_seconds)]
+
+
+def samples(*sides: Side, rounds: int, batch_seconds: float = 0.0) -> list[list[float]]:
+    """Seconds of single calls of each side, over `rounds` batches of each, after one batch to warm up.
 
     A batch is as many calls as it takes to fill `batch_seconds`, at least one.
     """
@@ -42,7 +47,7 @@ def alternate(*sides: Side, rounds: int, batch_seconds: float = 0.0) -> list[flo
             with side.context():
                 batch = _batch(side.call, batch_seconds)
             own += batch if turn > 0 else []
-    return [median(own) for own in times]
+    return times
 
 
 def _batch(call: Call, batch_seconds: float) -> list[float]:
