@@ -90,8 +90,9 @@ docs: $(VENV)/.docs ## Build the documentation, strictly: site/index.html
 docs-serve: $(VENV)/.docs ## Show the documentation, with its search, on this machine
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
-bench: $(VENV)/.dev ## Measure speed, as ratios within one run
-	$(BIN)/python -m benchmarks
+bench: $(VENV)/.dev ## Measure speed, as ratios within one run, and write docs/explanation/performance.md
+	$(BIN)/python -m benchmarks --json benchmarks/results.json
+	$(BIN)/python -m benchmarks.performance
 
 clean: ## Remove what the other targets made
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist demo-flower demo-report.html site

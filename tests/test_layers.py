@@ -121,7 +121,7 @@ def test_no_modules_import_each_other_in_a_circle():
     [
         ("model.gram", "from fedhlcr.federation.server import Server"),
         ("samplers.chain", "from fedhlcr import posterior"),
-        ("storage.codec", "def late():\n    from fedhlcr.storage.model_file import save"),
+        ("storage.codec", "def late():\n    from fedhlcr.storage.model_file import to_record"),
         ("federation.run", "from fedhlcr.engines import in_process"),
         ("kernels.labels", "import fedhlcr.storage.codec"),
         ("model.gram", "from ..federation.server import Server"),
