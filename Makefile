@@ -6,6 +6,13 @@ BIN := $(VENV)/bin
 .PHONY: help demo demo-flower audit reproduce-quick reproduce test test-all style lint format docs docs-serve bench clean
 .DEFAULT_GOAL := help
 
+# $(call install,WHAT): install fedhlcr with its extras. Python may be set up to keep no compiled files of its own accord;
+# without them commands, and the process that Flower starts for every message, take twice as long to start.
+define install
+@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e "$(1)"
+@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib src >/dev/null || true
+endef
+
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
@@ -16,13 +23,12 @@ $(VENV)/.created:
 
 $(VENV)/.core: $(VENV)/.created pyproject.toml
 	@echo "Installing fedhlcr into $(VENV) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	$(call install,.)
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.created pyproject.toml
 	@echo "Installing fedhlcr and its development tools into $(VENV) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
-	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null || true
+	$(call install,.[dev])
 	@touch $@ $(VENV)/.core $(VENV)/.flower $(VENV)/.experiments $(VENV)/.docs $(VENV)/.privacy
 
 $(VENV)/.ruff: $(VENV)/.created pyproject.toml
@@ -31,24 +37,22 @@ $(VENV)/.ruff: $(VENV)/.created pyproject.toml
 
 $(VENV)/.experiments: $(VENV)/.created pyproject.toml
 	@echo "Installing fedhlcr and what the experiments need into $(VENV) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[experiments]"
+	$(call install,.[experiments])
 	@touch $@ $(VENV)/.core
 
 $(VENV)/.flower: $(VENV)/.created pyproject.toml
 	@echo "Installing fedhlcr and Flower into $(VENV) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[flower]"
-	@# Flower starts a process for every message: without compiled files each takes twice as long
-	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null || true
+	$(call install,.[flower])
 	@touch $@ $(VENV)/.core
 
 $(VENV)/.privacy: $(VENV)/.created pyproject.toml
 	@echo "Installing fedhlcr and what its private modes need into $(VENV) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[privacy]"
+	$(call install,.[privacy])
 	@touch $@ $(VENV)/.core
 
 $(VENV)/.docs: $(VENV)/.created pyproject.toml
 	@echo "Installing fedhlcr and what builds its documentation into $(VENV) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[docs]"
+	$(call install,.[docs])
 	@touch $@ $(VENV)/.core
 
 demo: $(VENV)/.core ## Train the bundled flights as a federation of the airlines, and show what was found

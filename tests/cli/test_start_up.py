@@ -87,6 +87,20 @@ def test_predict_imports_no_scikit_learn(folder):
         assert imported(HEAVY, "predict", folder / f"{name}.fedhlcr", folder / "events.csv", *new) == "[]"
 
 
+@pytest.mark.parametrize("name", ["real", "public", "paper"])
+@pytest.mark.parametrize("interval", [(), ("--interval", "0.8")])
+def test_predict_imports_no_linear_algebra(name, interval, folder):
+    """numba would import it, for matrix products that no kernel has."""
+    new = ["--new-agents"] if name == "public" else []
+    arguments = [folder / f"{name}.fedhlcr", folder / "events.csv", *interval, *new]
+    assert imported(("scipy.linalg", "scipy.special"), "predict", *arguments) == "[]"
+
+
+def test_linear_algebra_can_be_imported_after_numba():
+    code = "from fedhlcr.cli import start_up; start_up.import_numba(); from scipy.linalg import cholesky; print(cholesky)"
+    assert "cholesky" in subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("how", [(), ("--json",)])
 def test_inspect_shows_the_same_whether_or_not_it_loads_the_model(name, how, folder, capsys, monkeypatch):

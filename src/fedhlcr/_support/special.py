@@ -5,7 +5,13 @@ The import takes a quarter of a second: longer than to predict a small table, wh
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from statistics import NormalDist
 from typing import Any
+
+import numpy as np
+
+from fedhlcr._support.arrays import FloatArray
 
 
 class _Late:
@@ -26,3 +32,8 @@ gammainc, gammaincc, gammainccinv, gammaincinv = (
 )
 gammaln, multigammaln, logsumexp = _Late("gammaln"), _Late("multigammaln"), _Late("logsumexp")
 log_ndtr, ndtri, xlogy = _Late("log_ndtr"), _Late("ndtri"), _Late("xlogy")
+
+
+def normal_quantiles(levels: Sequence[float]) -> FloatArray:
+    """Quantiles of the standard normal distribution at a few levels, as those of `ndtri`, without that import."""
+    return np.array([NormalDist().inv_cdf(level) for level in levels], dtype=np.float64)

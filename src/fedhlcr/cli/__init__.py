@@ -11,7 +11,6 @@ import inspect
 import os
 import sys
 from collections.abc import Sequence
-from importlib.abc import MetaPathFinder
 from typing import Annotated
 
 import click
@@ -20,6 +19,7 @@ import typer
 from fedhlcr._support.version import __version__
 from fedhlcr.cli import auditing, fitting, flower, inspecting, making, simulating, using
 from fedhlcr.cli.shell import EXIT_CODES, FAILED, INTERRUPTED, NO_OUTPUT, WRONG_USAGE, error_line, error_text
+from fedhlcr.cli.start_up import leave_out_pandas
 from fedhlcr.exceptions import FedHLCRError
 
 HELP = """Regression on hierarchical data: agent → entity → event (store → product → week, hospital → patient → visit).
@@ -70,15 +70,6 @@ for panel, commands in {
 app.add_typer(flower.app, name="flower", rich_help_panel="Over a network")
 
 
-class _WithoutPandas(MetaPathFinder):
-    """Lets arrow believe that pandas is not installed: it would import it, which takes half a second, for nothing."""
-
-    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
-        del path, target
-        if fullname == "pandas":
-            raise ModuleNotFoundError(fullname)
-
-
 def _show_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"fedhlcr {__version__}")
@@ -102,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if sys.stderr is None:
         sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     if sys.argv[1:2] and sys.argv[1] in WITHOUT_PANDAS:
-        sys.meta_path.insert(0, _WithoutPandas())
+        leave_out_pandas()
     sys.exit(run(arguments))
 
 

@@ -55,6 +55,9 @@ def predict(
     Of two classes it writes the probability of the second one (its name is in a note) and the more probable class; the
     interval is that of the probability. Of counts it writes the mean, and intervals of whole numbers.
     """
+    from fedhlcr.cli.start_up import import_numba
+
+    import_numba()
     import fedhlcr
     from fedhlcr.cli.events import Roles, events_to_predict, open_events
     from fedhlcr.cli.output import STDOUT, check_table_output, write_table

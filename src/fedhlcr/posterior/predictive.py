@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray
-from fedhlcr._support.special import ndtri
+from fedhlcr._support.special import normal_quantiles
 from fedhlcr._support.threads import Blocks, run_blocks
 from fedhlcr.kernels import mixtures, profiles
 from fedhlcr.kernels.mixtures import Mixture
@@ -77,7 +77,7 @@ def mixture_moments(part: MixtureRows, levels: tuple[float, ...]) -> Moments:
     wanted = np.array(levels, dtype=np.float64)
     out, last = Moments.empty(len(part.rows), len(levels)), len(part.mixture.weights)
     rows = profiles.own_mixture_rows if isinstance(part.mixture, OwnMixture) else mixtures.mixture_rows
-    rows(part.mixture, part.design, part.row_start, wanted, ndtri(wanted), *out, 0, last)
+    rows(part.mixture, part.design, part.row_start, wanted, normal_quantiles(levels), *out, 0, last)
     return out
 
 

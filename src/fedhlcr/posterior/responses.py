@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
-from fedhlcr._support.special import betainc, ndtri
+from fedhlcr._support.special import betainc, ndtri, normal_quantiles
 from fedhlcr.kernels import count_laws, responses
 from fedhlcr.kernels.count_laws import NOT_FOUND
 from fedhlcr.kernels.responses import CountMixture, ProbabilityMixture
@@ -64,7 +64,7 @@ def probability_moments(part: MixtureRows, levels: tuple[float, ...]) -> Moments
     own = part.mixture.own
     wanted, out = np.array(levels, dtype=np.float64), Moments.empty(len(part.rows), len(levels))
     row_start = part.row_start
-    arrays = own, part.design, part.offset, row_start, wanted, ndtri(wanted)
+    arrays = own, part.design, part.offset, row_start, wanted, normal_quantiles(levels)
     responses.probability_rows(*arrays, out.mean, out.quantiles, 0, len(own.weights))
     out.std[:] = np.sqrt(out.mean * (1.0 - out.mean))
     return out
