@@ -2,7 +2,8 @@
 
 A float64 is a whole number of 53 bits times a power of two between 2⁻¹⁰⁷⁴ and 2⁹⁷¹. A total is a whole number in units
 of 2⁻¹⁰⁷⁴, kept as N_DIGITS digits of 32 bits. Digits are signed and may exceed 32 bits until they are carried, so
-that adding a float changes three of them. `fedhlcr.data.exact_sums` makes floats of totals.
+that adding a float changes three of them. Products with weights are exact unless they are below 10⁻²⁷⁰.
+`fedhlcr.data.exact_sums` makes floats of totals.
 """
 
 from __future__ import annotations
