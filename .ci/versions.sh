@@ -62,7 +62,7 @@ install_newest() {
 test_core() {
     if [ -d "$1" ]; then
         "$1/bin/python" --version
-        "$1/bin/python" -m pytest -n 2 -p no:cacheprovider "${core_tests[@]}"
+        "$1/bin/python" -m pytest -n 2 --dist worksteal -p no:cacheprovider "${core_tests[@]}"
     else
         echo "Skipped: there is no environment $(basename "$1"); see its log."
     fi

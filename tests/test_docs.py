@@ -45,7 +45,13 @@ def runs(page: Path) -> bool:
     return any(language in RUN for language, _ in blocks(page))
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if runs(p)], ids=name_of)
+def long_unless_readme(page: Path) -> object:
+    """The README's code runs with every `make test`, that of all other pages in CI."""
+    marks = () if page.name == "README.md" else (pytest.mark.slow, pytest.mark.ci)
+    return pytest.param(page, marks=marks, id=name_of(page))
+
+
+@pytest.mark.parametrize("page", [long_unless_readme(p) for p in PAGES if runs(p)])
 def test_code_blocks_run(page, capsys, tmp_path, monkeypatch):
     """In order, in a folder of their own; Python blocks of a page share their names. They print the output shown."""
     monkeypatch.chdir(tmp_path)
@@ -230,6 +236,8 @@ def test_docstring_examples(name):
     assert failures == 0
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_the_site_can_be_searched_from_disk(tmp_path):
     """On a phone and on a desktop, in pages of either depth, and without a request to another host."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

@@ -92,25 +92,20 @@ MUTATIONS = {
 
 
 # `tests.samplers.test_effects_exactness` is much like these
-LONG_CHECKS = check_federation, check_noise
-LONG_MUTATIONS = {
-    "effective matrices are used after merging": pytest.mark.slow,
-    "labels and effects are drawn with the noise of another entity": (pytest.mark.slow, pytest.mark.ci),
-}
+LONGEST = "effective matrices are used after merging"
 
 
-@pytest.mark.parametrize(
-    "check",
-    [
-        *(check_chain, check_lost_reply),
-        *(pytest.param(check, marks=(pytest.mark.slow, pytest.mark.ci)) for check in LONG_CHECKS),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.ci
+@pytest.mark.parametrize("check", [check_chain, check_lost_reply, check_federation, check_noise])
 def test_the_real_code_passes(check):
     check()
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=LONG_MUTATIONS.get(name, ())) for name in MUTATIONS])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == LONGEST else pytest.mark.ci) for name in MUTATIONS]
+)
 def test_a_changed_line_is_caught(name):
     function, old, new, check = MUTATIONS[name]
     with mutated(function, old, new), pytest.raises(AssertionError):

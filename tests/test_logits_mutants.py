@@ -139,25 +139,22 @@ MUTATIONS = {
 }  # fmt: skip
 
 
-LONG_CHECKS = check_federation, check_prior_of_counts
-LONG = pytest.mark.slow, pytest.mark.ci
-
-
-@pytest.mark.parametrize(
-    "check",
-    [
-        *(check_sizes, check_chain, check_counts, check_sums, check_lost_weights),
-        *(pytest.param(check, marks=LONG) for check in LONG_CHECKS),
-    ],
+CHECKS = (
+    *(check_sizes, check_chain, check_counts, check_sums, check_lost_weights),
+    *(check_federation, check_prior_of_counts),
 )
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+@pytest.mark.parametrize("check", CHECKS)
 def test_the_real_code_passes(check):
     check()
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=LONG if found.check in LONG_CHECKS else ()) for name, found in MUTATIONS.items()],
-)
+@pytest.mark.slow
+@pytest.mark.ci
+@pytest.mark.parametrize("name", MUTATIONS)
 def test_a_changed_line_is_caught(name):
     function, old, new, check = MUTATIONS[name]
     with mutated(function, old, new), pytest.raises(AssertionError):

@@ -75,6 +75,7 @@ def test_with_fixed_hyperparameters_it_is_exact(labels, n_clusters):
     assert estimate(entities, FIXED, labels, n_clusters) == pytest.approx(exact, abs=0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["zero_mean", "common_mean", "adaptive"])
 def test_learned_scales_are_integrated_out(kind):
     labels = PARTITIONS[2]

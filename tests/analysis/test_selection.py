@@ -89,12 +89,14 @@ def test_the_number_that_made_the_data_comes_out(compared):
     assert result.rows[2].r2 > result.rows[1].r2 > result.rows[0].r2
 
 
+@pytest.mark.slow
 def test_one_cluster_is_enough_for_data_of_one_cluster():
     table, _ = make_hlcr(40, 5, 6, 3, 1, 0.5, random_state=2)
     result = compare(table, counts=[1, 2, 4], n_splits=2)
     assert result.suggested == result.most_evident == 1
 
 
+@pytest.mark.slow
 def test_other_units_of_the_target_shift_both_figures(small):
     table, _ = small
     scaled = replace(table, y=8.0 * table.y)
@@ -126,6 +128,7 @@ def test_settings_of_the_estimator_carry_over(small):
     assert not hasattr(prototype, "posterior_")
 
 
+@pytest.mark.slow
 def test_columns_by_name_are_as_good_as_arrays(small):
     table, _ = small
     frame = table.to_pandas().drop(columns="target")
@@ -134,6 +137,7 @@ def test_columns_by_name_are_as_good_as_arrays(small):
     assert named == compare(table, **{key: short[key] for key in ("counts", "n_splits")})
 
 
+@pytest.mark.slow
 def test_without_entities_or_agents(small):
     table, _ = small
     short = {"counts": [1, 2], "n_splits": 1, "estimator": QUICK}

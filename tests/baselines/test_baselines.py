@@ -212,6 +212,8 @@ def has_lme4():
     return subprocess.run(["Rscript", "-e", "library(lme4)"], capture_output=True, check=False).returncode == 0
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_the_mixed_model_agrees_with_lme4():
     if not has_lme4():
         pytest.skip("R with lme4 is not installed")

@@ -41,6 +41,7 @@ def coefficients(model, n_subjects):
     return np.column_stack([first, second - first])
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::fedhlcr.exceptions.DataWarning")
 @pytest.mark.parametrize(("n_subjects", "tolerance"), [(18, 0.35), (80, 0.1)])
 def test_posterior_means_are_best_linear_unbiased_predictors(n_subjects, tolerance):
@@ -98,6 +99,7 @@ def chain_at_the_same_variances(n_subjects, n_sweeps=1_500) -> Chain:
     return Chain(reference, equations, np.array(coef)[50:], np.array(entity_coef)[50:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_subjects", [18, 80])
 def test_at_the_same_variances_means_agree_within_the_error_of_the_chain(n_subjects):
     chain = chain_at_the_same_variances(n_subjects)

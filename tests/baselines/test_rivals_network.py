@@ -46,6 +46,7 @@ def standardized(model, X, y):
     return units.apply(X), (y - units.shift[-1]) / units.scale[-1]
 
 
+@pytest.mark.slow
 def test_network_learns_a_nonlinear_function():
     X, y, agent = bends(np.random.default_rng(0))
     assert GroupedRidge("agent").fit(X, y, agent=agent).score(X, y, agent=agent) < 0.2
@@ -149,6 +150,7 @@ def test_a_network_is_its_layers():
     np.testing.assert_allclose(network.predict(rows), [2.5, 3.5])
 
 
+@pytest.mark.slow
 def test_the_rivals_load_without_torch_and_tell_what_to_install():
     program = """
 import sys

@@ -42,6 +42,7 @@ def test_an_unknown_part_is_an_error(measured):
         update("<!-- measured: nonsense -->\n<!-- end -->", measured)
 
 
+@pytest.mark.slow
 def test_picture_shows_the_measurements_and_is_deterministic(measured, tmp_path):
     for name in ("one.svg", "two.svg"):
         picture.draw(measured.timings, models_of(measured), tmp_path / name)

@@ -49,6 +49,7 @@ def test_python_rivals_learn_something(name, split):
     assert outcome.seconds > 0
 
 
+@pytest.mark.slow
 def test_a_contest_has_all_contenders_and_its_verdicts(split):
     methods = {"flexmix": lambda one, seed: Outcome(100.0, 9.0, "slow"), "other": lambda one, seed: Outcome(1.0, 8.0)}
     contenders = list(rivals.contest("M", split, methods, Options(1, 0, quick=True)))

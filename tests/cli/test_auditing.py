@@ -21,6 +21,7 @@ def table(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 def test_audit_of_a_table_names_both_modes(table, capsys):
     assert call("audit", table, *COLUMNS, *QUICK) == 0
     out = capsys.readouterr().out
@@ -41,6 +42,7 @@ def test_two_agents_cannot_aggregate_securely(tmp_path, capsys):
     assert verdict in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_enough_runs_can_tell(table, capsys):
     runs = ("--rounds", 4, "--secure-rounds", 1, "--runs", 1500, "--epsilon", 6)
     assert call("audit", table, *COLUMNS, *CATEGORIES, *runs) == 0
@@ -57,6 +59,7 @@ def test_power_grows_with_runs_and_ends_where_nobody_errs(mu, runs, expected):
     assert can_tell(mu, runs) == expected
 
 
+@pytest.mark.slow
 def test_json_holds_all_figures(table, capsys):
     assert call("audit", table, *COLUMNS, *QUICK, "--json") == 0
     found = json.loads(capsys.readouterr().out)
@@ -80,6 +83,8 @@ def test_broken_promise_ends_with_one(table, capsys, monkeypatch):
     assert "a promise is broken" in out
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_broken_noise_ends_with_one(table, capsys, monkeypatch):
     from fedhlcr.privacy import release
 

@@ -37,6 +37,7 @@ def test_quiet_says_nothing(shop, capsys):
     assert capsys.readouterr() == ("", "")
 
 
+@pytest.mark.slow
 def test_private_runs_have_the_aggregation_that_is_asked_for(shop, monkeypatch):
     seen = []
 

@@ -145,6 +145,7 @@ def test_evaluate_scores_counts(folder, capsys):
     assert deviances["one Poisson regression"] <= deviances["one rate"]
 
 
+@pytest.mark.slow
 def test_hold_out_and_simulate_show_the_scores_of_the_family(folder, tmp_path, capsys):
     out = ("--out", tmp_path / "m", "--hold-out", "0.3")
     assert "log loss" in said_by(capsys, "fit", folder / "reply.csv", *BINARY, *out).out

@@ -98,6 +98,7 @@ def test_input_is_not_overwritten(shop, tmp_path, capsys):
         assert table.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_only_tables_go_to_standard_output(shop, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     assert_refused(call("fit", shop / "train.csv", *FIT, "--out", "-"), capsys, None, NO_OUTPUT)

@@ -10,6 +10,7 @@ from fedhlcr.cli.shell import NO_OUTPUT, WRONG_USAGE
 from tests.commands import FIT, FOR_ALL, FOR_TARGETS, PAPER, assert_refused, bad_table, call, shop_table
 
 
+@pytest.mark.slow
 def test_select_compares_and_plots_numbers_of_clusters(shop, tmp_path, capsys):
     arguments = ("select", shop / "train.csv", *FIT, *PAPER, "--clusters", "1,2,4", "--splits", "1")
     assert call(*arguments, "--plot", tmp_path / "counts.svg", "--json") == 0
@@ -32,6 +33,7 @@ def test_select_shows_no_evidence_of_the_default_model(shop, tmp_path, capsys):
     assert "</svg>" in (tmp_path / "counts.svg").read_text()
 
 
+@pytest.mark.slow
 def test_select_takes_curves_by_word_and_by_name(tmp_path, capsys):
     table = shop_table(n_stores=6)
     table["sales"] += 6 * (table["price"] - 2) ** 2

@@ -25,6 +25,7 @@ from tests.commands import (
 )
 
 
+@pytest.mark.slow
 def test_table_from_a_pipe(shop, tmp_path):
     data = (shop / "test.csv").read_bytes()
     done = in_shell("predict", shop / "shop.fedhlcr", "-", data=data)
@@ -54,6 +55,7 @@ def test_reader_may_close_the_pipe_at_once(command, shop):
     assert (done.stdout, done.stderr) == ("0\n", "")
 
 
+@pytest.mark.slow
 def test_terminal_shows_progress_and_the_time_left(tmp_path):
     assert call("synth", tmp_path / "t.csv", "--agents", 100, "-q") == 0
     mine, theirs = pty.openpty()
@@ -85,6 +87,8 @@ def test_names_cannot_control_the_terminal(tmp_path, capsys):
     assert "\x1b" not in capsys.readouterr().out
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("closed", [">&-", ">&- 2>&-"])
 def test_closed_output_streams(closed, shop, tmp_path):
     inspect = [*COMMAND, "inspect", str(shop / "shop.fedhlcr")]
@@ -118,6 +122,8 @@ def listen():
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_ctrl_c_while_sampling_writes_an_interrupted_model(tmp_path):
     (tmp_path / "m").write_text("a whole model")
     assert call("synth", tmp_path / "t.csv", "--agents", 60, "-q") == 0

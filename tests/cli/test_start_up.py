@@ -81,6 +81,7 @@ def test_split_imports_neither_compiler_nor_statistics(folder):
     assert imported(names, "split", folder / "events.csv", *ids, *files) == "[]"
 
 
+@pytest.mark.slow
 def test_predict_imports_no_scikit_learn(folder):
     for name in MODELS[:3]:
         new = ["--new-agents"] if name == "public" else []
@@ -97,7 +98,9 @@ def test_predict_imports_no_linear_algebra(name, interval, folder):
 
 
 def test_linear_algebra_can_be_imported_after_numba():
-    code = "from fedhlcr.cli import start_up; start_up.import_numba(); from scipy.linalg import cholesky; print(cholesky)"
+    code = (
+        "from fedhlcr.cli import start_up; start_up.import_numba(); from scipy.linalg import cholesky; print(cholesky)"
+    )
     assert "cholesky" in subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 
 

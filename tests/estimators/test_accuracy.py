@@ -30,6 +30,8 @@ def held_out_mse(model, test):
     return ((model.predict(test.X, agent=test.agent, entity=test.entity) - test.y) ** 2).mean()
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("seed", [201, 202])
 def test_defaults_reach_the_limit(seed):
     train, test, truth = synthetic("S", seed)
@@ -121,7 +123,8 @@ REAL = {
 LONG = ("oj_store_brand_week", "chem97_lea_school_pupil", "egsingle_school_child_visit")
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name in LONG else ()) for name in REAL])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in LONG else pytest.mark.ci) for name in REAL])
 def test_real_tables(shared_data, name):
     left_out, classes = REAL[name]
     raw = pq.read_table(shared_data / f"{name}.parquet")

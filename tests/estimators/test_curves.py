@@ -223,6 +223,7 @@ def test_numbers_of_clusters_are_compared_with_curves():
     assert two.log_density > one.log_density
 
 
+@pytest.mark.slow
 def test_numbers_of_clusters_are_compared_with_curves_by_name():
     X, y, agent, entity = bent_table(n_agents=6)
     densities = []

@@ -30,6 +30,7 @@ def ratio(name, seed, **params):
     return held_out_mse(model, test) / limit
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [801, 802])
 def test_few_rounds_are_enough(seed):
     assert ratio("S", seed, rounds=30) < 1.05

@@ -301,6 +301,7 @@ def test_interrupted_before_there_is_anything(split, monkeypatch):
         fit(train)
 
 
+@pytest.mark.slow
 def test_a_column_that_hardly_varies_among_those_surveyed(rng):
     """A strong feature that few agents have; one of each agent; and agents with a single event, one asked a round."""
     n_agents = 60

@@ -99,6 +99,7 @@ def test_the_oracle_does_not_depend_on_its_grid():
         np.testing.assert_allclose(a, b, atol=2e-3)
 
 
+@pytest.mark.slow
 def test_one_cluster_with_effects_agrees_with_the_oracle():
     assert_agrees(2_000)
 

@@ -140,6 +140,7 @@ def test_entities_of_zeros():
     assert mean[table.entity % 4 == 0].max() < 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("typical", [pytest.param(1e3, marks=pytest.mark.slow), 1e6])
 @pytest.mark.parametrize("estimator", [HLCRCountRegressor, FedHLCRCountRegressor])
 def test_large_counts(estimator, typical):
@@ -169,6 +170,7 @@ def targets(table, target):
     return table.coins(eta) if target == "binary" else table.rng.poisson(np.exp(eta))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ESTIMATORS)
 def test_a_frequency_of_two_is_a_repeated_row(target):
     table = Table(3)
@@ -192,6 +194,7 @@ def test_a_frequency_of_zero_leaves_the_row_out(target):
     np.testing.assert_allclose(one.coef_, other.coef_, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_twice_the_exposure_is_half_the_rate():
     table = Table(3)
     exposure = table.rng.uniform(0.5, 3.0, size=len(table.X))
@@ -232,6 +235,7 @@ def test_an_exposure_is_not_a_name():
         HLCRCountRegressor(**QUICK).fit(table.X, table.entity, **table.ids, exposure="days")
 
 
+@pytest.mark.slow
 def test_validation_takes_exposures():
     table, days = Table(), 1.0 + np.arange(N_ENTITIES * N_EVENTS) % 4
     y = table.rng.poisson(0.5 * days)

@@ -93,11 +93,13 @@ class TestRecords:
         settings = study.settings(True)
         assert [RecordFile(path, 1).find(each) is not None for each in settings] == [True, True, False]
 
+    @pytest.mark.slow
     def test_processes_measure_the_same(self, tmp_path):
         study = study_of(range(4), tmp_path / "log", n_jobs=2)
         records = run_study(study, study.settings(True), RecordFile(tmp_path / "records.jsonl", 1))
         assert [record.figures["square"] for record in records] == [0, 1, 4, 9]
 
+    @pytest.mark.slow
     def test_processes_end_with_a_run_that_is_killed(self, tmp_path):
         script = tmp_path / "script.py"
         script.write_text(KILLED_RUN)

@@ -192,6 +192,7 @@ def test_report_names_weak_spots(tmp_path):
     assert text.count("Weak spots: none") == 1
 
 
+@pytest.mark.slow
 def test_importing_the_study_is_light():
     program = (
         "import sys, experiments.real; print([name for name in ('torch', 'fedhlcr.baselines') if name in sys.modules])"

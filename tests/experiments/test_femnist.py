@@ -425,6 +425,8 @@ class TestCell:
         np.testing.assert_array_equal(found.y[order], images.y)
         np.testing.assert_array_equal(found.writer[order], images.writer)
 
+    @pytest.mark.slow
+    @pytest.mark.ci
     def test_from_images_to_figures(self, rng, tmp_path, monkeypatch):
         write_source(tmp_path, "npz", drawn_images(rng))
         monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
@@ -453,6 +455,7 @@ class TestCell:
         with pytest.raises(MissingDataError, match="no letters"):
             find_images("full")
 
+    @pytest.mark.slow
     def test_settings_need_neither_data_nor_torch(self):
         look = "import sys, experiments.femnist as f; [s.settings(b) for s in f.STUDIES for b in (0, 1)]"
         subprocess.run([sys.executable, "-c", f"{look}; assert 'torch' not in sys.modules"], check=True, timeout=60)

@@ -51,6 +51,7 @@ def test_settings_have_the_models_of_each_kind_of_target(folder):
     assert {cell["table"] for cell in LEAGUE.settings(False)} == set(KINDS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["default", "one"])
 def test_cells_of_classes_and_counts_measure_what_they_say(folder, model):
     binary = LEAGUE.measure(table="toenail", regime="full", split=0, model=model)

@@ -25,6 +25,8 @@ def few(small):
     return table[table.agent < 12]
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("participation", [1.0, 0.3])
 def test_agents_alone_equal_agents_in_shards(few, participation):
     """Bit for bit: messages through bytes one by one, in any order, against stacked arrays on threads."""
@@ -43,6 +45,7 @@ def test_agents_alone_equal_agents_in_shards(few, participation):
         assert_same_server(servers[0], other)
 
 
+@pytest.mark.slow
 def test_agents_alone_equal_agents_in_several_shards():
     table, _ = make_hlcr(1100, 2, 2, 1, 2, 0.5, random_state=3)
     servers = []
@@ -54,6 +57,7 @@ def test_agents_alone_equal_agents_in_several_shards():
     assert_same_server(*servers)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("take_part", [True, False])
 def test_an_agent_predicts_for_itself_as_the_estimator_does(few, take_part):
     """From what is public and its own matrices, whether it took part or not."""
@@ -88,6 +92,7 @@ def test_ids_of_any_type_are_accepted_unless_missing():
                 Agent(name, np.eye(2)[:n_events], [1.0, 2.0][:n_events])
 
 
+@pytest.mark.slow
 def test_any_number_of_events_is_accepted(rng):
     """None, one, and a hundred thousand, beside ordinary agents."""
 
@@ -163,6 +168,7 @@ def test_an_agent_of_one_run_refuses_another(small):
         run_round(other, OneByOneEngine(agents))
 
 
+@pytest.mark.slow
 def test_agents_outlive_their_server(few):
     """One that begins anew, with nothing kept, hears from the same agents what it heard at first."""
     table = few
@@ -196,6 +202,7 @@ def test_agents_belong_to_one_engine(small):
         type(engine)(engine.everyone)
 
 
+@pytest.mark.slow
 def test_a_saved_agent_goes_on_as_if_never_stopped(few, tmp_path):
     table = few
     servers = []
@@ -240,6 +247,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_an_agent_killed_while_saving_can_be_restored(tmp_path):
     path = tmp_path / "agent.state"
     rng = np.random.default_rng(8)

@@ -178,6 +178,8 @@ model.posterior_.draws.coef.tofile(path + ".coef")
 """
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_a_killed_fit_resumes_to_the_same_result(tmp_path):
     """kill -9, again and again, some rounds and a bit after it began; then to the end."""
 
@@ -259,6 +261,7 @@ def test_an_old_checkpoint_stays_until_there_is_a_new_one(small, tmp_path):
     assert path.read_bytes() == old
 
 
+@pytest.mark.slow
 def test_the_draws_held_are_bounded(small):
     """However long a run is, and spread over its later half."""
     table, _ = small

@@ -117,6 +117,7 @@ def endless(script):
         yield "fine"
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(SCRIPT, INCIDENTS, st.integers(0, 5))
 def test_the_books_balance_after_any_faults(script, incidents, seed):
@@ -133,6 +134,8 @@ def random_fates(seed):
         yield FATES[rng.integers(len(FATES))]
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_sums_equal_the_accepted_labels_after_thousands_of_faults(caplog):
     caplog.set_level(logging.CRITICAL)
     server = play(random_fates(1), ["nothing"] * 1000, n_rounds=1000)

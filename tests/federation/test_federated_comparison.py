@@ -68,6 +68,7 @@ def server_at(phase, engine, **params) -> Server:
 # Absent agents and lost replies.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("participation", "seed"), [(0.5, 0), pytest.param(0.25, 1, marks=pytest.mark.slow)])
 def test_some_of_the_agents_and_lost_replies_end_with_one_cluster(participation, seed):
     whole = one_cluster(seed, n_events=14)
@@ -115,6 +116,7 @@ def random_fates(seed):
         yield rng.choice(["fine", "twice", "absent", "lost", "late", "garbled"], p=[0.6, 0.1, 0.1, 0.1, 0.05, 0.05])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", TABLES)
 def test_the_books_balance_through_all_phases(end, caplog):
     """Every agent's entry is what it holds, and every entity is in the effects of the cluster it is counted in."""
@@ -252,6 +254,7 @@ def test_a_run_that_merges_all_clusters_resumes(effects):
     assert found[-1] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", TABLES)
 def test_a_run_resumed_after_every_round_is_the_same(end, tmp_path):
     checkpoints = Checkpoints(tmp_path / "run")

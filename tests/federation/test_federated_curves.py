@@ -180,6 +180,7 @@ def test_a_new_server_surveys_agents_that_have_curves_already(bent):
     np.testing.assert_array_equal(one.curves.quantiles, other.curves.quantiles)
 
 
+@pytest.mark.slow
 def test_a_public_model_predicts_at_agents_and_loads(bent, tmp_path):
     server, agents = server_with_curves(seed=1, n_clusters=2, rounds=30), agents_of(bent)
     run_rounds(server, OneByOneEngine(agents[1:]), 25)

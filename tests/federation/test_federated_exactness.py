@@ -77,12 +77,13 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "n_visits"),
     [
-        ("all agents", 3_000),
-        pytest.param("one of three agents", 2_000, marks=pytest.mark.slow),
-        pytest.param("two of three agents, a third of them failing", 2_000, marks=(pytest.mark.slow, pytest.mark.ci)),
+        pytest.param("all agents", 3_000, marks=pytest.mark.ci),
+        ("one of three agents", 2_000),
+        pytest.param("two of three agents, a third of them failing", 2_000, marks=pytest.mark.ci),
     ],
 )
 def test_delta_samples_the_exact_posterior(case, n_visits):

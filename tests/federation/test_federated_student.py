@@ -112,6 +112,7 @@ def test_a_run_resumed_in_any_round_is_the_same(heavy, tmp_path):
     assert server.model().to_bytes() == expected.model().to_bytes()
 
 
+@pytest.mark.slow
 def test_agents_alone_draw_as_in_a_simulation_and_survive_their_files(heavy, tmp_path):
     """One by one, through bytes, and saved and loaded in the middle of the run."""
     params = {**STUDENT, "rounds": 50}

@@ -276,6 +276,7 @@ def fuzz(subject, rule, n_trials, folder):
     return refused, n_trials - refused
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", ["delta", pytest.param("blend", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("subject", ["letter", "state", "checkpoint", "engine"])
 def test_nothing_that_is_mutated_crashes(subject, rule, tmp_path):

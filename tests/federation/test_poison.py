@@ -66,6 +66,7 @@ def test_attacks_cost_little_in_the_plain_model(attack):
 DEFAULTS = ("target × 50", "10⁷ events", "late, target × 1000")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attack", DEFAULTS)
 def test_attacks_cost_little_with_effects_and_noise_of_entities(attack):
     assert without("effects", "default") - r2("effects", "default", ATTACKS[attack]) < MOST
@@ -106,6 +107,8 @@ def test_mutant_without_limits_of_the_target_is_caught():
     assert loss("target × 1000", ReplyLimits(max_weight=np.inf, max_target_square=np.inf)) > MOST
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_mutant_without_claims_is_caught():
     """The sums of the attack are so large that scaling them down would do; so that is switched off as well."""
     assert loss("later, 20,000 events", ReplyLimits(max_weight=np.inf)) < MOST

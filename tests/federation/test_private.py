@@ -192,6 +192,7 @@ def test_absent_agents_are_missing_in_sums_only(table):
     assert model.privacy_.n_agents == N_AGENTS
 
 
+@pytest.mark.slow
 def test_secure_total_has_at_least_the_noise_of_the_plan(table):
     """Every agent adds a share; the sum is that of the plain run, with noise that is not smaller."""
     server, agents = make_run(table, aggregation="secure")

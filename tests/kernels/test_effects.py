@@ -148,6 +148,8 @@ def test_effective_matrices_do_not_depend_on_the_lane(n_features, rank):
     np.testing.assert_array_equal(out, other)
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_kernels_without_the_compiler():
     """Draws and sums of the kernels as plain Python, where lanes are rows of arrays."""
     chosen = "equal_the_readable_version and entity and 2-True-2 or singular or lane"

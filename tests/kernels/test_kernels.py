@@ -244,6 +244,8 @@ def test_log_density_of_mixtures(rng):
     assert -np.inf < out[1] < -1e298
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_kernels_without_the_compiler():
     """The same tests on the kernels as plain Python."""
     chosen = "relabel_equals and 1-2 or exponentiate or philox_known or place or literally or quantiles or log_density"

@@ -208,6 +208,8 @@ def test_numbers_do_not_change(shape, tilt):
     np.testing.assert_allclose(draws(shape, tilt, len(WRITTEN[shape, tilt])), WRITTEN[shape, tilt], rtol=1e-12)
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_kernels_without_the_compiler():
     """The same numbers from the kernels as plain Python."""
     check_without_compiler(__file__, "numbers_do_not_change or moments_are_exact")

@@ -220,6 +220,7 @@ def test_count_moments_are_those_of_log_normal_means():
         np.testing.assert_allclose(found, expected, rtol=1e-11)
 
 
+@pytest.mark.slow
 def test_counts_of_a_fitted_model():
     """Mean, spread, log density and interval against sums over the probabilities of all counts."""
     table, _ = make_hlcr(12, 4, 6, 1, 2, target="count", random_state=1)

@@ -69,5 +69,7 @@ def test_doubt_is_where_another_score_within_the_error_draws_another_label(rng):
     assert n_sure > 500
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_kernels_without_the_compiler():
     check_without_compiler(__file__, "bound or doubt or readable and 30.0")

@@ -45,6 +45,7 @@ def test_the_prior_of_the_standard_deviations_is_half_t(tightness):
         assert stats.ks_2samp(drawn[:, f], expected[:, f]).pvalue > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_effects", [1, 6])
 def test_draws_of_the_covariance_leave_its_prior_invariant(n_effects):
     """D from the prior, effects given D, then a draw of D given the effects: it has the prior again."""

@@ -164,6 +164,7 @@ def test_scale_and_mean_follow_the_coefficients(rng):
     assert (scale < 0.05).all()
 
 
+@pytest.mark.slow
 def test_draws_follow_the_exact_conditional(rng):
     """Frequencies of τ, and the mean of μ, against the posterior computed with dense covariances."""
     coef, n_draws = 0.1 + 0.05 * rng.standard_normal((3, 2)), 20_000

@@ -168,12 +168,14 @@ def distance_from_exact(n_sweeps=8_000):
     return 0.5 * np.abs(visits / n_sweeps - exact).sum(), 0.5 * np.abs(draws - exact).sum(axis=1).mean()
 
 
+@pytest.mark.slow
 def test_labels_follow_the_exact_posterior():
     """Clusters are no longer alike, and seldom trade places: hence three times the scatter of independent draws."""
     distance, floor = distance_from_exact()
     assert distance < 3 * floor
 
 
+@pytest.mark.slow
 def test_a_forgotten_normalising_term_is_caught(monkeypatch):
     def mutant(self, given):
         return self.layout.rss_vectors(given.coef) / (-2.0 * given.cluster_noise_scale[:, None] ** 2)

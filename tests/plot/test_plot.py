@@ -422,6 +422,7 @@ def test_intervals_weight_draws_by_mass(rng):
     assert np.isnan([lower[1], upper[1]]).all()
 
 
+@pytest.mark.slow
 def test_only_plots_import_matplotlib_and_say_if_it_is_missing():
     code = """
 import sys

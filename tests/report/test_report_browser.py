@@ -180,6 +180,7 @@ def test_hostile_names_are_shown_as_text(open_report):
     assert page.locator("img").count() == 0
 
 
+@pytest.mark.slow
 def test_the_script_writes_rows_as_the_page_had_them(open_report):
     def texts(page):
         return {
@@ -198,6 +199,7 @@ def test_without_script_words_and_first_rows_are_there(open_report):
     assert f"The first {PAGE_ROWS} of 5,000 rows." in page.locator("#agents").inner_text()
 
 
+@pytest.mark.slow
 def test_thousands_of_agents_keep_the_page_small(open_report):
     page = open_report("large")
     assert page.evaluate("document.querySelectorAll('*').length") < 6000
@@ -324,6 +326,7 @@ def test_tables_of_agents_fit_a_desk(open_report):
         assert page.locator(f"[data-listing={table}] .scroll").evaluate(over) <= 0
 
 
+@pytest.mark.slow
 def test_words_and_labels_are_not_broken(open_report):
     page = open_report("wide")
     heights = page.locator(".matrix tbody th bdi").evaluate_all("all => all.map(e => e.getClientRects().length)")

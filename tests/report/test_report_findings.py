@@ -52,6 +52,7 @@ def restricted_likelihood(groups, penalty):
     return -0.5 * freedom * np.log(quadratic) - 0.5 * determinants
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("parameters", "factors"),
     [({}, (1, 1, 1)), ({"standardize": False}, (1, 50, 0.02)), ({"fit_intercept": False}, (1, 1, 1))],

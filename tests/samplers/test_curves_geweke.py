@@ -95,6 +95,7 @@ def assert_small(scores):
     assert np.abs(scores).max() < 4, dict(zip(QUANTITIES * 2, scores.round(1), strict=True))
 
 
+@pytest.mark.slow
 def test_geweke_with_a_curve():
     assert_small(z_scores(400))
 
@@ -112,6 +113,7 @@ MUTATIONS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_geweke_catches_a_wrong_draw_of_a_curve(name):
     with mutated(*MUTATIONS[name]):

@@ -72,10 +72,13 @@ CASES = {
 }
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_a_chain_with_effects_reaches_the_exact_posterior():
     assert_exact(*centralised_visits(*tiny(), SPEC, 4_000))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_a_federation_with_effects_reaches_the_exact_posterior(case):
     assert_exact(*federated_visits(*tiny(), 600 if CASES[case] else 1_500, **CASES[case]))

@@ -198,14 +198,18 @@ def assert_small(scores):
     assert np.abs(scores).max() < 4, dict(zip(QUANTITIES * 2, scores.round(1), strict=True))
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_geweke_with_effects():
     assert_small(z_scores("entity", "entity+agent", 600))
 
 
+@pytest.mark.slow
 def test_geweke_with_few_events():
     assert_small(z_scores("entity", "none", 500, events=FEW))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_geweke_catches_a_wrong_rescaling(name):
     with mutated(MixedServer._rescaled, *MUTATIONS[name]):

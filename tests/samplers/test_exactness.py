@@ -52,26 +52,28 @@ def total_variation(entities, step, n_sweeps, seed=1):
     return distance_to(exact, visits, seed)
 
 
-@pytest.mark.parametrize("sampler", ["blocked", "collapsed"])
+@pytest.mark.parametrize("sampler", ["blocked", pytest.param("collapsed", marks=(pytest.mark.slow, pytest.mark.ci))])
 def test_exact_samplers_reach_the_exact_posterior(sampler):
     distance, floor = total_variation(problem(), SAMPLERS[sampler], 10_000)
     assert distance < 2 * floor
 
 
+@pytest.mark.slow
 def test_paper_prior_is_not_exact():
     distance, floor = total_variation(problem(), SAMPLERS["collapsed, the paper's prior"], 6_000)
     assert distance > 3 * floor
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "sampler", "n_sweeps"),
     [
-        ("only the first opens a table", "blocked", 15_000),
+        pytest.param("only the first opens a table", "blocked", 15_000, marks=pytest.mark.ci),
         # for the collapsed sampler, the paper's prior above is the quick example of what is not exact
-        pytest.param("own data not removed", "collapsed", 20_000, marks=(pytest.mark.slow, pytest.mark.ci)),
-        pytest.param("own label kept in the collapsed sweep", "collapsed", 20_000, marks=pytest.mark.slow),
-        pytest.param("own label not removed", "blocked", 20_000, marks=(pytest.mark.slow, pytest.mark.ci)),
-        pytest.param("counts of the wrong agent", "blocked", 20_000, marks=pytest.mark.slow),
+        pytest.param("own data not removed", "collapsed", 20_000, marks=pytest.mark.ci),
+        ("own label kept in the collapsed sweep", "collapsed", 20_000),
+        pytest.param("own label not removed", "blocked", 20_000, marks=pytest.mark.ci),
+        ("counts of the wrong agent", "blocked", 20_000),
     ],
 )
 def test_mutants_are_caught(name, sampler, n_sweeps, tmp_path):

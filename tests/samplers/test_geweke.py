@@ -133,6 +133,7 @@ def z_scores(step, kind, n_draws, seed=3):
 STEPS = {"blocked": blocked.step, "collapsed": collapsed.step}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sampler", "kind"),
     [
@@ -156,6 +157,8 @@ def test_geweke_long_run(sampler):
     assert np.abs(scores).max() < 4, dict(zip(QUANTITIES * 2, scores.round(1), strict=True))
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_geweke_catches_a_wrong_conditional(monkeypatch):
     def too_sure(rng, prior, n, squares):
         return (prior.rate + 0.5 * squares) / rng.standard_gamma(prior.shape + n, size=np.shape(squares))
@@ -182,6 +185,7 @@ def test_geweke_catches_wrong_odds(monkeypatch):
     assert np.abs(z_scores(blocked.step, "adaptive", 5_000)).max() > 6
 
 
+@pytest.mark.slow
 def test_geweke_catches_a_wrong_concentration(monkeypatch):
     exact = label_prior.draw_agent_concentration
     monkeypatch.setattr(

@@ -87,12 +87,15 @@ CASES = {
 }
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("effects", EFFECTS)
 @pytest.mark.parametrize("target", LIKELIHOODS)
 def test_a_chain_reaches_the_exact_posterior(target, effects):
     assert_exact(*centralised_visits(tiny(target), target, effects, 1_000), truth(target, effects))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", LIKELIHOODS)
 def test_a_federation_reaches_the_exact_posterior(target):
     case = CASES["two fifths of the agents, some replies lost"]

@@ -170,6 +170,7 @@ def assert_small(scores):
     assert np.abs(scores).max() < 4, dict(zip(QUANTITIES * 2, scores.round(1), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("effects", ["none", "entity+agent"])
 @pytest.mark.parametrize("target", LIKELIHOODS)
 def test_geweke(target, effects):

@@ -35,6 +35,8 @@ def test_results_do_not_depend_on_the_number_of_threads(table):
     np.testing.assert_array_equal(one.predict(table.X, **ids), three.predict(table.X, **ids))
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_results_do_not_depend_on_thread_variables_of_the_environment():
     code = (
         "from fedhlcr import HLCRRegressor; from fedhlcr.datasets import make_hlcr; import hashlib;"
@@ -136,6 +138,7 @@ def test_run_blocks_keeps_the_order_and_raises_errors_of_tasks():
         run_blocks(fail, 9, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
 def test_a_forked_child_can_fit(table):
     fit(table, n_sweeps=3, n_threads=2)

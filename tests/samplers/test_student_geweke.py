@@ -123,6 +123,8 @@ def assert_small(scores):
     assert np.abs(scores).max() < 4, dict(zip(QUANTITIES * 2, scores.round(1), strict=True))
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("effects", ["none", "entity+agent"])
 def test_geweke(effects):
     assert_small(z_scores(effects, 250))
@@ -134,6 +136,7 @@ def test_geweke_long_run(effects):
     assert_small(z_scores(effects, 6_000, seed=8))
 
 
+@pytest.mark.slow
 def test_geweke_catches_events_counted_by_their_weights():
     # weights have mean 1, so the plain sum is too close to the number of events
     counted = "0.8 * self.layout.n_events(sums.grams).sum()"

@@ -179,6 +179,7 @@ def spoilt(array, data):
     return array
 
 
+@pytest.mark.slow
 @settings(MANY, max_examples=300)
 @given(NAMES, st.data())
 def test_impossible_values_never_crash(path, name, data):

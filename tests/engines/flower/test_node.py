@@ -55,6 +55,7 @@ def test_agent_missing_from_a_changed_table_is_reported(nodes, table, tmp_path, 
     assert history[-1]["n_accepted"] == 11
 
 
+@pytest.mark.slow
 def test_dictionary_encoded_ids_are_read_and_missing_ones_refused(nodes, table, tmp_path, logged):
     expected = run_app(nodes, tmp_path)
     arrow = pa.parquet.read_table(tmp_path / "1.parquet")

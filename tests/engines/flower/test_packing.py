@@ -34,6 +34,7 @@ def test_zeros_shrink_and_random_bytes_hardly_grow():
     assert len(pack(random)) == len(random) + 1
 
 
+@pytest.mark.slow
 def test_zip_bomb_is_refused_without_unpacking_it():
     bomb = b"\1" + zlib.compress(bytes(300_000_000))
     tracemalloc.start()
@@ -53,6 +54,7 @@ def test_damaged_bytes_are_refused(data):
         unpack(data, 1000)
 
 
+@pytest.mark.slow
 def test_bombs_of_one_node_are_refused_and_the_others_count(nodes, tmp_path, monkeypatch):
     honest = client_app.pack
 

@@ -40,6 +40,8 @@ def test_plain_run_gives_the_model_of_a_run_in_process(nodes, table, tmp_path, m
     assert [record["n_accepted"] for record in history_of(tmp_path)] == [4 * 12, *[12] * ROUNDS]
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_secure_run_gives_the_model_of_a_run_in_process(keyed, table, tmp_path, monkeypatch):
     without_noise(monkeypatch)
     model = run_app(keyed, tmp_path, **SECURE)
@@ -136,6 +138,7 @@ def test_nothing_but_blocks_leaves_a_node(nodes, tmp_path, monkeypatch):
     assert (by_query == by_query[:, :1]).all(), "sizes say nothing about a node"
 
 
+@pytest.mark.slow
 def test_masked_messages_hold_no_number_of_a_node(keyed, tmp_path, monkeypatch):
     """Under secure aggregation neither the agents' sum nor the noisy one is in any message."""
     grids, sums = watch(monkeypatch)
@@ -193,6 +196,7 @@ def stage_of(message):
     return "" if record is None else codec.kind_of(record["message"]).removeprefix("secure-sum-ask-")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", [stage for stage in Stage if stage is not Stage.OVER])
 def test_a_secure_run_survives_a_node_that_dies_in_any_stage(keyed, tmp_path, stage):
     keyed[103].dies_at = lambda message: (message.metadata.group_id, stage_of(message)) == ("6", stage.value)
@@ -229,6 +233,7 @@ class Returning(LocalGrid):
         return super().get_node_ids()
 
 
+@pytest.mark.slow
 def test_a_void_sum_is_asked_for_again_if_nothing_was_sent(keyed, tmp_path, monkeypatch, logged):
     """Two of five nodes are missing before masked values are asked for."""
     monkeypatch.setattr("tests.flower_grid.LocalGrid", Returning)
@@ -238,6 +243,7 @@ def test_a_void_sum_is_asked_for_again_if_nothing_was_sent(keyed, tmp_path, monk
     assert [record["n_accepted"] for record in history_of(tmp_path)] == [48, *[12] * ROUNDS]
 
 
+@pytest.mark.slow
 def test_a_sum_that_may_have_been_revealed_is_not_asked_for_again(keyed, tmp_path, monkeypatch, logged):
     monkeypatch.setattr("tests.flower_grid.LocalGrid", Returning)
     dies_once(keyed, (101, 102), "6", Stage.MASKED)

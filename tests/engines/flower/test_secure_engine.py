@@ -62,6 +62,7 @@ def node_of(node):
     return Node(options_of(node), "experiment")
 
 
+@pytest.mark.slow
 def test_a_run_gives_the_total_that_nodes_hold(nodes, tmp_path):
     run_app(nodes, tmp_path, **OPTIONS)
     history = history_of(tmp_path)

@@ -157,6 +157,7 @@ def test_scores_of_few_test_events_are_not_reported(nodes, table, tmp_path):
     assert scores_of(tmp_path) == {}
 
 
+@pytest.mark.slow
 def test_experiments_are_independent(nodes, table, tmp_path):
     expected = run_app(nodes, tmp_path, experiment="first")
     run_app(nodes, tmp_path, experiment="second", seed=4)

@@ -77,6 +77,7 @@ def test_reply_without_a_known_size_is_refused(link, started, logged):
     assert not link.body.was_read
 
 
+@pytest.mark.slow
 def test_node_stopped_in_mid_upload_costs_its_own_time_only(link, started, logged):
     link.stalled = {102}
     record, seconds = timed_round(started)
@@ -87,6 +88,7 @@ def test_node_stopped_in_mid_upload_costs_its_own_time_only(link, started, logge
     assert seconds < LIMIT / 2, "it is not asked again before it has answered a roll call"
 
 
+@pytest.mark.slow
 def test_slow_transfer_does_not_hold_up_the_others(link, started):
     """SuperLink hands over one node's reply slowly: the round ends in time, with the others' replies."""
     link.slow = {100: 10 * LIMIT}
@@ -95,6 +97,7 @@ def test_slow_transfer_does_not_hold_up_the_others(link, started):
     assert seconds < 1.1 * LIMIT
 
 
+@pytest.mark.slow
 def test_frozen_superlink_does_not_freeze_the_round(link, started, monkeypatch):
     """A SuperLink that is busy with something else does not answer who is connected."""
     thawed = threading.Event()
@@ -126,6 +129,7 @@ def test_reply_of_many_parts_is_refused(link, started, monkeypatch, logged):
     assert "TooLarge" in logged.text
 
 
+@pytest.mark.slow
 def test_threads_end_with_their_messages(link, started):
     # threads of other tests may still wait for a slow SuperLink
     before = set(threading.enumerate())

@@ -69,6 +69,7 @@ MUTANTS = {
 }
 
 
+@pytest.mark.slow
 def test_noise_of_sound_runs_is_as_planned():
     assert audit_runs() == []
 
@@ -80,6 +81,7 @@ def test_other_noise_is_found_out(monkeypatch, mutant):
     assert told in " ".join(find_faults(record_noise("plain")))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.5, 0.0])
 def test_smaller_shares_of_agents_are_found_out(monkeypatch, share):
     sound = run.agent_noise
