@@ -136,6 +136,24 @@ def test_csv(tmp_path, capsys):
     fit_both(tmp_path / "t.csv", tmp_path, *options, capsys=capsys)
 
 
+def test_ids_of_rows_that_are_dropped_say_whether_all_have_a_decimal_point(tmp_path, capsys):
+    frame = table().assign(shop=lambda t: (t["shop"] * 1.0).astype(str))
+    # in the last piece
+    frame.loc[len(frame)] = frame.iloc[0].to_dict() | {"shop": "north", "x": None}
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    fit_both(tmp_path / "t.csv", tmp_path, *ROLES, *FEATURES, "--missing", "drop", capsys=capsys)
+    assert fedhlcr.load(tmp_path / "m--stream").pair_ids_[0][0] == "0.0"
+
+
+def test_options_that_do_not_suit_the_family_are_refused_before_the_table_is_read(tmp_path, capsys):
+    table().to_csv(tmp_path / "t.csv", index=False)
+    binary = ("--target", "won", *ROLES[2:], *FEATURES, "--precision", "single", "--stream")
+    assert call("fit", tmp_path / "t.csv", *binary, "--out", tmp_path / "m") == 2
+    said = capsys.readouterr().err
+    assert "--precision" in said
+    assert "temporary files" not in said
+
+
 def test_partition_folders(tmp_path, capsys):
     for shop, part in table().groupby("shop"):
         folder = tmp_path / "t" / f"shop={shop}"

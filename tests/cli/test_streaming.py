@@ -277,6 +277,20 @@ def test_split_in_batches_chooses_the_same_rows(name, with_agent, tmp_path, caps
         assert read(tmp_path / f"in-memory-{part}-{name}").equals(read(tmp_path / f"stream-{part}-{name}"))
 
 
+@pytest.mark.parametrize("name", ["t.arrow", "t.parquet", "t.csv"])
+def test_split_in_batches_of_columns_with_dictionaries(name, tmp_path):
+    """Row groups have dictionaries of their own, and an Arrow file may have one only."""
+    table = shop_table().astype({"store": "category", "product": "category"})
+    table.to_parquet(tmp_path / "all.parquet", row_group_size=50)
+    roles = ("--entity", "product", "--agent", "store", "-q")
+    for how in ("in-memory", "stream"):
+        files = [tmp_path / f"{how}-{part}-{name}" for part in ("train", "test")]
+        assert call("split", tmp_path / "all.parquet", *roles, "--train", files[0], "--test", files[1], f"--{how}") == 0
+    for part in ("train", "test"):
+        one, other = (read(tmp_path / f"{how}-{part}-{name}").to_pylist() for how in ("in-memory", "stream"))
+        assert one == other
+
+
 def test_split_of_a_folder_with_whole_numbers(tmp_path):
     table = shop_table()
     table["product"] = table["product"].astype(int) * 5

@@ -92,7 +92,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
     if sys.stderr is None:
         sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
-    if sys.argv[1:2] and sys.argv[1] in WITHOUT_PANDAS:
+    command = next(iter(sys.argv[1:] if arguments is None else arguments), None)
+    if command in WITHOUT_PANDAS:
         leave_out_pandas()
     sys.exit(run(arguments))
 

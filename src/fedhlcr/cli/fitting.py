@@ -94,23 +94,24 @@ def fit(
         )
         settings = {"family": table.family, "curves": curves, "noise": noise.value, "effects": effects.value}
         settings["engine"] = engine.value
+        # before the table is read, which may take long: options may not suit the family
+        model = cluster.estimator(
+            table.family,
+            noise=noise,
+            n_clusters=n_clusters,
+            max_clusters=max_clusters,
+            effects=effects.value,
+            n_chains=chains,
+            n_sweeps=sweeps,
+            random_state=seed,
+            precision=precision.value,
+            n_threads=threads,
+            verbose=shell.shows_progress,
+        )
         with opened_training(
             table, data, out=out, hold_out=held_out, stream=cluster.streams(stream), settings=settings, shell=shell
         ) as training:
-            model = cluster.estimator(
-                table.family,
-                noise=noise,
-                n_clusters=n_clusters,
-                max_clusters=max_clusters,
-                effects=effects.value,
-                curves=options.curve_names(curves, training.recipe),
-                n_chains=chains,
-                n_sweeps=sweeps,
-                random_state=seed,
-                precision=precision.value,
-                n_threads=threads,
-                verbose=shell.shows_progress,
-            )
+            model.set_params(curves=options.curve_names(curves, training.recipe))
             training.fit(model, shell)
             out = write_model(model, out, shell, public=public)
             facts = model_facts(model)

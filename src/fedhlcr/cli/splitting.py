@@ -90,7 +90,7 @@ class Split:
         _refuse_missing(missing)
         if not codes:
             raise nothing_held_out()
-        place = {name: table.sorted(is_csv=False).codes for name, table in tables.items()}
+        place = {name: table.sorted().codes for name, table in tables.items()}
         agent_of, entity_of = pairs.numbers // PAIR_FACTOR, place[self.entity][pairs.numbers % PAIR_FACTOR]
         agent_of = agent_of if self.agent is None else place[self.agent][agent_of]
         distinct, position = np.unique(agent_of * PAIR_FACTOR + entity_of, return_inverse=True)

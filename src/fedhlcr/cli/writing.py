@@ -50,6 +50,8 @@ class TableWriter:
             self._open_parquet(table)
             self._writer.write_table(table)
         elif self._kind == "feather":
+            # batches have dictionaries of their own, of which a file may have one only
+            table = without_dictionaries(table)
             self._open_feather(table)
             self._writer.write_table(table)
         else:
@@ -88,6 +90,12 @@ class TableWriter:
             self._quoting = quoting
             return sink.getvalue()
         raise OutputError("the table has a column that CSV cannot hold; choose a name that ends in .parquet.")
+
+
+def without_dictionaries(table: pa.Table) -> pa.Table:
+    """Return the table with values instead of dictionaries of values."""
+    fields = [f.with_type(f.type.value_type) if pa.types.is_dictionary(f.type) else f for f in table.schema]
+    return table.cast(pa.schema(fields, table.schema.metadata))
 
 
 class _Plain:

@@ -77,9 +77,7 @@ def with_whole_numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
     Some programs write whole numbers with a decimal point if one of them is missing.
     """
-    if pc.all(pc.match_substring_regex(column.filter(pc.not_equal(column, "")), DECIMAL)).as_py():
-        return pc.replace_substring_regex(column, WHOLE_DECIMAL, r"\1")
-    return column
+    return without_decimal(column) if are_decimal(column) else column
 
 
 def are_decimal(column: pa.ChunkedArray) -> bool:
@@ -87,11 +85,16 @@ def are_decimal(column: pa.ChunkedArray) -> bool:
     return bool(pc.all(pc.match_substring_regex(column.filter(pc.not_equal(column, "")), DECIMAL), min_count=0).as_py())
 
 
+def without_decimal(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return ids with 7.0 as 7."""
+    return pc.replace_substring_regex(column, WHOLE_DECIMAL, r"\1")
+
+
 def without_decimals(table: pa.Table, columns: Sequence[str]) -> pa.Table:
     """Return the table with 7.0 as 7 in these columns of ids."""
     for name in columns:
         place = table.column_names.index(name)
-        table = table.set_column(place, name, pc.replace_substring_regex(table[name], WHOLE_DECIMAL, r"\1"))
+        table = table.set_column(place, name, without_decimal(table[name]))
     return table
 
 

@@ -51,7 +51,7 @@ class FileFitter(HierarchicalPredictor):
         """Fit the model to a table in files that may be larger than memory, as `fedhlcr fit` does.
 
         The table is read once, and its events are sorted by entity in files. The model is the same as that of `fit` for
-        the same rows, bit for bit.
+        the same rows, bit for bit. Ids that are neither texts nor whole numbers below 2⁶³ are known by their texts.
 
         Parameters
         ----------

@@ -17,7 +17,7 @@ import numpy as np
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.memory import give_back
 from fedhlcr._support.progress import Bar
-from fedhlcr._support.wording import EVENT
+from fedhlcr._support.wording import ENTITY, EVENT
 from fedhlcr.analysis.fit_comparison import Sample, sample_rows
 from fedhlcr.data.events import EventStore
 from fedhlcr.data.hierarchy import EntityIndex
@@ -103,7 +103,7 @@ class StreamedEvents(TrainingEvents):
             if not self.work.size(POOLED):
                 self._build(likelihood, shift, curves, n_threads)
                 pooled = np.zeros(layout.packed_size)
-                for block in self._raw_blocks(layout.packed_size):
+                for block in self._raw_blocks(layout.packed_size, "adding up"):
                     # in the order of the rows, as where all of them are in memory
                     add_rows(block, np.zeros(len(block), dtype=np.int64), pooled[None])
                 self.work.append(POOLED, pooled)
@@ -150,17 +150,20 @@ class StreamedEvents(TrainingEvents):
         work, row = self.work, layout.packed_size
         with work.disk_errors():
             if not work.size(SCALED):
-                for block in self._raw_blocks(row):
+                for block in self._raw_blocks(row, "changing units"):
                     work.append(SCALED, units.rescale(layout, block))
                 work.forget([RAW])
             give_back()
             return self._mapped(SCALED, (-1, row))
 
-    def _raw_blocks(self, row: int) -> Iterator[FloatArray]:
-        """Matrices of `row` numbers in the user's units, a block of them after the other."""
+    def _raw_blocks(self, row: int, what: str) -> Iterator[FloatArray]:
+        """Matrices of `row` numbers in the user's units, a block of them after the other, with progress."""
         step = max(1, BLOCK_BYTES // (8 * row)) * row
-        for first in range(0, self.work.size(RAW) // 8, step):
-            yield self.work.read(RAW, np.float64, 8 * first, step).reshape(-1, row)
+        with Bar(self._index.n_entities, f"pass 2 of 2, {what}", ENTITY, self._shows_progress) as bar:
+            for first in range(0, self.work.size(RAW) // 8, step):
+                block = self.work.read(RAW, np.float64, 8 * first, step).reshape(-1, row)
+                yield block
+                bar.reach(first // row + len(block))
 
     def _mapped(self, name: str, shape: tuple[int, ...]) -> FloatArray:
         """An array in a file. It is writable, because kernels are compiled for such arrays, but must not be changed."""
@@ -172,8 +175,10 @@ class StreamedEvents(TrainingEvents):
         work, sorter = self.work, self.sorter
         with work.disk_errors():
             if not work.state.get("has_events"):
-                for first, last in zip(sorter.bounds[:-1], sorter.bounds[1:], strict=True):
-                    self._append_events(RUN_UNITS, likelihood.events_in(self._stored_events(first, last), units))
+                with self.bar("changing units") as bar:
+                    for first, last in zip(sorter.bounds[:-1], sorter.bounds[1:], strict=True):
+                        self._append_events(RUN_UNITS, likelihood.events_in(self._stored_events(first, last), units))
+                        bar.reach(int(sorter.event_start[last]))
                 work.state["has_events"] = True
                 work.forget(_event_files(OWN_UNITS))
             x_file, y_file, weight_file, offset_file = _event_files(RUN_UNITS)

@@ -46,7 +46,7 @@ class CompilationNote(event.Listener):
     def on_start(self, event: Any) -> None:
         module = str(event.data["dispatcher"].py_func.__module__)
         if module.startswith(f"{__package__}.") and self._is_said.acquire(blocking=False):
-            logger.warning("fedhlcr: note: compiling, once per installation; the first fit takes a minute longer.")
+            logger.warning("fedhlcr: note: compiling, once per installation; this may take a minute or two.")
 
     def on_end(self, event: Any) -> None:
         """Nothing to do."""

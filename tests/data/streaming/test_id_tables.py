@@ -74,16 +74,17 @@ def test_ids_in_pieces_are_those_of_the_whole_column(name):
     whole = read_ids(column, "id", len(column))
     table = IdTable("id", is_whole=is_whole(column.type))
     codes = np.concatenate([table.codes(column.slice(first, 2)) for first in (0, 2, 4)])
-    ids = table.sorted(is_csv=False)
+    ids = table.sorted()
     assert list(ids.texts) == list(whole.texts)
     assert ids.codes[codes].tolist() == whole.codes.tolist()
 
 
 @pytest.mark.parametrize(
-    ("texts", "expected"), [(["7.0", "8.50", "7.00"], ["7", "8.50"]), (["7.0", "x"], ["7.0", "x"])]
+    ("texts", "is_decimal", "expected"),
+    [(["7.0", "8.50", "7.00"], True, ["7", "8.50"]), (["7.0", "8.0"], False, ["7.0", "8.0"])],
 )
-def test_ids_of_csv_with_decimal_points_are_whole_numbers_if_all_have_one(texts, expected):
+def test_ids_with_decimal_points_are_whole_numbers_if_all_have_one(texts, is_decimal, expected):
     table = IdTable("id", is_whole=False)
     for text in texts:
         table.codes(pa.chunked_array([[text]]))
-    assert sorted(table.sorted(is_csv=True).texts) == sorted(expected)
+    assert sorted(table.sorted(is_decimal=is_decimal).texts) == sorted(expected)

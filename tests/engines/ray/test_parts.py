@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedhlcr.datasets import make_hlcr
+from fedhlcr.engines.ray.cluster import largest_share, places
 from fedhlcr.engines.ray.parts import MOST_SINGLE, TablePart, balanced, share_out
 from fedhlcr.federation.shard import AgentShard
 from fedhlcr.federation.sums import PAGE_SIZE
@@ -32,6 +33,28 @@ def test_every_agent_has_one_worker(n_agents, n_workers):
         assert all(own.start % PAGE_SIZE == 0 for own in ranges), "no block is shared"
     else:
         assert len(ranges) == min(n_workers, n_agents) or blocks_of_agents > 1
+
+
+@given(st.lists(st.integers(0, 9).map(float), min_size=1, max_size=5), st.integers(1, 20), st.integers(1, 4))
+def test_all_workers_find_a_place_on_one_node_each(cpus, n_workers, threads):
+    share = largest_share(cpus, n_workers, threads)
+    assert share <= threads
+    assert share < 1.0 or share == int(share), "Ray reserves whole CPUs, or parts of one"
+    assert share == 0.0 if not any(cpus) else places(cpus, share) >= n_workers
+
+
+@pytest.mark.parametrize(
+    ("cpus", "n_workers", "threads", "share"),
+    [
+        ([4.0], 4, 1, 1.0),
+        ([4.0, 4.0, 4.0], 3, 3, 3.0),
+        ([4.0, 4.0, 4.0], 4, 3, 2.0),  # not 3: each node has a place for one such worker only
+        ([4.0, 4.0], 9, 1, 0.8),
+        ([2.0], 8, 1, 0.25),
+    ],
+)
+def test_workers_reserve_what_all_can_have(cpus, n_workers, threads, share):
+    assert largest_share(cpus, n_workers, threads) == pytest.approx(share)
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=40), st.integers(1, 12))

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import IndexArray
-from fedhlcr.data.columns import with_whole_numbers
+from fedhlcr.data.columns import without_decimal
 from fedhlcr.data.ids import Ids, read_ids, sorted_ids
 from fedhlcr.data.texts import Texts
 from fedhlcr.kernels.texts import add_numbers, add_texts, enter_numbers, enter_texts
@@ -120,16 +120,18 @@ class IdTable:
         ids = read_ids(column, self.name, len(column))
         return self.texts.codes(ids.texts)[ids.codes]
 
-    def sorted(self, *, is_csv: bool) -> Ids:
-        """The distinct ids in natural order; its codes are the positions by the table's codes."""
+    def sorted(self, *, is_decimal: bool = False) -> Ids:
+        """The distinct ids in natural order; its codes are the positions by the table's codes.
+
+        `is_decimal` says that they have decimal points, so that 7.0 is 7.
+        """
         if self.is_whole:
             numbers = self.numbers.numbers
             return sorted_ids(Ids(Texts.of_numbers(numbers), np.arange(len(numbers)), numbers))
         texts = self.texts.texts
-        if is_csv:
-            # as a whole column of CSV is read
+        if is_decimal:
             column = pa.chunked_array([texts.to_arrow().cast(pa.large_string())])
-            texts = Texts.of_arrow(pc.cast(with_whole_numbers(column), pa.large_binary()).combine_chunks())
+            texts = Texts.of_arrow(pc.cast(without_decimal(column), pa.large_binary()).combine_chunks())
         return sorted_ids(Ids(texts, np.arange(len(texts))))
 
 

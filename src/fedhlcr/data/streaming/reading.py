@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import numpy as np
 import pyarrow as pa
 
 from fedhlcr._support.arrays import IndexArray
+from fedhlcr.data.columns import are_decimal
 from fedhlcr.data.hierarchy import EntityIndex, index_pairs, row_sole_agent
 from fedhlcr.data.ids import Ids
 from fedhlcr.data.recipe import Recipe
@@ -57,9 +58,12 @@ class PairCodes:
     def _store(self, file: str, items: np.ndarray) -> None:
         self._work.append(file, items[self._work.size(file) // items.itemsize :])
 
-    def index(self, *, is_csv: bool) -> tuple[EntityIndex, IndexArray]:
-        """The index of all agents and entities, and the position in it of each pair, by the pair's code."""
-        ids: dict[str, Ids] = {name: table.sorted(is_csv=is_csv) for name, table in self._tables.items()}
+    def index(self, decimal: Collection[str]) -> tuple[EntityIndex, IndexArray]:
+        """The index of all agents and entities, and the position in it of each pair, by the pair's code.
+
+        `decimal` are the columns in which all ids have a decimal point.
+        """
+        ids: dict[str, Ids] = {n: table.sorted(is_decimal=n in decimal) for n, table in self._tables.items()}
         pairs = self._pairs.numbers
         entities = ids[self._recipe.entity]
         entity_codes = entities.codes[pairs % PAIR_FACTOR]
@@ -93,6 +97,8 @@ class TableReader:
         self._work, self._file, self._plan = work, file, plan
         self._learner = RecipeLearner(plan, work.state.get("learner"))
         self._pairs = PairCodes(work, plan)
+        # columns in which all ids so far have a decimal point, those of rows that are dropped included
+        self._decimal = set(work.state.get("decimal", plan.ids if file.is_csv else ()))
         self.spool = EventSpool(work, "table", len(self._learner.columns))
 
     def read(self, progress: Progress) -> None:
@@ -105,6 +111,7 @@ class TableReader:
         wanted = self._plan.wanted(self._file, target=True)
         for piece, position in self._file.read_pieces(*wanted, first=self._learner.n_rows):
             first = self._learner.n_rows
+            self._decimal -= {name for name in self._decimal if not are_decimal(piece[name])}
             kept, columns = self._learner.add(piece)
             if len(kept):
                 self._work.append(BLOCK_ROWS, np.array([first]))
@@ -119,7 +126,7 @@ class TableReader:
 
     def _save(self, **changes: bool) -> None:
         self._pairs.store()
-        self._work.save(learner=self._learner.to_json(), **changes)
+        self._work.save(learner=self._learner.to_json(), decimal=sorted(self._decimal), **changes)
 
     def learn(self) -> tuple[Recipe, tuple[str, ...]]:
         """The recipe, and notes on missing values."""
@@ -148,4 +155,4 @@ class TableReader:
 
     def index(self) -> tuple[EntityIndex, IndexArray]:
         """The agents and entities, and the position of each pair, by its code in the spool."""
-        return self._pairs.index(is_csv=self._file.is_csv)
+        return self._pairs.index(self._decimal)

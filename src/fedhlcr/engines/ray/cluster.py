@@ -132,11 +132,28 @@ class RayCluster:
 
     def _shares(self, ray: ModuleType) -> tuple[int, float]:
         """The number of workers, and the CPUs that are reserved for each."""
-        n_cpus, threads = ray.cluster_resources().get("CPU", 1.0), self.threads_per_worker
-        n_workers = max(1, int(n_cpus // threads)) if self.n_workers is None else self.n_workers
-        share = min(float(threads), n_cpus / n_workers)
-        # more workers than CPUs share them
-        return n_workers, share if share >= 1.0 else int(share / CPU_STEP) * CPU_STEP
+        cpus = [node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"]]
+        threads = self.threads_per_worker
+        n_workers = max(1, places(cpus, threads)) if self.n_workers is None else self.n_workers
+        return n_workers, largest_share(cpus, n_workers, threads)
+
+
+def places(cpus: Sequence[float], share: float) -> int:
+    """How many workers find a place on nodes with so many CPUs, if each reserves `share` of them on one node."""
+    # a share may have been rounded down
+    return sum(int(own / share * (1.0 + 1e-9)) for own in cpus)
+
+
+def largest_share(cpus: Sequence[float], n_workers: int, threads: int) -> float:
+    """The most CPUs, up to `threads`, that each worker can reserve so that all find a place.
+
+    More workers than CPUs share them. Where no node has a CPU, nothing is reserved.
+    """
+    shares = {float(threads), *(own / n for own in cpus for n in range(1, n_workers + 1) if own > 0.0)}
+    fitting = [share for share in shares if share <= threads and places(cpus, share) >= n_workers]
+    share = max(fitting, default=0.0)
+    # Ray reserves whole CPUs, or parts of one
+    return float(int(share)) if share >= 1.0 else int(share / CPU_STEP) * CPU_STEP
 
 
 def _sent(hierarchy: Hierarchy, ranges: Sequence[range]) -> Iterator[TablePart]:
