@@ -39,11 +39,25 @@ def run(options: Options) -> Findings:
     stages = ("default fit", "predictions", "intervals")
     rows = _rows(name, times)
     rows.append(at_most_unit(f"default fit of {name}, seconds", median(times[0]), FIT_BOUND, "s"))
+    rows += _rows_of_strangers(name, model, table, median(times[0]))
     for kind in _kinds(options):
         rows += _rows(f"{len(kind.table):,} events, {kind.name}", _measure(kind.model, kind.table, rounds=1))
     return Findings(
         rows=rows, timings=[timing(stage, CHECK, shape, own) for stage, own in zip(stages, times, strict=True)]
     )
+
+
+def _rows_of_strangers(name: str, model: Any, table: HierarchicalData, fitting: float) -> list[Row]:
+    """The same rows as if they were of entities, or of agents, that the model does not know."""
+    new_entities, new_agents = table.entity + table.entity.max() + 1, table.agent + table.agent.max() + 1
+    rows = []
+    for whose, ids in {
+        "new entities": (table.agent, new_entities),
+        "new agents": (new_agents, table.entity),
+    }.items():
+        sides = Side(partial(model.predict, table.X, *ids)), Side(partial(model.predict_interval, table.X, *ids))
+        rows += _rows(f"{name} of {whose}", [[fitting], *samples(*sides, rounds=1)])
+    return rows
 
 
 def _kinds(options: Options) -> list[Kind]:
