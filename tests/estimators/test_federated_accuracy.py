@@ -89,7 +89,7 @@ def test_ten_rounds_are_often_enough():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rule", ["corrected", pytest.param("published", marks=pytest.mark.ci)])
+@pytest.mark.parametrize("rule", ["corrected", "published"])
 def test_learning_rates_behave_as_published_in_part(rule):
     """15 % of the agents each round: γ = .1 is smooth, .2 faster, .75 rough. Unstable it is only near 1."""
     rounds = {

@@ -255,7 +255,7 @@ class LyingEngine(OneByOneEngine):
     "model",
     [
         pytest.param(PAPER, marks=pytest.mark.slow),
-        pytest.param({}, marks=(pytest.mark.slow, pytest.mark.ci)),
+        pytest.param({}, marks=pytest.mark.slow),
     ],
     ids=["paper", "default"],
 )

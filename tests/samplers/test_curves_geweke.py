@@ -114,6 +114,7 @@ MUTATIONS = {
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_geweke_catches_a_wrong_draw_of_a_curve(name):
     with mutated(*MUTATIONS[name]):
@@ -121,7 +122,6 @@ def test_geweke_catches_a_wrong_draw_of_a_curve(name):
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_geweke_catches_one_coefficient_too_many():
     with mutated(SCALES_DRAWN, "size = len(sums.total)", "size = len(sums.total) + 1"):
         assert np.abs(z_scores(1_000)).max() > 5
