@@ -302,3 +302,32 @@ def test_rows_of_new_entities_alone_equal_those_beside_known_ones(estimator):
     for new in (slice(0, 10), slice(10, 20)):
         alone = np.array(model.predict_interval(X[new], agent[new], entity[new]))
         np.testing.assert_allclose(alone, ends[:, new], rtol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_quantiles_of_many_components_are_those_of_their_distribution_function(seed):
+    """They are searched for among a few components first: clusters near and far, draws alike or not."""
+    rng = np.random.default_rng(seed)
+    n_clusters, n_draws = rng.integers(8, 20), rng.integers(40, 90)
+    assert n_clusters * n_draws > mixtures.MANY
+    centres = rng.normal(size=n_clusters) * 10.0 ** rng.uniform(-1, 2)
+    means = (centres + rng.normal(size=(n_draws, n_clusters)) * 10.0 ** rng.uniform(-3, 0.5)).ravel()
+    scales = np.repeat(np.exp(0.2 * rng.normal(size=n_draws)), n_clusters)
+    weights = rng.dirichlet(np.full(n_clusters, 0.5), size=n_draws).ravel() / n_draws
+    levels, found = np.array([0.0005, 0.05, 0.5, 0.9, 0.999]), np.empty((1, 5))
+    mean, std = mixtures.moments(means, weights, scales)
+    mixtures.mixture_quantiles(means, weights, scales, 1.0 / scales, levels, norm.ppf(levels), mean, std, found, 0)
+    for x, level in zip(found[0], levels, strict=True):
+        error = weights @ norm.cdf((x - means) / scales) - level
+        density = weights @ (norm.pdf((x - means) / scales) / scales)
+        # as many digits of the quantile as the distribution function has, where it is flat
+        assert abs(error) < 1e-10 * std * density + 1e-15
+
+
+def test_first_components_of_another_place_do_no_harm():
+    """The search among all begins anew where the first components are far from the quantile."""
+    means, scales = np.concatenate([np.full(100, 50.0), np.linspace(-1.0, 1.0, 900)]), np.ones(1000)
+    weights, levels, found = np.full(1000, 1e-3), np.array([0.05, 0.5]), np.empty((1, 2))
+    mean, std = mixtures.moments(means, weights, scales)
+    mixtures.mixture_quantiles(means, weights, scales, scales, levels, norm.ppf(levels), mean, std, found, 0)
+    np.testing.assert_allclose([weights @ norm.cdf(x - means) for x in found[0]], levels, atol=1e-12)

@@ -14,11 +14,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
 from fedhlcr._support.plain import plain
 from fedhlcr._support.progress import Bar
 from fedhlcr._support.wording import Noun
@@ -78,6 +73,11 @@ class Shell:
         """Print a table. The columns at `left` hold texts, the others numbers."""
         if self.json or self.quiet:
             return
+        from rich import box
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
         for place, name in enumerate(header):
             table.add_column(Text(without_controls(name)), justify="left" if place in left else "right")
@@ -102,6 +102,9 @@ class Shell:
         if not self.shows_progress:
             yield
             return
+        from rich.console import Console
+        from rich.text import Text
+
         console = Console(stderr=True, highlight=False)
         if console.is_terminal:
             with console.status(Text(without_controls(f"{what} …"))):
