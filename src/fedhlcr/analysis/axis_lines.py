@@ -1,0 +1,167 @@
+"""The regressions of clusters along an axis, with intervals, on the scale of the target."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedhlcr._support.arrays import FloatArray
+from fedhlcr._support.wording import number
+from fedhlcr.analysis.axes import LARGEST_LOG, Axis
+from fedhlcr.analysis.axis_names import base_of_log
+from fedhlcr.analysis.effects import INTERVAL_LEVEL, change_intervals, target_name, target_spread
+from fedhlcr.analysis.links import Link, link_of
+from fedhlcr.analysis.ticks import log_ticks, nice_ticks, tick_text
+from fedhlcr.posterior.alignment import central_interval, coef_by_draw
+from fedhlcr.posterior.fitted_model import FittedModel
+
+
+class AxisLine(NamedTuple):
+    """What a cluster predicts along an axis if all other features have their means.
+
+    Attributes
+    ----------
+    axis : the axis
+    places : (points,) in the reader's units
+    mean : (points,) posterior mean of the target; of classes and counts, of the probability or the rate
+    lower, upper : (points,) ends of the interval over the draws; NaN if there is only one draw
+    """
+
+    axis: Axis
+    places: FloatArray
+    mean: FloatArray
+    lower: FloatArray
+    upper: FloatArray
+
+    def at(self, places: FloatArray) -> FloatArray:
+        """(events,) the mean at other places, interpolated; beyond the ends, that at the end."""
+        if self.axis.is_discrete:
+            return np.asarray(self.mean[places.astype(np.int64)])
+        return np.interp(self.axis.fractions(places), self.axis.fractions(self.places), self.mean)
+
+    def adjusted(self, places: FloatArray, residuals: FloatArray) -> FloatArray:
+        """(events,) targets as they would be with average other features: this line plus the events' residuals.
+
+        Residuals are those of the model's own predictions, so what it knows about single entities is taken out too.
+        """
+        return self.at(places) + residuals
+
+
+def axis_line(
+    model: FittedModel, axis: Axis, cluster: int, places: FloatArray | None = None, level: float = INTERVAL_LEVEL
+) -> AxisLine:
+    """The regression of a cluster along an axis, in the units of the target.
+
+    Parameters
+    ----------
+    model : fitted
+    axis : one of `feature_axes(model)`
+    cluster : number of the cluster
+    places : where to evaluate it; None is the axis' own grid
+    level : probability of the interval
+    """
+    posterior, columns = model.posterior_, list(axis.columns)
+    units, means = posterior.standardization, model.feature_means_
+    places = axis.grid() if places is None else places
+    X = np.tile(means, (len(places), 1))
+    X[:, columns] = axis.features(places)
+    design = X if units.curves is None else units.curves.expand(X)
+    coef, mass = coef_by_draw(posterior.draws, model.alignment_)
+    slopes = units.feature_slopes(posterior.layout, coef[:, cluster])
+    _, intercepts = units.to_user_units(posterior.layout, coef[:, cluster])
+    by_draw, weight = intercepts[:, None] + slopes @ design.T, mass[:, cluster]
+    if (link := link_of(model)) is not None:
+        by_draw = link.to_response(by_draw)
+    mean = weight @ by_draw / weight.sum()
+    weight = weight if len(weight) > 1 else np.zeros_like(weight)
+    ends = central_interval(by_draw, np.broadcast_to(weight[:, None], by_draw.shape), level)
+    return AxisLine(axis, places, mean, *ends)
+
+
+def axis_strengths(model: FittedModel, axes: tuple[Axis, ...]) -> FloatArray:
+    """(clusters, axes) how much each axis moves the target: the standard deviation of its effect over the events.
+
+    Of classes and counts, it is that of the log odds or of the log rate.
+    """
+    covariance, curves = _feature_covariance(model), model.posterior_.standardization.curves
+    variances = np.zeros((model.n_clusters_, len(axes)))
+    for a, axis in enumerate(axes):
+        columns = list(axis.columns)
+        own = model.coef_[:, columns]
+        variances[:, a] = np.einsum("kf,fg,kg->k", own, covariance[np.ix_(columns, columns)], own)
+        for f in columns:
+            if curves is not None and (place := curves.place(f)) is not None:
+                # the functions of a curve have mean square one, and are uncorrelated with each other and the line
+                variances[:, a] += (model.curve_coef_[:, curves.span(place)] ** 2).sum(axis=1)
+    return np.sqrt(np.maximum(variances, 0.0))
+
+
+def axis_is_clear(model: FittedModel, axes: tuple[Axis, ...]) -> NDArray[np.bool_]:
+    """(clusters, axes) whether the interval of any of the axis' features leaves out no change."""
+    lower, upper = change_intervals(model)
+    clear = (lower > 0.0) | (upper < 0.0)
+    return np.stack([clear[:, list(axis.columns)].any(axis=1) for axis in axes], axis=1)
+
+
+def _feature_covariance(model: FittedModel) -> FloatArray:
+    """(features, features) covariance of the features over the fitted events; diagonal if the model holds none."""
+    posterior, n = model.posterior_, model.n_features_in_
+    if not len(posterior.memory.entities):
+        return np.diag(model.feature_spreads_**2)
+    layout, units = posterior.layout, posterior.standardization
+    pooled = posterior.memory.entities.pooled_gram
+    moments = layout.unpack(pooled)[: 1 + n, : 1 + n] / layout.n_events(pooled)
+    scale = np.where(np.isfinite(units.scale[:n]), units.scale[:n], 0.0)
+    return np.asarray((moments[1:, 1:] - np.outer(moments[0, 1:], moments[0, 1:])) * np.outer(scale, scale))
+
+
+@dataclass(frozen=True)
+class TargetAxis:
+    """How to label values of the target: as they are, or with their logarithm undone.
+
+    Attributes
+    ----------
+    name : of the values shown, for a label
+    base, offset : of the logarithm that the target is by its name; base None if it is none
+    link : of classes and counts, whose values are probabilities and mean counts
+    """
+
+    name: str
+    base: float | None
+    offset: float
+    link: Link | None
+
+    @property
+    def is_log(self) -> bool:
+        return self.base is not None
+
+    def ticks(self, low: float, high: float, most: int = 5) -> list[tuple[float, str]]:
+        """(value on the model's scale, text) of the ticks between two values."""
+        if self.base is None:
+            values = nice_ticks(low, high, most)
+            if self.link is not None and self.link.is_binary:
+                return [(value, f"{100.0 * value:.6g} %") for value in values]
+            return [(value, tick_text(value)) for value in values]
+        shown = log_ticks(self.base**low, self.base**high, most)
+        return [(float(np.log(value) / np.log(self.base)), tick_text(value - self.offset)) for value in shown]
+
+    def text(self, value: float) -> str:
+        """A value for a sentence, in the units of the axis."""
+        if self.link is not None:
+            return self.link.in_words(value)
+        return number(value if self.base is None else self.base**value - self.offset)
+
+
+def target_axis(model: FittedModel) -> TargetAxis:
+    """The axis of a model's target."""
+    name, link = target_name(model), link_of(model)
+    if link is not None:
+        return TargetAxis(link.response, None, 0.0, link)
+    found = base_of_log(name)
+    if found is None or target_spread(model) * np.log(found[0]) > LARGEST_LOG:
+        return TargetAxis(name, None, 0.0, None)
+    base, offset, own = found
+    return TargetAxis(own, base, offset, None)
