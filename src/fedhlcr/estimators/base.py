@@ -17,6 +17,7 @@ from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.streams import ReservedChain, Stream
 from fedhlcr._support.threads import available_threads, single_threaded_blas
 from fedhlcr.analysis.curves import FeatureCurve, feature_curve, feature_position, usual_values
+from fedhlcr.analysis.memberships import cluster_probabilities
 from fedhlcr.analysis.summary import Summary, summarize
 from fedhlcr.analysis.verdict import FitComparison
 from fedhlcr.data import inputs
@@ -246,8 +247,7 @@ class HierarchicalPredictor(EntityFigures, HierarchicalEstimator):
 
     def profile_responsibilities(self, profiles: Profiles) -> FloatArray:
         """Probability of each cluster for rows that were already looked up, (rows, n_clusters_)."""
-        blocks = [self.alignment_.gather(np.moveaxis(block, 1, 0)) for _, block in self.posterior_.blocks(profiles)]
-        return np.concatenate(blocks)[profiles.of_row]
+        return cluster_probabilities(self, profiles)
 
     def thread_count(self) -> int:
         """Number of threads to run with: `n_threads`, or all cores if it is None."""
