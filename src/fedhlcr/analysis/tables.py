@@ -91,7 +91,7 @@ def cluster_columns(model: Any, level: float) -> Columns:
     n_entities = counts.sum(axis=1, keepdims=True)
     shares = np.divide(counts, n_entities, out=weights.copy(), where=n_entities > 0.0)
     drawn, everyone = regressions_by_draw(model), np.ones_like(counts)
-    figures = {
+    figures: dict[str, tuple[FloatArray, ...]] = {
         "share": (entity_shares(model), *interval_over_draws(shares, everyone, level)),
         "weight": (model.cluster_weights_, *interval_over_draws(weights, everyone, level)),
         "level": (typical_levels(model), *interval_over_draws(drawn.levels, drawn.mass, level)),

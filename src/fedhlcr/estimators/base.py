@@ -28,6 +28,7 @@ from fedhlcr.data.recipe import Recipe
 from fedhlcr.data.scarcity import TableShape, find_scarcity
 from fedhlcr.estimators import saving
 from fedhlcr.estimators.entity_figures import EntityFigures
+from fedhlcr.estimators.inference_data import InferenceExport
 from fedhlcr.estimators.regressor import HierarchicalEstimator
 from fedhlcr.estimators.rows import EventRows
 from fedhlcr.estimators.streamed import StreamedEvents
@@ -44,7 +45,7 @@ from fedhlcr.samplers.state import Entities
 from fedhlcr.storage.atomic import PathLike
 
 
-class HierarchicalPredictor(TidyTables, EntityFigures, HierarchicalEstimator):
+class HierarchicalPredictor(InferenceExport, TidyTables, EntityFigures, HierarchicalEstimator):
     """An estimator with a posterior.
 
     A subclass adds `fit`, which sets the fitted attributes, and what belongs to its target (`estimators.targets`).
