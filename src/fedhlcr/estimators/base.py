@@ -29,6 +29,7 @@ from fedhlcr.data.scarcity import TableShape, find_scarcity
 from fedhlcr.estimators import saving
 from fedhlcr.estimators.entity_figures import EntityFigures
 from fedhlcr.estimators.inference_data import InferenceExport
+from fedhlcr.estimators.notebook import NotebookResults
 from fedhlcr.estimators.regressor import HierarchicalEstimator
 from fedhlcr.estimators.rows import EventRows
 from fedhlcr.estimators.streamed import StreamedEvents
@@ -45,7 +46,7 @@ from fedhlcr.samplers.state import Entities
 from fedhlcr.storage.atomic import PathLike
 
 
-class HierarchicalPredictor(InferenceExport, TidyTables, EntityFigures, HierarchicalEstimator):
+class HierarchicalPredictor(NotebookResults, InferenceExport, TidyTables, EntityFigures, HierarchicalEstimator):
     """An estimator with a posterior.
 
     A subclass adds `fit`, which sets the fitted attributes, and what belongs to its target (`estimators.targets`).
@@ -310,9 +311,6 @@ class HierarchicalPredictor(InferenceExport, TidyTables, EntityFigures, Hierarch
     def check_parameters(self) -> None:
         """Refuse constructor arguments that are out of range, as `fit` does."""
         self._validate_params()
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "posterior_")
 
     def _settle_clusters(self) -> None:
         """Number the clusters, and set the features' means and spreads. `adapt` changes neither."""
