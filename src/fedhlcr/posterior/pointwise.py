@@ -75,7 +75,7 @@ def draw_events(posterior: Posterior, events: KnownEvents, draws: IndexArray, st
     means = _entity_means(posterior, own)[of_event] * np.exp(events.offset)
     out = EventDraws(*(np.empty((len(draws), len(events.target))) for _ in range(2)))
     for row, draw in enumerate(draws.tolist()):
-        given, known = posterior.draws.globals(draw), _known(posterior, own, draw)
+        given, known = posterior.draws.globals(draw), known_entities(posterior, own, draw)
         normals = stream.generator(draw, "effects").standard_normal((len(memory.entities), posterior.layout.n_coef))
         coef = likelihood.entity_coef(given, known, normals[own])
         linear = np.einsum("nf,nf->n", events.design, coef[of_event]) + events.offset
@@ -92,7 +92,8 @@ def draw_events(posterior: Posterior, events: KnownEvents, draws: IndexArray, st
     return out._replace(predictive=posterior.standardization.restore_target(out.predictive))
 
 
-def _known(posterior: Posterior, entities: IndexArray, draw: int) -> KnownEntities:
+def known_entities(posterior: Posterior, entities: IndexArray, draw: int) -> KnownEntities:
+    """What agents keep of the given entities in one draw."""
     memory = posterior.memory
     places = memory.places(memory.entities.index.agent_of[entities], entities)
     private = {name: memory.private[name][draw, of].astype(np.float64) for name, of in places.items()}
