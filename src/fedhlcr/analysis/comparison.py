@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fedhlcr._support.html import block, paragraph, rows_html
 from fedhlcr._support.wording import Noun
 from fedhlcr.analysis.summary import text_table
 
@@ -116,18 +117,27 @@ class Comparison:
             return words
         return f"{words} By evidence: {self.most_evident}, the smallest within {SAME_EVIDENCE:g} nats of the highest."
 
-    def __str__(self) -> str:
+    def _lines(self) -> list[tuple[str, ...]]:
+        """The table: its header, and a line for each number of clusters."""
         header = ("clusters", "in use", "log density", "vs best", "± s.e.", "evidence", "R²", "MSE")
         lines = [header, *(_cells(row, row.n_clusters == self.best) for row in (*self.rows, self.auto))]
-        if not self.has_evidence:
-            lines = [
-                tuple(cell for cell, name in zip(line, header, strict=True) if name != "evidence") for line in lines
-            ]
+        if self.has_evidence:
+            return lines
+        return [tuple(cell for cell, name in zip(line, header, strict=True) if name != "evidence") for line in lines]
+
+    def _scores_in_words(self) -> str:
         splits = "one split" if self.n_splits == 1 else f"{self.n_splits} splits"
-        scores = f"Log density: mean over {EVENT.count(self.n_held_out)} from {splits}."
-        return "\n".join([text_table(lines[0], tuple(lines[1:])), scores, self.verdict])
+        return f"Log density: mean over {EVENT.count(self.n_held_out)} from {splits}."
+
+    def __str__(self) -> str:
+        header, *lines = self._lines()
+        return "\n".join([text_table(header, tuple(lines)), self._scores_in_words(), self.verdict])
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        header, *lines = self._lines()
+        return block([paragraph(self.verdict), rows_html(header, lines), paragraph(self._scores_in_words())])
 
 
 def _cells(row: CountResult, best: bool) -> tuple[str, ...]:

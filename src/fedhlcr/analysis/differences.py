@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.wording import listed, number, percent
+from fedhlcr.model.differences import Differences
 from fedhlcr.model.likelihood import GAUSSIAN
 from fedhlcr.posterior.fitted_model import FittedModel
 from fedhlcr.posterior.prediction import Posterior
@@ -51,12 +52,8 @@ def entity_differences(posterior: Posterior, means: FloatArray, spreads: FloatAr
     found, units = posterior.likelihood.differences(posterior.draws.stacked), posterior.standardization
     if found is None:
         return None
-    transform = units.coef_transform(posterior.layout, means)
     target_scale, size = float(units.scale[-1]), np.concatenate([[1.0], spreads])
-    of_entities, of_agents = (
-        np.sqrt(np.maximum(np.einsum("if,dfg,ig->di", transform, own, transform, optimize=True), 0.0)).mean(axis=0)
-        for own in (found.entity_covariance, found.agent_covariance)
-    )
+    of_entities, of_agents = (scales.mean(axis=0) for scales in scales_by_draw(posterior, found, means))
     ends = (found.noise_quantile(0.5 - NOISE_RANGE / 2), found.noise_quantile(0.5 + NOISE_RANGE / 2))
     return EntityDifferences(
         of_entities,
@@ -66,6 +63,16 @@ def entity_differences(posterior: Posterior, means: FloatArray, spreads: FloatAr
         of_entities * size,
         (ends[0] * target_scale, ends[1] * target_scale) if found.noise_differs else None,
     )
+
+
+def scales_by_draw(posterior: Posterior, found: Differences, means: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """(draws, 1 + n_features) standard deviations of the effects of entities and of agents, in the user's units."""
+    transform = posterior.standardization.coef_transform(posterior.layout, means)
+    of_entities, of_agents = (
+        np.sqrt(np.maximum(np.einsum("if,dfg,ig->di", transform, own, transform, optimize=True), 0.0))
+        for own in (found.entity_covariance, found.agent_covariance)
+    )
+    return of_entities, of_agents
 
 
 def difference_facts(

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
+from fedhlcr._support.html import block, paragraph, rows_html
 from fedhlcr._support.wording import listed
 from fedhlcr.analysis.simpler import ONE_RIDGE
 from fedhlcr.exceptions import Advice, SimplerModelWarning
@@ -116,6 +117,12 @@ class FitComparison:
 
     def __str__(self) -> str:
         return self.sentence
+
+    def _repr_html_(self) -> str:
+        header = ("simpler model", "gain, nats per event", "± s.e.", "the model is")
+        rows = [(d.rival, f"{d.gain:+.4f}", f"{d.standard_error:.4f}", d.verdict) for d in self.differences]
+        told = f"{self.n_events:,} events of {self.n_entities:,} entities, each event predicted from all others."
+        return block([paragraph(self.sentence), rows_html(header, rows), paragraph(told)])
 
 
 def compare_densities(own: FloatArray, rivals: Mapping[str, FloatArray], entities: IndexArray) -> FitComparison:

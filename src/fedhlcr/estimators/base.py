@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import replace
-from numbers import Integral, Real
+from numbers import Integral
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
@@ -17,6 +17,8 @@ from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.streams import ReservedChain, Stream
 from fedhlcr._support.threads import available_threads, single_threaded_blas
 from fedhlcr.analysis.curves import FeatureCurve, feature_curve, feature_position, usual_values
+from fedhlcr.analysis.frames import library_of
+from fedhlcr.analysis.memberships import cluster_probabilities
 from fedhlcr.analysis.summary import Summary, summarize
 from fedhlcr.analysis.verdict import FitComparison
 from fedhlcr.data import inputs
@@ -26,9 +28,12 @@ from fedhlcr.data.recipe import Recipe
 from fedhlcr.data.scarcity import TableShape, find_scarcity
 from fedhlcr.estimators import saving
 from fedhlcr.estimators.entity_figures import EntityFigures
+from fedhlcr.estimators.inference_data import InferenceExport
+from fedhlcr.estimators.notebook import NotebookResults
 from fedhlcr.estimators.regressor import HierarchicalEstimator
 from fedhlcr.estimators.rows import EventRows
 from fedhlcr.estimators.streamed import StreamedEvents
+from fedhlcr.estimators.tidy_tables import TidyTables, check_probability
 from fedhlcr.estimators.training import EventsInMemory
 from fedhlcr.exceptions import ArgumentError, ArgumentTypeError, give_warning
 from fedhlcr.model.gram import entity_grams
@@ -41,7 +46,7 @@ from fedhlcr.samplers.state import Entities
 from fedhlcr.storage.atomic import PathLike
 
 
-class HierarchicalPredictor(EntityFigures, HierarchicalEstimator):
+class HierarchicalPredictor(NotebookResults, InferenceExport, TidyTables, EntityFigures, HierarchicalEstimator):
     """An estimator with a posterior.
 
     A subclass adds `fit`, which sets the fitted attributes, and what belongs to its target (`estimators.targets`).
@@ -246,8 +251,7 @@ class HierarchicalPredictor(EntityFigures, HierarchicalEstimator):
 
     def profile_responsibilities(self, profiles: Profiles) -> FloatArray:
         """Probability of each cluster for rows that were already looked up, (rows, n_clusters_)."""
-        blocks = [self.alignment_.gather(np.moveaxis(block, 1, 0)) for _, block in self.posterior_.blocks(profiles)]
-        return np.concatenate(blocks)[profiles.of_row]
+        return cluster_probabilities(self, profiles)
 
     def thread_count(self) -> int:
         """Number of threads to run with: `n_threads`, or all cores if it is None."""
@@ -277,6 +281,7 @@ class HierarchicalPredictor(EntityFigures, HierarchicalEstimator):
         # a loaded model has those of an earlier fit
         self.recipe_, self.provenance_ = None, {}
         hierarchy = super()._training_events(X, y, agent, entity, sample_weight, exposure)
+        self.frame_library_ = library_of(X)
         self._begin_fit(EventsInMemory(hierarchy).shape(), hierarchy.index, has_entity_ids=entity is not None)
         return hierarchy
 
@@ -290,7 +295,7 @@ class HierarchicalPredictor(EntityFigures, HierarchicalEstimator):
     def _begin_streamed(self, data: StreamedEvents) -> None:
         """Set what `fit` learns from a table before it samples, for one in a work folder."""
         recipe = data.recipe
-        self.recipe_, self.provenance_ = None, {}
+        self.recipe_, self.provenance_, self.frame_library_ = None, {}, None
         validate_data(self, header_of(recipe.encoded_features), reset=True, skip_check_array=True)
         self._learn_classes(recipe, data.shape())
         self.agent_column_, self.entity_column_ = recipe.agent, recipe.entity
@@ -306,9 +311,6 @@ class HierarchicalPredictor(EntityFigures, HierarchicalEstimator):
     def check_parameters(self) -> None:
         """Refuse constructor arguments that are out of range, as `fit` does."""
         self._validate_params()
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "posterior_")
 
     def _settle_clusters(self) -> None:
         """Number the clusters, and set the features' means and spreads. `adapt` changes neither."""
@@ -360,12 +362,6 @@ class HierarchicalPredictor(EntityFigures, HierarchicalEstimator):
 
     def _profiles_in(self, index: EntityIndex, agent: Any, entity: Any, n_rows: int) -> Profiles:
         return Profiles.of(*self._find(index, agent, entity, n_rows))
-
-
-def check_probability(level: Any) -> None:
-    """Refuse a level outside (0, 1)."""
-    if not isinstance(level, Real) or not 0.0 < float(level) < 1.0:
-        raise ArgumentError(f"`level` must lie between 0 and 1, but is {level!r}; 0.9 is a usual choice.")
 
 
 def check_model(model: Any) -> None:

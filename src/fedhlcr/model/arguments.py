@@ -163,6 +163,42 @@ class ProfileData(NamedTuple):
     events: EventStore | None = None
 
 
+class KnownEntities(NamedTuple):
+    """What agents keep of some entities in one draw.
+
+    Attributes
+    ----------
+    grams : (entities, packed)
+    labels : (entities,)
+    private : the private state by name, with a row for each entity: its own, or that of its agent
+    events : their events, for a likelihood that needs them; the state of events has a row for each of these
+    """
+
+    grams: FloatArray
+    labels: IndexArray
+    private: State
+    events: EventStore | None = None
+
+
+class EventPoints(NamedTuple):
+    """Events of known entities in one draw, (events,) each, in the units of the run.
+
+    Attributes
+    ----------
+    linear : the linear part βᵀx of each event, with its offset
+    target : of each event
+    scale : noise scales of their entities
+    mean : of counts, the mean of their entities' fitted events for the exposure of each event; else 0
+    private : the private state of their agents and entities, by name
+    """
+
+    linear: FloatArray
+    target: FloatArray
+    scale: FloatArray
+    mean: FloatArray
+    private: State
+
+
 class Concluded(NamedTuple):
     """What agents with a private state end a round with: the new state, and their sums."""
 

@@ -16,7 +16,7 @@ from fedhlcr.data.events import EventStore
 from fedhlcr.exceptions import ArgumentError
 from fedhlcr.kernels.logits import EventTerms
 from fedhlcr.kernels.responses import ProbabilityMixture
-from fedhlcr.model.arguments import ProfileData
+from fedhlcr.model.arguments import EventPoints, ProfileData
 from fedhlcr.model.gram import Standardization
 from fedhlcr.model.likelihood import register
 from fedhlcr.model.logits import Logits
@@ -46,3 +46,14 @@ class Logistic(Logits):
 
     def mixture(self, draws: MixedGlobals, weights: FloatArray, profiles: ProfileData) -> ProbabilityMixture:
         return ProbabilityMixture(self.own_mixture(draws, weights, profiles))
+
+    def event_log_densities(self, given: MixedGlobals, points: EventPoints) -> FloatArray:
+        del given
+        return np.asarray(points.target * points.linear - np.logaddexp(0.0, points.linear))
+
+    def draw_targets(self, given: MixedGlobals, points: EventPoints, rng: np.random.Generator) -> FloatArray:
+        del given
+        # p > u where the log odds exceed those of u
+        uniform = rng.random(len(points.linear))
+        with np.errstate(divide="ignore"):
+            return (points.linear > np.log(uniform) - np.log1p(-uniform)).astype(np.float64)

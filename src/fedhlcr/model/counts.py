@@ -31,7 +31,7 @@ from fedhlcr.kernels.keyed import keyed_steps
 from fedhlcr.kernels.logits import EventTerms
 from fedhlcr.kernels.responses import CountMixture
 from fedhlcr.kernels.weights import FIRST_EVENT
-from fedhlcr.model.arguments import AgentsPart, ProfileData
+from fedhlcr.model.arguments import AgentsPart, EventPoints, ProfileData
 from fedhlcr.model.event_weights import EVENT_WEIGHTS
 from fedhlcr.model.gram import Standardization
 from fedhlcr.model.likelihood import register
@@ -56,6 +56,8 @@ CENTRE, CENTRE_SCALE, SPREAD_SHAPE, SPREAD_RATE, LEAST_SPREAD = 1.0, 1.5, 2.0, 0
 ROUNDS_WITHOUT_SIZES = 15
 # Metropolis steps of an agent in each round, and what an event tells about log r, about, for the steps' length.
 N_STEPS, INFORMATION = 4, 0.15
+# Largest mean of a count that is drawn.
+LARGEST_MEAN = 1e18
 # log r stays within these bounds.
 SMALLEST, LARGEST = -12.0, 25.0
 
@@ -197,21 +199,41 @@ class NegativeBinomial(Logits):
         log_size = np.where(profiles.is_known_agent[:, None], profiles.private[LOG_SIZE], of_new)
         return CountMixture(self.own_mixture(draws, weights, profiles), log_size)
 
+    def event_log_densities(self, given: MixedGlobals, points: EventPoints) -> FloatArray:
+        del given
+        size, y = bounded_size(np.exp(points.private[LOG_SIZE]), points.mean), points.target
+        # log(r + μ)
+        total = np.logaddexp(np.log(size), points.linear)
+        constant = gammaln(y + size) - gammaln(size) - gammaln(y + 1.0)
+        return np.asarray(constant + size * (np.log(size) - total) + y * (points.linear - total))
+
+    def draw_targets(self, given: MixedGlobals, points: EventPoints, rng: np.random.Generator) -> FloatArray:
+        del given
+        size = bounded_size(np.exp(points.private[LOG_SIZE]), points.mean)
+        # numpy's limit of a Poisson law
+        rate = np.minimum(rng.gamma(size) * np.exp(points.linear) / size, LARGEST_MEAN)
+        return rng.poisson(rate).astype(np.float64)
+
 
 def count_terms(events: EventStore, log_size: FloatArray) -> EventTerms:
     """The terms of events; `log_size` is log r of each event's agent, (events,) or (events, draws)."""
-    exposure, sizes = np.exp(events.offsets), np.diff(events.event_start)
-    of_entity = np.repeat(np.arange(events.n_entities), sizes)
-    counts, exposures = (
-        np.bincount(of_entity, weights=events.weight * of, minlength=events.n_entities) for of in (events.y, exposure)
-    )
-    mean = ((counts + ADDED_COUNT) / np.maximum(exposures, 1e-300))[of_entity] * exposure
+    mean = np.repeat(mean_rates(events), np.diff(events.event_start)) * np.exp(events.offsets)
     y, weight, offset = events.y, events.weight, events.offsets
     if log_size.ndim == 2:
         mean, y, weight, offset = mean[:, None], y[:, None], weight[:, None], offset[:, None]
     size = bounded_size(np.exp(log_size), mean)
     constant = weight * (gammaln(y + size) - gammaln(size) - gammaln(y + 1.0))
     return EventTerms(weight * (y + size), 0.5 * weight * (y - size), offset - np.log(size), constant)
+
+
+def mean_rates(events: EventStore) -> FloatArray:
+    """(entities,) mean count of each entity's events for an exposure of 1; never 0."""
+    of_entity = np.repeat(np.arange(events.n_entities), np.diff(events.event_start))
+    counts, exposures = (
+        np.bincount(of_entity, weights=events.weight * of, minlength=events.n_entities)
+        for of in (events.y, np.exp(events.offsets))
+    )
+    return np.asarray((counts + ADDED_COUNT) / np.maximum(exposures, 1e-300))
 
 
 def bounded_size(size: FloatArray, mean: FloatArray) -> FloatArray:

@@ -71,7 +71,9 @@ from fedhlcr.model.arguments import (
     Concluded,
     DrawnLabels,
     EffectShift,
+    EventPoints,
     G,
+    KnownEntities,
     ProfileData,
     Recentred,
     Summands,
@@ -79,7 +81,7 @@ from fedhlcr.model.arguments import (
 from fedhlcr.model.differences import Differences
 from fedhlcr.model.gram import GramLayout, Standardization, standard_events
 from fedhlcr.model.priors import ModelSpec
-from fedhlcr.model.regression import CoefPosterior
+from fedhlcr.model.regression import LOG_2PI, CoefPosterior
 from fedhlcr.model.schema import GRAMS, Block, Stage, State, StateField, SummedScalar, SumSchema, gram_sums
 from fedhlcr.model.sums import ClusterSums
 
@@ -336,6 +338,24 @@ class Likelihood(ABC, Generic[G]):
         flat = weights.reshape(len(weights), -1)
         flat /= n_draws
         return Mixture(flat, draws.coef.reshape(-1, n_coef), self.noise_scales(draws).ravel())
+
+    # Called for pointwise log likelihoods.
+
+    def entity_coef(self, given: G, known: KnownEntities, normals: FloatArray) -> FloatArray:  # noqa: ARG002
+        """(entities, n_coef) coefficients of known entities in one draw, given all else; by default the cluster's.
+
+        What agents do not keep is drawn from its conditional law, from standard normal numbers (entities, n_coef).
+        """
+        return np.asarray(given.coef[known.labels])
+
+    def event_log_densities(self, given: G, points: EventPoints) -> FloatArray:  # noqa: ARG002
+        """(events,) log density of each event given its entity's coefficients and noise; by default a normal one."""
+        z = (points.target - points.linear) / points.scale
+        return np.asarray(-0.5 * (LOG_2PI + z**2) - np.log(points.scale))
+
+    def draw_targets(self, given: G, points: EventPoints, rng: np.random.Generator) -> FloatArray:  # noqa: ARG002
+        """(events,) new targets from the same laws."""
+        return points.linear + points.scale * rng.standard_normal(len(points.linear))
 
     # Optional.
 

@@ -28,7 +28,7 @@ from fedhlcr.kernels.effects import EffectState, EffectSums
 from fedhlcr.kernels.grams import add_chosen
 from fedhlcr.kernels.logits import EventTerms
 from fedhlcr.kernels.profiles import OwnMixture
-from fedhlcr.model.arguments import AgentsPart, Concluded, ProfileData
+from fedhlcr.model.arguments import AgentsPart, Concluded, KnownEntities, ProfileData
 from fedhlcr.model.differences import Differences
 from fedhlcr.model.event_weights import EVENT_WEIGHTS, EventWeighted
 from fedhlcr.model.mixed_globals import EFFECTS, EVIDENCE, MixedGlobals, any_value, positive_or_infinite
@@ -362,6 +362,13 @@ class Logits(EventWeighted):
         private = {**profiles.private, EVENT_WEIGHTS: kept}
         grams = self._weighted_by_draw(profiles._replace(private=private), kappa / kept - fixed)
         return common._replace(grams=grams)
+
+    def data_matrices(self, known: KnownEntities) -> FloatArray:
+        events = known.events
+        assert events is not None
+        terms = self.event_terms(events, known.private)
+        kept = self._known_weights(events, terms, known.private[EVENT_WEIGHTS])
+        return self._weighted_entities(known.grams, events, terms.kappa / kept - terms.fixed, kept)
 
     def differences(self, draws: MixedGlobals) -> Differences:
         """There is no noise on the scale of log odds."""

@@ -27,7 +27,7 @@ import numpy as np
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr.kernels.profiles import DRAWS_AT_ONCE, OwnMixture
 from fedhlcr.model import covariance
-from fedhlcr.model.arguments import ProfileData
+from fedhlcr.model.arguments import KnownEntities, ProfileData
 from fedhlcr.model.differences import Differences
 from fedhlcr.model.likelihood import register
 from fedhlcr.model.mixed_globals import MixedGlobals
@@ -68,6 +68,29 @@ class Mixed(MixedServer):
             columns + self.layout.first_regressor,
             self.layout.first_regressor,
         )
+
+    def entity_coef(self, given: MixedGlobals, known: KnownEntities, normals: FloatArray) -> FloatArray:
+        """w + a + b with b drawn given everything else: Λ(B⁻¹Λᵀ(g − G(w + a)) + L⁻ᵀε), in the notation of `kernels`."""
+        base = given.coef[known.labels]
+        if given.is_plain:
+            return np.asarray(base)
+        base = base + known.private["agent_effects"]
+        columns, root = given.effect_columns, given.effect_root
+        if not len(columns):
+            return np.asarray(base)
+        normal = self.layout.normal_equations(self.data_matrices(known))
+        precision = 1.0 / self.variance(known.private, given)
+        gap = normal.xy - np.einsum("efg,eg->ef", normal.xx, base)
+        own = normal.xx[:, columns[:, None], columns] * precision[:, None, None]
+        lower = np.linalg.cholesky(np.eye(len(columns)) + root.T @ own @ root)
+        half = np.linalg.solve(lower, (gap[:, columns] * precision[:, None] @ root)[..., None])
+        drawn = np.linalg.solve(np.swapaxes(lower, 1, 2), half + normals[:, : len(columns), None])[..., 0]
+        base[:, columns] += drawn @ root.T
+        return np.asarray(base)
+
+    def data_matrices(self, known: KnownEntities) -> FloatArray:
+        """(entities, packed) the Gram matrices of which effects are drawn; those of weighted events differ."""
+        return known.grams
 
     def _effect_roots(self, draws: MixedGlobals) -> tuple[IndexArray, FloatArray]:
         """Columns with effects in any draw, and Λ of known and of new agents; kept for all blocks of rows."""

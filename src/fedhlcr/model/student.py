@@ -25,7 +25,7 @@ from fedhlcr.kernels.grams import add_chosen
 from fedhlcr.kernels.profiles import OwnMixture
 from fedhlcr.kernels.weights import WEIGHT_SCALARS
 from fedhlcr.model import covariance
-from fedhlcr.model.arguments import AgentsPart, Concluded, ProfileData
+from fedhlcr.model.arguments import AgentsPart, Concluded, EventPoints, KnownEntities, ProfileData
 from fedhlcr.model.differences import Differences
 from fedhlcr.model.event_weights import EVENT_WEIGHTS, EventWeighted
 from fedhlcr.model.gram import Standardization
@@ -213,6 +213,25 @@ class MixedStudentNoise(EventWeighted):
         targets = np.repeat(profiles.events.y[:, None], weights.shape[1], axis=1)
         grams = self._weighted_by_draw(profiles, targets)
         return common._replace(grams=grams, variance=variance, noise=noise)
+
+    def data_matrices(self, known: KnownEntities) -> FloatArray:
+        assert known.events is not None
+        return self._weighted_entities(known.grams, known.events, known.events.y, known.private[EVENT_WEIGHTS])
+
+    def event_log_densities(self, given: MixedGlobals, points: EventPoints) -> FloatArray:
+        """Student-t, without the weights of the events."""
+        shape = float(given.noise_shape)
+        if given.is_plain or not np.isfinite(shape):
+            return super().event_log_densities(given, points)
+        z = (points.target - points.linear) / points.scale
+        constant = gammaln(0.5 * (shape + 1.0)) - gammaln(0.5 * shape) - 0.5 * np.log(shape * np.pi)
+        return np.asarray(constant - np.log(points.scale) - 0.5 * (shape + 1.0) * np.log1p(z**2 / shape))
+
+    def draw_targets(self, given: MixedGlobals, points: EventPoints, rng: np.random.Generator) -> FloatArray:
+        shape = float(given.noise_shape)
+        if given.is_plain or not np.isfinite(shape):
+            return super().draw_targets(given, points, rng)
+        return points.linear + points.scale * rng.standard_t(shape, len(points.linear))
 
     def differences(self, draws: MixedGlobals) -> Differences:
         """The noise differs between events, not between entities."""

@@ -139,9 +139,14 @@ def coef_by_draw(draws: Draws, alignment: Alignment) -> tuple[FloatArray, FloatA
     coef : (draws, reported clusters, n_coef); 0 where no cluster of the draw belongs to the reported one
     mass : (draws, reported clusters) number of entities behind it; 0 where there is no such cluster
     """
+    return by_cluster_and_draw(draws, alignment, draws.coef)
+
+
+def by_cluster_and_draw(draws: Draws, alignment: Alignment, values: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """The same for any quantity (draws, clusters, size) that clusters have."""
     shares = np.stack(list(_shares(draws, alignment)))
     mass = shares.sum(axis=2)
-    return shares @ draws.coef / np.maximum(mass, 1e-300)[..., None], mass
+    return shares @ values / np.maximum(mass, 1e-300)[..., None], mass
 
 
 def central_interval(values: FloatArray, mass: FloatArray, level: float) -> tuple[FloatArray, FloatArray]:

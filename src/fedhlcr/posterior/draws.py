@@ -104,6 +104,13 @@ class Draws:
         values = {q: getattr(self.stacked, q.name)[draw] for q in self.stacked.quantities()}
         return replace(self.stacked, **{q.name: value_of(q, value) for q, value in values.items()})
 
+    def stacked_draw(self, draw: int) -> Globals:
+        """The globals of one draw, with a leading axis of one draw."""
+        values: dict[str, Any] = {
+            q.name: np.asarray(getattr(self.stacked, q.name))[draw : draw + 1] for q in self.stacked.quantities()
+        }
+        return replace(self.stacked, **values)
+
     def separate(self, rounds: list[int], n_clusters: list[int]) -> list[GlobalDraw]:
         """Undo `from_chains` for draws of one chain: return them one by one, without padding."""
         return [
