@@ -29,7 +29,8 @@ def test_fit_finds_the_true_clusters(shop, tmp_path, capsys):
 
 
 def test_fit_prints_a_summary(shop, tmp_path, capsys):
-    assert call("fit", shop / "train.csv", *FIT, *PAPER, "--hold-out", ".2", "--out", tmp_path / "m") == 0
+    long_enough = ("--sweeps", "200")
+    assert call("fit", shop / "train.csv", *FIT, *PAPER, *long_enough, "--hold-out", ".2", "--out", tmp_path / "m") == 0
     said = capsys.readouterr()
     for words in ("12 agents, 72 entities", "2 (found)", "50 % of entities", "sales", "promotion", "held-out events"):
         assert words in said.out
@@ -123,11 +124,12 @@ def test_more_clusters_than_entities_are_refused(shop, tmp_path, capsys):
     assert_refused(code, capsys, tmp_path / "m", WRONG_USAGE)
 
 
-def test_note_on_a_chain_that_has_not_converged(tmp_path, capsys):
+def test_note_on_a_chain_that_had_not_settled(tmp_path, capsys):
     assert call("synth", tmp_path / "t.csv", "--agents", 200, "-q") == 0
     columns = ("--target", "target", "--agent", "agent", "--entity", "entity", "--sweeps", "24")
     assert call("fit", tmp_path / "t.csv", *columns, *PAPER, "--out", tmp_path / "m") == 0
     said = capsys.readouterr().err
+    assert "the chain had not settled (R-hat is above 1.1 for: " in said
     assert "--sweeps 48" in said
     assert "n_sweeps" not in said
 

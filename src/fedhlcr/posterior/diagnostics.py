@@ -6,12 +6,14 @@ and Bürkner, "Rank-normalization, folding, and localization" (2021).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.special import ndtri
+from fedhlcr._support.wording import listed
 from fedhlcr.posterior.prediction import Posterior, Profiles
 
 # Above this R-hat, chains are reported to disagree.
@@ -26,6 +28,28 @@ class Diagnostic(NamedTuple):
     quantity: str
     r_hat: float
     effective_size: float
+
+
+def apart(diagnostics: Sequence[Diagnostic]) -> list[Diagnostic]:
+    """The quantities whose R-hat is above the limit."""
+    return [d for d in diagnostics if d.r_hat > R_HAT_LIMIT]
+
+
+def all_agree(diagnostics: Sequence[Diagnostic]) -> bool:
+    """Whether R-hat of every quantity is known and within the limit."""
+    return bool(diagnostics) and all(d.r_hat <= R_HAT_LIMIT for d in diagnostics)
+
+
+def disagreement(diagnostics: Sequence[Diagnostic]) -> str:
+    """The quantities whose R-hat is above the limit, as every output writes them: "predictions 1.65"; empty if none.
+
+    There are as many decimals as it takes to show that the figure is above the limit.
+    """
+    return listed([f"{d.quantity} {_above_limit(d.r_hat)}" for d in apart(diagnostics)])
+
+
+def _above_limit(r_hat: float) -> str:
+    return next((text for n in (2, 3, 4) if float(text := f"{r_hat:.{n}f}") > R_HAT_LIMIT), f"{r_hat:.5f}")
 
 
 def diagnose(posterior: Posterior) -> tuple[Diagnostic, ...]:
