@@ -13,6 +13,7 @@ import fedhlcr
 from fedhlcr.cli import options
 from fedhlcr.cli.shell import BAD_DATA, WRONG_USAGE
 from fedhlcr.model.priors import EffectsName, NoiseName
+from fedhlcr.posterior.diagnostics import R_HAT_LIMIT
 from tests.commands import COLUMNS, FIT, FOR_ALL, FOR_TARGETS, PAPER, assert_refused, bad_table, call, shop_table
 
 
@@ -29,12 +30,14 @@ def test_fit_finds_the_true_clusters(shop, tmp_path, capsys):
 
 
 def test_fit_prints_a_summary(shop, tmp_path, capsys):
-    long_enough = ("--sweeps", "200")
-    assert call("fit", shop / "train.csv", *FIT, *PAPER, *long_enough, "--hold-out", ".2", "--out", tmp_path / "m") == 0
+    assert call("fit", shop / "train.csv", *FIT, *PAPER, "--hold-out", ".2", "--out", tmp_path / "m") == 0
     said = capsys.readouterr()
     for words in ("12 agents, 72 entities", "2 (found)", "50 % of entities", "sales", "promotion", "held-out events"):
         assert words in said.out
-    assert said.err == f"wrote {tmp_path / 'm'}\n"
+    *notes, wrote = said.err.splitlines()
+    assert wrote == f"wrote {tmp_path / 'm'}"
+    unsettled = [d for d in fedhlcr.load(tmp_path / "m").diagnostics_ if d.r_hat > R_HAT_LIMIT]
+    assert [note.startswith("fedhlcr: note: the chain had not settled") for note in notes] == [True] * bool(unsettled)
 
 
 def test_note_on_one_event_per_entity(shop, tmp_path, capsys):
