@@ -29,10 +29,11 @@ class Diagnostic(NamedTuple):
     r_hat: float
     effective_size: float
 
-
-def apart(diagnostics: Sequence[Diagnostic]) -> list[Diagnostic]:
-    """The quantities whose R-hat is above the limit."""
-    return [d for d in diagnostics if d.r_hat > R_HAT_LIMIT]
+    @property
+    def text(self) -> str:
+        """R-hat with two decimals, or with as many as it takes to show that it is above the limit."""
+        texts = [f"{self.r_hat:.{n}f}" for n in (2, 3, 4, 5)]
+        return next((text for text in texts if (float(text) > R_HAT_LIMIT) == (self.r_hat > R_HAT_LIMIT)), texts[0])
 
 
 def all_agree(diagnostics: Sequence[Diagnostic]) -> bool:
@@ -41,15 +42,8 @@ def all_agree(diagnostics: Sequence[Diagnostic]) -> bool:
 
 
 def disagreement(diagnostics: Sequence[Diagnostic]) -> str:
-    """The quantities whose R-hat is above the limit, as every output writes them: "predictions 1.65"; empty if none.
-
-    There are as many decimals as it takes to show that the figure is above the limit.
-    """
-    return listed([f"{d.quantity} {_above_limit(d.r_hat)}" for d in apart(diagnostics)])
-
-
-def _above_limit(r_hat: float) -> str:
-    return next((text for n in (2, 3, 4) if float(text := f"{r_hat:.{n}f}") > R_HAT_LIMIT), f"{r_hat:.5f}")
+    """The quantities whose R-hat is above the limit, as every output writes them: "predictions 1.65"; empty if none."""
+    return listed([f"{d.quantity} {d.text}" for d in diagnostics if d.r_hat > R_HAT_LIMIT])
 
 
 def diagnose(posterior: Posterior) -> tuple[Diagnostic, ...]:
