@@ -52,7 +52,7 @@ def describe_run(model: Any) -> tuple[str, str]:
     # "stopped: the log joint …" or "reached the maximum of …"
     how, _, why = model.stop_reason_.rpartition(": ")
     unsettled = disagreement(model.diagnostics_)
-    agreement = f" R-hat is above {R_HAT_LIMIT} for: {unsettled}." if unsettled else ""
+    agreement = f" R-hat, 1 where all has settled, is above {R_HAT_LIMIT} for: {unsettled}." if unsettled else ""
     return (
         f"{capital(how or 'ended')} after {ROUND.count(model.n_rounds_)}: {why}.{agreement}",
         f"Traffic: {up} of sums up, {down} of coefficients down.",

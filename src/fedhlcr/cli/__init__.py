@@ -16,6 +16,7 @@ from typing import Annotated
 import click
 import typer
 
+from fedhlcr._support.console import make_printable
 from fedhlcr._support.version import __version__
 from fedhlcr.cli import auditing, fitting, flower, inspecting, making, simulating, using
 from fedhlcr.cli.shell import EXIT_CODES, FAILED, INTERRUPTED, NO_OUTPUT, WRONG_USAGE, error_line, error_text
@@ -92,6 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
     if sys.stderr is None:
         sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    make_printable()
     command = next(iter(sys.argv[1:] if arguments is None else arguments), None)
     if command in WITHOUT_PANDAS:
         leave_out_pandas()
