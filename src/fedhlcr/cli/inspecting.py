@@ -33,6 +33,9 @@ def inspect(
     and the coefficient of each feature, their standard deviations (with the ending _std), and the noise. With curves,
     coefficients are those of the straight lines. A public model has no entities. Coefficients of two classes are log
     odds ratios, those of counts are logs of rate ratios; such models have no noise.
+
+    \b
+    fedhlcr inspect sales.fedhlcr --entities entities.csv
     """
     from fedhlcr.storage.model_facts import read_facts
 

@@ -38,6 +38,9 @@ def synth(
     """Write a made-up table with known clusters, to try the commands on.
 
     Its columns are agent, entity, x0, x1, …, target. It is drawn from the model.
+
+    \b
+    fedhlcr synth table.csv --agents 40 --clusters 3 --truth truth.csv
     """
     import numpy as np
     import pyarrow as pa
@@ -88,7 +91,12 @@ def split(
     quiet: options.QuietOption = False,
     progress: options.ProgressOption = None,
 ) -> None:
-    """Split a table into training and test events. Every entity keeps at least one training event."""
+    """Split a table into training and test events. Every entity keeps at least one training event.
+
+    \b
+    fedhlcr split sales.csv --agent store --entity product \\
+        --train train.csv --test test.csv
+    """
     from fedhlcr.cli.output import check_table_output
     from fedhlcr.cli.sizes import is_streamed
     from fedhlcr.cli.splitting import Split
