@@ -160,7 +160,7 @@ def row(count, density, behind, error, evidence=0.0):
 
 
 def test_the_smallest_within_one_standard_error_is_suggested():
-    auto = row("auto", -0.99, 0.01, 0.01)
+    auto = row("auto", -1.4, -0.4, 0.01, -99.0)
     rows = (
         row(1, -2.0, -1.0, 0.9, 3.5),
         row(2, -1.1, -0.1, 0.1, 7.0),
@@ -171,6 +171,40 @@ def test_the_smallest_within_one_standard_error_is_suggested():
     assert (result.best, result.suggested, result.most_evident) == (4, 2, 2)
     unknown = tuple(replace(row, difference_se=float("nan")) for row in rows)
     assert Comparison(unknown, auto, 1, 10).suggested == 4
+
+
+def with_auto(auto, *rows):
+    result = Comparison(rows, auto, len(auto.occupied), 10)
+    return result, (result.best, result.suggested, result.most_evident)
+
+
+def test_auto_is_a_candidate_like_any_number():
+    """Its number of clusters is the one that it found."""
+    rows = (row(1, -2.0, -1.0, 0.1, -50.0), row(2, -1.2, -0.2, 0.1, -4.0), row(8, -1.01, -0.01, 0.1, -9.0))
+    auto = replace(row("auto", -1.0, 0.0, 0.0, 0.0), occupied=(3, 5))
+    result, chosen = with_auto(auto, *rows)
+    assert chosen == ("auto", "auto", "auto")
+    assert [found.n_clusters for found in result.candidates] == [1, 2, "auto", 8]
+    assert result.verdict.startswith("Best: auto (3 to 5 clusters). Suggested: auto (3 to 5 clusters), the smallest ")
+    assert "By evidence: auto (3 to 5 clusters), " in result.verdict
+    assert next(line for line in str(result).splitlines() if "auto" in line).split()[3] == "best"
+    # it is the best, but a smaller number is as good
+    assert with_auto(replace(auto, occupied=(14,)), *rows)[1] == ("auto", 8, "auto")
+    # of a number and an equal one that "auto" found, the number is suggested
+    assert with_auto(replace(auto, occupied=(8,)), *rows)[1][1] == 8
+    # it is no better, but found fewer clusters
+    close = replace(row("auto", -1.05, -0.05, 0.1, -1.0), occupied=(1, 2))
+    best = row(8, -1.0, 0.0, 0.0, 0.0)
+    assert with_auto(close, rows[0], rows[1], best)[1] == (8, "auto", "auto")
+    assert "Best: 8 clusters. Suggested: auto (1 to 2 clusters)" in with_auto(close, *rows[:2], best)[0].verdict
+
+
+def test_differences_are_those_from_the_best_even_if_it_is_auto(compared):
+    result, _ = compared
+    best = next(found for found in result.candidates if found.n_clusters == result.best)
+    assert best.log_density == max(found.log_density for found in result.candidates)
+    assert best.difference == 0.0
+    assert all(found.difference <= 0.0 for found in result.candidates)
 
 
 def test_comparison_is_printed_and_converted_to_plain_values(compared):
@@ -190,9 +224,9 @@ def test_comparison_is_printed_and_converted_to_plain_values(compared):
         "R²",
         "MSE",
     ]
-    assert lines[2 + [r.n_clusters for r in result.rows].index(result.best)].split()[3] == "best"
+    assert lines[2 + [r.n_clusters for r in (*result.rows, result.auto)].index(result.best)].split()[3] == "best"
     assert lines[7].split()[0] == "auto"
-    assert "Suggested: 3," in lines[-1]
+    assert "Suggested: 3 clusters," in lines[-1]
     assert repr(result) == str(result)
     plain = json.loads(json.dumps(result.to_dict(), allow_nan=False))
     assert plain["suggested"] == 3

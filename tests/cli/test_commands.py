@@ -37,6 +37,7 @@ def test_every_command_has_help(capsys):
         "report",
         "demo",
         "audit",
+        "help",
     }
     assert set(commands) == wanted | {"flower"}
     for name in wanted:

@@ -13,6 +13,7 @@ import fedhlcr
 from fedhlcr.cli import options
 from fedhlcr.cli.shell import BAD_DATA, WRONG_USAGE
 from fedhlcr.model.priors import EffectsName, NoiseName
+from fedhlcr.posterior.diagnostics import R_HAT_LIMIT
 from tests.commands import COLUMNS, FIT, FOR_ALL, FOR_TARGETS, PAPER, assert_refused, bad_table, call, shop_table
 
 
@@ -33,7 +34,10 @@ def test_fit_prints_a_summary(shop, tmp_path, capsys):
     said = capsys.readouterr()
     for words in ("12 agents, 72 entities", "2 (found)", "50 % of entities", "sales", "promotion", "held-out events"):
         assert words in said.out
-    assert said.err == f"wrote {tmp_path / 'm'}\n"
+    *notes, wrote = said.err.splitlines()
+    assert wrote == f"wrote {tmp_path / 'm'}"
+    unsettled = [d for d in fedhlcr.load(tmp_path / "m").diagnostics_ if d.r_hat > R_HAT_LIMIT]
+    assert [note.startswith("fedhlcr: note: the chain had not settled") for note in notes] == [True] * bool(unsettled)
 
 
 def test_note_on_one_event_per_entity(shop, tmp_path, capsys):
@@ -123,11 +127,12 @@ def test_more_clusters_than_entities_are_refused(shop, tmp_path, capsys):
     assert_refused(code, capsys, tmp_path / "m", WRONG_USAGE)
 
 
-def test_note_on_a_chain_that_has_not_converged(tmp_path, capsys):
+def test_note_on_a_chain_that_had_not_settled(tmp_path, capsys):
     assert call("synth", tmp_path / "t.csv", "--agents", 200, "-q") == 0
     columns = ("--target", "target", "--agent", "agent", "--entity", "entity", "--sweeps", "24")
     assert call("fit", tmp_path / "t.csv", *columns, *PAPER, "--out", tmp_path / "m") == 0
     said = capsys.readouterr().err
+    assert "the chain had not settled (R-hat is above 1.1 for: " in said
     assert "--sweeps 48" in said
     assert "n_sweeps" not in said
 

@@ -21,14 +21,14 @@ def test_select_compares_and_plots_numbers_of_clusters(shop, tmp_path, capsys):
     assert call(*arguments) == 0
     said = capsys.readouterr().out
     assert "Suggested: 2" in said
-    assert "By evidence: 2, the smallest within 3 nats of the highest." in said
+    assert "By evidence: 2 clusters, the smallest number within 3 nats of the highest." in said
 
 
 def test_select_shows_no_evidence_of_the_default_model(shop, tmp_path, capsys):
     arguments = ("select", shop / "train.csv", *FIT, "--clusters", "1,2", "--splits", "1")
     assert call(*arguments, "--plot", tmp_path / "counts.svg") == 0
     said = capsys.readouterr().out
-    assert "Best number of clusters: 2. Suggested: 2" in said
+    assert "Suggested: 2 clusters, the smallest number within one standard error of the best." in said
     assert "vidence" not in said
     assert "</svg>" in (tmp_path / "counts.svg").read_text()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import warnings
 from itertools import islice
 
@@ -14,11 +15,13 @@ from sklearn.base import clone
 from fedhlcr import NEW, FedHLCRRegressor, FitInterruptedWarning, HLCRRegressor, hold_out_events
 from fedhlcr._support.streams import Stream
 from fedhlcr.datasets import make_hlcr
+from fedhlcr.estimators import base
 from fedhlcr.federation import run
 from fedhlcr.federation.checks import ReplyLimits
-from fedhlcr.federation.convergence import has_settled
+from fedhlcr.federation.convergence import has_settled, in_view_of, stable_reason
 from fedhlcr.model.gram import GramLayout, Standardization, column_means, entity_grams
 from fedhlcr.model.priors import ModelSpec
+from fedhlcr.posterior.diagnostics import R_HAT_LIMIT, Diagnostic
 from fedhlcr.samplers.state import Entities
 from tests.federations import (
     FIXED,
@@ -154,10 +157,34 @@ def test_history_has_every_round_and_its_participants(split):
 def test_it_stops_by_itself_when_converged(split):
     train, _, _ = split
     model = fit(train)
-    assert model.stop_reason_.startswith("converged")
+    assert model.server_.stop_reason.startswith("stopped: the log joint has been stable for ")
+    agree = all(d.r_hat <= R_HAT_LIMIT for d in model.diagnostics_)
+    assert model.stop_reason_.startswith("converged: " if agree else "stopped: ")
     assert model.n_rounds_ < 150
     patient = fit(train, patience=40)
     assert patient.n_rounds_ > model.n_rounds_
+
+
+@pytest.mark.parametrize(
+    ("r_hats", "how"),
+    [((1.0, 1.1), "converged"), ((1.0, 1.11), "stopped"), ((1.0, math.nan), "stopped"), ((), "stopped")],
+)
+def test_a_run_converged_only_if_every_r_hat_is_known_and_small(r_hats, how):
+    diagnostics = [Diagnostic(f"quantity {i}", r_hat, 10.0) for i, r_hat in enumerate(r_hats)]
+    reason = in_view_of(stable_reason(34), diagnostics)
+    assert reason.startswith(f"{how}: the log joint has been stable for 34 rounds")
+    assert in_view_of(reason, diagnostics) == reason
+    assert in_view_of(reason, [Diagnostic("predictions", 1.65, 4.0)]) == stable_reason(34)
+    assert in_view_of("reached the maximum of 3 rounds", diagnostics) == "reached the maximum of 3 rounds"
+
+
+def test_adapting_does_not_leave_converged_beside_a_high_r_hat(split, monkeypatch):
+    train, test, _ = split
+    model = fit(train, rounds=20)
+    model.stop_reason_ = in_view_of(stable_reason(34), [Diagnostic("predictions", 1.0, 50.0)])
+    monkeypatch.setattr(base, "diagnose", lambda posterior: (Diagnostic("predictions", 1.65, 4.0),))
+    adapted = model.adapt(test.X, test.y, agent=test.agent, entity=test.entity)
+    assert adapted.stop_reason_ == stable_reason(34)
 
 
 def test_only_a_stable_series_has_settled():

@@ -335,8 +335,8 @@ def test_without_validation_there_is_no_validation_error(split):
         plot.traces(fitted, quantity="validation_mse")
 
 
-def comparison(counts=(1, 2, 4, 8, 12, 16), found=(3, 5)):
-    """Made up: the best is 8, the suggested 4, that of most evidence 2."""
+def comparison(counts=(1, 2, 4, 8, 12, 16), found=(3, 5), behind_of_auto=0.04):
+    """Made up: the best is 8, the suggested 4, that of most evidence 2; or the best and suggested is "auto"."""
     rows = [
         CountResult(count, -1.0 - behind, 0.2, -behind, error, evidence, 0.8, 1.5, (count,) * len(found))
         for count, behind, error, evidence in zip(
@@ -347,7 +347,7 @@ def comparison(counts=(1, 2, 4, 8, 12, 16), found=(3, 5)):
             strict=True,
         )
     ]
-    auto = CountResult("auto", -0.99, 0.2, 0.01, 0.02, -705.0, 0.8, 1.5, found)
+    auto = CountResult("auto", -1.0 - behind_of_auto, 0.2, -behind_of_auto, 0.02, -705.0, 0.8, 1.5, found)
     return Comparison(tuple(rows), auto, len(found), 100)
 
 
@@ -362,11 +362,20 @@ def test_cluster_counts_are_shown_with_the_errors_of_their_differences():
     curve = next(line for line in ax.lines if line.get_linestyle() == "-" and line.get_marker() == "o")
     np.testing.assert_array_equal(curve.get_xdata(), [row.n_clusters for row in result.rows])
     np.testing.assert_allclose(curve.get_ydata(), [row.log_density for row in result.rows])
-    (bars,) = segments(ax)
+    bars, auto = segments(ax)
+    assert np.ptp(auto[..., 1]) / 2 == pytest.approx(0.02)
     np.testing.assert_allclose(np.ptp(bars[..., 1], axis=1) / 2, [row.difference_se for row in result.rows], atol=1e-12)
-    for label, place in {"best: 8": (8, -1.0), "suggested: 4": (4, -1.01), "auto: 3–5": (4, -0.99)}.items():
+    for label, place in {"best: 8": (8, -1.0), "suggested: 4": (4, -1.01), "auto: 3–5": (4, -1.04)}.items():
         assert (lines[label].get_xdata()[0], lines[label].get_ydata()[0]) == pytest.approx(place)
     assert ax.get_legend() is not None
+
+
+def test_auto_is_marked_where_it_is_best():
+    ax = plot.cluster_counts(comparison(found=(3, 4), behind_of_auto=-0.5))
+    lines = {line.get_label(): line for line in ax.lines}
+    for label in ("best: auto", "suggested: auto"):
+        assert (lines[label].get_xdata()[0], lines[label].get_ydata()[0]) == pytest.approx((3.5, -0.5))
+    assert max(line.get_ydata()[0] for line in ax.lines if line.get_linestyle() == "--") == pytest.approx(-0.5)
 
 
 def test_evidence_of_cluster_counts_has_no_errors():

@@ -363,11 +363,11 @@ def test_a_validation_set_is_mentioned(federated):
     assert "A validation set was scored after each round." in Page(render_report(model)).text
 
 
-def test_a_converged_run_may_still_have_unsettled_quantities(federated):
+def test_a_stopped_run_may_still_have_unsettled_quantities(federated):
     model = copy.copy(federated)
     model.diagnostics_ = (Diagnostic("predictions", 1.7, 5.0),)
     assert "The chain had not settled" in headlines(model)
-    model.stop_reason_ = "converged: the log joint has been stable for 20 rounds"
+    model.stop_reason_ = "stopped: the log joint has been stable for 20 rounds"
     told = headlines(model)
     assert "The chain had not settled" not in told
     assert "predictions 1.70" in told["Not everything had settled when the run ended"].text

@@ -40,6 +40,11 @@ def number(value: float, digits: int = 3) -> str:
     return text.replace("-", "−")
 
 
+def three_decimals(value: float) -> str:
+    """A score with three decimals, such as R², so that a column of scores lines up."""
+    return f"{value:z.3f}".replace("-", "−") if math.isfinite(value) else number(value)
+
+
 def amount(n: float) -> str:
     """A count: all digits of a whole number; sums of event weights may be fractional."""
     return f"{n:,.0f}" if float(n).is_integer() else number(n)

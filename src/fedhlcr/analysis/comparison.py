@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from fedhlcr._support.html import block, paragraph, rows_html
-from fedhlcr._support.wording import Noun
+from fedhlcr._support.wording import CLUSTER, Noun
 from fedhlcr.analysis.summary import text_table
 
+AUTO = "auto"
 # Evidence within this many nats, odds of 20 to 1, counts as equal.
 SAME_EVIDENCE = 3.0
 EVENT = Noun("held-out event", "held-out events")
@@ -25,8 +26,8 @@ class CountResult:
     n_clusters : the number, or "auto" if the model chose it
     log_density, log_density_se : mean log predictive density of the held-out events, in nats for y in its own
         units, and its standard error
-    difference, difference_se : mean difference of the log density from that of the best number, event by event, and
-        its standard error
+    difference, difference_se : mean difference of the log density from that of the best ("auto" may be the best),
+        event by event, and its standard error
     evidence : log p(y, partition | n_clusters) of the fitted events, mean over the splits; NaN if it is not known
     r2, mse : on the held-out events, mean over the splits
     occupied : number of clusters with entities in the most probable draw, for each split
@@ -41,6 +42,12 @@ class CountResult:
     r2: float
     mse: float
     occupied: tuple[int, ...]
+
+    @property
+    def size(self) -> tuple[float, bool]:
+        """Sorts results by their number of clusters: as asked for, or as "auto" found it on average."""
+        is_auto = self.n_clusters == AUTO
+        return (float(np.mean(self.occupied)) if is_auto else float(self.n_clusters), is_auto)
 
 
 @dataclass(frozen=True)
@@ -60,34 +67,55 @@ class Comparison:
     n_held_out: int
 
     @property
-    def best(self) -> int:
-        """The number of clusters with the highest held-out log density."""
-        return int(max(self.rows, key=lambda row: row.log_density).n_clusters)
+    def candidates(self) -> tuple[CountResult, ...]:
+        """All results, from the fewest clusters to the most; "auto" has the number that it found.
+
+        Where both have the same number, the number comes before "auto".
+        """
+        return tuple(sorted((*self.rows, self.auto), key=lambda row: row.size))
 
     @property
-    def suggested(self) -> int:
-        """The smallest number whose log density is within one standard error of their difference from the best."""
+    def best(self) -> int | str:
+        """The number of clusters with the highest held-out log density, or "auto"."""
+        return max(self.candidates, key=lambda row: row.log_density).n_clusters
+
+    @property
+    def suggested(self) -> int | str:
+        """The smallest number whose log density is within one standard error of their difference from the best.
+
+        It is "auto" if that found fewer clusters than any other number that is good enough.
+        """
         return next(
-            int(row.n_clusters)
-            for row in self.rows
+            row.n_clusters
+            for row in self.candidates
             if row.n_clusters == self.best or -row.difference <= row.difference_se
         )
 
     @property
     def has_evidence(self) -> bool:
         """Whether the evidence is known: for plain clusters only, as in the paper."""
-        return all(np.isfinite(row.evidence) for row in (*self.rows, self.auto))
+        return all(np.isfinite(row.evidence) for row in self.candidates)
 
     @property
-    def most_evident(self) -> int | None:
-        """The smallest number whose evidence is within `SAME_EVIDENCE` of the highest; None if it is not known.
+    def most_evident(self) -> int | str | None:
+        """The smallest number, or "auto", whose evidence is within `SAME_EVIDENCE` of the highest; None if not known.
 
         Empty clusters hardly change the evidence, so it is flat above the number that the data need.
         """
         if not self.has_evidence:
             return None
-        enough = max(row.evidence for row in self.rows) - SAME_EVIDENCE
-        return next(int(row.n_clusters) for row in self.rows if row.evidence >= enough)
+        enough = max(row.evidence for row in self.candidates) - SAME_EVIDENCE
+        return next(row.n_clusters for row in self.candidates if row.evidence >= enough)
+
+    def in_words(self, n_clusters: int | str) -> str:
+        """A number of clusters in words: "4 clusters"; for "auto" with the numbers found: "auto (3 to 5 clusters)"."""
+        return CLUSTER.count(int(n_clusters)) if n_clusters != AUTO else f"{AUTO} ({self.found_by_auto})"
+
+    @property
+    def found_by_auto(self) -> str:
+        """The numbers that "auto" found in the splits: "4 clusters", or "3 to 5 clusters"."""
+        low, high = min(self.auto.occupied), max(self.auto.occupied)
+        return CLUSTER.count(low) if low == high else f"{low} to {CLUSTER.count(high)}"
 
     def to_dict(self) -> dict[str, Any]:
         """The comparison as plain values for JSON; None for unknown values."""
@@ -108,14 +136,15 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        """The numbers of clusters that are best and suggested, in words."""
+        """The numbers of clusters that are best and suggested, in words; "auto" counts as one of them."""
         words = (
-            f"Best number of clusters: {self.best}. Suggested: {self.suggested}, the smallest within one standard "
-            "error of the best."
+            f"Best: {self.in_words(self.best)}. Suggested: {self.in_words(self.suggested)}, the smallest number within "
+            "one standard error of the best."
         )
-        if not self.has_evidence:
+        if (evident := self.most_evident) is None:
             return words
-        return f"{words} By evidence: {self.most_evident}, the smallest within {SAME_EVIDENCE:g} nats of the highest."
+        smallest = f"the smallest number within {SAME_EVIDENCE:g} nats of the highest"
+        return f"{words} By evidence: {self.in_words(evident)}, {smallest}."
 
     def _lines(self) -> list[tuple[str, ...]]:
         """The table: its header, and a line for each number of clusters."""

@@ -9,9 +9,9 @@ import numpy as np
 
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr.analysis.differences import EntityDifferences
-from fedhlcr.analysis.effects import INTERVAL_LEVEL, coef_intervals, entity_shares, feature_names
+from fedhlcr.analysis.effects import INTERVAL_LEVEL, coef_intervals, feature_names
 from fedhlcr.analysis.links import link_of
-from fedhlcr.analysis.summary import describe_clusters, summarize
+from fedhlcr.analysis.summary import cluster_figures, describe_clusters, summarize
 from fedhlcr.analysis.verdict import FitComparison
 from fedhlcr.exceptions import Advice
 
@@ -124,19 +124,19 @@ def _count(n: float) -> float:
 
 
 def _clusters(model: Any, *, public: bool) -> list[dict[str, Any]]:
-    names, counts = feature_names(model), np.bincount(model.labels_, minlength=model.n_clusters_)
-    shares, intervals = entity_shares(model), np.stack(coef_intervals(model), axis=-1)
+    names, intervals = feature_names(model), np.stack(coef_intervals(model), axis=-1)
     return [
         {
             "cluster": k,
-            "weight": model.cluster_weights_[k],
-            "share": shares[k],
-            "entities": None if public else counts[k],
+            "weight": own.weight,
+            "share": own.share,
+            "entities": None if public else own.n_entities,
+            "level": own.level,
             "intercept": model.intercept_[k],
             "coef": dict(zip(names, model.coef_[k], strict=True)),
             "coef_interval": dict(zip(names, intervals[k], strict=True)),
         }
-        for k in range(model.n_clusters_)
+        for k, own in enumerate(cluster_figures(model))
     ]
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from fedhlcr._support.wording import ROUND, byte_size, number
+from fedhlcr._support.wording import ROUND, byte_size, capital, number
+from fedhlcr.posterior.diagnostics import R_HAT_LIMIT, disagreement
 
 # Rounds with a row in the table.
 N_SHOWN = 12
@@ -46,9 +47,13 @@ def tabulate_rounds(model: Any, target_variance: float | None = None) -> RoundTa
 
 
 def describe_run(model: Any) -> tuple[str, str]:
-    """Two sentences: when and why the run ended, and how many bytes travelled."""
+    """When and why the run ended, and how many bytes travelled."""
     up, down = (byte_size(model.history_[name].sum()) for name in ("bytes_up", "bytes_down"))
+    # "stopped: the log joint …" or "reached the maximum of …"
+    how, _, why = model.stop_reason_.rpartition(": ")
+    unsettled = disagreement(model.diagnostics_)
+    agreement = f" R-hat, 1 where all has settled, is above {R_HAT_LIMIT} for: {unsettled}." if unsettled else ""
     return (
-        f"Ended after {ROUND.count(model.n_rounds_)}: {model.stop_reason_}.",
+        f"{capital(how or 'ended')} after {ROUND.count(model.n_rounds_)}: {why}.{agreement}",
         f"Traffic: {up} of sums up, {down} of coefficients down.",
     )

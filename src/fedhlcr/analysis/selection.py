@@ -15,7 +15,7 @@ from sklearn.utils import check_random_state
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.streams import ReservedChain, Stream
 from fedhlcr._support.threads import single_threaded_blas
-from fedhlcr.analysis.comparison import Comparison, CountResult
+from fedhlcr.analysis.comparison import AUTO, Comparison, CountResult
 from fedhlcr.analysis.evaluation import Errors
 from fedhlcr.analysis.evidence import partition_evidence
 from fedhlcr.data import inputs
@@ -29,7 +29,6 @@ from fedhlcr.model.curves import column_quantiles
 
 Progress = Callable[[int, int, str], None]
 
-AUTO = "auto"
 # The largest is the number that `n_clusters="auto"` starts with.
 DEFAULT_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 
@@ -49,10 +48,11 @@ def compare_cluster_counts(
 ) -> Comparison:
     """Compare numbers of clusters by held-out log density and, for the paper's model, by evidence.
 
-    Each number, and "auto", is fitted to the same splits. Each split holds out a share of every entity's events.
+    Each number, and "auto", is fitted to the same splits. Each split holds out a share of every entity's events. "auto"
+    takes part like any number: it may be the best, and it may be suggested.
 
     *Held-out log density* is the mean of `HLCRRegressor.log_density` over the held-out events. Differences from the
-    best number are taken event by event, so that common variation cancels. Standard errors are clustered by entity over
+    best are taken event by event, so that common variation cancels. Standard errors are clustered by entity over
     all splits. They do not include the randomness of a single sampler run; use an estimator with several chains to
     average over it.
 
@@ -246,7 +246,7 @@ def _compared(trials: dict[int | str, list[_Trial]], groups: NDArray[np.int64]) 
     densities = {
         candidate: np.concatenate([trial.log_density for trial in tried]) for candidate, tried in trials.items()
     }
-    best = max((candidate for candidate in trials if candidate != AUTO), key=lambda count: densities[count].mean())
+    best = max(trials, key=lambda candidate: densities[candidate].mean())
 
     def result(candidate: int | str) -> CountResult:
         own, tried = densities[candidate], trials[candidate]

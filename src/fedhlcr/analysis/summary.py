@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from html import escape
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.wording import AGENT, CHAIN, ENTITY, EVENT, FEATURE, Noun, listed, number, percent, printable
 from fedhlcr.analysis.differences import difference_facts, entity_differences, noise_words, tail_words
 from fedhlcr.analysis.effects import (
@@ -80,22 +81,24 @@ def summarize(model: FittedModel) -> Summary:
     names, effects = feature_names(model), effect_sizes(model)
     # the features that matter most, in the order of the table
     shown = np.sort(np.argsort(-(effects**2).sum(axis=0), kind="stable")[:MAX_FEATURES])
-    link, shares, levels, figures = link_of(model), entity_shares(model), typical_levels(model), model.coef_
-    if link is not None:
-        levels, figures = link.to_response(levels), np.exp(figures)
+    link, figures = link_of(model), cluster_figures(model)
+    holds_entities = len(model.labels_) > 0
     rows = tuple(
         (
             str(k),
-            f"{shares[k]:.3f}",
-            f"{model.cluster_weights_[k]:.3f}",
-            f"{levels[k]:z.4g}",
-            *(f"{figures[k, f]:z.3g}" for f in shown),
+            *([f"{own.n_entities:,}"] if holds_entities else []),
+            percent(own.share),
+            percent(own.weight),
+            number(own.level) if link is None else link.in_words(own.level),
+            *(number(own.changes[f]) for f in shown),
         )
-        for k in range(min(model.n_clusters_, MAX_CLUSTERS))
+        for k, own in enumerate(figures[:MAX_CLUSTERS])
     )
+    counted = "entities: number of those whose label it is; " if holds_entities else ""
     notes: list[str | Advice] = [
-        "share: share of the fitted entities, mean over the draws; weight: expected share of a new agent's entities.",
-        _column_note(link),
+        f"{counted}share: share of the fitted entities, mean over the draws; weight: expected share of a new agent's "
+        "entities.",
+        _column_note(model, link),
     ]
     if len(shown) < len(names):
         hidden = f"Not shown: {len(names) - len(shown)} of {len(names)} features with weaker effects"
@@ -109,16 +112,54 @@ def summarize(model: FittedModel) -> Summary:
         notes.append(f"There are only {scarce}. Intervals are too narrow.")
     if model.comparison_ is not None:
         notes.append(f"{model.comparison_.sentence} Each event was predicted from all others.")
-    header = ("cluster", "share", "weight", "level", *(shorten(names[f]) for f in shown))
+    counts = ("entities",) if holds_entities else ()
+    header = ("cluster", *counts, "share", "weight", "level", *(shorten(names[f]) for f in shown))
     return Summary(_facts(model), header, rows, tuple(notes))
 
 
-def _column_note(link: Link | None) -> str:
+class ClusterFigures(NamedTuple):
+    """A cluster in figures, as terminal, summary and report show them.
+
+    Attributes
+    ----------
+    n_entities : entities whose label in `labels_` it is; 0 if the model holds none
+    share : share of the fitted entities, mean over the draws
+    weight : expected share of the entities of a new agent
+    level : predicted target at average features; of classes and counts, the probability or the rate
+    changes : (features,) change of the target per unit, for a level of a category against all other levels; of classes
+        and counts, the odds ratios or rate ratios of `cluster_ratios`
+    """
+
+    n_entities: int
+    share: float
+    weight: float
+    level: float
+    changes: FloatArray
+
+
+def cluster_figures(model: FittedModel) -> list[ClusterFigures]:
+    """The figures of each cluster."""
+    counts, shares = np.bincount(model.labels_, minlength=model.n_clusters_), entity_shares(model)
+    levels, changes = typical_levels(model), unit_changes(model)
+    if (link := link_of(model)) is not None:
+        levels = link.to_response(levels)
+        changes = np.array([[own.ratio for own in cluster] for cluster in cluster_ratios(model)])
+    return [
+        ClusterFigures(int(counts[k]), float(shares[k]), float(model.cluster_weights_[k]), float(levels[k]), changes[k])
+        for k in range(model.n_clusters_)
+    ]
+
+
+def _column_note(model: FittedModel, link: Link | None) -> str:
+    category = ", or of a level of a category against all other levels" if one_hot(model) else ""
     if link is None:
-        return "level: prediction at average features; other columns: change of the target per unit of the feature."
+        return (
+            "level: prediction at average features; other columns: change of the target per unit of the "
+            f"feature{category}."
+        )
     return (
-        f"level: {link.response} at average features, for a typical entity; other columns: {link.ratio} per unit of "
-        "the feature."
+        f"level: {link.response} at average features, for a typical entity; other columns: {link.ratio} of one "
+        f"standard deviation of the feature, of 1 against 0{category}."
     )
 
 
@@ -137,7 +178,7 @@ def _facts(model: FittedModel) -> tuple[tuple[str, str | Advice], ...]:
     n_chains = int(posterior.draws.chain.max()) + 1
     found = "found" if isinstance(model.n_clusters, str) else "given"
     known = [d for d in model.diagnostics_ if np.isfinite(d.r_hat)]
-    agreement: str | Advice = ", ".join(f"{d.quantity} {d.r_hat:.2f} ({d.effective_size:.0f})" for d in known)
+    agreement: str | Advice = ", ".join(f"{d.quantity} {d.text} ({d.effective_size:.0f})" for d in known)
     # a federation has only one chain
     if agreement and n_chains == 1 and hasattr(model, "n_chains"):
         halves = "computed from the two halves of one chain; try {n_chains} to compare independent chains"
@@ -192,7 +233,7 @@ def _scale_facts(model: FittedModel, ending: str) -> list[tuple[str, str]]:
     facts = []
     for q in model.posterior_.likelihood.globals_type.traced_scales():
         values = np.atleast_1d(getattr(model, f"{q.name}_"))[:MAX_CLUSTERS]
-        facts.append((q.words, f"{', '.join(f'{value:.4g}' for value in values)} in units of the target{ending}"))
+        facts.append((q.words, f"{', '.join(number(value) for value in values)} in units of the target{ending}"))
     return facts
 
 

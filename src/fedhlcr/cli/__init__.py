@@ -16,8 +16,9 @@ from typing import Annotated
 import click
 import typer
 
+from fedhlcr._support.console import make_printable
 from fedhlcr._support.version import __version__
-from fedhlcr.cli import auditing, fitting, flower, inspecting, making, simulating, using
+from fedhlcr.cli import auditing, fitting, flower, inspecting, making, manual, simulating, using
 from fedhlcr.cli.shell import EXIT_CODES, FAILED, INTERRUPTED, NO_OUTPUT, WRONG_USAGE, error_line, error_text
 from fedhlcr.cli.start_up import leave_out_pandas
 from fedhlcr.exceptions import FedHLCRError
@@ -36,10 +37,7 @@ fedhlcr predict sales.fedhlcr test.csv --interval 0.9 --out predictions.csv
 fedhlcr report sales.fedhlcr test.csv --out report.html
 """
 WITHOUT_PANDAS = ("split", "predict", "inspect")
-EPILOG = (
-    "Exit codes: 0 done · 1 failed · 2 wrong usage · 3 the data cannot be used · 4 the model file cannot be used · "
-    "5 the output cannot be written · 130 interrupted."
-)
+EPILOG = f"Exit codes: {' · '.join(f'{code} {words}' for code, words in manual.EXIT_CODES)}."
 
 
 def _flowing(text: str) -> str:
@@ -57,7 +55,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-FROM_TABLES, WITH_MODELS, TO_TRY = "From a table to a model", "With a model", "To try it out"
+FROM_TABLES, WITH_MODELS, TO_TRY = "From a table to a model", "With a model", "To try it out, and to read about it"
 PRIVACY = "Privacy"
 for panel, commands in {
     FROM_TABLES: (making.split, fitting.fit, fitting.select, simulating.simulate),
@@ -67,6 +65,7 @@ for panel, commands in {
 }.items():
     for command in commands:
         app.command(rich_help_panel=panel, help=_flowing(command.__doc__ or ""))(command)
+app.command("help", rich_help_panel=TO_TRY, help=_flowing(manual.show_help.__doc__ or ""))(manual.show_help)
 app.add_typer(flower.app, name="flower", rich_help_panel="Over a network")
 
 
@@ -92,6 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
     if sys.stderr is None:
         sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    make_printable()
     command = next(iter(sys.argv[1:] if arguments is None else arguments), None)
     if command in WITHOUT_PANDAS:
         leave_out_pandas()

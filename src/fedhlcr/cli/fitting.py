@@ -170,8 +170,9 @@ def select(
     """Compare numbers of clusters by how well each predicts held-out events.
 
     The held-out log density is the criterion: it is higher if predictions and their uncertainty are better. The
-    suggested number is the smallest one within one standard error of the best. For the paper's model (--effects none
-    --noise common) the evidence is shown too: how probable the data are for that number.
+    suggested number is the smallest one within one standard error of the best. "auto", the number that fit finds by
+    itself, takes part like any other. For the paper's model (--effects none --noise common) the evidence is shown too:
+    how probable the data are for that number.
 
     \b
     fedhlcr select sales.csv --target sales --agent store --entity product \\

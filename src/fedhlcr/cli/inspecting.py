@@ -35,6 +35,9 @@ def inspect(
     the noise. It is the table of `entity_table()` in Python. With curves, coefficients are those of the straight lines.
     A public model has no entities. Coefficients of two classes are log odds ratios, those of counts are logs of rate
     ratios; such models have no noise.
+
+    \b
+    fedhlcr inspect sales.fedhlcr --entities entities.csv
     """
     from fedhlcr.storage.model_facts import read_facts
 

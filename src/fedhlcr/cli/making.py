@@ -38,6 +38,9 @@ def synth(
     """Write a made-up table with known clusters, to try the commands on.
 
     Its columns are agent, entity, x0, x1, …, target. It is drawn from the model.
+
+    \b
+    fedhlcr synth table.csv --agents 40 --clusters 3 --truth truth.csv
     """
     import numpy as np
     import pyarrow as pa
@@ -88,7 +91,12 @@ def split(
     quiet: options.QuietOption = False,
     progress: options.ProgressOption = None,
 ) -> None:
-    """Split a table into training and test events. Every entity keeps at least one training event."""
+    """Split a table into training and test events. Every entity keeps at least one training event.
+
+    \b
+    fedhlcr split sales.csv --agent store --entity product \\
+        --train train.csv --test test.csv
+    """
     from fedhlcr.cli.output import check_table_output
     from fedhlcr.cli.sizes import is_streamed
     from fedhlcr.cli.splitting import Split
@@ -114,10 +122,21 @@ def demo(
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Write the report to this file.")] = Path(
         "demo-report.html"
     ),
+    rounds: Annotated[
+        int | None,
+        typer.Option("--rounds", min=1, help="Maximum number of rounds. By default the run ends when it is stable."),
+    ] = None,
 ) -> None:
-    """Run an example on real flights: a federation of airlines that do not share their flights."""
+    """Run an example on real flights: a federation of airlines that do not share their flights.
+
+    It compares the federation with a centralised fit, a mixed model and ridge regressions, says what the federation
+    costs, and writes a report to the current folder. It needs no other file and no network.
+
+    \b
+    fedhlcr demo --out flights.html
+    """
     from fedhlcr.cli.output import check_output
     from fedhlcr.demo import main
 
     check_output(out)
-    main(out)
+    main(out, rounds=rounds)

@@ -15,9 +15,6 @@ from fedhlcr.cli.shell import INTERRUPTED, Shell, plural
 if TYPE_CHECKING:
     from fedhlcr.cli.events import Events
 
-# R-hat above which a note is printed for a single chain. It varies more than R-hat of several chains.
-NOT_CONVERGED = 1.2
-
 
 def split_events(events: Events, share: float, seed: int) -> tuple[Events, Events | None]:
     from fedhlcr.cli.splitting import hold_out_rows
@@ -39,7 +36,7 @@ def fit_model(model: Any, events: Events, source: str, shell: Shell, **more: Any
     model.recipe_ = recipe
     command = shlex.join(["fedhlcr", *sys.argv[1:]])
     model.provenance_ = {"data": source_name(source), "events": len(events), "command": command}
-    note_if_not_converged(model, shell)
+    note_if_not_settled(model, shell)
     return model
 
 
@@ -53,13 +50,14 @@ def refuse_too_many_clusters(n_clusters: int, n_entities: int) -> None:
         raise typer.BadParameter(reason, param_hint="--clusters")
 
 
-def note_if_not_converged(model: Any, shell: Shell) -> None:
-    """Print a note if a single chain has not converged. For several chains the library warns if they disagree."""
-    apart = [figures for figures in model.diagnostics_ if figures.r_hat > NOT_CONVERGED]
-    if apart and getattr(model, "n_chains", 0) == 1:
-        r_hats = ", ".join(f"{figures.quantity} {figures.r_hat:.2f}" for figures in apart)
+def note_if_not_settled(model: Any, shell: Shell) -> None:
+    """Print a note if a single chain had not settled. For several chains the library warns if they disagree."""
+    from fedhlcr.posterior.diagnostics import R_HAT_LIMIT, disagreement
+
+    figures = disagreement(model.diagnostics_)
+    if figures and getattr(model, "n_chains", 0) == 1:
         cure = f"run it longer (--sweeps {2 * model.n_sweeps}), or run several chains (--chains 4)"
-        shell.note(f"the chain has not converged (R-hat should be near 1: {r_hats}); {cure}")
+        shell.note(f"the chain had not settled (R-hat is above {R_HAT_LIMIT} for: {figures}); {cure}")
 
 
 def write_model(model: Any, out: Path, shell: Shell, *, public: bool) -> Path:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
-from fedhlcr._support.wording import ROW, fine_percent, number
+from fedhlcr._support.wording import ROW, fine_percent, number, three_decimals
 from fedhlcr.analysis.class_scores import BIN_LEVEL, CalibrationBin, ClassScores, calibration_bins
 from fedhlcr.analysis.count_scores import CountScores, explained_deviance, poisson_deviance
 from fedhlcr.analysis.evaluation import Scores, predict_in_chunks
@@ -34,9 +34,11 @@ FEW_COLUMNS: dict[type, dict[str, str]] = {
     CountScores: {"deviance": "deviance", "D²": "d2", "in 90 % intervals": "coverage"},
 }
 SHARES = ("coverage", "accuracy")
+# Scores whose size depends on the units of the target.
+IN_UNITS = ("mse", "rmse", "mae", "width")
 # Headings of the comparison with simpler models.
 HEADINGS = {
-    **{"r2": "R²", "rmse": "RMSE", "log_density": "log density"},
+    **{"r2": "R²", "mse": "MSE", "log_density": "log density"},
     **{"log_loss": "log loss", "auc": "AUC", "brier": "Brier"},
     **{"deviance": "deviance", "d2": "D²", "mae": "MAE"},
 }
@@ -78,8 +80,14 @@ def scores_of_targets(model: Any, targets: NDArray[Any], own: Moments, level: fl
 
 
 def figure(scores: AnyScores, field: str) -> str:
-    value = getattr(scores, field)
-    return fine_percent(value) if field in SHARES else number(value, 4)
+    return _text(field, getattr(scores, field))
+
+
+def _text(field: str, value: float) -> str:
+    """A score as the report writes it: errors in units of the target with three digits, others with three decimals."""
+    if field in SHARES:
+        return fine_percent(value)
+    return number(value) if field in IN_UNITS else three_decimals(value)
 
 
 def compared(what: str, by_name: Mapping[str, AnyScores]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
@@ -98,27 +106,27 @@ def _lines(scores: AnyScores) -> list[tuple[str, str]]:
     match scores:
         case ClassScores():
             return [
-                ("log loss", number(scores.log_loss, 4)),
-                ("AUC, area under the ROC curve", number(scores.auc, 4)),
-                ("Brier score", number(scores.brier, 4)),
-                ("accuracy", fine_percent(scores.accuracy)),
-                ("expected calibration error", number(scores.calibration_error, 3)),
+                ("log loss", figure(scores, "log_loss")),
+                ("AUC, area under the ROC curve", figure(scores, "auc")),
+                ("Brier score", figure(scores, "brier")),
+                ("accuracy", figure(scores, "accuracy")),
+                ("expected calibration error", figure(scores, "calibration_error")),
             ]
         case CountScores():
             first = [
-                ("mean Poisson deviance", number(scores.deviance, 4)),
-                ("D², share of deviance explained", number(scores.d2, 4)),
+                ("mean Poisson deviance", figure(scores, "deviance")),
+                ("D², share of deviance explained", figure(scores, "d2")),
             ]
         case _:
             first = [
-                ("R², share of variance explained", number(scores.r2, 4)),
-                ("MSE, mean squared error", number(scores.mse, 4)),
+                ("R², share of variance explained", figure(scores, "r2")),
+                ("MSE, mean squared error", figure(scores, "mse")),
             ]
     return [
         *first,
-        ("MAE, mean absolute error", number(scores.mae, 4)),
-        (f"inside {100 * scores.level:g} % intervals", fine_percent(scores.coverage)),
-        ("mean width of intervals", number(scores.width, 4)),
+        ("MAE, mean absolute error", figure(scores, "mae")),
+        (f"inside {100 * scores.level:g} % intervals", figure(scores, "coverage")),
+        ("mean width of intervals", figure(scores, "width")),
     ]
 
 
@@ -147,11 +155,11 @@ def tell_rivals(shell: Shell, model: Any, events: Events, predicted: Moments) ->
             rows = _compared_densities(model, events, known, entities, predicted)
     if not rows:
         return []
-    fields = next(iter(rows.values()))
+    fields = [field for field in next(iter(rows.values())) if field in HEADINGS]
     shell.say()
     shell.table(
         ("compared with simpler models", *(HEADINGS[field] for field in fields)),
-        [(name, *(number(value, 4) for value in figures.values())) for name, figures in rows.items()],
+        [(name, *(_text(field, figures[field]) for field in fields)) for name, figures in rows.items()],
     )
     return [{"model": name, **figures} for name, figures in rows.items()]
 
@@ -171,7 +179,7 @@ def _compared_densities(
         Score.of("HLCR", events.y, predicted.mean, own),
         *(Score.of(rival.name, events.y, rival.mean, rival.log_density) for rival in rivals),
     ]
-    return {s.name: {"r2": s.r2, "rmse": s.rmse, "log_density": s.log_density} for s in scores}
+    return {s.name: {name: getattr(s, name) for name in ("r2", "mse", "rmse", "mae", "log_density")} for s in scores}
 
 
 def _compared_means(

@@ -45,7 +45,7 @@ def simulate(
         typer.Option(
             "--rounds",
             min=1,
-            help="Maximum number of rounds. By default the run ends when it has converged.",
+            help="Maximum number of rounds. By default the run ends when its log joint is stable.",
             rich_help_panel="Federation",
         ),
     ] = None,

@@ -53,7 +53,7 @@ def tell_comparison(shell: Shell, comparison: Comparison) -> None:
                 str(row.n_clusters),
                 number(float(np.mean(row.occupied))),
                 f"{row.log_density:.4f}",
-                f"{row.difference:+.4f} ± {row.difference_se:.4f}" if row.difference else "",
+                "" if row.n_clusters == comparison.best else f"{row.difference:+.4f} ± {row.difference_se:.4f}",
                 *([f"{row.evidence:,.1f}"] if comparison.has_evidence else []),
                 f"{row.r2:.4f}",
                 f"{'█' * round(length)} {', '.join(marks)}".strip(),

@@ -16,7 +16,7 @@ from fedhlcr._support.memory import keep_little
 from fedhlcr._support.wording import EVENT
 from fedhlcr.analysis.evaluation import predict_in_chunks
 from fedhlcr.cli.events import Events, TrainingTable, tell_learned
-from fedhlcr.cli.model_runs import fit_model, note_if_not_converged, refuse_too_many_clusters, split_events
+from fedhlcr.cli.model_runs import fit_model, note_if_not_settled, refuse_too_many_clusters, split_events
 from fedhlcr.cli.scoring import AnyScores, score, scores_of_targets
 from fedhlcr.cli.shell import Shell
 from fedhlcr.cli.sizes import is_streamed
@@ -76,7 +76,7 @@ class TrainingInFolder:
         model.fit_streamed(self._table.events)
         command = shlex.join(["fedhlcr", *sys.argv[1:]])
         model.provenance_ = {"data": self._name, "events": sorter.n_events, "command": command}
-        note_if_not_converged(model, shell)
+        note_if_not_settled(model, shell)
 
     def score(self, model: Any, shell: Shell) -> AnyScores | None:
         sizes = self._table.events.sorter.held_out.sizes

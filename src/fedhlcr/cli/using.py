@@ -54,6 +54,9 @@ def predict(
 
     Of two classes it writes the probability of the second one (its name is in a note) and the more probable class; the
     interval is that of the probability. Of counts it writes the mean, and intervals of whole numbers.
+
+    \b
+    fedhlcr predict sales.fedhlcr test.csv --interval 0.9 --out predictions.csv
     """
     from fedhlcr.cli.start_up import import_numba
 
@@ -126,6 +129,9 @@ def evaluate(
     For two classes it shows log loss, AUC, Brier score, accuracy and calibration, beside one rate for all events, a
     rate for each entity, and one logistic regression. For counts it shows the Poisson deviance, D², errors and
     intervals, beside such rates and one Poisson regression.
+
+    \b
+    fedhlcr evaluate sales.fedhlcr test.csv --by-agent
     """
     import pyarrow as pa
 
@@ -221,6 +227,9 @@ def adapt(
 
     DATA must not hold events that the model was fitted to: they would count twice. Predictions change only for the
     agents in DATA.
+
+    \b
+    fedhlcr adapt sales.fedhlcr test.csv --out adapted.fedhlcr
     """
     import fedhlcr
     from fedhlcr.cli.events import Roles, events_for, seen
@@ -275,7 +284,11 @@ def report(
     quiet: options.QuietOption = False,
     progress: options.ProgressOption = None,
 ) -> None:
-    """Write a report on a model: one HTML file that any browser shows."""
+    """Write a report on a model: one HTML file that any browser shows.
+
+    \b
+    fedhlcr report sales.fedhlcr test.csv --out report.html
+    """
     import fedhlcr
     from fedhlcr.cli.events import Roles, events_to_predict
     from fedhlcr.cli.output import check_output, write_output

@@ -28,7 +28,7 @@ from fedhlcr.model.gram import Standardization, layout_with
 from fedhlcr.model.likelihood import likelihood_named
 from fedhlcr.model.priors import CoefPriorKind, ModelSpec
 from fedhlcr.posterior import AgentMemory, Draws, Posterior
-from fedhlcr.posterior.diagnostics import R_HAT_LIMIT
+from fedhlcr.posterior.diagnostics import R_HAT_LIMIT, disagreement
 from fedhlcr.samplers.chain import ChainPlan, ChainResult, SamplerName, run_chain, trace_table
 from fedhlcr.samplers.collapsed import LabelPrior
 from fedhlcr.samplers.state import Entities
@@ -179,9 +179,8 @@ class CentralisedPredictor(FileFitter):
                 f"the {DRAW.count(n_draws)} kept so far.",
                 FitInterruptedWarning,
             )
-        apart = [d for d in self.diagnostics_ if d.r_hat > R_HAT_LIMIT]
-        if len(results) > 1 and apart:
-            figures = ", ".join(f"{d.quantity} {d.r_hat:.2f}" for d in apart)
+        figures = disagreement(self.diagnostics_)
+        if len(results) > 1 and figures:
             warn_user(
                 f"The {len(results)} chains disagree (R-hat above {R_HAT_LIMIT}: {figures}). Predictions average over "
                 "all of them.",

@@ -33,6 +33,7 @@ from fedhlcr.estimators.streamed import StreamedEvents
 from fedhlcr.estimators.training import EventsInMemory, TrainingEvents
 from fedhlcr.exceptions import ArgumentError, FitInterruptedWarning, warn_user
 from fedhlcr.federation.checks import ReplyLimits
+from fedhlcr.federation.convergence import in_view_of
 from fedhlcr.federation.held_out import Validation
 from fedhlcr.federation.private.server import PrivateServer
 from fedhlcr.federation.rules import RuleName
@@ -300,6 +301,12 @@ class FederatedPredictor(FileFitter):
                 f"the model uses the {DRAW.count(n_draws)} kept so far.",
                 FitInterruptedWarning,
             )
+
+    def set_diagnostics(self) -> None:
+        """Set `diagnostics_`, and say "converged" in `stop_reason_` only if R-hat agrees."""
+        super().set_diagnostics()
+        if getattr(self, "stop_reason_", None) is not None:
+            self.stop_reason_ = in_view_of(str(self.stop_reason_), self.diagnostics_)
 
     @staticmethod
     def _ids_of(server: Server | PrivateServer, index: EntityIndex) -> np.ndarray:

@@ -29,7 +29,7 @@ class FedHLCRRegressor(RealTarget, FederatedPredictor):
 
     The model is that of `HLCRRegressor`. `fit` simulates a federation in this process: each agent of the table holds
     its own events, a server asks some agents in each round, and only sums by cluster travel. By default the number of
-    clusters and all hyperparameters are learned, and the run ends when it has converged.
+    clusters and all hyperparameters are learned, and the run ends when its log joint is stable.
 
     Parameters
     ----------
@@ -46,8 +46,8 @@ class FedHLCRRegressor(RealTarget, FederatedPredictor):
     participation : float, default=1.0
         Share of the agents to ask in each round.
     rounds : int or None, default=None
-        Most rounds to run; None runs until convergence. The survey before the first round is not counted. With fewer
-        than 60 rounds there is no time to compare several clusters with one.
+        Most rounds to run; None runs until the log joint is stable. The survey before the first round is not counted.
+        With fewer than 60 rounds there is no time to compare several clusters with one.
     failure_rate : float, default=0.0
         Probability that an agent fails when asked: it does not answer, its answer is lost, or it comes too late.
     patience : int or None, default=10
@@ -101,7 +101,8 @@ class FedHLCRRegressor(RealTarget, FederatedPredictor):
         (units of y), global_concentration, agent_concentration, n_clusters (in use), validation_mse (NaN without a
         validation set), kept (whether its draw was kept).
     stop_reason_ : str
-        Why the run ended.
+        Why the run ended. It begins with "converged" only if the log joint was stable and R-hat of everything in
+        `diagnostics_` is at most 1.1; with "stopped" if the log joint was stable but R-hat is higher, or unknown.
     n_rounds_ : int
     privacy_ : PrivacyPlan or None
         What was released under differential privacy: epsilon, delta, mu, releases. None without `privacy`.

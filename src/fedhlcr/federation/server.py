@@ -33,7 +33,7 @@ from fedhlcr.federation.block_sums import BlockReply
 from fedhlcr.federation.checks import Expected
 from fedhlcr.federation.claims import Claims
 from fedhlcr.federation.cohorts import commit, leaving, running_total
-from fedhlcr.federation.convergence import has_settled, limit_reason
+from fedhlcr.federation.convergence import has_settled, limit_reason, stable_reason
 from fedhlcr.federation.fixed_sums import Integers, SumTerms, VectorLayout
 from fedhlcr.federation.history import History, RoundRecord
 from fedhlcr.federation.keeping import DrawKeeper
@@ -371,7 +371,7 @@ class Server:
             self._keeper.replace_newest(GlobalDraw.of_server(state))
         window = self.settings.window
         if window is not None and has_settled(self._settled_log_joints, window):
-            self.stop_reason = f"converged: the log joint has been stable for {2 * window} rounds"
+            self.stop_reason = stable_reason(2 * window)
         elif self.round >= self._end:
             self.stop_reason = limit_reason(self.round)
         return state

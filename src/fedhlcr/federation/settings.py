@@ -34,7 +34,7 @@ AggregationName = Literal["plain", "secure"]
 MIN_COHORT, FEWEST_IN_COHORT = 5, 3
 # Visits of each agent, on average, between the end of merging and the first draw that is kept, if there are effects.
 SETTLING_VISITS = 2
-# Visits of each agent after which a run with rounds=None ends even if it has not converged.
+# Visits of each agent after which a run with rounds=None ends even if its log joint is not stable.
 MOST_VISITS = 200
 # The same, and the factor of `patience`, where the private state of agents settles slowly.
 MOST_SLOW_VISITS, SLOW_PATIENCE = 300, 3.0
@@ -57,8 +57,8 @@ class FederationSettings:
     coef_prior : prior of the coefficients, see `HLCRRegressor`
     standardize : whether columns are scaled to unit variance
     participation : share of the reachable agents that are asked in a round
-    rounds : maximum number of rounds; None runs until convergence
-    patience : a run has converged when the log joint of this many rounds has the same mean as that of as many rounds
+    rounds : maximum number of rounds; None runs until the log joint is stable
+    patience : a run ends when the log joint of this many rounds has the same mean as that of as many rounds
         before, up to noise; the number is raised if agents are asked rarely; None never stops early
     n_draws : maximum number of draws that are kept
     learning_rate, participation_scaling : of the blend rule

@@ -24,10 +24,10 @@ def cluster_counts(
 ) -> Axes:
     """Held-out log density, or evidence, against the number of clusters.
 
-    A bar is one standard error of the difference from the best number, to either side. Noise that is common to all
-    numbers is not included, and the best number has no bar. The suggested number is the smallest whose bar reaches the
-    dashed line, the best score. The diamond is the result of `n_clusters="auto"`, at the mean over the splits of the
-    number found; the line through it covers the range of these numbers.
+    A bar is one standard error of the difference from the best, to either side. Noise that is common to all numbers is
+    not included, and the best has no bar. The suggested number is the smallest whose bar reaches the dashed line, the
+    best score. The diamond is the result of `n_clusters="auto"`, at the mean over the splits of the number found; the
+    line through it covers the range of these numbers. It takes part like any number: it may be best or suggested.
 
     Parameters
     ----------
@@ -54,18 +54,20 @@ def cluster_counts(
             "`quantity` is 'evidence', but the comparison has none; compare estimators with effects='none' and "
             "noise='common', or plot 'log_density'."
         )
-    counts = np.array([float(row.n_clusters) for row in comparison.rows])
-    values = np.array([getattr(row, quantity) for row in comparison.rows])
+    places = {row.n_clusters: (row.size[0], getattr(row, quantity)) for row in comparison.candidates}
+    counts, values = np.array([places[row.n_clusters] for row in comparison.rows], dtype=float).T
     ax = axes_or_new(ax)
-    ax.axhline(values.max(), color=GREY, linewidth=0.7, linestyle=(0, (4, 3)), zorder=1)
+    ax.axhline(max(value for _, value in places.values()), color=GREY, linewidth=0.7, linestyle=(0, (4, 3)), zorder=1)
     if by_density:
-        bars = np.nan_to_num([row.difference_se for row in comparison.rows])
-        ax.errorbar(counts, values, bars, fmt="none", ecolor=BLUE, elinewidth=1.0, capsize=2.0, zorder=2)
+        for results, colour in ((comparison.rows, BLUE), ((comparison.auto,), GREEN)):
+            x, y = np.array([places[row.n_clusters] for row in results], dtype=float).T
+            bars = np.nan_to_num([row.difference_se for row in results])
+            ax.errorbar(x, y, bars, fmt="none", ecolor=colour, elinewidth=1.0, capsize=2.0, zorder=2)
     ax.plot(counts, values, "o-", color=BLUE, linewidth=1.2, markersize=3.5, zorder=3)
     _mark_auto(ax, comparison, quantity)
-    _mark(ax, counts, values, best, "o", "best" if by_density else "by evidence")
+    _mark(ax, places[best], "o", f"{'best' if by_density else 'by evidence'}: {best}")
     if by_density:
-        _mark(ax, counts, values, comparison.suggested, "s", "suggested")
+        _mark(ax, places[comparison.suggested], "s", f"suggested: {comparison.suggested}")
     _count_axis(ax, counts)
     # room for the rings
     ax.margins(y=0.1)
@@ -76,19 +78,18 @@ def cluster_counts(
     return ax
 
 
-def _mark(ax: Axes, counts: FloatArray, values: FloatArray, count: int, shape: str, name: str) -> None:
-    """A ring around the point of a count."""
+def _mark(ax: Axes, place: tuple[float, float], shape: str, label: str) -> None:
+    """A ring around a point."""
     size = {"o": 8.0, "s": 10.5}[shape]
     ax.plot(
-        [count],
-        values[counts == count],
+        *([coordinate] for coordinate in place),
         shape,
         markersize=size,
         markerfacecolor="none",
         markeredgecolor=ORANGE if shape == "s" else "black",
         markeredgewidth=1.2,
-        label=f"{name}: {count}",
-        zorder=4,
+        label=label,
+        zorder=6,
     )
 
 

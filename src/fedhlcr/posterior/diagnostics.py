@@ -6,12 +6,14 @@ and Bürkner, "Rank-normalization, folding, and localization" (2021).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.special import ndtri
+from fedhlcr._support.wording import listed
 from fedhlcr.posterior.prediction import Posterior, Profiles
 
 # Above this R-hat, chains are reported to disagree.
@@ -26,6 +28,22 @@ class Diagnostic(NamedTuple):
     quantity: str
     r_hat: float
     effective_size: float
+
+    @property
+    def text(self) -> str:
+        """R-hat with two decimals, or with as many as it takes to show that it is above the limit."""
+        texts = [f"{self.r_hat:.{n}f}" for n in (2, 3, 4, 5)]
+        return next((text for text in texts if (float(text) > R_HAT_LIMIT) == (self.r_hat > R_HAT_LIMIT)), texts[0])
+
+
+def all_agree(diagnostics: Sequence[Diagnostic]) -> bool:
+    """Whether R-hat of every quantity is known and within the limit."""
+    return bool(diagnostics) and all(d.r_hat <= R_HAT_LIMIT for d in diagnostics)
+
+
+def disagreement(diagnostics: Sequence[Diagnostic]) -> str:
+    """The quantities whose R-hat is above the limit, as every output writes them: "predictions 1.65"; empty if none."""
+    return listed([f"{d.quantity} {d.text}" for d in diagnostics if d.r_hat > R_HAT_LIMIT])
 
 
 def diagnose(posterior: Posterior) -> tuple[Diagnostic, ...]:

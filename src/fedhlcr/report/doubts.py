@@ -14,10 +14,10 @@ from fedhlcr.analysis.simpler import ONE_RIDGE
 from fedhlcr.analysis.summary import NEAR_THE_LIMIT, few_events
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.exceptions import name_in_python
-from fedhlcr.federation.convergence import ended_at_limit
+from fedhlcr.federation.convergence import ended_at_limit, ended_stable
 from fedhlcr.federation.run import INTERRUPTED
 from fedhlcr.posterior import alignment
-from fedhlcr.posterior.diagnostics import R_HAT_LIMIT
+from fedhlcr.posterior.diagnostics import R_HAT_LIMIT, disagreement
 from fedhlcr.report.findings import SURE, Findings
 from fedhlcr.report.link_scores import LinkScores
 from fedhlcr.report.rounds import Rounds
@@ -86,7 +86,7 @@ def _interruption(model: HierarchicalPredictor, rounds: Rounds | None) -> Iterat
             text = "The model uses the draws kept so far. Fit it again, or resume from its checkpoint."
             yield Doubt(f"The run was interrupted after {ROUND.count(rounds.n_rounds)}", text, serious=True)
         elif ended_at_limit(rounds.stop_reason):
-            text = "It had not converged. Allow more rounds with `rounds`, or leave that parameter out."
+            text = "Its log joint was not stable yet. Allow more rounds with `rounds`, or leave that parameter out."
             yield Doubt(f"The run ended at its limit of {ROUND.count(rounds.n_rounds)}", text)
         return
     # the model of a federation on Flower does not record how the run went
@@ -100,10 +100,9 @@ def _interruption(model: HierarchicalPredictor, rounds: Rounds | None) -> Iterat
 
 
 def _agreement(model: HierarchicalPredictor, findings: Findings, rounds: Rounds | None) -> Iterator[Doubt]:
-    apart = [d for d in model.diagnostics_ if d.r_hat > R_HAT_LIMIT]
-    figures = listed([f"{d.quantity} {d.r_hat:.2f}" for d in apart])
+    figures = disagreement(model.diagnostics_)
     if findings.n_chains > 1:
-        if apart:
+        if figures:
             longer = f"Run longer chains (`n_sweeps={2 * model.n_sweeps}`), or fix `n_clusters`." if not rounds else ""
             text = (
                 f"R-hat is 1 if chains agree. It is above {R_HAT_LIMIT} for: {figures}. The chains found different "
@@ -111,9 +110,9 @@ def _agreement(model: HierarchicalPredictor, findings: Findings, rounds: Rounds 
             )
             yield Doubt(f"The {findings.n_chains} chains disagree", text, serious=True)
         return
-    if apart:
+    if figures:
         headline, longer = "The chain had not settled", "Let it run longer."
-        if rounds is not None and not ended_at_limit(rounds.stop_reason):
+        if rounds is not None and ended_stable(rounds.stop_reason):
             # the run ended because the log joint was stable; other quantities may not have been
             headline = "Not everything had settled when the run ended"
             longer = "A run ends when its log joint is stable. Let it run longer with a larger `patience`."

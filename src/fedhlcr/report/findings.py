@@ -16,18 +16,15 @@ from fedhlcr.analysis.differences import EntityDifferences
 from fedhlcr.analysis.effects import (
     change_intervals,
     effect_sizes,
-    entity_shares,
     feature_names,
     one_hot,
     target_name,
     target_spread,
-    typical_levels,
-    unit_changes,
 )
 from fedhlcr.analysis.links import Link, link_of
 from fedhlcr.analysis.memberships import Memberships, effective_clusters, memberships
 from fedhlcr.analysis.ratios import cluster_ratios
-from fedhlcr.analysis.summary import describe_effects
+from fedhlcr.analysis.summary import cluster_figures, describe_effects
 from fedhlcr.data.hierarchy import EntityIndex
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.posterior import alignment
@@ -196,7 +193,7 @@ def gather(model: HierarchicalPredictor) -> Findings:
         explained = 1.0 - float(residual.sum() / (n_events.sum() * spread**2))
     return Findings(
         names=Names.of(model),
-        clusters=_clusters(model, listed, members.label),
+        clusters=_clusters(model, listed),
         agents=_list_agents(model, n_events) if listed else None,
         entities=listed,
         n_events=float(n_events.sum()),
@@ -248,26 +245,25 @@ def _residual_squares(model: HierarchicalPredictor, label: IndexArray) -> FloatA
     return np.asarray(np.maximum(squares, 0.0) * target_scale**2)
 
 
-def _clusters(model: HierarchicalPredictor, entities: Entities | None, label: IndexArray) -> tuple[Cluster, ...]:
-    shares, levels, moves = entity_shares(model), typical_levels(model), describe_effects(model, N_EFFECTS)
-    changes, effects, (lower, upper) = unit_changes(model), effect_sizes(model), change_intervals(model)
+def _clusters(model: HierarchicalPredictor, entities: Entities | None) -> tuple[Cluster, ...]:
+    figures, moves = cluster_figures(model), describe_effects(model, N_EFFECTS)
+    effects, (lower, upper) = effect_sizes(model), change_intervals(model)
     clear = (lower > 0.0) | (upper < 0.0)
     sentences: list[tuple[str, ...]] = [()] * model.n_clusters_
-    if (link := link_of(model)) is not None:
-        levels = link.to_response(levels)
+    if link_of(model) is not None:
         ratios = cluster_ratios(model)
-        figures = np.array([[(r.ratio, r.lower, r.upper) for r in own] for own in ratios])
-        changes, lower, upper = np.moveaxis(figures, 2, 0)
+        changes, lower, upper = np.moveaxis(
+            np.array([[(r.ratio, r.lower, r.upper) for r in own] for own in ratios]), 2, 0
+        )
         effects, sentences = np.log(changes), [tuple(r.sentence for r in own) for own in ratios]
-    counts = np.bincount(label, minlength=model.n_clusters_)
     return tuple(
         Cluster(
             number=k,
-            share=float(shares[k]),
-            weight=float(model.cluster_weights_[k]),
-            n_entities=None if entities is None else int(counts[k]),
-            level=float(levels[k]),
-            changes=changes[k],
+            share=own.share,
+            weight=own.weight,
+            n_entities=None if entities is None else own.n_entities,
+            level=own.level,
+            changes=own.changes,
             lower=lower[k],
             upper=upper[k],
             effects=effects[k],
@@ -276,7 +272,7 @@ def _clusters(model: HierarchicalPredictor, entities: Entities | None, label: In
             moves=tuple(printable(move) for move in moves[k]),
             examples=() if entities is None else _examples(entities, k),
         )
-        for k in range(model.n_clusters_)
+        for k, own in enumerate(figures)
     )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.threads import single_threaded_blas
-from fedhlcr._support.wording import EVENT, fine_percent, number, percent
+from fedhlcr._support.wording import EVENT, fine_percent, number, percent, three_decimals
 from fedhlcr.analysis.class_scores import BIN_LEVEL, CalibrationBin, ClassScores, calibration_bins
 from fedhlcr.analysis.count_scores import CountScores
 from fedhlcr.analysis.evaluation import was_fitted
@@ -119,19 +119,21 @@ def score_rows(scores: LinkScores) -> tuple[tuple[str, ...], list[tuple[str, ...
     if isinstance(scores.model, ClassScores):
         header: tuple[str, ...] = ("log loss", "AUC", "Brier score", "accuracy", "calibration error")
         rows = [
-            (name, *map(_three, (s.log_loss, s.auc, s.brier)), fine_percent(s.accuracy), _three(s.calibration_error))
+            (
+                name,
+                *map(three_decimals, (s.log_loss, s.auc, s.brier)),
+                fine_percent(s.accuracy),
+                three_decimals(s.calibration_error),
+            )
             for name, s in named
             if isinstance(s, ClassScores)
         ]
         return header, rows
     header = ("Poisson deviance", "D², share of the deviance explained", "mean absolute error")
-    counts = [(name, *map(_three, (s.deviance, s.d2, s.mae))) for name, s in named if isinstance(s, CountScores)]
+    counts = [
+        (name, *map(three_decimals, (s.deviance, s.d2, s.mae))) for name, s in named if isinstance(s, CountScores)
+    ]
     return header, counts
-
-
-def _three(value: float) -> str:
-    """Three decimals, so that a column of them lines up."""
-    return f"{value:z.3f}".replace("-", "−") if np.isfinite(value) else "–"
 
 
 def score_section(scores: LinkScores) -> dict[str, Any]:

@@ -96,8 +96,8 @@ RUN_OPTIONS = (
             Option(
                 "rounds",
                 60,
-                "maximum number of rounds; 0: until convergence. A round takes some seconds even with little data. "
-                "With fewer than 60 rounds there is no time to compare several clusters with one",
+                "maximum number of rounds; 0: until the log joint is stable. A round takes some seconds even with "
+                "little data. With fewer than 60 rounds there is no time to compare several clusters with one",
             ),
             Option(
                 "patience",
