@@ -89,9 +89,7 @@ def axis_change(
     return _averaged(axis, places, by_draw[:, :-1] - by_draw[:, -1:], weight, level)
 
 
-def features_along(
-    model: FittedModel, axis: Axis, places: FloatArray, others: FloatArray | None = None
-) -> FloatArray:
+def features_along(model: FittedModel, axis: Axis, places: FloatArray, others: FloatArray | None = None) -> FloatArray:
     """(points, n_features_in_) the model's features at places of an axis; other features have their means."""
     X = np.tile(model.feature_means_ if others is None else others, (len(places), 1))
     X[:, list(axis.columns)] = axis.features(places)

@@ -114,9 +114,7 @@ def _draw_plain(
     return np.asarray(mean + mixture.scales[component] * rng.standard_normal(len(mean)))
 
 
-def _draw_coef(
-    own: OwnMixture, layout: GramLayout, units: Units, draw: int, rng: np.random.Generator
-) -> FloatArray:
+def _draw_coef(own: OwnMixture, layout: GramLayout, units: Units, draw: int, rng: np.random.Generator) -> FloatArray:
     """(units, n_coef) coefficients w + a + b, with b from its posterior given the label; see `kernels.profiles`."""
     of, columns = units.profile, own.columns - own.first
     labels = draw_labels(own.weights[of, draw], rng)
