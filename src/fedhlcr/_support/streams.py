@@ -37,6 +37,7 @@ class ReservedChain(IntEnum):
     EVIDENCE = -3  # draws that estimate the evidence
     POINTWISE = -5  # effects of entities, and new events, for pointwise log likelihoods
     HELD_OUT = -4  # labels of agents' entities for the held-out error during a federation
+    REPLICATION = -5  # targets drawn from the predictive distribution
 
 
 @dataclass(frozen=True)
