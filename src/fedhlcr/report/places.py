@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -143,6 +144,8 @@ def _spot(value: Any) -> Spot:
         north, east = float(north), float(east)
     except (TypeError, ValueError):
         raise ArgumentError(f"`places` has an entry that is no place; each must be {EXPECTED}.") from None
+    if math.isnan(north) or math.isnan(east):
+        return math.nan, math.nan, ""
     if abs(north) > 90.0 or not -180.0 <= east <= 360.0:
         raise ArgumentError(
             "`places` has a latitude beyond −90 to 90 or a longitude beyond −180 to 360; the latitude comes first, and "
