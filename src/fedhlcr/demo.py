@@ -21,7 +21,7 @@ from fedhlcr.analysis.rounds import describe_run, tabulate_rounds
 from fedhlcr.analysis.summary import text_table
 from fedhlcr.baselines import GroupedRidge, MixedModelRegressor
 from fedhlcr.data.recipe import Recipe
-from fedhlcr.datasets import HierarchicalData, load_flights
+from fedhlcr.datasets import HierarchicalData, load_airports, load_flights
 from fedhlcr.posterior.diagnostics import R_HAT_LIMIT
 from fedhlcr.report import HeldOut, render_report
 from fedhlcr.storage import atomic
@@ -62,7 +62,14 @@ def main(page: Path = Path("demo-report.html")) -> None:
     _warn_of_disagreement(federated)
     _describe_clusters(federated)
     federated.recipe_ = Recipe("minutes per 100 miles", "airline", "route", flights.feature_names)
-    atomic.replace_file(page, render_report(federated, HeldOut(X_test, test.y, test.agent, test.entity)).encode())
+    airports = load_airports()
+    html = render_report(
+        federated,
+        HeldOut(X_test, test.y, test.agent, test.entity),
+        # the last three letters of a route are its destination
+        places=lambda route: airports.get(route[-3:]),
+    )
+    atomic.replace_file(page, html.encode())
     print(f"\nThe full report is in {page}. Open it in a browser.")
 
 

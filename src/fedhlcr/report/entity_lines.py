@@ -61,14 +61,24 @@ class DrawnAxis:
 
 
 def drawn_axes(model: HierarchicalPredictor, events: DrawnEvents | None) -> list[DrawnAxis]:
-    """The strongest axes over all clusters, strongest first."""
+    """The strongest axes over all clusters, strongest first; with events, those that vary within entities first."""
     X = None if events is None or not len(events) else events.X
     axes = tuple(axis for axis in feature_axes(model, X) if len(axis.levels) <= MAX_LEVELS)
     if not axes:
         return []
     strength = entity_shares(model) @ axis_strengths(model, axes) ** 2
+    if events is not None and X is not None:
+        strength *= [_share_within(axis, events) for axis in axes]
     chosen = [axes[a] for a in np.argsort(-strength, kind="stable")[:MAX_AXES]]
     return [_with_places(model, axis if X is None else _stretched(axis, X)) for axis in chosen]
+
+
+def _share_within(axis: Axis, events: DrawnEvents) -> float:
+    """The share of an axis' variance that is within entities, not between them; never quite 0."""
+    at = axis.fractions(axis.places(events.X))
+    _, of_entity = np.unique(events.entity, return_inverse=True)
+    means = np.bincount(of_entity, weights=at) / np.bincount(of_entity)
+    return max(1e-6, float(((at - means[of_entity]) ** 2).mean() / max(float(at.var()), 1e-300)))
 
 
 def _stretched(axis: Axis, X: FloatArray) -> Axis:

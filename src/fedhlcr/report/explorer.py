@@ -99,8 +99,9 @@ def _forms(noun: Noun) -> list[str]:
 
 
 def _first(entities: Entities, detail: Detail) -> int:
-    """The entity shown first: that with the most events among those with details."""
-    return int(detail.rows[np.argmax(entities.n_events[detail.rows])])
+    """The entity shown first: that with the most events among those with details; of several, the least certain."""
+    rows = detail.rows
+    return int(rows[np.lexsort((entities.certainty[rows], -entities.n_events[rows]))[0]])
 
 
 def _choose_detail(entities: Entities, axes: list[DrawnAxis], events: DrawnEvents | None) -> Detail:

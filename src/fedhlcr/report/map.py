@@ -25,7 +25,9 @@ MAX_DOTS = 1_200
 # Places with a name beside them; of these, those also shown on a phone.
 MAX_LABELS, PHONE_LABELS = 9, 4
 # Names closer than this, in per cent of the map, would overlap.
-LABEL_WIDTH, LABEL_HEIGHT = 15.0, 6.0
+LABEL_WIDTH, LABEL_HEIGHT = 15.0, 8.0
+# At most one entity in so many, at either side, is left beyond the edge if the map then shrinks by this factor.
+FEW, WORTH_IT = 100, 0.8
 STEPS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 45.0)
 MAX_MERIDIANS = 7
 # The angle between dots around one place fills a disc evenly.
@@ -52,6 +54,7 @@ class Map:
     labels : names of some places
     clusters : (cluster, number of its entities with a place)
     n_known, n_all : numbers of entities with a place, and of all
+    n_beyond : number of entities beyond the edges, whose dots are at the edge
     n_drawn : number of dots if entities at one place share one, else None
     seasons : curves of the clusters over a cycle, or None
     """
@@ -61,6 +64,7 @@ class Map:
     clusters: tuple[tuple[int, int], ...]
     n_known: int
     n_all: int
+    n_beyond: int
     n_drawn: int | None
     seasons: Seasons | None
 
@@ -77,7 +81,8 @@ def map_section(model: HierarchicalPredictor, findings: Findings, places: Places
     dots, shared = _dots(entities, rows, spots)
     drawn = Markup("").join(
         Markup(
-            '<a href="#entity={}" class="{}" aria-label="{}"><circle cx="{:.1f}" cy="{:.1f}" r="{:.1f}" fill-opacity="{:.2f}"/></a>'
+            '<a href="#entity={}" class="{}" aria-label="{}">'
+            '<circle cx="{:.1f}" cy="{:.1f}" r="{:.1f}" fill-opacity="{:.2f}"/></a>'
         ).format(dot.row, color_class(dot.cluster), dot.words, *_fit(dot, frame), dot.radius, 0.3 + 0.7 * dot.certainty)
         for dot in dots
     )
@@ -92,6 +97,7 @@ def map_section(model: HierarchicalPredictor, findings: Findings, places: Places
         clusters=tuple((int(k), int(counts[k])) for k in shown),
         n_known=len(rows),
         n_all=len(entities),
+        n_beyond=int(((x < 0.0) | (x > WIDTH) | (y < 0.0) | (y > frame.height)).sum()),
         n_drawn=len(dots) if shared else None,
         seasons=season_curves(model, shown),
     )
@@ -117,28 +123,27 @@ class Projection:
 
     @classmethod
     def around(cls, latitude: FloatArray, longitude: FloatArray) -> Projection:
-        """The map that shows all places and leaves out the widest gap between them, so that it may cross any line."""
+        """The map of all places but a few far ones. It leaves out the widest gap, so that it may cross any meridian."""
         turned = _first_longitude(longitude)
-        east = (longitude - turned) % 360.0
-        shortened = max(0.2, float(np.cos(np.radians((latitude.min() + latitude.max()) / 2.0))))
-        across = max(float(np.ptp(east)) * shortened, LEAST_DEGREES)
-        down = max(float(np.ptp(latitude)), LEAST_DEGREES)
+        (left, right), (south, north) = (_extent(own) for own in ((longitude - turned) % 360.0, latitude))
+        shortened = max(0.2, float(np.cos(np.radians((south + north) / 2.0))))
+        across = max((right - left) * shortened, LEAST_DEGREES)
+        down = max(north - south, LEAST_DEGREES)
         across, down = (extent * (1.0 + 2.0 * MARGIN) for extent in (across, down))
         # a long and narrow map gets room beside it
         across, down = max(across, down * WIDTH / HIGHEST), max(down, across * LOWEST / WIDTH)
-        centre_east = turned + float(east.min() + east.max()) / 2.0
-        centre_north = float(latitude.min() + latitude.max()) / 2.0
         return cls(
-            west=centre_east - across / 2.0 / shortened,
-            north=centre_north + down / 2.0,
+            west=turned + (left + right) / 2.0 - across / 2.0 / shortened,
+            north=(south + north + down) / 2.0,
             per_degree=WIDTH / across,
             shortened=shortened,
             height=WIDTH * down / across,
         )
 
     def project(self, latitude: FloatArray, longitude: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Units from the left and from the top."""
-        east = (longitude - self.west) % 360.0
+        """Units from the left and from the top; negative or beyond the drawing for places beyond its edges."""
+        middle = self.west + WIDTH / self.per_degree / self.shortened / 2.0
+        east = (longitude - middle + 180.0) % 360.0 - 180.0 + middle - self.west
         return east * self.shortened * self.per_degree, (self.north - latitude) * self.per_degree
 
     def graticule(self) -> Markup:
@@ -153,6 +158,16 @@ class Projection:
             y = (self.north - n * step) * self.per_degree
             lines.append(Markup('<path d="M0 {0:.1f}H{1:.0f}"/>').format(y, WIDTH))
         return Markup('<g class="graticule" aria-hidden="true">{}</g>').format(Markup("").join(lines))
+
+
+def _extent(degrees: FloatArray) -> tuple[float, float]:
+    """The range of all values or, if it is much smaller, that without the outermost hundredth at either side."""
+    ordered = np.sort(degrees)
+    few = len(ordered) // FEW
+    low, high = ordered[few], ordered[-1 - few]
+    low = low if ordered[-1] - low < WORTH_IT * (ordered[-1] - ordered[0]) else ordered[0]
+    high = high if high - low < WORTH_IT * (ordered[-1] - low) else ordered[-1]
+    return float(low), float(high)
 
 
 def _first_longitude(longitude: FloatArray) -> float:
@@ -243,6 +258,9 @@ def _labels(
     for n in dict.fromkeys(map(int, order)):
         text = _place_name(entities, rows, spots[n], names)
         left, top = 100.0 * x[n] / WIDTH, 100.0 * y[n] / frame.height
+        arrow = "←" if left < 0.0 else "→" if left > 100.0 else "↑" if top < 0.0 else "↓" if top > 100.0 else ""
+        text = f"{arrow} {text}".strip() if text else ""
+        left, top = (min(max(own, 1.5), 98.5) for own in (left, top))
         apart = all(abs(left - own.left) > LABEL_WIDTH or abs(top - own.top) > LABEL_HEIGHT for own in chosen)
         if text and apart:
             chosen.append(Label(text, left, top, left > 82.0, len(chosen) >= PHONE_LABELS))

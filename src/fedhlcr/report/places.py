@@ -52,9 +52,9 @@ def locate(model: HierarchicalPredictor, places: AnyPlaces) -> Places:
     Parameters
     ----------
     model : fitted, with its entities
-    places : a mapping from ids to (latitude, longitude) or (latitude, longitude, name), where ids are those of entities,
-        of agents, or (agent, entity); a function that returns this, or None, for the id of an entity; or a dataframe
-        with columns for the ids, named as in the fit, and latitude and longitude
+    places : a mapping from ids to (latitude, longitude) or (latitude, longitude, name), where ids are those of
+        entities, of agents, or (agent, entity); a function that returns this, or None, for the id of an entity; or a
+        dataframe with columns for the ids, named as in the fit, and latitude and longitude
     """
     index = model.posterior_.memory.entities.index
     frame = inputs.as_frame(places)
