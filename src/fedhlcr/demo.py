@@ -29,7 +29,7 @@ from fedhlcr.analysis.rounds import describe_run, tabulate_rounds
 from fedhlcr.analysis.summary import text_table
 from fedhlcr.baselines import GroupedRidge, MixedModelRegressor
 from fedhlcr.data.recipe import Recipe
-from fedhlcr.datasets import HierarchicalData, load_flights
+from fedhlcr.datasets import HierarchicalData, load_airports, load_flights
 from fedhlcr.exceptions import FedHLCRWarning
 from fedhlcr.report import HeldOut, render_report
 from fedhlcr.storage import atomic
@@ -100,7 +100,9 @@ def main(page: Path = Path("demo-report.html"), *, rounds: int | None = None) ->
     _describe_clusters(federated)
     federated.recipe_ = Recipe(TARGET, AIRLINE.one, ROUTE.one, flights.feature_names)
     ids = test.table[AIRLINE.one].to_numpy(), test.table[ROUTE.one].to_numpy()
-    report = render_report(federated, HeldOut(test.table.select(flights.feature_names), test.y, *ids))
+    held_out, airports = HeldOut(test.table.select(flights.feature_names), test.y, *ids), load_airports()
+    # the last three letters of a route are its destination
+    report = render_report(federated, held_out, places=lambda route: airports.get(route[-3:]))
     atomic.replace_file(page, report.encode())
     print(f"\nThe full report is in {page}. Open it in a browser.")
 

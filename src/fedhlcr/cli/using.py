@@ -274,6 +274,15 @@ def report(
         "report.html"
     ),
     title: Annotated[str | None, typer.Option("--title", help="Title of the page.")] = None,
+    places: Annotated[
+        str | None,
+        typer.Option(
+            "--places",
+            metavar="FILE",
+            help="A table of where entities or agents are, for a map: a column of their ids, named as in the fit, and "
+            "latitude and longitude in degrees. A column `place` may name the places.",
+        ),
+    ] = None,
     new_agents: options.NewAgentsOption = False,
     missing: options.ModelMissingOption = None,
     target: options.KnownTarget = None,
@@ -286,22 +295,25 @@ def report(
 ) -> None:
     """Write a report on a model: one HTML file that any browser shows.
 
+    With --places the report has a map.
+
     \b
     fedhlcr report sales.fedhlcr test.csv --out report.html
     """
     import fedhlcr
     from fedhlcr.cli.events import Roles, events_to_predict
     from fedhlcr.cli.output import check_output, write_output
+    from fedhlcr.cli.places import read_places
     from fedhlcr.report import HeldOut, render_report
 
     shell = Shell(as_json, quiet, progress)
     for_data = {"new_agents": new_agents, "missing": missing, "target": target, "agent": agent, "entity": entity}
     for_data["exposure"] = exposure
     options.require_for("DATA", data is not None, **for_data)
-    check_output(out, model, data)
+    check_output(out, model, data, places)
     with shell.warnings_as_notes():
         fitted = fedhlcr.load(model)
-        held_out = None
+        held_out, located = None, None if places is None else read_places(fitted, places)
         if data is not None:
             roles = Roles(target, agent, entity, exposure)
             events = events_to_predict(
@@ -309,7 +321,7 @@ def report(
             )
             held_out = HeldOut(events.table, events.y, events.agents, events.entities, events.exposure)
         with shell.stage("writing the report"):
-            page = render_report(fitted, held_out, title=title)
+            page = render_report(fitted, held_out, title=title, places=located)
     write_output(out, page.encode())
     shell.result({"report": str(out)})
     shell.wrote(out)

@@ -129,6 +129,8 @@ class Entities:
     observed : of classes and counts, the share of the second class or the rate among its events; then there is no
         scatter or noise
     n_all, n_uncertain : numbers of all entities and of all uncertain ones, listed or not
+    position : (listed,) positions in the model, as in `labels_`
+    probability : (listed, clusters) of each cluster
     """
 
     names: Names
@@ -146,6 +148,8 @@ class Entities:
     observed: FloatArray | None
     n_all: int
     n_uncertain: int
+    position: IndexArray
+    probability: FloatArray
 
     def __len__(self) -> int:
         return len(self.label)
@@ -321,6 +325,8 @@ def _list_entities(model: HierarchicalPredictor, members: Memberships, residual:
         observed=observed,
         n_all=len(index.agent_of),
         n_uncertain=int((members.certainty < SURE).sum()),
+        position=chosen,
+        probability=members.probability,
     )
 
 

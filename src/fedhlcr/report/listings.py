@@ -43,6 +43,7 @@ class Column:
     tints : −1 to 1, the strength of a cell's colour
     ranges : ends of the interval of each value
     hint : tooltip of the header
+    link : what the explorer opens for a text: "entity", by its row, or "agent", by its position; empty for none
     """
 
     label: str
@@ -52,10 +53,15 @@ class Column:
     tints: list[float] = field(default_factory=list)
     ranges: list[Any] = field(default_factory=list)
     hint: str = ""
+    link: str = ""
 
     @property
     def is_number(self) -> bool:
         return self.kind in {"count", "number", "share", "effect"}
+
+    def target(self, row: int) -> int:
+        """What a link in a row leads to."""
+        return row if self.link == "entity" else int(self.values[row])
 
     def tint_class(self, row: int) -> str:
         return (" down" if self.tints[row] < 0 else " up") if self.tints else ""
@@ -64,7 +70,8 @@ class Column:
         """The HTML of a cell, the same as the page's script makes."""
         value = self.values[row]
         if self.kind == "text":
-            return Markup("<bdi>{}</bdi>").format(self.words[value])
+            text = Markup("<bdi>{}</bdi>").format(self.words[value])
+            return Markup('<a href="#{}={}">{}</a>').format(self.link, self.target(row), text) if self.link else text
         if self.kind == "mix":
             return Markup("{}<small>{}</small>").format(mix_bar(value), mix_text(value))
         if value is None:
@@ -117,6 +124,7 @@ class Listing:
                 "words": c.words,
                 "tints": c.tints,
                 "ranges": c.ranges,
+                "link": c.link,
             }
             for c in self.columns
         ]
@@ -198,7 +206,7 @@ def strongest_features(clusters: Sequence[Cluster], most: int) -> list[int]:
 
 def agent_listing(agents: Agents, names: Names, scores: HeldOutScores | None) -> Listing:
     columns = [
-        Column(names.agent.one, "text", list(range(len(agents))), words=agents.ids),
+        Column(names.agent.one, "text", list(range(len(agents))), words=agents.ids, link="agent"),
         Column(names.entity.many, "count", agents.n_entities.tolist()),
         Column("events", "count", _figures(agents.n_events)),
     ]
@@ -258,7 +266,7 @@ def entity_listing(entities: Entities, names: Names, link: Link | None = None) -
     # if another cluster is possible, certainty is below 1, even if rounding made it 1
     certainty = np.where(entities.runner_up_probability > 0.0, entities.certainty.clip(max=1.0 - 1e-9), 1.0)
     columns = [
-        Column(names.entity.one, "text", entities.entity.tolist(), words=entities.entities),
+        Column(names.entity.one, "text", entities.entity.tolist(), words=entities.entities, link="entity"),
         Column("events", "count", _figures(entities.n_events)),
         Column("cluster", "cluster", entities.label.tolist()),
     ]
@@ -272,7 +280,7 @@ def entity_listing(entities: Entities, names: Names, link: Link | None = None) -
     added, note = _target_columns(entities, names, link)
     columns += added
     if len(entities.agents) > 1:
-        columns.insert(0, Column(names.agent.one, "text", entities.agent.tolist(), words=entities.agents))
+        columns.insert(0, Column(names.agent.one, "text", entities.agent.tolist(), words=entities.agents, link="agent"))
     cluster = next(n for n, column in enumerate(columns) if column.kind == "cluster")
     listed = "All"
     if len(entities) < entities.n_all:

@@ -36,8 +36,12 @@ from fedhlcr.exceptions import ArgumentTypeError
 from fedhlcr.report import charts, listings, story
 from fedhlcr.report.differences import describe_differences
 from fedhlcr.report.doubts import find_doubts
+from fedhlcr.report.events import drawn_events
+from fedhlcr.report.explorer import explorer_section
 from fedhlcr.report.findings import SURE, Entities, Findings, gather
 from fedhlcr.report.link_scores import LinkScores, score_link, score_section
+from fedhlcr.report.map import map_section
+from fedhlcr.report.places import AnyPlaces, locate
 from fedhlcr.report.rounds import Rounds
 from fedhlcr.report.scores import LEVEL, HeldOut, HeldOutScores, score_held_out
 from fedhlcr.report.settings import Settings
@@ -46,9 +50,18 @@ from fedhlcr.report.settings import Settings
 OPEN_CARDS, CARD_FEATURES, MATRIX_AGENTS, N_UNCERTAIN = 12, 6, 60, 10
 # Clusters in the charts of curves: lines have this many colours.
 CURVE_CLUSTERS = 4
+# The page's script and style sheet are made of these files.
+SCRIPTS = ("report.js", "explorer_data.js", "explorer_chart.js", "explorer_finder.js", "explorer.js", "map.js")
+STYLES = ("report.css", "explorer.css", "map.css")
 
 
-def render_report(model: HierarchicalPredictor, held_out: HeldOut | None = None, *, title: str | None = None) -> str:
+def render_report(
+    model: HierarchicalPredictor,
+    held_out: HeldOut | None = None,
+    *,
+    title: str | None = None,
+    places: AnyPlaces | None = None,
+) -> str:
     """Write a report on a fitted model as one HTML page.
 
     Parameters
@@ -56,6 +69,10 @@ def render_report(model: HierarchicalPredictor, held_out: HeldOut | None = None,
     model : HLCRRegressor or FedHLCRRegressor, fitted
     held_out : events that were not fitted, to evaluate the model; None leaves the evaluation out
     title : title of the page
+    places : where entities are, for a map: a mapping from ids of entities or agents, or from (agent, entity), to
+        (latitude, longitude) or (latitude, longitude, name of the place); a function that returns this, or None, for
+        the id of an entity; or a dataframe with a column of ids, named as in the fit, and columns latitude and
+        longitude. None leaves the map out
 
     Returns
     -------
@@ -79,7 +96,7 @@ def render_report(model: HierarchicalPredictor, held_out: HeldOut | None = None,
         linked = findings.link is not None
         scores = score_link(model, held_out, findings.base) if linked else score_held_out(model, held_out)
     doubts = find_doubts(model, findings, rounds, scores)
-    script, style = (_text(name) for name in ("report.js", "report.css"))
+    script, style = ("".join(map(_text, names)) for names in (SCRIPTS, STYLES))
     context: dict[str, Any] = {
         "title": printable(title) if title else _title(findings),
         "names": findings.names,
@@ -101,9 +118,26 @@ def render_report(model: HierarchicalPredictor, held_out: HeldOut | None = None,
         "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         "style": Markup(style),
     }
+    context |= _explorer(model, findings, held_out, places)
     sections = (context["clusters"], context["agents"], context["entities"])
     context["tables"] = [section["listing"] for section in sections if section and section["listing"]]
     return _environment().get_template("report.html").render(context)
+
+
+def _explorer(
+    model: HierarchicalPredictor,
+    findings: Findings,
+    held_out: HeldOut | None,
+    places: AnyPlaces | None,
+) -> dict[str, Any]:
+    """The explorer of entities and their map; None each if there is none."""
+    if findings.entities is None:
+        return {"explorer": None, "map": None}
+    events = None if held_out is None else drawn_events(model, held_out)
+    return {
+        "explorer": explorer_section(model, findings, events),
+        "map": None if places is None else map_section(model, findings, locate(model, places)),
+    }
 
 
 def _check(model: Any, held_out: Any) -> None:

@@ -52,12 +52,21 @@
     return svg;
   }
 
+  // a name that opens the explorer
+  function linked(column, row, text) {
+    if (!column.link) return text;
+    const made = element("a");
+    made.href = `#${column.link}=${column.link === "entity" ? row : column.values[row]}`;
+    made.append(text);
+    return made;
+  }
+
   const NUMERIC = new Set(["count", "number", "share", "effect"]);
   function cell(column, row, first) {
     const made = element(first ? "th" : "td", NUMERIC.has(column.kind) ? "n" : "");
     const value = column.values[row];
     if (first) made.scope = "row";
-    if (column.kind === "text") made.append(element("bdi", "", column.words[value]));
+    if (column.kind === "text") made.append(linked(column, row, element("bdi", "", column.words[value])));
     else if (column.kind === "mix") made.append(mixBar(value), element("small", "", mixText(value)));
     else if (value === null) made.textContent = "–";
     else if (column.kind === "cluster") made.append(element("i", `swatch ${colorClass(value)}`), String(value));

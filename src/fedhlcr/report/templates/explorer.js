@@ -1,0 +1,231 @@
+// The explorer: shows one entity or agent, chosen by name, by a link such as #entity=12, or with Previous and Next.
+(() => {
+  const section = document.getElementById("explorer");
+  if (!section) return;
+  const { Chart, html } = explorerChart;
+  const MOST_OPTIONS = 10, ENTITIES_AT_ONCE = 10;
+  const [box, find, options, status] = ["explored", "explorer-find", "explorer-options", "explorer-status"].map((id) => document.getElementById(id));
+  const whole = (value) => value.toLocaleString("en-US", { maximumFractionDigits: 0 });
+  let data = null, shown = null, axis = 0;
+
+  // the same format as in wording.py
+  function percent(share) {
+    if (share > 0 && share < 0.01) return "under 1 %";
+    if (share > 0.99 && share < 1) return `${Math.min(100 * share, 99.9).toFixed(1)} %`;
+    return `${Math.floor(100 * share + 0.5)} %`;
+  }
+  const noun = (kind, n = 1) => data.raw.nouns[kind][n === 1 ? 0 : 1];
+  const nameOf = (kind, n) => (kind === "entity" ? data.entityName(n) : data.agentName(n));
+  const countOf = (kind) => (kind === "entity" ? data.n : data.nAgents);
+
+  function link(kind, n) {
+    const made = html("a");
+    made.href = `#${kind}=${n}`;
+    made.append(html("bdi", "", nameOf(kind, n)));
+    return made;
+  }
+  function swatch(k) { return html("i", `swatch ${data.raw.colors[k]}`); }
+  function titled(title, ...content) {
+    const made = html("div");
+    made.append(html("h4", "", title), ...content);
+    return made;
+  }
+
+  // A bar for each cluster; what is left of 100 % belongs to clusters that are not named.
+  function bars(shares) {
+    const list = html("ul", "bars");
+    const add = (name, share, color) => {
+      const row = html("li"), label = html("span", "", name), bar = html("span", "bar"), fill = html("i", color);
+      if (color) label.prepend(html("i", `swatch ${color}`));
+      fill.style.width = `${100 * share}%`;
+      bar.setAttribute("aria-hidden", "true");
+      bar.append(fill);
+      row.append(label, bar, html("span", "n", percent(share)));
+      list.append(row);
+    };
+    for (const [k, share] of shares) add(`cluster ${k}`, share, data.raw.colors[k]);
+    const rest = 1 - shares.reduce((sum, [, share]) => sum + share, 0);
+    if (rest >= 0.01) add("other clusters", rest, "");
+    return list;
+  }
+
+  function likes(kind, numbers, detail) {
+    const list = html("ul", "likes");
+    for (const n of numbers) {
+      const row = html("li"), note = html("small");
+      note.append(...detail(n));
+      row.append(link(kind, n), note);
+      list.append(row);
+    }
+    return list;
+  }
+  function entityDetail(row) {
+    const agent = data.agentOf(row), parts = [swatch(data.label[row]), `cluster ${data.label[row]}`];
+    if (agent >= 0) {
+      const name = html("bdi", "", data.agentName(agent));
+      parts.push(`, ${noun("agent")} `, name);
+    }
+    return parts;
+  }
+  function agentDetail(agent) {
+    const [[k, share]] = data.agentShares(agent);
+    return [swatch(k), `cluster ${k}: ${percent(share)}`];
+  }
+
+  function heading(kind, n, facts) {
+    const made = html("header"), title = html("h3"), line = html("p", "facts-line");
+    title.tabIndex = -1;
+    title.append(`${noun(kind)[0].toUpperCase()}${noun(kind).slice(1)} `, html("bdi", "", nameOf(kind, n)));
+    line.append(...facts);
+    made.append(title, line);
+    return made;
+  }
+
+  // Line and events against one axis, and the choice of the axis.
+  function picture(row) {
+    const made = html("div"), { axes } = data.raw;
+    if (!axes.length) return made;
+    axis = Math.min(axis, axes.length - 1);
+    const choice = html("label", "axis-choice", `${data.raw.target.name} against`), select = html("select"), place = html("div");
+    axes.forEach((own, n) => {
+      const option = html("option", "", own.name);
+      option.value = String(n);
+      select.append(option);
+    });
+    select.value = String(axis);
+    const draw = () => {
+      const chart = new Chart(data, row, axis);
+      place.replaceChildren(chart.draw(noun("entity")), chart.legend(noun("entity")), html("p", "note told", chart.words(noun("entity"))));
+      if (!chart.own) place.append(html("p", "note", `This ${noun("entity")} has no line of its own on this page. The line is that of its cluster.`));
+      else if (data.raw.events && !chart.dots.length) place.append(html("p", "note", `None of its events are among those given to the report.`));
+    };
+    select.addEventListener("input", () => { axis = Number(select.value); draw(); });
+    choice.append(select);
+    draw();
+    made.append(choice, place);
+    return made;
+  }
+
+  function showEntity(row) {
+    const agent = data.agentOf(row), label = data.label[row], facts = [];
+    if (agent >= 0) facts.push(`of ${noun("agent")} `, link("agent", agent), " · ");
+    const n = data.nEvents[row];
+    facts.push(`${whole(n)} ${n === 1 ? "event" : "events"} fitted · `, swatch(label), `cluster ${label}, ${percent(data.certainty(row))}`);
+    const side = html("div"), near = data.neighbours(row);
+    side.append(titled("Probability of each cluster", bars(data.shares(row))));
+    if (near.length) side.append(titled(`${noun("entity", 2)[0].toUpperCase()}${noun("entity", 2).slice(1)} most like it`, likes("entity", near, entityDetail)));
+    box.replaceChildren(heading("entity", row, facts), picture(row), side);
+  }
+
+  // The entities of an agent by cluster, most certain first, a page at a time.
+  function entityTable(agent) {
+    const rows = [...data.rowsOfAgents[agent]].sort((a, b) => data.label[a] - data.label[b] || data.certainty(b) - data.certainty(a) || a - b);
+    const made = html("div"), table = html("table", "agent-entities"), head = html("tr"), body = html("tbody"), scroll = html("div", "scroll");
+    [[noun("entity"), ""], ["events", "n"], ["cluster", ""], ["certainty", "n"]].forEach(([text, name]) => {
+      const cell = html("th", name, text);
+      cell.scope = "col";
+      head.append(cell);
+    });
+    table.append(html("thead"), body);
+    table.tHead.append(head);
+    scroll.append(table);
+    made.append(scroll);
+    const pager = html("p", "pager"), place = html("span");
+    const [previous, next] = ["Previous", "Next"].map((text) => html("button", "control", text));
+    let first = 0;
+    const draw = () => {
+      body.replaceChildren(...rows.slice(first, first + ENTITIES_AT_ONCE).map((row) => {
+        const line = html("tr"), name = html("th"), cluster = html("td");
+        name.scope = "row";
+        name.append(link("entity", row));
+        cluster.append(swatch(data.label[row]), String(data.label[row]));
+        line.append(name, html("td", "n", whole(data.nEvents[row])), cluster, html("td", "n", percent(data.certainty(row))));
+        return line;
+      }));
+      place.textContent = `${whole(first + 1)}–${whole(Math.min(rows.length, first + ENTITIES_AT_ONCE))} of ${whole(rows.length)}`;
+      const focused = document.activeElement;
+      previous.disabled = first === 0;
+      next.disabled = first + ENTITIES_AT_ONCE >= rows.length;
+      // a disabled button loses the focus: move it to the other one
+      if (focused === next && next.disabled) previous.focus();
+      else if (focused === previous && previous.disabled) next.focus();
+    };
+    [[previous, -1], [next, 1]].forEach(([button, sign]) => {
+      button.type = "button";
+      button.addEventListener("click", () => { first += sign * ENTITIES_AT_ONCE; draw(); });
+    });
+    pager.append(previous, place, next);
+    if (rows.length > ENTITIES_AT_ONCE) made.append(pager);
+    draw();
+    return made;
+  }
+
+  function showAgent(agent) {
+    const rows = data.rowsOfAgents[agent], { errors } = data.raw.agents;
+    const facts = [`${whole(rows.length)} ${noun("entity", rows.length)}`];
+    const side = html("div"), left = html("div");
+    left.append(titled(`Its ${noun("entity", 2)}`, entityTable(agent)));
+    side.append(titled(`Share of its ${noun("entity", 2)} in each cluster`, bars(data.agentShares(agent))));
+    if (errors && errors.own[agent]) {
+      const n = data.agentEvents[agent];
+      const text = `Its error is ${errors.own[agent]} on ${whole(n)} ${n === 1 ? "event" : "events"} given to the report. That of all events is ${errors.all}. (Root mean squared error${data.raw.target.percent ? " of the probability" : ""}.)`;
+      side.append(titled("How well it is predicted", html("p", "note", text)));
+    }
+    const near = data.agentNeighbours(agent);
+    if (near.length) side.append(titled(`${noun("agent", 2)[0].toUpperCase()}${noun("agent", 2).slice(1)} with the most similar shares`, likes("agent", near, agentDetail)));
+    box.replaceChildren(heading("agent", agent, facts), left, side);
+  }
+
+  function show(kind, n) {
+    shown = { kind, n };
+    (kind === "entity" ? showEntity : showAgent)(n);
+    const last = countOf(kind) - 1;
+    document.getElementById("explorer-previous").disabled = n === 0;
+    document.getElementById("explorer-next").disabled = n === last;
+    box.hidden = false;
+  }
+  function start() {
+    if (data) return;
+    data = explorerData();
+    document.getElementById("explorer-controls").hidden = false;
+    if (!follow()) show("entity", data.raw.first);
+  }
+
+  // Show what the address names, such as #agent=3; false if it names nothing that there is.
+  function follow() {
+    const [, kind, number] = /^#(entity|agent)=(\d+)$/.exec(location.hash) ?? [];
+    if (!kind) return false;
+    if (!data) { start(); return true; }
+    const n = Number(number);
+    if (n >= countOf(kind)) return false;
+    const typed = document.activeElement?.matches("#explorer-previous, #explorer-next");
+    show(kind, n);
+    section.scrollIntoView({ block: "start" });
+    if (!typed || document.activeElement.disabled) box.querySelector("h3").focus({ preventScroll: true });
+    status.textContent = `${noun(kind)} ${nameOf(kind, n)}`;
+    return true;
+  }
+  function open(kind, n) {
+    const address = `#${kind}=${n}`;
+    if (location.hash === address) follow();
+    else location.hash = address;
+  }
+
+  addEventListener("hashchange", () => {
+    // back to a page without a choice: show what was there first
+    if (!follow() && data && location.hash === "") show("entity", data.raw.first);
+  });
+  document.addEventListener("click", (event) => {
+    const target = event.target.closest("a[href^='#entity='], a[href^='#agent=']");
+    // the address does not change when it is followed again
+    if (target && target.getAttribute("href") === location.hash) follow();
+  });
+  for (const [id, step] of [["explorer-previous", -1], ["explorer-next", 1]]) {
+    document.getElementById(id).addEventListener("click", () => open(shown.kind, shown.n + step));
+  }
+  addEventListener("beforeprint", start);
+
+  explorerFinder(find, options, status, { data: () => { start(); return data; }, noun, open, most: MOST_OPTIONS });
+  if (/^#(entity|agent)=/.test(location.hash)) start();
+  else (window.requestIdleCallback ?? ((then) => setTimeout(then, 50)))(start, { timeout: 1500 });
+})();

@@ -1,0 +1,197 @@
+// The chart of one entity: its line with an interval, the line of its cluster, its events.
+const explorerChart = (() => {
+  const SVG = "http://www.w3.org/2000/svg";
+  const STEPS = [1, 2, 2.5, 5, 10, 20], SAMPLES = 60, MOST_TICKS = 6;
+
+  function html(name, className, text) {
+    const made = document.createElement(name);
+    if (className) made.className = className;
+    if (text !== undefined) made.textContent = text;
+    return made;
+  }
+  function shape(name, attributes) {
+    const made = document.createElementNS(SVG, name);
+    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+    return made;
+  }
+
+  // ticks as in analysis/ticks.py
+  const clean = (value) => Number(value.toPrecision(12));
+  function niceTicks(low, high) {
+    const power = 10 ** Math.floor(Math.log10((high - low) / MOST_TICKS));
+    for (const step of STEPS.map((s) => s * power)) {
+      const first = Math.ceil(low / step - 1e-9), last = Math.floor(high / step + 1e-9);
+      if (last - first < MOST_TICKS) return Array.from({ length: last - first + 1 }, (_, n) => clean((first + n) * step));
+    }
+    return [low, high];
+  }
+  function logTicks(low, high) {
+    if (!(low > 0)) return niceTicks(low, high);
+    const exponents = [];
+    for (let e = Math.floor(Math.log10(low)); e <= Math.ceil(Math.log10(high)); e += 1) exponents.push(e);
+    for (const mantissas of [[1, 2, 5], [1, 3], [1]]) {
+      const ticks = exponents.flatMap((e) => mantissas.map((m) => clean(m * 10 ** e))).filter((t) => t >= low && t <= high);
+      if (ticks.length <= MOST_TICKS) return ticks.length >= 3 ? ticks : niceTicks(low, high);
+    }
+    return niceTicks(low, high);
+  }
+  function plain(value) {
+    const text = Math.abs(value) >= 10000 ? value.toLocaleString("en-US", { maximumSignificantDigits: 6 }) : String(Number(value.toPrecision(6)));
+    return text.replace(/^-/, "−");
+  }
+  function targetTicks(target, low, high) {
+    if (target.base === null) {
+      return niceTicks(low, high).map((value) => [value, target.percent ? `${plain(100 * value)} %` : plain(value)]);
+    }
+    const shown = logTicks(target.base ** low, target.base ** high);
+    return shown.map((value) => [Math.log(value) / Math.log(target.base), plain(clean(value - target.offset))]);
+  }
+  // a value in a sentence
+  function inWords(target, value) {
+    if (target.percent) return `${Number((100 * value).toPrecision(2))} %`;
+    const shown = target.base === null ? value : target.base ** value - target.offset;
+    return plain(Number(shown.toPrecision(3)));
+  }
+
+  // a smooth curve through points: cubic pieces with the slope of the chord between the neighbours
+  function interpolate(points, values, at) {
+    const last = points.length - 1;
+    let n = 0;
+    while (n < last - 1 && points[n + 1] < at) n += 1;
+    const slope = (m) => {
+      const before = Math.max(0, m - 1), after = Math.min(last, m + 1);
+      return (values[after] - values[before]) / (points[after] - points[before]);
+    };
+    const width = points[n + 1] - points[n], t = Math.min(1, Math.max(0, (at - points[n]) / width));
+    const [a, b] = [values[n], values[n + 1]], [p, q] = [slope(n) * width, slope(n + 1) * width];
+    return a + t * (p + t * (3 * (b - a) - 2 * p - q + t * (2 * (a - b) + p + q)));
+  }
+
+  const spread = (n) => ((n * 0.618034) % 1) - 0.5;
+
+  class Chart {
+    constructor(data, row, axis) {
+      this.data = data;
+      this.axis = data.raw.axes[axis];
+      this.k = data.label[row];
+      this.own = data.line(row, axis);
+      this.cluster = data.clusterLine(this.k, axis);
+      this.isDiscrete = this.axis.levels.length > 0;
+      const events = data.raw.events, line = this.own;
+      // events show what would have been observed at average other features: the line plus the residual
+      this.dots = data.dots(row, axis).map(([x, value], n) => {
+        const y = events.adjusted ? this.at(line.mean, x) + value : value;
+        if (data.raw.target.percent) return [x, y + 0.05 * spread(n) * (y > 0.5 ? -1 : 1)];
+        return [this.isDiscrete ? x + 0.3 * spread(n) / this.axis.levels.length : x, y];
+      });
+      this.setRange();
+    }
+
+    at(values, x) {
+      if (this.isDiscrete) return values[Math.min(values.length - 1, Math.floor(x * values.length))];
+      return interpolate(this.axis.points, values, x);
+    }
+
+    setRange() {
+      const lines = [this.cluster.mean, ...(this.own ? [this.own.mean] : [])].flat();
+      const every = [...lines, ...this.dots.map(([, y]) => y)].filter(Number.isFinite);
+      let [low, high] = [Math.min(...every), Math.max(...every)];
+      const span = high - low || 1, shown = this.own ?? this.cluster;
+      // a very wide interval may leave the chart
+      low = Math.min(low, Math.max(low - span, ...[Math.min(...shown.lower.filter(Number.isFinite))]));
+      high = Math.max(high, Math.min(high + span, ...[Math.max(...shown.upper.filter(Number.isFinite))]));
+      const margin = 0.05 * (high - low || 1);
+      [this.low, this.high] = [low - margin, high + margin];
+    }
+
+    y(value) { return (100 * (this.high - value) / (this.high - this.low)).toFixed(2); }
+
+    path(values) {
+      const parts = [];
+      for (let n = 0; n <= SAMPLES; n += 1) {
+        parts.push(`${(100 * n / SAMPLES).toFixed(2)} ${this.y(interpolate(this.axis.points, values, n / SAMPLES))}`);
+      }
+      return parts;
+    }
+
+    marks() {
+      const made = [], line = (name, d) => made.push(shape("path", { class: name, d, "vector-effect": "non-scaling-stroke" }));
+      const shown = this.own ?? this.cluster, isKnown = shown.lower.every(Number.isFinite);
+      if (this.isDiscrete) {
+        const n = this.axis.levels.length, half = 36 / n;
+        this.cluster.mean.forEach((value, level) => line("cluster-line", `M${100 * (level + 0.5) / n - half} ${this.y(value)}h${2 * half}`));
+        shown.mean.forEach((value, level) => {
+          const x = 100 * (level + 0.5) / n;
+          if (isKnown) line("own-whisker", `M${x} ${this.y(shown.lower[level])}V${this.y(shown.upper[level])}`);
+          if (this.own) line("own-spot", `M${x} ${this.y(value)}h0`);
+        });
+      } else {
+        if (isKnown) made.push(shape("path", { class: "own-band", d: `M${this.path(shown.upper).join("L")}L${this.path(shown.lower).reverse().join("L")}Z` }));
+        line("cluster-line", `M${this.path(this.cluster.mean).join("L")}`);
+        if (this.own) line("own-line", `M${this.path(this.own.mean).join("L")}`);
+      }
+      if (this.dots.length) line("event", this.dots.map(([x, y]) => `M${(100 * x).toFixed(2)} ${this.y(y)}h0`).join(""));
+      return made;
+    }
+
+    // the line in words, also for screen readers
+    words(noun) {
+      const { target } = this.data.raw, shown = this.own ?? this.cluster;
+      const who = this.own ? `this ${noun}` : `cluster ${this.k}`;
+      if (this.isDiscrete) {
+        const parts = shown.mean.slice(0, 4).map((value, level) => `${this.axis.levels[level]} ${inWords(target, value)}`);
+        return `For ${who}, by ${this.axis.name}: ${parts.join("; ")}${shown.mean.length > 4 ? "; …" : ""}.`;
+      }
+      const peak = shown.mean.indexOf(Math.max(...shown.mean)), dip = shown.mean.indexOf(Math.min(...shown.mean));
+      const [first, last] = [Math.min(peak, dip), Math.max(peak, dip)], ends = shown.mean.length - 1;
+      if (first === 0 && last === ends) {
+        return `For ${who}, ${target.name} ${peak ? "rises" : "falls"} from ${inWords(target, shown.mean[0])} to ${inWords(target, shown.mean[ends])} along ${this.axis.name}.`;
+      }
+      return `For ${who}, ${target.name} lies between ${inWords(target, shown.mean[dip])} and ${inWords(target, shown.mean[peak])} along ${this.axis.name}.`;
+    }
+
+    draw(noun) {
+      const box = html("div", "own-plot"), { raw } = this.data, ys = html("div", "ys"), xs = html("div", "xs");
+      const svg = shape("svg", { viewBox: "0 0 100 100", preserveAspectRatio: "none", role: "img", class: raw.colors[this.k] });
+      svg.append(shape("title", {}));
+      svg.firstChild.textContent = this.words(noun);
+      for (const [value, text] of targetTicks(raw.target, this.low, this.high)) {
+        const label = html("span", "", text);
+        label.style.top = `${this.y(value)}%`;
+        ys.append(html("b", "", text), label);
+        svg.append(shape("path", { class: "grid", d: `M0 ${this.y(value)}h100`, "vector-effect": "non-scaling-stroke" }));
+      }
+      for (const [at, text] of this.axis.ticks) {
+        const label = html("span", at < 0.03 ? "first" : at > 0.97 ? "last" : "", text);
+        label.style.left = `${100 * at}%`;
+        label.title = text;
+        if (at >= -0.001 && at <= 1.001) xs.append(label);
+      }
+      if (this.isDiscrete) for (const label of xs.children) label.style.maxWidth = `${96 / this.axis.levels.length}%`;
+      svg.append(...this.marks());
+      box.append(html("div", "what", raw.target.name), ys, svg, xs, html("div", "along", this.axis.name));
+      return box;
+    }
+
+    legend(noun) {
+      const made = html("p", "own-legend"), color = this.data.raw.colors[this.k];
+      const entry = (name, d, text) => {
+        const svg = shape("svg", { viewBox: "0 0 16 8", class: color, "aria-hidden": "true" });
+        svg.append(shape("path", { class: name, d }));
+        const part = html("span");
+        part.append(svg, text);
+        made.append(part);
+      };
+      const level = `${100 * this.data.raw.level} % interval`;
+      if (this.own) entry("own-line", "M0 4h16", `this ${noun}, with ${level}`);
+      entry("cluster-line", "M0 4h16", `cluster ${this.k}${this.own ? "" : `, with ${level}`}`);
+      if (this.dots.length) {
+        const adjusted = this.data.raw.events.adjusted ? ", as if all else were average" : "";
+        entry("event", "M8 4h0", `${this.dots.length} of its events${adjusted}`);
+      }
+      return made;
+    }
+  }
+
+  return { Chart, html };
+})();
