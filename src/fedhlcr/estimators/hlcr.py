@@ -166,6 +166,8 @@ class HLCRRegressor(RealTarget, CentralisedPredictor):
     agent_column_, entity_column_ : names of the id columns, or None
     sole_agent_ : ndarray (1,) or None
         Id of the agent if there was only one.
+    frame_library_ : {"pandas", "polars", "pyarrow"} or None
+        The dataframe library of X, in which tables such as `coef_table` are returned; None if X was an array.
     recipe_ : Recipe or None
         How a raw table becomes features, if the command line fitted the model.
     provenance_ : mapping
