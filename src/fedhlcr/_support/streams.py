@@ -35,9 +35,9 @@ class ReservedChain(IntEnum):
     ADAPTATION = -1  # labels of agents that adapt to new events
     PREDICTION = -2  # labels of agents' entities under public draws
     EVIDENCE = -3  # draws that estimate the evidence
-    POINTWISE = -5  # effects of entities, and new events, for pointwise log likelihoods
     HELD_OUT = -4  # labels of agents' entities for the held-out error during a federation
-    REPLICATION = -5  # targets drawn from the predictive distribution
+    POINTWISE = -5  # effects of entities, and new events, for pointwise log likelihoods
+    REPLICATION = -6  # targets drawn from the predictive distribution
 
 
 @dataclass(frozen=True)
