@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import fill
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -34,6 +35,8 @@ N_GROUPS, LEAST_IN_GROUP = 12, 5
 LEVEL_GAP = 0.16
 PANEL_SIZE, N_COLUMNS = (1.75, 1.6), 4
 LAYOUTS = ("panels", "together")
+# Characters in a line of a label beside a panel.
+LABEL_LENGTH = 24
 
 
 class Scatter(NamedTuple):
@@ -179,6 +182,7 @@ class _Picture(NamedTuple):
             self._set_axes(ax)
             title = f"cluster {cluster}" + ("" if counts is None else f": {counts[cluster]}")
             ax.set_title(title, fontsize=ax.xaxis.label.get_fontsize())
+            ax.set_ylabel(fill(ax.get_ylabel(), LABEL_LENGTH))
             if only_outer:
                 keep_outer_labels(ax, axes)
         return axes
