@@ -54,7 +54,7 @@
     for (const n of numbers) {
       const row = html("li"), note = html("small");
       note.append(...detail(n));
-      row.append(link(kind, n), note);
+      row.append(link(kind, n), " ", note);
       list.append(row);
     }
     return list;
