@@ -175,6 +175,37 @@ def test_json_of_reports(shop, tmp_path, capsys):
     assert json.loads(capsys.readouterr().out) == {"report": str(tmp_path / "r.html")}
 
 
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_reports_have_a_map_of_places(ending, shop, tmp_path, capsys):
+    stores = fedhlcr.load(shop / "shop.fedhlcr").agent_ids_.tolist()
+    frame = pd.DataFrame({"store": stores, "LAT": 48.0, "lon": np.arange(len(stores)) / 10.0, "place": "Ulm"})
+    places = tmp_path / f"places.{ending}"
+    frame.to_csv(places, index=False) if ending == "csv" else frame.to_parquet(places)
+    report = tmp_path / "r.html"
+    assert call("report", shop / "shop.fedhlcr", shop / "test.csv", "--places", places, "--out", report, "-q") == 0
+    page = report.read_text(encoding="utf-8")
+    assert 'id="map"' in page
+    assert "<bdi>Ulm</bdi>" in page
+    assert "data-explorer" in page
+
+
+def test_wrong_tables_of_places_are_refused(shop, tmp_path, capsys):
+    places, report = tmp_path / "places.csv", tmp_path / "r.html"
+    for text, words in (
+        ("shop,lat,lon\nstore 0,1,2\n", "no column 'product' or 'store'"),
+        ("store,lat\nstore 0,1\n", "no column longitude"),
+        ("store,lat,lon\nnobody,1,2\n", "no place for any entity"),
+        ("store,lat,lon\nstore 0,191,2\n", "latitude beyond"),
+    ):
+        places.write_text(text)
+        assert call("report", shop / "shop.fedhlcr", "--places", places, "--out", report) != 0
+        said = capsys.readouterr().err
+        assert words in said
+        assert said.count("\n") == 1
+        assert "191" not in said
+    assert not report.exists()
+
+
 def test_ids_that_pandas_wrote_as_floats(tmp_path, capsys):
     frame = shop_table().assign(product=lambda frame: frame["product"].astype(int))
     frame.to_csv(tmp_path / "t.csv", index=False)

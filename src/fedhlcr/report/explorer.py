@@ -99,9 +99,13 @@ def _forms(noun: Noun) -> list[str]:
 
 
 def _first(entities: Entities, detail: Detail) -> int:
-    """The entity shown first: that with the most events among those with details; of several, the least certain."""
+    """The entity shown first: one with details and the most events; of several, the least certain.
+
+    Those whose label is not their most probable cluster come last.
+    """
     rows = detail.rows
-    return int(rows[np.lexsort((entities.certainty[rows], -entities.n_events[rows]))[0]])
+    is_odd = entities.probability[rows].argmax(axis=1) != entities.label[rows]
+    return int(rows[np.lexsort((entities.certainty[rows], is_odd, -entities.n_events[rows]))[0]])
 
 
 def _choose_detail(entities: Entities, axes: list[DrawnAxis], events: DrawnEvents | None) -> Detail:

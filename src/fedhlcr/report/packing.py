@@ -30,11 +30,14 @@ def to_json(data: Any) -> Markup:
 
 
 def pack(numbers: Any) -> list[Any]:
-    """Whole numbers from 0 as [bytes per number, base64], little endian, with as few bytes as possible."""
+    """Whole numbers from 0 as [bytes per number, base64], little endian, with as few bytes as possible.
+
+    The base64 is that of addresses, without slashes: two of them look like an address of a network.
+    """
     array = np.asarray(numbers).reshape(-1)
     largest = int(array.max(initial=0))
     width = next(width for width in (1, 2, 4) if largest < 1 << 8 * width)
-    return [width, base64.b64encode(array.astype(f"<u{width}").tobytes()).decode("ascii")]
+    return [width, base64.urlsafe_b64encode(array.astype(f"<u{width}").tobytes()).decode("ascii")]
 
 
 class Scale(NamedTuple):

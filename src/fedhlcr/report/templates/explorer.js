@@ -54,7 +54,7 @@
     for (const n of numbers) {
       const row = html("li"), note = html("small");
       note.append(...detail(n));
-      row.append(link(kind, n), note);
+      row.append(link(kind, n), " ", note);
       list.append(row);
     }
     return list;
@@ -111,8 +111,9 @@
     if (agent >= 0) facts.push(`of ${noun("agent")} `, link("agent", agent), " · ");
     const n = data.nEvents[row];
     facts.push(`${whole(n)} ${n === 1 ? "event" : "events"} fitted · `, swatch(label), `cluster ${label}, ${percent(data.certainty(row))}`);
-    const side = html("div"), near = data.neighbours(row);
-    side.append(titled("Probability of each cluster", bars(data.shares(row))));
+    const side = html("div"), near = data.neighbours(row), shares = data.shares(row);
+    side.append(titled("Probability of each cluster", bars(shares)));
+    if (shares[0][0] !== label) side.append(html("p", "note", `Its cluster is that of most draws, ${label}. Averaged over all draws, cluster ${shares[0][0]} is more probable.`));
     if (near.length) side.append(titled(`${noun("entity", 2)[0].toUpperCase()}${noun("entity", 2).slice(1)} most like it`, likes("entity", near, entityDetail)));
     box.replaceChildren(heading("entity", row, facts), picture(row), side);
   }

@@ -67,6 +67,8 @@ const explorerChart = (() => {
     return a + t * (p + t * (3 * (b - a) - 2 * p - q + t * (2 * (a - b) + p + q)));
   }
 
+  // in per cent of the width; dots at the ends are not cut
+  const across = (fraction) => 1.5 + 97 * fraction;
   const spread = (n) => ((n * 0.618034) % 1) - 0.5;
 
   class Chart {
@@ -81,7 +83,7 @@ const explorerChart = (() => {
       // events show what would have been observed at average other features: the line plus the residual
       this.dots = data.dots(row, axis).map(([x, value], n) => {
         const y = events.adjusted ? this.at(line.mean, x) + value : value;
-        if (data.raw.target.percent) return [x, y + 0.05 * spread(n) * (y > 0.5 ? -1 : 1)];
+        if (data.raw.target.percent) return [x, y + 0.06 * Math.abs(spread(n)) * (y > 0.5 ? -1 : 1)];
         return [this.isDiscrete ? x + 0.3 * spread(n) / this.axis.levels.length : x, y];
       });
       this.setRange();
@@ -109,7 +111,7 @@ const explorerChart = (() => {
     path(values) {
       const parts = [];
       for (let n = 0; n <= SAMPLES; n += 1) {
-        parts.push(`${(100 * n / SAMPLES).toFixed(2)} ${this.y(interpolate(this.axis.points, values, n / SAMPLES))}`);
+        parts.push(`${across(n / SAMPLES).toFixed(2)} ${this.y(interpolate(this.axis.points, values, n / SAMPLES))}`);
       }
       return parts;
     }
@@ -119,9 +121,9 @@ const explorerChart = (() => {
       const shown = this.own ?? this.cluster, isKnown = shown.lower.every(Number.isFinite);
       if (this.isDiscrete) {
         const n = this.axis.levels.length, half = 36 / n;
-        this.cluster.mean.forEach((value, level) => line("cluster-line", `M${100 * (level + 0.5) / n - half} ${this.y(value)}h${2 * half}`));
+        this.cluster.mean.forEach((value, level) => line("cluster-line", `M${across((level + 0.5) / n) - half} ${this.y(value)}h${2 * half}`));
         shown.mean.forEach((value, level) => {
-          const x = 100 * (level + 0.5) / n;
+          const x = across((level + 0.5) / n);
           if (isKnown) line("own-whisker", `M${x} ${this.y(shown.lower[level])}V${this.y(shown.upper[level])}`);
           if (this.own) line("own-spot", `M${x} ${this.y(value)}h0`);
         });
@@ -130,7 +132,7 @@ const explorerChart = (() => {
         line("cluster-line", `M${this.path(this.cluster.mean).join("L")}`);
         if (this.own) line("own-line", `M${this.path(this.own.mean).join("L")}`);
       }
-      if (this.dots.length) line("event", this.dots.map(([x, y]) => `M${(100 * x).toFixed(2)} ${this.y(y)}h0`).join(""));
+      if (this.dots.length) line("event", this.dots.map(([x, y]) => `M${across(x).toFixed(2)} ${this.y(y)}h0`).join(""));
       return made;
     }
 
@@ -163,7 +165,7 @@ const explorerChart = (() => {
       }
       for (const [at, text] of this.axis.ticks) {
         const label = html("span", at < 0.03 ? "first" : at > 0.97 ? "last" : "", text);
-        label.style.left = `${100 * at}%`;
+        label.style.left = `${across(at)}%`;
         label.title = text;
         if (at >= -0.001 && at <= 1.001) xs.append(label);
       }

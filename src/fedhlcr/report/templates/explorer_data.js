@@ -5,7 +5,8 @@ const explorerData = (() => {
 
   // [bytes per number, base64] as whole numbers
   function numbers([width, text]) {
-    const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+    const plain = text.replace(/-/g, "+").replace(/_/g, "/");
+    const bytes = Uint8Array.from(atob(plain), (character) => character.charCodeAt(0));
     if (width === 1) return bytes;
     const view = new DataView(bytes.buffer);
     const made = width === 2 ? new Uint16Array(bytes.length / 2) : new Uint32Array(bytes.length / 4);

@@ -63,7 +63,7 @@ const explorerFinder = (find, options, status, { data, noun, open, most }) => {
         own.textContent = agent;
         note.append(own);
       }
-      option.append(text, note);
+      option.append(text, " ", note);
       option.addEventListener("pointerdown", (event) => event.preventDefault());
       option.addEventListener("click", () => choose(n));
       return option;
