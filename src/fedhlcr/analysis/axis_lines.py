@@ -63,22 +63,27 @@ def axis_line(
     places : where to evaluate it; None is the axis' own grid
     level : probability of the interval
     """
+    places = axis.grid() if places is None else places
+    by_draw, weight = axis_draws(model, axis, cluster, places)
+    mean = weight @ by_draw / weight.sum()
+    weight = weight if len(weight) > 1 else np.zeros_like(weight)
+    ends = central_interval(by_draw, np.broadcast_to(weight[:, None], by_draw.shape), level)
+    return AxisLine(axis, places, mean, *ends)
+
+
+def axis_draws(model: FittedModel, axis: Axis, cluster: int, places: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """(draws, points) the regression of a cluster along an axis in each draw, and (draws,) the draws' weights."""
     posterior, columns = model.posterior_, list(axis.columns)
     units, means = posterior.standardization, model.feature_means_
-    places = axis.grid() if places is None else places
     X = np.tile(means, (len(places), 1))
     X[:, columns] = axis.features(places)
     design = X if units.curves is None else units.curves.expand(X)
     coef, mass = coef_by_draw(posterior.draws, model.alignment_)
     slopes = units.feature_slopes(posterior.layout, coef[:, cluster])
     _, intercepts = units.to_user_units(posterior.layout, coef[:, cluster])
-    by_draw, weight = intercepts[:, None] + slopes @ design.T, mass[:, cluster]
-    if (link := link_of(model)) is not None:
-        by_draw = link.to_response(by_draw)
-    mean = weight @ by_draw / weight.sum()
-    weight = weight if len(weight) > 1 else np.zeros_like(weight)
-    ends = central_interval(by_draw, np.broadcast_to(weight[:, None], by_draw.shape), level)
-    return AxisLine(axis, places, mean, *ends)
+    by_draw = intercepts[:, None] + slopes @ design.T
+    link = link_of(model)
+    return by_draw if link is None else link.to_response(by_draw), mass[:, cluster]
 
 
 def axis_strengths(model: FittedModel, axes: tuple[Axis, ...]) -> FloatArray:

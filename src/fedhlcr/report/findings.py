@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr._support.wording import AGENT, ENTITY, Noun, noun, printable
+from fedhlcr.analysis.axis_words import describe_effects
 from fedhlcr.analysis.differences import EntityDifferences
 from fedhlcr.analysis.effects import (
     change_intervals,
@@ -26,7 +27,6 @@ from fedhlcr.analysis.effects import (
 )
 from fedhlcr.analysis.links import Link, link_of
 from fedhlcr.analysis.ratios import cluster_ratios
-from fedhlcr.analysis.summary import describe_effects
 from fedhlcr.data.hierarchy import EntityIndex
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.posterior import alignment
