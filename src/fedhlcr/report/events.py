@@ -9,7 +9,11 @@ import numpy as np
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr.data.hierarchy import UNKNOWN
 from fedhlcr.estimators.base import HierarchicalPredictor
+from fedhlcr.posterior.prediction import Profiles
 from fedhlcr.report.scores import HeldOut
+
+# Most of the fitted events to draw.
+MOST_FITTED = 20_000
 
 
 @dataclass(frozen=True)
@@ -54,3 +58,24 @@ def drawn_events(model: HierarchicalPredictor, data: HeldOut) -> DrawnEvents:
     known = entity != UNKNOWN
     label[known] = model.labels_[entity[known]]
     return DrawnEvents(rows.matrix, observed, predicted, agent, entity, label)
+
+
+def fitted_events(model: HierarchicalPredictor) -> DrawnEvents | None:
+    """Events that the model was fitted with; None if it does not keep them. Of very many, every second, third, …"""
+    store = model.posterior_.memory.entities
+    known = store.events
+    if known is None or not known.n_events:
+        return None
+    of_entity = np.repeat(np.arange(known.n_entities), np.diff(known.event_start))
+    rows = np.arange(0, known.n_events, -(-known.n_events // MOST_FITTED))
+    units, n = model.posterior_.standardization, model.n_features_in_
+    # a constant feature has an infinite scale
+    scale = np.where(np.isfinite(units.scale[:n]), units.scale[:n], 0.0)
+    X = np.asarray(known.X[rows][:, :n] * scale + units.shift[:n])
+    entity = of_entity[rows]
+    agent = store.index.agent_of[entity]
+    offset = known.offsets[rows]
+    predicted = model.posterior_.mean(X, Profiles.of(agent, entity), offset)
+    observed = units.restore_target(known.y[rows])
+    exposure = np.exp(offset)
+    return DrawnEvents(X, observed / exposure, predicted / exposure, agent, entity, model.labels_[entity])

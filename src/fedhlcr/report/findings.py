@@ -80,6 +80,8 @@ class Cluster:
     moves : the strongest effects in words
     sentences : (n_features,) of classes and counts, each feature's ratio in a sentence
     examples : names of the entities that are most certainly in it
+    n_sure : entities with this label that are surely in it; None if the model holds no entities
+    certainty : mean probability of this cluster among the entities with this label; NaN if there are none
     """
 
     number: int
@@ -95,6 +97,8 @@ class Cluster:
     moves: tuple[str, ...]
     sentences: tuple[str, ...]
     examples: tuple[str, ...]
+    n_sure: int | None = None
+    certainty: float = float("nan")
 
 
 @dataclass(frozen=True)
@@ -196,7 +200,7 @@ def gather(model: HierarchicalPredictor) -> Findings:
         explained = 1.0 - float(residual.sum() / (n_events.sum() * spread**2))
     return Findings(
         names=Names.of(model),
-        clusters=_clusters(model, listed, memberships.label),
+        clusters=_clusters(model, listed, memberships),
         agents=_list_agents(model, n_events) if listed else None,
         entities=listed,
         n_events=float(n_events.sum()),
@@ -267,7 +271,7 @@ def _residual_squares(model: HierarchicalPredictor, label: IndexArray) -> FloatA
     return np.asarray(np.maximum(squares, 0.0) * target_scale**2)
 
 
-def _clusters(model: HierarchicalPredictor, entities: Entities | None, label: IndexArray) -> tuple[Cluster, ...]:
+def _clusters(model: HierarchicalPredictor, entities: Entities | None, members: Memberships) -> tuple[Cluster, ...]:
     shares, levels, moves = entity_shares(model), typical_levels(model), describe_effects(model, N_EFFECTS)
     changes, effects, (lower, upper) = unit_changes(model), effect_sizes(model), change_intervals(model)
     clear = (lower > 0.0) | (upper < 0.0)
@@ -278,7 +282,10 @@ def _clusters(model: HierarchicalPredictor, entities: Entities | None, label: In
         figures = np.array([[(r.ratio, r.lower, r.upper) for r in own] for own in ratios])
         changes, lower, upper = np.moveaxis(figures, 2, 0)
         effects, sentences = np.log(changes), [tuple(r.sentence for r in own) for own in ratios]
-    counts = np.bincount(label, minlength=model.n_clusters_)
+    counts, n_sure, certainty = (
+        np.bincount(members.label, weights=own, minlength=model.n_clusters_)
+        for own in (None, members.certainty >= SURE, members.certainty)
+    )
     return tuple(
         Cluster(
             number=k,
@@ -294,6 +301,8 @@ def _clusters(model: HierarchicalPredictor, entities: Entities | None, label: In
             sentences=sentences[k],
             moves=tuple(printable(move) for move in moves[k]),
             examples=() if entities is None else _examples(entities, k),
+            n_sure=None if entities is None else int(n_sure[k]),
+            certainty=float(certainty[k] / counts[k]) if counts[k] else float("nan"),
         )
         for k in range(model.n_clusters_)
     )
