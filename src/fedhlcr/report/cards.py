@@ -8,7 +8,7 @@ from typing import Any
 from fedhlcr._support.wording import number, percent
 from fedhlcr.report import charts, listings
 from fedhlcr.report.certainty import Certainty
-from fedhlcr.report.findings import Cluster, Findings, Names
+from fedhlcr.report.findings import Cluster, Findings
 
 # Cards that are open.
 OPEN_CARDS = 6
@@ -30,9 +30,7 @@ class Card:
 
 def cluster_section(findings: Findings, certainty: Certainty) -> dict[str, Any]:
     """What the page shows of the clusters: clear ones as cards, the others together."""
-    cards = [
-        Card(c, _level(findings, c), _who(c, findings.names), c.number in certainty.blurred) for c in findings.clusters
-    ]
+    cards = [Card(c, _level(findings, c), _who(findings, c), c.number in certainty.blurred) for c in findings.clusters]
     clear, faded = ([card for card in cards if card.is_faded == side] for side in (False, True))
     if not clear or not certainty.is_finding:
         clear, faded = [], cards
@@ -59,9 +57,10 @@ def _level(findings: Findings, cluster: Cluster) -> str:
     return number(cluster.level)
 
 
-def _who(cluster: Cluster, names: Names) -> str:
-    """How many entities are in a cluster, and how sure that is; empty if the model holds none."""
-    if cluster.n_entities is None:
+def _who(findings: Findings, cluster: Cluster) -> str:
+    """How many entities are in a cluster, and how sure that is; empty if that is nothing to tell."""
+    names = findings.names
+    if cluster.n_entities is None or len(findings.clusters) == 1:
         return ""
     if not cluster.n_entities:
         return f"No {names.entity.one} is in it in most draws"

@@ -173,7 +173,8 @@ def density(observed: FloatArray, predicted: FloatArray) -> tuple[Markup, tuple[
         for column, row in np.argwhere(counts > 0)
     )
     svg = Markup(
-        '<svg class="density" viewBox="0 0 {0} {0}" role="img"><title>Observed against predicted targets</title>'
+        '<svg class="density" viewBox="0 0 {0} {0}" preserveAspectRatio="none" role="img">'
+        "<title>Observed against predicted targets</title>"
         '<g class="ink">{1}</g><line class="diagonal" x1="0" y1="{0}" x2="{0}" y2="0" '
         'vector-effect="non-scaling-stroke"/></svg>'
     ).format(CELLS, cells)

@@ -184,7 +184,7 @@ def score_section(scores: LinkScores) -> dict[str, Any]:
         inside = ""
     else:
         picture, ends = charts.density(scores.observed, scores.predicted)
-        caption = "Observed against predicted counts; on the line they are equal"
+        caption = "Observed against predicted counts"
         note = (
             "Poisson deviance: 0 for a perfect prediction; the lower, the better. D² compares it with that of the mean "
             "of these counts."

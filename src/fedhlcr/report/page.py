@@ -17,7 +17,7 @@ from fedhlcr._support.wording import CLUSTER, EVENT, amount, capital, number, pe
 from fedhlcr.analysis.class_scores import ClassScores
 from fedhlcr.analysis.count_scores import CountScores
 from fedhlcr.analysis.effects import INTERVAL_LEVEL
-from fedhlcr.analysis.links import Link
+from fedhlcr.analysis.links import NO_TARGET, Link
 from fedhlcr.analysis.rivals import Score
 from fedhlcr.estimators.base import HierarchicalPredictor, check_model
 from fedhlcr.exceptions import ArgumentTypeError
@@ -28,7 +28,7 @@ from fedhlcr.report.certainty import Certainty, how_sure, mixed_group, sure_in_w
 from fedhlcr.report.differences import describe_differences
 from fedhlcr.report.doubts import find_doubts
 from fedhlcr.report.effects_chart import draw_effects
-from fedhlcr.report.events import drawn_events, fitted_events
+from fedhlcr.report.events import DrawnEvents, drawn_events, fitted_events
 from fedhlcr.report.findings import Findings, gather
 from fedhlcr.report.link_scores import LinkScores, score_link
 from fedhlcr.report.panels import draw_picture
@@ -82,8 +82,9 @@ def render_report(
         scores = score_link(model, held_out, findings.base) if linked else score_held_out(model, held_out)
     certainty, verdict = Certainty.of(findings), find_verdict(model, findings, scores)
     doubts = find_doubts(model, findings, rounds, scores)
-    given = held_out if events is None else events
-    drawn = fitted_events(model) if given is None else drawn_events(model, given)
+    judged = None if held_out is None else drawn_events(model, held_out)
+    drawn = judged if events is None else drawn_events(model, events)
+    drawn = drawn or fitted_events(model)
     script, style = ("\n".join(_text(name) for name in parts) for parts in (SCRIPTS, STYLES))
     context: dict[str, Any] = {
         "title": printable(title) if title else _title(findings),
@@ -100,7 +101,7 @@ def render_report(
         "good": story.goodness(model, findings, scores),
         "scores": None if scores is None else sections.score_table(findings, scores),
         "calibration": _calibration(model, findings, held_out),
-        "residuals": _residuals(model, findings, held_out),
+        "residuals": _residuals(findings, judged),
         "differences": describe_differences(model, findings),
         "agents": sections.agent_section(findings, scores),
         "entities": None if findings.entities is None else sections.entity_section(findings, findings.entities),
@@ -146,11 +147,11 @@ def _calibration(model: HierarchicalPredictor, findings: Findings, data: HeldOut
     return None if data is None or binary else calibrate(model, data)
 
 
-def _residuals(model: HierarchicalPredictor, findings: Findings, data: HeldOut | None) -> ResidualChart | None:
+def _residuals(findings: Findings, judged: DrawnEvents | None) -> ResidualChart | None:
     """The residuals of the held-out events by agent."""
-    if data is None or findings.agents is None:
+    if judged is None or findings.agents is None:
         return None
-    return draw_residuals(drawn_events(model, data), findings.agents, findings.names)
+    return draw_residuals(judged, findings.agents, findings.names)
 
 
 @cache
@@ -201,8 +202,11 @@ def _r2(value: float) -> str:
 
 
 def _title(findings: Findings) -> str:
-    target = "" if findings.names.target == "the target" else f" of {findings.names.target}"
-    return f"Clusters of {findings.names.entity.many}: a latent class regression{target}"
+    names = findings.names
+    if len(findings.clusters) == 1:
+        moved = names.target if findings.link is None else findings.link.response
+        return f"What moves {moved}, and how {names.entity.many} differ"
+    return f"Clusters of {names.entity.many}{'' if names.target == NO_TARGET else f' by {names.target}'}"
 
 
 def _facts(model: Any, findings: Findings, scores: HeldOutScores | LinkScores | None) -> list[tuple[str, str]]:

@@ -8,7 +8,7 @@ import numpy as np
 from markupsafe import Markup
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
-from fedhlcr._support.wording import EVENT, number
+from fedhlcr._support.wording import EVENT, capital, number
 from fedhlcr.analysis.ticks import nice_ticks, tick_text
 from fedhlcr.data.hierarchy import UNKNOWN
 from fedhlcr.report import frames
@@ -18,6 +18,8 @@ from fedhlcr.report.frames import Scale, Tick
 
 # With more agents, only those at both ends are drawn.
 MOST_AGENTS, AT_EACH_END = 40, 15
+# More rows than these are set in columns.
+LONG = 14
 # A mean this many standard errors from zero counts.
 CLEAR = 2.0
 
@@ -48,6 +50,11 @@ class ResidualChart:
     strip: Markup
     ticks: tuple[Tick, ...]
     sentence: str
+
+    @property
+    def is_long(self) -> bool:
+        """Whether the rows need the whole width of the page."""
+        return len(self.rows) + len(self.last_rows) > LONG
 
 
 def draw_residuals(events: DrawnEvents, agents: Agents, names: Names) -> ResidualChart | None:
@@ -104,7 +111,7 @@ def _sentence(mean: FloatArray, spread: FloatArray, n: IndexArray, names: Names)
     how = (
         f"For {off:,} of {agents.count(len(mean))} the model is off on average by more than chance explains"
         if off > max(2.0 * by_chance, 1.0)
-        else f"For no more {agents.many} than chance explains is the model off on average"
+        else f"{capital(agents.one)} by {agents.one}, the model is off on average by no more than chance explains"
     )
     widest = number(float(np.abs(mean).max()))
     return f"{how}; the largest mean residual is {widest}. {EVENT.count(int(n.sum()))} are behind it."

@@ -15,6 +15,7 @@ from fedhlcr.analysis.simpler import RIDGE_PER_ENTITY
 from fedhlcr.analysis.verdict import FitComparison, compare_densities
 from fedhlcr.data import inputs
 from fedhlcr.data.hierarchy import UNKNOWN
+from fedhlcr.data.ids import read_ids
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.posterior.predictive import interval_ends
 
@@ -120,9 +121,11 @@ def entity_groups(entities: IndexArray, own_agent: Any, own_entity: Any) -> Inde
     groups = np.array(entities)
     new = groups == UNKNOWN
     if new.any():
-        ids = [np.asarray(own, dtype=object).astype(str)[new] for own in (own_agent, own_entity) if own is not None]
-        texts = np.array(["\0".join(pair) for pair in zip(*ids, strict=True)]) if ids else np.arange(new.sum())
-        groups[new] = groups.max() + 1 + np.unique(texts, return_inverse=True)[1]
+        given = {"agent": own_agent, "entity": own_entity}
+        codes = [read_ids(own, name, len(groups)).codes[new] for name, own in given.items() if own is not None]
+        # rows without ids are entities of their own
+        pairs = np.column_stack(codes) if codes else np.arange(new.sum())[:, None]
+        groups[new] = groups.max() + 1 + np.unique(pairs, axis=0, return_inverse=True)[1].ravel()
     return groups
 
 

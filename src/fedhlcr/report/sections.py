@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from fedhlcr._support.wording import ROUND, byte_size, fine_percent, number, percent
+from fedhlcr._support.wording import ROUND, byte_size, number, percent
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.report import charts, listings, story
 from fedhlcr.report.findings import SURE, Entities, Findings
 from fedhlcr.report.link_scores import LinkScores, score_section
 from fedhlcr.report.rounds import Rounds
-from fedhlcr.report.scores import LEVEL, HeldOutScores
+from fedhlcr.report.scores import HeldOutScores
 
 # Most agents in the matrix, and uncertain entities named.
 MATRIX_AGENTS, N_UNCERTAIN = 60, 10
@@ -34,8 +34,7 @@ def _score_section(findings: Findings, scores: HeldOutScores) -> dict[str, Any]:
             )
             for score in scores.scores
         ],
-        "level": percent(LEVEL),
-        "coverage": fine_percent(scores.coverage),
+        "caption": "Observed against predicted values",
         "by_agent": _by_agent(findings, scores),
         "picture": picture,
         "ends": ends,

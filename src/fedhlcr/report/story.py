@@ -39,7 +39,7 @@ def in_short(
     paragraphs = [_what(model, findings)]
     if rounds is not None:
         paragraphs.append(_federation(findings, rounds))
-    serious = [doubt.headline for doubt in doubts if doubt.serious]
+    serious = [doubt.headline for doubt in doubts if doubt.serious and not doubt.is_told]
     if serious:
         paragraphs.append(f"Read on with care. {'. '.join(serious)}.")
     return paragraphs
@@ -57,7 +57,7 @@ def _what(model: HierarchicalPredictor, findings: Findings) -> str:
     # readers see a category as one feature, even if it is encoded in several columns
     n_features = len(names.features if model.recipe_ is None else model.recipe_.features)
     features = f"the {FEATURE.count(n_features)}" if n_features > 1 else "the one feature"
-    of_what = names.target if findings.link is None else findings.link.subject
+    of_what = names.target if findings.link is None else findings.link.response
     regression = f"Each cluster has its own regression of {of_what} on {features}."
     clusters = f"{_small(n_clusters)} {CLUSTER.of(n_clusters)}"
     found = "The model chose this number" if isinstance(model.n_clusters, str) else "This number was given"

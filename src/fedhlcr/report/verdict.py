@@ -18,6 +18,7 @@ from fedhlcr.report.link_scores import LinkScores
 from fedhlcr.report.scores import HeldOutScores
 
 BADGES = {"better": "Better", "about the same": "About the same", "worse": "Worse", "unknown": "Not evaluated"}
+CHANCE = "The difference between the two may be chance."
 SIGNS = {"better": "▲", "about the same": "≈", "worse": "▼", "unknown": "?"}
 
 
@@ -30,6 +31,7 @@ class Verdict:
     name : of the verdict
     sentences : why, in one or two sentences
     advice : what to use instead; empty unless the model is worse
+    hint : behind the badge
     bars : name, share (0 to 1) and figure of each method, for a small chart; the model first
     measure : what the bars show
     """
@@ -39,6 +41,7 @@ class Verdict:
     advice: str = ""
     bars: tuple[tuple[str, float, str], ...] = ()
     measure: str = ""
+    hint: str = ""
 
     @property
     def badge(self) -> str:
@@ -47,6 +50,16 @@ class Verdict:
     @property
     def sign(self) -> str:
         return SIGNS[self.name]
+
+    @property
+    def badge_hint(self) -> str:
+        """What stands behind the badge."""
+        than = {
+            "better": "than simpler models",
+            "worse": "than a simpler model",
+            "about the same": "as a simpler model",
+        }
+        return self.hint or than.get(self.name, "")
 
     @property
     def css(self) -> str:
@@ -86,38 +99,43 @@ def _of_events(findings: Findings, scores: HeldOutScores, densities: FitComparis
     on = f"On {EVENT.count(scores.n_events)} that it was not fitted to,"
     accurate, honest = (rival_name(c.strongest.rival, names) for c in (errors, densities))
     name: VerdictName
+    hint = ""
     if of_errors == of_densities == "about the same":
-        name, told = "about the same", f"{on} the model predicts {target} about as well as {accurate}."
+        name, told = "about the same", f"{on} the model predicts {target} about as well as {accurate}. {CHANCE}"
     elif {of_errors, of_densities} == {"better", "worse"}:
         name = "about the same"
         better = (
-            f"are more accurate than those of {everyone}, but {honest} states its uncertainty better"
+            f"are more accurate than those of {everyone}, but {honest} says better how far off its predictions may be"
             if of_errors == "better"
-            else f"are less accurate than those of {accurate}, but it states its uncertainty better"
+            else f"are less accurate than those of {accurate}, but it says better how far off its predictions may be"
         )
         told = f"{on} the model’s predictions {better}."
     elif "worse" in (of_errors, of_densities):
         name, by_error = "worse", of_errors == "worse"
         told = f"{on} {accurate if by_error else honest} predicts {target} better than the model does."
         if not by_error:
-            told = f"{on} the model is about as accurate as {accurate}, but {honest} states its uncertainty better."
+            told = (
+                f"{on} the model is about as accurate as {accurate}, but {honest} says better how far off its "
+                "predictions may be."
+            )
     elif of_errors == "better":
         name, told = "better", f"{on} the model predicts {target} better than {everyone}."
     else:
         name = "better"
         told = (
-            f"{on} the model’s predictions are about as accurate as those of {accurate}, and it states its uncertainty "
-            f"better than {everyone}."
+            f"{on} the model is about as accurate as {accurate}, and it says better than {everyone} how far off its "
+            "predictions may be."
         )
+        hint = "at saying how sure it is"
     rival = (errors if of_errors == "worse" else densities).strongest.rival
     advice = _advice(rival, names) if name == "worse" else ""
     bars = tuple(
-        ("this model" if n == 0 else rival_name(s.name, names), _bar(s.r2), fine_percent(max(s.r2, 0.0)))
+        ("this model" if n == 0 else rival_name(s.name, names), _bar(s.r2), _percent(s.r2))
         for n, s in enumerate(scores.scores)
         if math.isfinite(s.r2)
     )
     typical = f"It is typically off by {number(scores.model.mae)} (mean absolute error)."
-    return Verdict(name, (told, typical), advice, bars, f"share of the variance of {target} explained")
+    return Verdict(name, (told, typical), advice, bars, f"share of the variance of {target} explained", hint)
 
 
 def _of_responses(findings: Findings, scores: LinkScores, found: FitComparison) -> Verdict:
@@ -128,7 +146,7 @@ def _of_responses(findings: Findings, scores: LinkScores, found: FitComparison) 
     best = rival_name(found.strongest.rival, names)
     told = {
         "better": f"{on} the model predicts {what} better than {everyone}.",
-        "about the same": f"{on} the model predicts {what} about as well as {best}.",
+        "about the same": f"{on} the model predicts {what} about as well as {best}. {CHANCE}",
         "worse": f"{on} {best} predicts {what} better than the model does.",
     }[found.verdict]
     advice = f"If you want predictions, use {best}." if found.verdict == "worse" else ""
@@ -141,7 +159,7 @@ def _of_responses(findings: Findings, scores: LinkScores, found: FitComparison) 
             bars.append((name, _bar(score.auc), fine_percent(score.auc)))
         elif isinstance(score, CountScores) and math.isfinite(score.d2):
             measure = "share of the deviance of the counts explained"
-            bars.append((name, _bar(score.d2), fine_percent(max(score.d2, 0.0))))
+            bars.append((name, _bar(score.d2), _percent(score.d2)))
     return Verdict(found.verdict, (told,), advice, tuple(bars), measure)
 
 
@@ -181,6 +199,11 @@ def _advice(rival: str, names: Names) -> str:
         MIXED_MODEL: "`fedhlcr.baselines.MixedModelRegressor()`",
     }.get(rival)
     return f"If you want predictions, use {rival_name(rival, names)}{f': {use}' if use else ''}."
+
+
+def _percent(share: float) -> str:
+    """A share explained; a model that predicts worse than the mean explains nothing."""
+    return fine_percent(share) if share > 0.0 else "none"
 
 
 def _bar(share: float) -> float:
