@@ -78,7 +78,6 @@ class Cluster:
     effects : (n_features,) changes per standard deviation of the feature; logarithms of ratios
     is_clear : (n_features,) whether the interval leaves out no change
     moves : the strongest effects in words
-    sentences : (n_features,) of classes and counts, each feature's ratio in a sentence
     examples : names of the entities that are most certainly in it
     n_sure : entities with this label that are surely in it; None if the model holds no entities
     certainty : mean probability of this cluster among the entities with this label; NaN if there are none
@@ -95,7 +94,6 @@ class Cluster:
     effects: FloatArray
     is_clear: NDArray[np.bool_]
     moves: tuple[str, ...]
-    sentences: tuple[str, ...]
     examples: tuple[str, ...]
     n_sure: int | None = None
     certainty: float = float("nan")
@@ -275,13 +273,12 @@ def _clusters(model: HierarchicalPredictor, entities: Entities | None, members: 
     shares, levels, moves = entity_shares(model), typical_levels(model), describe_effects(model, N_EFFECTS)
     changes, effects, (lower, upper) = unit_changes(model), effect_sizes(model), change_intervals(model)
     clear = (lower > 0.0) | (upper < 0.0)
-    sentences: list[tuple[str, ...]] = [()] * model.n_clusters_
     if (link := link_of(model)) is not None:
         levels = link.to_response(levels)
         ratios = cluster_ratios(model)
         figures = np.array([[(r.ratio, r.lower, r.upper) for r in own] for own in ratios])
         changes, lower, upper = np.moveaxis(figures, 2, 0)
-        effects, sentences = np.log(changes), [tuple(r.sentence for r in own) for own in ratios]
+        effects = np.log(changes)
     counts, n_sure, certainty = (
         np.bincount(members.label, weights=own, minlength=model.n_clusters_)
         for own in (None, members.certainty >= SURE, members.certainty)
@@ -298,7 +295,6 @@ def _clusters(model: HierarchicalPredictor, entities: Entities | None, members: 
             upper=upper[k],
             effects=effects[k],
             is_clear=clear[k],
-            sentences=sentences[k],
             moves=tuple(printable(move) for move in moves[k]),
             examples=() if entities is None else _examples(entities, k),
             n_sure=None if entities is None else int(n_sure[k]),
