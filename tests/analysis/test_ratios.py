@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import numpy as np
 import pytest
@@ -110,9 +111,9 @@ def test_summary_of_counts_shows_the_dispersion():
     assert "noise" not in text
 
 
-def test_clusters_are_described_by_ratios():
+def test_clusters_are_described_by_probabilities_and_rates():
     (of_classes,), (of_counts,) = describe_clusters(classifier()), describe_clusters(counter(), "visits")
     assert "the probability of “severe” is " in of_classes
-    assert "the odds of “severe” " in of_classes
+    assert re.search(r"it falls from \d+ % to \d+ % as time goes from \d to \d", of_classes)
     assert "nothing" not in of_classes
     assert "the rate of visits is " in of_counts

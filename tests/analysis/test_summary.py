@@ -35,7 +35,7 @@ def test_effects_of_unclear_sign_are_left_out():
     assert abs(effect_sizes(model)[0, 1]) > 0.1 * model.noise_scale_
     assert lower[0, 1] < 0.0 < upper[0, 1]
     (sentence,) = describe_clusters(model)
-    assert "per unit of sure" in sentence
+    assert "as sure goes from" in sentence
     assert "unsure" not in sentence
     nothing = one_cluster(40, {"unsure": normal}, [0.0])
     assert describe_clusters(nothing)[0].endswith("; no feature clearly moves it.")
@@ -44,7 +44,7 @@ def test_effects_of_unclear_sign_are_left_out():
 def test_a_weaker_clear_effect_comes_before_a_stronger_unclear_one():
     model = one_cluster(40, {"unsure": normal, "sure": normal}, [0.0, 0.6], seed=2)
     model.coef_[0, 0] = 9.0
-    assert "per unit of sure" in describe_clusters(model, n_effects=1)[0]
+    assert "as sure goes from" in describe_clusters(model, n_effects=1)[0]
 
 
 @pytest.mark.parametrize("drop_first", [False, True])
@@ -153,5 +153,5 @@ def test_zero_has_no_sign():
 def test_a_column_of_0_and_1_is_described_as_such():
     columns = {"on": lambda rng, n: rng.random(n) < 0.3, "third": lambda rng, n: rng.integers(0, 3, n) / 2}
     (sentence,) = describe_clusters(one_cluster(400, columns, [2.0, -3.0]))
-    assert "higher where on is 1, not 0" in sentence
-    assert "per unit of third" in sentence
+    assert "higher where on is 1 than where it is 0" in sentence
+    assert "as third goes from" in sentence

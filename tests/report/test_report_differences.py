@@ -36,7 +36,7 @@ def test_report_says_how_entities_differ(differing):
     page = render_report(model)
     text = section(page)
     assert "Entities of one cluster are alike, not equal" in text
-    assert "Of the slopes, that of x0 differs most" in text
+    assert "Of the effects, that of x0 differs most" in text
     assert "between agents" in text
     assert "Some entities are noisier than others" in text
     assert f"{model.effect_scales_[0]:.3g}" in text

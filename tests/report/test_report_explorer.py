@@ -35,7 +35,7 @@ def shares(packed):
 
 
 def explored(model, events=None):
-    section = explorer_section(model, gather(model), None if events is None else drawn_events(model, events))
+    section = explorer_section(model, gather(model), None if events is None else drawn_events(model, events), None)
     return section, json.loads(section.data)
 
 
@@ -177,7 +177,7 @@ def test_agents_have_their_shares_errors_and_likes(split):
     model = fitted(train)
     findings = gather(model)
     events = drawn_events(model, held_out(test))
-    data = json.loads(explorer_section(model, findings, events).data)["agents"]
+    data = json.loads(explorer_section(model, findings, None, events).data)["agents"]
     for row, own in zip(findings.agents.weights, shares(data["shares"]), strict=True):
         assert all(share == pytest.approx(row[k], abs=1e-4) for k, share in own.items())
     error = np.sqrt((events.residuals[events.agent == 3] ** 2).mean())
@@ -194,13 +194,13 @@ def test_agents_have_their_shares_errors_and_likes(split):
 
 def test_the_first_entity_has_the_most_events(model):
     findings = gather(model)
-    data = json.loads(explorer_section(model, findings, None).data)
+    data = json.loads(explorer_section(model, findings, None, None).data)
     assert findings.entities.n_events[data["first"]] == findings.entities.n_events.max()
 
 
 def test_public_models_have_no_explorer(model):
     other = public(model)
-    assert explorer_section(other, gather(other), None) is None
+    assert explorer_section(other, gather(other), None, None) is None
     assert "explorer" not in Page(render_report(other)).data
 
 

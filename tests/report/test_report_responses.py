@@ -5,9 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fedhlcr.analysis.axis_words import describe_effects
 from fedhlcr.analysis.class_scores import ClassScores
 from fedhlcr.analysis.ratios import cluster_ratios
+from fedhlcr.analysis.response_rivals import RATE_PER_ENTITY
 from fedhlcr.report import HeldOut, render_report
+from fedhlcr.report.link_scores import score_link
 from tests.reports import Page, public
 from tests.responses import classifier, counter, events
 
@@ -23,11 +26,35 @@ def page(model, with_events=True):
 
 @pytest.mark.parametrize("fitted", [classifier, counter])
 @pytest.mark.parametrize("with_events", [True, False])
-def test_report_has_all_ratios_in_words_and_none_of_the_words_for_real_numbers(fitted, with_events):
+def test_report_has_all_ratios_and_none_of_the_words_for_real_numbers(fitted, with_events):
     model = fitted()
-    text = Page(page(model, with_events)).text.replace("\N{NO-BREAK SPACE}", " ")
-    assert all(ratio.sentence in text for ratio in cluster_ratios(model)[0])
-    assert not [word for word in REAL_WORDS if word in text]
+    shown = Page(page(model, with_events))
+    columns = shown.columns("clusters")
+    for ratio in cluster_ratios(model)[0]:
+        assert columns[ratio.feature] == [pytest.approx(ratio.ratio, rel=5e-3)]
+    assert all(move in shown.text.replace("\N{NO-BREAK SPACE}", " ") for move in describe_effects(model)[0])
+    assert not [word for word in REAL_WORDS if word in shown.text]
+
+
+@pytest.mark.parametrize("fitted", [classifier, counter])
+def test_report_without_a_table_draws_the_fitted_events(fitted):
+    html = page(fitted(), with_events=False)
+    assert 'class="event mean"' in html
+    assert f"{len(events()[0])} events behind the dots" in html
+
+
+@pytest.mark.parametrize("fitted", [classifier, counter])
+def test_events_not_fitted_are_compared_with_simpler_models(fitted):
+    model, (frame, classes, visits) = fitted(), events()
+    y = classes if hasattr(model, "classes_") else visits
+    half = slice(0, None, 2)
+    scores = score_link(model, HeldOut(frame[half], y[half], "clinic", "patient"), 0.5)
+    names = [difference.rival for difference in scores.comparison.differences]
+    assert names == [name for name, _ in scores.rivals]
+    assert RATE_PER_ENTITY in names
+    rows = Page(render_report(model, HeldOut(frame[half], y[half], "clinic", "patient"))).text
+    assert "the model predicts" in rows
+    assert "the mean of each patient" in rows
 
 
 def test_report_of_a_classifier_shows_scores_and_a_reliability_diagram():

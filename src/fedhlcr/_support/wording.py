@@ -19,6 +19,7 @@ UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u20
 ONE_FORM = frozenset({"children", "data", "men", "news", "people", "series", "species", "staff", "women"})
 SINGULAR_IN_S = frozenset({"alias", "atlas", "bias", "bus", "campus", "canvas", "gas", "lens", "status", "virus"})
 SINGULAR_IN_IE = frozenset({"calorie", "cookie", "die", "movie", "pie", "tie", "zombie"})
+IRREGULAR = {"child": "children", "man": "men", "person": "people", "woman": "women"}
 
 
 def number(value: float, digits: int = 3) -> str:
@@ -135,6 +136,8 @@ def noun(column: str | None, otherwise: Noun) -> Noun:
         return otherwise
     words = words if words.isupper() and len(words) <= 4 else words.lower()
     last = words.split()[-1]
+    if last in IRREGULAR:
+        return Noun(words, words.removesuffix(last) + IRREGULAR[last])
     if last in ONE_FORM:
         return Noun(words, words)
     if last not in SINGULAR_IN_S and re.search(r"[^siu]s$", words):

@@ -70,10 +70,20 @@ def axis_line(
     others : (n_features_in_,) values of the other features; None is their means
     """
     places = axis.grid() if places is None else places
-    by_draw, weight = _line_by_draw(model, cluster, features_along(model, axis, places, others))
-    if (link := link_of(model)) is not None:
-        by_draw = link.to_response(by_draw)
+    by_draw, weight = axis_draws(model, axis, cluster, places, others)
     return _averaged(axis, places, by_draw, weight, level)
+
+
+def axis_draws(
+    model: FittedModel, axis: Axis, cluster: int, places: FloatArray, others: FloatArray | None = None
+) -> tuple[FloatArray, FloatArray]:
+    """(draws, points) the regression of a cluster along an axis in each draw, and (draws,) the draws' weights.
+
+    Of classes and counts, it is the probability or the rate. Arguments as in `axis_line`.
+    """
+    by_draw, weight = _line_by_draw(model, cluster, features_along(model, axis, places, others))
+    link = link_of(model)
+    return by_draw if link is None else link.to_response(by_draw), weight
 
 
 def axis_change(

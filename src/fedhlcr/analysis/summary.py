@@ -11,9 +11,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.wording import AGENT, CHAIN, ENTITY, EVENT, FEATURE, Noun, listed, number, percent, printable
+from fedhlcr.analysis.axis_words import describe_effects
 from fedhlcr.analysis.differences import difference_facts, entity_differences, noise_words, tail_words
 from fedhlcr.analysis.effects import (
-    change_intervals,
     effect_sizes,
     entity_shares,
     feature_names,
@@ -23,7 +23,7 @@ from fedhlcr.analysis.effects import (
     unit_changes,
 )
 from fedhlcr.analysis.links import Link, link_of
-from fedhlcr.analysis.ratios import cluster_ratios, zero_or_one
+from fedhlcr.analysis.ratios import cluster_ratios
 from fedhlcr.exceptions import Advice
 from fedhlcr.posterior.fitted_model import FittedModel
 
@@ -256,9 +256,10 @@ def describe_clusters(
 ) -> list[str]:
     """Describe each cluster in a sentence: its share, its level, and its strongest effects.
 
-    Effects are in the user's units, strongest first; strength is the effect of one standard deviation of the feature.
-    Effects below a tenth of the noise are left out, and so are effects whose central 90 % interval includes zero.
-    Classifiers have odds ratios, and models of counts rate ratios, as in `cluster_ratios`.
+    Effects are in the user's units, strongest first; strength is how much the feature moves the target over the events.
+    Columns that belong together, such as sine and cosine of a season or the levels of a category, are one effect.
+    Effects below a tenth of the noise are left out, and so are effects whose central 90 % interval includes zero. The
+    effects of classifiers are those on the probability, of counts on the rate; `cluster_ratios` has ratios.
 
     Parameters
     ----------
@@ -277,46 +278,11 @@ def describe_clusters(
     else:
         typical = link.to_response(levels)
         said = [f"{link.response} is {link.in_words(value)} for a typical one" for value in typical]
-        moved = [f"{link.subject} {listed(moves)}" if moves else "no feature clearly changes it" for moves in effects]
+        moved = [f"it {listed(moves)}" if moves else "no feature clearly changes it" for moves in effects]
     return [
         f"Cluster {k}, {percent(shares[k])} of {entities}: {said[k]} at average features; {moved[k]}."
         for k in range(model.n_clusters_)
     ]
-
-
-def describe_effects(model: FittedModel, n_effects: int = 3) -> list[list[str]]:
-    """The effects in each cluster without their subject, strongest first: "rises 0.7 per unit of price".
-
-    Effects below a tenth of the noise are left out, and so are effects whose 90 % interval includes zero. Of odds and
-    rates, only the interval decides.
-    """
-    effects, (lower, upper) = effect_sizes(model), change_intervals(model)
-    clear = (lower > 0.0) | (upper < 0.0)
-    if link_of(model) is None:
-        clear &= np.abs(effects) > 0.1 * model.posterior_.noise_level()
-        phrases = _change_phrases(model)
-    else:
-        ratios = cluster_ratios(model)
-        effects = np.log([[own.ratio for own in cluster] for cluster in ratios])
-        phrases = [[own.phrase for own in cluster] for cluster in ratios]
-    strongest = np.argsort(-np.abs(effects), axis=1, kind="stable")
-    return [[phrases[k][f] for f in order[clear[k, order]][:n_effects]] for k, order in enumerate(strongest)]
-
-
-def _change_phrases(model: FittedModel) -> list[list[str]]:
-    """What each feature does to the target in each cluster, without the subject."""
-    names, changes, levels, is_unit = feature_names(model), unit_changes(model), one_hot(model), zero_or_one(model)
-
-    def describe(k: int, f: int) -> str:
-        size, up = number(abs(changes[k, f])), changes[k, f] > 0
-        if f in levels:
-            column, level = levels[f]
-            return f"is {size} {'higher' if up else 'lower'} where {column} is {level} than elsewhere"
-        if is_unit[f]:
-            return f"is {size} {'higher' if up else 'lower'} where {names[f]} is 1, not 0"
-        return f"{'rises' if up else 'falls'} {size} per unit of {names[f]}"
-
-    return [[describe(k, f) for f in range(len(names))] for k in range(model.n_clusters_)]
 
 
 def shorten(name: str) -> str:

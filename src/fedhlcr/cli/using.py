@@ -281,6 +281,16 @@ def report(
             metavar="FILE",
             help="A table of where entities or agents are, for a map: a column of their ids, named as in the fit, and "
             "latitude and longitude in degrees. A column `place` may name the places.",
+            show_default=False,
+        ),
+    ] = None,
+    draw: Annotated[
+        str | None,
+        typer.Option(
+            "--draw",
+            metavar="TABLE",
+            help="A table of events to draw as dots, such as the fitted ones. Default: DATA.",
+            show_default=False,
         ),
     ] = None,
     new_agents: options.NewAgentsOption = False,
@@ -309,19 +319,23 @@ def report(
     shell = Shell(as_json, quiet, progress)
     for_data = {"new_agents": new_agents, "missing": missing, "target": target, "agent": agent, "entity": entity}
     for_data["exposure"] = exposure
-    options.require_for("DATA", data is not None, **for_data)
-    check_output(out, model, data, places)
+    options.require_for("DATA", data is not None or draw is not None, **for_data)
+    check_output(out, model, data, draw, places)
     with shell.warnings_as_notes():
-        fitted = fedhlcr.load(model)
-        held_out, located = None, None if places is None else read_places(fitted, places)
-        if data is not None:
-            roles = Roles(target, agent, entity, exposure)
+        fitted, roles = fedhlcr.load(model), Roles(target, agent, entity, exposure)
+        located = None if places is None else read_places(fitted, places)
+
+        def read(table: str | None) -> HeldOut | None:
+            if table is None:
+                return None
             events = events_to_predict(
-                fitted, data, roles, target=True, missing=missing, new_agents=new_agents, shell=shell
+                fitted, table, roles, target=True, missing=missing, new_agents=new_agents, shell=shell
             )
-            held_out = HeldOut(events.table, events.y, events.agents, events.entities, events.exposure)
+            return HeldOut(events.table, events.y, events.agents, events.entities, events.exposure)
+
+        held_out, drawn = read(data), read(draw)
         with shell.stage("writing the report"):
-            page = render_report(fitted, held_out, title=title, places=located)
+            page = render_report(fitted, held_out, title=title, events=drawn, places=located)
     write_output(out, page.encode())
     shell.result({"report": str(out)})
     shell.wrote(out)

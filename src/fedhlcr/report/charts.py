@@ -16,7 +16,7 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray
-from fedhlcr._support.wording import number
+from fedhlcr._support.wording import number, percent
 from fedhlcr.analysis.class_scores import CalibrationBin
 
 # Points of a line, and cells along a side of a density.
@@ -24,11 +24,13 @@ MAX_POINTS, CELLS = 400, 48
 # Most rows in the picture of many agents; if there are more agents, neighbours are averaged.
 MAX_BANDS = 400
 # Colour of that picture; its opacity shows the share.
-INK = (0, 114, 178)
+INK = (92, 102, 112)
 # Bars of a histogram of probabilities.
 HISTOGRAM_BARS = 20
-# Clusters with their own colour; the others are grey.
+# Clusters with a colour of their own; the others repeat these, with stripes or dashes, and every one has its number.
 N_COLORS = 8
+# A part of a bar of shares this wide has room for its number; shares told to those who do not see the bar.
+ROOM, MAX_TOLD = 0.03, 12
 
 
 @dataclass(frozen=True)
@@ -46,22 +48,26 @@ class LineChart:
 
 
 def color_class(cluster: int) -> str:
-    """CSS class of a cluster's colour."""
-    return f"c{cluster}" if cluster < N_COLORS else f"c-grey{cluster % 2}"
+    """CSS classes of a cluster's colour; beyond eight clusters colours come again, with stripes or dashes."""
+    return f"c{cluster % N_COLORS}{' again' if cluster >= N_COLORS else ''}"
 
 
-def effect_bar(effect: float, largest: float, *, is_clear: bool) -> Markup:
-    """A bar to the right for an effect that raises the target, to the left for one that lowers it.
+def tag(cluster: int) -> Markup:
+    """A cluster's number on its colour."""
+    return Markup('<i class="tag {}">{}</i>').format(color_class(cluster), cluster)
 
-    It is capped at `largest`, and pale if the direction is not clear.
-    """
-    length = min(100.0, 100.0 * abs(effect) / largest) if largest > 0.0 else 0.0
-    start = 0.0 if effect > 0 else -length
-    return Markup(
-        '<svg class="effect" viewBox="-100 0 200 10" preserveAspectRatio="none" aria-hidden="true">'
-        '<rect class="{}" x="{:.1f}" y="0" width="{:.1f}" height="10"/>'
-        '<line class="axis" x1="0" x2="0" y1="0" y2="10" vector-effect="non-scaling-stroke"/></svg>'
-    ).format(("up" if effect > 0 else "down") + ("" if is_clear else " unclear"), start, length)
+
+def share_bar(shares: Sequence[tuple[int, float]], faded: Sequence[int] = ()) -> Markup:
+    """A bar of shares (cluster, share) side by side, with the numbers of clusters where there is room."""
+    parts = Markup("").join(
+        Markup('<span class="{}{}" style="flex:{:.4f}" title="cluster {}: {}">{}</span>').format(
+            color_class(k), " faded" if k in faded else "", share, k, percent(share), k if share >= ROOM else ""
+        )
+        for k, share in shares
+        if share > 0.0
+    )
+    told = ", ".join(f"cluster {k} {percent(share)}" for k, share in shares[:MAX_TOLD])
+    return Markup('<div class="sharebar" role="img" aria-label="Shares: {}.">{}</div>').format(told, parts)
 
 
 def mix_bar(mix: Sequence[tuple[int, float]]) -> Markup:
@@ -167,7 +173,8 @@ def density(observed: FloatArray, predicted: FloatArray) -> tuple[Markup, tuple[
         for column, row in np.argwhere(counts > 0)
     )
     svg = Markup(
-        '<svg class="density" viewBox="0 0 {0} {0}" role="img"><title>Observed against predicted targets</title>'
+        '<svg class="density" viewBox="0 0 {0} {0}" preserveAspectRatio="none" role="img">'
+        "<title>Observed against predicted targets</title>"
         '<g class="ink">{1}</g><line class="diagonal" x1="0" y1="{0}" x2="{0}" y2="0" '
         'vector-effect="non-scaling-stroke"/></svg>'
     ).format(CELLS, cells)

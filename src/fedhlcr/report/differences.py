@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedhlcr._support.wording import FEATURE, capital, listed, number, percent
+from fedhlcr.analysis.axes import Axis, axis_of, feature_axes
 from fedhlcr.analysis.differences import NOISE_RANGE, EntityDifferences, tail_words
 from fedhlcr.analysis.links import Link
 from fedhlcr.estimators.base import HierarchicalPredictor
@@ -35,13 +36,13 @@ def describe_differences(model: HierarchicalPredictor, findings: Findings) -> Di
             return None
         equal = f"This is the model of the paper: all {names.entity.many} of a cluster have the same regression"
         return DifferenceSection((f"{equal}, and the noise is the same everywhere, {number(findings.noise)}.",))
-    link = findings.link
+    link, axes = findings.link, feature_axes(model)
     paragraphs: tuple[str, ...]
     if link is None:
-        paragraphs = (" ".join(_effects(found, names)), _noise(model, found, findings))
+        paragraphs = (" ".join(_effects(found, names, axes)), _noise(model, found, findings))
     else:
         scatter = () if link.is_binary else (_dispersion(model, findings),)
-        paragraphs = (" ".join(_ratio_effects(found, names, link)), *scatter)
+        paragraphs = (" ".join(_ratio_effects(found, names, link, axes)), *scatter)
     return DifferenceSection(
         paragraphs,
         _rows(found, names),
@@ -51,7 +52,7 @@ def describe_differences(model: HierarchicalPredictor, findings: Findings) -> Di
     )
 
 
-def _effects(found: EntityDifferences, names: Names) -> list[str]:
+def _effects(found: EntityDifferences, names: Names, axes: tuple[Axis, ...]) -> list[str]:
     entities, target = names.entity.many, names.target
     if not (found.has_entity_effect | found.has_agent_effect).any():
         return [f"The model has no differences between the regressions of {entities} of one cluster."]
@@ -63,16 +64,13 @@ def _effects(found: EntityDifferences, names: Names) -> list[str]:
         scale = number(found.entity_scales[0])
         sentences.append(f"At average features, {target} differs between {entities} of one cluster by {scale}.")
     if found.has_entity_effect[1:].any():
-        strongest = int(np.argmax(found.typical_effect[1:]))
-        scale = number(found.entity_scales[1 + strongest])
-        feature = names.features[strongest]
-        sentences.append(f"Of the slopes, that of {feature} differs most: by {scale} per unit of {feature}.")
+        sentences.append(_strongest(found, axes))
     if found.has_agent_effect.any():
         sentences.append(f"All {entities} of one {names.agent.one} also share a deviation from their clusters.")
     return sentences
 
 
-def _ratio_effects(found: EntityDifferences, names: Names, link: Link) -> list[str]:
+def _ratio_effects(found: EntityDifferences, names: Names, link: Link, axes: tuple[Axis, ...]) -> list[str]:
     """As `_effects`, in factors."""
     entities = names.entity.many
     if not (found.has_entity_effect | found.has_agent_effect).any():
@@ -89,11 +87,15 @@ def _ratio_effects(found: EntityDifferences, names: Names, link: Link) -> list[s
             f"{link.subject} by {factor}, or divides {link.verb('them', 'it')} by {factor}."
         )
     if found.has_entity_effect[1:].any():
-        strongest = names.features[int(np.argmax(found.typical_effect[1:]))]
-        sentences.append(f"Of the slopes, that of {strongest} differs most.")
+        sentences.append(_strongest(found, axes))
     if found.has_agent_effect.any():
         sentences.append(f"All {entities} of one {names.agent.one} also share a deviation from their clusters.")
     return sentences
+
+
+def _strongest(found: EntityDifferences, axes: tuple[Axis, ...]) -> str:
+    feature = int(np.argmax(found.typical_effect[1:]))
+    return f"Of the effects, that of {axis_of(axes, feature).name} differs most between them."
 
 
 def _dispersion(model: Any, findings: Findings) -> str:

@@ -48,6 +48,7 @@ class Doubt(NamedTuple):
     headline: str
     text: str
     serious: bool = False
+    is_told: bool = False  # whether the top of the page says it anyway
 
 
 FITTED_EVENTS = Doubt(
@@ -144,13 +145,14 @@ def _held_out(findings: Findings, scores: HeldOutScores | None) -> Iterator[Doub
     if scores.was_fitted:
         yield FITTED_EVENTS
     yield from _coverage(scores.coverage, scores.n_events)
-    # by more than rounding; on fitted events the most flexible method always has the smallest error
-    better = [score.name for score in scores.rivals if score.mse < (1.0 - 1e-9) * scores.model.mse]
-    if better and not scores.was_fitted:
+    # on fitted events the most flexible method always has the smallest error
+    found = () if scores.errors is None or scores.was_fitted else scores.errors.differences
+    better = [difference.rival for difference in found if difference.verdict == "worse"]
+    if better:
         entity = findings.names.entity.one
         names = listed([name if name == ONE_RIDGE else f"a {name}" for name in better]).replace("entity", entity)
         headline = f"On held-out events {names} {'predicts' if len(better) == 1 else 'predict'} better than HLCR"
-        yield Doubt(headline, _use_of_clusters(findings))
+        yield Doubt(headline, _use_of_clusters(findings), is_told=True)
 
 
 def _coverage(coverage: float, n_events: int) -> Iterator[Doubt]:
@@ -204,7 +206,9 @@ def _simpler(model: HierarchicalPredictor, findings: Findings, scores: HeldOutSc
         return
     advice = comparison.advice(fit_intercept=model.posterior_.layout.fit_intercept)
     cure = f"{advice.worded(_name_in_report)} {advice.python_only}"
-    yield Doubt("A simpler model predicts better", f"{seen} {_use_of_clusters(findings)} {cure}", serious=True)
+    yield Doubt(
+        "A simpler model predicts better", f"{seen} {_use_of_clusters(findings)} {cure}", serious=True, is_told=True
+    )
 
 
 def _use_of_clusters(findings: Findings) -> str:
@@ -228,7 +232,7 @@ def _labels(findings: Findings) -> Iterator[Doubt]:
         "They have few events, or several clusters fit them equally well. Predictions average over all clusters."
     )
     headline = f"The cluster of {nouns.count(entities.n_uncertain)} is uncertain"
-    yield Doubt(headline, text, serious=share > MANY_UNCERTAIN)
+    yield Doubt(headline, text, serious=share > MANY_UNCERTAIN, is_told=True)
 
 
 def _small_clusters(findings: Findings) -> Iterator[Doubt]:

@@ -63,12 +63,15 @@ class Detail(NamedTuple):
     n_events: int
 
 
-def explorer_section(model: HierarchicalPredictor, findings: Findings, events: DrawnEvents | None) -> Explorer | None:
+def explorer_section(
+    model: HierarchicalPredictor, findings: Findings, events: DrawnEvents | None, judged: DrawnEvents | None
+) -> Explorer | None:
     """The explorer of all listed entities and their agents; None if the model holds none.
 
     Parameters
     ----------
-    events : events to draw as dots, such as the held-out ones
+    events : events to draw as dots; None draws none
+    judged : held-out events, for the errors of agents
     """
     entities, agents = findings.entities, findings.agents
     if entities is None or agents is None:
@@ -89,7 +92,7 @@ def explorer_section(model: HierarchicalPredictor, findings: Findings, events: D
         "first": _first(entities, detail),
         "shares": pack_shares(entities.probability, FEW_SHARES if len(entities) > MANY_ENTITIES else MAX_SHARES),
         **_details(model, entities, detail, known),
-        "agents": _agents(agents, known) if len(agents) > 1 else None,
+        "agents": _agents(agents, judged) if len(agents) > 1 else None,
     }
     return Explorer(to_json(data), len(agents) > 1, known is not None, len(detail.rows), len(entities))
 
@@ -180,21 +183,21 @@ def nearest(points: FloatArray, n: int) -> IndexArray:
     return np.asarray(found[~own].reshape(len(points), n), dtype=np.int64)
 
 
-def _agents(agents: Agents, events: DrawnEvents | None) -> dict[str, Any]:
+def _agents(agents: Agents, judged: DrawnEvents | None) -> dict[str, Any]:
     """Shares of the clusters, similar agents, and errors."""
     found: dict[str, Any] = {
         "shares": pack_shares(agents.weights, MAX_SHARES),
         "neighbours": pack(nearest(agents.weights, N_NEIGHBOURS)) if len(agents) <= MOST_AGENTS else None,
         "errors": None,
     }
-    if events is not None:
-        seen = events.agent != UNKNOWN
-        counts = np.bincount(events.agent[seen], minlength=len(agents))
-        squares = np.bincount(events.agent[seen], weights=events.residuals[seen] ** 2, minlength=len(agents))
+    if judged is not None and (judged.agent != UNKNOWN).any():
+        seen = judged.agent != UNKNOWN
+        counts = np.bincount(judged.agent[seen], minlength=len(agents))
+        squares = np.bincount(judged.agent[seen], weights=judged.residuals[seen] ** 2, minlength=len(agents))
         errors = np.sqrt(squares / np.maximum(counts, 1))
         found["errors"] = {
             "counts": pack(counts),
             "own": [number(error) if n else "" for error, n in zip(errors.tolist(), counts.tolist(), strict=True)],
-            "all": number(float(np.sqrt((events.residuals**2).mean()))),
+            "all": number(float(np.sqrt((judged.residuals**2).mean()))),
         }
     return found

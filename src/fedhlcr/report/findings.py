@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr._support.wording import AGENT, ENTITY, Noun, noun, printable
+from fedhlcr.analysis.axis_words import describe_effects
 from fedhlcr.analysis.differences import EntityDifferences
 from fedhlcr.analysis.effects import (
     change_intervals,
@@ -24,7 +25,7 @@ from fedhlcr.analysis.effects import (
 from fedhlcr.analysis.links import Link, link_of
 from fedhlcr.analysis.memberships import Memberships, effective_clusters, memberships
 from fedhlcr.analysis.ratios import cluster_ratios
-from fedhlcr.analysis.summary import cluster_figures, describe_effects
+from fedhlcr.analysis.summary import cluster_figures
 from fedhlcr.data.hierarchy import EntityIndex
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.posterior import alignment
@@ -75,8 +76,9 @@ class Cluster:
     effects : (n_features,) changes per standard deviation of the feature; logarithms of ratios
     is_clear : (n_features,) whether the interval leaves out no change
     moves : the strongest effects in words
-    sentences : (n_features,) of classes and counts, each feature's ratio in a sentence
     examples : names of the entities that are most certainly in it
+    n_sure : entities with this label that are surely in it; None if the model holds no entities
+    certainty : mean probability of this cluster among the entities with this label; NaN if there are none
     """
 
     number: int
@@ -90,8 +92,9 @@ class Cluster:
     effects: FloatArray
     is_clear: NDArray[np.bool_]
     moves: tuple[str, ...]
-    sentences: tuple[str, ...]
     examples: tuple[str, ...]
+    n_sure: int | None = None
+    certainty: float = float("nan")
 
 
 @dataclass(frozen=True)
@@ -197,7 +200,7 @@ def gather(model: HierarchicalPredictor) -> Findings:
         explained = 1.0 - float(residual.sum() / (n_events.sum() * spread**2))
     return Findings(
         names=Names.of(model),
-        clusters=_clusters(model, listed),
+        clusters=_clusters(model, listed, members),
         agents=_list_agents(model, n_events) if listed else None,
         entities=listed,
         n_events=float(n_events.sum()),
@@ -249,17 +252,20 @@ def _residual_squares(model: HierarchicalPredictor, label: IndexArray) -> FloatA
     return np.asarray(np.maximum(squares, 0.0) * target_scale**2)
 
 
-def _clusters(model: HierarchicalPredictor, entities: Entities | None) -> tuple[Cluster, ...]:
+def _clusters(model: HierarchicalPredictor, entities: Entities | None, members: Memberships) -> tuple[Cluster, ...]:
     figures, moves = cluster_figures(model), describe_effects(model, N_EFFECTS)
     effects, (lower, upper) = effect_sizes(model), change_intervals(model)
     clear = (lower > 0.0) | (upper < 0.0)
-    sentences: list[tuple[str, ...]] = [()] * model.n_clusters_
     if link_of(model) is not None:
         ratios = cluster_ratios(model)
         changes, lower, upper = np.moveaxis(
             np.array([[(r.ratio, r.lower, r.upper) for r in own] for own in ratios]), 2, 0
         )
-        effects, sentences = np.log(changes), [tuple(r.sentence for r in own) for own in ratios]
+        effects = np.log(changes)
+    counts, n_sure, certainty = (
+        np.bincount(members.label, weights=own, minlength=model.n_clusters_)
+        for own in (None, members.certainty >= SURE, members.certainty)
+    )
     return tuple(
         Cluster(
             number=k,
@@ -272,9 +278,10 @@ def _clusters(model: HierarchicalPredictor, entities: Entities | None) -> tuple[
             upper=upper[k],
             effects=effects[k],
             is_clear=clear[k],
-            sentences=sentences[k],
             moves=tuple(printable(move) for move in moves[k]),
             examples=() if entities is None else _examples(entities, k),
+            n_sure=None if entities is None else int(n_sure[k]),
+            certainty=float(certainty[k] / counts[k]) if counts[k] else float("nan"),
         )
         for k, own in enumerate(figures)
     )

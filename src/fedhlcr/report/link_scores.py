@@ -8,15 +8,24 @@ from typing import Any
 import numpy as np
 
 from fedhlcr._support.arrays import FloatArray
+from fedhlcr._support.special import xlogy
 from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr._support.wording import EVENT, fine_percent, number, percent, three_decimals
-from fedhlcr.analysis.class_scores import BIN_LEVEL, CalibrationBin, ClassScores, calibration_bins
-from fedhlcr.analysis.count_scores import CountScores
+from fedhlcr.analysis.class_scores import (
+    BIN_LEVEL,
+    SMALLEST_PROBABILITY,
+    CalibrationBin,
+    ClassScores,
+    calibration_bins,
+)
+from fedhlcr.analysis.count_scores import SMALLEST_MEAN, CountScores
 from fedhlcr.analysis.evaluation import was_fitted
+from fedhlcr.analysis.response_rivals import ONE_RATE, predict_means_by_rivals
+from fedhlcr.analysis.verdict import FitComparison, compare_densities
 from fedhlcr.data.hierarchy import UNKNOWN
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.report import charts
-from fedhlcr.report.scores import LEVEL, HeldOut
+from fedhlcr.report.scores import LEVEL, HeldOut, entity_groups
 
 
 @dataclass(frozen=True)
@@ -30,6 +39,8 @@ class LinkScores:
     n_new_entities, n_new_agents : numbers of events of new entities of known agents, and of new agents
     was_fitted : whether these are the events the model was fitted with
     observed, predicted : (n_events,) outcomes, and probabilities or mean counts
+    rivals : names and scores of simpler models, fitted to the events that the model holds; empty if it holds none
+    comparison : the model against these, event by event: log probabilities, or half the Poisson deviances
     """
 
     model: ClassScores | CountScores
@@ -39,6 +50,8 @@ class LinkScores:
     was_fitted: bool
     observed: FloatArray
     predicted: FloatArray
+    rivals: tuple[tuple[str, ClassScores | CountScores], ...] = ()
+    comparison: FitComparison | None = None
 
     @property
     def n_events(self) -> int:
@@ -61,27 +74,45 @@ def score_link(model: HierarchicalPredictor, data: HeldOut, base: float | None) 
     observed = model.numeric_target(data.y, n_events)
     predicted = model.predict_moments(data.X, data.agent, data.entity, exposure=data.exposure).mean
     agents, entities = (ids[events.profiles.of_row] for ids in (events.profiles.agents, events.profiles.entities))
-    own: ClassScores | CountScores
-    constant: ClassScores | CountScores | None = None
-    if hasattr(model, "classes_"):
-        own = ClassScores.of(observed, predicted)
-        if base is not None:
-            constant = ClassScores.of(observed, np.full(n_events, base))
-    else:
-        ends = model.interval_of(data.X, data.agent, data.entity, LEVEL, data.exposure)
-        own = CountScores.of(observed, predicted, *ends, LEVEL)
-        if base is not None:
-            exposure = np.broadcast_to(1.0 if data.exposure is None else np.asarray(data.exposure, float), n_events)
-            constant = CountScores.of(observed, base * exposure, *ends, LEVEL)
+    exposure = np.ones(n_events) if data.exposure is None else np.asarray(data.exposure, dtype=np.float64)
+    exposure = np.array(np.broadcast_to(exposure, n_events))
+    binary = hasattr(model, "classes_")
+    ends = None if binary else model.interval_of(data.X, data.agent, data.entity, LEVEL, data.exposure)
+
+    def scores_of(mean: FloatArray) -> ClassScores | CountScores:
+        return ClassScores.of(observed, mean) if ends is None else CountScores.of(observed, mean, *ends, LEVEL)
+
+    constant = None if base is None else scores_of(np.full(n_events, base) if binary else base * exposure)
+    rivals = [
+        rival
+        for rival in predict_means_by_rivals(model.posterior_, events.matrix, entities, exposure)
+        if rival.name != ONE_RATE
+    ]
+    comparison = None
+    if rivals:
+        fits = {rival.name: _log_fit(observed, rival.mean, binary=binary) for rival in rivals}
+        groups = entity_groups(entities, events.agent, events.entity)
+        comparison = compare_densities(_log_fit(observed, predicted, binary=binary), fits, groups)
     return LinkScores(
-        own,
+        scores_of(predicted),
         constant,
         int(((entities == UNKNOWN) & (agents != UNKNOWN)).sum()),
         int((agents == UNKNOWN).sum()),
         was_fitted(model, events.features, data.y, events.agent, events.entity),
         observed,
         predicted,
+        tuple((rival.name, scores_of(rival.mean)) for rival in rivals),
+        comparison,
     )
+
+
+def _log_fit(observed: FloatArray, mean: FloatArray, *, binary: bool) -> FloatArray:
+    """(events,) log probabilities of outcomes, or minus half the Poisson deviances of counts."""
+    if binary:
+        own = np.where(observed == 1.0, mean, 1.0 - mean)
+        return np.asarray(np.log(np.maximum(own, SMALLEST_PROBABILITY)))
+    mean = np.maximum(mean, SMALLEST_MEAN)
+    return np.asarray(-(xlogy(observed, observed / mean) - observed + mean))
 
 
 def goodness_in_words(scores: LinkScores) -> str:
@@ -115,7 +146,7 @@ def goodness_in_words(scores: LinkScores) -> str:
 
 def score_rows(scores: LinkScores) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """The table of scores: its header, and a row for the model and for one prediction for all."""
-    named = [("HLCR", scores.model), ("the same for all events", scores.constant)]
+    named = [("HLCR", scores.model), ("the same for all events", scores.constant), *scores.rivals]
     if isinstance(scores.model, ClassScores):
         header: tuple[str, ...] = ("log loss", "AUC", "Brier score", "accuracy", "calibration error")
         rows = [
@@ -155,7 +186,7 @@ def score_section(scores: LinkScores) -> dict[str, Any]:
         inside = ""
     else:
         picture, ends = charts.density(scores.observed, scores.predicted)
-        caption = "Observed against predicted counts; on the line they are equal"
+        caption = "Observed against predicted counts"
         note = (
             "Poisson deviance: 0 for a perfect prediction; the lower, the better. D² compares it with that of the mean "
             "of these counts."

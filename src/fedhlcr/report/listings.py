@@ -14,7 +14,7 @@ from markupsafe import Markup
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.wording import number, percent
 from fedhlcr.analysis.links import Link
-from fedhlcr.report.charts import color_class, effect_bar, mix_bar
+from fedhlcr.report.charts import mix_bar, tag
 from fedhlcr.report.findings import SURE, Agents, Cluster, Entities, Findings, Names
 from fedhlcr.report.scores import AgentErrors, HeldOutScores
 
@@ -40,7 +40,7 @@ class Column:
     kind : text, count, number, share, cluster, effect or mix: how values are shown and sorted
     values : plain numbers or lists; in a text column, positions in `words`; None if there is no value
     words : distinct texts
-    tints : −1 to 1, the strength of a cell's colour
+    tints : 0 to 1, the strength of a cell's shade
     ranges : ends of the interval of each value
     hint : tooltip of the header
     link : what the explorer opens for a text: "entity", by its row, or "agent", by its position; empty for none
@@ -63,9 +63,6 @@ class Column:
         """What a link in a row leads to."""
         return row if self.link == "entity" else int(self.values[row])
 
-    def tint_class(self, row: int) -> str:
-        return (" down" if self.tints[row] < 0 else " up") if self.tints else ""
-
     def cell(self, row: int) -> Markup:
         """The HTML of a cell, the same as the page's script makes."""
         value = self.values[row]
@@ -77,7 +74,7 @@ class Column:
         if value is None:
             return Markup("–")
         if self.kind == "cluster":
-            return Markup('<i class="swatch {}"></i>{}').format(color_class(value), value)
+            return tag(value)
         if self.kind == "share":
             return Markup("{}").format(percent(value))
         text = Markup("{}").format(f"{value:,.0f}" if self.kind == "count" else number(value))
@@ -174,7 +171,7 @@ def cluster_listing(findings: Findings) -> Listing:
             names.features[f],
             "effect",
             _figures([c.changes[f] for c in clusters]),
-            tints=(effects[:, f] / scale).clip(-1.0, 1.0).round(2).tolist(),
+            tints=np.abs(effects[:, f] / scale).clip(max=1.0).round(2).tolist(),
             ranges=_ranges([c.lower[f] for c in clusters], [c.upper[f] for c in clusters]),
             hint=_change_hint(findings, f),
         )
@@ -313,25 +310,6 @@ def effect_scale(clusters: Sequence[Cluster]) -> float:
     """The largest effect in any cluster that is not small, so that outliers do not make all other bars tiny."""
     large = [cluster for cluster in clusters if cluster.share >= SMALL_SHARE] or clusters
     return max((float(np.abs(cluster.effects).max(initial=0.0)) for cluster in large), default=0.0) or 1.0
-
-
-def effect_rows(cluster: Cluster, names: Names, features: Sequence[int], scale: float) -> list[tuple[str, Markup, str]]:
-    """For each feature its name, a bar for its effect, and the effect."""
-    # enough digits to show a hundredth of the scale
-    digits = max(0, 2 - int(np.floor(np.log10(scale))))
-    return [
-        (
-            names.features[f],
-            effect_bar(effect, scale, is_clear=bool(cluster.is_clear[f])),
-            f"× {number(cluster.changes[f])}" if cluster.sentences else _fixed(effect, digits),
-        )
-        for f, effect in zip(features, cluster.effects[features].tolist(), strict=True)
-    ]
-
-
-def _fixed(value: float, digits: int) -> str:
-    rounded = round(value, digits)
-    return number(rounded) if digits > 6 or abs(rounded) >= 1e6 else f"{rounded + 0.0:,.{digits}f}".replace("-", "−")
 
 
 def _shares(values: Any) -> list[float]:

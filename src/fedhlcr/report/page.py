@@ -10,49 +10,42 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from fedhlcr._support.wording import (
-    CLUSTER,
-    EVENT,
-    ROUND,
-    amount,
-    byte_size,
-    capital,
-    fine_percent,
-    number,
-    percent,
-    printable,
-)
+from fedhlcr._support.wording import CLUSTER, EVENT, amount, capital, number, percent, printable
 from fedhlcr.analysis.class_scores import ClassScores
 from fedhlcr.analysis.count_scores import CountScores
-from fedhlcr.analysis.effects import INTERVAL_LEVEL, feature_names
-from fedhlcr.analysis.links import Link
+from fedhlcr.analysis.effects import INTERVAL_LEVEL
+from fedhlcr.analysis.links import NO_TARGET, Link
 from fedhlcr.analysis.rivals import Score
 from fedhlcr.estimators.base import HierarchicalPredictor, check_model
 from fedhlcr.exceptions import ArgumentTypeError
-from fedhlcr.report import charts, listings, story
+from fedhlcr.report import charts, sections, story
+from fedhlcr.report.calibration import Calibration, calibrate
+from fedhlcr.report.cards import cluster_section
+from fedhlcr.report.certainty import Certainty, how_sure, mixed_group, sure_in_words
 from fedhlcr.report.differences import describe_differences
 from fedhlcr.report.doubts import find_doubts
-from fedhlcr.report.events import drawn_events
+from fedhlcr.report.effects_chart import draw_effects
+from fedhlcr.report.events import DrawnEvents, drawn_events, fitted_events
 from fedhlcr.report.explorer import explorer_section
-from fedhlcr.report.findings import SURE, Entities, Findings, gather
-from fedhlcr.report.link_scores import LinkScores, score_link, score_section
+from fedhlcr.report.findings import Findings, gather
+from fedhlcr.report.link_scores import LinkScores, score_link
 from fedhlcr.report.map import map_section
+from fedhlcr.report.panels import draw_picture
 from fedhlcr.report.places import AnyPlaces, locate
+from fedhlcr.report.residuals import ResidualChart, draw_residuals
 from fedhlcr.report.rounds import Rounds
-from fedhlcr.report.scores import LEVEL, HeldOut, HeldOutScores, score_held_out
+from fedhlcr.report.scores import HeldOut, HeldOutScores, score_held_out
 from fedhlcr.report.settings import Settings
+from fedhlcr.report.verdict import find_verdict
 
-# Cards of clusters that are open, bars in each card, most agents in the matrix, uncertain entities named.
-OPEN_CARDS, CARD_FEATURES, MATRIX_AGENTS, N_UNCERTAIN = 12, 6, 60, 10
-# Clusters in the charts of curves: lines have this many colours.
-CURVE_CLUSTERS = 4
-# The page's script and style sheet are made of these files.
-SCRIPTS = ("report.js", "explorer_data.js", "explorer_chart.js", "explorer_finder.js", "explorer.js", "map.js")
-STYLES = ("report.css", "explorer.css", "map.css")
+# Templates of the page's style and script, in their order.
+STYLES = ("report.css", "charts.css", "explorer.css", "map.css")
+SCRIPTS = (
+    "report.js", "page.js", "explorer_data.js", "explorer_chart.js", "explorer_finder.js", "explorer.js", "map.js"
+)  # fmt: skip
 
 
 def render_report(
@@ -60,6 +53,7 @@ def render_report(
     held_out: HeldOut | None = None,
     *,
     title: str | None = None,
+    events: HeldOut | None = None,
     places: AnyPlaces | None = None,
 ) -> str:
     """Write a report on a fitted model as one HTML page.
@@ -69,6 +63,8 @@ def render_report(
     model : HLCRRegressor or FedHLCRRegressor, fitted
     held_out : events that were not fitted, to evaluate the model; None leaves the evaluation out
     title : title of the page
+    events : events to draw as dots, such as those that were fitted; None draws the held-out ones. Without any,
+        classifiers and models of counts draw the events they keep, and other models only lines
     places : where entities are, for a map: a mapping from ids of entities or agents, or from (agent, entity), to
         (latitude, longitude) or (latitude, longitude, name of the place); a function that returns this, or None, for
         the id of an entity; or a dataframe with a column of ids, named as in the fit, and columns latitude and
@@ -88,65 +84,101 @@ def render_report(
     >>> render_report(model).splitlines()[0]
     '<!doctype html>'
     """
-    _check(model, held_out)
+    _check(model, held_out=held_out, events=events)
     findings, rounds = gather(model), Rounds.of(model)
     scores: HeldOutScores | LinkScores | None = None
     if held_out is not None:
         held_out = held_out.read(model)
         linked = findings.link is not None
         scores = score_link(model, held_out, findings.base) if linked else score_held_out(model, held_out)
+    certainty, verdict = Certainty.of(findings), find_verdict(model, findings, scores)
     doubts = find_doubts(model, findings, rounds, scores)
-    script, style = ("".join(map(_text, names)) for names in (SCRIPTS, STYLES))
+    judged = None if held_out is None else drawn_events(model, held_out)
+    drawn = judged if events is None else drawn_events(model, events.read(model))
+    drawn = drawn or fitted_events(model)
+    script, style = ("\n".join(_text(name) for name in parts) for parts in (SCRIPTS, STYLES))
     context: dict[str, Any] = {
         "title": printable(title) if title else _title(findings),
         "names": findings.names,
-        "short": story.in_short(model, findings, scores, rounds, doubts),
+        "verdict": verdict,
+        "certainty": certainty,
+        "sure": _sure(findings, certainty),
+        "short": story.in_short(model, findings, rounds, doubts),
         "facts": _facts(model, findings, scores),
         "link": findings.link,
-        "scores": None if scores is None else _scores(findings, scores),
-        "clusters": _cluster_section(findings),
-        "curves": _curves(model),
+        "picture": draw_picture(model, findings, certainty, drawn),
+        "clusters": cluster_section(findings, certainty),
+        "effects": draw_effects(model, certainty),
+        "good": story.goodness(model, findings, scores),
+        "scores": None if scores is None else sections.score_table(findings, scores),
+        "calibration": _calibration(model, findings, held_out),
+        "residuals": _residuals(findings, judged),
         "differences": describe_differences(model, findings),
-        "agents": _agent_section(findings, scores),
-        "entities": None if findings.entities is None else _entity_section(findings, findings.entities),
+        "agents": sections.agent_section(findings, scores),
+        "entities": None if findings.entities is None else sections.entity_section(findings, findings.entities),
         "doubts": doubts,
-        "rounds": None if rounds is None else _round_section(findings, rounds),
-        "traces": _traces(model),
+        "rounds": None if rounds is None else sections.round_section(findings, rounds),
+        "traces": sections.traces(model),
         "settings": Settings.of(model, findings.n_events),
         "event_noun": EVENT,
+        "interval": percent(INTERVAL_LEVEL),
         "script": Markup(script),
         "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         "style": Markup(style),
     }
-    context |= _explorer(model, findings, held_out, places)
-    sections = (context["clusters"], context["agents"], context["entities"])
-    context["tables"] = [section["listing"] for section in sections if section and section["listing"]]
+    context |= _explorer(model, findings, (drawn, judged), places)
+    listed = (context["clusters"], context["agents"], context["entities"])
+    context["tables"] = [section["listing"] for section in listed if section and section["listing"]]
     return _environment().get_template("report.html").render(context)
 
 
 def _explorer(
     model: HierarchicalPredictor,
     findings: Findings,
-    held_out: HeldOut | None,
+    events: tuple[DrawnEvents | None, DrawnEvents | None],
     places: AnyPlaces | None,
 ) -> dict[str, Any]:
-    """The explorer of entities and their map; None each if there is none."""
+    """The explorer of entities and their map; None each if there is none. `events` are those drawn and held out."""
     if findings.entities is None:
         return {"explorer": None, "map": None}
-    events = None if held_out is None else drawn_events(model, held_out)
     return {
-        "explorer": explorer_section(model, findings, events),
+        "explorer": explorer_section(model, findings, *events),
         "map": None if places is None else map_section(model, findings, locate(model, places)),
     }
 
 
-def _check(model: Any, held_out: Any) -> None:
+def _check(model: Any, **tables: Any) -> None:
     check_model(model)
-    if held_out is not None and not isinstance(held_out, HeldOut):
-        raise ArgumentTypeError(
-            f"`held_out` must be a HeldOut or None, but is of type {type(held_out).__name__}; pass "
-            "HeldOut(X, y, agent, entity), and for counts `exposure` behind these."
-        )
+    for name, table in tables.items():
+        if table is not None and not isinstance(table, HeldOut):
+            raise ArgumentTypeError(
+                f"`{name}` must be a HeldOut or None, but is of type {type(table).__name__}; pass "
+                "HeldOut(X, y, agent, entity), and for counts `exposure` behind these."
+            )
+
+
+def _sure(findings: Findings, certainty: Certainty) -> dict[str, Any]:
+    """How sure memberships are."""
+    names = findings.names
+    return {
+        "sentence": how_sure(certainty, names),
+        "mixed": mixed_group(certainty, names),
+        "meaning": sure_in_words(names),
+        "width": 100.0 * certainty.share,
+    }
+
+
+def _calibration(model: HierarchicalPredictor, findings: Findings, data: HeldOut | None) -> Calibration | None:
+    """The curve of calibration; classes have a diagram of their own."""
+    binary = findings.link is not None and findings.link.is_binary
+    return None if data is None or binary else calibrate(model, data)
+
+
+def _residuals(findings: Findings, judged: DrawnEvents | None) -> ResidualChart | None:
+    """The residuals of the held-out events by agent."""
+    if judged is None or findings.agents is None:
+        return None
+    return draw_residuals(judged, findings.agents, findings.names)
 
 
 @cache
@@ -166,7 +198,7 @@ def _environment() -> Environment:
         "r2": _r2,
         "code": _code,
         "tied": _tied,
-        "swatch": charts.color_class,
+        "tag": charts.tag,
     }
     return environment
 
@@ -197,8 +229,11 @@ def _r2(value: float) -> str:
 
 
 def _title(findings: Findings) -> str:
-    target = "" if findings.names.target == "the target" else f" of {findings.names.target}"
-    return f"Clusters of {findings.names.entity.many}: a latent class regression{target}"
+    names = findings.names
+    if len(findings.clusters) == 1:
+        moved = names.target if findings.link is None else findings.link.response
+        return f"What moves {moved}, and how {names.entity.many} differ"
+    return f"Clusters of {names.entity.many}{'' if names.target == NO_TARGET else f' by {names.target}'}"
 
 
 def _facts(model: Any, findings: Findings, scores: HeldOutScores | LinkScores | None) -> list[tuple[str, str]]:
@@ -234,169 +269,3 @@ def _first_score(score: Score | ClassScores | CountScores) -> tuple[str, float]:
     if isinstance(score, ClassScores):
         return "AUC", score.auc
     return ("D²", score.d2) if isinstance(score, CountScores) else ("R²", score.r2)
-
-
-def _scores(findings: Findings, scores: HeldOutScores | LinkScores) -> dict[str, Any]:
-    return score_section(scores) if isinstance(scores, LinkScores) else _score_section(findings, scores)
-
-
-def _score_section(findings: Findings, scores: HeldOutScores) -> dict[str, Any]:
-    picture, ends = charts.density(scores.observed, scores.predicted)
-    return {
-        "all": scores,
-        "rows": [
-            (
-                score.name.replace("entity", findings.names.entity.one),
-                score,
-                100.0 * min(1.0, score.r2) if score.r2 > 0.0 else 0.0,
-            )
-            for score in scores.scores
-        ],
-        "level": percent(LEVEL),
-        "coverage": fine_percent(scores.coverage),
-        "by_agent": _by_agent(findings, scores),
-        "picture": picture,
-        "ends": ends,
-    }
-
-
-def _by_agent(findings: Findings, scores: HeldOutScores) -> str:
-    """For how many agents the model beats the ridges; empty for fitted events, where this means nothing."""
-    by_agent = scores.by_agent
-    if by_agent is None or by_agent.ridge_per_entity is None or len(by_agent.n_events) < 2 or scores.was_fitted:
-        return ""
-    seen = by_agent.n_events > 0
-    better = int((by_agent.model[seen] < by_agent.ridge_per_entity[seen]).sum())
-    agent, entity = findings.names.agent, findings.names.entity
-    return f"HLCR has a smaller error than a ridge per {entity.one} for {better:,} of {agent.count(int(seen.sum()))}."
-
-
-def _cluster_section(findings: Findings) -> dict[str, Any]:
-    clusters = findings.clusters
-    scale, listing = listings.effect_scale(clusters), listings.cluster_listing(findings)
-    cards = []
-    for cluster in clusters:
-        # its own strongest features, since those are the ones described in words
-        features = listings.strongest_features([cluster], CARD_FEATURES)
-        moves = story.describe_moves(cluster, story.subject(findings))
-        told = [cluster.sentences[f] for f in features] if cluster.sentences else []
-        cards.append((cluster, moves, listings.effect_rows(cluster, findings.names, features, scale), told))
-    return {
-        "open": cards[:OPEN_CARDS],
-        "more": cards[OPEN_CARDS:],
-        "shares": charts.mix_bar([(c.number, 100.0 * c.share) for c in clusters]),
-        "listing": listing,
-        "has_intervals": any(column.ranges for column in listing.columns),
-        "has_levels": bool(findings.category_levels),
-        "interval": percent(INTERVAL_LEVEL),
-    }
-
-
-def _curves(model: HierarchicalPredictor) -> list[charts.LineChart]:
-    """A chart for each feature with a curve: its effect in the largest clusters, with intervals."""
-    if model.curves_ is None:
-        return []
-    names, pictures = feature_names(model), []
-    for column in model.curves_.columns.tolist():
-        shown = [model.curve(column, k, level=INTERVAL_LEVEL) for k in range(min(CURVE_CLUSTERS, model.n_clusters_))]
-        lines = [(f"cluster {k}", curve.effect) for k, curve in enumerate(shown)]
-        bands = [(curve.lower, curve.upper) for curve in shown]
-        pictures.append(
-            charts.line_chart(printable(names[column]), shown[0].x, lines, "value", zero=False, bands=bands)
-        )
-    return pictures
-
-
-def _agent_section(findings: Findings, scores: HeldOutScores | LinkScores | None) -> dict[str, Any] | None:
-    agents = findings.agents
-    if agents is None:
-        return None
-    words = story.agents_in_words(agents, (findings.names.agent, findings.names.entity))
-    section: dict[str, Any] = {"words": words, "matrix": None, "picture": None, "listing": None}
-    if len(agents) > 1:
-        real = scores if isinstance(scores, HeldOutScores) else None
-        section["listing"] = listings.agent_listing(agents, findings.names, real)
-        if agents.weights.shape[1] > 1:
-            if len(agents) <= MATRIX_AGENTS:
-                order = np.lexsort((-agents.weights.max(axis=1), agents.main_cluster))
-                section["matrix"] = [(agents.ids[i], agents.weights[i].tolist(), int(i)) for i in order]
-            else:
-                section["picture"] = charts.agent_picture(agents.weights)
-    return section
-
-
-def _entity_section(findings: Findings, entities: Entities) -> dict[str, Any]:
-    doubtful = np.argsort(entities.certainty, kind="stable")[:N_UNCERTAIN]
-    return {
-        "all": entities,
-        "listing": listings.entity_listing(entities, findings.names, findings.link),
-        "doubtful": [row for row in doubtful.tolist() if entities.certainty[row] < SURE],
-        "sure": percent(SURE),
-    }
-
-
-def _round_section(findings: Findings, rounds: Rounds) -> dict[str, Any]:
-    x = np.arange(1.0, len(rounds.asked) + 1.0)
-    n = max(len(rounds.asked), 1)
-    facts = [
-        (ROUND.of(rounds.n_rounds), f"{rounds.n_rounds:,}"),
-        (f"{findings.names.agent.many} asked per round, mean", number(rounds.asked.sum() / n)),
-        ("of the requests were answered in time", percent(rounds.answered)),
-        ("requests were not answered in time", f"{rounds.n_silent:,}"),
-        ("answers were refused", f"{rounds.refused.sum():,.0f}"),
-        ("sums up", byte_size(rounds.total_up)),
-        ("coefficients down", byte_size(rounds.total_down)),
-        ("up and down per round", byte_size((rounds.bytes_up.sum() + rounds.bytes_down.sum()) / n)),
-    ]
-    pictures = []
-    if len(x):
-        drawn = [
-            (
-                f"{findings.names.agent.many} that answered",
-                [("answered", rounds.accepted), ("asked", rounds.asked)],
-                True,
-            ),
-            ("kB up and down", [("up", rounds.bytes_up / 1e3), ("down", rounds.bytes_down / 1e3)], True),
-            ("clusters in use", [("clusters", rounds.n_clusters)], True),
-            ("labels changed", [("labels", rounds.labels_changed)], True),
-            *((name, [(name, values)], False) for name, values in rounds.scales.items()),
-            ("error on the validation set", [("error", rounds.validation)], False),
-        ]
-        pictures = [
-            charts.line_chart(title, x, lines, "round", zero)
-            for title, lines, zero in drawn
-            if np.isfinite(lines[0][1]).any()
-        ]
-    return {"facts": facts, "pictures": pictures, "all": rounds, "sent": story.what_is_sent(findings, rounds)}
-
-
-def _traces(model: HierarchicalPredictor) -> list[charts.LineChart]:
-    """Charts of a centralised fit, sweep by sweep, with a line for each chain."""
-    trace: Any = getattr(model, "trace_", None)
-    if trace is None or not len(trace):
-        return []
-    chains = [trace[trace["chain"] == chain] for chain in np.unique(trace["chain"])]
-    shortest = min(len(chain) for chain in chains)
-    x = np.arange(1.0, shortest + 1.0)
-    # the steep rise in the first sweeps would flatten the rest of the chart
-    start = shortest // 10
-    kept = np.flatnonzero(chains[0]["kept"][:shortest])
-    mark = float(x[kept[0]]) if len(kept) and kept[0] > start else None
-    return [
-        charts.line_chart(
-            title,
-            x[start:],
-            [
-                (f"chain {number_of}", chain[name][start:shortest].astype(float))
-                for number_of, chain in enumerate(chains)
-            ],
-            "sweep",
-            zero,
-            mark,
-        )
-        for title, name, zero in (
-            ("log joint", "log_joint", False),
-            ("clusters in use", "n_clusters", True),
-            *((q.heading, q.name, False) for q in model.posterior_.likelihood.globals_type.traced_scales()),
-        )
-    ]

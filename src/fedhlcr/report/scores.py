@@ -12,8 +12,10 @@ from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr.analysis.evaluation import was_fitted
 from fedhlcr.analysis.rivals import Score, predict_by_rivals
 from fedhlcr.analysis.simpler import RIDGE_PER_ENTITY
+from fedhlcr.analysis.verdict import FitComparison, compare_densities
 from fedhlcr.data import inputs
 from fedhlcr.data.hierarchy import UNKNOWN
+from fedhlcr.data.ids import read_ids
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.posterior.predictive import interval_ends
 
@@ -56,6 +58,8 @@ class HeldOutScores:
     n_new_entities, n_new_agents : numbers of events of new entities of known agents, and of new agents
     was_fitted : whether these are the events the model was fitted with
     by_agent : None if all agents are new
+    densities, errors : the model against the simpler ones, event by event, in log density and in squared error; None
+        without simpler models
     """
 
     scores: tuple[Score, ...]
@@ -67,6 +71,8 @@ class HeldOutScores:
     by_agent: AgentErrors | None
     observed: FloatArray
     predicted: FloatArray
+    densities: FitComparison | None = None
+    errors: FitComparison | None = None
 
     @property
     def model(self) -> Score:
@@ -87,7 +93,12 @@ def score_held_out(model: HierarchicalPredictor, data: HeldOut) -> HeldOutScores
     lower, upper = moments.quantiles.T
     density = model.posterior_.log_density(matrix, observed, profiles)
     rivals = predict_by_rivals(model.posterior_, matrix, observed, entities)
-    by_agent = None
+    by_agent = densities = errors = None
+    if rivals:
+        groups = entity_groups(entities, own_agent, own_entity)
+        densities = compare_densities(density, {rival.name: rival.log_density for rival in rivals}, groups)
+        squares = {rival.name: -((observed - rival.mean) ** 2) for rival in rivals}
+        errors = compare_densities(-((observed - moments.mean) ** 2), squares, groups)
     if rivals and (agents != UNKNOWN).any():
         ridges = next((rival.mean for rival in rivals if rival.name == RIDGE_PER_ENTITY), None)
         ridge_error = None if ridges is None else observed - ridges
@@ -105,7 +116,22 @@ def score_held_out(model: HierarchicalPredictor, data: HeldOut) -> HeldOutScores
         by_agent=by_agent,
         observed=observed,
         predicted=moments.mean,
+        densities=densities,
+        errors=errors,
     )
+
+
+def entity_groups(entities: IndexArray, own_agent: Any, own_entity: Any) -> IndexArray:
+    """(events,) a number for the entity of each event, also of entities that the model does not know."""
+    groups = np.array(entities)
+    new = groups == UNKNOWN
+    if new.any():
+        given = {"agent": own_agent, "entity": own_entity}
+        codes = [read_ids(own, name, len(groups)).codes[new] for name, own in given.items() if own is not None]
+        # rows without ids are entities of their own
+        pairs = np.column_stack(codes) if codes else np.arange(new.sum())[:, None]
+        groups[new] = groups.max() + 1 + np.unique(pairs, axis=0, return_inverse=True)[1].ravel()
+    return groups
 
 
 def _by_agent(n_agents: int, agents: IndexArray, error: FloatArray, ridge_error: FloatArray | None) -> AgentErrors:

@@ -22,7 +22,7 @@ from fedhlcr.analysis.verdict import FitComparison
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.federation.convergence import ended_at_limit
 from fedhlcr.report.doubts import Doubt
-from fedhlcr.report.findings import NO_NAME, Agents, Cluster, Findings, named
+from fedhlcr.report.findings import NO_NAME, Agents, Findings, named
 from fedhlcr.report.link_scores import LinkScores, goodness_in_words
 from fedhlcr.report.rounds import Rounds
 from fedhlcr.report.scores import LEVEL, HeldOutScores
@@ -33,24 +33,23 @@ ALMOST_ALL = 0.9
 
 
 def in_short(
-    model: HierarchicalPredictor,
-    findings: Findings,
-    scores: HeldOutScores | LinkScores | None,
-    rounds: Rounds | None,
-    doubts: tuple[Doubt, ...],
+    model: HierarchicalPredictor, findings: Findings, rounds: Rounds | None, doubts: tuple[Doubt, ...]
 ) -> list[str]:
     """The report in a few paragraphs."""
-    if isinstance(scores, LinkScores):
-        good = goodness_in_words(scores)
-    else:
-        good = _goodness(findings, scores, model.comparison_)
-    paragraphs = [f"{_what(model, findings)} {_largest(findings)}".strip(), good]
+    paragraphs = [_what(model, findings)]
     if rounds is not None:
         paragraphs.append(_federation(findings, rounds))
-    serious = [doubt.headline for doubt in doubts if doubt.serious]
+    serious = [doubt.headline for doubt in doubts if doubt.serious and not doubt.is_told]
     if serious:
         paragraphs.append(f"Read on with care. {'. '.join(serious)}.")
     return paragraphs
+
+
+def goodness(model: HierarchicalPredictor, findings: Findings, scores: HeldOutScores | LinkScores | None) -> str:
+    """How well the model predicts, in a few sentences."""
+    if isinstance(scores, LinkScores):
+        return goodness_in_words(scores)
+    return _goodness(findings, scores, model.comparison_)
 
 
 def _what(model: HierarchicalPredictor, findings: Findings) -> str:
@@ -58,7 +57,7 @@ def _what(model: HierarchicalPredictor, findings: Findings) -> str:
     # readers see a category as one feature, even if it is encoded in several columns
     n_features = len(names.features if model.recipe_ is None else model.recipe_.features)
     features = f"the {FEATURE.count(n_features)}" if n_features > 1 else "the one feature"
-    of_what = names.target if findings.link is None else findings.link.subject
+    of_what = names.target if findings.link is None else findings.link.response
     regression = f"Each cluster has its own regression of {of_what} on {features}."
     clusters = f"{_small(n_clusters)} {CLUSTER.of(n_clusters)}"
     found = "The model chose this number" if isinstance(model.n_clusters, str) else "This number was given"
@@ -75,27 +74,6 @@ def _what(model: HierarchicalPredictor, findings: Findings) -> str:
         return f"{all_of} of {owners} {are} in one cluster, with one regression of {of_what} on {features}."
     entities = names.entity.count(n_entities)
     return f"The {entities} of {owners} fall into {clusters}. {found}. {regression}"
-
-
-def _largest(findings: Findings) -> str:
-    if len(findings.clusters) == 1:
-        return f"In it, {describe_moves(findings.clusters[0], subject(findings))}."
-    largest = max(findings.clusters, key=lambda cluster: cluster.share)
-    moves = describe_moves(largest, subject(findings))
-    of_all = f"{percent(largest.share)} of the {findings.names.entity.many}"
-    return f"The largest, cluster {largest.number}, has {of_all}. In it, {moves}."
-
-
-def subject(findings: Findings) -> str:
-    """What effects change: the target, its odds or its rate."""
-    return findings.names.target if findings.link is None else findings.link.subject
-
-
-def describe_moves(cluster: Cluster, target: str) -> str:
-    """The strongest effects in a cluster: "y rises 0.7 per unit of price and falls …"."""
-    if not cluster.moves:
-        return f"no feature clearly moves {target}"
-    return f"{target} {listed(cluster.moves)}"
 
 
 def _goodness(findings: Findings, scores: HeldOutScores | None, found: FitComparison | None) -> str:

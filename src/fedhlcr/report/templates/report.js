@@ -4,7 +4,7 @@
   const N_COLORS = 8, NAMED_MIX = 3;
   const collator = new Intl.Collator("en", { numeric: true, sensitivity: "base" });
 
-  const colorClass = (k) => (k < N_COLORS ? `c${k}` : `c-grey${k % 2}`);
+  const colorClass = (k) => `c${k % N_COLORS}${k < N_COLORS ? "" : " again"}`;
   const whole = (v) => v.toLocaleString("en-US", { maximumFractionDigits: 0 });
   const superscript = (n) => String(n).replace(/[-0-9]/g, (c) => "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"["-0123456789".indexOf(c)]);
 
@@ -69,13 +69,13 @@
     if (column.kind === "text") made.append(linked(column, row, element("bdi", "", column.words[value])));
     else if (column.kind === "mix") made.append(mixBar(value), element("small", "", mixText(value)));
     else if (value === null) made.textContent = "–";
-    else if (column.kind === "cluster") made.append(element("i", `swatch ${colorClass(value)}`), String(value));
+    else if (column.kind === "cluster") made.append(element("i", `tag ${colorClass(value)}`, String(value)));
     else if (column.kind === "share") made.textContent = percent(value);
     else made.textContent = column.kind === "count" ? whole(value) : figure(value);
     if (column.ranges.length) made.append(element("small", "range", column.ranges[row].map(figure).join(" to ")));
     if (column.tints.length) {
-      made.classList.add(column.tints[row] < 0 ? "down" : "up");
-      made.style.setProperty("--t", Math.abs(column.tints[row]));
+      made.classList.add("tinted");
+      made.style.setProperty("--t", column.tints[row]);
     }
     return made;
   }
@@ -238,7 +238,4 @@
 
   themeButton();
   for (const box of document.querySelectorAll("[data-listing]")) new Listing(box);
-  addEventListener("beforeprint", () => {
-    for (const details of document.querySelectorAll("details")) details.open = true;
-  });
 })();

@@ -1,0 +1,138 @@
+"""What clusters' regressions say, in plain words: "is highest in January (1.1 above the year’s mean)"."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedhlcr._support.wording import fine_percent, number, percent
+from fedhlcr.analysis.axes import Axis, feature_axes
+from fedhlcr.analysis.axis_lines import TargetAxis, axis_is_clear, axis_line, axis_strengths, target_axis
+from fedhlcr.analysis.contrasts import cycle_line, is_doubled, place_name, usual_range
+from fedhlcr.analysis.ticks import tick_text
+from fedhlcr.posterior.fitted_model import FittedModel
+
+# Effects below this share of the noise are left out.
+WEAK = 0.1
+# A line bends if it goes beyond both of its ends by this share of its range.
+BENDS = 0.1
+# Points of a line between a low and a high value.
+N_POINTS = 21
+# Significant digits of a change.
+DIGITS = 2
+# From this factor on, "to 3.4 times" is easier to read than "240 %".
+TIMES = 2.0
+ROUNDS = {"month": "the year’s", "hour": "the day’s", "day of the week": "the week’s"}
+
+
+def describe_effects(model: FittedModel, n_effects: int = 3) -> list[list[str]]:
+    """The effects in each cluster without their subject, strongest first: "rises 0.7 as price goes from 1 to 2".
+
+    Features that belong together are one effect, in the reader's units, as in `feature_axes`. Effects whose 90 %
+    interval includes no change are left out; so are, of real targets, effects below a tenth of the noise.
+    """
+    axes = feature_axes(model)
+    return [[axis_phrase(model, axes[a], k) for a in told] for k, told in enumerate(told_axes(model, axes, n_effects))]
+
+
+def told_axes(model: FittedModel, axes: tuple[Axis, ...], most: int) -> list[list[int]]:
+    """For each cluster the positions of the axes worth telling, strongest first."""
+    strengths, clear = axis_strengths(model, axes), axis_is_clear(model, axes)
+    if target_axis(model).link is None:
+        clear = clear & (strengths > WEAK * model.posterior_.noise_level())
+    strongest = np.argsort(-strengths, axis=1, kind="stable")
+    return [[int(a) for a in order if clear[k, a]][:most] for k, order in enumerate(strongest)]
+
+
+def axis_phrase(model: FittedModel, axis: Axis, cluster: int) -> str:
+    """What an axis does to the target in a cluster, without the subject."""
+    target = target_axis(model)
+    if axis.cycle is not None:
+        return _cycle_phrase(model, target, axis, cluster)
+    if axis.is_discrete:
+        return _level_phrase(target, axis, axis_line(model, axis, cluster).mean)
+    low, high = usual_range(model, axis)
+    if is_doubled(model, axis):
+        middle = float(axis.base ** model.feature_means_[axis.columns[0]])
+        ends = axis_line(model, axis, cluster, np.array([middle, 2.0 * middle])).mean
+        return f"{_change(target, *ends)} with each doubling of {axis.name}"
+    places = np.linspace(low, high, N_POINTS)
+    values = axis_line(model, axis, cluster, places).mean
+    ends = values[[0, -1]]
+    for way, at, beyond in (
+        ("highest", int(values.argmax()), values.max() - ends.max()),
+        ("lowest", int(values.argmin()), ends.min() - values.min()),
+    ):
+        if beyond > BENDS * np.ptp(values):
+            other = 0 if abs(values[at] - ends[0]) > abs(values[at] - ends[1]) else -1
+            far = f"{_apart(target, values[at], values[other])} at {tick_text(places[other])}"
+            return f"is {way} near {axis.name} {tick_text(float(f'{places[at]:.3g}'))} ({far})"
+    return f"{_change(target, *ends)} as {axis.name} goes from {tick_text(low)} to {tick_text(high)}"
+
+
+def _cycle_phrase(model: FittedModel, target: TargetAxis, axis: Axis, cluster: int) -> str:
+    assert axis.cycle is not None
+    places, values = cycle_line(model, axis, cluster)
+    top, bottom = values.argmax(), values.argmin()
+    when = {"month": "in", "day of the week": "on"}.get(axis.cycle.name, "at")
+    high, low = (f"{when} {place_name(axis, float(places[at]))}" for at in (top, bottom))
+    if target.link is not None:
+        a, b = _two_texts(target, values[top], values[bottom])
+        return f"is highest {high} ({a}) and lowest {low} ({b})"
+    mean = float(values.mean())
+    above, below = (_amount(target, abs(values[at] - mean)) for at in (top, bottom))
+    whose = ROUNDS.get(axis.cycle.name, "the")
+    if above == below:
+        return f"is highest {high} and lowest {low} ({above} above and below {whose} mean)"
+    return f"is highest {high} ({above} above {whose} mean) and lowest {low} ({below} below)"
+
+
+def _level_phrase(target: TargetAxis, axis: Axis, values: np.ndarray) -> str:
+    top, bottom = int(values.argmax()), int(values.argmin())
+    high, low = axis.levels[top], axis.levels[bottom]
+    if target.link is not None:
+        a, b = _two_texts(target, values[top], values[bottom])
+        if len(values) == 2:
+            return f"is {a} where {axis.name} is {high} and {b} where it is {low}"
+        return f"is highest where {axis.name} is {high} ({a}) and lowest where it is {low} ({b})"
+    if len(values) == 2:
+        way = "higher" if top else "lower"
+        size = _amount(target, values[1] - values[0])
+        return f"is {size} {way} where {axis.name} is {axis.levels[1]} than where it is {axis.levels[0]}"
+    size = _amount(target, values[top] - values[bottom])
+    return f"is highest where {axis.name} is {high} ({size} more than where it is {low}, the lowest)"
+
+
+def _change(target: TargetAxis, before: float, after: float) -> str:
+    """ "rises 3.2", "falls 12 %" or "falls from 45 % to 12 %" """
+    verb = "rises" if after > before else "falls"
+    if target.link is not None:
+        a, b = _two_texts(target, before, after)
+        return f"{verb} from {a} to {b}"
+    factor = float(target.base ** (after - before)) if target.base is not None else 1.0
+    if factor >= TIMES:
+        return f"rises to {number(factor, DIGITS)} times"
+    return f"{verb} {_amount(target, after - before)}"
+
+
+def _amount(target: TargetAxis, difference: float) -> str:
+    """The size of a difference, without its sign; of a logarithm, in per cent."""
+    if target.base is None:
+        return number(abs(difference), DIGITS)
+    factor = float(target.base**difference) if difference < 0.0 else float(target.base ** abs(difference))
+    return percent(abs(factor - 1.0))
+
+
+def _apart(target: TargetAxis, extreme: float, other: float) -> str:
+    """An extreme beside another value: "2.1 more than" or, of probabilities, "45 %, against 12 %"."""
+    if target.link is not None:
+        a, b = _two_texts(target, extreme, other)
+        return f"{a}, against {b}"
+    return f"{_amount(target, extreme - other)} {'more' if extreme > other else 'less'} than"
+
+
+def _two_texts(target: TargetAxis, first: float, second: float) -> tuple[str, str]:
+    """Two probabilities or rates, with a decimal if they would read the same without."""
+    a, b = target.text(first), target.text(second)
+    if a == b and target.link is not None and target.link.is_binary:
+        return fine_percent(first), fine_percent(second)
+    return a, b

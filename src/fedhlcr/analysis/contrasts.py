@@ -1,0 +1,164 @@
+"""What an axis does to the target, in one number for each cluster: the change between two places on the axis."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from fedhlcr._support.arrays import FloatArray
+from fedhlcr.analysis.axes import Axis
+from fedhlcr.analysis.axis_lines import axis_draws
+from fedhlcr.analysis.effects import INTERVAL_LEVEL, entity_shares
+from fedhlcr.analysis.links import link_of
+from fedhlcr.analysis.ticks import tick_text
+from fedhlcr.posterior.alignment import central_interval
+from fedhlcr.posterior.fitted_model import FittedModel
+
+MONTHS = (
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+)
+# Places on a cycle to find its highest and lowest point at: 15-minute steps of a day, half weeks of a year.
+CYCLE_POINTS = 96
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """Two places on an axis to compare.
+
+    Attributes
+    ----------
+    low, high : the places; effects are the target at `high` minus the target at `low`
+    level : of a category with more than two levels, the level that is compared with all others; else None
+    words : what is compared, for a heading: "year from 1960 to 2000"
+    """
+
+    axis: Axis
+    low: float
+    high: float
+    words: str
+    level: int | None = None
+
+
+class ContrastEffects(NamedTuple):
+    """(clusters,) mean and ends of the interval of a contrast; NaN ends if there is only one draw.
+
+    In units of the target; of classes and counts, differences of probabilities or rates.
+    """
+
+    mean: FloatArray
+    lower: FloatArray
+    upper: FloatArray
+
+
+def contrasts_of(model: FittedModel, axis: Axis) -> tuple[Contrast, ...]:
+    """What to compare on an axis: usual low and high values, a doubling, two levels, or the ends of a season."""
+    if axis.is_discrete:
+        if len(axis.levels) == 2:
+            where = f"{axis.name}: {axis.levels[1]} against {axis.levels[0]}"
+            return (Contrast(axis, 0.0, 1.0, where),)
+        return tuple(
+            Contrast(axis, 0.0, float(level), f"{axis.name}: {name} against all others", level)
+            for level, name in enumerate(axis.levels)
+        )
+    if axis.cycle is not None:
+        lines = [cycle_line(model, axis, k)[1] for k in range(model.n_clusters_)]
+        places, mean = cycle_places(axis), entity_shares(model) @ np.array(lines)
+        low, high = places[mean.argmin()], places[mean.argmax()]
+        where = f"{axis.name}: {place_name(axis, high)} against {place_name(axis, low)}"
+        return (Contrast(axis, float(low), float(high), where),)
+    if is_doubled(model, axis):
+        middle = float(axis.base ** model.feature_means_[axis.columns[0]])
+        return (Contrast(axis, middle, 2.0 * middle, f"{axis.name} doubled"),)
+    low, high = usual_range(model, axis)
+    return (Contrast(axis, low, high, f"{axis.name} from {tick_text(low)} to {tick_text(high)}"),)
+
+
+def contrast_effects(model: FittedModel, contrast: Contrast, level: float = INTERVAL_LEVEL) -> ContrastEffects:
+    """The effect of a contrast in each cluster."""
+    effects = [_effect(model, contrast, k, level) for k in range(model.n_clusters_)]
+    return ContrastEffects(*np.array(effects).T)
+
+
+def _effect(model: FittedModel, contrast: Contrast, cluster: int, level: float) -> tuple[float, float, float]:
+    axis = contrast.axis
+    if contrast.level is None:
+        by_draw, weight = axis_draws(model, axis, cluster, np.array([contrast.low, contrast.high]))
+        change = by_draw[:, 1] - by_draw[:, 0]
+    else:
+        by_draw, weight = axis_draws(model, axis, cluster, axis.grid())
+        shares = level_shares(model, axis)
+        own = shares[contrast.level]
+        change = (by_draw[:, contrast.level] - by_draw @ shares) / (1.0 - own if own < 1.0 else 1.0)
+    mean = float(weight @ change / weight.sum())
+    if len(weight) == 1:
+        return mean, math.nan, math.nan
+    lower, upper = central_interval(change[:, None], weight[:, None], level)
+    return mean, float(lower[0]), float(upper[0])
+
+
+def level_shares(model: FittedModel, axis: Axis) -> FloatArray:
+    """(levels,) share of the fitted events at each level of a category."""
+    shares = np.clip(model.feature_means_[list(axis.columns)], 0.0, 1.0)
+    if len(shares) < len(axis.levels):
+        shares = np.append(max(0.0, 1.0 - shares.sum()), shares)
+    total = shares.sum()
+    return np.asarray(shares / total if total else np.full(len(shares), 1.0 / len(shares)))
+
+
+def is_doubled(model: FittedModel, axis: Axis) -> bool:
+    """Whether the effect of a doubling is the same everywhere on the axis."""
+    curves = model.posterior_.standardization.curves
+    bends = curves is not None and curves.place(axis.columns[0]) is not None
+    return axis.kind == "log" and axis.offset == 0.0 and not bends and link_of(model) is None
+
+
+def usual_range(model: FittedModel, axis: Axis) -> tuple[float, float]:
+    """A low and a high value of an axis of numbers, rounded: a standard deviation to either side of the mean."""
+    column = axis.columns[0]
+    mean, spread = float(model.feature_means_[column]), float(model.feature_spreads_[column]) or 1.0
+    if axis.kind == "log":
+        low, high = (float(f"{axis.base**end - axis.offset:.2g}") for end in (mean - spread, mean + spread))
+        return low, high
+    step = 10.0 ** math.floor(math.log10(spread) + 1e-9)
+    low, high = (float(f"{round(end / step) * step:.12g}") for end in (mean - spread, mean + spread))
+    return low, high
+
+
+def cycle_places(axis: Axis) -> FloatArray:
+    """Places round a cycle, without its end, which is its start."""
+    return np.linspace(axis.low, axis.high, CYCLE_POINTS, endpoint=False)
+
+
+def cycle_line(model: FittedModel, axis: Axis, cluster: int) -> tuple[FloatArray, FloatArray]:
+    """Places round a cycle, and the target there."""
+    places = cycle_places(axis)
+    by_draw, weight = axis_draws(model, axis, cluster, places)
+    return places, np.asarray(weight @ by_draw / weight.sum())
+
+
+def place_name(axis: Axis, place: float) -> str:
+    """A place of a cycle by its name: "January", "18:00"."""
+    assert axis.cycle is not None
+    if axis.cycle.name == "month":
+        # months are numbered from 1, or the year starts at 0
+        first = axis.cycle.ticks[0][0]
+        return MONTHS[(round(place) - 1) % 12 if first == 1.0 else int(place) % 12]
+    if axis.cycle.name == "hour":
+        return f"{round(place) % 24}:00"
+    if axis.cycle.name == "day of the week":
+        return f"day {round(place) % 7}"
+    return f"{place / axis.cycle.length:.0%} of the cycle".replace("%", " %")

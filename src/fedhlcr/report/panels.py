@@ -1,0 +1,354 @@
+"""The first picture of a report: what the strongest features do to the target, cluster by cluster, with events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+from markupsafe import Markup
+from scipy.special import expit, logit
+
+from fedhlcr._support.arrays import FloatArray, IndexArray
+from fedhlcr._support.wording import EVENT, capital, percent
+from fedhlcr.analysis.axes import Axis, feature_axes
+from fedhlcr.analysis.axis_lines import AxisLine, TargetAxis, axis_is_clear, axis_line, axis_strengths, target_axis
+from fedhlcr.analysis.axis_words import axis_phrase
+from fedhlcr.analysis.effects import INTERVAL_LEVEL, entity_shares
+from fedhlcr.analysis.links import Link
+from fedhlcr.estimators.base import HierarchicalPredictor
+from fedhlcr.report import frames
+from fedhlcr.report.certainty import Certainty, cluster_numbers
+from fedhlcr.report.charts import color_class
+from fedhlcr.report.events import DrawnEvents
+from fedhlcr.report.findings import Findings
+from fedhlcr.report.frames import Scale, Tick
+
+# Axes shown at once, and behind a click; panels of one axis; dots of one panel; groups of events of a yes-or-no target.
+FIRST_AXES, MORE_AXES, MOST_PANELS, MOST_DOTS, MOST_GROUPS = 3, 9, 6, 120, 8
+FEWEST_IN_GROUP = 8
+# Of one common regression there is room for more axes.
+AXES_OF_ONE = 4
+# Dots that are this far apart are drawn, as a multiple of the range of the lines.
+ZOOM = 4.0
+# Half the width of a level's mark, and of the scatter of its dots, in shares of the room of a level.
+HALF_MARK, HALF_SCATTER = 0.36, 0.3
+# From so many letters on, names of levels are written upright.
+UPRIGHT_LETTERS, UPRIGHT_LETTERS_OF_ONE, MOST_LEVEL_TICKS = 16, 28, 14
+# A line is drawn over the events of its cluster but this share at either end; at least over this share of the axis.
+OUTSIDE, SHORTEST = 0.005, 0.1
+# If half of the lines cover less than this share of a common scale, each panel has a scale of its own.
+FLAT = 0.12
+# Most numbers beside the lines of one panel, and the height of each, in per cent.
+MOST_LABELS, LABEL_HEIGHT = 9, 10.5
+# Widths in a narrow panel, in per cent: of a letter, and of the gap between two ticks.
+LETTER, GAP = 5.5, 2.5
+
+
+@dataclass(frozen=True)
+class Panel:
+    """The line and the events of one cluster, or of several that are read as one group, along one axis.
+
+    Attributes
+    ----------
+    clusters : their numbers
+    title : behind the clusters' tags
+    is_faded : whether memberships are mostly uncertain
+    svg : the picture, with a text that tells what it shows
+    y_ticks : of its scale
+    labels : of several lines, where each ends, and the number of its cluster
+    """
+
+    clusters: tuple[int, ...]
+    title: str
+    is_faded: bool
+    svg: Markup
+    y_ticks: tuple[Tick, ...]
+    labels: tuple[tuple[float, int], ...] = ()
+
+    @property
+    def is_merged(self) -> bool:
+        return len(self.clusters) > 1
+
+
+@dataclass(frozen=True)
+class AxisGroup:
+    """The panels of one axis. They share its scale and, unless `own_scales`, that of the target.
+
+    `is_upright` tells whether names of levels are written upright.
+    """
+
+    name: str
+    panels: tuple[Panel, ...]
+    x_ticks: tuple[Tick, ...]
+    is_upright: bool
+    own_scales: bool
+
+
+@dataclass(frozen=True)
+class Picture:
+    """All panels.
+
+    Attributes
+    ----------
+    groups, more : the strongest axes, and others
+    target : what the panels' heights are
+    note : how to read the panels
+    """
+
+    groups: tuple[AxisGroup, ...]
+    more: tuple[AxisGroup, ...]
+    target: str
+    note: str
+
+    @property
+    def n_panels(self) -> int:
+        return len(self.groups[0].panels)
+
+
+def draw_picture(
+    model: HierarchicalPredictor, findings: Findings, certainty: Certainty, events: DrawnEvents | None
+) -> Picture | None:
+    """The panels of a model; None if it has no feature that varies."""
+    axes = feature_axes(model, None if events is None else events.X)
+    strength = np.sqrt(entity_shares(model) @ axis_strengths(model, axes) ** 2)
+    # an effect that is clear in no cluster is shown only if there is no other
+    order = np.lexsort((-strength, ~axis_is_clear(model, axes).any(axis=0)))
+    chosen = [axes[a] for a in order if strength[a] > 0.0][: FIRST_AXES + MORE_AXES]
+    if not chosen:
+        return None
+    members = shown_clusters(certainty)
+    drawn = [_group(model, axis, members, certainty, events) for axis in chosen]
+    first = AXES_OF_ONE if len(members) == 1 and len(chosen) >= AXES_OF_ONE else FIRST_AXES
+    target = target_axis(model)
+    return Picture(tuple(drawn[:first]), tuple(drawn[first:]), target.name, _note(findings, certainty, target, events))
+
+
+def shown_clusters(certainty: Certainty) -> list[tuple[int, ...]]:
+    """The clusters of each panel: clear ones alone, the others together."""
+    clear, blurred = list(certainty.clear), list(certainty.blurred)
+    if not certainty.is_finding:
+        return [tuple(sorted(clear + blurred))]
+    room = MOST_PANELS - bool(blurred)
+    if len(clear) > room:
+        room = MOST_PANELS - 1
+    alone, rest = clear[:room], sorted(clear[room:] + blurred)
+    return [*((k,) for k in alone), *([tuple(rest)] if rest else [])]
+
+
+def _note(findings: Findings, certainty: Certainty, target: TargetAxis, events: DrawnEvents | None) -> str:
+    interval = percent(INTERVAL_LEVEL)
+    typical = "" if target.link is None else f"Lines are those of a typical {findings.names.entity.one}. "
+    average = (
+        f"{typical}All other features are at their average. Bands: with {interval} probability, the line is inside."
+    )
+    if events is None:
+        dots = "To see events as dots, give the report a table of events."
+    elif target.link is not None:
+        dots = "Dots are means of groups of events, the effects of other features removed."
+    else:
+        dots = "Dots are single events, the effects of other features removed; a few lie outside the frames."
+    merged = any(len(own) > 1 for own in shown_clusters(certainty))
+    group = "A dashed frame has a line for each of its clusters, and a scale of its own." if merged else ""
+    return " ".join(filter(None, [average, dots, group]))
+
+
+def _group(
+    model: HierarchicalPredictor,
+    axis: Axis,
+    members: list[tuple[int, ...]],
+    certainty: Certainty,
+    events: DrawnEvents | None,
+) -> AxisGroup:
+    shares = entity_shares(model)
+    axis = _widened(axis, members, events)
+    lines = {k: axis_line(model, axis, k, _span(axis, k, events)) for own in members for k in own}
+    link = target_axis(model).link
+    points = [_points(lines, own, events, link) for own in members]
+    alone = [n for n, own in enumerate(members) if len(own) == 1]
+    shared = _height([lines[members[n][0]] for n in alone], [points[n] for n in alone]) if alone else None
+    spans = [float(np.ptp(lines[members[n][0]].mean)) for n in alone]
+    # clusters at very different levels would all look flat on one scale
+    own_scales = shared is not None and len(alone) > 1 and np.median(spans) < FLAT * (shared.high - shared.low)
+    panels = []
+    for n, own in enumerate(members):
+        height = None if own_scales or len(own) > 1 else shared
+        height = height or _height([lines[k] for k in own], points[n : n + 1])
+        panels.append(_panel(model, axis, own, lines, points[n], height, certainty, shares))
+    x_ticks = _x_ticks(axis)
+    room = UPRIGHT_LETTERS if len(members) > 1 else UPRIGHT_LETTERS_OF_ONE
+    upright = axis.is_discrete and sum(len(tick.text) + 1 for tick in x_ticks) > room
+    return AxisGroup(axis.name, tuple(panels), x_ticks, upright, bool(own_scales))
+
+
+def _widened(axis: Axis, members: list[tuple[int, ...]], events: DrawnEvents | None) -> Axis:
+    """The axis with room for the events of every cluster that has a panel of its own."""
+    if events is None or axis.is_discrete or axis.cycle is not None:
+        return axis
+    ends = [(axis.low, axis.high)]
+    for own in members:
+        places = axis.places(events.X[np.isin(events.label, own)])
+        if len(own) == 1 and len(places):
+            low, high = np.quantile(places, (OUTSIDE, 1.0 - OUTSIDE))
+            ends.append((float(low), float(high)))
+    return replace(axis, low=min(low for low, _ in ends), high=max(high for _, high in ends))
+
+
+def _span(axis: Axis, cluster: int, events: DrawnEvents | None) -> FloatArray | None:
+    """Where to draw the line of a cluster: not far beyond its own events; None is the whole axis."""
+    if events is None or axis.is_discrete or axis.cycle is not None:
+        return None
+    own = axis.fractions(axis.places(events.X[events.label == cluster]))
+    if not len(own):
+        return None
+    low, high = (float(end) for end in np.quantile(own, (OUTSIDE, 1.0 - OUTSIDE)))
+    margin = max(0.0, (SHORTEST - (high - low)) / 2.0)
+    grid = axis.grid()
+    inside = (axis.fractions(grid) >= low - margin) & (axis.fractions(grid) <= high + margin)
+    return grid[inside] if inside.sum() > 1 else None
+
+
+def _x_ticks(axis: Axis) -> tuple[Tick, ...]:
+    """Ticks of an axis that do not touch each other in a narrow panel."""
+    ticks = axis.ticks(most=4)
+    if axis.is_discrete:
+        ticks = ticks[:: -(-len(ticks) // MOST_LEVEL_TICKS)]
+    places = 100.0 * axis.fractions(np.array([place for place, _ in ticks]))
+    kept = [Tick(round(float(at), 2), text) for at, (_, text) in zip(places, ticks, strict=True) if -0.1 <= at <= 100.1]
+    while not axis.is_discrete and len(kept) > 2 and _touch(kept):
+        kept = kept[::2]
+    return tuple(kept)
+
+
+def _touch(ticks: list[Tick]) -> bool:
+    """Whether texts of neighbours would touch."""
+    return any(b.place - a.place < LETTER * (len(a.text) + len(b.text)) / 2.0 + GAP for a, b in pairwise(ticks))
+
+
+def _points(
+    lines: dict[int, AxisLine], own: tuple[int, ...], events: DrawnEvents | None, link: Link | None
+) -> tuple[FloatArray, FloatArray, int]:
+    """Places along the axis (0 to 1) and targets of the events to draw, and the number of events behind them."""
+    if events is None:
+        return np.empty(0), np.empty(0), 0
+    rows = np.flatnonzero(np.isin(events.label, own))
+    axis = lines[own[0]].axis
+    if link is None and len(rows) > MOST_DOTS:
+        shown = rows[np.linspace(0, len(rows) - 1, MOST_DOTS).astype(np.int64)]
+    else:
+        shown = rows
+    places = axis.places(events.X[shown])
+    x, on_line = axis.fractions(places), np.empty(len(shown))
+    for k in own:
+        mine = events.label[shown] == k
+        on_line[mine] = lines[k].at(places[mine])
+    if link is not None:
+        return *_means_of_groups(x, on_line, events.observed[shown], events.predicted[shown], link, axis), len(rows)
+    if axis.is_discrete:
+        # a fixed scatter, so that dots of one level do not hide each other
+        x = x + (np.arange(len(x)) * 0.618034 % 1.0 - 0.5) * 2.0 * HALF_SCATTER / len(axis.levels)
+    return x, on_line + events.residuals[shown], len(rows)
+
+
+def _means_of_groups(
+    x: FloatArray, on_line: FloatArray, observed: FloatArray, predicted: FloatArray, link: Link, axis: Axis
+) -> tuple[FloatArray, FloatArray]:
+    """Neighbours on the axis together: where they are, and how far what was observed is from the line.
+
+    That distance is the one from the model's own predictions, as a factor of the odds or of the rate.
+    """
+    if not len(x):
+        return x, x
+    n_groups = max(1, min(MOST_GROUPS, len(x) // FEWEST_IN_GROUP))
+    quantiles = np.quantile(x, np.linspace(0.0, 1.0, n_groups + 1))[:-1]
+    edges = np.unique(x) if axis.is_discrete else np.unique(quantiles)
+    group: IndexArray = np.searchsorted(edges, x, side="right") - 1
+    counts = np.bincount(group, minlength=len(edges))
+    places, line, seen, expected = (
+        np.bincount(group, weights=values, minlength=len(edges)) / counts
+        for values in (x, on_line, observed, predicted)
+    )
+    # one expected event is added, so that a share of 0 or 1 has odds
+    seen = (seen * counts + expected) / (counts + 1.0)
+    if not link.is_binary:
+        return np.asarray(places), np.asarray(line * seen / np.maximum(expected, 1e-300))
+    log_odds = [logit(np.clip(share, 1e-9, 1.0 - 1e-9)) for share in (line, seen, expected)]
+    return np.asarray(places), np.asarray(expit(log_odds[0] + log_odds[1] - log_odds[2]))
+
+
+def _height(lines: list[AxisLine], points: list[tuple[FloatArray, FloatArray, int]]) -> Scale:
+    """The scale that all panels of an axis share: all lines, and most of the events."""
+    known = [
+        np.concatenate([own.mean, own.lower[np.isfinite(own.lower)], own.upper[np.isfinite(own.upper)]])
+        for own in lines
+    ]
+    every = np.concatenate(known)
+    low, high = float(every.min()), float(every.max())
+    seen = np.concatenate([targets for _, targets, _ in points])
+    if len(seen):
+        room = ZOOM * max(high - low, float(np.subtract(*np.quantile(seen, (0.75, 0.25)))) / 2.0)
+        bottom, top = (float(end) for end in np.quantile(seen, (0.02, 0.98)))
+        middle = (low + high) / 2.0
+        low, high = min(low, max(bottom, middle - room / 2.0)), max(high, min(top, middle + room / 2.0))
+    return frames.scale_around([np.array([low, high])], 0.05)
+
+
+def _panel(
+    model: HierarchicalPredictor,
+    axis: Axis,
+    own: tuple[int, ...],
+    lines: dict[int, AxisLine],
+    points: tuple[FloatArray, FloatArray, int],
+    height: Scale,
+    certainty: Certainty,
+    shares: FloatArray,
+) -> Panel:
+    x, targets, n_events = points
+    merged = len(own) > 1
+    faded = merged or own[0] in certainty.blurred
+    color = "many" if merged else color_class(own[0])
+    marks = frames.dots(100.0 * x, height(targets), "event" if target_axis(model).link is None else "event mean")
+    for k in own:
+        marks += _line(axis, lines[k], height, f"{color_class(k)}{' thin' if merged else ''}", bands=not merged)
+    if merged:
+        told = f"{capital(cluster_numbers(own))}: a line for each"
+    else:
+        subject = "" if certainty.n_clusters == 1 else f"cluster {own[0]}: "
+        told = capital(f"{subject}{target_axis(model).name} {axis_phrase(model, axis, own[0])}")
+    seen = f"; {EVENT.count(n_events)} behind the dots" if n_events else ""
+    title = f"{f'{cluster_numbers(own)}, ' if merged else ''}{percent(float(shares[list(own)].sum()))}"
+    picture = frames.svg(marks, f"{told}, over {axis.name}{seen}.", color)
+    y_ticks = height.ticks(target_axis(model).ticks(height.low, height.high, 4))
+    return Panel(own, title, faded, picture, y_ticks, _labels(own, lines, height) if merged else ())
+
+
+def _labels(own: tuple[int, ...], lines: dict[int, AxisLine], height: Scale) -> tuple[tuple[float, int], ...]:
+    """Where to write the numbers of several lines at their right ends, so that they do not hide each other."""
+    ends = sorted((float(np.clip(height(lines[k].mean[-1:])[0], 0.0, 100.0)), k) for k in own[:MOST_LABELS])
+    places, lowest = [], LABEL_HEIGHT / 2.0
+    for end, _ in ends:
+        places.append(max(end, lowest))
+        lowest = places[-1] + LABEL_HEIGHT
+    # what was pushed beyond the top is pushed back down
+    highest = 100.0 - LABEL_HEIGHT / 2.0
+    for n in reversed(range(len(places))):
+        places[n] = min(places[n], highest)
+        highest = places[n] - LABEL_HEIGHT
+    return tuple((round(place, 1), k) for place, (_, k) in zip(places, ends, strict=True))
+
+
+def _line(axis: Axis, line: AxisLine, height: Scale, css: str, *, bands: bool) -> Markup:
+    """A line with its band; of levels, a mark with its box each."""
+    x = 100.0 * axis.fractions(line.places)
+    mean, lower, upper = (height(part) for part in (line.mean, line.lower, line.upper))
+    if not axis.is_discrete:
+        band = frames.area(x, lower, upper, f"band {css}") if bands else Markup("")
+        return band + frames.line(x, mean, f"line {css}")
+    half = 100.0 * HALF_MARK / len(x)
+    marks = Markup("")
+    for at, level in enumerate(x):
+        if bands and np.isfinite(lower[at]) and np.isfinite(upper[at]):
+            marks += frames.box(level - half, level + half, lower[at], upper[at], f"band {css}")
+        ends = np.array([level - half, level + half])
+        marks += frames.line(ends, np.repeat(mean[at], 2), f"line {css}")
+    return marks

@@ -1,0 +1,210 @@
+"""The verdict at the top of a report: is the model better than simpler ones, and what to use if it is not."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from fedhlcr._support.wording import EVENT, capital, fine_percent, listed, number
+from fedhlcr.analysis.class_scores import ClassScores
+from fedhlcr.analysis.count_scores import CountScores
+from fedhlcr.analysis.response_rivals import ONE_LOGISTIC, ONE_POISSON, RATE_PER_ENTITY
+from fedhlcr.analysis.simpler import MIXED_MODEL, ONE_RIDGE, RIDGE_PER_ENTITY
+from fedhlcr.analysis.verdict import FitComparison, VerdictName
+from fedhlcr.estimators.base import HierarchicalPredictor
+from fedhlcr.report.findings import Findings, Names
+from fedhlcr.report.link_scores import LinkScores
+from fedhlcr.report.scores import HeldOutScores
+
+BADGES = {"better": "Better", "about the same": "About the same", "worse": "Worse", "unknown": "Not evaluated"}
+CHANCE = "The difference between the two may be chance."
+SIGNS = {"better": "▲", "about the same": "≈", "worse": "▼", "unknown": "?"}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether to trust the model's predictions more than those of simpler models.
+
+    Attributes
+    ----------
+    name : of the verdict
+    sentences : why, in one or two sentences
+    advice : what to use instead; empty unless the model is worse
+    hint : behind the badge
+    bars : name, share (0 to 1) and figure of each method, for a small chart; the model first
+    measure : what the bars show
+    """
+
+    name: VerdictName | Literal["unknown"]
+    sentences: tuple[str, ...]
+    advice: str = ""
+    bars: tuple[tuple[str, float, str], ...] = ()
+    measure: str = ""
+    hint: str = ""
+
+    @property
+    def badge(self) -> str:
+        return BADGES[self.name]
+
+    @property
+    def sign(self) -> str:
+        return SIGNS[self.name]
+
+    @property
+    def badge_hint(self) -> str:
+        """What stands behind the badge."""
+        than = {
+            "better": "than simpler models",
+            "worse": "than a simpler model",
+            "about the same": "as a simpler model",
+        }
+        return self.hint or than.get(self.name, "")
+
+    @property
+    def css(self) -> str:
+        return self.name.split()[0]
+
+
+def find_verdict(
+    model: HierarchicalPredictor, findings: Findings, scores: HeldOutScores | LinkScores | None
+) -> Verdict:
+    """The verdict by held-out events if there are any, else by the fitted events, each predicted from the others."""
+    if scores is not None and not scores.was_fitted:
+        if isinstance(scores, LinkScores):
+            if scores.comparison is not None:
+                return _of_responses(findings, scores, scores.comparison)
+        elif scores.densities is not None and scores.errors is not None:
+            return _of_events(findings, scores, scores.densities, scores.errors)
+    if model.comparison_ is not None:
+        return _of_fit(findings, model.comparison_)
+    return Verdict("unknown", (_why_unknown(findings, scores),))
+
+
+def _why_unknown(findings: Findings, scores: HeldOutScores | LinkScores | None) -> str:
+    if findings.entities is None:
+        return "The model is public: it holds no data to fit simpler models to, so it cannot be compared with them."
+    if scores is None:
+        return (
+            "No held-out events were given, so it is not known how well the model predicts new events. Give the report "
+            "a table of events that were not fitted."
+        )
+    return "The events given were fitted, so they cannot tell whether the model predicts better than simpler models."
+
+
+def _of_events(findings: Findings, scores: HeldOutScores, densities: FitComparison, errors: FitComparison) -> Verdict:
+    names, target = findings.names, findings.names.target
+    of_errors, of_densities = errors.verdict, densities.verdict
+    everyone = listed([rival_name(d.rival, names) for d in densities.differences], "or")
+    on = f"On {EVENT.count(scores.n_events)} that it was not fitted to,"
+    accurate, honest = (rival_name(c.strongest.rival, names) for c in (errors, densities))
+    name: VerdictName
+    hint = ""
+    if of_errors == of_densities == "about the same":
+        name, told = "about the same", f"{on} the model predicts {target} about as well as {accurate}. {CHANCE}"
+    elif {of_errors, of_densities} == {"better", "worse"}:
+        name = "about the same"
+        better = (
+            f"are more accurate than those of {everyone}, but {honest} says better how far off its predictions may be"
+            if of_errors == "better"
+            else f"are less accurate than those of {accurate}, but it says better how far off its predictions may be"
+        )
+        told = f"{on} the model’s predictions {better}."
+    elif "worse" in (of_errors, of_densities):
+        name, by_error = "worse", of_errors == "worse"
+        told = f"{on} {accurate if by_error else honest} predicts {target} better than the model does."
+        if not by_error:
+            told = (
+                f"{on} the model is about as accurate as {accurate}, but {honest} says better how far off its "
+                "predictions may be."
+            )
+    elif of_errors == "better":
+        name, told = "better", f"{on} the model predicts {target} better than {everyone}."
+    else:
+        name = "better"
+        told = (
+            f"{on} the model is about as accurate as {accurate}, and it says better than {everyone} how far off its "
+            "predictions may be."
+        )
+        hint = "at saying how sure it is"
+    rival = (errors if of_errors == "worse" else densities).strongest.rival
+    advice = _advice(rival, names) if name == "worse" else ""
+    bars = tuple(
+        ("this model" if n == 0 else rival_name(s.name, names), _bar(s.r2), _percent(s.r2))
+        for n, s in enumerate(scores.scores)
+        if math.isfinite(s.r2)
+    )
+    typical = f"It is typically off by {number(scores.model.mae)} (mean absolute error)."
+    return Verdict(name, (told, typical), advice, bars, f"share of the variance of {target} explained", hint)
+
+
+def _of_responses(findings: Findings, scores: LinkScores, found: FitComparison) -> Verdict:
+    names, link = findings.names, findings.link
+    what = "the counts" if link is None or not link.is_binary else "the outcomes"
+    on = f"On {EVENT.count(scores.n_events)} that it was not fitted to,"
+    everyone = listed([rival_name(d.rival, names) for d in found.differences], "or")
+    best = rival_name(found.strongest.rival, names)
+    told = {
+        "better": f"{on} the model predicts {what} better than {everyone}.",
+        "about the same": f"{on} the model predicts {what} about as well as {best}. {CHANCE}",
+        "worse": f"{on} {best} predicts {what} better than the model does.",
+    }[found.verdict]
+    advice = f"If you want predictions, use {best}." if found.verdict == "worse" else ""
+    rows = [("this model", scores.model), *((rival_name(n, names), s) for n, s in scores.rivals)]
+    bars: list[tuple[str, float, str]] = []
+    measure = ""
+    for name, score in rows:
+        if isinstance(score, ClassScores) and math.isfinite(score.auc):
+            measure = "of two events that differ, ranked in the right order"
+            bars.append((name, _bar(score.auc), fine_percent(score.auc)))
+        elif isinstance(score, CountScores) and math.isfinite(score.d2):
+            measure = "share of the deviance of the counts explained"
+            bars.append((name, _bar(score.d2), _percent(score.d2)))
+    return Verdict(found.verdict, (told,), advice, tuple(bars), measure)
+
+
+def _of_fit(findings: Findings, found: FitComparison) -> Verdict:
+    """By the fitted events."""
+    names, target = findings.names, findings.names.target
+    everyone = listed([rival_name(d.rival, names) for d in found.differences], "or")
+    best = rival_name(found.strongest.rival, names)
+    told = {
+        "better": f"The model predicts {target} better than {everyone}.",
+        "about the same": f"The model predicts {target} about as well as {best}.",
+        "worse": f"{capital(best)} predicts {target} better than the model does.",
+    }[found.verdict]
+    how = "Judged by the fitted events, each predicted from all others."
+    advice = _advice(found.strongest.rival, names) if found.verdict == "worse" else ""
+    return Verdict(found.verdict, (told, how), advice)
+
+
+def rival_name(name: str, names: Names) -> str:
+    """A simpler model in a sentence."""
+    entity = names.entity.one
+    return {
+        ONE_RIDGE: "one ridge for all",
+        RIDGE_PER_ENTITY: f"a ridge per {entity}",
+        MIXED_MODEL: "a mixed model",
+        ONE_LOGISTIC: "one logistic regression for all",
+        ONE_POISSON: "one Poisson regression for all",
+        RATE_PER_ENTITY: f"the mean of each {entity}",
+    }.get(name, f"a {name}")
+
+
+def _advice(rival: str, names: Names) -> str:
+    """What to use instead of the model."""
+    use = {
+        ONE_RIDGE: "`fedhlcr.baselines.GroupedRidge()`",
+        RIDGE_PER_ENTITY: '`fedhlcr.baselines.GroupedRidge(level="entity")`',
+        MIXED_MODEL: "`fedhlcr.baselines.MixedModelRegressor()`",
+    }.get(rival)
+    return f"If you want predictions, use {rival_name(rival, names)}{f': {use}' if use else ''}."
+
+
+def _percent(share: float) -> str:
+    """A share explained; a model that predicts worse than the mean explains nothing."""
+    return fine_percent(share) if share > 0.0 else "none"
+
+
+def _bar(share: float) -> float:
+    return min(1.0, max(0.0, share))
