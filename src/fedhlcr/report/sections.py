@@ -64,7 +64,7 @@ def agent_section(findings: Findings, scores: HeldOutScores | LinkScores | None)
         if agents.weights.shape[1] > 1:
             if len(agents) <= MATRIX_AGENTS:
                 order = np.lexsort((-agents.weights.max(axis=1), agents.main_cluster))
-                section["matrix"] = [(agents.ids[i], agents.weights[i].tolist()) for i in order]
+                section["matrix"] = [(agents.ids[i], agents.weights[i].tolist(), int(i)) for i in order]
             else:
                 section["picture"] = charts.agent_picture(agents.weights)
     return section

@@ -24,7 +24,8 @@
     made.append(html("bdi", "", nameOf(kind, n)));
     return made;
   }
-  function swatch(k) { return html("i", `swatch ${data.raw.colors[k]}`); }
+  // A cluster's number on its colour.
+  function tag(k) { return html("i", `tag ${data.raw.colors[k]}`, String(k)); }
   function titled(title, ...content) {
     const made = html("div");
     made.append(html("h4", "", title), ...content);
@@ -35,17 +36,17 @@
   function bars(shares) {
     const list = html("ul", "bars");
     const add = (name, share, color) => {
-      const row = html("li"), label = html("span", "", name), bar = html("span", "bar"), fill = html("i", color);
-      if (color) label.prepend(html("i", `swatch ${color}`));
+      const row = html("li"), label = html("span"), bar = html("span", "bar"), fill = html("i", color);
+      label.append(...name);
       fill.style.width = `${100 * share}%`;
       bar.setAttribute("aria-hidden", "true");
       bar.append(fill);
       row.append(label, bar, html("span", "n", percent(share)));
       list.append(row);
     };
-    for (const [k, share] of shares) add(`cluster ${k}`, share, data.raw.colors[k]);
+    for (const [k, share] of shares) add(["cluster ", tag(k)], share, data.raw.colors[k]);
     const rest = 1 - shares.reduce((sum, [, share]) => sum + share, 0);
-    if (rest >= 0.01) add("other clusters", rest, "");
+    if (rest >= 0.01) add(["other clusters"], rest, "");
     return list;
   }
 
@@ -60,7 +61,7 @@
     return list;
   }
   function entityDetail(row) {
-    const agent = data.agentOf(row), parts = [swatch(data.label[row]), `cluster ${data.label[row]}`];
+    const agent = data.agentOf(row), parts = ["cluster ", tag(data.label[row])];
     if (agent >= 0) {
       const name = html("bdi", "", data.agentName(agent));
       parts.push(`, ${noun("agent")} `, name);
@@ -69,7 +70,7 @@
   }
   function agentDetail(agent) {
     const [[k, share]] = data.agentShares(agent);
-    return [swatch(k), `cluster ${k}: ${percent(share)}`];
+    return ["cluster ", tag(k), ` ${percent(share)}`];
   }
 
   function heading(kind, n, facts) {
@@ -110,7 +111,7 @@
     const agent = data.agentOf(row), label = data.label[row], facts = [];
     if (agent >= 0) facts.push(`of ${noun("agent")} `, link("agent", agent), " · ");
     const n = data.nEvents[row];
-    facts.push(`${whole(n)} ${n === 1 ? "event" : "events"} fitted · `, swatch(label), `cluster ${label}, ${percent(data.certainty(row))}`);
+    facts.push(`${whole(n)} ${n === 1 ? "event" : "events"} fitted · `, "cluster ", tag(label), ` with probability ${percent(data.certainty(row))}`);
     const side = html("div"), near = data.neighbours(row), shares = data.shares(row);
     side.append(titled("Probability of each cluster", bars(shares)));
     if (shares[0][0] !== label) side.append(html("p", "note", `Its cluster is that of most draws, ${label}. Averaged over all draws, cluster ${shares[0][0]} is more probable.`));
@@ -139,7 +140,7 @@
         const line = html("tr"), name = html("th"), cluster = html("td");
         name.scope = "row";
         name.append(link("entity", row));
-        cluster.append(swatch(data.label[row]), String(data.label[row]));
+        cluster.append(tag(data.label[row]));
         line.append(name, html("td", "n", whole(data.nEvents[row])), cluster, html("td", "n", percent(data.certainty(row))));
         return line;
       }));
