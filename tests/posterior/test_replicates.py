@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedhlcr import HLCRClassifier, HLCRCountRegressor, HLCRRegressor
-from fedhlcr.datasets import make_hlcr
+from fedhlcr.datasets import HierarchicalData
 from fedhlcr.posterior import replicates
 from fedhlcr.posterior.replicates import replicate
 
@@ -26,10 +26,24 @@ N = 3000
 @cache
 def fitted(name):
     kind, settings, target = MODELS[name]
-    # few noisy events of each entity: labels are not certain
-    table, _ = make_hlcr(10, 4, 4, 2, 3, 1.0, random_state=3, target=target)
-    model = kind(3, n_sweeps=60, n_draws=40, n_threads=1, **settings)
+    table = opposite_slopes(target)
+    model = kind(2, n_sweeps=60, n_draws=40, n_threads=1, **settings)
     return model.fit(table.X, table.y, agent=table.agent, entity=table.entity), table
+
+
+def opposite_slopes(target):
+    """Two clusters that differ much, and few noisy events of each entity, so that many labels are not certain."""
+    rng = np.random.default_rng(5)
+    agent, entity = np.repeat(np.arange(12), 20), np.tile(np.repeat(np.arange(5), 4), 12)
+    x = rng.normal(size=len(agent))
+    slope = np.where(rng.random((12, 5)) < 0.5, 1.0, -1.0)[agent, entity]
+    if target == "binary":
+        y = (rng.random(len(x)) < 1.0 / (1.0 + np.exp(-2.5 * slope * x))).astype(float)
+    elif target == "count":
+        y = rng.poisson(np.exp(0.5 + 0.6 * slope * x)).astype(float)
+    else:
+        y = 1.2 * slope * x + rng.normal(size=len(x))
+    return HierarchicalData(x[:, None], y, agent, entity, ("x",))
 
 
 def drawn(model, table, *, known=True, n=N):
@@ -96,7 +110,7 @@ def test_events_of_one_entity_share_their_coefficients_and_newcomers_do_not():
     """Replicates of two events of one entity are correlated, those of two new entities are less so."""
     model, table = fitted("plain")
     # far from the centre, clusters differ
-    X = np.full((2, 2), 3.0)
+    X = np.full((2, 1), 3.0)
     events = model.read_events(X, table.agent[:2] * 0, None)
     same, apart = (
         replicate(model.posterior_, X, events.profiles, 2000, 1, newcomer=np.array(who)) for who in ([0, 0], [0, 1])

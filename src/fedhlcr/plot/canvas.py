@@ -18,6 +18,8 @@ from fedhlcr.plot.palette import PALE
 
 # inches: the width of a journal's column
 FIGURE_SIZE = (3.5, 2.6)
+# Characters in a line of a label beside a panel.
+LABEL_LENGTH = 24
 # More points than these are shown as counts in cells.
 MAX_POINTS = 5_000
 

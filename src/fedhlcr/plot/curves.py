@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from fedhlcr.data import inputs
 from fedhlcr.estimators.base import HierarchicalPredictor, check_model
 from fedhlcr.exceptions import ArgumentError
 from fedhlcr.plot.axis_drawing import draw_line, level_shifts, set_place_axis
-from fedhlcr.plot.canvas import axes_or_new, check_level, number_lines, panels_or_new
+from fedhlcr.plot.canvas import LABEL_LENGTH, axes_or_new, check_level, number_lines, panels_or_new
 from fedhlcr.plot.features import chosen_axis, chosen_clusters
 from fedhlcr.plot.palette import GREY, cluster_style
 
@@ -75,7 +76,8 @@ def curves(
         if places is not None:
             own.set_xlim(places.min(), places.max())
         if number % N_COLUMNS == 0 or ax is not None:
-            own.set_ylabel(f"change of {target if link is None else link.linear}")
+            label = f"change of {target if link is None else link.linear}"
+            own.set_ylabel(label if one else fill(label, LABEL_LENGTH))
         number_lines(own, ends, {cluster: cluster_style(cluster).color for cluster in shown})
     return panels[0] if one else panels
 

@@ -21,7 +21,15 @@ from fedhlcr.estimators.base import HierarchicalPredictor, check_model
 from fedhlcr.estimators.drawn_events import DrawnEvents, read_drawn_events
 from fedhlcr.exceptions import ArgumentError
 from fedhlcr.plot.axis_drawing import draw_line, level_shifts, set_place_axis, set_target_axis, value_limits
-from fedhlcr.plot.canvas import axes_or_new, check_level, evenly, keep_outer_labels, number_lines, panels_or_new
+from fedhlcr.plot.canvas import (
+    LABEL_LENGTH,
+    axes_or_new,
+    check_level,
+    evenly,
+    keep_outer_labels,
+    number_lines,
+    panels_or_new,
+)
 from fedhlcr.plot.features import chosen_axis, chosen_clusters
 from fedhlcr.plot.palette import PALE, cluster_style
 
@@ -35,8 +43,6 @@ N_GROUPS, LEAST_IN_GROUP = 12, 5
 LEVEL_GAP = 0.16
 PANEL_SIZE, N_COLUMNS = (1.75, 1.6), 4
 LAYOUTS = ("panels", "together")
-# Characters in a line of a label beside a panel.
-LABEL_LENGTH = 24
 
 
 class Scatter(NamedTuple):
