@@ -397,7 +397,23 @@ def test_without_script_the_map_is_there_and_the_explorer_says_why_not(open_repo
     assert page.locator("#explored").is_hidden()
 
 
-def test_nothing_heavy_happens_at_the_start(open_report):
-    page = open_report()
-    load = page.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd")
-    assert 0 < load < 1000
+COUNTING = """() => {
+  window.decoded = { before: 0, after: 0 };
+  let isParsed = false;
+  document.addEventListener("DOMContentLoaded", () => { isParsed = true; });
+  const original = window.atob;
+  window.atob = (text) => { window.decoded[isParsed ? "after" : "before"] += 1; return original(text); };
+}"""
+
+
+def test_nothing_is_decoded_before_the_page_is_parsed(browser, reports):
+    """A limit in milliseconds would measure how busy the machine is."""
+    context = browser.new_context()
+    context.add_init_script(f"({COUNTING})()")
+    page = context.new_page()
+    page.goto((reports[0] / "flights.html").as_uri())
+    page.locator("#explored h3").wait_for()
+    decoded = page.evaluate("window.decoded")
+    context.close()
+    assert decoded["before"] == 0
+    assert decoded["after"] > 5
