@@ -28,7 +28,7 @@ class Airport(NamedTuple):
 def load_airports() -> dict[str, Airport]:
     """The airports that the routes of `load_flights` lead to, by their code.
 
-    The last three letters of a route are its destination. Coordinates are those of nycflights13 (CC0).
+    The last three letters of a route are its destination. Coordinates are in degrees, rounded to a tenth.
 
     Examples
     --------
