@@ -13,6 +13,7 @@ from fedhlcr._support.version import __version__
 if TYPE_CHECKING:
     from fedhlcr.analysis.selection import compare_cluster_counts
     from fedhlcr.analysis.summary import describe_clusters
+    from fedhlcr.data.ids import NEW
     from fedhlcr.data.splitting import hold_out_events
     from fedhlcr.estimators.classifiers import FedHLCRClassifier, HLCRClassifier
     from fedhlcr.estimators.counts import FedHLCRCountRegressor, HLCRCountRegressor
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 
 __all__ = [
+    "NEW",
     "ConvergenceWarning",
     "DifferentialPrivacy",
     "FedHLCRClassifier",
@@ -42,6 +44,7 @@ __all__ = [
 
 # Imported when first asked for: a node of a federation starts a process for every round, and needs no estimator.
 _HOMES = {
+    "NEW": "data.ids",
     "ConvergenceWarning": "exceptions",
     "DifferentialPrivacy": "privacy.differential_privacy",
     "FedHLCRClassifier": "estimators.classifiers",

@@ -260,6 +260,18 @@ class DataWarning(FedHLCRWarning):
     """A table is too small or too plain for what the model does: some results mean little."""
 
 
+class CategoriesWarning(FedHLCRWarning):
+    """Columns of texts are taken as categories, although nobody said so."""
+
+
+class MissingValuesWarning(FedHLCRWarning):
+    """Rows with missing values are left out."""
+
+
+class ForgottenIdsWarning(FedHLCRWarning):
+    """A model was fitted with ids, but a table came without them: its rows count as those of somebody new."""
+
+
 class SimplerModelWarning(FedHLCRWarning):
     """A simpler model predicts the fitted events better, each event from all others."""
 

@@ -14,10 +14,11 @@ from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr.cli.options import Family, Missing, split_names
 from fedhlcr.cli.shell import Shell, plural
 from fedhlcr.cli.sizes import note_on_memory
+from fedhlcr.data.categories import class_texts
 from fedhlcr.data.encoded import EncodedTable
 from fedhlcr.data.families import FamilyName, TargetValues
 from fedhlcr.data.hierarchy import UNKNOWN, index_pairs, row_sole_agent
-from fedhlcr.data.ids import Ids, canonical_text
+from fedhlcr.data.ids import Ids
 from fedhlcr.data.recipe import Prepared, Recipe
 from fedhlcr.data.recipe_plan import note_on_unnamed, plan_recipe
 from fedhlcr.data.table_files import TableFile, open_table, source_name
@@ -329,9 +330,9 @@ def _renamed_recipe(model: Any, roles: Roles, *, target: bool) -> Recipe:
     if own is None and features is None:
         raise DataError("the model was fitted to arrays without column names; use it from Python, with arrays.")
     known = Roles(
-        roles.target or (own.target if own else None),
+        roles.target or (own.target if own else None) or None,
         roles.agent or (own.agent if own else model.agent_column_),
-        roles.entity or (own.entity if own else model.entity_column_),
+        roles.entity or (own.entity if own else model.entity_column_) or None,
     )
     for name, value in (("target", known.target), ("entity", known.entity)):
         if value is None and (name != "target" or target):
@@ -340,7 +341,7 @@ def _renamed_recipe(model: Any, roles: Roles, *, target: bool) -> Recipe:
         raise typer.BadParameter("is for counts, but this is another model; leave it out.", param_hint="--exposure")
     if own is None:
         assert features is not None
-        classes = _class_texts(model) if model.family == "binary" else None
+        classes = class_texts(model.classes_) if model.family == "binary" else None
         own = Recipe("", None, "", tuple(map(str, features)), classes=classes)
     return replace(
         own,
@@ -349,9 +350,3 @@ def _renamed_recipe(model: Any, roles: Roles, *, target: bool) -> Recipe:
         entity=known.entity or "",
         exposure=roles.exposure or own.exposure,
     )
-
-
-def _class_texts(model: Any) -> list[str]:
-    """The classes of a model without a recipe, as a recipe has them."""
-    texts = [canonical_text(value) for value in model.classes_]
-    return [text.lower() for text in texts] if model.classes_.dtype.kind == "b" else texts

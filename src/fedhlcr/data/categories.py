@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -30,8 +31,11 @@ def level_texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.if_else(pc.is_in(lower, pa.array(["true", "false"])), lower, column)
 
 
-def levels_of(name: str, texts: pa.ChunkedArray) -> list[str]:
-    """Return the distinct levels of a category in natural order; `texts` as `level_texts` returns them."""
+def levels_of(name: str, texts: pa.ChunkedArray, order: Sequence[str] = ()) -> list[str]:
+    """Return the distinct levels of a category in the given order, others in natural order behind them.
+
+    `texts` as `level_texts` returns them. Levels that do not occur are left out.
+    """
     levels = pc.unique(pc.drop_null(texts)).to_pylist()
     if len(levels) > MOST_LEVELS:
         raise DataError(
@@ -40,7 +44,8 @@ def levels_of(name: str, texts: pa.ChunkedArray) -> list[str]:
         )
     if not levels:
         raise no_values(name)
-    return sorted(levels, key=natural_key)
+    rank = {level: place for place, level in enumerate(order)}
+    return sorted(levels, key=lambda level: (rank.get(level, len(rank)), natural_key(level)))
 
 
 def classes_of(name: str, texts: pa.ChunkedArray) -> list[str]:
@@ -52,6 +57,12 @@ def classes_of(name: str, texts: pa.ChunkedArray) -> list[str]:
             "choose another family. More than two classes need Python: OneVsRestClassifier fits one model for each."
         )
     return sorted(levels, key=natural_key if _are_whole(levels) else None)
+
+
+def class_texts(classes: NDArray[Any]) -> list[str]:
+    """Return the classes of a model as texts, as a recipe has them."""
+    texts = [canonical_text(value) for value in classes]
+    return [text.lower() for text in texts] if classes.dtype.kind == "b" else texts
 
 
 def class_values(classes: list[str]) -> NDArray[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from fedhlcr._support.wording import ROW
+from fedhlcr.data.ids import canonical_text, is_missing
 from fedhlcr.exceptions import FileError
 
 # Texts that mean a missing value in numbers and categories. In ids only the empty text does.
@@ -40,6 +42,16 @@ NOT_NUMBERS = (
     ),
 )
 TEXT_CURE = "correct them, or, if it is a feature, leave it out or treat it as categorical"
+
+
+def arrow_column(series: Any) -> pa.ChunkedArray:
+    """Return a column of a user's frame. A column of several types becomes texts."""
+    try:
+        found = series.to_arrow()
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        texts = [None if is_missing(value) else canonical_text(value) for value in series.to_list()]
+        found = pa.array(texts, pa.string())
+    return found if isinstance(found, pa.ChunkedArray) else pa.chunked_array([found])
 
 
 def without_missing_texts(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -234,6 +234,11 @@ def numbered_rows(groups: NDArray[np.int64]) -> Ids:
     return Ids(Texts.of(map(numbered, distinct)), numbers, distinct)
 
 
+def has_entity_ids(index: EntityIndex) -> bool:
+    """Return whether the entities have ids, rather than being single rows."""
+    return bool(index.n_entities) and not index.entities.texts[0].startswith(numbered(0)[:1])
+
+
 def numbered(number: int) -> str:
     """Return a text that no user writes, so that an id passed to `predict` never equals the number of a row."""
     return f"\0row {number}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,17 @@ from fedhlcr._support.wording import ROW, Noun
 from fedhlcr.data.texts import Texts
 from fedhlcr.exceptions import ArgumentError
 
+
+class NewIds(Enum):
+    """What stands for ids of rows that belong to new agents, or to new entities."""
+
+    NEW = "new"
+
+    def __repr__(self) -> str:
+        return "fedhlcr.NEW"
+
+
+NEW = NewIds.NEW
 MISSING_ID = Noun("missing id", "missing ids")
 NO_ROWS = np.empty(0, dtype=np.int64)
 # Whole numbers as people write them, and those of them that fit into 64 bits and are not written "-0".

@@ -126,8 +126,10 @@ def as_frame(X: Any) -> nw.DataFrame[Any] | None:
     return frame if isinstance(frame, nw.DataFrame) else None
 
 
-def feature_matrix(X: Any) -> FloatArray:
+def feature_matrix(X: Any, *, allows_gaps: bool = False) -> FloatArray:
     """Return the features as a float matrix; refuse text and missing or infinite values, by column.
+
+    With `allows_gaps`, missing values are NaN, and infinite ones stay.
 
     An EncodedTable has been checked already. Constant and collinear columns are fine: the prior on the coefficients
     takes care of them.
@@ -141,7 +143,8 @@ def feature_matrix(X: Any) -> FloatArray:
     names = None if frame is None else list(frame.columns)
     X = _two_dimensional(X) if frame is None else _stacked(frame)
     matrix = _with_rows(check_array(X, dtype=np.float64, ensure_all_finite=False, ensure_min_samples=0, input_name="X"))
-    _refuse_not_finite(matrix, "`X`", names)
+    if not allows_gaps:
+        _refuse_not_finite(matrix, "`X`", names)
     return np.ascontiguousarray(matrix)
 
 
@@ -317,6 +320,13 @@ def _refuse_not_finite(matrix: FloatArray, what: str, names: list[str] | None) -
         more = [f"more in {COLUMN.count(len(columns) - 10)}"] if len(columns) > 10 else []
         where = f" ({', '.join([*shown, *more])})"
     cure = "drop these rows, or fill them in, for example with sklearn.impute.SimpleImputer"
+    if what == "`X`":
+        cure = (
+            "drop these rows, or fill them in; the estimators do it with missing='drop' or missing='impute', and "
+            "sklearn.impute.SimpleImputer does it for all others"
+        )
+    if what == "`y`":
+        cure = "drop these rows; the estimators leave them out with missing='drop'"
     if n_infinite:
         cure = "drop these rows, or replace the infinite values by numbers (an imputer accepts NaN, but not infinity)"
     raise DataError(f"{what} has {counts} in {ROW.count(len(matrix))}{where}; {cure}.")

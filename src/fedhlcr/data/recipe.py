@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.wording import ROW, Noun, listed
 from fedhlcr.data.categories import class_values, classes_of, level_texts, levels_of, median, most_common_level
-from fedhlcr.data.columns import rows_missing
+from fedhlcr.data.columns import arrow_column, rows_missing
 from fedhlcr.data.encoded import EncodedTable
 from fedhlcr.data.gaps import POLICIES, Gaps, GapTally, MissingPolicy, find_gaps
-from fedhlcr.data.ids import canonical_text, is_missing, read_ids
+from fedhlcr.data.ids import read_ids
 from fedhlcr.data.inputs import as_frame
 from fedhlcr.data.table_files import TableFile
 from fedhlcr.exceptions import ArgumentTypeError, CodecError, DataError, MissingValuesError, Setting
@@ -66,9 +66,11 @@ class Recipe:
 
     Attributes
     ----------
-    target, agent, entity : names of columns; without `agent` all events belong to one agent
+    target, agent, entity : names of columns; without `agent` all events belong to one agent. A recipe of a table in
+        memory has "" for a target or an entity that was not one of its columns
     features : names of the feature columns, in order
-    categorical : levels of the features that are categories, in natural order
+    categorical : levels of the features that are categories, in natural order or that of the column's type; before the
+        recipe has learned, the order of the type, or nothing
     fill : the value that replaces a missing one of each feature: the median or the most common level
     missing : what to do about missing values, unless another policy is passed
     classes : the two classes of the target, as texts and in order; empty before they are learnt, None if the target is
@@ -88,7 +90,7 @@ class Recipe:
 
     @property
     def ids(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(name for name in (self.agent, self.entity) if name is not None))
+        return tuple(dict.fromkeys(name for name in (self.agent, self.entity) if name))
 
     @property
     def encoded_features(self) -> tuple[str, ...]:
@@ -136,7 +138,7 @@ class Recipe:
         texts = self.with_level_texts(raw)
         # dropped rows count neither for levels nor for medians
         taught = texts if len(rows) == len(raw) else texts.take(pa.array(rows))
-        levels = {name: levels_of(name, taught[name]) for name in self.categorical}
+        levels = {name: levels_of(name, taught[name], order) for name, order in self.categorical.items()}
         fill: dict[str, float | str] = {
             name: most_common_level(taught[name]) if name in levels else median(name, taught[name])
             for name in self.features
@@ -281,21 +283,18 @@ class Recipe:
             return False
         return set(self.features) <= set(frame.columns) or not set(self.encoded_features) <= set(frame.columns)
 
-    def encode(self, frame: Any) -> EncodedTable:
-        """Encode a raw dataframe: read the columns of this recipe, and ids if they are there.
-
-        Every row of the frame is encoded. If rows have gaps that cannot be filled, the whole frame is refused.
-        """
+    def encode_features(self, frame: Any, missing: MissingPolicy) -> Prepared:
+        """Encode the features of a raw dataframe, whose columns may be in any order; other columns are ignored."""
         wrapped = as_frame(frame)
         if wrapped is None:
             raise ArgumentTypeError(f"`frame` must be a dataframe, but is of type {type(frame).__name__}.")
         columns = tuple(name for name in wrapped.columns if isinstance(name, str))
-        file = TableFile("X", columns, lambda names, _: pa.table({n: _arrow_column(wrapped[n]) for n in names}))
-        raw = self.read(file, target=False, require_ids=False, exposure=False)
-        prepared = self.prepare(raw, "impute" if self.missing == "impute" else "refuse")
-        if len(prepared.rows) < len(raw):
-            raise DataError(f"`X` has {ROW.count(len(raw) - len(prepared.rows))} without an id; drop such rows first.")
-        return prepared.table
+        file = TableFile("X", columns, lambda names, _: pa.table({n: arrow_column(wrapped[n]) for n in names}))
+        raw = file.read(self.features, set(self.categorical))
+        tally = self.new_tally(missing)
+        rows = tally.add(raw, find_gaps(raw, self.features, ()))
+        self._refuse_gaps(tally, missing)
+        return self._prepared(raw, self.with_level_texts(raw), rows, tally)
 
     def to_json(self) -> dict[str, Any]:
         fields = asdict(self) | {"features": list(self.features)}
@@ -311,7 +310,8 @@ class Recipe:
             _are_texts(value["features"])
             and _are_texts(list(dict.fromkeys(roles)))
             and not set(roles) & set(recipe.features)
-            and set(recipe.categorical) <= set(recipe.features) == set(recipe.fill)
+            and set(recipe.categorical) <= set(recipe.features)
+            and set(recipe.fill) in (set(recipe.features), set())
             and all(levels and _are_texts(levels) for levels in recipe.categorical.values())
             and all(
                 fill in recipe.categorical[name] if name in recipe.categorical else _is_finite(fill)
@@ -341,12 +341,3 @@ def _are_texts(values: Any) -> bool:
 
 def _is_finite(value: Any) -> bool:
     return isinstance(value, float) and math.isfinite(value)
-
-
-def _arrow_column(series: Any) -> pa.ChunkedArray:
-    """Return a column of a user's frame. A column of several types becomes texts."""
-    try:
-        return pa.chunked_array([series.to_arrow()])
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        texts = [None if is_missing(value) else canonical_text(value) for value in series.to_list()]
-        return pa.chunked_array([pa.array(texts, pa.string())])

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
 from dataclasses import replace
 from numbers import Integral, Real
-from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -21,13 +19,15 @@ from fedhlcr.analysis.summary import Summary, summarize
 from fedhlcr.analysis.verdict import FitComparison
 from fedhlcr.data import inputs
 from fedhlcr.data.encoded import header_of
+from fedhlcr.data.frames import Given
 from fedhlcr.data.hierarchy import EntityIndex, Hierarchy, build_hierarchy
-from fedhlcr.data.recipe import Recipe
+from fedhlcr.data.ids import NEW
 from fedhlcr.data.scarcity import TableShape, find_scarcity
 from fedhlcr.estimators import saving
 from fedhlcr.estimators.entity_figures import EntityFigures
-from fedhlcr.estimators.regressor import HierarchicalEstimator
-from fedhlcr.estimators.rows import EventRows
+from fedhlcr.estimators.output import OutputChoice
+from fedhlcr.estimators.reading import LEFT_OUT, UNPREDICTED, UNSCORED, FittedEvents, TableReader
+from fedhlcr.estimators.score import Counts
 from fedhlcr.estimators.streamed import StreamedEvents
 from fedhlcr.estimators.training import EventsInMemory
 from fedhlcr.exceptions import ArgumentError, ArgumentTypeError, give_warning
@@ -41,7 +41,7 @@ from fedhlcr.samplers.state import Entities
 from fedhlcr.storage.atomic import PathLike
 
 
-class HierarchicalPredictor(EntityFigures, HierarchicalEstimator):
+class HierarchicalPredictor(EntityFigures, OutputChoice, TableReader):
     """An estimator with a posterior.
 
     A subclass adds `fit`, which sets the fitted attributes, and what belongs to its target (`estimators.targets`).
@@ -60,9 +60,6 @@ class HierarchicalPredictor(EntityFigures, HierarchicalEstimator):
     alignment_: Alignment
     diagnostics_: tuple[Diagnostic, ...] = ()
     comparison_: FitComparison | None = None
-    # how raw tables become features, where the model was fitted to one, and where the model comes from
-    recipe_: Recipe | None = None
-    provenance_: Mapping[str, Any] = MappingProxyType({})
 
     @single_threaded_blas
     def predict_moments(
@@ -83,17 +80,27 @@ class HierarchicalPredictor(EntityFigures, HierarchicalEstimator):
             Named tuple of mean (n_events,), std (n_events,) and quantiles (n_events, levels). Of a classifier, the mean
             is the probability of the second class, and the quantiles are those of this probability.
         """
-        check_is_fitted(self)
-        events = self.read_events(X, agent, entity)
-        offset = self._offset(exposure, len(events.matrix))
-        return self.posterior_.predict(events.matrix, events.profiles, levels, offset)
+        events = self._events(Given(X, agent=agent, entity=entity, exposure=exposure), UNPREDICTED)
+        return Moments(*map(events.read.spread, self._moments(events, levels)))
+
+    def _moments(self, events: FittedEvents, levels: tuple[float, ...]) -> Moments:
+        if not len(events):
+            return Moments(np.empty(0), np.empty(0), np.empty((0, len(levels))))
+        return self.posterior_.predict(events.matrix, events.profiles, levels, self._own_offset(events))
 
     @single_threaded_blas
     def _mean(self, X: Any, agent: Any, entity: Any, exposure: Any = None) -> FloatArray:
         """The means of `predict_moments` alone, which take less time."""
-        check_is_fitted(self)
-        events = self.read_events(X, agent, entity)
-        return self.posterior_.mean(events.matrix, events.profiles, self._offset(exposure, len(events.matrix)))
+        events = self._events(Given(X, agent=agent, entity=entity, exposure=exposure), UNPREDICTED)
+        return events.read.spread(self._means(events))
+
+    def _means(self, events: FittedEvents) -> FloatArray:
+        if not len(events):
+            return np.empty(0)
+        return self.posterior_.mean(events.matrix, events.profiles, self._own_offset(events))
+
+    def _own_offset(self, events: FittedEvents) -> FloatArray | None:
+        return self._offset(events.read.given.exposure, len(events))
 
     @single_threaded_blas
     def interval_of(
@@ -102,17 +109,35 @@ class HierarchicalPredictor(EntityFigures, HierarchicalEstimator):
         """The ends of `predict_interval`, for any target; arguments as there."""
         check_is_fitted(self)
         check_probability(level)
-        events = self.read_events(X, agent, entity)
-        offset = self._offset(exposure, len(events.matrix))
-        return self.posterior_.interval(events.matrix, events.profiles, level, offset)
+        events = self._events(Given(X, agent=agent, entity=entity, exposure=exposure), UNPREDICTED)
+        ends = (np.empty(0), np.empty(0))
+        if len(events):
+            ends = self.posterior_.interval(events.matrix, events.profiles, level, self._own_offset(events))
+        return events.read.spread(ends[0]), events.read.spread(ends[1])
+
+    def _interval(self, X: Any, agent: Any, entity: Any, level: float, output: str | None, exposure: Any = None) -> Any:
+        """`interval_of`, as the user wants it."""
+        lower, upper = self.interval_of(X, agent, entity, level, exposure)
+        return self._answer({"lower": lower, "upper": upper}, X, output)
 
     @single_threaded_blas
     def _log_density(self, X: Any, y: Any, agent: Any, entity: Any, exposure: Any = None) -> FloatArray:
-        check_is_fitted(self)
-        events = self.read_events(X, agent, entity)
-        n_rows = len(events.matrix)
-        offset = self._offset(exposure, n_rows)
-        return self.posterior_.log_density(events.matrix, self._target(y, n_rows), events.profiles, offset)
+        events = self._events(Given(X, y, agent, entity, exposure=exposure), UNPREDICTED, target=True)
+        if not len(events):
+            return events.read.spread(np.empty(0))
+        target, offset = self._target(events.read.given.y, len(events)), self._own_offset(events)
+        return events.read.spread(self.posterior_.log_density(events.matrix, target, events.profiles, offset))
+
+    @single_threaded_blas
+    def _scored(
+        self, X: Any, y: Any, agent: Any, entity: Any, sample_weight: Any, exposure: Any = None
+    ) -> tuple[FloatArray, FloatArray, FloatArray | None, Counts]:
+        """Observed and predicted targets of events without missing values, their weights, and what they are."""
+        events = self._events(Given(X, y, agent, entity, sample_weight, exposure), UNSCORED, target=True)
+        self._require_rows(events)
+        given = events.read.given
+        weight = None if given.sample_weight is None else inputs.weight_vector(given.sample_weight, len(events))
+        return self._target(given.y, len(events)), self._means(events), weight, events.counts
 
     @single_threaded_blas
     def responsibilities(self, agent: Any = None, entity: Any = None) -> FloatArray:
@@ -128,6 +153,7 @@ class HierarchicalPredictor(EntityFigures, HierarchicalEstimator):
         ndarray (n_clusters_,) for one entity, (n, n_clusters_) for arrays
         """
         check_is_fitted(self)
+        agent, entity = (None if ids is NEW else ids for ids in (agent, entity))
         sizes = {len(ids) for ids in (agent, entity) if ids is not None and np.ndim(ids)}
         if len(sizes) > 1 or 0 in sizes:
             raise ArgumentError(
@@ -178,7 +204,7 @@ class HierarchicalPredictor(EntityFigures, HierarchicalEstimator):
         adapted.set_diagnostics()
         return adapted
 
-    def adapt(self, X: Any, y: Any, agent: Any = None, entity: Any = None, sample_weight: Any = None) -> Self:
+    def adapt(self, X: Any, y: Any = None, agent: Any = None, entity: Any = None, sample_weight: Any = None) -> Self:
         """A copy of the model that also knows new events of known or new entities; the clusters are not refitted.
 
         In every draw, labels, effects and noise of the agents with new events and of their entities are drawn again. An
@@ -214,31 +240,27 @@ class HierarchicalPredictor(EntityFigures, HierarchicalEstimator):
         Entities
         """
         check_is_fitted(self)
-        table, matrix = self._read(X, agent, entity)
-        if table.entity is None:
+        given = Given(X, y, agent, entity, sample_weight, exposure)
+        events = self._events(given, LEFT_OUT, target=True, needs_ids=True)
+        self._require_rows(events)
+        if events.entity is None:
             raise ArgumentError(
                 "`entity` is missing; pass one entity id per event row, so that the events find theirs."
             )
-        target, offset = self._target(y, len(matrix)), self._offset(exposure, len(matrix))
-        weight = inputs.weight_vector(sample_weight, len(matrix))
-        own_agent = self._agents_or_sole(table.agent, len(matrix))
+        matrix, given = events.matrix, events.read.given
+        target, offset = self._target(given.y, len(matrix)), self._own_offset(events)
+        weight = inputs.weight_vector(given.sample_weight, len(matrix))
+        own_agent = None if given.agent is NEW else self._agents_or_sole(events.agent, len(matrix))
         if own_agent is None:
             raise ArgumentError("`agent` is missing and the model has several agents; pass one agent id per event row.")
         layout, units = self.posterior_.layout, self.posterior_.standardization
         n_threads, expanded = self.thread_count(), units.expand(matrix)
-        hierarchy = build_hierarchy(expanded, target, weight, own_agent, table.entity, offset, n_threads)
+        hierarchy = build_hierarchy(expanded, target, weight, own_agent, events.entity, offset, n_threads)
         grams = entity_grams(hierarchy, layout, units.shift, n_threads)
-        likelihood, events = self.posterior_.likelihood, None
+        likelihood, own_events = self.posterior_.likelihood, None
         if likelihood.needs_events:
-            events = likelihood.events_in(replace(hierarchy.events, X=hierarchy.X[:, : layout.n_inputs]), units)
-        return Entities(likelihood, hierarchy.index, units.rescale(layout, grams, n_threads), n_threads, events)
-
-    def read_events(self, X: Any, agent: Any = None, entity: Any = None) -> EventRows:
-        """Read event rows as `predict` does; X, agent and entity as there."""
-        check_is_fitted(self)
-        table, matrix = self._read(X, agent, entity)
-        profiles = self._profiles(table.agent, table.entity, len(matrix))
-        return EventRows(table.features, matrix, profiles, table.agent, table.entity)
+            own_events = likelihood.events_in(replace(hierarchy.events, X=hierarchy.X[:, : layout.n_inputs]), units)
+        return Entities(likelihood, hierarchy.index, units.rescale(layout, grams, n_threads), n_threads, own_events)
 
     def numeric_target(self, y: Any, n_rows: int) -> FloatArray:
         """Targets (n_rows,) as numbers, as in `fit`: 1 for the second of two classes, 0 for the first."""
@@ -274,8 +296,6 @@ class HierarchicalPredictor(EntityFigures, HierarchicalEstimator):
     def _training_events(
         self, X: Any, y: Any, agent: Any, entity: Any, sample_weight: Any = None, exposure: Any = None
     ) -> Hierarchy:
-        # a loaded model has those of an earlier fit
-        self.recipe_, self.provenance_ = None, {}
         hierarchy = super()._training_events(X, y, agent, entity, sample_weight, exposure)
         self._begin_fit(EventsInMemory(hierarchy).shape(), hierarchy.index, has_entity_ids=entity is not None)
         return hierarchy
@@ -349,17 +369,8 @@ class HierarchicalPredictor(EntityFigures, HierarchicalEstimator):
         if len(self.posterior_.memory.entities):
             self.diagnostics_ = diagnose(self.posterior_)
 
-    def _read(self, X: Any, agent: Any, entity: Any) -> tuple[inputs.Table, FloatArray]:
-        """Split X as in `fit`. If the model has a recipe, encode a raw dataframe first; see `Recipe.is_raw`."""
-        if self.recipe_ is not None and self.recipe_.is_raw(X):
-            X = self.recipe_.encode(X)
-        return super()._read(X, agent, entity)
-
     def _profiles(self, agent: Any, entity: Any, n_rows: int) -> Profiles:
-        return self._profiles_in(self.posterior_.memory.entities.index, agent, entity, n_rows)
-
-    def _profiles_in(self, index: EntityIndex, agent: Any, entity: Any, n_rows: int) -> Profiles:
-        return Profiles.of(*self._find(index, agent, entity, n_rows))
+        return Profiles.of(*self._find(self.posterior_.memory.entities.index, agent, entity, n_rows))
 
 
 def check_probability(level: Any) -> None:

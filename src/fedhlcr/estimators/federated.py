@@ -15,6 +15,7 @@ from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr._support.wording import AGENT, DRAW, ROUND
 from fedhlcr.analysis.fit_comparison import Sample, compare_with_simpler, take_sample
 from fedhlcr.data.events import EventStore
+from fedhlcr.data.frames import Given
 from fedhlcr.data.hierarchy import EntityIndex, Hierarchy
 from fedhlcr.engines.in_process import InProcessEngine
 from fedhlcr.engines.ray import RayCluster
@@ -26,6 +27,7 @@ from fedhlcr.estimators.parameters import (
 )
 from fedhlcr.estimators.private import check_private, settle_privately, simulate_private
 from fedhlcr.estimators.progress import RoundProgress
+from fedhlcr.estimators.reading import UNSCORED
 from fedhlcr.estimators.sharing import SharedTable
 from fedhlcr.estimators.streamed import StreamedEvents
 from fedhlcr.estimators.training import EventsInMemory, TrainingEvents
@@ -264,10 +266,11 @@ class FederatedPredictor(FileFitter):
                 "may come behind these."
             )
         X, y, agent, entity, exposure = (*validation, None, None, None)[:5]
-        table, matrix = self._read(X, agent, entity)
-        profiles = self._profiles_in(index, table.agent, table.entity, len(matrix))
-        target, offset = self._target(y, len(matrix)), self._offset(exposure, len(matrix))
-        return Validation(engine, index, matrix, target, profiles, events, offset)
+        given = Given(X, y, agent, entity, exposure=exposure)
+        held_out = self._events(given, UNSCORED, target=True, index=index)
+        self._require_rows(held_out)
+        target, offset = self._target(held_out.read.given.y, len(held_out)), self._own_offset(held_out)
+        return Validation(engine, index, held_out.matrix, target, held_out.profiles, events, offset)
 
     def _finish(self, server: Server | PrivateServer, simulation: Simulation) -> None:
         """The fitted attributes: the public draws, and every agent's labels under them."""

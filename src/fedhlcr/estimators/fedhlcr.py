@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from numbers import Real
 from typing import Any, ClassVar, Self
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from fedhlcr._support.threads import single_threaded_blas
+from fedhlcr.data.frames import MissingName
 from fedhlcr.estimators.federated import FederatedPredictor
 from fedhlcr.estimators.parameters import FEDERATED_CONSTRAINTS, PARAMETER_CONSTRAINTS
 from fedhlcr.estimators.regressor import checking_parameters
@@ -58,7 +59,7 @@ class FedHLCRRegressor(RealTarget, FederatedPredictor):
         and with one noise scale. With noise="student" agents need their events until the end of the run
     curves : as in `HLCRRegressor`; not with the blend rule. Agents report quantiles of the columns in the survey, from
         which the server places the knots. Then agents need their events until the end of the run.
-    standardize, fit_intercept, max_clusters : as in `HLCRRegressor`
+    categories, missing, standardize, fit_intercept, max_clusters : as in `HLCRRegressor`
     n_draws : int, default=100
         Most draws to keep.
     engine : "in_process", "ray" or EngineFactory, default="in_process"
@@ -155,6 +156,8 @@ class FedHLCRRegressor(RealTarget, FederatedPredictor):
         noise: NoiseName = "entity",
         likelihood: str = AUTO,
         curves: str | Sequence[str | int] = "none",
+        categories: str | Collection[str] = "auto",
+        missing: MissingName = "raise",
         standardize: bool = True,
         fit_intercept: bool = True,
         n_draws: int = 100,
@@ -188,6 +191,8 @@ class FedHLCRRegressor(RealTarget, FederatedPredictor):
         self.noise = noise
         self.likelihood = likelihood
         self.curves = curves
+        self.categories = categories
+        self.missing = missing
         self.standardize = standardize
         self.fit_intercept = fit_intercept
         self.n_draws = n_draws

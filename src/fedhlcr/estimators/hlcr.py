@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, ClassVar, Self
 
 from sklearn.utils._param_validation import StrOptions
 
 from fedhlcr._support.threads import single_threaded_blas
+from fedhlcr.data.frames import MissingName
 from fedhlcr.estimators.central import CentralisedPredictor
 from fedhlcr.estimators.parameters import CENTRAL_CONSTRAINTS, PARAMETER_CONSTRAINTS
 from fedhlcr.estimators.regressor import checking_parameters
@@ -67,6 +68,14 @@ class HLCRRegressor(RealTarget, CentralisedPredictor):
         Features that may bend: their effect is a natural cubic spline in each cluster, in addition to the straight
         line. Every curve has a learned scale, so one that is not needed vanishes. "auto" takes all features with
         enough distinct values; a list has names or positions. Beyond the data, curves go on as straight lines.
+    categories : list of str or "auto", default="auto"
+        Text columns of a dataframe that are categories; each level becomes a feature. "auto" takes texts with at most
+        100 levels and at least five rows per level on average, unless they are numbers or dates, and warns. Columns of
+        a categorical type (pandas Categorical, polars Enum, arrow dictionary) are always categories.
+    missing : {"raise", "drop", "impute"}, default="raise"
+        What to do about rows with missing values. "raise" refuses them. "drop" leaves them out of a fit and of scores,
+        and predicts NaN for them. "impute" fills in medians and most common levels of the fit. Rows without a target or
+        an id are never filled in, but left out.
     standardize : bool, default=True
         Scale features and target to standard deviation 1 before fitting. Results are in the user's units.
     fit_intercept : bool, default=True
@@ -199,6 +208,8 @@ class HLCRRegressor(RealTarget, CentralisedPredictor):
         noise: NoiseName = "entity",
         likelihood: str = AUTO,
         curves: str | Sequence[str | int] = "none",
+        categories: str | Collection[str] = "auto",
+        missing: MissingName = "raise",
         standardize: bool = True,
         fit_intercept: bool = True,
         n_sweeps: int = 200,
@@ -222,6 +233,8 @@ class HLCRRegressor(RealTarget, CentralisedPredictor):
         self.noise = noise
         self.likelihood = likelihood
         self.curves = curves
+        self.categories = categories
+        self.missing = missing
         self.standardize = standardize
         self.fit_intercept = fit_intercept
         self.n_sweeps = n_sweeps

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, ClassVar
 
+from fedhlcr.data.frames import MissingName
 from fedhlcr.estimators.central import CentralisedPredictor
 from fedhlcr.estimators.federated import FederatedPredictor
 from fedhlcr.estimators.parameters import CENTRAL_CONSTRAINTS, FEDERATED_CONSTRAINTS, SHARED_CONSTRAINTS
@@ -30,6 +31,8 @@ class CentralisedOutcomes(CentralisedPredictor):
         coef_prior: CoefPriorKind = "adaptive",
         effects: EffectsName = "auto",
         curves: str | Sequence[str | int] = "none",
+        categories: str | Collection[str] = "auto",
+        missing: MissingName = "raise",
         standardize: bool = True,
         fit_intercept: bool = True,
         n_sweeps: int = 300,
@@ -47,6 +50,8 @@ class CentralisedOutcomes(CentralisedPredictor):
         self.coef_prior = coef_prior
         self.effects = effects
         self.curves = curves
+        self.categories = categories
+        self.missing = missing
         self.standardize = standardize
         self.fit_intercept = fit_intercept
         self.n_sweeps = n_sweeps
@@ -77,6 +82,8 @@ class FederatedOutcomes(FederatedPredictor):
         coef_prior: CoefPriorKind = "adaptive",
         effects: EffectsName = "auto",
         curves: str | Sequence[str | int] = "none",
+        categories: str | Collection[str] = "auto",
+        missing: MissingName = "raise",
         standardize: bool = True,
         fit_intercept: bool = True,
         n_draws: int = 100,
@@ -103,6 +110,8 @@ class FederatedOutcomes(FederatedPredictor):
         self.coef_prior = coef_prior
         self.effects = effects
         self.curves = curves
+        self.categories = categories
+        self.missing = missing
         self.standardize = standardize
         self.fit_intercept = fit_intercept
         self.n_draws = n_draws

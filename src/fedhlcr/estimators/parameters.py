@@ -9,6 +9,7 @@ from typing import Any, get_args
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from fedhlcr.data.frames import MissingName
 from fedhlcr.federation.checks import ReplyLimits
 from fedhlcr.federation.settings import FEWEST_IN_COHORT, AggregationName
 from fedhlcr.model.priors import LEARNABLE
@@ -24,6 +25,8 @@ SHARED_CONSTRAINTS: dict[str, list[Any]] = {
     "coef_prior": [StrOptions({"adaptive", "common_mean", "zero_mean"})],
     "effects": [StrOptions({"auto", "none", "entity", "entity+agent"})],
     "curves": [StrOptions({"none", "auto"}), "array-like"],
+    "categories": [StrOptions({"auto"}), "array-like"],
+    "missing": [StrOptions(set(get_args(MissingName)))],
     "standardize": ["boolean"],
     "fit_intercept": ["boolean"],
     "n_draws": [POSITIVE_INTEGER],

@@ -54,10 +54,12 @@ class EventReader(ABC):
         """The agents as given; if None, the sole agent of the fit, if there was one."""
         return row_sole_agent(self.sole_agent_[0], n_rows) if agent is None and self.sole_agent_ is not None else agent
 
-    def _find(self, index: EntityIndex, agent: Any, entity: Any, n_rows: int) -> tuple[IndexArray, IndexArray]:
-        """Positions of the rows' agents and entities in the index, or UNKNOWN."""
+    def _find(
+        self, index: EntityIndex, agent: Any, entity: Any, n_rows: int, *, takes_sole: bool = True
+    ) -> tuple[IndexArray, IndexArray]:
+        """Positions of the rows' agents and entities in the index, or UNKNOWN; `takes_sole` as in `_agents_or_sole`."""
         unknown = np.full(n_rows, UNKNOWN, dtype=np.int64)
-        agent = self._agents_or_sole(agent, n_rows)
+        agent = self._agents_or_sole(agent, n_rows) if takes_sole else agent
         agents = unknown if agent is None else index.find_agents(row_agents(agent, n_rows))
         entities = unknown if entity is None else index.find_entities(agents, row_entities(entity, n_rows))
         return agents, entities

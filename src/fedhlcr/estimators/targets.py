@@ -18,6 +18,7 @@ from fedhlcr.data.recipe import Recipe
 from fedhlcr.data.scarcity import TableShape
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.estimators.regressor import HierarchicalRegressor
+from fedhlcr.estimators.score import Score
 from fedhlcr.exceptions import ArgumentError
 from fedhlcr.model.counts import CountGlobals
 
@@ -32,36 +33,40 @@ class RealTarget(HierarchicalRegressor, HierarchicalPredictor):
 
     @overload
     def predict(
-        self, X: Any, agent: Any = None, entity: Any = None, return_std: Literal[False] = False
+        self, X: Any, agent: Any = None, entity: Any = None, return_std: Literal[False] = False, output: None = None
     ) -> FloatArray: ...
 
     @overload
     def predict(
-        self, X: Any, agent: Any = None, entity: Any = None, *, return_std: Literal[True]
+        self, X: Any, agent: Any = None, entity: Any = None, *, return_std: Literal[True], output: None = None
     ) -> tuple[FloatArray, FloatArray]: ...
 
     @overload
     def predict(
-        self, X: Any, agent: Any = None, entity: Any = None, return_std: bool = False
-    ) -> FloatArray | tuple[FloatArray, FloatArray]: ...
+        self, X: Any, agent: Any = None, entity: Any = None, return_std: bool = False, output: str | None = None
+    ) -> Any: ...
 
     def predict(
-        self, X: Any, agent: Any = None, entity: Any = None, return_std: bool = False
-    ) -> FloatArray | tuple[FloatArray, FloatArray]:
+        self, X: Any, agent: Any = None, entity: Any = None, return_std: bool = False, output: str | None = None
+    ) -> Any:
         """Predict the target: the mean over labels and draws.
 
         Parameters
         ----------
         X : array or dataframe (n_events, n_features)
-            Features in the order of `fit`. A model that was fitted to a file also accepts a raw dataframe with the
-            columns of that file: it encodes categories and fills gaps as it did then.
-        agent, entity : array (n_events,) or str, optional
-            As in `fit`. A known entity is predicted from its own events, a new entity (or `entity=None`) from the
-            weights and effects of its agent, and a new agent from the overall weights. The effects and the noise of a
-            new entity, and the effects of a new agent, may be any that their laws allow; this widens intervals.
-            `agent=None` means the agent that was fitted, if there was only one; else a new agent.
+            An array has the features in the order of `fit`. A dataframe has the columns of `fit` in any order; other
+            columns are ignored. Categories are encoded as in `fit`. Rows with missing values are treated as `missing`
+            says: refused, filled, or predicted as NaN.
+        agent, entity : array (n_events,), str or fedhlcr.NEW, optional
+            As in `fit`; None takes the columns that `fit` used, if X has them. A known entity is predicted from its
+            own events, a new entity from the weights and effects of its agent, and a new agent from the overall
+            weights. The effects and the noise of a new entity, and the effects of a new agent, may be any that their
+            laws allow; this widens intervals. `agent=None` without such a column means the agent that was fitted, if
+            there was only one; else a new agent, and a warning says so. `fedhlcr.NEW` means new ones on purpose.
         return_std : bool, default=False
             Whether to return the predictive standard deviation too.
+        output : {"pandas", "polars", "default"}, optional
+            What to return: a series or frame with the index of a pandas `X`, or arrays. None is as `set_output` says.
 
         Returns
         -------
@@ -69,24 +74,24 @@ class RealTarget(HierarchicalRegressor, HierarchicalPredictor):
         std : ndarray (n_events,), if return_std
         """
         if not return_std:
-            return self._mean(X, agent, entity)
+            return self._answer({"prediction": self._mean(X, agent, entity)}, X, output)
         moments = self.predict_moments(X, agent, entity)
-        return moments.mean, moments.std
+        return self._answer({"prediction": moments.mean, "std": moments.std}, X, output)
 
     def predict_interval(
-        self, X: Any, agent: Any = None, entity: Any = None, level: float = 0.9
-    ) -> tuple[FloatArray, FloatArray]:
+        self, X: Any, agent: Any = None, entity: Any = None, level: float = 0.9, output: str | None = None
+    ) -> Any:
         """Central interval that holds the target with probability `level`.
 
         Its ends are quantiles of the predictive mixture of normals over labels and draws.
 
         Returns
         -------
-        lower, upper : ndarrays (n_events,)
+        lower, upper : ndarrays (n_events,), or one frame, as `output` says
         """
-        return self.interval_of(X, agent, entity, level)
+        return self._interval(X, agent, entity, level, output)
 
-    def log_density(self, X: Any, y: Any, agent: Any = None, entity: Any = None) -> FloatArray:
+    def log_density(self, X: Any, y: Any = None, agent: Any = None, entity: Any = None) -> FloatArray:
         """Log of the predictive density of each event's target, in nats, for y in its original units.
 
         The predictive distribution is the mixture of normals over labels and draws, as in `predict_interval`. The
@@ -95,13 +100,35 @@ class RealTarget(HierarchicalRegressor, HierarchicalPredictor):
         Parameters
         ----------
         X, agent, entity : as in `predict`
-        y : array (n_events,)
+        y : array (n_events,) or str, optional
+            Targets, or the name of their column; None is the column that `fit` used.
 
         Returns
         -------
         ndarray (n_events,)
         """
         return self._log_density(X, y, agent, entity)
+
+    def score(self, X: Any, y: Any = None, agent: Any = None, entity: Any = None, sample_weight: Any = None) -> Score:
+        """R² of the predictions.
+
+        Parameters
+        ----------
+        X, agent, entity : as in `predict`
+        y : array (n_events,) or str, optional
+            Targets, or the name of their column; None is the column that `fit` used.
+        sample_weight : array (n_events,) or str, optional
+            How often each event counts.
+
+        Returns
+        -------
+        Score
+            A float that also says how many events of known and new agents and entities were scored.
+        """
+        from sklearn.metrics import r2_score
+
+        observed, predicted, weight, counts = self._scored(X, y, agent, entity, sample_weight)
+        return Score(r2_score(observed, predicted, sample_weight=weight), "R²", counts)
 
 
 class BinaryTarget(ClassifierMixin, HierarchicalPredictor):
@@ -110,30 +137,27 @@ class BinaryTarget(ClassifierMixin, HierarchicalPredictor):
     family: ClassVar[FamilyName] = "binary"
     classes_: NDArray[Any]
 
-    def predict_proba(self, X: Any, agent: Any = None, entity: Any = None) -> FloatArray:
+    def predict_proba(self, X: Any, agent: Any = None, entity: Any = None, output: str | None = None) -> Any:
         """Probability of each class: the mean over labels, effects and draws, not that of a mean score.
 
         Parameters
         ----------
-        X : array or dataframe (n_events, n_features)
-            Features in the order of `fit`. A model that was fitted to a file also accepts a raw dataframe with the
-            columns of that file.
-        agent, entity : array (n_events,) or str, optional
-            As in `fit`. A known entity is predicted from its own events, a new entity (or `entity=None`) from the
-            weights and effects of its agent, and a new agent from the overall weights. `agent=None` means the agent
-            that was fitted, if there was only one; else a new agent.
+        X, agent, entity, output : as in `HLCRRegressor.predict`
 
         Returns
         -------
         ndarray (n_events, 2)
-            In the order of `classes_`.
+            In the order of `classes_`. A frame has the classes as names of its columns.
         """
         second = self._mean(X, agent, entity)
-        return np.column_stack([1.0 - second, second])
+        if self._output_name(output) == "default":
+            return np.column_stack([1.0 - second, second])
+        first, name = (str(value) for value in self.classes_)
+        return self._answer({first: 1.0 - second, name: second}, X, output)
 
     def predict_log_proba(self, X: Any, agent: Any = None, entity: Any = None) -> FloatArray:
         """Logarithms of `predict_proba`."""
-        return np.asarray(np.log(self.predict_proba(X, agent, entity)))
+        return np.asarray(np.log(self.predict_proba(X, agent, entity, "default")))
 
     def decision_function(self, X: Any, agent: Any = None, entity: Any = None) -> FloatArray:
         """Log odds of the second class, from `predict_proba`; positive where `predict` returns this class.
@@ -142,40 +166,46 @@ class BinaryTarget(ClassifierMixin, HierarchicalPredictor):
         -------
         ndarray (n_events,)
         """
-        probabilities = self.predict_proba(X, agent, entity)
+        probabilities = self.predict_proba(X, agent, entity, "default")
         return np.asarray(np.log(probabilities[:, 1]) - np.log(probabilities[:, 0]))
 
-    def predict(self, X: Any, agent: Any = None, entity: Any = None) -> NDArray[Any]:
+    def predict(self, X: Any, agent: Any = None, entity: Any = None, output: str | None = None) -> Any:
         """The more probable class of each event; arguments as in `predict_proba`.
 
         Returns
         -------
         ndarray (n_events,)
+            With `missing="drop"`, rows with missing values have NaN, or None if classes are texts or booleans.
         """
-        second = self._mean(X, agent, entity) > 0.5
-        return np.asarray(self.classes_[second.astype(np.int64)])
+        second = self._mean(X, agent, entity)
+        classes = np.asarray(self.classes_[(second > 0.5).astype(np.int64)])
+        if (unknown := np.isnan(second)).any():
+            is_number = classes.dtype.kind in "iuf"
+            classes = classes.astype(np.float64 if is_number else object)
+            classes[unknown] = np.nan if is_number else None
+        return self._answer({"prediction": classes}, X, output)
 
     def predict_interval(
-        self, X: Any, agent: Any = None, entity: Any = None, level: float = 0.9
-    ) -> tuple[FloatArray, FloatArray]:
+        self, X: Any, agent: Any = None, entity: Any = None, level: float = 0.9, output: str | None = None
+    ) -> Any:
         """Central interval that holds the probability of the second class with probability `level`.
 
         It says how well the probability is known: wide for a new entity, narrow for one with many events.
 
         Returns
         -------
-        lower, upper : ndarrays (n_events,)
+        lower, upper : ndarrays (n_events,), or one frame, as `output` says
         """
-        return self.interval_of(X, agent, entity, level)
+        return self._interval(X, agent, entity, level, output)
 
-    def log_density(self, X: Any, y: Any, agent: Any = None, entity: Any = None) -> FloatArray:
+    def log_density(self, X: Any, y: Any = None, agent: Any = None, entity: Any = None) -> FloatArray:
         """Log of the probability of each event's class, in nats. Minus its mean is the log loss.
 
         Parameters
         ----------
         X, agent, entity : as in `predict_proba`
-        y : array (n_events,)
-            Classes.
+        y : array (n_events,) or str, optional
+            Classes, or the name of their column; None is the column that `fit` used.
 
         Returns
         -------
@@ -183,13 +213,22 @@ class BinaryTarget(ClassifierMixin, HierarchicalPredictor):
         """
         return self._log_density(X, y, agent, entity)
 
-    def score(self, X: Any, y: Any, agent: Any = None, entity: Any = None, sample_weight: Any = None) -> float:
-        """Accuracy of the predicted classes; `agent` and `entity` as in `predict`."""
+    def score(self, X: Any, y: Any = None, agent: Any = None, entity: Any = None, sample_weight: Any = None) -> Score:
+        """Accuracy of the predicted classes.
+
+        Parameters
+        ----------
+        X, y, agent, entity, sample_weight : as in `HLCRRegressor.score`
+
+        Returns
+        -------
+        Score
+        """
         from sklearn.metrics import accuracy_score
 
-        second = self._mean(X, agent, entity) > 0.5
-        is_second = self._target(y, len(second)) == 1.0
-        return float(accuracy_score(is_second, second, sample_weight=sample_weight))
+        is_second, predicted, weight, counts = self._scored(X, y, agent, entity, sample_weight)
+        accuracy = accuracy_score(is_second == 1.0, predicted > 0.5, sample_weight=weight)
+        return Score(accuracy, "accuracy", counts)
 
     def _learn_target(self, y: Any, n_rows: int) -> FloatArray:
         labels = _class_labels(y, n_rows)
@@ -261,30 +300,33 @@ class CountTarget(HierarchicalRegressor, HierarchicalPredictor):
     family: ClassVar[FamilyName] = "count"
     dispersion_: float
 
-    def predict(self, X: Any, agent: Any = None, entity: Any = None, exposure: Any = None) -> FloatArray:
+    def predict(
+        self, X: Any, agent: Any = None, entity: Any = None, exposure: Any = None, output: str | None = None
+    ) -> Any:
         """Predict the mean count of each event: the mean over labels, effects and draws.
 
         Parameters
         ----------
-        X : array or dataframe (n_events, n_features)
-            Features in the order of `fit`. A model that was fitted to a file also accepts a raw dataframe with the
-            columns of that file.
-        agent, entity : array (n_events,) or str, optional
-            As in `fit`. A known entity is predicted from its own events, a new entity (or `entity=None`) from the
-            weights and effects of its agent, and a new agent from the overall weights. `agent=None` means the agent
-            that was fitted, if there was only one; else a new agent.
-        exposure : array (n_events,) or number, optional
-            As in `fit`: how long, or how many, each event was exposed. None is 1, so that predictions are rates.
+        X, agent, entity, output : as in `HLCRRegressor.predict`
+        exposure : array (n_events,), number or str, optional
+            As in `fit`: how long, or how many, each event was exposed. None is the column that `fit` used, if X has it;
+            otherwise 1, so that predictions are rates.
 
         Returns
         -------
         ndarray (n_events,)
         """
-        return self._mean(X, agent, entity, exposure)
+        return self._answer({"prediction": self._mean(X, agent, entity, exposure)}, X, output)
 
     def predict_interval(
-        self, X: Any, agent: Any = None, entity: Any = None, level: float = 0.9, exposure: Any = None
-    ) -> tuple[FloatArray, FloatArray]:
+        self,
+        X: Any,
+        agent: Any = None,
+        entity: Any = None,
+        level: float = 0.9,
+        exposure: Any = None,
+        output: str | None = None,
+    ) -> Any:
         """Whole numbers between which the count lies with probability `level`, both ends included.
 
         Counts are coarse, so the probability is as near to `level` as they allow. The lower end leaves out at most half
@@ -292,17 +334,20 @@ class CountTarget(HierarchicalRegressor, HierarchicalPredictor):
 
         Returns
         -------
-        lower, upper : ndarrays (n_events,) of whole numbers
+        lower, upper : ndarrays (n_events,) of whole numbers, or one frame, as `output` says
         """
-        return self.interval_of(X, agent, entity, level, exposure)
+        return self._interval(X, agent, entity, level, output, exposure)
 
-    def log_density(self, X: Any, y: Any, agent: Any = None, entity: Any = None, exposure: Any = None) -> FloatArray:
+    def log_density(
+        self, X: Any, y: Any = None, agent: Any = None, entity: Any = None, exposure: Any = None
+    ) -> FloatArray:
         """Log of the probability of each event's count, in nats.
 
         Parameters
         ----------
         X, agent, entity, exposure : as in `predict`
-        y : array (n_events,)
+        y : array (n_events,) or str, optional
+            Targets, or the name of their column; None is the column that `fit` used.
 
         Returns
         -------
@@ -311,7 +356,13 @@ class CountTarget(HierarchicalRegressor, HierarchicalPredictor):
         return self._log_density(X, y, agent, entity, exposure)
 
     def adapt(
-        self, X: Any, y: Any, agent: Any = None, entity: Any = None, sample_weight: Any = None, exposure: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        agent: Any = None,
+        entity: Any = None,
+        sample_weight: Any = None,
+        exposure: Any = None,
     ) -> Self:
         """A copy of the model that also knows new events of known or new entities; the clusters are not refitted.
 
@@ -328,24 +379,31 @@ class CountTarget(HierarchicalRegressor, HierarchicalPredictor):
     def score(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         agent: Any = None,
         entity: Any = None,
         sample_weight: Any = None,
         exposure: Any = None,
-    ) -> float:
+    ) -> Score:
         """D², the share of the Poisson deviance that is explained, as in scikit-learn's `PoissonRegressor`.
 
-        `agent`, `entity` and `exposure` as in `predict`.
+        Parameters
+        ----------
+        X, y, agent, entity, sample_weight : as in `HLCRRegressor.score`
+        exposure : as in `predict`
+
+        Returns
+        -------
+        Score
         """
         from sklearn.metrics import d2_tweedie_score
 
-        predicted = np.maximum(self.predict(X, agent, entity, exposure), 1e-300)
-        counts = self._target(y, len(predicted))
-        if np.ptp(counts) == 0.0:
+        observed, predicted, weight, counts = self._scored(X, y, agent, entity, sample_weight, exposure)
+        if np.ptp(observed) == 0.0:
             # as scikit-learn's R² of a constant target, which nothing explains
-            return float("nan")
-        return float(d2_tweedie_score(counts, predicted, sample_weight=sample_weight, power=1))
+            return Score(float("nan"), "D²", counts)
+        predicted = np.maximum(predicted, 1e-300)
+        return Score(d2_tweedie_score(observed, predicted, sample_weight=weight, power=1), "D²", counts)
 
     def _target(self, y: Any, n_rows: int) -> FloatArray:
         counts = inputs.target_vector(y, n_rows)

@@ -48,6 +48,8 @@ REGRESSORS = ("HLCRRegressor", "FedHLCRRegressor")
 # Settings that were added later, with the values that older files have without saying so. These are not written, so
 # that older releases can read files of the paper's model.
 LATER_SETTINGS = {"likelihood": AUTO, "effects": "none", "noise": "common", "curves": "none"}
+# The same for settings of all estimators.
+LATER_SHARED = {"categories": "auto", "missing": "raise"}
 # The same for settings that only federations have; older files mean these values too.
 LATER_FEDERATED = {"privacy": None, "aggregation": "plain", "fixed_point": False, "min_cohort": MIN_COHORT}
 # The provenance that a public model keeps: nothing about where the events came from.
@@ -85,7 +87,7 @@ def _about(model: FittedModel, *, public: bool) -> dict[str, Any]:
         for name, value in plain_settings(model.get_params()).items()
         if name not in UNSAVED
         and (not is_regressor or (name, value) not in LATER_SETTINGS.items())
-        and (name, value) not in LATER_FEDERATED.items()
+        and (name, value) not in (LATER_SHARED | LATER_FEDERATED).items()
     }
     names = getattr(model, "feature_names_in_", None)
     provenance = provenance_of(model)

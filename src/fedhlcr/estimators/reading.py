@@ -1,0 +1,205 @@
+"""Tables for an estimator: those that it is fitted to, and those that a fitted model predicts or scores."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, cast
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from fedhlcr._support.arrays import FloatArray
+from fedhlcr._support.wording import AGENT
+from fedhlcr.data import frames, inputs
+from fedhlcr.data.categories import class_texts
+from fedhlcr.data.frames import Given, MissingName, Names, ReadEvents
+from fedhlcr.data.gaps import MissingPolicy
+from fedhlcr.data.hierarchy import UNKNOWN, EntityIndex, Hierarchy, has_entity_ids
+from fedhlcr.data.ids import NEW, Ids, read_ids
+from fedhlcr.data.recipe import Recipe
+from fedhlcr.estimators.regressor import HierarchicalEstimator
+from fedhlcr.estimators.rows import EventRows
+from fedhlcr.estimators.score import Counts
+from fedhlcr.exceptions import ArgumentError, DataError, ForgottenIdsWarning, warn_user
+from fedhlcr.posterior import Posterior, Profiles
+
+# What happens to rows with missing values.
+UNPREDICTED, UNSCORED, LEFT_OUT = "get NaN", "are not scored", "are left out"
+
+
+@dataclass(frozen=True)
+class FittedEvents:
+    """Rows of a table for a fitted model, without those that have missing values.
+
+    Attributes
+    ----------
+    read : the columns as they were read; it spreads results over all rows
+    features : encoded features, as a table or array
+    matrix : (events, n_features_in_) the features in the user's units
+    profiles : which agent and which entity of the model each row belongs to
+    agent, entity : the ids of the rows, or None
+    """
+
+    read: ReadEvents
+    features: Any
+    matrix: FloatArray
+    profiles: Profiles
+    agent: Ids | None
+    entity: Ids | None
+
+    def __len__(self) -> int:
+        return len(self.matrix)
+
+    @property
+    def counts(self) -> Counts:
+        """How many rows are of known entities, of new entities, and of new agents."""
+        agents, entities = (ids[self.profiles.of_row] for ids in (self.profiles.agents, self.profiles.entities))
+        new_agents, new_entities = agents == UNKNOWN, (entities == UNKNOWN) & (agents != UNKNOWN)
+        return Counts(int((entities != UNKNOWN).sum()), int(new_entities.sum()), int(new_agents.sum()))
+
+
+class TableReader(HierarchicalEstimator):
+    """An estimator that reads dataframes as they are: columns by name, categories, missing values."""
+
+    categories: str | Collection[str]
+    missing: MissingName
+    posterior_: Posterior
+    # how raw tables become features, where the model was fitted to one, and where the model comes from
+    recipe_: Recipe | None = None
+    provenance_: Mapping[str, Any] = MappingProxyType({})
+
+    def _training_events(
+        self, X: Any, y: Any, agent: Any, entity: Any, sample_weight: Any = None, exposure: Any = None
+    ) -> Hierarchy:
+        # a loaded model has those of an earlier fit
+        self.recipe_, self.provenance_ = None, {}
+        given = Given(X, y, agent, entity, sample_weight, exposure)
+        if agent is NEW or entity is NEW:
+            raise ArgumentError("fedhlcr.NEW is for predictions; pass one id per event row to `fit`.")
+        private = getattr(self, "privacy", None) is not None
+        if private and self.missing == "impute":
+            raise ArgumentError("missing='impute' takes medians of all events, which `privacy` forbids; use 'drop'.")
+        read, recipe = frames.learn(given, categories=self.categories, missing=self.missing)
+        frames.warn_of_rows_left_out(read, LEFT_OUT)
+        hierarchy = super()._training_events(*read.given)
+        self.agent_column_, self.entity_column_ = read.names.agent, read.names.entity
+        if recipe is not None:
+            classes = getattr(self, "classes_", None)
+            # medians of events are not differentially private
+            fill = {} if private else recipe.fill
+            self.recipe_ = replace(recipe, fill=fill, classes=None if classes is None else class_texts(classes))
+        return hierarchy
+
+    def events_of(
+        self,
+        X: Any,
+        y: Any = None,
+        agent: Any = None,
+        entity: Any = None,
+        sample_weight: Any = None,
+        exposure: Any = None,
+    ) -> Given:
+        """Read events to compare with predictions: columns by name, without rows that have missing values.
+
+        Parameters
+        ----------
+        X, y, agent, entity, sample_weight, exposure : as in `score`
+
+        Returns
+        -------
+        Given
+            The same arguments, with encoded features, and columns in place of names.
+        """
+        events = self._events(Given(X, y, agent, entity, sample_weight, exposure), LEFT_OUT, target=True)
+        self._require_rows(events)
+        ids = {"agent": _or_new(events.agent), "entity": _or_new(events.entity)}
+        return events.read.given._replace(X=events.features, **ids)
+
+    def read_events(self, X: Any, agent: Any = None, entity: Any = None) -> EventRows:
+        """Read event rows as `predict` does; X, agent and entity as there."""
+        found = self._events(Given(X, agent=agent, entity=entity), LEFT_OUT)
+        return EventRows(found.features, found.matrix, found.profiles, found.agent, found.entity)
+
+    def _events(
+        self,
+        given: Given,
+        fate: str,
+        *,
+        target: bool = False,
+        needs_ids: bool = False,
+        index: EntityIndex | None = None,
+    ) -> FittedEvents:
+        """Read a table for the fitted model.
+
+        Parameters
+        ----------
+        given : the arguments of a method
+        fate : what happens to rows with missing values, for the warning
+        target : whether the target's column stands for a `y` that was not passed
+        needs_ids : whether the caller refuses rows without ids, so that nobody must be warned
+        index : the agents and entities, while `fit` runs
+        """
+        if index is None:
+            check_is_fitted(self)
+            index = self.posterior_.memory.entities.index
+        names = getattr(self, "feature_names_in_", None)
+        features = None if names is None else [str(name) for name in names]
+        read = frames.read(given, self.recipe_, self._missing_policy(), self._remembered(target=target), features)
+        frames.warn_of_rows_left_out(read, fate)
+        agent, entity = (None if ids is NEW else ids for ids in (read.given.agent, read.given.entity))
+        if not needs_ids:
+            self._warn_of_forgotten_ids(read, index)
+        if read.rows is not None and not len(read.rows):
+            none = np.empty(0, dtype=np.int64)
+            return FittedEvents(read, None, np.empty((0, self.n_features_in_)), Profiles.of(none, none), None, None)
+        matrix = self._features(inputs.Table(read.given.X, agent, entity, inputs.NO_COLUMNS), reset=False)
+        agent = None if agent is None else read_ids(agent, "agent", len(matrix))
+        entity = None if entity is None else read_ids(entity, "entity", len(matrix))
+        sole = read.given.agent is None
+        profiles = Profiles.of(*self._find(index, agent, entity, len(matrix), takes_sole=sole))
+        return FittedEvents(read, read.given.X, matrix, profiles, agent, entity)
+
+    def _require_rows(self, events: FittedEvents) -> None:
+        if not len(events):
+            raise DataError("every row has missing values; none is left.")
+
+    def _missing_policy(self) -> MissingPolicy:
+        """What to do about missing values: as the constructor says, or else as the recipe does."""
+        if self.missing == "raise" and self.recipe_ is not None:
+            return self.recipe_.missing
+        return frames.POLICIES[self.missing]
+
+    def _remembered(self, *, target: bool) -> Names:
+        """The columns that stand for arguments that were not passed."""
+        recipe = self.recipe_
+        y = recipe.target if recipe is not None and target else None
+        exposure = None if recipe is None else recipe.exposure
+        return Names(y or None, self.agent_column_, self.entity_column_, None, exposure)
+
+    def _warn_of_forgotten_ids(self, read: ReadEvents, index: EntityIndex) -> None:
+        """Warn of rows without ids, if the model was fitted with ids and the user did not say that they are new."""
+        agent, entity = read.given.agent, read.given.entity
+        if not index.n_entities or agent is NEW:
+            return
+        if agent is None and self.sole_agent_ is None:
+            role, meaning = "agent", "an event of a new agent"
+            known, column = f"with {AGENT.count(index.n_agents)}", self.agent_column_
+        elif entity is None and has_entity_ids(index):
+            role, meaning = "entity", "an event of a new entity"
+            known, column = "with ids of entities", self.entity_column_
+        else:
+            return
+        lost = "" if column is None else f", and `X` has no column {column!r}"
+        warn_user(
+            f"The model was fitted {known}, but no `{role}` was passed{lost}: every row counts as {meaning}. Pass one "
+            f"id per row as `{role}`; if the rows are those of new {'agents' if role == 'agent' else 'entities'}, "
+            f"{role}=fedhlcr.NEW says so.",
+            ForgottenIdsWarning,
+        )
+
+
+def _or_new(ids: Ids | None) -> Any:
+    """The ids, or what says that there are none on purpose: who forgot them has been warned already."""
+    return cast(Any, NEW) if ids is None else ids
