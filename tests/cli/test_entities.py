@@ -34,8 +34,10 @@ def test_table_has_the_attributes_of_python(shop, tmp_path, capsys):
     assert capsys.readouterr().out == said.out
     table, model = written(out, product=str), fedhlcr.load(shop / "shop.fedhlcr")
     features = list(model.feature_names_in_)
-    stds = [f"{name}_std" for name in ("intercept", *features)]
-    assert list(table) == ["store", "product", "cluster", "intercept", *features, *stds, "noise"]
+    stds, lower, upper = ([f"{name}_{end}" for name in ("intercept", *features)] for end in ("std", "lower", "upper"))
+    label = ["cluster", "probability", "second_cluster", "second_probability", "n_events"]
+    assert list(table) == ["store", "product", *label, "intercept", *features, *stds, *lower, *upper, "noise"]
+    pd.testing.assert_frame_equal(table, model.entity_table(library="pandas"), rtol=1e-12, check_dtype=False)
     assert list(zip(table["store"], table["product"], strict=True)) == model.pair_ids_
     assert len(table) == 12 * 6
     for columns, values in (
@@ -93,8 +95,10 @@ def test_names_that_are_taken_get_underscores(tmp_path):
     assert call("inspect", tmp_path / "m", "--entities", tmp_path / "e.csv", "-q") == 0
     table = written(tmp_path / "e.csv", noise=str)
     assert list(table) == [
-        *("cluster", "noise", "cluster_", "intercept_", "intercept", "intercept_std"),
-        *("intercept__std", "intercept_std_", "intercept_std_std", "noise_"),
+        *("cluster", "noise", "cluster_", "probability", "second_cluster", "second_probability", "n_events"),
+        *("intercept_", "intercept", "intercept_std", "intercept__std", "intercept_std_", "intercept_std_std"),
+        *("intercept__lower", "intercept_lower", "intercept_std_lower"),
+        *("intercept__upper", "intercept_upper", "intercept_std_upper", "noise_"),
     ]
     assert list(zip(table["cluster"], table["noise"], strict=True)) == model.pair_ids_
     np.testing.assert_allclose(table[["intercept", "intercept_std"]], model.entity_coef_, rtol=1e-12)
@@ -111,7 +115,8 @@ def test_ids_without_column_names(tmp_path):
     model = saved(tmp_path, frame.rename(columns={"price": "agent"}), agent=store, entity=product)
     assert call("inspect", tmp_path / "m", "--entities", tmp_path / "e.parquet", "-q") == 0
     table = pd.read_parquet(tmp_path / "e.parquet")
-    assert list(table)[:5] == ["agent_", "entity", "cluster", "intercept", "agent"]
+    assert list(table)[:3] == ["agent_", "entity", "cluster"]
+    assert list(table)[7:9] == ["intercept", "agent"]
     # numbers stay numbers
     assert list(zip(table["agent_"], table["entity"], strict=True)) == model.pair_ids_
 

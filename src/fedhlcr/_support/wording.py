@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,6 +77,13 @@ def listed(items: Sequence[str], word: str = "and") -> str:
 def capital(text: str) -> str:
     """The text with its first letter in upper case."""
     return text[:1].upper() + text[1:]
+
+
+def free_name(name: str, taken: Collection[str]) -> str:
+    """The name of a column, with underscores appended while another column has the same name."""
+    while name in taken:
+        name += "_"
+    return name
 
 
 def printable(value: Any) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from fedhlcr._support.arrays import FloatArray
@@ -74,23 +76,51 @@ def _changes(model: FittedModel, slopes: FloatArray) -> FloatArray:
 
 def coef_intervals(model: FittedModel, level: float = INTERVAL_LEVEL) -> tuple[FloatArray, FloatArray]:
     """Ends of the central posterior intervals of `coef_`, (clusters, features) each; NaN if there is one draw."""
-    slopes, mass = _slopes_by_draw(model)
-    return central_interval(slopes, mass, level)
+    drawn = regressions_by_draw(model)
+    return interval_over_draws(drawn.slopes, drawn.mass, level)
 
 
 def change_intervals(model: FittedModel, level: float = INTERVAL_LEVEL) -> tuple[FloatArray, FloatArray]:
     """Ends of the central posterior intervals of `unit_changes`, as `coef_intervals`."""
-    slopes, mass = _slopes_by_draw(model)
-    return central_interval(_changes(model, slopes), mass, level)
+    drawn = regressions_by_draw(model)
+    return interval_over_draws(_changes(model, drawn.slopes), drawn.mass, level)
 
 
-def _slopes_by_draw(model: FittedModel) -> tuple[FloatArray, FloatArray]:
-    """(draws, clusters, features): slopes in the user's units, and their weights, 0 if there is one draw."""
+class RegressionDraws(NamedTuple):
+    """The clusters' regressions in each draw, in the user's units; curves are not part of slopes and intercepts.
+
+    Attributes
+    ----------
+    slopes : (draws, clusters, features)
+    intercepts, levels : (draws, clusters); the level is the prediction at the features' means
+    mass : (draws, clusters) number of entities, by which `coef_` weights the draws. It is about 0 where the cluster is
+        empty, and exactly 0 where the draw has no such cluster.
+    """
+
+    slopes: FloatArray
+    intercepts: FloatArray
+    levels: FloatArray
+    mass: FloatArray
+
+
+def regressions_by_draw(model: FittedModel) -> RegressionDraws:
+    """What `coef_` and `intercept_` average over the draws."""
     posterior = model.posterior_
+    units, layout = posterior.standardization, posterior.layout
     coef, mass = coef_by_draw(posterior.draws, model.alignment_)
-    slopes, _ = posterior.standardization.to_user_units(posterior.layout, coef)
+    slopes, intercepts = units.to_user_units(layout, coef)
+    levels = intercepts + slopes @ model.feature_means_
+    if units.curves is not None:
+        bends = units.feature_slopes(layout, coef)[..., layout.n_inputs :]
+        levels = levels + bends @ units.curves.appended(model.feature_means_[None])[0]
+    return RegressionDraws(slopes, intercepts, levels, mass)
+
+
+def interval_over_draws(values: FloatArray, mass: FloatArray, level: float) -> tuple[FloatArray, FloatArray]:
+    """Ends of central intervals of values (draws, clusters, ...) by mass (draws, clusters); NaN if it is one draw."""
     mass = mass if len(mass) > 1 else np.zeros_like(mass)
-    return slopes, np.broadcast_to(mass[..., None], slopes.shape)
+    weights = mass.reshape(*mass.shape, *[1] * (values.ndim - mass.ndim))
+    return central_interval(values, np.broadcast_to(weights, values.shape), level)
 
 
 def effect_sizes(model: FittedModel) -> FloatArray:

@@ -74,12 +74,9 @@ def cluster_ratios(model: FittedModel, level: float = INTERVAL_LEVEL) -> list[li
         raise ArgumentError(
             "`model` predicts real numbers, which have no odds or rates; `describe_clusters` describes its clusters."
         )
-    sizes, changes, ends = step_sizes(model), unit_changes(model), change_intervals(model, level)
+    sizes, (ratios, lower, upper) = step_sizes(model), step_ratios(model, level)
     steps = _steps(model, sizes)
     names = [printable(name) for name in feature_names(model)]
-    # a coefficient of an extreme fit may be beyond the largest number
-    with np.errstate(over="ignore"):
-        ratios, lower, upper = (np.exp(part * sizes) for part in (changes, *ends))
     return [
         [
             _ratio(k, names[f], steps[f], sizes[f], (ratios[k, f], lower[k, f], upper[k, f]), link, level)
@@ -87,6 +84,17 @@ def cluster_ratios(model: FittedModel, level: float = INTERVAL_LEVEL) -> list[li
         ]
         for k in range(model.n_clusters_)
     ]
+
+
+def step_ratios(model: FittedModel, level: float = INTERVAL_LEVEL) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """The numbers of `cluster_ratios`: ratios and the ends of their intervals, (clusters, features) each."""
+    sizes = step_sizes(model)
+    # a coefficient of an extreme fit may be beyond the largest number
+    with np.errstate(over="ignore"):
+        ratios, lower, upper = (
+            np.asarray(np.exp(part * sizes)) for part in (unit_changes(model), *change_intervals(model, level))
+        )
+    return ratios, lower, upper
 
 
 def zero_or_one(model: FittedModel) -> NDArray[np.bool_]:

@@ -29,10 +29,12 @@ def inspect(
 ) -> None:
     """Show the contents of a model file: data, clusters, settings and origin.
 
-    With --entities it also writes a table with a row for each entity of each agent: the ids, the cluster, the intercept
-    and the coefficient of each feature, their standard deviations (with the ending _std), and the noise. With curves,
-    coefficients are those of the straight lines. A public model has no entities. Coefficients of two classes are log
-    odds ratios, those of counts are logs of rate ratios; such models have no noise.
+    With --entities it also writes a table with a row for each entity of each agent: the ids, the cluster and its
+    probability, the second most probable cluster, the number of events, the intercept and the coefficient of each
+    feature, their standard deviations (with the ending _std), the ends of their 90 % intervals (_lower and _upper), and
+    the noise. It is the table of `entity_table()` in Python. With curves, coefficients are those of the straight lines.
+    A public model has no entities. Coefficients of two classes are log odds ratios, those of counts are logs of rate
+    ratios; such models have no noise.
     """
     from fedhlcr.storage.model_facts import read_facts
 
@@ -48,7 +50,7 @@ def _inspect_loaded(shell: Shell, model: Path, entities: Path | None) -> None:
     """Load the model, because its entities are wanted or because its file says too little of it."""
     import fedhlcr
     from fedhlcr.cli.output import STDOUT, check_table_output, write_table
-    from fedhlcr.cli.telling import entity_table, model_facts, tell_model
+    from fedhlcr.cli.telling import model_facts, tell_model
 
     check_table_output(entities, model, stdout=True)
     if shell.json and str(entities) == STDOUT:
@@ -58,7 +60,7 @@ def _inspect_loaded(shell: Shell, model: Path, entities: Path | None) -> None:
         if entities is not None:
             _require_entities(fitted, model)
             with shell.stage("computing the coefficients of entities"):
-                table = entity_table(fitted)
+                table = fitted.entity_table(library="pyarrow")
             write_table(entities, table)
             if str(entities) == STDOUT:
                 return

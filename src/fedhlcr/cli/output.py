@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -92,13 +92,6 @@ def table_kind(path: Path) -> str | None:
         ".arrow": "feather",
     }
     return next((kind for ending, kind in endings.items() if path.name.lower().endswith(ending)), None)
-
-
-def free_name(name: str, taken: Collection[str]) -> str:
-    """Return the name of a column, with underscores appended while another column has the same name."""
-    while name in taken:
-        name += "_"
-    return name
 
 
 def write_tables(tables: Mapping[Path, pa.Table]) -> None:

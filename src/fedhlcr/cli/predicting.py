@@ -12,13 +12,14 @@ from typing import Any, BinaryIO
 import numpy as np
 import pyarrow as pa
 
+from fedhlcr._support.wording import free_name
 from fedhlcr.analysis.evaluation import SeenEvents
 from fedhlcr.analysis.running_scores import AgentGroups, ClassRows, running_scores
 from fedhlcr.cli.batches import EventBatches
 from fedhlcr.cli.events import Events, Roles, UnknownIds, recipe_of
 from fedhlcr.cli.families import outcomes
 from fedhlcr.cli.options import Missing
-from fedhlcr.cli.output import free_name, table_kind, write_output
+from fedhlcr.cli.output import table_kind, write_output
 from fedhlcr.cli.scoring import AnyScores, predict_quietly
 from fedhlcr.cli.shell import Shell
 from fedhlcr.cli.writing import TableWriter

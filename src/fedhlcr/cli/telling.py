@@ -11,12 +11,9 @@ from numpy.typing import NDArray
 from fedhlcr._support.wording import number
 from fedhlcr.analysis import facts
 from fedhlcr.analysis.comparison import Comparison
-from fedhlcr.analysis.effects import feature_names
 from fedhlcr.analysis.facts import describe_model
 from fedhlcr.cli.descriptions import show_description
-from fedhlcr.cli.output import free_name
 from fedhlcr.cli.shell import Shell, plural
-from fedhlcr.data.ids import canonical_text
 from fedhlcr.storage.model_file import provenance_of
 
 # Length of the longest bar, in characters.
@@ -32,40 +29,6 @@ def history_table(history: NDArray[np.void]) -> pa.Table:
     """Return a table of the rounds of a federation, without the names of the participants."""
     columns = [name for name in history.dtype.names or () if name != "participants"]
     return pa.table({name: np.ascontiguousarray(history[name]) for name in columns})
-
-
-def entity_table(model: Any) -> pa.Table:
-    """Return a table of all entities: ids, cluster, coefficients, their standard deviations, and noise if it has any.
-
-    Columns of the user's table keep their names. Underscores are appended to other names that are taken.
-    """
-    features = feature_names(model)
-    columns = _id_columns(model, features)
-
-    def add(name: str, values: Any) -> str:
-        name = free_name(name, {*columns, *features})
-        columns[name] = values
-        return name
-
-    add("cluster", model.labels_)
-    intercept = add("intercept", model.entity_intercept_)
-    columns |= dict(zip(features, model.entity_coef_.T, strict=True))
-    add(f"{intercept}_std", model.entity_intercept_std_)
-    for name, std in zip(features, model.entity_coef_std_.T, strict=True):
-        add(f"{name}_std", std)
-    if model.family == "real":
-        add("noise", model.entity_noise_)
-    return pa.table(columns)
-
-
-def _id_columns(model: Any, features: list[str]) -> dict[str, Any]:
-    """The ids of each entity, by column. If there is only one agent, without a name, it has no column."""
-    agents, entities = (list(ids) for ids in zip(*model.pair_ids_, strict=True))
-    columns = {}
-    if any(canonical_text(agent) for agent in agents):
-        columns[free_name(model.agent_column_ or "agent", {*features, model.entity_column_})] = agents
-    columns[free_name(model.entity_column_ or "entity", {*features, *columns})] = entities
-    return columns
 
 
 def tell_model(shell: Shell, model: Any) -> None:

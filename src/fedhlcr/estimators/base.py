@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -15,6 +15,8 @@ from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.streams import ReservedChain, Stream
 from fedhlcr._support.threads import available_threads, single_threaded_blas
 from fedhlcr.analysis.curves import FeatureCurve, feature_curve, feature_position, usual_values
+from fedhlcr.analysis.frames import library_of
+from fedhlcr.analysis.memberships import cluster_probabilities
 from fedhlcr.analysis.summary import Summary, summarize
 from fedhlcr.analysis.verdict import FitComparison
 from fedhlcr.data import inputs
@@ -29,6 +31,7 @@ from fedhlcr.estimators.output import OutputChoice
 from fedhlcr.estimators.reading import LEFT_OUT, UNPREDICTED, UNSCORED, FittedEvents, TableReader
 from fedhlcr.estimators.score import Counts
 from fedhlcr.estimators.streamed import StreamedEvents
+from fedhlcr.estimators.tidy_tables import TidyTables, check_probability
 from fedhlcr.estimators.training import EventsInMemory
 from fedhlcr.exceptions import ArgumentError, ArgumentTypeError, give_warning
 from fedhlcr.model.gram import entity_grams
@@ -41,7 +44,7 @@ from fedhlcr.samplers.state import Entities
 from fedhlcr.storage.atomic import PathLike
 
 
-class HierarchicalPredictor(EntityFigures, OutputChoice, TableReader):
+class HierarchicalPredictor(TidyTables, EntityFigures, OutputChoice, TableReader):
     """An estimator with a posterior.
 
     A subclass adds `fit`, which sets the fitted attributes, and what belongs to its target (`estimators.targets`).
@@ -268,8 +271,7 @@ class HierarchicalPredictor(EntityFigures, OutputChoice, TableReader):
 
     def profile_responsibilities(self, profiles: Profiles) -> FloatArray:
         """Probability of each cluster for rows that were already looked up, (rows, n_clusters_)."""
-        blocks = [self.alignment_.gather(np.moveaxis(block, 1, 0)) for _, block in self.posterior_.blocks(profiles)]
-        return np.concatenate(blocks)[profiles.of_row]
+        return cluster_probabilities(self, profiles)
 
     def thread_count(self) -> int:
         """Number of threads to run with: `n_threads`, or all cores if it is None."""
@@ -297,6 +299,7 @@ class HierarchicalPredictor(EntityFigures, OutputChoice, TableReader):
         self, X: Any, y: Any, agent: Any, entity: Any, sample_weight: Any = None, exposure: Any = None
     ) -> Hierarchy:
         hierarchy = super()._training_events(X, y, agent, entity, sample_weight, exposure)
+        self.frame_library_ = library_of(X)
         self._begin_fit(EventsInMemory(hierarchy).shape(), hierarchy.index, has_entity_ids=entity is not None)
         return hierarchy
 
@@ -310,7 +313,7 @@ class HierarchicalPredictor(EntityFigures, OutputChoice, TableReader):
     def _begin_streamed(self, data: StreamedEvents) -> None:
         """Set what `fit` learns from a table before it samples, for one in a work folder."""
         recipe = data.recipe
-        self.recipe_, self.provenance_ = None, {}
+        self.recipe_, self.provenance_, self.frame_library_ = None, {}, None
         validate_data(self, header_of(recipe.encoded_features), reset=True, skip_check_array=True)
         self._learn_classes(recipe, data.shape())
         self.agent_column_, self.entity_column_ = recipe.agent, recipe.entity
@@ -371,12 +374,6 @@ class HierarchicalPredictor(EntityFigures, OutputChoice, TableReader):
 
     def _profiles(self, agent: Any, entity: Any, n_rows: int) -> Profiles:
         return Profiles.of(*self._find(self.posterior_.memory.entities.index, agent, entity, n_rows))
-
-
-def check_probability(level: Any) -> None:
-    """Refuse a level outside (0, 1)."""
-    if not isinstance(level, Real) or not 0.0 < float(level) < 1.0:
-        raise ArgumentError(f"`level` must lie between 0 and 1, but is {level!r}; 0.9 is a usual choice.")
 
 
 def check_model(model: Any) -> None:

@@ -14,7 +14,7 @@ from fedhlcr._support.arrays import FloatArray
 from fedhlcr.kernels.profiles import OwnMixture
 from fedhlcr.kernels.responses import CountMixture, ProbabilityMixture
 from fedhlcr.posterior.prediction import Posterior, Profiles
-from fedhlcr.posterior.predictive import AnyMixture, own_coef_moments
+from fedhlcr.posterior.predictive import AnyMixture, interval_ends, own_coef_moments, own_coef_quantiles
 
 # Numbers in the covariances of the entities that are computed at once.
 NUMBERS_AT_ONCE = 1 << 22
@@ -53,6 +53,45 @@ def entity_coef(posterior: Posterior) -> EntityCoef:
             out.mean[rows], variance = _moments(mixture, transform, posterior.memory.entities.n_threads)
             out.std[rows] = np.sqrt(np.maximum(variance, 0.0))
     return out
+
+
+def entity_coef_interval(posterior: Posterior, level: float) -> tuple[FloatArray, FloatArray]:
+    """(entities, 1 + n_inputs) ends of the central intervals of intercept and slopes, in the user's units.
+
+    They are quantiles of the mixture over draws and labels, of which `EntityCoef` has the means. So where a label is in
+    doubt, an interval may reach from one cluster's coefficient to that of another.
+    """
+    layout, units, index = posterior.layout, posterior.standardization, posterior.memory.entities.index
+    transform = units.coef_transform(layout, np.zeros(layout.n_inputs))
+    ends = np.empty((index.n_entities, len(transform), 2))
+    profiles = Profiles(index.agent_of, np.arange(index.n_entities), np.arange(index.n_entities))
+    for chunk, weights in posterior.blocks(profiles, exact=False):
+        mixture = posterior.mixture(profiles, chunk, weights)
+        ends[chunk] = _quantiles(mixture, transform, interval_ends(level), posterior.memory.entities.n_threads)
+    ends[:, 0] += units.shift[-1]
+    return ends[..., 0], ends[..., 1]
+
+
+def _quantiles(mixture: AnyMixture, transform: FloatArray, levels: tuple[float, ...], n_threads: int) -> FloatArray:
+    """(profiles, rows, levels) quantiles of the rows of `transform` times the coefficients."""
+    if isinstance(mixture, ProbabilityMixture | CountMixture):
+        mixture = mixture.own
+    # the kernel searches on the scale of standardised coefficients
+    length = np.sqrt((transform**2).sum(axis=1))
+    rows = transform / np.where(length > 0.0, length, 1.0)[:, None]
+    if isinstance(mixture, OwnMixture) and len(mixture.columns):
+        found = own_coef_quantiles(mixture, rows, levels, n_threads)
+    else:
+        # nobody has effects, so all profiles have the same components, which are sorted once
+        weights, coef = mixture.weights.reshape(len(mixture.weights), -1), mixture.coef.reshape(-1, rows.shape[1])
+        found = np.empty((len(weights), len(rows), len(levels)))
+        for row, values in enumerate((coef @ rows.T).T):
+            order = np.argsort(values, kind="stable")
+            below = np.cumsum(weights[:, order], axis=1)
+            for q, level in enumerate(levels):
+                place = (below < level * below[:, -1:]).sum(axis=1)
+                found[:, row, q] = values[order[np.minimum(place, len(order) - 1)]]
+    return np.where(length > 0.0, length, 0.0)[:, None] * found
 
 
 def _moments(mixture: AnyMixture, transform: FloatArray, n_threads: int) -> tuple[FloatArray, FloatArray]:

@@ -21,6 +21,9 @@ from fedhlcr.kernels.profiles import OwnMixture
 from fedhlcr.kernels.responses import CountMixture, ProbabilityMixture
 from fedhlcr.model.regression import LOG_2PI
 
+# Variance that is left to a coefficient, in standardised units, so that quantiles of single numbers can be found.
+LEAST_VARIANCE = 1e-10
+
 AnyMixture = Mixture | OwnMixture | ProbabilityMixture | CountMixture
 
 
@@ -117,3 +120,20 @@ def own_coef_moments(mixture: OwnMixture, n_threads: int) -> tuple[FloatArray, F
 
     run_blocks(evaluate, len(blocks), n_threads)
     return mean, covariance
+
+
+def own_coef_quantiles(mixture: OwnMixture, rows: FloatArray, levels: tuple[float, ...], n_threads: int) -> FloatArray:
+    """(profiles, rows, levels) quantiles of each row (n_coef,) of `rows` times the profiles' coefficients."""
+    n_profiles, n_rows = len(mixture.weights), len(rows)
+    certain = mixture._replace(noise=np.full_like(mixture.noise, LEAST_VARIANCE))
+    design, row_start = np.tile(rows, (n_profiles, 1)), np.arange(n_profiles + 1) * n_rows
+    out, wanted = Moments.empty(n_profiles * n_rows, len(levels)), np.array(levels, dtype=np.float64)
+    blocks = Blocks.balanced(np.arange(n_profiles + 1))
+
+    def evaluate(block: int) -> None:
+        profiles.own_mixture_rows(
+            *(certain, design, row_start, wanted, normal_quantiles(levels), *out), *blocks.range(block)
+        )
+
+    run_blocks(evaluate, len(blocks), n_threads)
+    return out.quantiles.reshape(n_profiles, n_rows, len(levels))

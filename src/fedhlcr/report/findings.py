@@ -25,13 +25,13 @@ from fedhlcr.analysis.effects import (
     unit_changes,
 )
 from fedhlcr.analysis.links import Link, link_of
+from fedhlcr.analysis.memberships import Memberships, effective_clusters, memberships
 from fedhlcr.analysis.ratios import cluster_ratios
 from fedhlcr.analysis.summary import describe_effects
 from fedhlcr.data.hierarchy import EntityIndex
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.posterior import alignment
 from fedhlcr.posterior.alignment import mean_compositions
-from fedhlcr.posterior.prediction import Profiles
 
 # An entity's label is uncertain if its probability is below this.
 SURE = 0.8
@@ -115,7 +115,7 @@ class Agents:
 
     def effective_clusters(self) -> FloatArray:
         """Effective number of clusters of each agent: 1 / Σ_k share_k²."""
-        return np.asarray(1.0 / (self.weights**2).sum(axis=1))
+        return effective_clusters(self.weights)
 
 
 @dataclass(frozen=True)
@@ -186,9 +186,9 @@ def gather(model: HierarchicalPredictor) -> Findings:
     """Gather all that a report shows of a fitted model, except scores on held-out events."""
     posterior = model.posterior_
     index, grams = posterior.memory.entities.index, posterior.memory.entities.grams
-    memberships, link = _memberships(model), link_of(model)
-    residual = _residual_squares(model, memberships.label) if link is None else None
-    listed = _list_entities(model, memberships, residual) if len(index.agent_of) else None
+    members, link = memberships(model, MAX_LISTED), link_of(model)
+    residual = _residual_squares(model, members.label) if link is None else None
+    listed = _list_entities(model, members, residual) if len(index.agent_of) else None
     spread = target_spread(model) if listed and link is None else None
     n_events = posterior.layout.n_events(grams)
     explained = None
@@ -196,7 +196,7 @@ def gather(model: HierarchicalPredictor) -> Findings:
         explained = 1.0 - float(residual.sum() / (n_events.sum() * spread**2))
     return Findings(
         names=Names.of(model),
-        clusters=_clusters(model, listed, memberships.label),
+        clusters=_clusters(model, listed, members.label),
         agents=_list_agents(model, n_events) if listed else None,
         entities=listed,
         n_events=float(n_events.sum()),
@@ -228,25 +228,6 @@ def _totals(model: HierarchicalPredictor) -> tuple[FloatArray, FloatArray]:
         for of in (events.y, np.exp(events.offsets))
     )
     return totals, exposures
-
-
-class Memberships(NamedTuple):
-    """The label of every entity, its probability, and all probabilities of the listed entities."""
-
-    label: IndexArray
-    certainty: FloatArray
-    listed: IndexArray
-    probability: FloatArray  # (listed, clusters)
-
-
-def _memberships(model: HierarchicalPredictor) -> Memberships:
-    n_all = len(model.labels_)
-    # exact probabilities are slow: with very many entities, only the least certain ones get them
-    certainty = _votes(model) if n_all > MAX_LISTED else np.zeros(n_all)
-    listed = np.sort(np.argsort(certainty, kind="stable")[:MAX_LISTED])
-    probability = _responsibilities(model, listed) if n_all else np.zeros((0, model.n_clusters_))
-    certainty[listed] = probability[np.arange(len(listed)), model.labels_[listed]]
-    return Memberships(model.labels_, certainty, listed, probability)
 
 
 def _residual_squares(model: HierarchicalPredictor, label: IndexArray) -> FloatArray:
@@ -317,12 +298,10 @@ def _list_agents(model: HierarchicalPredictor, n_events: FloatArray) -> Agents:
     )
 
 
-def _list_entities(model: HierarchicalPredictor, memberships: Memberships, residual: FloatArray | None) -> Entities:
+def _list_entities(model: HierarchicalPredictor, members: Memberships, residual: FloatArray | None) -> Entities:
     posterior = model.posterior_
     index: EntityIndex = posterior.memory.entities.index
-    chosen, others = memberships.listed, memberships.probability.copy()
-    others[np.arange(len(chosen)), memberships.label[chosen]] = -1.0
-    alone = others.shape[1] == 1
+    chosen, (runner_up, runner_up_probability) = members.listed, members.runners_up()
     n_events = posterior.layout.n_events(posterior.memory.entities.grams[chosen])
     scatter = noise = observed = None
     if residual is not None:
@@ -337,31 +316,16 @@ def _list_entities(model: HierarchicalPredictor, memberships: Memberships, resid
         agent=index.agent_of[chosen],
         entity=index.entity_of[chosen],
         n_events=n_events,
-        label=memberships.label[chosen],
-        certainty=memberships.certainty[chosen],
-        runner_up=np.full(len(chosen), -1) if alone else others.argmax(axis=1),
-        runner_up_probability=np.zeros(len(chosen)) if alone else others.max(axis=1),
+        label=members.label[chosen],
+        certainty=members.certainty[chosen],
+        runner_up=runner_up,
+        runner_up_probability=runner_up_probability,
         scatter=scatter,
         noise=noise,
         observed=observed,
         n_all=len(index.agent_of),
-        n_uncertain=int((memberships.certainty < SURE).sum()),
+        n_uncertain=int((members.certainty < SURE).sum()),
     )
-
-
-def _responsibilities(model: HierarchicalPredictor, entities: IndexArray) -> FloatArray:
-    """(entities, clusters) as `model.responsibilities`, for entities given by position."""
-    profiles = Profiles.of(model.posterior_.memory.entities.index.agent_of[entities], entities)
-    return model.profile_responsibilities(profiles)
-
-
-def _votes(model: HierarchicalPredictor) -> FloatArray:
-    """(entities,) share of the draws in which an entity has its label: a rough but fast certainty."""
-    labels, target = model.posterior_.memory.labels, model.alignment_.target
-    agreeing: NDArray[np.int64] = np.zeros(labels.shape[1], dtype=np.int64)
-    for row, reported in zip(labels, target, strict=True):
-        agreeing += reported[row] == model.labels_
-    return agreeing / len(labels)
 
 
 def named(identifier: str, what: Noun) -> str:
