@@ -16,7 +16,7 @@ from fedhlcr.data.categories import MOST_LEVELS
 from fedhlcr.data.recipe import Recipe
 from fedhlcr.data.recipe_plan import note_on_unnamed, plan_recipe
 from fedhlcr.data.table_files import TableFile, open_table
-from fedhlcr.exceptions import DataError, FileError, MissingValuesError
+from fedhlcr.exceptions import DataError, FileError, MissingValuesError, MissingValuesWarning
 
 SECRET = "chartreuse"
 ROLES = {"target": "y", "agent": "store", "entity": "product"}
@@ -334,13 +334,17 @@ def test_frame_is_predicted_completely_or_refused(fitted):
     loaded = fedhlcr.load(model)
     lost = frame.copy()
     lost.loc[3, "store"] = None
-    with pytest.raises(DataError, match="has 1 row without an id"):
-        loaded.predict(lost)
-    loaded.recipe_ = Recipe(**(loaded.recipe_.to_json() | {"missing": "drop"}))
+    # ids are never filled in
+    with pytest.warns(MissingValuesWarning, match="Rows with missing values get NaN: 1 of 60 rows"):
+        assert np.flatnonzero(np.isnan(loaded.predict(lost))).tolist() == [3]
+    loaded.recipe_ = Recipe(**(loaded.recipe_.to_json() | {"missing": "refuse"}))
     with pytest.raises(DataError, match="30 of 60 rows have missing values") as caught:
         loaded.predict(frame)
     # options are the command's
     assert "--" not in str(caught.value)
+    loaded.set_params(missing="drop")
+    with pytest.warns(MissingValuesWarning, match="30 of 60 rows"):
+        assert np.isnan(loaded.predict(frame)).sum() == 30
 
 
 def test_new_fit_in_python_forgets_the_recipe(fitted):
@@ -348,7 +352,8 @@ def test_new_fit_in_python_forgets_the_recipe(fitted):
     loaded = fedhlcr.load(model)
     X = frame[["size", "year"]].fillna(0.0)
     loaded.fit(X, frame["y"])
-    assert loaded.recipe_ is None
+    assert loaded.recipe_.features == ("size", "year")
+    assert loaded.recipe_.target == "y"
     assert "data" not in loaded.provenance_
     assert len(loaded.predict(X)) == len(X)
 
@@ -364,12 +369,10 @@ def test_encoded_features_are_accepted_as_they_are(fitted):
     loaded = fedhlcr.load(model)
     recipe, expected = loaded.recipe_, loaded.predict(frame)
     ids = {"agent": frame["store"], "entity": frame["product"]}
-    encoded = recipe.encode(frame)
+    encoded = recipe.encode_features(frame, "impute").table
     as_frame = pd.DataFrame(encoded.matrix, columns=list(encoded.names))
     for X, more in (
-        (encoded, {}),
         (encoded, ids),
-        (encoded, {"agent": "store", "entity": "product"}),
         (as_frame, ids),
         (as_frame.assign(**frame[["store", "product"]]), {}),
     ):
@@ -379,7 +382,7 @@ def test_encoded_features_are_accepted_as_they_are(fitted):
     assert recipe.is_raw(frame.assign(**as_frame)), "a frame that has all raw columns is raw"
     assert not recipe.is_raw(encoded.matrix)
     with pytest.raises(TypeError, match="`frame` must be a dataframe, but is of type ndarray"):
-        recipe.encode(encoded.matrix)
+        recipe.encode_features(encoded.matrix, "refuse")
 
 
 @pytest.mark.parametrize("kind", ["pandas", "polars", "pyarrow"])

@@ -17,7 +17,7 @@ INTERVAL_LEVEL = 0.9
 
 def target_name(model: FittedModel) -> str:
     """The name of the target's column, if the model knows it."""
-    return printable(model.recipe_.target if model.recipe_ is not None else "the target")
+    return printable((model.recipe_ and model.recipe_.target) or "the target")
 
 
 def feature_names(model: FittedModel) -> list[str]:

@@ -28,7 +28,7 @@ def describe_model(model: Any) -> dict[str, Any]:
     clusters, and how many more there are.
     """
     summary = summarize(model)
-    target = "the target" if model.recipe_ is None else model.recipe_.target
+    target = (model.recipe_ and model.recipe_.target) or "the target"
     return {
         "facts": [[what, _words(value)] for what, value in summary.facts],
         "header": list(summary.header),
@@ -59,7 +59,7 @@ def model_facts(model: Any, provenance: Mapping[str, Any], settings: Mapping[str
     return {
         "estimator": type(model).__name__,
         "public": public,
-        "target": None if recipe is None else recipe.target,
+        "target": (recipe and recipe.target) or None,
         "agent": model.agent_column_,
         "entity": model.entity_column_,
         "features": feature_names(model),

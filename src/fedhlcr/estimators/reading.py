@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -114,8 +114,11 @@ class TableReader(HierarchicalEstimator):
         """
         events = self._events(Given(X, y, agent, entity, sample_weight, exposure), LEFT_OUT, target=True)
         self._require_rows(events)
-        ids = {"agent": _or_new(events.agent), "entity": _or_new(events.entity)}
-        return events.read.given._replace(X=events.features, **ids)
+        # who forgot ids has been warned already
+        is_sole = events.read.given.agent is None and self.sole_agent_ is not None
+        agent = events.agent if events.agent is not None or is_sole else NEW
+        entity = NEW if events.entity is None else events.entity
+        return events.read.given._replace(X=events.features, agent=agent, entity=entity)
 
     def read_events(self, X: Any, agent: Any = None, entity: Any = None) -> EventRows:
         """Read event rows as `predict` does; X, agent and entity as there."""
@@ -198,8 +201,3 @@ class TableReader(HierarchicalEstimator):
             f"{role}=fedhlcr.NEW says so.",
             ForgottenIdsWarning,
         )
-
-
-def _or_new(ids: Ids | None) -> Any:
-    """The ids, or what says that there are none on purpose: who forgot them has been warned already."""
-    return cast(Any, NEW) if ids is None else ids

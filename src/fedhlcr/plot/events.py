@@ -53,6 +53,7 @@ def predicted_against_observed(
     ax : Axes
     """
     _check_real(model)
+    X, y, agent, entity, *_ = model.events_of(X, y, agent, entity)
     predicted = model.predict_moments(X, agent, entity).mean
     observed = inputs.target_vector(y, len(predicted))
     ax = axes_or_new(ax)
@@ -133,6 +134,7 @@ def _check_real(model: Any) -> None:
 @single_threaded_blas
 def _inside(model: HierarchicalPredictor, X: Any, y: Any, agent: Any, entity: Any) -> tuple[FloatArray, int]:
     """Share of the targets inside the interval of each level, and the number of events used."""
+    X, y, agent, entity, *_ = model.events_of(X, y, agent, entity)
     _, matrix, profiles, _, _ = model.read_events(X, agent, entity)
     target = inputs.target_vector(y, len(matrix))
     rows = evenly(len(matrix), MAX_EVENTS)

@@ -53,6 +53,7 @@ def reliability(
         raise ArgumentError(
             "`model` predicts real numbers; use `plot.predicted_against_observed` and `plot.calibration` for it."
         )
+    X, y, agent, entity, _, exposure = model.events_of(X, y, agent, entity, exposure=exposure)
     predicted = model.predict_moments(X, agent, entity, exposure=exposure).mean
     observed = model.numeric_target(y, len(predicted))
     if link.is_binary:

@@ -75,6 +75,7 @@ def render_report(model: HierarchicalPredictor, held_out: HeldOut | None = None,
     findings, rounds = gather(model), Rounds.of(model)
     scores: HeldOutScores | LinkScores | None = None
     if held_out is not None:
+        held_out = held_out.read(model)
         linked = findings.link is not None
         scores = score_link(model, held_out, findings.base) if linked else score_held_out(model, held_out)
     doubts = find_doubts(model, findings, rounds, scores)

@@ -25,10 +25,15 @@ class HeldOut:
     """Events that the model was not fitted with; X, y, agent, entity and, for counts, exposure as in `score`."""
 
     X: Any
-    y: Any
+    y: Any = None
     agent: Any = None
     entity: Any = None
     exposure: Any = None
+
+    def read(self, model: HierarchicalPredictor) -> HeldOut:
+        """The same events with columns in place of names, and without rows that have missing values."""
+        given = model.events_of(self.X, self.y, self.agent, self.entity, exposure=self.exposure)
+        return HeldOut(given.X, given.y, given.agent, given.entity, given.exposure)
 
 
 @dataclass(frozen=True)

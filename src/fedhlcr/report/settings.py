@@ -9,8 +9,9 @@ from dataclasses import dataclass, is_dataclass
 from typing import Any
 
 from fedhlcr._support.version import __version__
-from fedhlcr._support.wording import UNPRINTABLE, listed, number, printable
+from fedhlcr._support.wording import UNPRINTABLE, capital, listed, number, printable
 from fedhlcr.analysis.summary import privacy_words
+from fedhlcr.data.hierarchy import has_entity_ids
 from fedhlcr.data.ids import canonical_text
 from fedhlcr.data.recipe import Recipe
 from fedhlcr.estimators.base import HierarchicalPredictor
@@ -72,7 +73,9 @@ class Settings:
             version=__version__,
             claim=_claim(model, n_events, is_command=bool(command)),
             code=UNPRINTABLE.sub("\ufffd", str(command)) if command else _snippet(model, changed),
-            preparation=() if model.recipe_ is None else _preparation(model.recipe_),
+            preparation=()
+            if model.recipe_ is None
+            else _preparation(model.recipe_, one_agent=model.sole_agent_ is not None or not n_events),
             provenance=tuple(
                 (printable(key), _as_text(value)) for key, value in model.provenance_.items() if key != "command"
             ),
@@ -99,14 +102,22 @@ def _claim(model: HierarchicalPredictor, n_events: float, *, is_command: bool) -
     return "This code reproduces it from the same events:"
 
 
-def _preparation(recipe: Recipe) -> tuple[str, ...]:
+def _preparation(recipe: Recipe, *, one_agent: bool) -> tuple[str, ...]:
     """What a recipe does to a table."""
-    ids = f"the agent is {_quoted(recipe.agent)}" if recipe.agent else "there is one agent"
+    agent = f"the agent is {_quoted(recipe.agent)}" if recipe.agent else "there is one agent" if one_agent else ""
+    roles = [
+        f"the target is {_quoted(recipe.target)}" if recipe.target else "",
+        agent,
+        f"the entity is {_quoted(recipe.entity)}" if recipe.entity else "",
+    ]
+    named = [role for role in roles if role]
     sentences = [
-        f"The target is {_quoted(recipe.target)}, {ids}, and the entity is {_quoted(recipe.entity)}. "
         f"{'Features are' if len(recipe.features) > 1 else 'The feature is'} "
         f"{listed([_quoted(name) for name in recipe.features])}."
     ]
+    if named:
+        words = listed(named) if len(named) < 3 else f"{named[0]}, {named[1]}, and {named[2]}"
+        sentences[0] = f"{capital(words)}. {sentences[0]}"
     for name, levels in recipe.categorical.items():
         texts = [_quoted(level) for level in levels]
         if len(levels) == 2:
@@ -150,7 +161,12 @@ def _as_text(value: Any) -> str:
 
 def _snippet(model: HierarchicalPredictor, changed: dict[str, Any]) -> str:
     """Python code that fits the same model."""
-    name = type(model).__name__
+    name, recipe = type(model).__name__, model.recipe_
+    if recipe is not None:
+        if recipe.categorical:
+            changed = {**changed, "categories": list(recipe.categorical)}
+        if recipe.missing != "refuse":
+            changed = {**changed, "missing": recipe.missing}
     imports = [f"from fedhlcr import {name}"]
     imports += [
         f"from {type(value).__module__} import {type(value).__name__}"
@@ -163,24 +179,29 @@ def _snippet(model: HierarchicalPredictor, changed: dict[str, Any]) -> str:
 
 def _fit_call(model: HierarchicalPredictor) -> list[str]:
     recipe = model.recipe_
-    if recipe is not None:
-        columns = {"agent": recipe.agent, "entity": recipe.entity}
-        given = "".join(f", {role}={column!r}" for role, column in columns.items() if column)
-        return [
-            f"# frame: the ids and features, prepared, in their order; y: {recipe.target!r}",
-            f"model.fit(frame, y{given})",
-        ]
-    columns = {"agent": model.agent_column_, "entity": model.entity_column_}
-    index = model.posterior_.memory.entities.index
+    ids = {role: repr(column) if column else role for role, column in _id_columns(model).items()}
+    given = "".join(f", {role}={value}" for role, value in ids.items())
+    if recipe is not None and hasattr(model, "feature_names_in_"):
+        y = repr(recipe.target) if recipe.target else "y"
+        exposure = f", exposure={recipe.exposure!r}" if recipe.exposure else ""
+        features = "the ids and these features" if recipe.target else "these features, and ids that are named"
+        return [f"# frame: the table with {features}", f"model.fit(frame, {y}{given}{exposure})"]
+    if any(_id_columns(model).values()):
+        return ["# frame: the table with all columns but the target, which is y", f"model.fit(frame, y{given})"]
+    return [f"model.fit(X, y{given})"]
+
+
+def _id_columns(model: HierarchicalPredictor) -> dict[str, str | None]:
+    """The ids that a model was fitted with, and the names of their columns, if they were columns."""
+    recipe = model.recipe_
+    columns = {
+        "agent": model.agent_column_ or (recipe and recipe.agent) or None,
+        "entity": model.entity_column_ or (recipe and recipe.entity) or None,
+    }
     without = set()
     if model.sole_agent_ is not None and canonical_text(model.sole_agent_[0]) == "":
         without.add("agent")
-    # where each row is its own entity, ids start with a zero byte
-    if index.entities.texts and index.entities.texts[0].startswith("\0"):
+    index = model.posterior_.memory.entities.index
+    if index.n_entities and not has_entity_ids(index):
         without.add("entity")
-    given = "".join(
-        f", {role}={repr(column) if column else role}" for role, column in columns.items() if role not in without
-    )
-    if any(columns.values()):
-        return ["# frame: the table with all columns but the target, which is y", f"model.fit(frame, y{given})"]
-    return [f"model.fit(X, y{given})"]
+    return {role: name for role, name in columns.items() if role not in without}

@@ -200,8 +200,12 @@ def read_feature_names(names: Any, n_features: int, recipe: Recipe | None) -> ND
     """The names of the features, checked; None if they have none."""
     if names is not None and (len(names) != n_features or not all(isinstance(name, str) for name in names)):
         raise CodecError("the model is not valid: its features and their names differ in number.")
-    if recipe is not None and list(recipe.encoded_features) != names:
-        raise CodecError("the model is not valid: its recipe makes other features.")
+    if recipe is not None:
+        # a model that was fitted to an array has a recipe only to fill gaps
+        made = list(recipe.encoded_features)
+        own = [f"x{place}" for place in range(n_features)] if names is None else names
+        if made != own:
+            raise CodecError("the model is not valid: its recipe makes other features.")
     return None if names is None else np.array(names, dtype=object)
 
 
