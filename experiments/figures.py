@@ -14,9 +14,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from fedhlcr.plot.canvas import PALETTE
+from fedhlcr.plot.palette import PALETTE
 
-BLUE, ORANGE, GREEN, RED, SKY, PURPLE, BLACK = PALETTE
+BLUE, ORANGE, GREEN, RED, SKY, PURPLE = PALETTE[:6]
+BLACK = "#000000"
 GREY = "#777777"
 # inches
 COLUMN_WIDTH, PAGE_WIDTH = 3.5, 7.2

@@ -36,6 +36,7 @@ class ReservedChain(IntEnum):
     PREDICTION = -2  # labels of agents' entities under public draws
     EVIDENCE = -3  # draws that estimate the evidence
     HELD_OUT = -4  # labels of agents' entities for the held-out error during a federation
+    REPLICATION = -5  # targets drawn from the predictive distribution
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,12 @@ class AxisLine(NamedTuple):
 
 
 def axis_line(
-    model: FittedModel, axis: Axis, cluster: int, places: FloatArray | None = None, level: float = INTERVAL_LEVEL
+    model: FittedModel,
+    axis: Axis,
+    cluster: int,
+    places: FloatArray | None = None,
+    level: float = INTERVAL_LEVEL,
+    others: FloatArray | None = None,
 ) -> AxisLine:
     """The regression of a cluster along an axis, in the units of the target.
 
@@ -62,19 +67,46 @@ def axis_line(
     cluster : number of the cluster
     places : where to evaluate it; None is the axis' own grid
     level : probability of the interval
+    others : (n_features_in_,) values of the other features; None is their means
     """
-    posterior, columns = model.posterior_, list(axis.columns)
-    units, means = posterior.standardization, model.feature_means_
     places = axis.grid() if places is None else places
-    X = np.tile(means, (len(places), 1))
-    X[:, columns] = axis.features(places)
+    by_draw, weight = _line_by_draw(model, cluster, features_along(model, axis, places, others))
+    if (link := link_of(model)) is not None:
+        by_draw = link.to_response(by_draw)
+    return _averaged(axis, places, by_draw, weight, level)
+
+
+def axis_change(
+    model: FittedModel, axis: Axis, cluster: int, places: FloatArray | None = None, level: float = INTERVAL_LEVEL
+) -> AxisLine:
+    """The change of the target along an axis, against that at average features.
+
+    Of classes and counts, it is the change of the log odds or of the log rate. Arguments as in `axis_line`.
+    """
+    places = axis.grid() if places is None else places
+    X = np.vstack([features_along(model, axis, places), model.feature_means_])
+    by_draw, weight = _line_by_draw(model, cluster, X)
+    return _averaged(axis, places, by_draw[:, :-1] - by_draw[:, -1:], weight, level)
+
+
+def features_along(model: FittedModel, axis: Axis, places: FloatArray, others: FloatArray | None = None) -> FloatArray:
+    """(points, n_features_in_) the model's features at places of an axis; other features have their means."""
+    X = np.tile(model.feature_means_ if others is None else others, (len(places), 1))
+    X[:, list(axis.columns)] = axis.features(places)
+    return X
+
+
+def _line_by_draw(model: FittedModel, cluster: int, X: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """(draws, points) the regression of a cluster in each draw, and the weights of the draws."""
+    posterior, units = model.posterior_, model.posterior_.standardization
     design = X if units.curves is None else units.curves.expand(X)
     coef, mass = coef_by_draw(posterior.draws, model.alignment_)
     slopes = units.feature_slopes(posterior.layout, coef[:, cluster])
     _, intercepts = units.to_user_units(posterior.layout, coef[:, cluster])
-    by_draw, weight = intercepts[:, None] + slopes @ design.T, mass[:, cluster]
-    if (link := link_of(model)) is not None:
-        by_draw = link.to_response(by_draw)
+    return intercepts[:, None] + slopes @ design.T, mass[:, cluster]
+
+
+def _averaged(axis: Axis, places: FloatArray, by_draw: FloatArray, weight: FloatArray, level: float) -> AxisLine:
     mean = weight @ by_draw / weight.sum()
     weight = weight if len(weight) > 1 else np.zeros_like(weight)
     ends = central_interval(by_draw, np.broadcast_to(weight[:, None], by_draw.shape), level)

@@ -1,7 +1,8 @@
 """Plots of fitted models. Every function takes an Axes or makes one, draws on it only, and returns it.
 
-They need matplotlib: `pip install "fedhlcr[plot]"`. The colours are Okabe and Ito's, which colour-blind readers can
-distinguish. No setting of matplotlib is changed.
+They need matplotlib: `pip install "fedhlcr[plot]"`. A cluster has the same colour in every plot and in the report. The
+first colours are Okabe and Ito's, which colour-blind readers can distinguish; from the ninth cluster on, line styles
+and markers differ. No setting of matplotlib is changed.
 """
 
 from fedhlcr.exceptions import MissingDependencyError as _MissingDependencyError
@@ -15,7 +16,10 @@ from fedhlcr.plot.agents import agent_map, label_certainty
 from fedhlcr.plot.clusters import cluster_weights, coefficients
 from fedhlcr.plot.convergence import traces
 from fedhlcr.plot.curves import curves
+from fedhlcr.plot.effects import effects
+from fedhlcr.plot.entities import entity
 from fedhlcr.plot.events import calibration, predicted_against_observed
+from fedhlcr.plot.predictive import posterior_predictive
 from fedhlcr.plot.ratios import ratios
 from fedhlcr.plot.reliability import reliability
 from fedhlcr.plot.selection import cluster_counts
@@ -27,7 +31,10 @@ __all__ = [
     "cluster_weights",
     "coefficients",
     "curves",
+    "effects",
+    "entity",
     "label_certainty",
+    "posterior_predictive",
     "predicted_against_observed",
     "ratios",
     "reliability",

@@ -11,7 +11,8 @@ from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.wording import AGENT
 from fedhlcr.analysis.summary import shorten
 from fedhlcr.estimators.base import HierarchicalPredictor
-from fedhlcr.plot.canvas import BLUE, GREY, NONE_TO_ALL, axes_or_new, check_agents, color_bar, evenly, legend, log_axis
+from fedhlcr.plot.canvas import axes_or_new, check_agents, color_bar, evenly, legend, log_axis
+from fedhlcr.plot.palette import BLUE, GREY, NONE_TO_ALL
 from fedhlcr.posterior.alignment import mean_compositions
 
 # With more agents, their names are left out.

@@ -1,4 +1,4 @@
-"""What all plots share: Axes, colours and checks."""
+"""What all plots share: Axes, legends, labels and checks."""
 
 from __future__ import annotations
 
@@ -8,38 +8,27 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from numpy.typing import NDArray
 
+from fedhlcr._support.arrays import FloatArray
 from fedhlcr.estimators.base import HierarchicalPredictor, check_model, check_probability
 from fedhlcr.exceptions import ArgumentError, ArgumentTypeError
+from fedhlcr.plot.palette import PALE
 
-# Okabe and Ito's palette, without its yellow, which is too light for lines
-PALETTE = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#000000")
-BLUE, ORANGE = PALETTE[:2]
-GREY, PALE = "#777777", "#dddddd"
-# one hue each, so that only lightness carries information
-FEW_TO_MANY = LinearSegmentedColormap.from_list("few_to_many", ["#bcd9eb", BLUE, "#00263b"])
-NONE_TO_ALL = LinearSegmentedColormap.from_list("none_to_all", ["#ffffff", BLUE, "#00263b"])
 # inches: the width of a journal's column
 FIGURE_SIZE = (3.5, 2.6)
 # More points than these are shown as counts in cells.
 MAX_POINTS = 5_000
 
 
-def axes_or_new(ax: Axes | None) -> Axes:
+def axes_or_new(ax: Any, size: tuple[float, float] = FIGURE_SIZE) -> Axes:
     """The given Axes, or that of a new figure, one column wide."""
     if ax is None:
         from matplotlib import pyplot
 
-        ax = pyplot.subplots(figsize=FIGURE_SIZE, layout="constrained")[1]
-        ax.tick_params(labelsize=7)
-        for text in (ax.xaxis.label, ax.yaxis.label):
-            text.set_fontsize(8)
-        ax.spines[["top", "right"]].set_visible(False)
-        ax.grid(color=PALE, linewidth=0.5)
-        ax.set_axisbelow(True)
+        ax = pyplot.subplots(figsize=size, layout="constrained")[1]
+        _style(ax)
         return ax
     if not isinstance(ax, Axes):
         raise ArgumentTypeError(
@@ -47,6 +36,50 @@ def axes_or_new(ax: Axes | None) -> Axes:
             "`plt.subplots()` returns, or leave it out for a new figure."
         )
     return ax
+
+
+def panels_or_new(
+    ax: Any, n: int, size: tuple[float, float], n_columns: int, *, share: bool | str = True
+) -> NDArray[np.object_]:
+    """(n,) Axes: those given, or those of a new figure whose panels have this size in inches."""
+    if ax is None:
+        from matplotlib import pyplot
+
+        n_columns = min(n, n_columns)
+        n_rows = -(-n // n_columns)
+        _, grid = pyplot.subplots(
+            n_rows,
+            n_columns,
+            figsize=(max(size[0] * n_columns, FIGURE_SIZE[0]), size[1] * n_rows),
+            layout="constrained",
+            squeeze=False,
+            sharex=bool(share),
+            sharey=share is True,
+        )
+        for spare in grid.ravel()[n:]:
+            spare.remove()
+        for own in grid.ravel()[:n]:
+            _style(own)
+        return np.array(grid.ravel()[:n])
+    given = np.array(ax, dtype=object).ravel()
+    if any(not isinstance(own, Axes) for own in given):
+        raise ArgumentTypeError(
+            f"`ax` must be one matplotlib Axes or an array of them, but is of type {type(ax).__name__}; pass what "
+            "`plt.subplots()` returns, or leave it out for a new figure."
+        )
+    if len(given) < n:
+        raise ArgumentError(f"`ax` has {len(given)} Axes, but {n} are drawn; pass {n}, or leave it out.")
+    return given[:n]
+
+
+def _style(ax: Axes) -> None:
+    """Small labels, a pale grid, no box."""
+    ax.tick_params(labelsize=7)
+    for text in (ax.xaxis.label, ax.yaxis.label, ax.title):
+        text.set_fontsize(8)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.grid(color=PALE, linewidth=0.5)
+    ax.set_axisbelow(True)
 
 
 def check_agents(model: Any) -> None:
@@ -78,6 +111,64 @@ def legend(ax: Axes, **kwargs: Any) -> None:
     """A legend without a frame, in a font slightly smaller than that of the labels."""
     size = 0.9 * float(ax.xaxis.label.get_fontsize())
     ax.legend(**{"frameon": False, "fontsize": size, "title_fontsize": size, "handlelength": 1.2, **kwargs})
+
+
+def number_lines(ax: Axes, ends: dict[int, float], colors: dict[int, str]) -> None:
+    """The number of each cluster at the right of the Axes, at the height where its line ends; numbers do not overlap.
+
+    Call it when the limits of the Axes are set.
+    """
+    size = 0.9 * float(ax.xaxis.label.get_fontsize())
+    low, high = ax.get_ylim()
+    step = 1.15 * size / (72.0 * ax.bbox.height / ax.figure.dpi) if ax.bbox.height else 0.0
+    order = sorted(ends, key=lambda cluster: ends[cluster])
+    wanted = np.clip([(ends[cluster] - low) / (high - low) for cluster in order], 0.0, 1.0)
+    for cluster, height in zip(order, spread_out(wanted, step), strict=True):
+        ax.annotate(
+            str(cluster),
+            (1.0, height),
+            (3, 0),
+            xycoords="axes fraction",
+            textcoords="offset points",
+            color=colors[cluster],
+            fontsize=size,
+            fontweight="bold",
+            va="center",
+        )
+    ax.annotate(
+        "cluster",
+        (1.0, 1.0),
+        (-2, 5),
+        xycoords="axes fraction",
+        textcoords="offset points",
+        fontsize=size,
+        ha="center",
+        va="bottom",
+    )
+
+
+def spread_out(wanted: FloatArray, step: float) -> FloatArray:
+    """Ascending positions near the wanted ones, which ascend too, at least a step apart, between 0 and 1 if they fit.
+
+    Neighbours that are too near are moved apart around their common middle.
+    """
+    groups: list[list[float]] = []
+    for value in wanted:
+        # [sum of wanted middles, size]: a group takes `size` steps around its mean
+        groups.append([float(value), 1.0])
+        while len(groups) > 1 and _gap(groups[-2], groups[-1], step) < 0.0:
+            last = groups.pop()
+            groups[-1] = [groups[-1][0] + last[0], groups[-1][1] + last[1]]
+    out = []
+    for total, size in groups:
+        half = 0.5 * step * (size - 1)
+        middle = min(max(total / size, half), max(1.0 - half, half))
+        out += [middle + step * (i - 0.5 * (size - 1)) for i in range(int(size))]
+    return np.array(out)
+
+
+def _gap(one: list[float], other: list[float], step: float) -> float:
+    return other[0] / other[1] - one[0] / one[1] - 0.5 * step * (one[1] + other[1])
 
 
 def color_bar(ax: Axes, image: ScalarMappable, label: str) -> None:

@@ -8,84 +8,100 @@ from typing import Any, Literal
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
 
-from fedhlcr._support.arrays import FloatArray
 from fedhlcr.analysis.effects import coef_intervals, feature_names
 from fedhlcr.analysis.links import link_of
-from fedhlcr.analysis.summary import MAX_FEATURES, shorten
+from fedhlcr.analysis.summary import shorten
 from fedhlcr.estimators.base import HierarchicalPredictor, check_model
 from fedhlcr.exceptions import ArgumentError
-from fedhlcr.plot.canvas import (
-    BLUE,
-    GREY,
-    PALETTE,
-    axes_or_new,
-    check_level,
-    legend,
-)
+from fedhlcr.plot.canvas import axes_or_new, check_level, legend, panels_or_new
+from fedhlcr.plot.features import chosen_clusters, chosen_features, cluster_title
+from fedhlcr.plot.forest import CLUSTER_HEIGHT, Estimates, draw_feature, draw_rows, figure_size
+from fedhlcr.plot.palette import GREY, PALETTE
 from fedhlcr.posterior.alignment import central_interval
 
 PER = {"spread": "standard deviation", "unit": "unit"}
+SCALES = ("common", "own")
+# Inches of the panel of one feature, without its clusters.
+PANEL_WIDTH, PANEL_HEIGHT, N_COLUMNS = 2.3, 0.75, 3
 
 
 def coefficients(
     model: HierarchicalPredictor,
-    ax: Axes | None = None,
+    ax: Axes | Sequence[Axes] | NDArray[np.object_] | None = None,
     *,
     level: float | None = 0.9,
     features: Sequence[str | int] | None = None,
     clusters: Sequence[int] | None = None,
     per: Literal["spread", "unit"] = "spread",
+    scale: Literal["common", "own"] = "common",
     target: str = "y",
-) -> Axes:
+) -> Axes | NDArray[np.object_]:
     """Coefficients of the clusters, one row for each feature, with posterior intervals.
 
-    A point is the posterior mean, as in `coef_`; the line through it is the interval of probability `level`.
+    A point is the posterior mean, as in `coef_`; the bar around it is the interval of probability `level`. On a common
+    scale, features can be compared, and intervals of those with weak effects are short. With `scale="own"` every
+    feature has a panel with a scale of its own, and a row for each cluster. More than four clusters are also numbered
+    beside their bars.
 
     Parameters
     ----------
-    model : HLCRRegressor or FedHLCRRegressor, fitted
-    ax : Axes to draw on; None makes a new figure
+    model : a fitted estimator of any sort
+    ax : Axes to draw on, or an array of them, one for each feature, if `scale` is "own"; None makes a new figure
     level : probability of the intervals; None leaves them out
     features : names or positions; None is the six with the strongest effects
-    clusters : numbers of clusters, at most seven; None is the seven largest
+    clusters : numbers of clusters; None is all, at most the sixteen largest
     per : {"spread", "unit"}, default="spread"
         Change of y per standard deviation of the feature, which compares features, or per unit, as in `coef_`. Of a
         classifier, it is the change of the log odds; of a count model, that of the log rate.
+    scale : {"common", "own"}, default="common"
+        One axis for all features, or one for each.
     target : name of y in labels, best with its unit
 
     Returns
     -------
-    ax : Axes
+    ax : Axes, or an array of them (features,) if `scale` is "own"
     """
     check_model(model)
     check_level(level, model)
-    if per not in PER:
-        raise ArgumentError(f"`per` must be 'spread' or 'unit', but is {per!r}.")
-    spreads = model.feature_spreads_
-    shown, rows = chosen_clusters(model, clusters), chosen_features(model, features, spreads)
-    factor = spreads if per == "spread" else np.ones(len(spreads))
-    intervals = None if level is None else coef_intervals(model, level)
-    ax = axes_or_new(ax)
+    for name, value, known in (("per", per, tuple(PER)), ("scale", scale, SCALES)):
+        if value not in known:
+            raise ArgumentError(f"`{name}` must be {known[0]!r} or {known[1]!r}, but is {value!r}.")
+    shown, rows = chosen_clusters(model, clusters), chosen_features(model, features, model.feature_spreads_)
+    factor = model.feature_spreads_ if per == "spread" else np.ones(model.n_features_in_)
+    ends = (None, None) if level is None else coef_intervals(model, level)
+    lower, upper = (None if end is None else (end * factor)[np.ix_(shown, rows)] for end in ends)
+    found = Estimates((model.coef_ * factor)[np.ix_(shown, rows)], lower, upper)
+    names, link = [shorten(feature_names(model)[f]) for f in rows], link_of(model)
+    label = f"change of {target if link is None else link.linear}\nper {PER[per]} of the feature"
+    if scale == "own":
+        return _draw_panels(ax, shown, found, names, label)
+    ax = axes_or_new(ax, figure_size(len(rows), len(shown)))
     ax.axvline(0.0, color=GREY, linewidth=0.7, zorder=1)
-    # the clusters of one feature are stacked within 0.8 of its row
-    shifts = 0.8 * ((np.arange(len(shown)) + 0.5) / len(shown) - 0.5)
-    for number, (cluster, shift) in enumerate(zip(shown, shifts, strict=True)):
-        height, color = np.arange(len(rows)) + shift, PALETTE[number]
-        if intervals is not None:
-            lower, upper = ((end[cluster] * factor)[rows] for end in intervals)
-            ax.hlines(height, lower, upper, color=color, linewidth=1.2)
-        means = (model.coef_[cluster] * factor)[rows]
-        ax.plot(means, height, "o", color=color, markersize=3.2, label=str(cluster))
-    names = feature_names(model)
-    ax.set_yticks(np.arange(len(rows)), [shorten(names[f]) for f in rows])
-    ax.set_ylim(len(rows) - 0.5, -0.5)
-    ax.grid(visible=False, axis="y")
-    link = link_of(model)
-    ax.set_xlabel(f"change of {target if link is None else link.linear}\nper {PER[per]} of the feature")
-    title = "cluster" if len(shown) == model.n_clusters_ else f"cluster\n({len(shown)} of {model.n_clusters_})"
-    legend(ax, title=title, loc="center left", bbox_to_anchor=(1.0, 0.5), borderaxespad=0.3)
+    draw_rows(ax, shown, found, names)
+    ax.set_xlabel(label)
+    legend(ax, title=cluster_title(model, shown), loc="center left", bbox_to_anchor=(1.0, 0.5), borderaxespad=0.3)
     return ax
+
+
+def _draw_panels(
+    ax: Any, shown: Sequence[int], found: Estimates, names: Sequence[str], label: str
+) -> NDArray[np.object_]:
+    """A panel for each feature, with a scale of its own."""
+    size = PANEL_WIDTH, PANEL_HEIGHT + CLUSTER_HEIGHT * len(shown)
+    axes = panels_or_new(ax, len(names), size, N_COLUMNS, share=False)
+    for f, (own, name) in enumerate(zip(axes, names, strict=True)):
+        own.axvline(0.0, color=GREY, linewidth=0.7, zorder=1)
+        draw_feature(own, shown, found, f)
+        own.xaxis.set_major_locator(MaxNLocator(4))
+        own.set_title(name, fontsize=own.xaxis.label.get_fontsize())
+        own.set_xlabel(label)
+        if own.get_subplotspec() is None or own.get_subplotspec().is_first_col():
+            own.set_ylabel("cluster")
+        if own.get_subplotspec() is not None and not own.get_subplotspec().is_last_row():
+            own.set_xlabel("")
+    return axes
 
 
 def cluster_weights(model: HierarchicalPredictor, ax: Axes | None = None, *, level: float | None = 0.9) -> Axes:
@@ -111,7 +127,8 @@ def cluster_weights(model: HierarchicalPredictor, ax: Axes | None = None, *, lev
         weights = model.alignment_.by_draw(np.exp(model.posterior_.draws.log_weights))
         intervals = central_interval(weights, np.ones_like(weights), level)
     ax = axes_or_new(ax)
-    ax.bar(number, model.cluster_weights_, width=0.8, color=BLUE, alpha=0.6)
+    colors = [PALETTE[k % len(PALETTE)] for k in number]
+    ax.bar(number, model.cluster_weights_, width=0.8, color=colors, alpha=0.7)
     if intervals is not None:
         ax.vlines(number, *intervals, color="black", linewidth=1.2)
     ax.set_ylim(bottom=0.0)
@@ -121,31 +138,3 @@ def cluster_weights(model: HierarchicalPredictor, ax: Axes | None = None, *, lev
     ax.set_xlabel("cluster")
     ax.set_ylabel("weight of the cluster")
     return ax
-
-
-def chosen_clusters(model: HierarchicalPredictor, clusters: Sequence[int] | None) -> list[int]:
-    """The clusters to draw: those given, or the largest."""
-    if clusters is None:
-        return list(range(min(model.n_clusters_, len(PALETTE))))
-    chosen = list(clusters)
-    if not chosen or len(chosen) > len(PALETTE) or any(k not in range(model.n_clusters_) for k in chosen):
-        raise ArgumentError(
-            f"`clusters` must be 1 to {len(PALETTE)} numbers from 0 to {model.n_clusters_ - 1}, but is {clusters!r}."
-        )
-    return chosen
-
-
-def chosen_features(model: Any, features: Sequence[str | int] | None, spreads: FloatArray) -> list[int]:
-    """Positions of the features to draw: those given, or those with the strongest effects."""
-    if features is None:
-        effects = model.coef_ * spreads
-        return sorted(np.argsort(-(effects**2).sum(axis=0), kind="stable")[:MAX_FEATURES].tolist())
-    names = feature_names(model)
-    position = {name: f for f, name in enumerate(names)} | {f: f for f in range(len(names))}
-    unknown = [feature for feature in features if feature not in position]
-    if unknown or isinstance(features, str) or not len(features):
-        given = f"{unknown[0]!r} is not a feature" if unknown and not isinstance(features, str) else f"is {features!r}"
-        raise ArgumentError(
-            f"`features` must be a list of names or positions of the {len(names)} features, but {given}."
-        )
-    return [position[feature] for feature in features]

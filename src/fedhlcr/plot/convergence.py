@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from fedhlcr.estimators.base import HierarchicalPredictor, check_model
 from fedhlcr.exceptions import ArgumentError
-from fedhlcr.plot.canvas import GREY, PALETTE, axes_or_new, legend
+from fedhlcr.plot.canvas import axes_or_new, legend
+from fedhlcr.plot.palette import GREY, PALETTE
 
 # Share of a run at its start that may be out of view, because the first log joints are far below all others.
 START = 0.05

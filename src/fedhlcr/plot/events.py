@@ -15,7 +15,8 @@ from fedhlcr.analysis.links import link_of
 from fedhlcr.data import inputs
 from fedhlcr.estimators.base import HierarchicalPredictor, check_model
 from fedhlcr.exceptions import ArgumentError
-from fedhlcr.plot.canvas import BLUE, FEW_TO_MANY, GREY, MAX_POINTS, axes_or_new, color_bar, evenly, legend
+from fedhlcr.plot.canvas import MAX_POINTS, axes_or_new, color_bar, evenly, legend
+from fedhlcr.plot.palette import BLUE, FEW_TO_MANY, GREY
 from fedhlcr.posterior.prediction import Profiles
 from fedhlcr.posterior.predictive import interval_ends
 

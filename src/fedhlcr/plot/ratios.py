@@ -13,8 +13,10 @@ from fedhlcr.analysis.links import link_of
 from fedhlcr.analysis.ratios import cluster_ratios, step_sizes
 from fedhlcr.analysis.summary import shorten
 from fedhlcr.estimators.base import HierarchicalPredictor, check_model
-from fedhlcr.plot.canvas import GREY, PALETTE, axes_or_new, check_level, legend, log_axis
-from fedhlcr.plot.clusters import chosen_clusters, chosen_features
+from fedhlcr.plot.canvas import axes_or_new, check_level, legend, log_axis
+from fedhlcr.plot.features import chosen_clusters, chosen_features, cluster_title
+from fedhlcr.plot.forest import Estimates, draw_rows, figure_size
+from fedhlcr.plot.palette import GREY
 
 # Over more powers of ten, only these have ticks.
 MANY_DECADES = 2.5
@@ -40,7 +42,7 @@ def ratios(
     ax : Axes to draw on; None makes a new figure
     level : probability of the intervals; None leaves them out
     features : names or positions; None is the six with the strongest effects
-    clusters : numbers of clusters, at most seven; None is the seven largest
+    clusters : numbers of clusters; None is all, at most the sixteen largest
 
     Returns
     -------
@@ -52,25 +54,18 @@ def ratios(
     assert link is not None
     sizes = step_sizes(model)
     shown, rows = chosen_clusters(model, clusters), chosen_features(model, features, sizes)
-    ax = axes_or_new(ax)
+    ax = axes_or_new(ax, figure_size(len(rows), len(shown)))
     ax.axvline(1.0, color=GREY, linewidth=0.7, zorder=1)
-    # the clusters of one feature are stacked within 0.8 of its row
-    shifts = 0.8 * ((np.arange(len(shown)) + 0.5) / len(shown) - 0.5)
-    for cluster, shift, color in zip(shown, shifts, PALETTE, strict=False):
-        height, own = np.arange(len(rows)) + shift, [found[cluster][f] for f in rows]
-        if level is not None:
-            ax.hlines(height, [r.lower for r in own], [r.upper for r in own], color=color, linewidth=1.2)
-        ax.plot([r.ratio for r in own], height, "o", color=color, markersize=3.2, label=str(cluster))
+    own = [[found[cluster][f] for f in rows] for cluster in shown]
+    means, lower, upper = np.moveaxis(np.array([[(r.ratio, r.lower, r.upper) for r in row] for row in own]), 2, 0)
+    estimates = Estimates(means, lower, upper) if level is not None else Estimates(means, None, None)
+    names, is_unit = feature_names(model), sizes == 1.0
+    draw_rows(ax, shown, estimates, [shorten(names[f]) + ("" if is_unit[f] else ", SD") for f in rows])
     log_axis(ax)
     ax.xaxis.set_major_locator(_ticks(*ax.get_xlim()))
     ax.xaxis.set_minor_locator(NullLocator())
-    names, is_unit = feature_names(model), sizes == 1.0
-    ax.set_yticks(np.arange(len(rows)), [shorten(names[f]) + ("" if is_unit[f] else ", SD") for f in rows])
-    ax.set_ylim(len(rows) - 0.5, -0.5)
-    ax.grid(visible=False, axis="y")
     ax.set_xlabel(f"{link.ratio} (logarithmic axis)")
-    title = "cluster" if len(shown) == model.n_clusters_ else f"cluster\n({len(shown)} of {model.n_clusters_})"
-    legend(ax, title=title, loc="center left", bbox_to_anchor=(1.0, 0.5), borderaxespad=0.3)
+    legend(ax, title=cluster_title(model, shown), loc="center left", bbox_to_anchor=(1.0, 0.5), borderaxespad=0.3)
     return ax
 
 

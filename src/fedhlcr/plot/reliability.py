@@ -13,7 +13,8 @@ from fedhlcr.analysis.class_scores import N_BINS, calibration_bins
 from fedhlcr.analysis.links import link_of
 from fedhlcr.estimators.base import HierarchicalPredictor, check_model
 from fedhlcr.exceptions import ArgumentError
-from fedhlcr.plot.canvas import BLUE, GREY, axes_or_new, legend
+from fedhlcr.plot.canvas import axes_or_new, legend
+from fedhlcr.plot.palette import BLUE, GREY
 
 # Bars of the histogram, and the share of the height that the tallest takes.
 N_BARS, BAR_HEIGHT = 20, 0.15

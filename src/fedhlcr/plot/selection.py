@@ -11,7 +11,8 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr.analysis.comparison import Comparison
 from fedhlcr.exceptions import ArgumentError, ArgumentTypeError
-from fedhlcr.plot.canvas import BLUE, GREY, ORANGE, PALETTE, axes_or_new, legend
+from fedhlcr.plot.canvas import axes_or_new, legend
+from fedhlcr.plot.palette import BLUE, GREY, ORANGE, PALETTE
 
 GREEN = PALETTE[2]
 LABELS = {"log_density": "held-out log density\n(nats per event)", "evidence": "log evidence (nats)"}

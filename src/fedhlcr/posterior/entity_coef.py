@@ -50,7 +50,7 @@ def entity_coef(posterior: Posterior) -> EntityCoef:
             rows = entities[chunk]
             out.of_cluster[rows] = weights.reshape(len(rows), -1) @ flat_coef / len(posterior.draws)
             mixture = posterior.mixture(profiles, chunk, weights)
-            out.mean[rows], variance = _moments(mixture, transform, posterior.memory.entities.n_threads)
+            out.mean[rows], variance = coef_moments(mixture, transform, posterior.memory.entities.n_threads)
             out.std[rows] = np.sqrt(np.maximum(variance, 0.0))
     return out
 
@@ -94,7 +94,7 @@ def _quantiles(mixture: AnyMixture, transform: FloatArray, levels: tuple[float, 
     return np.where(length > 0.0, length, 0.0)[:, None] * found
 
 
-def _moments(mixture: AnyMixture, transform: FloatArray, n_threads: int) -> tuple[FloatArray, FloatArray]:
+def coef_moments(mixture: AnyMixture, transform: FloatArray, n_threads: int) -> tuple[FloatArray, FloatArray]:
     """Means (profiles, n_coef), and variances (profiles, rows) of the rows of `transform` times the coefficients."""
     if isinstance(mixture, ProbabilityMixture | CountMixture):
         mixture = mixture.own

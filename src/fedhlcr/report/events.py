@@ -1,56 +1,12 @@
-"""Events that a report draws: their features, targets and predictions, and whose they are."""
+"""The held-out events that a report draws."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-import numpy as np
-
-from fedhlcr._support.arrays import FloatArray, IndexArray
-from fedhlcr.data.hierarchy import UNKNOWN
 from fedhlcr.estimators.base import HierarchicalPredictor
+from fedhlcr.estimators.drawn_events import DrawnEvents, read_drawn_events
 from fedhlcr.report.scores import HeldOut
-
-
-@dataclass(frozen=True)
-class DrawnEvents:
-    """Events as a report draws them, one row each.
-
-    Attributes
-    ----------
-    X : (events, n_features_in_) in the user's units
-    observed : (events,) target; 1 for the second of two classes; a count per exposure
-    predicted : (events,) the model's mean, on the same scale
-    agent, entity : (events,) positions in the model, or UNKNOWN
-    label : (events,) cluster of the entity, as in `labels_`, or UNKNOWN
-    """
-
-    X: FloatArray
-    observed: FloatArray
-    predicted: FloatArray
-    agent: IndexArray
-    entity: IndexArray
-    label: IndexArray
-
-    def __len__(self) -> int:
-        return len(self.observed)
-
-    @property
-    def residuals(self) -> FloatArray:
-        """(events,) how much more was observed than predicted."""
-        return self.observed - self.predicted
 
 
 def drawn_events(model: HierarchicalPredictor, data: HeldOut) -> DrawnEvents:
     """Read and predict events for the pictures of a report."""
-    rows = model.read_events(data.X, data.agent, data.entity)
-    observed = model.numeric_target(data.y, len(rows.matrix))
-    predicted = model.predict_moments(data.X, data.agent, data.entity, exposure=data.exposure).mean
-    if data.exposure is not None:
-        exposure = np.broadcast_to(np.asarray(data.exposure, dtype=np.float64), len(observed))
-        observed, predicted = observed / exposure, predicted / exposure
-    agent, entity = (own[rows.profiles.of_row] for own in (rows.profiles.agents, rows.profiles.entities))
-    label = np.full(len(observed), UNKNOWN, dtype=np.int64)
-    known = entity != UNKNOWN
-    label[known] = model.labels_[entity[known]]
-    return DrawnEvents(rows.matrix, observed, predicted, agent, entity, label)
+    return read_drawn_events(model, data.X, data.y, data.agent, data.entity, data.exposure)

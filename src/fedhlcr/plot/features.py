@@ -1,0 +1,83 @@
+"""Which clusters and features to draw: as given, or the most important ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+
+from fedhlcr._support.arrays import FloatArray
+from fedhlcr._support.wording import FEATURE, listed
+from fedhlcr.analysis.axes import Axis, axis_of
+from fedhlcr.analysis.effects import feature_names
+from fedhlcr.analysis.summary import MAX_FEATURES
+from fedhlcr.estimators.base import HierarchicalPredictor
+from fedhlcr.exceptions import ArgumentError
+
+# Of more clusters, the largest are drawn.
+MAX_CLUSTERS = 16
+# Most names in an error.
+MAX_NAMES = 12
+
+
+def chosen_clusters(model: HierarchicalPredictor, clusters: Sequence[int] | None) -> list[int]:
+    """The clusters to draw: those given, or the largest."""
+    if clusters is None:
+        return list(range(min(model.n_clusters_, MAX_CLUSTERS)))
+    chosen = list(clusters) if np.ndim(clusters) == 1 else []
+    if not chosen or len(set(chosen)) < len(chosen) or any(k not in range(model.n_clusters_) for k in chosen):
+        raise ArgumentError(
+            f"`clusters` must be a list of different numbers from 0 to {model.n_clusters_ - 1}, but is {clusters!r}."
+        )
+    return [int(k) for k in chosen]
+
+
+def chosen_features(model: Any, features: Sequence[str | int] | None, spreads: FloatArray) -> list[int]:
+    """Positions of the features to draw: those given, or those with the strongest effects."""
+    if features is None:
+        effects = model.coef_ * spreads
+        return sorted(np.argsort(-(effects**2).sum(axis=0), kind="stable")[:MAX_FEATURES].tolist())
+    names = feature_names(model)
+    position = {name: f for f, name in enumerate(names)} | {f: f for f in range(len(names))}
+    unknown = [feature for feature in features if feature not in position]
+    if unknown or isinstance(features, str) or not len(features):
+        given = f"is {features!r}"
+        if unknown and not isinstance(features, str):
+            given = f"{unknown[0]!r} is not a feature{_closest(unknown[0], names)}"
+        raise ArgumentError(
+            f"`features` must be a list of names or positions of the {len(names)} features, but {given}."
+        )
+    return [position[feature] for feature in features]
+
+
+def chosen_axis(model: HierarchicalPredictor, axes: tuple[Axis, ...], feature: Any) -> Axis:
+    """The axis that is meant by its name, or by the name or the position of one of its features."""
+    names = feature_names(model)
+    if isinstance(feature, Integral) and not isinstance(feature, bool) and 0 <= int(feature) < len(names):
+        return axis_of(axes, int(feature))
+    if isinstance(feature, str):
+        # a column is what its name says, even if an axis has the same name
+        if feature in names:
+            return axis_of(axes, names.index(feature))
+        found = [axis for axis in axes if axis.name == feature]
+        if len(found) == 1:
+            return found[0]
+    known = [*names, *(axis.name for axis in axes if axis.name not in names)]
+    shown = listed([repr(name) for name in known], "or") if len(known) <= MAX_NAMES else FEATURE.count(len(names))
+    given = repr(feature) if isinstance(feature, str | int) else f"of type {type(feature).__name__}"
+    given += _closest(feature, known)
+    raise ArgumentError(f"`feature` must be {shown}, or a position from 0 to {len(names) - 1}, but is {given}.")
+
+
+def _closest(given: Any, known: list[str]) -> str:
+    by_lower = {name.lower(): name for name in known}
+    near = get_close_matches(str(given).lower(), list(by_lower), n=1) if isinstance(given, str) else []
+    return f"; did you mean {by_lower[near[0]]!r}?" if near else ""
+
+
+def cluster_title(model: HierarchicalPredictor, shown: Sequence[int]) -> str:
+    """The title of a legend of clusters."""
+    return "cluster" if len(shown) == model.n_clusters_ else f"cluster\n({len(shown)} of {model.n_clusters_})"
