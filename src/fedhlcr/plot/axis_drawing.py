@@ -11,6 +11,7 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr.analysis.axes import Axis
 from fedhlcr.analysis.axis_lines import AxisLine, TargetAxis
+from fedhlcr.analysis.links import NO_TARGET
 from fedhlcr.analysis.summary import shorten
 from fedhlcr.plot.palette import ClusterStyle
 
@@ -21,7 +22,14 @@ LEVEL_WIDTH = 0.6
 
 
 def draw_line(
-    ax: Axes, line: AxisLine, style: ClusterStyle, label: str, *, band: bool = True, shift: float = 0.0
+    ax: Axes,
+    line: AxisLine,
+    style: ClusterStyle,
+    label: str,
+    *,
+    band: bool = True,
+    shift: float = 0.0,
+    width: float = 1.5,
 ) -> None:
     """A line with its band; along levels, points with whiskers, moved by a shift."""
     color, stroke, marker = style
@@ -45,7 +53,7 @@ def draw_line(
         ax.fill_between(line.places, line.lower, line.upper, color=color, alpha=0.25, linewidth=0.0, zorder=3)
         for end in (line.lower, line.upper):
             ax.plot(line.places, end, color=color, linewidth=0.5, alpha=0.7, label="_end", zorder=3)
-    ax.plot(line.places, line.mean, color=color, linestyle=stroke, linewidth=1.5, label=label, zorder=4)
+    ax.plot(line.places, line.mean, color=color, linestyle=stroke, linewidth=width, label=label, zorder=4)
 
 
 def level_shifts(axis: Axis, n: int) -> FloatArray:
@@ -91,7 +99,9 @@ def set_target_axis(ax: Axes, target: TargetAxis, name: str | None, limits: tupl
 
 def target_label(target: TargetAxis, name: str | None) -> str:
     """The label of the target's axis: the given name, or what the model knows."""
-    return name if name is not None else target.name.removeprefix("the ")
+    if name is not None:
+        return name
+    return "y" if target.name == NO_TARGET else target.name.removeprefix("the ")
 
 
 def value_limits(lines: Iterable[AxisLine], values: FloatArray, *, tails: float = 0.01) -> tuple[float, float]:

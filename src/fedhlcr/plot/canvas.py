@@ -45,8 +45,8 @@ def panels_or_new(
     if ax is None:
         from matplotlib import pyplot
 
-        n_columns = min(n, n_columns)
         n_rows = -(-n // n_columns)
+        n_columns = -(-n // n_rows)
         _, grid = pyplot.subplots(
             n_rows,
             n_columns,
@@ -58,8 +58,10 @@ def panels_or_new(
         )
         for spare in grid.ravel()[n:]:
             spare.remove()
-        for own in grid.ravel()[:n]:
+        for number, own in enumerate(grid.ravel()[:n]):
             _style(own)
+            # a panel with no other below it shows its ticks
+            own.tick_params(labelbottom=not share or number + n_columns >= n)
         return np.array(grid.ravel()[:n])
     given = np.array(ax, dtype=object).ravel()
     if any(not isinstance(own, Axes) for own in given):
@@ -70,6 +72,17 @@ def panels_or_new(
     if len(given) < n:
         raise ArgumentError(f"`ax` has {len(given)} Axes, but {n} are drawn; pass {n}, or leave it out.")
     return given[:n]
+
+
+def keep_outer_labels(ax: Axes, panels: NDArray[np.object_]) -> None:
+    """Remove the label of y unless the panel is in the first column, and that of x if there is a panel below."""
+    place = ax.get_subplotspec()
+    assert place is not None
+    if place.colspan.start > 0:
+        ax.set_ylabel("")
+    below = (place.rowspan.stop, place.colspan.start)
+    if any((own.get_subplotspec().rowspan.start, own.get_subplotspec().colspan.start) == below for own in panels):
+        ax.set_xlabel("")
 
 
 def _style(ax: Axes) -> None:
@@ -123,7 +136,8 @@ def number_lines(ax: Axes, ends: dict[int, float], colors: dict[int, str]) -> No
     step = 1.15 * size / (72.0 * ax.bbox.height / ax.figure.dpi) if ax.bbox.height else 0.0
     order = sorted(ends, key=lambda cluster: ends[cluster])
     wanted = np.clip([(ends[cluster] - low) / (high - low) for cluster in order], 0.0, 1.0)
-    for cluster, height in zip(order, spread_out(wanted, step), strict=True):
+    heights = spread_out(wanted, step)
+    for cluster, height in zip(order, heights, strict=True):
         ax.annotate(
             str(cluster),
             (1.0, height),
@@ -137,13 +151,12 @@ def number_lines(ax: Axes, ends: dict[int, float], colors: dict[int, str]) -> No
         )
     ax.annotate(
         "cluster",
-        (1.0, 1.0),
-        (-2, 5),
+        (1.0, max([*heights, 0.0]) + step),
+        (3, 1),
         xycoords="axes fraction",
         textcoords="offset points",
         fontsize=size,
-        ha="center",
-        va="bottom",
+        va="center",
     )
 
 

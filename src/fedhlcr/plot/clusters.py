@@ -15,7 +15,7 @@ from fedhlcr.analysis.links import link_of
 from fedhlcr.analysis.summary import shorten
 from fedhlcr.estimators.base import HierarchicalPredictor, check_model
 from fedhlcr.exceptions import ArgumentError
-from fedhlcr.plot.canvas import axes_or_new, check_level, legend, panels_or_new
+from fedhlcr.plot.canvas import axes_or_new, check_level, keep_outer_labels, legend, panels_or_new
 from fedhlcr.plot.features import chosen_clusters, chosen_features, cluster_title
 from fedhlcr.plot.forest import CLUSTER_HEIGHT, Estimates, draw_feature, draw_rows, figure_size
 from fedhlcr.plot.palette import GREY, PALETTE
@@ -96,11 +96,14 @@ def _draw_panels(
         draw_feature(own, shown, found, f)
         own.xaxis.set_major_locator(MaxNLocator(4))
         own.set_title(name, fontsize=own.xaxis.label.get_fontsize())
-        own.set_xlabel(label)
-        if own.get_subplotspec() is None or own.get_subplotspec().is_first_col():
-            own.set_ylabel("cluster")
-        if own.get_subplotspec() is not None and not own.get_subplotspec().is_last_row():
-            own.set_xlabel("")
+        own.set_ylabel("cluster")
+        if ax is None:
+            keep_outer_labels(own, axes)
+        else:
+            own.set_xlabel(label)
+    if ax is None:
+        size_of_text = float(axes[0].xaxis.label.get_fontsize())
+        axes[0].figure.supxlabel(label.replace("\n", " "), fontsize=size_of_text)
     return axes
 
 

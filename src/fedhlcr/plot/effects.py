@@ -14,12 +14,13 @@ from fedhlcr._support.wording import ENTITY, noun
 from fedhlcr.analysis.axes import Axis, feature_axes
 from fedhlcr.analysis.axis_lines import AxisLine, TargetAxis, axis_line, axis_strengths, target_axis
 from fedhlcr.analysis.effects import entity_shares
+from fedhlcr.analysis.links import Link
 from fedhlcr.data.hierarchy import UNKNOWN
 from fedhlcr.estimators.base import HierarchicalPredictor, check_model
 from fedhlcr.estimators.drawn_events import DrawnEvents, read_drawn_events
 from fedhlcr.exceptions import ArgumentError
 from fedhlcr.plot.axis_drawing import draw_line, level_shifts, set_place_axis, set_target_axis, value_limits
-from fedhlcr.plot.canvas import axes_or_new, check_level, evenly, number_lines, panels_or_new
+from fedhlcr.plot.canvas import axes_or_new, check_level, evenly, keep_outer_labels, number_lines, panels_or_new
 from fedhlcr.plot.features import chosen_axis, chosen_clusters
 from fedhlcr.plot.palette import PALE, cluster_style
 
@@ -29,7 +30,9 @@ MAX_TOGETHER = 4
 MAX_DOTS = 250
 # Groups of events along an axis of numbers, and the least events in one.
 N_GROUPS, LEAST_IN_GROUP = 12, 5
-PANEL_SIZE, N_COLUMNS = (1.75, 1.45), 4
+# Means of events at a level are drawn beside the cluster's own point, a part of the distance to the next level.
+LEVEL_GAP = 0.16
+PANEL_SIZE, N_COLUMNS = (1.75, 1.6), 4
 LAYOUTS = ("panels", "together")
 
 
@@ -95,7 +98,7 @@ def effects(
     picture = _Picture(model, axis, lines, dots, target_axis(model), target, level is not None)
     if _is_together(layout, ax, len(shown)):
         return picture.together(axes_or_new(ax))
-    return picture.panels(panels_or_new(ax, len(shown), PANEL_SIZE, N_COLUMNS))
+    return picture.panels(panels_or_new(ax, len(shown), PANEL_SIZE, N_COLUMNS), only_outer=ax is None)
 
 
 def read_given_events(
@@ -122,15 +125,21 @@ def strongest_axis(model: HierarchicalPredictor, axes: tuple[Axis, ...]) -> Axis
     return axes[int(np.argmax(entity_shares(model) @ axis_strengths(model, axes) ** 2))]
 
 
-def group_means(axis: Axis, scatter: Scatter) -> Scatter:
-    """Means of the events at each level, or in groups of equally many events."""
+def group_means(axis: Axis, scatter: Scatter, link: Link | None) -> Scatter:
+    """Means of the events at each level, or in groups of equally many events.
+
+    What is adjusted may leave the range of probabilities or rates a little, so it is cut off there.
+    """
     places, values = scatter
     if axis.is_discrete:
-        levels = np.unique(places)
-        return Scatter(levels, np.array([values[places == level].mean() for level in levels]))
-    n_groups = min(N_GROUPS, max(len(places) // LEAST_IN_GROUP, 1))
-    parts = np.array_split(np.argsort(places, kind="stable"), n_groups) if len(places) else []
-    return Scatter(*(np.array([of[rows].mean() for rows in parts]) for of in (places, values)))
+        parts = [np.flatnonzero(places == level) for level in np.unique(places)]
+    else:
+        n_groups = min(N_GROUPS, max(len(places) // LEAST_IN_GROUP, 1))
+        parts = np.array_split(np.argsort(places, kind="stable"), n_groups) if len(places) else []
+    middle, means = (np.array([of[rows].mean() for rows in parts]) for of in (places, values))
+    if link is not None:
+        means = np.clip(means, 0.0, 1.0 if link.is_binary else None)
+    return Scatter(middle, means)
 
 
 class _Picture(NamedTuple):
@@ -158,8 +167,8 @@ class _Picture(NamedTuple):
         )
         return ax
 
-    def panels(self, axes: NDArray[np.object_]) -> NDArray[np.object_]:
-        """A panel for each cluster, with the lines of all others in grey."""
+    def panels(self, axes: NDArray[np.object_], *, only_outer: bool) -> NDArray[np.object_]:
+        """A panel for each cluster, with the lines of all others in grey; labels of axes only outside, if wanted."""
         counts = self._entity_counts()
         for ax, (cluster, line) in zip(axes, self.lines.items(), strict=True):
             for other in self.lines.values():
@@ -169,23 +178,20 @@ class _Picture(NamedTuple):
             draw_line(ax, line, cluster_style(cluster), str(cluster), band=self.has_bands)
             self._set_axes(ax)
             title = f"cluster {cluster}" + ("" if counts is None else f": {counts[cluster]}")
-            ax.set_title(title, color="black", fontsize=ax.xaxis.label.get_fontsize())
-            if ax.get_subplotspec() is not None:
-                ax.label_outer()
+            ax.set_title(title, fontsize=ax.xaxis.label.get_fontsize())
+            if only_outer:
+                keep_outer_labels(ax, axes)
         return axes
 
     def _set_axes(self, ax: Axes) -> None:
         set_place_axis(ax, self.axis, most=5 if len(self.lines) <= MAX_TOGETHER else 3)
-        values = [dots.values for dots in self.dots.values()]
-        limits = value_limits(
-            self.lines.values(), np.concatenate([*self._shown_values(), []]) if values else np.empty(0)
-        )
+        limits = value_limits(self.lines.values(), np.concatenate([*self._shown_values(), np.empty(0)]))
         set_target_axis(ax, self.target, self.name, limits)
 
     def _shown_values(self) -> list[FloatArray]:
         """What is drawn of the events: all of them, or their means."""
         if self.target.link is not None:
-            return [group_means(self.axis, dots).values for dots in self.dots.values()]
+            return [group_means(self.axis, dots, self.target.link).values for dots in self.dots.values()]
         return [dots.values for dots in self.dots.values()]
 
     def _draw_events(self, ax: Axes, cluster: int, shift: float) -> None:
@@ -199,7 +205,7 @@ class _Picture(NamedTuple):
             x, y = scatter.places[some] + shift + across, scatter.values[some]
             ax.plot(x, y, ".", color=color, markersize=2.2, alpha=0.35, markeredgewidth=0, label="_event", zorder=2)
         if self.target.link is not None or len(scatter.places) > MAX_DOTS:
-            means = group_means(self.axis, scatter)
+            means = group_means(self.axis, scatter, self.target.link)
             x = means.places + shift + (0.5 * LEVEL_GAP if self.axis.is_discrete else 0.0)
             ax.plot(
                 x,
@@ -219,10 +225,6 @@ class _Picture(NamedTuple):
             return None
         word = noun(self.model.entity_column_, ENTITY)
         return [word.count(int(n)) for n in np.bincount(self.model.labels_, minlength=self.model.n_clusters_)]
-
-
-# Means of events at a level are drawn beside the cluster's own point, a part of the distance to the next level.
-LEVEL_GAP = 0.16
 
 
 def _jitter(n: int) -> FloatArray:

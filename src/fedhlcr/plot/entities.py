@@ -12,6 +12,7 @@ from fedhlcr._support.wording import AGENT, ENTITY, noun, percent, printable
 from fedhlcr.analysis.axes import Axis, feature_axes
 from fedhlcr.analysis.axis_lines import axis_line, target_axis
 from fedhlcr.analysis.entity_lines import entity_feature_moments, entity_line, entity_strengths
+from fedhlcr.analysis.links import Link
 from fedhlcr.analysis.summary import shorten
 from fedhlcr.data.hierarchy import UNKNOWN, row_agents, row_entities
 from fedhlcr.estimators.base import HierarchicalPredictor
@@ -21,7 +22,7 @@ from fedhlcr.plot.axis_drawing import draw_line, set_place_axis, set_target_axis
 from fedhlcr.plot.canvas import axes_or_new, check_agents, check_level, evenly, legend
 from fedhlcr.plot.effects import Scatter, group_means, read_given_events
 from fedhlcr.plot.features import chosen_axis
-from fedhlcr.plot.palette import GREY, ClusterStyle, cluster_style
+from fedhlcr.plot.palette import GREY, ClusterStyle, cluster_style, ink_on
 
 # Of more events, a sample is drawn.
 MAX_DOTS = 1_000
@@ -80,7 +81,7 @@ def entity(
     own = entity_line(model, axis, position, None, 0.9 if level is None else level, others)
     shared = axis_line(model, axis, cluster, others=others)
     ax = axes_or_new(ax, FIGURE_SIZE)
-    draw_line(ax, shared, cluster_style(cluster), f"cluster {cluster}", band=False)
+    draw_line(ax, shared, cluster_style(cluster), f"cluster {cluster}", band=False, width=4.0)
     draw_line(ax, own, INK, f"this {noun(model.entity_column_, ENTITY).one}", band=level is not None)
     link, shown = target_axis(model), np.empty(0)
     if events is not None:
@@ -124,13 +125,13 @@ def _own_events(
     return events.take(events.entity == position)
 
 
-def _draw_events(ax: Axes, axis: Axis, values: FloatArray, events: DrawnEvents, link: Any) -> FloatArray:
+def _draw_events(ax: Axes, axis: Axis, values: FloatArray, events: DrawnEvents, link: Link | None) -> FloatArray:
     """Draw the events, or means of groups of them, and return the values drawn."""
     if not len(values):
         return values
     scatter = Scatter(axis.places(events.X), values)
     if link is not None:
-        scatter = group_means(axis, scatter)
+        scatter = group_means(axis, scatter, link)
     some = evenly(len(scatter.places), MAX_DOTS)
     x, y = scatter.places[some], scatter.values[some]
     name = "its events" if link is None else "means of its events"
@@ -156,7 +157,8 @@ def _draw_probabilities(ax: Axes, probabilities: FloatArray, title: str) -> None
         share = float(probabilities[k])
         bar.barh(0, share, left=left, height=1.0, color=cluster_style(int(k)).color, edgecolor="white", linewidth=0.6)
         words = f"cluster {k}: {percent(share)}" if share > 0.3 else str(k) if share > 0.04 else ""
-        bar.text(left + share / 2, 0, words, ha="center", va="center", fontsize=0.8 * size, color="black")
+        ink = ink_on(cluster_style(int(k)).color)
+        bar.text(left + share / 2, 0, words, ha="center", va="center", fontsize=0.8 * size, color=ink)
         left += share
     if left < 1.0 - LEAST_SHOWN:
         bar.barh(0, 1.0 - left, left=left, height=1.0, color="#eeeeee", edgecolor="white", linewidth=0.6)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.colors import LinearSegmentedColormap, to_rgb
 
 # Okabe and Ito's palette, without its black and its yellow, which is too light for lines, and with a violet and an
 # olive. `--k0` to `--k7` in report/templates/report.css are the same.
@@ -25,6 +25,13 @@ class ClusterStyle(NamedTuple):
     color: str
     line: Any
     marker: str
+
+
+def ink_on(color: str) -> str:
+    """Black or white, whichever is easier to read on a colour."""
+    # relative luminance as in WCAG 2; at 0.18 both have the same contrast
+    linear = [((c + 0.055) / 1.055) ** 2.4 if c > 0.04045 else c / 12.92 for c in to_rgb(color)]
+    return "white" if 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] < 0.18 else "black"
 
 
 def cluster_style(cluster: int) -> ClusterStyle:

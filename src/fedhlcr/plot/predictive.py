@@ -17,6 +17,7 @@ from fedhlcr.analysis.axis_lines import target_axis
 from fedhlcr.analysis.links import Link, link_of
 from fedhlcr.analysis.summary import shorten
 from fedhlcr.data.hierarchy import UNKNOWN
+from fedhlcr.data.ids import read_ids
 from fedhlcr.estimators.base import HierarchicalPredictor, check_model
 from fedhlcr.exceptions import ArgumentError
 from fedhlcr.plot.canvas import axes_or_new, evenly, legend
@@ -33,8 +34,8 @@ N_CELLS, TAIL = 40, 0.002
 MAX_LINES = 30
 # Agents that are named, and agents that are drawn.
 MAX_NAMED, MAX_AGENTS = 12, 60
-# Counts that have a bar of their own; the last one stands for it and all larger ones.
-MAX_BARS = 25
+# Bars of counts; the last one stands for all counts beyond this quantile.
+MAX_BARS, LAST_BAR = 25, 0.995
 LEVEL = 0.9
 FIGURE_SIZE = (3.5, 2.9)
 
@@ -166,10 +167,9 @@ def _newcomers(agent: Any, entity: Any, n_rows: int) -> IndexArray:
     """(rows,) a number for each pair of ids; without ids of entities, every row is of another one."""
     if entity is None:
         return np.arange(n_rows)
-    seen: dict[tuple[str, str], int] = {}
-    agents = np.full(n_rows, "") if agent is None else np.asarray(agent)
-    pairs = zip(map(str, np.broadcast_to(agents, n_rows)), map(str, np.broadcast_to(entity, n_rows)), strict=True)
-    return np.array([seen.setdefault(pair, len(seen)) for pair in pairs], dtype=np.int64)
+    agents = np.zeros(n_rows, dtype=np.int64) if agent is None else read_ids(agent, "agent", n_rows).codes
+    entities = read_ids(entity, "entity", n_rows).codes
+    return np.asarray(entities * (int(agents.max(initial=0)) + 1) + agents)
 
 
 def _agent_spread(targets: FloatArray, agent: IndexArray) -> FloatArray:
@@ -231,16 +231,16 @@ def _draw_shares(ax: Axes, found: Replicated, model: HierarchicalPredictor, link
 
 def _draw_counts(ax: Axes, found: Replicated, target: str) -> None:
     """Bars of how often each count was observed, and intervals of how often it is replicated."""
-    largest = int(max(found.observed.max(), np.quantile(found.targets, 0.999)))
-    width = max(-(-(largest + 1) // MAX_BARS), 1)
-    edges = np.append(np.arange(0, largest + width, width), np.inf)
-    edges = np.append(edges[edges <= largest], np.inf)
+    largest = int(max(np.quantile(found.observed, LAST_BAR), np.quantile(found.targets, LAST_BAR))) + 1
+    width = -(-(largest + 1) // MAX_BARS)
+    starts = np.arange(0, largest + 1, width, dtype=np.float64)
+    edges = np.append(starts, np.inf)
 
     def events(of: FloatArray) -> NDArray[Any]:
         return np.bincount(np.searchsorted(edges, of, side="right") - 1, minlength=len(edges) - 1)
 
     observed, replicated = events(found.observed), np.stack([events(own) for own in found.targets])
-    middle = edges[:-1] + 0.5 * (width - 1)
+    middle = starts + 0.5 * (width - 1)
     lower, upper = np.quantile(replicated, interval_ends(LEVEL), axis=0)
     ax.bar(middle, observed, width=0.8 * width, color=GREY, alpha=0.45, linewidth=0, label="observed", zorder=2)
     ax.vlines(middle, lower, upper, color=BLUE, linewidth=1.6, label="replicated, 90 %", zorder=3)
@@ -250,6 +250,6 @@ def _draw_counts(ax: Axes, found: Replicated, target: str) -> None:
     ax.yaxis.set_major_locator(MaxNLocator(5, integer=True))
     ax.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     ax.grid(visible=False, axis="x")
-    ax.set_xlabel(target)
+    ax.set_xlabel(f"{target} (last bar: {starts[-1]:,.0f} or more)")
     ax.set_ylabel("events (square root axis)")
     legend(ax, loc="best")
