@@ -78,8 +78,9 @@ def run_blocks(folder: Path) -> None:
 
 
 def environment() -> dict[str, str]:
-    """That of this process, with the commands beside this Python first."""
-    return {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    """That of this process, with the commands beside this Python and the code of this checkout first."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT / "src"), "COLUMNS": "120"}
 
 
 def shrink(source: Path, target: Path, n_colours: int = N_COLOURS) -> None:

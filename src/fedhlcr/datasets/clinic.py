@@ -37,7 +37,7 @@ def make_clinic(
     Parameters
     ----------
     n_hospitals : number of hospitals, the agents
-    mean_patients : mean number of patients of a hospital, the entities; sizes differ much
+    mean_patients : mean number of patients of a hospital, the entities; 4 or more. Sizes differ much
     mean_months : mean number of months of a patient, the events; 6 or more
     random_state : seed
 
@@ -58,9 +58,11 @@ def make_clinic(
     """
     import pyarrow as pa
 
-    check_whole(n_hospitals=n_hospitals, mean_patients=mean_patients, mean_months=mean_months)
+    check_whole("n_hospitals", n_hospitals)
+    check_whole("mean_patients", mean_patients, least=4)
+    check_whole("mean_months", mean_months, least=6)
     rng = generator(random_state)
-    n_patients = 3 + rng.poisson(rng.gamma(1.2, max(mean_patients - 3, 0) / 1.2, n_hospitals))
+    n_patients = 3 + rng.poisson(rng.gamma(1.2, (mean_patients - 3) / 1.2, n_hospitals))
     hospital = np.repeat(numbered("H", n_hospitals), n_patients)
     patient = np.concatenate([numbered("P", max(n_patients))[:n] for n in n_patients])
     is_allergic = rng.random(len(patient)) < np.repeat(rng.beta(2.0, 2.0, n_hospitals), n_patients)
@@ -68,7 +70,7 @@ def make_clinic(
     effects = EFFECTS[kind] + DEVIATIONS * rng.standard_normal((len(kind), 4))
     habit = rng.beta(3.0, 2.0, len(kind))
 
-    n_months = 6 + rng.poisson(max(mean_months - 6, 0), len(kind))
+    n_months = 6 + rng.poisson(mean_months - 6, len(kind))
     entity = np.repeat(np.arange(len(kind)), n_months)
     pollen = np.round(rng.standard_normal(len(entity)), 2)
     colds = rng.poisson(0.7, len(entity))

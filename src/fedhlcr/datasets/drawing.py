@@ -20,18 +20,18 @@ def generator(random_state: Any) -> np.random.Generator:
     return np.random.default_rng(int(random_state) if fixed else check_random_state(random_state).randint(2**31))
 
 
-def check_whole(**sizes: int) -> None:
-    """Refuse sizes that are not whole numbers from 1 on."""
-    for name, value in sizes.items():
-        if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-            raise ArgumentError(f"`{name}` must be a whole number, 1 or more, but is {value!r}.")
+def check_whole(name: str, value: int, least: int = 1, most: int | None = None) -> None:
+    """Refuse a size that is not a whole number from `least` to `most`."""
+    is_whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if not is_whole or value < least or (most is not None and value > most):
+        upper = "or more" if most is None else f"to {most}"
+        raise ArgumentError(f"`{name}` must be a whole number, {least} {upper}, but is {value!r}.")
 
 
-def check_share(**shares: float) -> None:
-    """Refuse shares outside 0 to 1; 1 itself is refused too, because nothing would be left."""
-    for name, value in shares.items():
-        if not (math.isfinite(value) and 0.0 <= value < 1.0):
-            raise ArgumentError(f"`{name}` must be a share, at least 0 and below 1, but is {value!r}.")
+def check_share(name: str, value: float) -> None:
+    """Refuse a share outside 0 to 1; 1 itself is refused too, because nothing would be left."""
+    if not (math.isfinite(value) and 0.0 <= value < 1.0):
+        raise ArgumentError(f"`{name}` must be a share, at least 0 and below 1, but is {value!r}.")
 
 
 def numbered(letter: str, n: int) -> NDArray[np.str_]:

@@ -23,7 +23,11 @@ MIDDLE_AGE = 5.0
 
 
 def make_growth(
-    n_clinics: int = 20, children_per_clinic: int = 15, mean_visits: int = 6, missing: float = 0.1, random_state: Any = 0
+    n_clinics: int = 20,
+    children_per_clinic: int = 15,
+    mean_visits: int = 6,
+    missing: float = 0.1,
+    random_state: Any = 0,
 ) -> tuple[pa.Table, pa.Table]:
     """Draw a growth study: clinic → child → visit, heights of children between two and nine years.
 
@@ -58,8 +62,10 @@ def make_growth(
     """
     import pyarrow as pa
 
-    check_whole(n_clinics=n_clinics, children_per_clinic=children_per_clinic, mean_visits=mean_visits)
-    check_share(missing=missing)
+    check_whole("n_clinics", n_clinics)
+    check_whole("children_per_clinic", children_per_clinic)
+    check_whole("mean_visits", mean_visits, least=3)
+    check_share("missing", missing)
     rng = generator(random_state)
     n_children = n_clinics * children_per_clinic
     clinic = np.repeat(numbered("K", n_clinics), children_per_clinic)
@@ -68,7 +74,7 @@ def make_growth(
     boy, mother = rng.random(n_children) < 0.5, np.round(rng.normal(MEAN_MOTHER, 6.0, n_children))
     level, rate = LEVELS * rng.standard_normal(n_children) + of_clinic, RATES * rng.standard_normal(n_children)
 
-    n_visits = 3 + rng.poisson(max(mean_visits - 3, 0), n_children)
+    n_visits = 3 + rng.poisson(mean_visits - 3, n_children)
     entity = np.repeat(np.arange(n_children), n_visits)
     age = np.concatenate([_ages(rng, n) for n in n_visits])
     height = course(age) + BOYS * boy[entity] + MOTHER * (mother - MEAN_MOTHER)[entity] + level[entity]

@@ -29,6 +29,7 @@ PRODUCTS = (
     ("yoghurt", 1.1, "staple"),
 )
 TYPES = ("bargain", "staple", "summer")
+EFFECT_NAMES = ("elasticity", "leaflet", "display", "summer")
 # of each type: change of log units per log price, with a leaflet, with a display, and at the height of summer
 EFFECTS = np.array([[-2.8, 0.30, 0.55, 0.0], [-0.7, 0.03, 0.06, 0.0], [-1.4, 0.10, 0.20, 0.7]])
 # standard deviations of single products around their type
@@ -54,14 +55,15 @@ def make_sales(
 
     Elasticity, effect of a leaflet, of a display, and of summer are −2.8, 0.30, 0.55, 0 (bargain), −0.7, 0.03, 0.06, 0
     (staple), −1.4, 0.10, 0.20, 0.7 (summer), with standard deviations of 0.25, 0.05, 0.05, 0.06 around them. Levels
-    have a standard deviation of 0.5. The noise is about 0.2 and differs between products. A product has its usual type
-    in four of five stores. Prices are cut by 5 to 30 % in a quarter of the weeks, more often with a promotion.
+    have a standard deviation of 0.5. The noise is about 0.2 and differs between products. In four of five stores a
+    product has its usual type, in the others any. Prices are cut by 5 to 30 % in a quarter of the weeks, more often
+    with a promotion.
 
     Parameters
     ----------
     n_stores : number of stores, the agents
-    n_products : number of products of each store, the entities; at most 12
-    mean_weeks : mean number of weeks of a product, out of 104; new products have few
+    n_products : number of products of each store, the entities; 1 to 12
+    mean_weeks : mean number of weeks of a product, 1 to 104; new products have few
     missing : share of the prices and of the promotions that are missing
     random_state : seed
 
@@ -84,34 +86,30 @@ def make_sales(
     """
     import pyarrow as pa
 
-    check_whole(n_stores=n_stores, n_products=n_products, mean_weeks=mean_weeks)
-    check_share(missing=missing)
+    check_whole("n_stores", n_stores)
+    check_whole("n_products", n_products, most=len(PRODUCTS))
+    check_whole("mean_weeks", mean_weeks, most=N_WEEKS)
+    check_share("missing", missing)
     rng = generator(random_state)
-    products = PRODUCTS[: min(n_products, len(PRODUCTS))]
-    store = np.repeat(numbered("S", n_stores), len(products))
-    product = np.tile(np.array([name for name, _, _ in products]), n_stores)
-    usual = np.tile([TYPES.index(kind) for _, _, kind in products], n_stores)
-    kind = np.where(rng.random(len(usual)) < USUAL, usual, rng.integers(0, len(TYPES), len(usual)))
-    level = rng.normal(4.0, 0.5, len(kind))
-    effects = EFFECTS[kind] + DEVIATIONS * rng.standard_normal((len(kind), 4)) * (EFFECTS[kind] != 0.0)
-    noise = 0.2 * np.exp(0.25 * rng.standard_normal(len(kind)))
-    full_price = np.tile([price for _, price, _ in products], n_stores) * np.exp(0.06 * rng.standard_normal(len(kind)))
+    truth, noise = _draw_products(rng, n_stores, PRODUCTS[:n_products])
+    full_price = np.tile([price for _, price, _ in PRODUCTS[:n_products]], n_stores)
+    full_price = full_price * np.exp(0.06 * rng.standard_normal(len(noise)))
 
-    entity, week = _weeks(rng, len(kind), mean_weeks)
+    entity, week = _weeks(rng, len(noise), mean_weeks)
     promotion = rng.choice(3, len(week), p=[0.8, 0.12, 0.08])
     is_cut = rng.random(len(week)) < np.where(promotion > 0, 0.6, 0.17)
     log_cut = np.where(is_cut, np.log1p(-rng.uniform(0.05, 0.3, len(week))), 0.02 * rng.standard_normal(len(week)))
     date = FIRST_MONDAY + WEEK * week
-    leaflet, display = promotion == 1, promotion == 2
-    features = np.column_stack([log_cut, leaflet, display, _season(date)])
-    mean = level[entity] + (effects[entity] * features).sum(axis=1)
+    features = np.column_stack([np.ones(len(week)), log_cut, promotion == 1, promotion == 2, _season(date)])
+    own = np.column_stack([truth[name].to_numpy() for name in ("level", *EFFECT_NAMES)])
+    mean = (own[entity] * features).sum(axis=1)
     units = rng.poisson(np.exp(mean + noise[entity] * rng.standard_normal(len(week))))
     price = np.round(full_price[entity] * np.exp(log_cut), 2)
-    cost = np.round(full_price * rng.uniform(0.45, 0.6, len(kind)), 2)
+    cost = np.round(full_price * rng.uniform(0.45, 0.6, len(noise)), 2)
     table = pa.table(
         {
-            "store": store[entity],
-            "product": product[entity],
+            "store": truth["store"].to_numpy()[entity],
+            "product": truth["product"].to_numpy()[entity],
             "date": pa.array(date.astype("datetime64[D]")),
             "price": with_gaps(price, missing, rng),
             "promotion": with_gaps(PROMOTIONS[promotion], missing, rng),
@@ -119,15 +117,28 @@ def make_sales(
             "cost": cost[entity],
         }
     )
-    names = ("elasticity", "leaflet", "display", "summer")
-    own = {name: effects[:, column] for column, name in enumerate(names)}
-    truth = pa.table({"store": store, "product": product, "type": np.array(TYPES)[kind], "level": level, **own})
     return table, truth
 
 
-def _weeks(
-    rng: np.random.Generator, n_entities: int, mean_weeks: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _draw_products(
+    rng: np.random.Generator, n_stores: int, products: tuple[tuple[str, float, str], ...]
+) -> tuple[pa.Table, FloatArray]:
+    """Types and effects of the products of all stores, and the noise of each."""
+    import pyarrow as pa
+
+    store = np.repeat(numbered("S", n_stores), len(products))
+    product = np.tile(np.array([name for name, _, _ in products]), n_stores)
+    usual = np.tile([TYPES.index(kind) for _, _, kind in products], n_stores)
+    kind = np.where(rng.random(len(usual)) < USUAL, usual, rng.integers(0, len(TYPES), len(usual)))
+    level = rng.normal(4.0, 0.5, len(kind))
+    effects = EFFECTS[kind] + DEVIATIONS * rng.standard_normal((len(kind), 4)) * (EFFECTS[kind] != 0.0)
+    noise = 0.2 * np.exp(0.25 * rng.standard_normal(len(kind)))
+    own = {name: effects[:, column] for column, name in enumerate(EFFECT_NAMES)}
+    truth = pa.table({"store": store, "product": product, "type": np.array(TYPES)[kind], "level": level, **own})
+    return truth, noise
+
+
+def _weeks(rng: np.random.Generator, n_entities: int, mean_weeks: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Position of the entity, and number of the week, of each row: the last weeks of each product, some left out."""
     kept = 0.8
     run = np.clip(np.round(rng.gamma(2.0, mean_weeks / (2.0 * kept), n_entities)), 4, N_WEEKS).astype(np.int64)
