@@ -1,7 +1,7 @@
 """Draw the pictures of the gallery and of the page about models: `python docs/images/draw_gallery.py`, in some minutes.
 
 The pages of the gallery draw their own pictures: their code runs here, and what it saves is kept. The league's figures
-are read from RESULTS.md. Pictures of reports need playwright and chromium; without these they stay as they are.
+are read from RESULTS.md. The picture of a report needs playwright and chromium; without these it stays as it is.
 `python docs/images/draw_gallery.py sales league` draws some only.
 """
 
@@ -40,7 +40,7 @@ def main(wanted: list[str]) -> None:
         if not wanted or page in wanted:
             draw_page(page)
     if not wanted or "league" in wanted:
-        with mpl.rc_context({"svg.hashsalt": "fedhlcr", "font.size": 9}):
+        with mpl.rc_context({"svg.hashsalt": "fedhlcr", "svg.fonttype": "path", "font.size": 9}):
             league().savefig(FOLDER / "league.svg", metadata={"Date": None})
 
 
@@ -58,7 +58,7 @@ def draw_page(name: str) -> None:
         for picture in sorted(Path(folder).glob("*.png")):
             shrink(picture, FOLDER / picture.name)
         if name == "sales":
-            photograph_reports(Path(folder))
+            photograph_report(Path(folder))
 
 
 def run_blocks(folder: Path) -> None:
@@ -89,27 +89,26 @@ def shrink(source: Path, target: Path, n_colours: int = N_COLOURS) -> None:
     picture.quantize(n_colours, dither=Image.Dither.NONE).save(target, optimize=True)
 
 
-def photograph_reports(folder: Path) -> None:
-    """The top of the report about sales, for the first page and the gallery, at the width of a desk and of a phone."""
+def photograph_report(folder: Path) -> None:
+    """The top of the report about sales, for the first page and the gallery."""
     chromium = shutil.which("chromium")
     try:
         from playwright.sync_api import sync_playwright
     except ImportError:
         chromium = None
     if chromium is None:
-        print("no browser here, so the pictures of reports stay as they are")
+        print("no browser here, so the picture of the report stays as it is")
         return
     arguments = ["fedhlcr", "report", "sales.fedhlcr", "test.parquet", "--out", "report.html"]
     subprocess.run(arguments, cwd=folder, env=environment(), check=True)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
-        for name, width, height in (("report-desk", 1180, 940), ("report-phone", 390, 844)):
-            page = browser.new_page(viewport={"width": width, "height": height}, color_scheme="light")
-            page.goto((folder / "report.html").as_uri())
-            page.wait_for_timeout(500)
-            page.screenshot(path=folder / f"{name}.png")
-            shrink(folder / f"{name}.png", FOLDER / f"{name}.png")
+        page = browser.new_page(viewport={"width": 1180, "height": 940}, color_scheme="light")
+        page.goto((folder / "report.html").as_uri())
+        page.wait_for_timeout(500)
+        page.screenshot(path=folder / "report.png")
         browser.close()
+    shrink(folder / "report.png", FOLDER / "report.png")
 
 
 # The league
@@ -122,9 +121,9 @@ def league() -> plt.Figure:
     for ax, (heading, title) in zip(axes, PANELS.items(), strict=True):
         draw_league(ax, read_table(text.partition(heading)[2]))
         ax.set_title(title, fontsize=9)
-    axes[0].plot([], [], "o", color=BLUE, markersize=4, label="HLCRRegressor(), ± 2 s.e.")
-    axes[0].plot([], [], "D", color=ORANGE, markerfacecolor="none", markersize=4, label='curves="auto"')
-    axes[0].legend(frameon=False, fontsize=8, loc="lower right")
+    axes[1].plot([], [], "o", color=BLUE, markersize=4, label="HLCRRegressor(), ± 2 s.e.")
+    axes[1].plot([], [], "D", color=ORANGE, markerfacecolor="none", markersize=4, label='curves="auto"')
+    axes[1].legend(frameon=False, fontsize=8, loc="upper right")
     figure.supxlabel("R² minus that of lme4: to the right of 0, fedhlcr predicts better", fontsize=9)
     return figure
 
