@@ -69,7 +69,7 @@ def test_tables_are_read_once(command, folder, monkeypatch):
 
     count(ids, "_factorize")
     count(Recipe, "_encoded")
-    count(Recipe, "encode")
+    count(Recipe, "encode_features")
     count(inputs, "_stacked")
     arguments = COMMANDS[command]
     if command in ("fit", "select", "simulate"):

@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 
-from fedhlcr import FedHLCRRegressor
+from fedhlcr import NEW, FedHLCRRegressor
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.estimators.progress import RoundProgress
 from fedhlcr.exceptions import StorageError
@@ -242,7 +242,7 @@ def test_the_estimator_resumes(small, tmp_path, monkeypatch):
     np.testing.assert_array_equal(whole.history_["validation_mse"], resumed.history_["validation_mse"])
     assert np.isfinite(whole.history_["validation_mse"][1:]).all()
     X_new = make_hlcr(3, 2, 3, 3, random_state=1)[0].X
-    np.testing.assert_array_equal(whole.predict(X_new), resumed.predict(X_new))
+    np.testing.assert_array_equal(whole.predict(X_new, NEW), resumed.predict(X_new, NEW))
     with pytest.raises(ValueError, match="pass its path as `checkpoint`"):
         FedHLCRRegressor().fit(**fit, resume=True)
     # a run that has ended stays as it is

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedhlcr import FedHLCRRegressor, hold_out_events
+from fedhlcr import NEW, FedHLCRRegressor, hold_out_events
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.federation.checks import ReplyLimits
 from fedhlcr.federation.messages import Broadcast, Contribution
@@ -359,7 +359,7 @@ def test_units_of_agents_that_are_each_odd_in_another_column():
     X = rng.normal(size=(180, 6)) * np.where(np.eye(6)[agent] > 0, 1e3, 1.0)
     y = rng.normal(size=180)
     model = FedHLCRRegressor(rounds=10).fit(X, y, agent=agent, entity=agent)
-    assert np.isfinite(model.predict(X)).all()
+    assert np.isfinite(model.predict(X, NEW)).all()
     assert model.history_["n_refused"].sum() == 0
 
 

@@ -68,8 +68,8 @@ class HLCRClassifier(BinaryTarget, CentralisedOutcomes):
         Parameters
         ----------
         X, agent, entity, sample_weight : as in `HLCRRegressor.fit`
-        y : array (n_events,)
-            Two classes: numbers, texts or booleans.
+        y : array (n_events,) or str
+            Two classes: numbers, texts or booleans; or the name of their column of X.
 
         Returns
         -------

@@ -66,9 +66,9 @@ class HLCRCountRegressor(CountTarget, CentralisedOutcomes):
         Parameters
         ----------
         X, agent, entity, sample_weight : as in `HLCRRegressor.fit`
-        y : array (n_events,)
-            Counts: 0, 1, 2, …
-        exposure : array (n_events,) or number, optional
+        y : array (n_events,) or str
+            Counts: 0, 1, 2, …; or the name of their column of X.
+        exposure : array (n_events,), number or str, optional
             How long, or how many, each event was exposed: days of observation, persons at risk. Means are proportional
             to it. None is 1 for every event.
 

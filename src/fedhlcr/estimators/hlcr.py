@@ -169,21 +169,21 @@ class HLCRRegressor(RealTarget, CentralisedPredictor):
     frame_library_ : {"pandas", "polars", "pyarrow"} or None
         The dataframe library of X, in which tables such as `coef_table` are returned; None if X was an array.
     recipe_ : Recipe or None
-        How a raw table becomes features, if the command line fitted the model.
+        How a raw table becomes features, if the model was fitted to a dataframe or by the command line.
     provenance_ : mapping
         Origin of a loaded model: versions, the time it was saved, and the table and command it was fitted with. Empty
         for a model that was not loaded.
 
     Examples
     --------
-    >>> from fedhlcr import HLCRRegressor
+    >>> from fedhlcr import NEW, HLCRRegressor
     >>> from fedhlcr.datasets import make_hlcr
     >>> table, truth = make_hlcr(n_agents=40, n_clusters=3, random_state=1)
     >>> model = HLCRRegressor().fit(table.X, table.y, agent=table.agent, entity=table.entity)
     >>> model.n_clusters_
     3
     >>> y_known = model.predict(table.X, agent=table.agent, entity=table.entity)
-    >>> y_new_agent = model.predict(table.X)
+    >>> y_new_agent = model.predict(table.X, agent=NEW)
     """
 
     saved_as: ClassVar[str] = "HLCRRegressor"
@@ -256,14 +256,17 @@ class HLCRRegressor(RealTarget, CentralisedPredictor):
         Parameters
         ----------
         X : array or dataframe (n_events, n_features)
-        y : array (n_events,)
+            A dataframe may hold categories and columns with other roles; `categories` and `missing` say how it is read.
+        y : array (n_events,) or str
+            Targets, or the name of their column of X.
         agent, entity : array (n_events,) or str, optional
             Ids of any type, or the name of a column of X. That column is then not a feature, and `predict` looks for
             it again. `entity=None` makes each row its own entity, and `agent=None` makes all rows one agent; both
             together are the classical latent class regression. Ids are compared by their text: 1, 1.0 and "1" are the
             same id.
-        sample_weight : array (n_events,), optional
-            Frequencies of the events.
+        sample_weight : array (n_events,) or str, optional
+            How often each event occurred: 2 is the event twice, 0 leaves it out, fractions are allowed. With
+            `noise="student"` weights must be 0 or 1. With other weights there is no `comparison_`.
 
         Returns
         -------
