@@ -14,6 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from fedhlcr._support.wording import CLUSTER, EVENT, amount, capital, number, percent, printable
+from fedhlcr.analysis.axis_lines import target_axis
 from fedhlcr.analysis.class_scores import ClassScores
 from fedhlcr.analysis.count_scores import CountScores
 from fedhlcr.analysis.effects import INTERVAL_LEVEL
@@ -97,7 +98,7 @@ def render_report(
         "link": findings.link,
         "picture": draw_picture(model, findings, certainty, drawn),
         "map": None,
-        "clusters": cluster_section(findings, certainty),
+        "clusters": cluster_section(findings, certainty, target_axis(model)),
         "explorer": None,
         "effects": draw_effects(model, certainty),
         "good": story.goodness(model, findings, scores),
