@@ -158,13 +158,11 @@ def test_residuals_are_means_by_agent_and_sorted(model, drawn):
 
 def test_many_agents_are_shown_at_both_ends(rng):
     n = 600
-    agent, x = np.arange(n) % 60, rng.normal(size=n)
+    agent, entity, x = np.arange(n) % 60, np.zeros(n, int), rng.normal(size=n)
     y = x + rng.normal(0.0, 0.3, n)
-    model = HLCRRegressor(1, n_sweeps=20).fit(x[:, None], y, agent=agent, entity=np.zeros(n, int))
-    findings = gather(model)
-    chart = draw_residuals(
-        drawn_events(model, HeldOut(x[:, None], y, agent, np.zeros(n, int))), findings.agents, findings.names
-    )
+    model = HLCRRegressor(1, n_sweeps=20).fit(x[:, None], y, agent=agent, entity=entity)
+    findings, data = gather(model), HeldOut(x[:, None], y, agent, entity)
+    chart = draw_residuals(drawn_events(model, data), findings.agents, findings.names)
     assert len(chart.rows) == len(chart.last_rows) == AT_EACH_END
     assert chart.n_between == 60 - 2 * AT_EACH_END
     assert "30 between" in render_report(model, data)

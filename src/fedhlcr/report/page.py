@@ -88,7 +88,7 @@ def render_report(
     drawn = drawn or fitted_events(model)
     script, style = ("\n".join(_text(name) for name in parts) for parts in (SCRIPTS, STYLES))
     context: dict[str, Any] = {
-        "title": printable(title) if title else _title(findings),
+        "title": printable(title) if title else _title(model, findings),
         "names": findings.names,
         "verdict": verdict,
         "certainty": certainty,
@@ -204,12 +204,11 @@ def _r2(value: float) -> str:
     return f"{value:.3f}".replace("-", "−") if math.isfinite(value) else number(value)
 
 
-def _title(findings: Findings) -> str:
-    names = findings.names
+def _title(model: HierarchicalPredictor, findings: Findings) -> str:
+    names, target = findings.names, target_axis(model).name
     if len(findings.clusters) == 1:
-        moved = names.target if findings.link is None else findings.link.response
-        return f"What moves {moved}, and how {names.entity.many} differ"
-    return f"Clusters of {names.entity.many}{'' if names.target == NO_TARGET else f' by {names.target}'}"
+        return f"What moves {target}, and how {names.entity.many} differ"
+    return f"Clusters of {names.entity.many}{'' if names.target == NO_TARGET else f' by {target}'}"
 
 
 def _facts(model: Any, findings: Findings, scores: HeldOutScores | LinkScores | None) -> list[tuple[str, str]]:
