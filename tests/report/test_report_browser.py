@@ -13,6 +13,7 @@ from fedhlcr import FedHLCRRegressor, HLCRRegressor, hold_out_events
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.report import HeldOut, render_report
 from fedhlcr.report.listings import PAGE_ROWS
+from tests.responses import classifier, events
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 ARGUMENTS = [
@@ -41,7 +42,7 @@ def browser():
 
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory):
-    """Files: a federation with long and hostile names, 5,000 agents, and many features and clusters."""
+    """Files: a federation with hostile names, 5,000 agents, many features and clusters, classes, and one cluster."""
     folder = tmp_path_factory.mktemp("reports")
     table, _ = make_hlcr(30, 4, 6, 4, 3, 0.3, random_state=11)
     train, test = (table[rows] for rows in hold_out_events(table.agent, table.entity))
@@ -70,6 +71,9 @@ def reports(tmp_path_factory):
     (folder / "one.html").write_text(render_report(one), encoding="utf-8")
     html = render_report(model, HeldOut(frame, table.y + 0.1, agent, table.entity))
     (folder / "wide.html").write_text(html, encoding="utf-8")
+    frame, classes, _ = events()
+    half = HeldOut(frame[::2], classes[::2], "clinic", "patient")
+    (folder / "classes.html").write_text(render_report(classifier(), half), encoding="utf-8")
     return folder
 
 
@@ -78,7 +82,7 @@ def open_report(browser, reports):
     """Opens a report; at the end, nothing may have been asked for or complained of."""
     contexts, complaints, requests = [], [], []
 
-    def start(name="small", width=1280, **options):
+    def start(name="small", width=1280, *, folded=False, **options):
         context = browser.new_context(viewport={"width": width, "height": 900}, **options)
         contexts.append(context)
         page = context.new_page()
@@ -87,6 +91,8 @@ def open_report(browser, reports):
         page.on("dialog", lambda dialog: complaints.append(dialog.message))
         page.on("request", lambda request: requests.append(request.url))
         page.goto((reports / f"{name}.html").as_uri())
+        if not folded:
+            page.evaluate("document.querySelectorAll('details').forEach(box => { box.open = true; })")
         return page
 
     yield start
@@ -217,13 +223,15 @@ def test_thousands_of_agents_keep_the_page_small(open_report):
     assert f"{PAGE_ROWS + 1}–{2 * PAGE_ROWS} of 5,000" in pager.inner_text()
 
 
-@pytest.mark.parametrize("width", [360, 1280])
-@pytest.mark.parametrize("name", ["small", "large", "wide"])
-def test_the_page_never_scrolls_sideways(open_report, name, width):
-    page = open_report(name, width=width)
+@pytest.mark.parametrize("folded", [True, False])
+@pytest.mark.parametrize("width", [360, 390, 1280])
+@pytest.mark.parametrize("name", ["small", "large", "wide", "classes", "one"])
+def test_the_page_never_scrolls_sideways(open_report, name, width, folded):
+    page = open_report(name, width=width, folded=folded)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     beyond = """width => [...document.querySelectorAll('main *, header *')].filter(element =>
-        !element.closest('.scroll, pre, svg, nav') && element.getBoundingClientRect().right > width + 1).length"""
+        !element.closest('.scroll, pre, svg, nav, .unseen, .x-ticks')
+        && element.getBoundingClientRect().right > width + 1).length"""
     assert page.evaluate(beyond, width) == 0
 
 
@@ -246,11 +254,14 @@ CONTRAST = """selector => {
 }"""
 
 
+@pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_is_readable_in_light_and_dark(open_report, scheme):
-    page = open_report(color_scheme=scheme)
+def test_text_is_readable_in_light_and_dark(open_report, scheme, width):
+    page = open_report(width=width, color_scheme=scheme)
     for selector in (
-        "p, h1, h2, h3, dt, dd, nav a, summary, caption, figcaption",
+        "p, h1, h2, h3, dt, dd, nav a, summary, caption, figcaption, .card li",
+        ".badge, .bars li > span:first-child, .y-ticks span, .x-ticks span, .value, .panel-title",
+        "i.tag",
         "td, th, td small",
         "button, select",
     ):
@@ -311,6 +322,96 @@ def test_the_pager_keeps_the_keyboard_at_both_ends(open_report):
     page.keyboard.press("Enter")
     assert pager.get_by_text("Previous").is_disabled()
     assert page.evaluate("document.activeElement.textContent") == "Next"
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("name", ["small", "classes", "wide"])
+def test_ticks_do_not_touch_and_are_legible(open_report, name, width):
+    page = open_report(name, width=width, folded=True)
+    found = page.evaluate(
+        """() => [...document.querySelectorAll('.framed')].filter(e => e.checkVisibility()).map(frame => {
+            const boxes = [...frame.querySelectorAll('.x-ticks span')].map(e => e.getBoundingClientRect());
+            const touching = boxes.filter((box, n) => n && box.left < boxes[n - 1].right - .5).length;
+            const sizes = [...frame.querySelectorAll('span')].map(e => parseFloat(getComputedStyle(e).fontSize));
+            return [touching, Math.min(...sizes), frame.querySelector('svg').getBoundingClientRect().width];
+        })"""
+    )
+    assert len(found) >= 3
+    assert max(touching for touching, _, _ in found) == 0
+    assert min(size for _, size, _ in found) >= 11.0
+    assert min(wide for _, _, wide in found) >= 90.0
+
+
+@pytest.mark.parametrize("name", ["small", "classes", "one"])
+def test_verdict_and_picture_are_on_the_first_screen(open_report, name):
+    page = open_report(name, folded=True)
+    for selector in (".badge", "#picture .panel svg"):
+        if page.locator(selector).count():
+            box = page.locator(selector).first.bounding_box()
+            assert box["y"] + box["height"] < 900
+    assert page.locator(".badge").inner_text().split()[-1] in {"Better", "same", "Worse", "evaluated"}
+
+
+def test_long_tables_are_folded_and_links_unfold_them(open_report):
+    page = open_report(folded=True)
+    assert not rows(page, "agents").first.is_visible()
+    page.locator("nav a[href='#agents']").click()
+    assert rows(page, "agents").first.is_visible()
+    # a second click on the same link, after the reader folded it again
+    page.locator("#agents summary").first.click()
+    assert not rows(page, "agents").first.is_visible()
+    page.locator("nav a[href='#agents']").click()
+    assert rows(page, "agents").first.is_visible()
+    # folded tables open by keyboard
+    page.locator("#entities summary").first.focus()
+    page.keyboard.press("Enter")
+    assert rows(page, "entities").first.is_visible()
+
+
+def test_print_unfolds_everything_and_folds_it_again(open_report):
+    page = open_report(folded=True)
+    before = page.locator("details[open]").count()
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.locator("details:not([open])").count() == 0
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.locator("details[open]").count() == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["small", "large", "wide"])
+def test_the_page_is_small_and_opens_fast(open_report, reports, name):
+    assert (reports / f"{name}.html").stat().st_size < 3_000_000
+    page = open_report(name, folded=True)
+    loaded = "performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd"
+    # of several, because other processes may hold one up
+    times = [page.evaluate(loaded)] + [(page.reload(), page.evaluate(loaded))[1] for _ in range(2)]
+    page.reload()
+    assert min(times) < 1000.0
+
+
+def test_every_picture_has_a_text(open_report):
+    page = open_report()
+    silent = """() => [...document.querySelectorAll('svg')].filter(e => !e.closest('[aria-hidden=true]')
+        && !(e.getAttribute('aria-label') || e.querySelector('title'))).length"""
+    assert page.evaluate(silent) == 0
+    uncaptioned = """() => [...document.querySelectorAll('table')].filter(e =>
+        !e.caption && !e.getAttribute('aria-labelledby')).length"""
+    assert page.evaluate(uncaptioned) == 0
+
+
+def test_hues_belong_to_clusters_alone(open_report):
+    page = open_report()
+    coloured = """() => [...document.querySelectorAll('main *')].filter(e => {
+        if (e.closest('.c0, .c1, .c2, .c3, .c4, .c5, .c6, .c7')) return false;
+        const style = getComputedStyle(e);
+        return ['color', 'backgroundColor', 'fill', 'stroke', 'borderLeftColor'].some(name => {
+            const found = style[name].match(/[\\d.]+/g);
+            if (!found || found.length < 3 || found[3] === '0') return false;
+            const [r, g, b] = found.map(Number);
+            return Math.max(r, g, b) - Math.min(r, g, b) > 30;
+        });
+    }).map(e => e.outerHTML.slice(0, 120))"""
+    assert page.evaluate(coloured) == []
 
 
 def test_row_count_has_singular_and_plural(open_report):

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.wording import AGENT, CHAIN, ENTITY, EVENT, FEATURE, Noun, listed, number, percent, printable
+from fedhlcr.analysis.axis_lines import target_axis
 from fedhlcr.analysis.axis_words import describe_effects
 from fedhlcr.analysis.differences import difference_facts, entity_differences, noise_words, tail_words
 from fedhlcr.analysis.effects import (
@@ -273,7 +274,9 @@ def describe_clusters(
     shares, levels, link = entity_shares(model), typical_levels(model), link_of(model, target)
     effects = describe_effects(model, n_effects)
     if link is None:
-        said = [f"{target} is {number(level)}" for level in levels]
+        # of a logarithm, the values themselves are described, as in the effects
+        axis = target_axis(model)
+        said = [f"{axis.name if axis.is_log else target} is {axis.text(level)}" for level in levels]
         moved = [f"it {listed(moves)}" if moves else "no feature clearly moves it" for moves in effects]
     else:
         typical = link.to_response(levels)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from fedhlcr._support.wording import number, percent
+from fedhlcr._support.wording import percent
+from fedhlcr.analysis.axis_lines import TargetAxis
 from fedhlcr.report import charts, listings
 from fedhlcr.report.certainty import Certainty
 from fedhlcr.report.findings import Cluster, Findings
@@ -28,9 +29,12 @@ class Card:
         return self.cluster.moves
 
 
-def cluster_section(findings: Findings, certainty: Certainty) -> dict[str, Any]:
+def cluster_section(findings: Findings, certainty: Certainty, target: TargetAxis) -> dict[str, Any]:
     """What the page shows of the clusters: clear ones as cards, the others together."""
-    cards = [Card(c, _level(findings, c), _who(findings, c), c.number in certainty.blurred) for c in findings.clusters]
+    cards = [
+        Card(c, _level(findings, c, target), _who(findings, c), c.number in certainty.blurred)
+        for c in findings.clusters
+    ]
     clear, faded = ([card for card in cards if card.is_faded == side] for side in (False, True))
     if not clear or not certainty.is_finding:
         clear, faded = [], cards
@@ -45,16 +49,14 @@ def cluster_section(findings: Findings, certainty: Certainty) -> dict[str, Any]:
         "listing": listing,
         "has_intervals": any(column.ranges for column in listing.columns),
         "has_levels": bool(findings.category_levels),
-        "target": findings.names.target if findings.link is None else findings.link.response,
+        "target": target.name,
     }
 
 
-def _level(findings: Findings, cluster: Cluster) -> str:
+def _level(findings: Findings, cluster: Cluster, target: TargetAxis) -> str:
     """The typical target in a cluster."""
-    link, names = findings.link, findings.names
-    if link is not None:
-        return f"{link.in_words(cluster.level)} for a typical {names.entity.one}"
-    return number(cluster.level)
+    typical = "" if findings.link is None else f" for a typical {findings.names.entity.one}"
+    return f"{target.text(cluster.level)}{typical}"
 
 
 def _who(findings: Findings, cluster: Cluster) -> str:

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from fedhlcr._support.wording import number
 from fedhlcr.analysis.axes import feature_axes
-from fedhlcr.analysis.axis_lines import axis_strengths, target_axis
+from fedhlcr.analysis.axis_lines import TargetAxis, axis_strengths, target_axis
 from fedhlcr.analysis.contrasts import Contrast, ContrastEffects, contrast_effects, contrasts_of
 from fedhlcr.analysis.effects import entity_shares
 from fedhlcr.analysis.ticks import nice_ticks, tick_text
@@ -63,24 +63,31 @@ def draw_effects(model: HierarchicalPredictor, certainty: Certainty) -> EffectSe
     contrasts = [contrast for axis in order for contrast in contrasts_of(model, axis)][:MOST_CHARTS]
     if not contrasts:
         return None
-    scale, unit = _units(model)
-    charts = [_chart(contrast, contrast_effects(model, contrast), certainty, scale) for contrast in contrasts]
-    hidden = max(0, model.n_clusters_ - MOST_ROWS)
-    return EffectSection(tuple(charts[:FIRST_CHARTS]), tuple(charts[FIRST_CHARTS:]), unit, hidden)
-
-
-def _units(model: HierarchicalPredictor) -> tuple[float, str]:
-    """A factor for all figures, and what they are then."""
     target = target_axis(model)
-    if target.link is None:
-        return 1.0, f"units of {'the logarithm of ' if target.is_log else ''}{target.name}"
-    if target.link.is_binary:
-        return 100.0, f"percentage points of {target.name}"
-    return 1.0, f"units of {target.name}"
+    charts = [_chart(contrast, _units(target, contrast_effects(model, contrast)), certainty) for contrast in contrasts]
+    hidden = max(0, model.n_clusters_ - MOST_ROWS)
+    return EffectSection(tuple(charts[:FIRST_CHARTS]), tuple(charts[FIRST_CHARTS:]), _unit_name(target), hidden)
 
 
-def _chart(contrast: Contrast, effects: ContrastEffects, certainty: Certainty, factor: float) -> EffectChart:
-    mean, lower, upper = (factor * part[:MOST_ROWS] for part in effects)
+def _units(target: TargetAxis, effects: ContrastEffects) -> ContrastEffects:
+    """Effects in the units of `_unit_name`."""
+    if target.base is not None:
+        base = target.base
+        return ContrastEffects(*(100.0 * (base**part - 1.0) for part in effects))
+    factor = 100.0 if target.link is not None and target.link.is_binary else 1.0
+    return ContrastEffects(*(factor * part for part in effects))
+
+
+def _unit_name(target: TargetAxis) -> str:
+    if target.is_log:
+        return f"per cent of {target.name}"
+    if target.link is not None and target.link.is_binary:
+        return f"percentage points of {target.name}"
+    return f"units of {target.name}"
+
+
+def _chart(contrast: Contrast, effects: ContrastEffects, certainty: Certainty) -> EffectChart:
+    mean, lower, upper = (part[:MOST_ROWS] for part in effects)
     # a wild interval of a cluster with few entities must not squeeze all others
     certain = np.array([k not in certainty.blurred for k in range(len(mean))])
     framed = certain if certain.any() else np.ones(len(mean), dtype=bool)

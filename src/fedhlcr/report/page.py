@@ -14,6 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from fedhlcr._support.wording import CLUSTER, EVENT, amount, capital, number, percent, printable
+from fedhlcr.analysis.axis_lines import target_axis
 from fedhlcr.analysis.class_scores import ClassScores
 from fedhlcr.analysis.count_scores import CountScores
 from fedhlcr.analysis.effects import INTERVAL_LEVEL
@@ -98,7 +99,7 @@ def render_report(
     drawn = drawn or fitted_events(model)
     script, style = ("\n".join(_text(name) for name in parts) for parts in (SCRIPTS, STYLES))
     context: dict[str, Any] = {
-        "title": printable(title) if title else _title(findings),
+        "title": printable(title) if title else _title(model, findings),
         "names": findings.names,
         "verdict": verdict,
         "certainty": certainty,
@@ -107,7 +108,7 @@ def render_report(
         "facts": _facts(model, findings, scores),
         "link": findings.link,
         "picture": draw_picture(model, findings, certainty, drawn),
-        "clusters": cluster_section(findings, certainty),
+        "clusters": cluster_section(findings, certainty, target_axis(model)),
         "effects": draw_effects(model, certainty),
         "good": story.goodness(model, findings, scores),
         "scores": None if scores is None else sections.score_table(findings, scores),
@@ -228,12 +229,11 @@ def _r2(value: float) -> str:
     return f"{value:.3f}".replace("-", "−") if math.isfinite(value) else number(value)
 
 
-def _title(findings: Findings) -> str:
-    names = findings.names
+def _title(model: HierarchicalPredictor, findings: Findings) -> str:
+    names, target = findings.names, target_axis(model).name
     if len(findings.clusters) == 1:
-        moved = names.target if findings.link is None else findings.link.response
-        return f"What moves {moved}, and how {names.entity.many} differ"
-    return f"Clusters of {names.entity.many}{'' if names.target == NO_TARGET else f' by {names.target}'}"
+        return f"What moves {target}, and how {names.entity.many} differ"
+    return f"Clusters of {names.entity.many}{'' if names.target == NO_TARGET else f' by {target}'}"
 
 
 def _facts(model: Any, findings: Findings, scores: HeldOutScores | LinkScores | None) -> list[tuple[str, str]]:

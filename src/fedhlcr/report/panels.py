@@ -37,8 +37,8 @@ HALF_MARK, HALF_SCATTER = 0.36, 0.3
 UPRIGHT_LETTERS, UPRIGHT_LETTERS_OF_ONE, MOST_LEVEL_TICKS = 16, 28, 14
 # A line is drawn over the events of its cluster but this share at either end; at least over this share of the axis.
 OUTSIDE, SHORTEST = 0.005, 0.1
-# If half of the lines cover less than this share of a common scale, each panel has a scale of its own.
-FLAT = 0.12
+# If every line covers less than this share of a common scale, each panel has a scale of its own.
+FLAT = 0.25
 # Most numbers beside the lines of one panel, and the height of each, in per cent.
 MOST_LABELS, LABEL_HEIGHT = 9, 10.5
 # Widths in a narrow panel, in per cent: of a letter, and of the gap between two ticks.
@@ -169,7 +169,7 @@ def _group(
     shared = _height([lines[members[n][0]] for n in alone], [points[n] for n in alone]) if alone else None
     spans = [float(np.ptp(lines[members[n][0]].mean)) for n in alone]
     # clusters at very different levels would all look flat on one scale
-    own_scales = shared is not None and len(alone) > 1 and np.median(spans) < FLAT * (shared.high - shared.low)
+    own_scales = shared is not None and len(alone) > 1 and max(spans) < FLAT * (shared.high - shared.low)
     panels = []
     for n, own in enumerate(members):
         height = None if own_scales or len(own) > 1 else shared

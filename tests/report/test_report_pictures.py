@@ -1,0 +1,182 @@
+"""The pictures of a report: panels, effects, calibration and residuals, against the model's own figures."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fedhlcr import HLCRRegressor
+from fedhlcr.analysis.axes import feature_axes
+from fedhlcr.analysis.axis_lines import axis_line
+from fedhlcr.report import HeldOut, charts, render_report
+from fedhlcr.report.calibration import LEVELS, calibrate
+from fedhlcr.report.certainty import Certainty
+from fedhlcr.report.effects_chart import draw_effects
+from fedhlcr.report.events import drawn_events, fitted_events
+from fedhlcr.report.findings import gather
+from fedhlcr.report.frames import Scale, dots
+from fedhlcr.report.panels import MOST_DOTS, draw_picture
+from fedhlcr.report.residuals import AT_EACH_END, draw_residuals
+from tests.reports import held_out, recipe_of
+from tests.responses import classifier, counter, events
+
+
+@pytest.fixture(scope="module")
+def drawn(model, split):
+    return drawn_events(model, held_out(split[1]))
+
+
+@pytest.fixture(scope="module")
+def picture(model, drawn):
+    findings = gather(model)
+    return draw_picture(model, findings, Certainty.of(findings), drawn)
+
+
+def places(svg, css):
+    """The points of a path, in per cent from the left and from below."""
+    path = re.search(rf'class="{css}[^"]*" d="M([^"]*)"', svg)[1]
+    points = np.array([point.split() for point in re.split(r"h0M?|L", path) if point], dtype=float)
+    return points[:, 0], 100.0 - points[:, 1]
+
+
+def test_lines_are_those_of_the_model_in_its_units(model, picture, drawn):
+    axes = {axis.name: axis for axis in feature_axes(model, drawn.X)}
+    for group in picture.groups:
+        panel = next(panel for panel in group.panels if panel.clusters == (0,))
+        x, y = places(str(panel.svg), "line")
+        # two ticks give the scale back
+        a, b = (tick for tick in panel.y_ticks[:2])
+        low, high = (float(tick.text.replace("−", "-")) for tick in (a, b))
+        shown = low + (y - a.place) / (b.place - a.place) * (high - low)
+        first, last = (float(tick.text.replace("−", "-")) for tick in group.x_ticks[:2])
+        at = first + (x - group.x_ticks[0].place) / (group.x_ticks[1].place - group.x_ticks[0].place) * (last - first)
+        expected = axis_line(model, axes[group.name], 0, at).mean
+        np.testing.assert_allclose(shown, expected, atol=0.02 * np.ptp(expected) + 0.02)
+
+
+def test_dots_are_few_and_around_the_line(picture):
+    for group in picture.groups:
+        for panel in group.panels:
+            x, _ = places(str(panel.svg), "event")
+            assert 0 < len(x) <= MOST_DOTS
+
+
+def test_panels_side_by_side_share_their_scale(picture):
+    for group in picture.groups:
+        alone = {panel.y_ticks for panel in group.panels if not panel.is_merged}
+        assert group.own_scales or len(alone) == 1
+
+
+def test_every_panel_tells_its_finding(picture):
+    for group in picture.groups:
+        for panel in group.panels:
+            told = re.search(r'role="img" aria-label="([^"]+)"', str(panel.svg))[1]
+            assert group.name in told
+            assert "cluster" in told.lower()
+
+
+def test_clusters_at_far_levels_have_scales_of_their_own(rng):
+    n = 900
+    entity = np.arange(n) % 30
+    x = rng.normal(size=n)
+    y = np.where(entity % 2, 100.0, 0.0) + np.where(entity % 2, 1.0, -1.0) * x + rng.normal(0.0, 0.2, n)
+    model = HLCRRegressor(2, n_sweeps=40).fit(x[:, None], y, entity=entity)
+    findings = gather(model)
+    found = drawn_events(model, HeldOut(x[:, None], y, entity=entity))
+    (group,) = draw_picture(model, findings, Certainty.of(findings), found).groups
+    assert group.own_scales
+    assert group.panels[0].y_ticks != group.panels[1].y_ticks
+
+
+def test_months_and_levels_are_on_the_axes(rng):
+    n = 400
+    day, city = rng.random(n), rng.choice(["Oslo", "Rome", "Paris"], n)
+    frame = pd.DataFrame({"sin_y": np.sin(2 * np.pi * day), "cos_y": np.cos(2 * np.pi * day)})
+    frame = frame.assign(**{f"city={level}": (city == level).astype(float) for level in ("Oslo", "Paris", "Rome")})
+    y = 3.0 * frame["cos_y"] + (city == "Oslo") + rng.normal(0.0, 0.2, n)
+    entity = np.arange(n) % 8
+    model = HLCRRegressor(1, n_sweeps=40).fit(frame, y, entity=entity)
+    model.recipe_ = recipe_of(["sin_y", "cos_y", "city"], categorical={"city": ["Oslo", "Paris", "Rome"]})
+    findings = gather(model)
+    groups = draw_picture(model, findings, Certainty.of(findings), None).groups
+    assert [group.name for group in groups] == ["month", "city"]
+    assert "".join(tick.text for tick in groups[0].x_ticks) == "JFMAMJJASOND"
+    assert [tick.text for tick in groups[1].x_ticks] == ["Oslo", "Paris", "Rome"]
+
+
+@pytest.mark.parametrize("fitted", [classifier, counter])
+def test_fitted_events_are_kept_and_drawn(fitted):
+    model, (frame, classes, visits) = fitted(), events()
+    kept = fitted_events(model)
+    given = drawn_events(model, HeldOut(frame, classes if hasattr(model, "classes_") else visits, "clinic", "patient"))
+    assert sorted(kept.observed) == pytest.approx(sorted(given.observed))
+    assert kept.predicted.sum() == pytest.approx(given.predicted.sum())
+    np.testing.assert_allclose(kept.X.mean(axis=0), given.X.mean(axis=0), atol=1e-12)
+
+
+def test_models_of_real_numbers_keep_no_events(model):
+    assert fitted_events(model) is None
+
+
+def test_effects_have_a_scale_for_each_feature(model):
+    section = draw_effects(model, Certainty.of(gather(model)))
+    scales = {tuple(tick.place for tick in chart.ticks) for chart in section.charts}
+    assert len(scales) > 1
+    for chart in section.charts:
+        assert [row.cluster for row in chart.rows] == list(range(model.n_clusters_))
+        assert "0" in {tick.text for tick in chart.ticks}
+
+
+def test_calibration_counts_events_in_their_intervals(model, split):
+    test = split[1]
+    found = calibrate(model, held_out(test))
+    for level in (0.1, 0.5, 0.9):
+        lower, upper = model.predict_interval(test.X, agent=test.agent, entity=test.entity, level=level)
+        inside = ((lower <= test.y) & (test.y <= upper)).mean()
+        assert found.coverage[LEVELS.index(level)] == pytest.approx(inside, abs=0.005)
+    assert (np.diff(found.coverage) >= 0.0).all()
+
+
+def test_calibration_of_counts_is_that_of_their_intervals():
+    frame, _, visits = events()
+    model = counter()
+    found = calibrate(model, HeldOut(frame, visits, "clinic", "patient"))
+    lower, upper = model.predict_interval(frame, agent="clinic", entity="patient", level=0.9)
+    assert found.coverage[LEVELS.index(0.9)] == pytest.approx(((lower <= visits) & (visits <= upper)).mean())
+
+
+def test_residuals_are_means_by_agent_and_sorted(model, drawn):
+    findings = gather(model)
+    chart = draw_residuals(drawn, findings.agents, findings.names)
+    means = [drawn.residuals[drawn.agent == a].mean() for a in np.unique(drawn.agent)]
+    shown = [float(row.value.replace("−", "-")) for row in (*chart.rows, *chart.last_rows)]
+    np.testing.assert_allclose(shown, np.sort(means), rtol=0.06, atol=1e-3)
+
+
+def test_many_agents_are_shown_at_both_ends(rng):
+    n = 600
+    agent, entity, x = np.arange(n) % 60, np.zeros(n, int), rng.normal(size=n)
+    y = x + rng.normal(0.0, 0.3, n)
+    model = HLCRRegressor(1, n_sweeps=20).fit(x[:, None], y, agent=agent, entity=entity)
+    findings, data = gather(model), HeldOut(x[:, None], y, agent, entity)
+    chart = draw_residuals(drawn_events(model, data), findings.agents, findings.names)
+    assert len(chart.rows) == len(chart.last_rows) == AT_EACH_END
+    assert chart.n_between == 60 - 2 * AT_EACH_END
+    assert "30 between" in render_report(model, data)
+
+
+def test_every_cluster_has_its_number_and_colours_repeat_with_stripes():
+    assert charts.color_class(3) == "c3"
+    assert charts.color_class(11) == "c3 again"
+    assert "grey" not in "".join(charts.color_class(k) for k in range(64))
+    assert charts.tag(11) == '<i class="tag c3 again">11</i>'
+    assert len({str(charts.tag(k)) for k in range(64)}) == 64
+
+
+def test_dots_outside_the_frame_are_left_out():
+    scale = Scale(0.0, 10.0)
+    drawn = str(dots(np.array([50.0, 50.0]), scale(np.array([5.0, 50.0])), "event"))
+    assert drawn.count("h0") == 1
