@@ -13,6 +13,7 @@ from fedhlcr.data.encoded import EncodedTable
 from fedhlcr.data.ids import read_ids
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.estimators import loading, saving
+from fedhlcr.exceptions import ForgottenIdsWarning
 from fedhlcr.posterior.prediction import Moments
 from fedhlcr.posterior.predictive import interval_ends
 
@@ -78,7 +79,8 @@ def test_chunks_change_nothing(model, monkeypatch):
         np.testing.assert_array_equal(part, whole)
     assert sum(done) == len(TABLE.y)
     assert max(done) == 7
-    predict_in_chunks(named, table, None, None, None, done.append)
+    with pytest.warns(ForgottenIdsWarning, match="every row counts as an event of a new entity"):
+        predict_in_chunks(named, table, None, None, None, done.append)
 
 
 def share(model, rows=slice(None), y=TABLE.y, **ids):

@@ -74,7 +74,7 @@ def test_levels_of_a_category_are_compared_with_all_others():
     named = HLCRClassifier(1, n_sweeps=10, n_threads=1).fit(frame, events()[1], agent="clinic", entity="patient")
     named.recipe_ = dataclasses.replace(recipe, categorical={"drug": ["a", "b"]})
     assert cluster_ratios(named)[0][1].sentence.startswith("Where drug is b, compared with elsewhere, the odds")
-    assert model.recipe_ is None
+    assert model.recipe_.categorical == {}
 
 
 def test_one_draw_has_no_intervals_and_no_clear_ratios():

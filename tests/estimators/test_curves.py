@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import fedhlcr
-from fedhlcr import HLCRRegressor
+from fedhlcr import NEW, HLCRRegressor
 from fedhlcr.analysis.selection import compare_cluster_counts
 from fedhlcr.exceptions import ArgumentError
 from fedhlcr.report import render_report
@@ -85,7 +85,7 @@ def test_prediction_is_intercept_line_and_curves(bent):
     expanded = model.curves_.appended(X.to_numpy())
     by_cluster = model.intercept_ + X.to_numpy() @ model.coef_.T + expanded @ model.curve_coef_.T
     # a new agent's prediction mixes the clusters by their weights; two clusters are stable over the draws
-    np.testing.assert_allclose(model.predict(X), by_cluster @ model.cluster_weights_, atol=0.05)
+    np.testing.assert_allclose(model.predict(X, agent=NEW), by_cluster @ model.cluster_weights_, atol=0.05)
 
 
 def test_curve_follows_the_truth(bent):
@@ -108,7 +108,7 @@ def test_predictions_beyond_the_data_go_on_linearly(bent):
     model, X, *_ = bent
     rows = pd.concat([X.mean().to_frame().T] * 3, ignore_index=True)
     rows["age"] = [150.0, 250.0, 350.0]
-    first, second, third = model.predict(rows)
+    first, second, third = model.predict(rows, agent=NEW)
     assert third - second == pytest.approx(second - first, rel=1e-9)
 
 
@@ -127,7 +127,7 @@ def test_files_round_trip(bent, tmp_path, public):
     model.save(tmp_path / "model", public=public)
     loaded = fedhlcr.load(tmp_path / "model")
     assert loaded.curves == "auto"
-    np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
+    np.testing.assert_array_equal(loaded.predict(X, agent=NEW), model.predict(X, agent=NEW))
     np.testing.assert_array_equal(loaded.curve_coef_, model.curve_coef_)
     if not public:
         known = loaded.predict(X, agent=agent, entity=entity)
@@ -135,7 +135,7 @@ def test_files_round_trip(bent, tmp_path, public):
     adapted = loaded.adapt(X[:12], y[:12], agent=["new"] * 12, entity=entity[:12])
     same = model.predict(X[:12], agent=agent[:12], entity=entity[:12])
     learned = adapted.predict(X[:12], agent=["new"] * 12, entity=entity[:12])
-    assert np.abs(learned - same).mean() < np.abs(loaded.predict(X[:12]) - same).mean()
+    assert np.abs(learned - same).mean() < np.abs(loaded.predict(X[:12], agent=NEW) - same).mean()
 
 
 def test_files_without_curves_do_not_mention_them(small):

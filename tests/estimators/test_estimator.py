@@ -16,6 +16,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.metrics import adjusted_rand_score
 
 from fedhlcr import (
+    NEW,
     ConvergenceWarning,
     FitInterruptedWarning,
     HLCRRegressor,
@@ -81,7 +82,7 @@ def test_fitted_attributes_fit_together(model, split):
 
 def test_uncertainty_grows_from_known_to_new(model, split):
     _, test, _ = split
-    cases = {"known": ids(test), "new entity": {"agent": test.agent}, "new agent": {}}
+    cases = {"known": ids(test), "new entity": {"agent": test.agent, "entity": NEW}, "new agent": {"agent": NEW}}
     widths, coverages, stds = {}, {}, {}
     for name, given in cases.items():
         lower, upper = model.predict_interval(test.X, **given)
@@ -97,21 +98,21 @@ def test_strangers_are_new(model, split):
     _, test, _ = split
     nobody = np.full(len(test), "nobody")
     np.testing.assert_array_equal(
-        model.predict(test.X, agent=test.agent, entity=nobody), model.predict(test.X, agent=test.agent)
+        model.predict(test.X, agent=test.agent, entity=nobody), model.predict(test.X, agent=test.agent, entity=NEW)
     )
-    np.testing.assert_array_equal(model.predict(test.X, agent=nobody, entity=test.entity), model.predict(test.X))
+    np.testing.assert_array_equal(model.predict(test.X, agent=nobody, entity=test.entity), model.predict(test.X, NEW))
     # a new agent is predicted by the clusters' weights
     expected = model.intercept_ + test.X @ model.coef_.T
-    np.testing.assert_allclose(model.predict(test.X), expected @ model.cluster_weights_, atol=0.05)
+    np.testing.assert_allclose(model.predict(test.X, agent=NEW), expected @ model.cluster_weights_, atol=0.05)
 
 
 def test_intervals_are_quantiles_of_the_mixture(model, split):
     """Where two clusters are far apart the distribution has two humps: mean ± z·std would be wrong."""
     _, test, _ = split
-    lower, upper = model.predict_interval(test.X, level=0.5)
-    mean, std = model.predict(test.X, return_std=True)
+    lower, upper = model.predict_interval(test.X, agent=NEW, level=0.5)
+    mean, std = model.predict(test.X, agent=NEW, return_std=True)
     assert np.abs((lower + upper) / 2 - mean).max() > 0.1 * std.max()
-    wider = model.predict_interval(test.X, level=0.99)
+    wider = model.predict_interval(test.X, agent=NEW, level=0.99)
     assert (wider[0] < lower).all()
     assert (wider[1] > upper).all()
 
@@ -177,7 +178,8 @@ def test_a_sole_agent_is_the_default(split):
     np.testing.assert_array_equal(
         model.predict(train.X, entity=pairs), model.predict(train.X, agent=["only"] * len(train), entity=pairs)
     )
-    np.testing.assert_array_equal(model.predict(test.X), model.predict(test.X, agent=["only"] * len(test)))
+    of_new = model.predict(test.X, entity=NEW)
+    np.testing.assert_array_equal(of_new, model.predict(test.X, agent=["only"] * len(test), entity=NEW))
 
 
 def test_a_fixed_number_of_clusters_is_kept(split):
@@ -191,7 +193,7 @@ def test_more_clusters_than_entities():
     X, y = rng.normal(size=(6, 2)), rng.normal(size=6)
     model = HLCRRegressor(n_clusters=4, n_sweeps=20).fit(X, y, entity=[1, 1, 1, 2, 2, 2])
     assert model.coef_.shape == (4, 2)
-    assert np.isfinite(model.predict(X)).all()
+    assert np.isfinite(model.predict(X, agent=NEW)).all()
 
 
 def test_one_event_is_enough():
@@ -223,7 +225,7 @@ def test_without_intercept():
     y = (truth.coef[truth.event_labels] * table.X).sum(axis=1) + 0.3 * rng.standard_normal(len(table))
     model = HLCRRegressor(fit_intercept=False, n_sweeps=80).fit(table.X, y, **ids(table))
     np.testing.assert_array_equal(model.intercept_, 0.0)
-    np.testing.assert_allclose(model.predict(np.zeros((2, 3))), 0.0, atol=1e-12)
+    np.testing.assert_allclose(model.predict(np.zeros((2, 3)), agent=NEW), 0.0, atol=1e-12)
     assert mse(model.predict(table.X, **ids(table)), y) < 1.2 * 0.09
 
 
@@ -433,7 +435,7 @@ def test_no_spread_at_all():
     X, y = np.ones((12, 2)), np.full(12, 3.0)
     model = HLCRRegressor(n_sweeps=10).fit(X, y, entity=np.arange(12) % 4)
     # a new entity may have an effect, however small
-    np.testing.assert_allclose(model.predict(X), 3.0, atol=0.05)
+    np.testing.assert_allclose(model.predict(X, entity=NEW), 3.0, atol=0.05)
 
 
 def test_the_sole_agent_stays_the_default_after_adapt(split):

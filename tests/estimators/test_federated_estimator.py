@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 
-from fedhlcr import FedHLCRRegressor, FitInterruptedWarning, HLCRRegressor, hold_out_events
+from fedhlcr import NEW, FedHLCRRegressor, FitInterruptedWarning, HLCRRegressor, hold_out_events
 from fedhlcr._support.streams import Stream
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.federation import run
@@ -119,10 +119,10 @@ def test_threads_and_order_of_rows_change_nothing(split):
     params = {"rounds": 30, "participation": 0.5, "failure_rate": 0.2}
     one, two = (fit(train, n_threads=n, **params) for n in (1, 2))
     np.testing.assert_array_equal(one.posterior_.draws.coef, two.posterior_.draws.coef)
-    np.testing.assert_array_equal(one.predict(test.X), two.predict(test.X))
+    np.testing.assert_array_equal(one.predict(test.X, agent=NEW), two.predict(test.X, agent=NEW))
     shuffled = train[np.random.default_rng(0).permutation(len(train))]
-    np.testing.assert_allclose(fit(shuffled, **params).predict(test.X), one.predict(test.X), rtol=1e-6)
-    assert (fit(train, random_state=5, **params).predict(test.X) != one.predict(test.X)).any()
+    np.testing.assert_allclose(fit(shuffled, **params).predict(test.X, NEW), one.predict(test.X, NEW), rtol=1e-6)
+    assert (fit(train, random_state=5, **params).predict(test.X, NEW) != one.predict(test.X, NEW)).any()
 
 
 def test_history_has_every_round_and_its_participants(split):
@@ -257,7 +257,7 @@ def test_interruption_leaves_a_usable_model(split, monkeypatch):
     with pytest.warns(FitInterruptedWarning, match="after 20 of at most 200 rounds"):
         model = fit(train)
     assert model.stop_reason_ == "interrupted"
-    assert np.isfinite(model.predict(test.X)).all()
+    assert np.isfinite(model.predict(test.X, agent=NEW)).all()
 
 
 def test_adapt_summary_and_clone(split):

@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import pytest
 
-from fedhlcr import FedHLCRClassifier, FedHLCRCountRegressor, HLCRClassifier, HLCRCountRegressor
+from fedhlcr import NEW, FedHLCRClassifier, FedHLCRCountRegressor, HLCRClassifier, HLCRCountRegressor
 
 QUICK = {"n_sweeps": 60, "n_draws": 30}
 N_ENTITIES, N_EVENTS = 40, 8
@@ -37,7 +37,7 @@ def assert_sane_probabilities(model, table, ids=None):
         warnings.simplefilter("error", RuntimeWarning)
         p = model.predict_proba(table.X, **ids)
         lower, upper = model.predict_interval(table.X, **ids)
-        of_new = model.predict_proba(table.X)
+        of_new = model.predict_proba(table.X, agent=NEW)
     for values in (p, of_new):
         assert np.isfinite(values).all()
         assert ((values >= 0.0) & (values <= 1.0)).all()
@@ -231,7 +231,7 @@ def test_the_score_of_constant_counts_is_not_a_number():
 
 def test_an_exposure_is_not_a_name():
     table = Table()
-    with pytest.raises(ValueError, match="`exposure` must be a number or one number per event row, not a name"):
+    with pytest.raises(ValueError, match="`exposure` names a column, 'days', but `X` is an array without column names"):
         HLCRCountRegressor(**QUICK).fit(table.X, table.entity, **table.ids, exposure="days")
 
 

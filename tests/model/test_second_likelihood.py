@@ -12,7 +12,7 @@ from scipy.special import gammaln, logsumexp
 from sklearn.base import clone
 
 import fedhlcr
-from fedhlcr import FedHLCRRegressor, HLCRRegressor
+from fedhlcr import NEW, FedHLCRRegressor, HLCRRegressor
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.streams import Stream
 from fedhlcr.analysis.evidence import partition_evidence
@@ -264,7 +264,7 @@ def test_models_are_saved_and_loaded(model, data, tmp_path):
     np.testing.assert_array_equal(loaded.log_density(**fields_of(test)), model.log_density(**fields_of(test)))
     model.save(tmp_path / "public", public=True)
     public = fedhlcr.load(tmp_path / "public")
-    np.testing.assert_array_equal(public.log_density(test.X, test.y), model.log_density(test.X, test.y))
+    np.testing.assert_array_equal(public.log_density(test.X, test.y), model.log_density(test.X, test.y, NEW))
     own = {name: column[:20] for name, column in fields_of(test).items()}
     assert np.isfinite(public.adapt(**own).predict(test.X[:20], own["agent"], own["entity"])).all()
 
@@ -272,7 +272,7 @@ def test_models_are_saved_and_loaded(model, data, tmp_path):
 def test_models_are_pickled_and_cloned(model, data):
     test = data[1]
     again = pickle.loads(pickle.dumps(model))
-    np.testing.assert_array_equal(again.predict(test.X), model.predict(test.X))
+    np.testing.assert_array_equal(again.predict(test.X, NEW), model.predict(test.X, NEW))
     assert clone(model).likelihood == NAME
 
 
@@ -322,7 +322,7 @@ def test_it_runs_on_flower(data, tmp_path):
     assert_same_model(public, here.posterior_)
     loaded = fedhlcr.load(tmp_path / "out" / "experiment.model")
     named = table.to_pandas()[list(table.feature_names)]
-    np.testing.assert_allclose(loaded.predict(named), here.predict(table.X))
+    np.testing.assert_allclose(loaded.predict(named), here.predict(table.X, NEW))
 
 
 WRONG = {

@@ -10,7 +10,7 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 from sklearn.exceptions import NotFittedError
 
-from fedhlcr import FedHLCRRegressor, HLCRRegressor
+from fedhlcr import NEW, FedHLCRRegressor, HLCRRegressor
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.posterior.prediction import Posterior
 from tests.problems import PAPER
@@ -74,7 +74,7 @@ def test_is_a_density_with_the_quantiles_of_the_intervals(model, table, known):
     for row in (0, 50, 100):
         ids = {"agent": table.agent[[row]], "entity": table.entity[[row]]}
         if known != "entity":
-            ids["entity"] = None if known == "agent" else np.array(["never seen"])
+            ids["entity"] = NEW if known == "agent" else np.array(["never seen"])
         if known == "nothing":
             ids["agent"] = np.array(["never seen"])
         x = table.X[[row]]
@@ -94,7 +94,7 @@ def test_is_a_density_with_the_quantiles_of_the_intervals(model, table, known):
 def test_new_entities_and_agents_are_less_certain(model, table):
     known, new_entity, new_agent = (
         model.log_density(table.X, table.y, agent, entity).mean()
-        for agent, entity in ((table.agent, table.entity), (table.agent, None), (None, None))
+        for agent, entity in ((table.agent, table.entity), (table.agent, NEW), (NEW, NEW))
     )
     assert known > new_entity > new_agent
 
@@ -159,6 +159,6 @@ def test_invalid_arguments_are_refused(model, table):
     with pytest.raises(NotFittedError):
         HLCRRegressor().log_density(table.X, table.y)
     with pytest.raises(ValueError, match="`y` has 3 rows but `X` has"):
-        model.log_density(table.X, table.y[:3])
+        model.log_density(table.X, table.y[:3], NEW)
     with pytest.raises(ValueError, match="`y` has 1 NaN"):
-        model.log_density(table.X[:2], [1.0, np.nan])
+        model.log_density(table.X[:2], [1.0, np.nan], NEW)

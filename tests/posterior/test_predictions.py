@@ -12,7 +12,7 @@ from scipy.optimize import brentq
 from scipy.special import logsumexp, ndtri
 from scipy.stats import norm
 
-from fedhlcr import HLCRClassifier, HLCRCountRegressor, HLCRRegressor
+from fedhlcr import NEW, HLCRClassifier, HLCRCountRegressor, HLCRRegressor
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.exceptions import ConvergenceWarning
 from fedhlcr.kernels import mixtures
@@ -188,7 +188,7 @@ def test_large_agents_are_counted_once_and_rows_of_draws_may_not_fit(plain, monk
 
 def test_what_is_kept_does_not_belong_to_copies(plain):
     before = len(pickle.dumps(replace(plain.posterior_)))
-    plain.predict(TABLE.X[:5])
+    plain.predict(TABLE.X[:5], agent=NEW)
     assert "_weights" in vars(plain.posterior_)
     assert len(pickle.dumps(plain.posterior_)) == before
 

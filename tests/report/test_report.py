@@ -318,6 +318,7 @@ def test_a_model_from_the_command_line_shows_its_command(split):
     model.recipe_ = replace(
         recipe_of(["price"], agent=None, categorical=levels), features=tuple(fill), fill=fill, missing="impute"
     )
+    model.sole_agent_ = np.array([""], dtype=object)
     model.provenance_ = {"data": "sales.csv", "events": n_events, "command": "fedhlcr fit 'my  sales.csv' -t sales"}
     html = render_report(model)
     text = Page(html).text

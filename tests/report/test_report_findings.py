@@ -10,7 +10,7 @@ import pytest
 from sklearn.linear_model import Ridge as SklearnRidge
 from sklearn.metrics import mean_absolute_error, mean_squared_error, r2_score
 
-from fedhlcr import HLCRRegressor
+from fedhlcr import NEW, HLCRRegressor
 from fedhlcr.analysis.effects import effect_sizes
 from fedhlcr.analysis.ridges import PENALTIES
 from fedhlcr.analysis.simpler import SimplerModels
@@ -89,7 +89,7 @@ def test_new_entities_fall_back_to_the_one_ridge(model, split):
     assert [score.name for score in scores.rivals] == ["one ridge", "mixed model"]
     assert scores.by_agent.ridge_per_entity is None
     assert (scores.n_new_entities, scores.n_new_agents) == (len(test), 0)
-    bare = score_held_out(model, HeldOut(test.X, test.y))
+    bare = score_held_out(model, HeldOut(test.X, test.y, NEW))
     assert bare.n_new_agents == len(test)
     assert bare.by_agent is None
     features, posterior = model.posterior_.standardization.apply(test.X), model.posterior_
@@ -142,7 +142,7 @@ def test_fitted_rows_without_ids_are_noticed_too(split):
     train, test = split
     model = HLCRRegressor(n_sweeps=5).fit(train.X, train.y)
     assert score_held_out(model, HeldOut(train.X, train.y)).was_fitted
-    assert not score_held_out(model, HeldOut(test.X, test.y)).was_fitted
+    assert not score_held_out(model, HeldOut(test.X, test.y, NEW)).was_fitted
 
 
 def test_entities_are_in_the_cluster_of_their_label(model, monkeypatch):

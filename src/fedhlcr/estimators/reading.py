@@ -154,8 +154,6 @@ class TableReader(FormulaReader, HierarchicalEstimator):
         read = frames.read(given, self.recipe_, self._missing_policy(), self._remembered(target=target), features)
         frames.warn_of_rows_left_out(read, fate)
         agent, entity = (None if ids is NEW else ids for ids in (read.given.agent, read.given.entity))
-        if not needs_ids:
-            self._warn_of_forgotten_ids(read, index)
         if read.rows is not None and not len(read.rows):
             none = np.empty(0, dtype=np.int64)
             return FittedEvents(read, None, np.empty((0, self.n_features_in_)), Profiles.of(none, none), None, None)
@@ -164,6 +162,8 @@ class TableReader(FormulaReader, HierarchicalEstimator):
         entity = None if entity is None else read_ids(entity, "entity", len(matrix))
         sole = read.given.agent is None
         profiles = Profiles.of(*self._find(index, agent, entity, len(matrix), takes_sole=sole))
+        if not needs_ids:
+            self._warn_of_forgotten_ids(read, index, profiles)
         return FittedEvents(read, read.given.X, matrix, profiles, agent, entity)
 
     def _require_rows(self, events: FittedEvents) -> None:
@@ -183,15 +183,18 @@ class TableReader(FormulaReader, HierarchicalEstimator):
         exposure = None if recipe is None else recipe.exposure
         return Names(y or None, self.agent_column_, self.entity_column_, None, exposure)
 
-    def _warn_of_forgotten_ids(self, read: ReadEvents, index: EntityIndex) -> None:
-        """Warn of rows without ids, if the model was fitted with ids and the user did not say that they are new."""
+    def _warn_of_forgotten_ids(self, read: ReadEvents, index: EntityIndex, profiles: Profiles) -> None:
+        """Warn of rows without ids, if the model was fitted with ids and the user did not say that they are new.
+
+        All entities of a new agent are new, so rows of new agents need no entities.
+        """
         agent, entity = read.given.agent, read.given.entity
         if not index.n_entities or agent is NEW:
             return
         if agent is None and self.sole_agent_ is None:
             role, meaning = "agent", "an event of a new agent"
             known, column = f"with {AGENT.count(index.n_agents)}", self.agent_column_
-        elif entity is None and has_entity_ids(index):
+        elif entity is None and has_entity_ids(index) and (profiles.agents != UNKNOWN).any():
             role, meaning = "entity", "an event of a new entity"
             known, column = "with ids of entities", self.entity_column_
         else:

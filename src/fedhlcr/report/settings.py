@@ -97,8 +97,6 @@ def _claim(model: HierarchicalPredictor, n_events: float, *, is_command: bool) -
         return f"It was fitted with this {what}; the noise is new in every run, so another run gives another model:"
     if is_command:
         return "This command reproduces it from the same table:"
-    if model.recipe_ is not None:
-        return "This code reproduces it from the same events, prepared as described below:"
     return "This code reproduces it from the same events:"
 
 
