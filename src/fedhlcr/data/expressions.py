@@ -105,6 +105,7 @@ class Expression:
         if isinstance(node, ast.Name):
             return columns[self._quoted.get(node.id, node.id)]
         if isinstance(node, ast.Constant):
+            assert isinstance(node.value, int | float)
             # not Python's whole numbers, whose powers could fill the memory
             return np.float64(node.value)
         if isinstance(node, ast.UnaryOp):

@@ -227,7 +227,7 @@ def _refuse_random_effects(text: str) -> None:
 
 
 def _refuse_arithmetic(text: str) -> None:
-    """Refuse powers of single columns, which mean the column itself in formulas, arithmetic, and high powers of sums."""
+    """Refuse powers of single columns, which mean the column itself, other arithmetic, and high powers of sums."""
     plain = _without_calls(text)
     if (found := re.search(r"([\w.]*\w)\s*(?:\*\*|\^)", plain)) is not None:
         name = text[found.start(1) : found.end(1)]

@@ -40,7 +40,8 @@ class FormulaReader:
         """
         parse_formula(formula)
         make: Any = cls
-        return make(formula=formula, **parameters)  # type: ignore[no-any-return]
+        model: Self = make(formula=formula, **parameters)
+        return model
 
     @property
     def _fits_intercept(self) -> bool:
