@@ -17,7 +17,7 @@ from fedhlcr.exceptions import ArgumentError, DataError
 Term = tuple[str, ...]
 INTERCEPT: Term = ()
 # Features that one term may become.
-MOST_FEATURES = 10_000
+MOST_FEATURES = 1_000
 
 
 def term_name(term: Term) -> str:
