@@ -259,7 +259,8 @@ class HLCRRegressor(RealTarget, CentralisedPredictor):
         Parameters
         ----------
         X : array or dataframe (n_events, n_features)
-        y : array (n_events,)
+        y : array (n_events,) or str
+            The targets, or the name of a column of X. Left out if there is a formula.
         agent, entity : array (n_events,) or str, optional
             Ids of any type, or the name of a column of X. That column is then not a feature, and `predict` looks for
             it again. `entity=None` makes each row its own entity, and `agent=None` makes all rows one agent; both
