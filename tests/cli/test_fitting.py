@@ -191,3 +191,46 @@ def test_effects_and_noise_are_those_of_the_options(shop, tmp_path, capsys):
 def test_unknown_effects_are_refused(shop, tmp_path, capsys):
     assert call("fit", shop / "train.csv", *FIT, "--effects", "slopes", "--out", tmp_path / "m") != 0
     assert "--effects" in capsys.readouterr().err
+
+
+FORMULA = "sales ~ log(price) + C(promotion)*C(season) | store/product"
+
+
+def test_formula_names_all_columns(shop, tmp_path, capsys):
+    out = tmp_path / "m"
+    assert call("fit", shop / "train.csv", "--formula", FORMULA, "--sweeps", 12, "--out", out, "-q") == 0
+    frame = pd.read_csv(shop / "train.csv", dtype={"product": str})
+    model, own = fedhlcr.load(out), fedhlcr.HLCRRegressor.from_formula(FORMULA, n_sweeps=12).fit(frame)
+    assert model.formula == FORMULA
+    np.testing.assert_array_equal(model.coef_, own.coef_)
+    capsys.readouterr()
+    assert call("predict", out, shop / "train.csv", "--out", tmp_path / "p.csv") == 0
+    np.testing.assert_allclose(pd.read_csv(tmp_path / "p.csv")["prediction"], own.predict(frame), rtol=1e-12)
+
+
+def test_formula_without_intercept(shop, tmp_path):
+    for name, stream in (("a", "--in-memory"), ("b", "--stream")):
+        formula = "sales ~ 0 + price | store/product"
+        columns = ("--formula", formula, "--sweeps", 12, "--out", tmp_path / name, "-q", stream)
+        assert call("fit", shop / "train.csv", *columns) == 0
+        model = fedhlcr.load(tmp_path / name)
+        assert not model.intercept_.any()
+        assert not model.fit_intercept
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--formula", FORMULA, "--target", "sales"), "leave it out"),
+        (("--formula", FORMULA, "--features", "price"), "leave it out"),
+        (("--formula", FORMULA, "--stream"), "--in-memory"),
+        (("--formula", FORMULA.replace("price", "prize")), "did you mean 'price'?"),
+        (("--formula", "sales ~ price"), "no groups"),
+        (("--entity", "product"), "Missing option '--target'"),
+        (("--target", "sales"), "Missing option '--entity'"),
+    ],
+)
+def test_wrong_formulas_and_missing_columns_are_refused(shop, tmp_path, capsys, arguments, words):
+    assert call("fit", shop / "train.csv", *arguments, "--out", tmp_path / "m") == WRONG_USAGE
+    assert words in " ".join(capsys.readouterr().err.replace("│", " ").split())
+    assert not list(tmp_path.iterdir())

@@ -17,6 +17,7 @@ from fedhlcr.cli.sizes import note_on_memory
 from fedhlcr.data.categories import class_texts
 from fedhlcr.data.encoded import EncodedTable
 from fedhlcr.data.families import FamilyName, TargetValues
+from fedhlcr.data.formula import parse_formula
 from fedhlcr.data.hierarchy import UNKNOWN, index_pairs, row_sole_agent
 from fedhlcr.data.ids import Ids
 from fedhlcr.data.recipe import Prepared, Recipe
@@ -111,11 +112,13 @@ class TrainingTable:
     file : the table
     plan : a recipe that has yet to learn from it
     family : the family of its target
+    has_intercept : whether regressions have an intercept
     """
 
     file: TableFile
     plan: Recipe
     family: FamilyName
+    has_intercept: bool = True
 
     def read(self, shell: Shell) -> Events:
         """Read the table at once."""
@@ -134,12 +137,17 @@ def open_training(
     missing: Missing,
     family: Family,
     shell: Shell,
+    formula: str | None = None,
 ) -> TrainingTable:
     """Open a table to fit a model to, plan a recipe, and tell the family of its target."""
-    assert roles.target is not None
-    assert roles.entity is not None
     with shell.stage(f"reading {source_name(source)}"):
-        file = open_table(source)
+        file, parsed = open_table(source), None
+        if formula is not None:
+            parsed = parse_formula(formula, file.columns, [] if roles.exposure is None else [roles.exposure])
+            roles = replace(roles, target=parsed.target, agent=parsed.agent, entity=parsed.entity)
+            features, categorical = list(parsed.columns), list(parsed.categories)
+        assert roles.target is not None
+        assert roles.entity is not None
         told = _family(file, roles.target, family, shell)
         if roles.exposure is not None and told != "count":
             raise typer.BadParameter(
@@ -157,10 +165,12 @@ def open_training(
             has_classes=told == "binary",
             exposure=roles.exposure,
         )
+        if parsed is not None:
+            plan = parsed.planned(plan)
     unnamed = None if features else note_on_unnamed(file)
     if unnamed:
         shell.note(unnamed)
-    return TrainingTable(file, plan, told)
+    return TrainingTable(file, plan, told, parsed is None or parsed.has_intercept)
 
 
 def training_events(source: str, roles: Roles, **settings: Any) -> tuple[Events, FamilyName]:

@@ -24,12 +24,13 @@ ModelOut = Annotated[Path, typer.Option("--out", "-o", metavar="MODEL", help="Wr
 
 def fit(
     data: options.DataArgument,
-    target: options.TargetOption,
-    entity: options.EntityOption,
     out: ModelOut,
+    target: options.FitTargetOption = None,
+    entity: options.FitEntityOption = None,
     agent: options.AgentOption = None,
     features: options.FeaturesOption = None,
     categorical: options.CategoricalOption = None,
+    formula: options.FormulaOption = None,
     exposure: options.ExposureOption = None,
     missing: options.MissingOption = options.Missing.refuse,
     family: options.FamilyOption = options.Family.auto,
@@ -88,12 +89,24 @@ def fit(
     cluster.require(chains=chains, precision=precision.value)
     held_out = HoldOut(hold_out, seed)
     roles = Roles(target, agent, entity, exposure)
+    options.require_columns(
+        formula, target=target, entity=entity, agent=agent, features=features, categorical=categorical
+    )
     with shell.warnings_as_notes():
         table = open_training(
-            data, roles, features=features, categorical=categorical, missing=missing, family=family, shell=shell
+            data,
+            roles,
+            features=features,
+            categorical=categorical,
+            missing=missing,
+            family=family,
+            shell=shell,
+            formula=formula,
         )
         settings = {"family": table.family, "curves": curves, "noise": noise.value, "effects": effects.value}
         settings["engine"] = engine.value
+        if not table.has_intercept:
+            settings["intercept"] = "none"
         # before the table is read, which may take long: options may not suit the family
         model = cluster.estimator(
             table.family,
@@ -107,12 +120,14 @@ def fit(
             precision=precision.value,
             n_threads=threads,
             verbose=shell.shows_progress,
+            fit_intercept=table.has_intercept,
         )
         with opened_training(
             table, data, out=out, hold_out=held_out, stream=cluster.streams(stream), settings=settings, shell=shell
         ) as training:
             model.set_params(curves=options.curve_names(curves, training.recipe))
             training.fit(model, shell)
+            model.set_params(formula=formula)
             out = write_model(model, out, shell, public=public)
             facts = model_facts(model)
             tell_model(shell, model)

@@ -7,6 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import click
 import typer
 
 if TYPE_CHECKING:
@@ -104,6 +105,31 @@ EntityOption = Annotated[
         "--entity",
         metavar="COLUMN",
         help="Column with the entity of each event.",
+        rich_help_panel=COLUMNS,
+    ),
+]
+# The same where a formula may name the columns.
+OR_FORMULA = "Needed without --formula."
+FitTargetOption = Annotated[
+    str | None,
+    typer.Option("--target", metavar="COLUMN", help=f"Column to predict. {OR_FORMULA}", rich_help_panel=COLUMNS),
+]
+FitEntityOption = Annotated[
+    str | None,
+    typer.Option(
+        "--entity",
+        metavar="COLUMN",
+        help=f"Column with the entity of each event. {OR_FORMULA}",
+        rich_help_panel=COLUMNS,
+    ),
+]
+FormulaOption = Annotated[
+    str | None,
+    typer.Option(
+        "--formula",
+        metavar="FORMULA",
+        help="Target, features and ids in one: 'sales ~ log(price) + C(brand) | store/product'. It replaces --target, "
+        "--agent, --entity, --features and --categorical, and needs the extra formula.",
         rich_help_panel=COLUMNS,
     ),
 ]
@@ -317,6 +343,16 @@ def require_for(needed: str, is_given: bool, **values: object) -> None:
             raise typer.BadParameter(
                 f"has no effect without {needed}; add {needed}, or leave {option} out.", param_hint=option
             )
+
+
+def require_columns(formula: str | None, **given: object) -> None:
+    """Refuse a command that names neither columns nor a formula, or that names both."""
+    for name, value in given.items():
+        if formula is not None and value:
+            reason = "is for tables without --formula, which names all columns; leave it out."
+            raise typer.BadParameter(reason, param_hint=f"--{name}")
+        if formula is None and value is None and name in ("target", "entity"):
+            raise click.MissingParameter(param_type="option", param_hint=f"'--{name}'")
 
 
 def split_names(option: str, values: list[str] | None, columns: tuple[str, ...]) -> list[str]:

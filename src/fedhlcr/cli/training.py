@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import click
 import numpy as np
+import typer
 
 from fedhlcr._support.memory import keep_little
 from fedhlcr._support.wording import EVENT
@@ -127,6 +128,12 @@ def opened_training(
     if not is_streamed(file, stream):
         yield TrainingInMemory(table.read(shell), hold_out, source)
         return
+    if table.plan.terms is not None:
+        raise typer.BadParameter(
+            "has terms that are not columns, so the table must be read at once; add --in-memory, without --engine ray, "
+            "or add these columns to the table.",
+            param_hint="--formula",
+        )
     keep_little()
     with open_work(out.with_name(f"{out.name}.build"), file, table.plan, settings, hold_out) as work:
         _tell_work(work, shell)

@@ -27,13 +27,16 @@ AUTO_RULE = (
 )
 
 
-def plan_features(frame: Any, categories: str | Collection[str]) -> tuple[Recipe, pa.Table]:
+def plan_features(
+    frame: Any, categories: str | Collection[str], called: Collection[str] = ()
+) -> tuple[Recipe, pa.Table]:
     """Return a recipe that has yet to learn from the table, and the table: numbers as floats, categories as texts.
 
     Parameters
     ----------
     frame : narwhals frame that holds features only
     categories : names of text columns that are categories, or "auto"
+    called : columns that a formula calls categories
     """
     names = [name for name in frame.columns if not INDEX_NAME.match(name)]
     if not names:
@@ -42,7 +45,7 @@ def plan_features(frame: Any, categories: str | Collection[str]) -> tuple[Recipe
             "feature. A column of ones fits only the mean of each cluster."
         )
     columns = {name: arrow_column(frame[name]) for name in names}
-    declared = _declared(columns, categories)
+    declared = _declared(columns, categories, called)
     taken = _undeclared(columns, declared) if categories == AUTO else []
     orders = {name: _level_order(frame[name], columns[name]) for name in names if name in {*declared, *taken}}
     _refuse_the_rest(columns, orders)
@@ -50,9 +53,11 @@ def plan_features(frame: Any, categories: str | Collection[str]) -> tuple[Recipe
     return Recipe("", None, "", tuple(names), orders), pa.table(raw)
 
 
-def _declared(columns: dict[str, pa.ChunkedArray], categories: str | Collection[str]) -> list[str]:
+def _declared(
+    columns: dict[str, pa.ChunkedArray], categories: str | Collection[str], called: Collection[str]
+) -> list[str]:
     """Columns that are categories by their type, or because the user names them."""
-    named = () if isinstance(categories, str) else categories
+    named = {*called, *(() if isinstance(categories, str) else categories)}
     if lost := [name for name in named if name not in columns]:
         raise ArgumentError(
             f"`categories` names {listed([repr(name) for name in lost])}, but `X` has no such feature; its features "

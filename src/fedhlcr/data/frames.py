@@ -18,6 +18,7 @@ from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.wording import ROW
 from fedhlcr.data.columns import LARGEST
 from fedhlcr.data.encoded import EncodedTable
+from fedhlcr.data.formula import Formula
 from fedhlcr.data.gaps import MissingPolicy
 from fedhlcr.data.ids import NEW, Ids, is_missing, native_array
 from fedhlcr.data.inputs import as_frame, feature_matrix, feature_names
@@ -97,7 +98,9 @@ class Learned(NamedTuple):
     recipe: Recipe | None
 
 
-def learn(given: Given, *, categories: str | Collection[str], missing: MissingName) -> Learned:
+def learn(
+    given: Given, *, categories: str | Collection[str], missing: MissingName, formula: Formula | None = None
+) -> Learned:
     """Read the table of a fit. An EncodedTable is ready already.
 
     Parameters
@@ -105,6 +108,7 @@ def learn(given: Given, *, categories: str | Collection[str], missing: MissingNa
     given : the arguments of `fit`
     categories : names of text columns that are categories, or "auto"
     missing : what to do about rows with missing values
+    formula : says which columns are which, if there is one
     """
     frame = None if isinstance(given.X, EncodedTable) else as_frame(given.X)
     given, names = resolve(given, frame)
@@ -112,7 +116,10 @@ def learn(given: Given, *, categories: str | Collection[str], missing: MissingNa
     if frame is None:
         _require_no_names(categories)
         return _learn_array(given, names, policy)
-    features = frame.drop([name for name in dict.fromkeys(names) if name is not None])
+    if formula is None:
+        features = frame.drop([name for name in dict.fromkeys(names) if name is not None])
+    else:
+        features = frame.select(list(formula.columns))
     if feature_names(features.to_native()) is None:
         # names that are not texts are no names for scikit-learn either
         return _learn_array(given._replace(X=features.to_native()), names, policy)
@@ -120,7 +127,8 @@ def learn(given: Given, *, categories: str | Collection[str], missing: MissingNa
 
     rows = _complete_rows(given, len(frame), policy)
     kept = features if rows is None else features[rows.tolist()]
-    plan, raw = plan_features(kept, categories)
+    plan, raw = plan_features(kept, categories, () if formula is None else formula.categories)
+    plan = plan if formula is None else formula.planned(plan)
     with _naming_the_cure():
         recipe, prepared = replace(plan, missing=policy).learn(raw)
     events = _events(given, names, prepared.table, len(frame), _rows_of(rows, prepared.rows, len(kept)))

@@ -26,11 +26,12 @@ from fedhlcr.data.gaps import POLICIES, Gaps, GapTally, MissingPolicy, find_gaps
 from fedhlcr.data.ids import read_ids
 from fedhlcr.data.inputs import as_frame
 from fedhlcr.data.table_files import TableFile
+from fedhlcr.data.terms import Term, are_sound, feature_columns, feature_names
 from fedhlcr.exceptions import ArgumentTypeError, CodecError, DataError, MissingValuesError, Setting
 
 LEVEL, CLASS = Noun("level", "levels"), Noun("class", "classes")
-# Fields that a recipe has only if the target has classes, or an exposure.
-LATER_FIELDS = ("classes", "exposure")
+# Fields that a recipe has only if the target has classes or an exposure, or if features are terms of a formula.
+LATER_FIELDS = ("classes", "exposure", "terms")
 
 
 class Prepared(NamedTuple):
@@ -76,6 +77,7 @@ class Recipe:
     classes : the two classes of the target, as texts and in order; empty before they are learnt, None if the target is
         a number
     exposure : name of the column with the exposure of each event, for counts; None if there is none
+    terms : products of features that the model has in place of them, as in a formula; None if it has them as they are
     """
 
     target: str
@@ -87,6 +89,7 @@ class Recipe:
     missing: MissingPolicy = "refuse"
     classes: list[str] | None = None
     exposure: str | None = None
+    terms: tuple[Term, ...] | None = None
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -95,6 +98,8 @@ class Recipe:
     @property
     def encoded_features(self) -> tuple[str, ...]:
         """Names of the model's features. A category of two levels is one feature, otherwise each level is one."""
+        if self.terms is not None:
+            return feature_names(self.terms, self.categorical)
         return tuple(
             encoded
             for name in self.features
@@ -235,17 +240,21 @@ class Recipe:
 
     def _encoded(self, texts: pa.Table, filled: Collection[str]) -> list[NDArray[Any]]:
         """Return the columns of the model's features."""
-        out: list[NDArray[Any]] = []
+        columns: dict[str, NDArray[Any]] = {}
         for name in self.features:
             column, fill = texts[name], self._fill_of(name) if name in filled else None
             if name not in self.categorical:
                 numbers = column.to_numpy().astype(np.float64)
-                out.append(numbers if fill is None else np.where(rows_missing(column), fill, numbers))
+                columns[name] = numbers if fill is None else np.where(rows_missing(column), fill, numbers)
                 continue
             filled_texts = column if fill is None else pc.fill_null(column, fill)
-            codes = self._codes(name, filled_texts, self.categorical[name])
-            out += self.indicators(name, codes)
-        return out
+            columns[name] = self._codes(name, filled_texts, self.categorical[name])
+        if self.terms is not None:
+            return [*feature_columns(self.terms, self.categorical, columns)]
+        encoded = (
+            [values] if n not in self.categorical else self.indicators(n, values) for n, values in columns.items()
+        )
+        return [values for own in encoded for values in own]
 
     def indicators(self, name: str, codes: IndexArray) -> list[NDArray[Any]]:
         """Return the features of a category, whose levels have these positions among all levels."""
@@ -305,6 +314,10 @@ class Recipe:
     def from_json(cls, value: Any) -> Self:
         """Read a recipe from a model file. Everything is checked, because anyone may have written the file."""
         recipe = cls(**{**value, "features": tuple(value["features"])})
+        if recipe.terms is not None:
+            if not are_sound(recipe.terms, recipe.features, recipe.categorical):
+                raise CodecError("the recipe is malformed: its terms are not those of a formula; save the model again.")
+            recipe = replace(recipe, terms=tuple(map(tuple, recipe.terms)))
         roles = (recipe.target, *recipe.ids, *([] if recipe.exposure is None else [recipe.exposure]))
         sound = (
             _are_texts(value["features"])

@@ -315,7 +315,7 @@ class HierarchicalPredictor(NotebookResults, InferenceExport, TidyTables, Entity
     def _begin_streamed(self, data: StreamedEvents) -> None:
         """Set what `fit` learns from a table before it samples, for one in a work folder."""
         recipe = data.recipe
-        self.recipe_, self.provenance_, self.frame_library_ = None, {}, None
+        self.recipe_, self.provenance_, self.frame_library_, self._has_intercept = None, {}, None, True
         validate_data(self, header_of(recipe.encoded_features), reset=True, skip_check_array=True)
         self._learn_classes(recipe, data.shape())
         self.agent_column_, self.entity_column_ = recipe.agent, recipe.entity
@@ -345,7 +345,7 @@ class HierarchicalPredictor(NotebookResults, InferenceExport, TidyTables, Entity
 
     def _warn_of_simpler_model(self) -> None:
         found = self.comparison_
-        if found is not None and (warning := found.warning(fit_intercept=self.fit_intercept)) is not None:
+        if found is not None and (warning := found.warning(fit_intercept=self._fits_intercept)) is not None:
             give_warning(warning)
 
     def set_fitted_attributes(self) -> None:

@@ -21,8 +21,8 @@ class HLCRClassifier(BinaryTarget, CentralisedOutcomes):
 
     Parameters
     ----------
-    n_clusters, coef_prior, effects, curves, categories, missing, standardize, fit_intercept, max_clusters : as in
-        `HLCRRegressor`
+    n_clusters, coef_prior, effects, curves, categories, missing, formula, standardize, fit_intercept, max_clusters
+        As in `HLCRRegressor`.
     coef_scale : float or "learn", default="learn"
         δ, in log odds per standard deviation of x. A number is the prior N(0, δ²) for every coefficient.
     global_concentration, agent_concentration : as in `HLCRRegressor`
@@ -62,7 +62,7 @@ class HLCRClassifier(BinaryTarget, CentralisedOutcomes):
 
     @checking_parameters
     @single_threaded_blas
-    def fit(self, X: Any, y: Any, agent: Any = None, entity: Any = None, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, agent: Any = None, entity: Any = None, sample_weight: Any = None) -> Self:
         """Fit the model.
 
         Parameters
@@ -98,8 +98,8 @@ class FedHLCRClassifier(BinaryTarget, FederatedOutcomes):
         As in `FedHLCRRegressor`; windows are three times as long, because single events say less.
     participation, rounds, failure_rate, n_draws, engine, limits, aggregation, fixed_point, min_cohort, checkpoint,
     checkpoint_every, n_threads, random_state, verbose : as in `FedHLCRRegressor`
-    n_clusters, coef_prior, effects, curves, categories, missing, standardize, fit_intercept, max_clusters : as in
-        `HLCRRegressor`
+    n_clusters, coef_prior, effects, curves, categories, missing, formula, standardize, fit_intercept, max_clusters
+        As in `HLCRRegressor`.
     coef_scale : float or "learn", default="learn"
         δ, in log odds per standard deviation of x. A number is the prior N(0, δ²) for every coefficient.
     global_concentration, agent_concentration : as in `HLCRRegressor`
@@ -129,7 +129,7 @@ class FedHLCRClassifier(BinaryTarget, FederatedOutcomes):
     def fit(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         agent: Any = None,
         entity: Any = None,
         sample_weight: Any = None,

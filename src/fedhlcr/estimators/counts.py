@@ -20,8 +20,8 @@ class HLCRCountRegressor(CountTarget, CentralisedOutcomes):
 
     Parameters
     ----------
-    n_clusters, coef_prior, effects, curves, categories, missing, standardize, fit_intercept, max_clusters : as in
-        `HLCRRegressor`
+    n_clusters, coef_prior, effects, curves, categories, missing, formula, standardize, fit_intercept, max_clusters
+        As in `HLCRRegressor`.
     coef_scale : float or "learn", default="learn"
         δ, in logs of the mean count per standard deviation of x. A number is the prior N(0, δ²) for every coefficient.
     global_concentration, agent_concentration : as in `HLCRRegressor`
@@ -59,7 +59,13 @@ class HLCRCountRegressor(CountTarget, CentralisedOutcomes):
     @checking_parameters
     @single_threaded_blas
     def fit(
-        self, X: Any, y: Any, agent: Any = None, entity: Any = None, sample_weight: Any = None, exposure: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        agent: Any = None,
+        entity: Any = None,
+        sample_weight: Any = None,
+        exposure: Any = None,
     ) -> Self:
         """Fit the model.
 
@@ -99,8 +105,8 @@ class FedHLCRCountRegressor(CountTarget, FederatedOutcomes):
         As in `FedHLCRRegressor`; windows are three times as long, because single events say less.
     participation, rounds, failure_rate, n_draws, engine, limits, aggregation, fixed_point, min_cohort, checkpoint,
     checkpoint_every, n_threads, random_state, verbose : as in `FedHLCRRegressor`
-    n_clusters, coef_prior, effects, curves, categories, missing, standardize, fit_intercept, max_clusters : as in
-        `HLCRRegressor`
+    n_clusters, coef_prior, effects, curves, categories, missing, formula, standardize, fit_intercept, max_clusters
+        As in `HLCRRegressor`.
     coef_scale : float or "learn", default="learn"
         δ, in logs of the mean count per standard deviation of x. A number is the prior N(0, δ²) for every coefficient.
     global_concentration, agent_concentration : as in `HLCRRegressor`
@@ -129,7 +135,7 @@ class FedHLCRCountRegressor(CountTarget, FederatedOutcomes):
     def fit(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         agent: Any = None,
         entity: Any = None,
         sample_weight: Any = None,

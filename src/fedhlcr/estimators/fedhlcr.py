@@ -59,7 +59,7 @@ class FedHLCRRegressor(RealTarget, FederatedPredictor):
         and with one noise scale. With noise="student" agents need their events until the end of the run
     curves : as in `HLCRRegressor`; not with the blend rule. Agents report quantiles of the columns in the survey, from
         which the server places the knots. Then agents need their events until the end of the run.
-    categories, missing, standardize, fit_intercept, max_clusters : as in `HLCRRegressor`
+    categories, missing, formula, standardize, fit_intercept, max_clusters : as in `HLCRRegressor`
     n_draws : int, default=100
         Most draws to keep.
     engine : "in_process", "ray" or EngineFactory, default="in_process"
@@ -159,6 +159,7 @@ class FedHLCRRegressor(RealTarget, FederatedPredictor):
         curves: str | Sequence[str | int] = "none",
         categories: str | Collection[str] = "auto",
         missing: MissingName = "raise",
+        formula: str | None = None,
         standardize: bool = True,
         fit_intercept: bool = True,
         n_draws: int = 100,
@@ -194,6 +195,7 @@ class FedHLCRRegressor(RealTarget, FederatedPredictor):
         self.curves = curves
         self.categories = categories
         self.missing = missing
+        self.formula = formula
         self.standardize = standardize
         self.fit_intercept = fit_intercept
         self.n_draws = n_draws
@@ -215,7 +217,7 @@ class FedHLCRRegressor(RealTarget, FederatedPredictor):
     def fit(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         agent: Any = None,
         entity: Any = None,
         sample_weight: Any = None,

@@ -17,6 +17,7 @@ from fedhlcr.data.table_files import open_table
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.estimators.files import open_work, read_table
 from fedhlcr.estimators.streamed import StreamedEvents
+from fedhlcr.exceptions import ArgumentError
 
 
 class FileFitter(HierarchicalPredictor):
@@ -75,6 +76,10 @@ class FileFitter(HierarchicalPredictor):
         """
         self.check_parameters()
         self._require_files()
+        if self.formula is not None:
+            raise ArgumentError(
+                "`formula` is for tables in memory; pass the table to `fit`, or leave `formula` out and name columns."
+            )
         if exposure is not None:
             # only models of counts have exposures
             self._offset(1.0, 1)

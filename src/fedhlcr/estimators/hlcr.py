@@ -76,6 +76,9 @@ class HLCRRegressor(RealTarget, CentralisedPredictor):
         What to do about rows with missing values. "raise" refuses them. "drop" leaves them out of a fit and of scores,
         and predicts NaN for them. "impute" fills in medians and most common levels of the fit. Rows without a target or
         an id are never filled in, but left out.
+    formula : str or None, default=None
+        Target, features and groups by the names of columns, such as `"sales ~ price + C(brand) | store/product"`; then
+        `fit` takes the table alone. See `from_formula`.
     standardize : bool, default=True
         Scale features and target to standard deviation 1 before fitting. Results are in the user's units.
     fit_intercept : bool, default=True
@@ -212,6 +215,7 @@ class HLCRRegressor(RealTarget, CentralisedPredictor):
         curves: str | Sequence[str | int] = "none",
         categories: str | Collection[str] = "auto",
         missing: MissingName = "raise",
+        formula: str | None = None,
         standardize: bool = True,
         fit_intercept: bool = True,
         n_sweeps: int = 200,
@@ -237,6 +241,7 @@ class HLCRRegressor(RealTarget, CentralisedPredictor):
         self.curves = curves
         self.categories = categories
         self.missing = missing
+        self.formula = formula
         self.standardize = standardize
         self.fit_intercept = fit_intercept
         self.n_sweeps = n_sweeps
@@ -250,7 +255,7 @@ class HLCRRegressor(RealTarget, CentralisedPredictor):
 
     @checking_parameters
     @single_threaded_blas
-    def fit(self, X: Any, y: Any, agent: Any = None, entity: Any = None, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, agent: Any = None, entity: Any = None, sample_weight: Any = None) -> Self:
         """Fit the model.
 
         Parameters
@@ -258,7 +263,7 @@ class HLCRRegressor(RealTarget, CentralisedPredictor):
         X : array or dataframe (n_events, n_features)
             A dataframe may hold categories and columns with other roles; `categories` and `missing` say how it is read.
         y : array (n_events,) or str
-            Targets, or the name of their column of X.
+            Targets, or the name of their column of X. Left out if there is a formula.
         agent, entity : array (n_events,) or str, optional
             Ids of any type, or the name of a column of X. That column is then not a feature, and `predict` looks for
             it again. `entity=None` makes each row its own entity, and `agent=None` makes all rows one agent; both

@@ -33,6 +33,7 @@ class CentralisedOutcomes(CentralisedPredictor):
         curves: str | Sequence[str | int] = "none",
         categories: str | Collection[str] = "auto",
         missing: MissingName = "raise",
+        formula: str | None = None,
         standardize: bool = True,
         fit_intercept: bool = True,
         n_sweeps: int = 300,
@@ -52,6 +53,7 @@ class CentralisedOutcomes(CentralisedPredictor):
         self.curves = curves
         self.categories = categories
         self.missing = missing
+        self.formula = formula
         self.standardize = standardize
         self.fit_intercept = fit_intercept
         self.n_sweeps = n_sweeps
@@ -84,6 +86,7 @@ class FederatedOutcomes(FederatedPredictor):
         curves: str | Sequence[str | int] = "none",
         categories: str | Collection[str] = "auto",
         missing: MissingName = "raise",
+        formula: str | None = None,
         standardize: bool = True,
         fit_intercept: bool = True,
         n_draws: int = 100,
@@ -112,6 +115,7 @@ class FederatedOutcomes(FederatedPredictor):
         self.curves = curves
         self.categories = categories
         self.missing = missing
+        self.formula = formula
         self.standardize = standardize
         self.fit_intercept = fit_intercept
         self.n_draws = n_draws

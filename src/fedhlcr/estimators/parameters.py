@@ -27,6 +27,7 @@ SHARED_CONSTRAINTS: dict[str, list[Any]] = {
     "curves": [StrOptions({"none", "auto"}), "array-like"],
     "categories": [StrOptions({"auto"}), "array-like"],
     "missing": [StrOptions(set(get_args(MissingName)))],
+    "formula": [str, None],
     "standardize": ["boolean"],
     "fit_intercept": ["boolean"],
     "n_draws": [POSITIVE_INTEGER],

@@ -19,6 +19,7 @@ from fedhlcr.data.gaps import MissingPolicy
 from fedhlcr.data.hierarchy import UNKNOWN, EntityIndex, Hierarchy, has_entity_ids
 from fedhlcr.data.ids import NEW, Ids, read_ids
 from fedhlcr.data.recipe import Recipe
+from fedhlcr.estimators.formulas import FormulaReader
 from fedhlcr.estimators.regressor import HierarchicalEstimator
 from fedhlcr.estimators.rows import EventRows
 from fedhlcr.estimators.score import Counts
@@ -60,7 +61,7 @@ class FittedEvents:
         return Counts(int((entities != UNKNOWN).sum()), int(new_entities.sum()), int(new_agents.sum()))
 
 
-class TableReader(HierarchicalEstimator):
+class TableReader(FormulaReader, HierarchicalEstimator):
     """An estimator that reads dataframes as they are: columns by name, categories, missing values."""
 
     categories: str | Collection[str]
@@ -81,7 +82,8 @@ class TableReader(HierarchicalEstimator):
         private = getattr(self, "privacy", None) is not None
         if private and self.missing == "impute":
             raise ArgumentError("missing='impute' takes medians of all events, which `privacy` forbids; use 'drop'.")
-        read, recipe = frames.learn(given, categories=self.categories, missing=self.missing)
+        given, formula = self._read_formula(given)
+        read, recipe = frames.learn(given, categories=self.categories, missing=self.missing, formula=formula)
         frames.warn_of_rows_left_out(read, LEFT_OUT)
         hierarchy = super()._training_events(*read.given)
         self.agent_column_, self.entity_column_ = read.names.agent, read.names.entity

@@ -14,6 +14,7 @@ from fedhlcr.analysis.summary import privacy_words
 from fedhlcr.data.hierarchy import has_entity_ids
 from fedhlcr.data.ids import canonical_text
 from fedhlcr.data.recipe import Recipe
+from fedhlcr.data.terms import term_name
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.storage.model_file import plain_settings
 
@@ -116,6 +117,9 @@ def _preparation(recipe: Recipe, *, one_agent: bool) -> tuple[str, ...]:
     if named:
         words = listed(named) if len(named) < 3 else f"{named[0]}, {named[1]}, and {named[2]}"
         sentences[0] = f"{capital(words)}. {sentences[0]}"
+    if recipe.terms is not None:
+        terms = [_quoted(term_name(term)) for term in recipe.terms if term]
+        sentences.append(f"They enter the model as {listed(terms)}.")
     for name, levels in recipe.categorical.items():
         texts = [_quoted(level) for level in levels]
         if len(levels) == 2:
@@ -177,11 +181,13 @@ def _snippet(model: HierarchicalPredictor, changed: dict[str, Any]) -> str:
 
 def _fit_call(model: HierarchicalPredictor) -> list[str]:
     recipe = model.recipe_
+    exposure = f", exposure={recipe.exposure!r}" if recipe is not None and recipe.exposure else ""
+    if model.formula is not None:
+        return ["# frame: the table with the columns of the formula", f"model.fit(frame{exposure})"]
     ids = {role: repr(column) if column else role for role, column in _id_columns(model).items()}
     given = "".join(f", {role}={value}" for role, value in ids.items())
     if recipe is not None and hasattr(model, "feature_names_in_"):
         y = repr(recipe.target) if recipe.target else "y"
-        exposure = f", exposure={recipe.exposure!r}" if recipe.exposure else ""
         features = "the ids and these features" if recipe.target else "these features, and ids that are named"
         return [f"# frame: the table with {features}", f"model.fit(frame, {y}{given}{exposure})"]
     if any(_id_columns(model).values()):
