@@ -39,12 +39,18 @@ def flights_report():
 
 
 def hostile_report():
-    """Names that would break a careless page, and a target of two classes without events to draw."""
+    """Names that would break a careless page, and a target of two classes."""
     table, _ = make_hlcr(30, 4, 6, 3, 2, 0.3, target="binary", random_state=11)
     agent = np.array([f"shop {a}" if a else HOSTILE for a in table.agent], dtype=object)
     entity = np.array([f"item-{e}-{'long' * 40 if e == 2 else 'שלום'}" for e in table.entity], dtype=object)
     model = HLCRClassifier(n_sweeps=30).fit(table.X, table.y, agent=agent, entity=entity)
     return render_report(model)
+
+
+def lines_report():
+    """A model that keeps no events, and none are given."""
+    table, _ = make_hlcr(10, 4, 6, 2, 2, 0.3, random_state=11)
+    return render_report(HLCRRegressor(n_sweeps=30).fit(table.X, table.y, agent=table.agent, entity=table.entity))
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +59,7 @@ def reports(tmp_path_factory):
     model, html = flights_report()
     (folder / "flights.html").write_text(html, encoding="utf-8")
     (folder / "hostile.html").write_text(hostile_report(), encoding="utf-8")
+    (folder / "lines.html").write_text(lines_report(), encoding="utf-8")
     return folder, model
 
 
@@ -84,6 +91,11 @@ def open_report(browser, reports):
         context.close()
     assert complaints == []
     assert [url for url in requests if not url.startswith(("file:", "data:"))] == []
+
+
+def unfold(page):
+    """Open what is folded, such as the long tables."""
+    page.evaluate("for (const box of document.querySelectorAll('details')) box.open = true")
 
 
 def title(page):
@@ -172,6 +184,7 @@ def test_a_suggestion_can_be_clicked_and_agents_come_first(open_report):
 def test_names_in_tables_lead_to_the_explorer_and_back(open_report):
     page = open_report()
     before = title(page)
+    unfold(page)
     link = page.locator("[data-listing=entities] tbody tr").nth(4).get_by_role("link").nth(1)
     name = link.inner_text()
     link.click()
@@ -190,6 +203,7 @@ def test_names_in_tables_lead_to_the_explorer_and_back(open_report):
 
 def test_a_link_that_is_followed_twice_still_works(open_report):
     page = open_report()
+    unfold(page)
     link = page.locator("[data-listing=entities] tbody tr").nth(4).get_by_role("link").nth(1)
     for _ in range(2):
         link.click()
@@ -262,7 +276,7 @@ def test_probabilities_on_the_page_are_the_models(open_report, model):
 def test_the_line_that_is_drawn_is_the_models(open_report, model):
     """Read the line off the picture at both ends, with the ticks, and compare it with predictions."""
     page = open_report(address="#entity=20")
-    page.get_by_label("against").select_option(label="dist")
+    page.locator("#explored select").select_option(label="dist")
     ticks = page.locator("#explored .ys span")
     tops = [float(t) for t in ticks.evaluate_all("all => all.map(e => parseFloat(e.style.top))")]
     values = [float(text.replace("−", "-")) for text in ticks.all_inner_texts()]
@@ -281,7 +295,7 @@ def test_the_line_that_is_drawn_is_the_models(open_report, model):
 
 def test_the_axis_can_be_chosen_and_stays(open_report):
     page = open_report()
-    select = page.get_by_label("against")
+    select = page.locator("#explored select")
     assert select.locator("option").all_inner_texts()[0] == "month"
     assert page.locator("#explored .xs").inner_text().split() == list("JFMAMJJASOND")
     before = page.locator("#explored .own-line").first.get_attribute("d")
@@ -289,7 +303,7 @@ def test_the_axis_can_be_chosen_and_stays(open_report):
     assert page.locator("#explored .xs").inner_text().split() == ["0:00", "6:00", "12:00", "18:00", "24:00"]
     assert page.locator("#explored .own-line").first.get_attribute("d") != before
     page.locator("#explorer-next").click()
-    assert page.get_by_label("against").evaluate("e => e.selectedOptions[0].textContent") == "hour"
+    assert page.locator("#explored select").evaluate("e => e.selectedOptions[0].textContent") == "hour"
 
 
 def test_dots_on_the_map_open_the_explorer(open_report, model):
@@ -361,10 +375,16 @@ def test_hostile_names_are_text_everywhere(open_report):
 
 
 def test_without_events_the_page_says_how_to_get_dots(open_report):
-    page = open_report("hostile")
+    page = open_report("lines")
     assert page.locator("#explored path.event").count() == 0
     assert page.locator("#explored .own-line").count() > 0
     assert "To see them, give it a table of events" in page.locator("#explorer").inner_text()
+
+
+def test_a_classifier_draws_the_events_it_keeps_and_per_cent(open_report):
+    page = open_report("hostile")
+    assert page.locator("#explored path.event").count() > 0
+    assert "To see them" not in page.locator("#explorer").inner_text()
     assert all(text.endswith("%") for text in page.locator("#explored .ys span").all_inner_texts())
 
 

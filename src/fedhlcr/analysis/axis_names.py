@@ -13,7 +13,7 @@ import numpy as np
 
 from fedhlcr._support.arrays import FloatArray
 
-LOG = re.compile(r"(?P<kind>log10|log2|log1p|log|ln)(?:[_ .]+(?P<name>.+)|\((?P<inner>.+)\))$", re.IGNORECASE)
+LOG = re.compile(r"(?P<kind>log10|log2|log1p|log|ln)(?:[_ .]+(?P<name>.+)|\((?P<inner>[^()]+)\))$", re.IGNORECASE)
 BASES = {"log10": (10.0, 0.0), "log2": (2.0, 0.0), "log1p": (np.e, 1.0)}
 WAVE_FIRST = re.compile(r"(?P<wave>sin|cos)[_ .(]*(?P<stem>.*?)[)_ ]*(?P<order>\d*)\)?$", re.IGNORECASE)
 WAVE_LAST = re.compile(r"(?P<stem>.+?)[_ .]+(?P<wave>sin|cos)[_ ]*(?P<order>\d*)$", re.IGNORECASE)
