@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedhlcr import ConvergenceWarning, FedHLCRRegressor, HLCRRegressor
+from fedhlcr import NEW, ConvergenceWarning, FedHLCRRegressor, HLCRRegressor
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.federation import Agent, Broadcast, FederationSettings, GramLayout, Server
 from tests.problems import PAPER
@@ -86,7 +86,7 @@ def numbers(models) -> dict[str, np.ndarray]:
             f"{name}/mean": moments.mean,
             f"{name}/std": moments.std,
             f"{name}/quantiles": moments.quantiles,
-            f"{name}/new_entity": model.predict(data.X, agent=data.agent),
+            f"{name}/new_entity": model.predict(data.X, agent=data.agent, entity=NEW),
             f"{name}/new_agent": model.predict(data.X[:5], agent=stranger),
             f"{name}/adapted": adapted.predict(data.X[:5], agent=stranger, entity=["a"] * 5),
             f"{name}/log_density": model.log_density(data.X, data.y, **ids),
