@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from fedhlcr import HLCRClassifier, HLCRRegressor, describe_clusters
+from fedhlcr._support.wording import number
 from fedhlcr.analysis.effects import coef_intervals
 from fedhlcr.analysis.links import link_of
 from fedhlcr.analysis.ratios import cluster_ratios, step_sizes
@@ -97,17 +98,17 @@ def test_summary_of_a_classifier_speaks_of_odds_and_not_of_noise():
     model = classifier()
     text = str(model.summary())
     assert "mild and severe; odds and probabilities are those of severe" in text
-    assert "odds ratio per unit" in text
+    assert "odds ratio per standard deviation" in text
     assert "standard deviations of log odds" in text or "no effects beyond" in text
     assert "noise" not in text
     assert "units of the target" not in text
-    assert f"{np.exp(model.coef_[0, 0]):.3g}" in text
+    assert number(cluster_ratios(model)[0][0].ratio) in text
 
 
 def test_summary_of_counts_shows_the_dispersion():
     text = str(counter().summary())
     assert "\ndispersion" in text
-    assert "rate ratio per unit" in text
+    assert "rate ratio per standard deviation" in text
     assert "noise" not in text
 
 

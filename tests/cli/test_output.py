@@ -24,7 +24,8 @@ from tests.commands import (
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is full")
 def test_full_disk(shop, capsys):
-    assert_refused(call("fit", shop / "train.csv", *FIT, *PAPER, "--out", "/dev/full"), capsys, None, NO_OUTPUT)
+    fit = ("fit", shop / "train.csv", *FIT, *PAPER, "--quiet")
+    assert_refused(call(*fit, "--out", "/dev/full"), capsys, None, NO_OUTPUT)
     predict = ("predict", shop / "shop.fedhlcr", shop / "test.csv")
     assert_refused(call(*predict, "--out", "/dev/full"), capsys, None, NO_OUTPUT)
     with open("/dev/full", "wb") as full:

@@ -159,8 +159,8 @@ def _column_note(model: FittedModel, link: Link | None) -> str:
             f"feature{category}."
         )
     return (
-        f"level: {link.response} at average features, for a typical entity; other columns: {link.ratio} of one "
-        f"standard deviation of the feature, of 1 against 0{category}."
+        f"level: {link.response} at average features, for a typical entity; other columns: {link.ratio} per "
+        f"standard deviation of the feature, or of 1 against 0{category}."
     )
 
 
