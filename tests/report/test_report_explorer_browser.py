@@ -265,7 +265,7 @@ def test_probabilities_on_the_page_are_the_models(open_report, model):
     agent, entity = model.pair_ids_[7]
     expected = model.responsibilities(agent, entity)
     shown = {}
-    for line in page.locator("#explored .bars li").all():
+    for line in page.locator("#explored .probabilities li").all():
         name, share = line.locator("span").first.inner_text(), line.locator(".n").inner_text()
         shown[int(name.split()[1])] = float(share.split()[0])
     assert set(shown) == set(np.flatnonzero(expected >= 0.01))

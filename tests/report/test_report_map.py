@@ -34,7 +34,7 @@ def spread_places(model):
 
 
 def circles(svg):
-    found = re.findall(r'href="#entity=(\d+)" class="(\S+)" aria-label="([^"]*)"><circle cx="(\S+)" cy="(\S+)"', svg)
+    found = re.findall(r'href="#entity=(\d+)" class="([^"]+)" aria-label="([^"]*)"><circle cx="(\S+)" cy="(\S+)"', svg)
     return {int(row): (name, words, float(x), float(y)) for row, name, words, x, y in found}
 
 

@@ -34,7 +34,7 @@
 
   // A bar for each cluster; what is left of 100 % belongs to clusters that are not named.
   function bars(shares) {
-    const list = html("ul", "bars");
+    const list = html("ul", "probabilities");
     const add = (name, share, color) => {
       const row = html("li"), label = html("span"), bar = html("span", "bar"), fill = html("i", color);
       label.append(...name);
