@@ -31,12 +31,10 @@ from fedhlcr.data.hierarchy import EntityIndex
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.posterior import alignment
 from fedhlcr.posterior.alignment import mean_compositions
-from fedhlcr.posterior.prediction import Profiles
+from fedhlcr.report.memberships import Memberships, memberships_of
 
 # An entity's label is uncertain if its probability is below this.
 SURE = 0.8
-# Most entities to list; of more, the least certain are listed.
-MAX_LISTED = 50_000
 # Shown in place of an empty name.
 NO_NAME = "(no name)"
 # Entities named as examples of a cluster, and effects described.
@@ -188,7 +186,7 @@ def gather(model: HierarchicalPredictor) -> Findings:
     """Gather all that a report shows of a fitted model, except scores on held-out events."""
     posterior = model.posterior_
     index, grams = posterior.memory.entities.index, posterior.memory.entities.grams
-    memberships, link = _memberships(model), link_of(model)
+    memberships, link = memberships_of(model), link_of(model)
     residual = _residual_squares(model, memberships.label) if link is None else None
     listed = _list_entities(model, memberships, residual) if len(index.agent_of) else None
     spread = target_spread(model) if listed and link is None else None
@@ -230,25 +228,6 @@ def _totals(model: HierarchicalPredictor) -> tuple[FloatArray, FloatArray]:
         for of in (events.y, np.exp(events.offsets))
     )
     return totals, exposures
-
-
-class Memberships(NamedTuple):
-    """The label of every entity, its probability, and all probabilities of the listed entities."""
-
-    label: IndexArray
-    certainty: FloatArray
-    listed: IndexArray
-    probability: FloatArray  # (listed, clusters)
-
-
-def _memberships(model: HierarchicalPredictor) -> Memberships:
-    n_all = len(model.labels_)
-    # exact probabilities are slow: with very many entities, only the least certain ones get them
-    certainty = _votes(model) if n_all > MAX_LISTED else np.zeros(n_all)
-    listed = np.sort(np.argsort(certainty, kind="stable")[:MAX_LISTED])
-    probability = _responsibilities(model, listed) if n_all else np.zeros((0, model.n_clusters_))
-    certainty[listed] = probability[np.arange(len(listed)), model.labels_[listed]]
-    return Memberships(model.labels_, certainty, listed, probability)
 
 
 def _residual_squares(model: HierarchicalPredictor, label: IndexArray) -> FloatArray:
@@ -352,21 +331,6 @@ def _list_entities(model: HierarchicalPredictor, memberships: Memberships, resid
         n_all=len(index.agent_of),
         n_uncertain=int((memberships.certainty < SURE).sum()),
     )
-
-
-def _responsibilities(model: HierarchicalPredictor, entities: IndexArray) -> FloatArray:
-    """(entities, clusters) as `model.responsibilities`, for entities given by position."""
-    profiles = Profiles.of(model.posterior_.memory.entities.index.agent_of[entities], entities)
-    return model.profile_responsibilities(profiles)
-
-
-def _votes(model: HierarchicalPredictor) -> FloatArray:
-    """(entities,) share of the draws in which an entity has its label: a rough but fast certainty."""
-    labels, target = model.posterior_.memory.labels, model.alignment_.target
-    agreeing: NDArray[np.int64] = np.zeros(labels.shape[1], dtype=np.int64)
-    for row, reported in zip(labels, target, strict=True):
-        agreeing += reported[row] == model.labels_
-    return agreeing / len(labels)
 
 
 def named(identifier: str, what: Noun) -> str:
