@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -218,3 +219,19 @@ def test_the_report_on_counts_uses_their_exposure(folder, tmp_path, capsys):
     said_by(capsys, "report", folder / "visits.fedhlcr", folder / "visits.csv", "--out", tmp_path / "r.html")
     page = (tmp_path / "r.html").read_text().replace("\xa0", " ")
     assert f"{100 * coverage:.1f} % of these counts lie in their 90 % intervals" in page
+
+
+def test_the_report_draws_other_events_on_request(folder, tmp_path, capsys):
+    table, out = pd.read_csv(folder / "visits.csv"), tmp_path / "r.html"
+    table[::2].to_csv(tmp_path / "half.csv", index=False)
+    report = ("report", folder / "visits.fedhlcr", "--out", out)
+    said_by(capsys, *report, folder / "visits.csv", "--draw", tmp_path / "half.csv")
+    half = out.read_text()
+    said_by(capsys, *report, folder / "visits.csv")
+    drawn = [
+        sum(int(n.replace(",", "")) for n in set(re.findall(r"([\d,]+) events behind the dots", page)))
+        for page in (half, out.read_text())
+    ]
+    assert 0 < drawn[0] < drawn[1]
+    # without events to judge by, roles may still be given for those to draw
+    said_by(capsys, *report, "--draw", tmp_path / "half.csv", "--target", "visits")

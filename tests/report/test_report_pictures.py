@@ -18,7 +18,8 @@ from fedhlcr.report.effects_chart import draw_effects
 from fedhlcr.report.events import drawn_events, fitted_events
 from fedhlcr.report.findings import gather
 from fedhlcr.report.frames import Scale, dots
-from fedhlcr.report.panels import MOST_DOTS, draw_picture
+from fedhlcr.report.panel_points import MOST_DOTS
+from fedhlcr.report.panels import draw_picture
 from fedhlcr.report.residuals import AT_EACH_END, draw_residuals
 from tests.reports import held_out, recipe_of
 from tests.responses import classifier, counter, events

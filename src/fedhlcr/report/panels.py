@@ -7,15 +7,13 @@ from itertools import pairwise
 
 import numpy as np
 from markupsafe import Markup
-from scipy.special import expit, logit
 
-from fedhlcr._support.arrays import FloatArray, IndexArray
+from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.wording import EVENT, capital, percent
 from fedhlcr.analysis.axes import Axis, feature_axes
 from fedhlcr.analysis.axis_lines import AxisLine, TargetAxis, axis_is_clear, axis_line, axis_strengths, target_axis
 from fedhlcr.analysis.axis_words import axis_phrase
 from fedhlcr.analysis.effects import INTERVAL_LEVEL, entity_shares
-from fedhlcr.analysis.links import Link
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.report import frames
 from fedhlcr.report.certainty import Certainty, cluster_numbers
@@ -23,16 +21,16 @@ from fedhlcr.report.charts import color_class
 from fedhlcr.report.events import DrawnEvents
 from fedhlcr.report.findings import Findings
 from fedhlcr.report.frames import Scale, Tick
+from fedhlcr.report.panel_points import points_of
 
-# Axes shown at once, and behind a click; panels of one axis; dots of one panel; groups of events of a yes-or-no target.
-FIRST_AXES, MORE_AXES, MOST_PANELS, MOST_DOTS, MOST_GROUPS = 3, 9, 6, 120, 8
-FEWEST_IN_GROUP = 8
+# Axes shown at once, and behind a click; panels of one axis.
+FIRST_AXES, MORE_AXES, MOST_PANELS = 3, 9, 6
 # Of one common regression there is room for more axes.
 AXES_OF_ONE = 4
 # Dots that are this far apart are drawn, as a multiple of the range of the lines.
 ZOOM = 4.0
-# Half the width of a level's mark, and of the scatter of its dots, in shares of the room of a level.
-HALF_MARK, HALF_SCATTER = 0.36, 0.3
+# Half the width of a level's mark, as a share of the room of a level.
+HALF_MARK = 0.36
 # From so many letters on, names of levels are written upright.
 UPRIGHT_LETTERS, UPRIGHT_LETTERS_OF_ONE, MOST_LEVEL_TICKS = 16, 28, 14
 # A line is drawn over the events of its cluster but this share at either end; at least over this share of the axis.
@@ -164,7 +162,7 @@ def _group(
     axis = _widened(axis, members, events)
     lines = {k: axis_line(model, axis, k, _span(axis, k, events)) for own in members for k in own}
     link = target_axis(model).link
-    points = [_points(lines, own, events, link) for own in members]
+    points = [points_of(lines, own, events, link) for own in members]
     alone = [n for n, own in enumerate(members) if len(own) == 1]
     shared = _height([lines[members[n][0]] for n in alone], [points[n] for n in alone]) if alone else None
     spans = [float(np.ptp(lines[members[n][0]].mean)) for n in alone]
@@ -223,57 +221,6 @@ def _x_ticks(axis: Axis) -> tuple[Tick, ...]:
 def _touch(ticks: list[Tick]) -> bool:
     """Whether texts of neighbours would touch."""
     return any(b.place - a.place < LETTER * (len(a.text) + len(b.text)) / 2.0 + GAP for a, b in pairwise(ticks))
-
-
-def _points(
-    lines: dict[int, AxisLine], own: tuple[int, ...], events: DrawnEvents | None, link: Link | None
-) -> tuple[FloatArray, FloatArray, int]:
-    """Places along the axis (0 to 1) and targets of the events to draw, and the number of events behind them."""
-    if events is None:
-        return np.empty(0), np.empty(0), 0
-    rows = np.flatnonzero(np.isin(events.label, own))
-    axis = lines[own[0]].axis
-    if link is None and len(rows) > MOST_DOTS:
-        shown = rows[np.linspace(0, len(rows) - 1, MOST_DOTS).astype(np.int64)]
-    else:
-        shown = rows
-    places = axis.places(events.X[shown])
-    x, on_line = axis.fractions(places), np.empty(len(shown))
-    for k in own:
-        mine = events.label[shown] == k
-        on_line[mine] = lines[k].at(places[mine])
-    if link is not None:
-        return *_means_of_groups(x, on_line, events.observed[shown], events.predicted[shown], link, axis), len(rows)
-    if axis.is_discrete:
-        # a fixed scatter, so that dots of one level do not hide each other
-        x = x + (np.arange(len(x)) * 0.618034 % 1.0 - 0.5) * 2.0 * HALF_SCATTER / len(axis.levels)
-    return x, on_line + events.residuals[shown], len(rows)
-
-
-def _means_of_groups(
-    x: FloatArray, on_line: FloatArray, observed: FloatArray, predicted: FloatArray, link: Link, axis: Axis
-) -> tuple[FloatArray, FloatArray]:
-    """Neighbours on the axis together: where they are, and how far what was observed is from the line.
-
-    That distance is the one from the model's own predictions, as a factor of the odds or of the rate.
-    """
-    if not len(x):
-        return x, x
-    n_groups = max(1, min(MOST_GROUPS, len(x) // FEWEST_IN_GROUP))
-    quantiles = np.quantile(x, np.linspace(0.0, 1.0, n_groups + 1))[:-1]
-    edges = np.unique(x) if axis.is_discrete else np.unique(quantiles)
-    group: IndexArray = np.searchsorted(edges, x, side="right") - 1
-    counts = np.bincount(group, minlength=len(edges))
-    places, line, seen, expected = (
-        np.bincount(group, weights=values, minlength=len(edges)) / counts
-        for values in (x, on_line, observed, predicted)
-    )
-    # one expected event is added, so that a share of 0 or 1 has odds
-    seen = (seen * counts + expected) / (counts + 1.0)
-    if not link.is_binary:
-        return np.asarray(places), np.asarray(line * seen / np.maximum(expected, 1e-300))
-    log_odds = [logit(np.clip(share, 1e-9, 1.0 - 1e-9)) for share in (line, seen, expected)]
-    return np.asarray(places), np.asarray(expit(log_odds[0] + log_odds[1] - log_odds[2]))
 
 
 def _height(lines: list[AxisLine], points: list[tuple[FloatArray, FloatArray, int]]) -> Scale:
