@@ -16,7 +16,7 @@ from fedhlcr.analysis.ridges import PENALTIES
 from fedhlcr.analysis.simpler import SimplerModels
 from fedhlcr.data.hierarchy import UNKNOWN
 from fedhlcr.report import HeldOut, render_report
-from fedhlcr.report import memberships as memberships_module
+from fedhlcr.report import findings as findings_module
 from fedhlcr.report.findings import SURE, gather
 from fedhlcr.report.scores import score_held_out
 from tests.reports import Page, fitted, held_out
@@ -150,8 +150,8 @@ def test_entities_are_in_the_cluster_of_their_label(model, monkeypatch):
     relabelled = copy.copy(model)
     relabelled.labels_ = (model.labels_ + 1) % model.n_clusters_
     counts = np.bincount(relabelled.labels_, minlength=model.n_clusters_).tolist()
-    for most in (memberships_module.MAX_LISTED, 20):
-        monkeypatch.setattr(memberships_module, "MAX_LISTED", most)
+    for most in (findings_module.MAX_LISTED, 20):
+        monkeypatch.setattr(findings_module, "MAX_LISTED", most)
         found = gather(relabelled)
         assert [cluster.n_entities for cluster in found.clusters] == counts
         assert (found.entities.runner_up != found.entities.label).all()
@@ -196,7 +196,7 @@ def test_agents_have_the_shares_of_their_entities(model):
 
 
 def test_of_very_many_entities_the_least_certain_are_listed(model, monkeypatch):
-    monkeypatch.setattr(memberships_module, "MAX_LISTED", 20)
+    monkeypatch.setattr(findings_module, "MAX_LISTED", 20)
     found = gather(model).entities
     assert (len(found), found.n_all) == (20, len(model.pair_ids_))
     page = Page(render_report(model))

@@ -33,6 +33,8 @@ from fedhlcr.posterior.alignment import mean_compositions
 
 # An entity's label is uncertain if its probability is below this.
 SURE = 0.8
+# Most entities to list; of more, the least certain are listed.
+MAX_LISTED = 50_000
 # Shown in place of an empty name.
 NO_NAME = "(no name)"
 # Entities named as examples of a cluster, and effects described.
