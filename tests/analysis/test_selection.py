@@ -313,5 +313,6 @@ def test_the_right_number_on_many_tables(right):
         evidence = {row.n_clusters: row.evidence for row in result.rows}
         assert evidence[right] > max(evidence.values()) - 3
         assert right == 1 or evidence[right] > evidence[right - 1] + 10
-        suggested.append(result.suggested - right)
+        sizes = {row.n_clusters: row.size[0] for row in result.candidates}
+        suggested.append(sizes[result.suggested] - right)
     assert np.mean(np.array(suggested) == 0) >= 0.6
