@@ -360,3 +360,15 @@ def test_fit_is_that_of_the_command_line(target, missing, tmp_path, capsys):
         model.fit(texts, target, **IDS)
     assert model.recipe_ == by_command.recipe_
     np.testing.assert_array_equal(model.coef_, by_command.coef_)
+
+
+@pytest.mark.filterwarnings("ignore::fedhlcr.exceptions.DataWarning")
+def test_private_models_keep_no_medians():
+    pytest.importorskip("opendp", reason="the privacy extra is not installed")
+    frame = features(shop(), "sales")[["store", "product", "price", "promo", "sales"]]
+    private = {"privacy": fedhlcr.DifferentialPrivacy(8, rounds=3), "n_clusters": 2}
+    model = FedHLCRRegressor(**private).fit(frame, "sales", **IDS)
+    assert model.recipe_.fill == {}
+    assert np.isfinite(model.predict(frame)).all()
+    with pytest.raises(ArgumentError, match="missing='impute' takes medians of all events"):
+        FedHLCRRegressor(**private, missing="impute").fit(frame, "sales", **IDS)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, ClassVar, Self
 
 from fedhlcr._support.threads import single_threaded_blas
+from fedhlcr.estimators.count_target import CountTarget
 from fedhlcr.estimators.outcomes import CentralisedOutcomes, FederatedOutcomes
 from fedhlcr.estimators.regressor import checking_parameters
-from fedhlcr.estimators.targets import CountTarget
 from fedhlcr.model.counts import NegativeBinomial
 
 
