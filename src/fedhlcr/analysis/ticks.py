@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 
 STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
+# Millions and billions.
+LARGE = ((1e6, "M"), (1e9, "bn"))
 
 
 def nice_ticks(low: float, high: float, most: int = 5) -> list[float]:
@@ -38,6 +40,9 @@ def log_ticks(low: float, high: float, most: int = 5) -> list[float]:
 
 
 def tick_text(value: float) -> str:
-    """A round number beside an axis. Years are not written with a separator."""
+    """A round number beside an axis: "1990", "25,000", "2.5M". Years are not written with a separator."""
+    for size, letters in LARGE:
+        if size <= abs(value) < 1000.0 * size:
+            return f"{value / size:.6g}{letters}".replace("-", "−")
     text = f"{value + 0.0:,.6g}" if abs(value) >= 10_000 else f"{value + 0.0:.6g}"
     return text.replace("-", "−")
