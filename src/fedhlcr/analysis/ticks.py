@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 
 STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
+# From this factor on, evenly spaced ticks would crowd at the high end of a logarithmic axis.
+WIDE = 20.0
 # Millions and billions.
 LARGE = ((1e6, "M"), (1e9, "bn"))
 
@@ -35,8 +37,8 @@ def log_ticks(low: float, high: float, most: int = 5) -> list[float]:
             break
     while len(ticks) > most:
         ticks = ticks[::2]
-    # within one power of ten there are better ticks than 1, 2 and 5
-    return ticks if len(ticks) >= min(3, most) else nice_ticks(low, high, most)
+    # within about one power of ten there are better ticks than 1, 2 and 5
+    return ticks if len(ticks) >= min(3, most) or high > WIDE * low else nice_ticks(low, high, most)
 
 
 def tick_text(value: float) -> str:

@@ -31,11 +31,14 @@ const explorerChart = (() => {
     for (let e = Math.floor(Math.log10(low)); e <= Math.ceil(Math.log10(high)); e += 1) exponents.push(e);
     for (const mantissas of [[1, 2, 5], [1, 3], [1]]) {
       const ticks = exponents.flatMap((e) => mantissas.map((m) => clean(m * 10 ** e))).filter((t) => t >= low && t <= high);
-      if (ticks.length <= MOST_TICKS) return ticks.length >= 3 ? ticks : niceTicks(low, high);
+      if (ticks.length <= MOST_TICKS) return ticks.length >= 3 || high > 20 * low ? ticks : niceTicks(low, high);
     }
     return niceTicks(low, high);
   }
   function plain(value) {
+    for (const [size, letters] of [[1e6, "M"], [1e9, "bn"]]) {
+      if (Math.abs(value) >= size && Math.abs(value) < 1000 * size) return `${Number((value / size).toPrecision(6))}${letters}`.replace(/^-/, "−");
+    }
     const text = Math.abs(value) >= 10000 ? value.toLocaleString("en-US", { maximumSignificantDigits: 6 }) : String(Number(value.toPrecision(6)));
     return text.replace(/^-/, "−");
   }
