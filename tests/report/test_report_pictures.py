@@ -17,9 +17,9 @@ from fedhlcr.report.certainty import Certainty
 from fedhlcr.report.effects_chart import draw_effects
 from fedhlcr.report.events import drawn_events, fitted_events
 from fedhlcr.report.findings import gather
-from fedhlcr.report.frames import Scale, dots
+from fedhlcr.report.frames import Scale, Tick, dots
 from fedhlcr.report.panel_points import MOST_DOTS
-from fedhlcr.report.panels import draw_picture
+from fedhlcr.report.panels import draw_picture, ticks_touch
 from fedhlcr.report.residuals import AT_EACH_END, draw_residuals
 from tests.reports import held_out, recipe_of
 from tests.responses import classifier, counter, events
@@ -176,6 +176,19 @@ def test_short_names_of_levels_are_written_across_where_panels_are_wide():
     assert not picture.groups[0].is_upright
     assert picture.layout == "side-by-side"
     assert "other features" not in picture.note
+
+
+@pytest.mark.parametrize(
+    ("texts", "places", "touch"),
+    [
+        (("1980", "1982", "1984", "1986"), (0.0, 29.0, 57.0, 86.0), True),
+        (("1980", "1984"), (0.0, 57.0), False),
+        (("0", "5", "10"), (0.0, 50.0, 100.0), False),
+        (("10,000", "30,000"), (60.0, 95.0), True),
+    ],
+)
+def test_ticks_touch_where_their_texts_do_in_a_narrow_panel(texts, places, touch):
+    assert ticks_touch([Tick(place, text) for place, text in zip(places, texts, strict=True)]) == touch
 
 
 def test_residuals_are_means_by_agent_and_sorted(model, drawn):

@@ -38,7 +38,12 @@ def scores(model, split):
         ((2.0, 0.1), (2.0, -0.1), "about the same", "about as well as a mixed model. The difference"),
         ((2.0, -1.0), (2.0, -0.1), "worse", "a mixed model predicts the target better than the model does"),
         ((2.0, 0.1), (2.0, -1.0), "worse", "but a mixed model says better how far off its predictions may be"),
-        ((2.0, 0.1), (2.0, 1.0), "better", "about as accurate as a mixed model, and it says better than"),
+        (
+            (2.0, 0.1),
+            (2.0, 1.0),
+            "better",
+            "about as accurate as a mixed model (the difference may be chance). It says better than",
+        ),
         ((2.0, -1.0), (2.0, 1.0), "about the same", "less accurate than those of a mixed model, but it says better"),
     ],
 )
@@ -51,7 +56,7 @@ def test_errors_and_densities_of_held_out_events_decide(model, scores, errors, d
     verdict = find_verdict(model, gather(model), found)
     assert verdict.name == name
     assert said in verdict.sentences[0]
-    assert ("MixedModelRegressor" in verdict.advice) == (name == "worse")
+    assert ("MixedModelRegressor" in verdict.advice) == (name == "worse" or errors[1] == -1.0)
 
 
 @pytest.mark.parametrize(

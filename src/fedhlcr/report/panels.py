@@ -229,14 +229,25 @@ def _x_ticks(axis: Axis) -> tuple[Tick, ...]:
         ticks = ticks[:: -(-len(ticks) // MOST_LEVEL_TICKS)]
     places = 100.0 * axis.fractions(np.array([place for place, _ in ticks]))
     kept = [Tick(round(float(at), 2), text) for at, (_, text) in zip(places, ticks, strict=True) if -0.1 <= at <= 100.1]
-    while not axis.is_discrete and len(kept) > 1 and _touch(kept):
+    while not axis.is_discrete and len(kept) > 1 and ticks_touch(kept):
         kept = kept[::2]
     return tuple(kept)
 
 
-def _touch(ticks: list[Tick]) -> bool:
+def ticks_touch(ticks: list[Tick]) -> bool:
     """Whether texts of neighbours would touch."""
-    return any(b.place - a.place < LETTER * (len(a.text) + len(b.text)) / 2.0 + GAP for a, b in pairwise(ticks))
+    return any(_ends(b)[0] - _ends(a)[1] < GAP for a, b in pairwise(ticks))
+
+
+def _ends(tick: Tick) -> tuple[float, float]:
+    """Where the text of a tick starts and ends in a narrow panel, in per cent; at an edge it is moved inside."""
+    width = LETTER * len(tick.text)
+    start = tick.place - width / 2.0
+    if tick.side == "first":
+        start = max(start, tick.place - LETTER)
+    elif tick.side == "last":
+        start = min(start, tick.place + LETTER - width)
+    return start, start + width
 
 
 def _height(lines: list[AxisLine], points: list[tuple[FloatArray, FloatArray, int]]) -> Scale:

@@ -20,6 +20,7 @@ from fedhlcr.report.scores import HeldOutScores
 
 BADGES = {"better": "Better", "about the same": "About the same", "worse": "Worse", "unknown": "Not evaluated"}
 NO_MIXED_MODEL = "It was not compared with a mixed model."
+CHANCE_TOO = "(the difference may be chance)"
 CHANCE = "The difference between the two may be chance."
 # Badges where accuracy and log density tell different stories, by the two verdicts.
 SPLIT = {
@@ -41,7 +42,7 @@ class Verdict:
     ----------
     name : of the verdict
     sentences : why, in one or two sentences
-    advice : what to use instead; empty unless the model is worse
+    advice : what to use instead; empty unless the model is worse or less accurate
     label, hint : on the badge and behind it, where the name of the verdict would say too much
     bars : name, share (0 to 1) and figure of each method, for a small chart; the model first
     measure : what the bars show
@@ -132,7 +133,7 @@ def _of_events(
     return Verdict(
         name,
         (told, _typical_error(target_axis(model), scores.model.mae)),
-        advice=_advice(rival, names) if name == "worse" else "",
+        advice=_advice(rival, names) if "worse" in (name, errors.verdict) else "",
         bars=bars,
         measure=f"how much of the differences in {target} each explains (share of the variance)",
         label=label,
@@ -166,10 +167,16 @@ def _judged(
     if of_errors == "worse":
         return "worse", f"{on} {accurate} predicts {target} {better} than the model does."
     if of_densities == "worse":
-        return "worse", f"{on} the model is about as accurate as {accurate}, but {honest} says better {sure}."
+        return (
+            "worse",
+            f"{on} the model is about as accurate as {accurate} {CHANCE_TOO}, but {honest} says better {sure}.",
+        )
     if of_errors == "better":
         return "better", f"{on} the model predicts {target} {better} than {everyone}."
-    return "better", f"{on} the model is about as accurate as {accurate}, and it says better than {everyone} {sure}."
+    return (
+        "better",
+        f"{on} the model is about as accurate as {accurate} {CHANCE_TOO}. It says better than {everyone} {sure}.",
+    )
 
 
 def is_slight(scores: HeldOutScores, errors: FitComparison) -> bool:

@@ -97,6 +97,9 @@ const explorerChart = (() => {
       return interpolate(this.axis.points, values, x);
     }
 
+    // whose line is dashed: that of the cluster, or of all if there is only one
+    group() { return this.data.isAlone ? `all ${this.data.raw.nouns.entity[1]}` : `cluster ${this.k}`; }
+
     setRange() {
       const lines = [this.cluster.mean, ...(this.own ? [this.own.mean] : [])].flat();
       const every = [...lines, ...this.dots.map(([, y]) => y)].filter(Number.isFinite);
@@ -142,7 +145,7 @@ const explorerChart = (() => {
     // the line in words, also for screen readers
     words(noun) {
       const { target } = this.data.raw, shown = this.own ?? this.cluster;
-      const who = this.own ? `this ${noun}` : `cluster ${this.k}`;
+      const who = this.own ? `this ${noun}` : this.group();
       if (this.isDiscrete) {
         const parts = shown.mean.slice(0, 4).map((value, level) => `${this.axis.levels[level]} ${inWords(target, value)}`);
         return `For ${who}, by ${this.axis.name}: ${parts.join("; ")}${shown.mean.length > 4 ? "; …" : ""}.`;
@@ -189,7 +192,7 @@ const explorerChart = (() => {
       };
       const level = `${100 * this.data.raw.level} % interval`;
       if (this.own) entry("own-line", "M0 4h16", `this ${noun}, with ${level}`);
-      entry("cluster-line", "M0 4h16", `cluster ${this.k}${this.own ? "" : `, with ${level}`}`);
+      entry("cluster-line", "M0 4h16", `${this.group()}${this.own ? "" : `, with ${level}`}`);
       if (this.dots.length) {
         const adjusted = this.data.raw.events.adjusted ? ", as if all else were average" : "";
         entry("event", "M8 4h0", `${this.dots.length} of its events${adjusted}`);
