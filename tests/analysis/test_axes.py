@@ -189,3 +189,4 @@ def test_ticks_of_a_logarithmic_axis_are_few_and_inside(low, high):
 
 def test_years_have_no_separator():
     assert [tick_text(value) for value in (1990.0, -0.5, 25000.0)] == ["1990", "−0.5", "25,000"]
+    assert [tick_text(value) for value in (2.5e6, -1e8, 3e9, 1e15)] == ["2.5M", "−100M", "3bn", "1e+15"]

@@ -104,6 +104,30 @@ def test_logarithms_of_the_target_change_in_per_cent():
     assert "units is 1,0" in describe_clusters(model)[0]
 
 
+def test_seasons_of_a_logarithm_are_not_as_far_below_the_mean_as_above():
+    rng = np.random.default_rng(4)
+    angle = 2.0 * np.pi * rng.random(N)
+    # highest in mid-January: three times the mean, and a third of it in July
+    season = np.log(3.0) * np.cos(angle - 2.0 * np.pi * 0.5 / 12.0)
+    frame = pd.DataFrame({"sin_y": np.sin(angle), "cos_y": np.cos(angle)})
+    model = fit(frame, 5.0 + season + rng.normal(0.0, 0.01, N), target="log_units")
+    told = phrase(model, "month")
+    assert told == "is highest in January (3 times the year’s mean) and lowest in July (67 % below)"
+
+
+def test_levels_that_multiply_a_logarithm_are_told_as_factors():
+    rng = np.random.default_rng(6)
+    offer, sort = rng.random(N) < 0.5, rng.choice(["bulk", "fine", "raw"], N)
+    frame = pd.DataFrame(
+        {"offer": offer.astype(float)} | {f"sort={s}": (sort == s).astype(float) for s in ("bulk", "fine", "raw")}
+    )
+    y = np.log(4.0) * offer + np.log(5.0) * (sort == "fine") + np.log(1.2) * (sort == "raw")
+    levels = {"sort": ["bulk", "fine", "raw"]}
+    model = fit(frame, y + rng.normal(0.0, 0.01, N), features=["offer", "sort"], categorical=levels, target="log_units")
+    assert phrase(model, "offer") == "is 4 times as high where offer is 1 as where it is 0"
+    assert phrase(model, "sort") == "is highest where sort is fine (5 times as high as where it is bulk, the lowest)"
+
+
 def test_probabilities_and_rates_are_told_from_and_to():
     model = classifier()
     low, high = usual_range(model, axis_of(feature_axes(model), 0))

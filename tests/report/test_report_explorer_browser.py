@@ -47,10 +47,11 @@ def hostile_report():
     return render_report(model)
 
 
-def lines_report():
+def lines_report(n_clusters="auto"):
     """A model that keeps no events, and none are given."""
     table, _ = make_hlcr(10, 4, 6, 2, 2, 0.3, random_state=11)
-    return render_report(HLCRRegressor(n_sweeps=30).fit(table.X, table.y, agent=table.agent, entity=table.entity))
+    model = HLCRRegressor(n_clusters, n_sweeps=30)
+    return render_report(model.fit(table.X, table.y, agent=table.agent, entity=table.entity))
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +61,7 @@ def reports(tmp_path_factory):
     (folder / "flights.html").write_text(html, encoding="utf-8")
     (folder / "hostile.html").write_text(hostile_report(), encoding="utf-8")
     (folder / "lines.html").write_text(lines_report(), encoding="utf-8")
+    (folder / "one.html").write_text(lines_report(1), encoding="utf-8")
     return folder, model
 
 
@@ -271,6 +273,34 @@ def test_probabilities_on_the_page_are_the_models(open_report, model):
     assert set(shown) == set(np.flatnonzero(expected >= 0.01))
     for k, value in shown.items():
         assert value == pytest.approx(100 * expected[k], abs=0.51)
+
+
+def test_an_entity_between_two_clusters_is_called_unclear(open_report, model):
+    page = open_report()
+    agent, entity = model.pair_ids_[7]
+    first, second = (int(k) for k in np.argsort(-model.responsibilities(agent, entity))[:2])
+    page.evaluate(f"explorerData().label[7] = {second}")
+    page.evaluate("location.hash = '#entity=7'")
+    waits_for(page, f"Route {entity}")
+    assert f"unclear: cluster {first} or {second}" in page.locator("#explored .facts-line").inner_text()
+    assert "with probability" not in page.locator("#explored").inner_text()
+
+
+def test_one_cluster_has_no_probabilities(open_report):
+    page = open_report("one")
+    for address in ("#entity=2", "#agent=1"):
+        page.evaluate(f"location.hash = '{address}'")
+        page.wait_for_function("document.activeElement.tagName === 'H3'")
+        assert "cluster" not in page.locator("#explored header").inner_text()
+        assert page.locator("#explored .probabilities").count() == 0
+
+
+def test_examples_of_clusters_lead_to_the_explorer(open_report):
+    page = open_report()
+    link = page.locator("#clusters .who a").first
+    name = link.inner_text().split(" of ")[0]
+    link.click()
+    waits_for(page, f"Route {name}")
 
 
 def test_the_line_that_is_drawn_is_the_models(open_report, model):

@@ -12,14 +12,14 @@ from fedhlcr import HLCRRegressor
 from fedhlcr.analysis.axes import feature_axes
 from fedhlcr.analysis.axis_lines import axis_line
 from fedhlcr.report import HeldOut, charts, render_report
-from fedhlcr.report.calibration import LEVELS, calibrate
+from fedhlcr.report.calibration import LEVELS, calibrate, in_words
 from fedhlcr.report.certainty import Certainty
 from fedhlcr.report.effects_chart import draw_effects
 from fedhlcr.report.events import drawn_events, fitted_events
 from fedhlcr.report.findings import gather
-from fedhlcr.report.frames import Scale, dots
+from fedhlcr.report.frames import Scale, Tick, dots
 from fedhlcr.report.panel_points import MOST_DOTS
-from fedhlcr.report.panels import draw_picture
+from fedhlcr.report.panels import draw_picture, ticks_touch
 from fedhlcr.report.residuals import AT_EACH_END, draw_residuals
 from tests.reports import held_out, recipe_of
 from tests.responses import classifier, counter, events
@@ -147,6 +147,48 @@ def test_calibration_of_counts_is_that_of_their_intervals():
     found = calibrate(model, HeldOut(frame, visits, "clinic", "patient"))
     lower, upper = model.predict_interval(frame, agent="clinic", entity="patient", level=0.9)
     assert found.coverage[LEVELS.index(0.9)] == pytest.approx(((lower <= visits) & (visits <= upper)).mean())
+
+
+@pytest.mark.parametrize(
+    ("inner", "outer", "n_events", "said"),
+    [
+        (0.49, 0.90, 117, "The intervals hold what they promise: 90 % of 117 events lie in their 90 % intervals"),
+        (0.45, 0.92, 2000, "The 90 % intervals hold what they promise, and those of 50 % are too narrow: 92 %"),
+        (0.60, 0.97, 500, "The intervals are wider than needed: 97 %"),
+        (0.40, 0.80, 500, "The intervals are too narrow: 80 %"),
+    ],
+)
+def test_what_is_said_of_intervals_agrees_with_the_figures_beside_it(inner, outer, n_events, said):
+    coverage = np.array(LEVELS)
+    # an outlier at a level that is not told
+    coverage[LEVELS.index(0.2)] = 0.3
+    coverage[LEVELS.index(0.5)], coverage[LEVELS.index(0.9)] = inner, outer
+    assert in_words(coverage, n_events).startswith(said)
+
+
+def test_short_names_of_levels_are_written_across_where_panels_are_wide():
+    rng = np.random.default_rng(8)
+    food, nest = rng.choice(["Deprived", "Satiated"], 400), np.arange(400) % 20
+    y = np.where(nest % 2, 3.0, -3.0) * (food == "Satiated") + rng.normal(0.0, 0.3, 400)
+    model = HLCRRegressor(2, n_sweeps=30, effects="none", noise="common", categories=["food"])
+    model.fit(pd.DataFrame({"food": food}), y, agent=nest % 4, entity=nest)
+    picture = draw_picture(model, gather(model), Certainty.of(gather(model)), None)
+    assert not picture.groups[0].is_upright
+    assert picture.layout == "side-by-side"
+    assert "other features" not in picture.note
+
+
+@pytest.mark.parametrize(
+    ("texts", "places", "touch"),
+    [
+        (("1980", "1982", "1984", "1986"), (0.0, 29.0, 57.0, 86.0), True),
+        (("1980", "1984"), (0.0, 57.0), False),
+        (("0", "5", "10"), (0.0, 50.0, 100.0), False),
+        (("10,000", "30,000"), (60.0, 95.0), True),
+    ],
+)
+def test_ticks_touch_where_their_texts_do_in_a_narrow_panel(texts, places, touch):
+    assert ticks_touch([Tick(place, text) for place, text in zip(places, texts, strict=True)]) == touch
 
 
 def test_residuals_are_means_by_agent_and_sorted(model, drawn):

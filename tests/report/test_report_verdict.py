@@ -17,7 +17,7 @@ from fedhlcr.report.findings import SURE, gather
 from fedhlcr.report.panels import MOST_PANELS, shown_clusters
 from fedhlcr.report.scores import entity_groups, score_held_out
 from fedhlcr.report.verdict import find_verdict
-from tests.reports import Page, fitted, held_out, public
+from tests.reports import Page, fitted, held_out, public, recipe_of
 
 
 def compared(**gains):
@@ -38,7 +38,12 @@ def scores(model, split):
         ((2.0, 0.1), (2.0, -0.1), "about the same", "about as well as a mixed model. The difference"),
         ((2.0, -1.0), (2.0, -0.1), "worse", "a mixed model predicts the target better than the model does"),
         ((2.0, 0.1), (2.0, -1.0), "worse", "but a mixed model says better how far off its predictions may be"),
-        ((2.0, 0.1), (2.0, 1.0), "better", "about as accurate as a mixed model, and it says better than"),
+        (
+            (2.0, 0.1),
+            (2.0, 1.0),
+            "better",
+            "about as accurate as a mixed model (the difference may be chance). It says better than",
+        ),
         ((2.0, -1.0), (2.0, 1.0), "about the same", "less accurate than those of a mixed model, but it says better"),
     ],
 )
@@ -51,7 +56,42 @@ def test_errors_and_densities_of_held_out_events_decide(model, scores, errors, d
     verdict = find_verdict(model, gather(model), found)
     assert verdict.name == name
     assert said in verdict.sentences[0]
-    assert ("MixedModelRegressor" in verdict.advice) == (name == "worse")
+    assert ("MixedModelRegressor" in verdict.advice) == (name == "worse" or errors[1] == -1.0)
+
+
+@pytest.mark.parametrize(
+    ("errors", "densities", "badge", "hint"),
+    [
+        (0.1, 1.0, "≈ About as accurate", "and better at saying how sure it is"),
+        (0.1, -1.0, "≈ About as accurate", "but worse at saying how sure it is"),
+        (1.0, -1.0, "≈ More accurate", "but worse at saying how sure it is"),
+        (-1.0, 1.0, "≈ Less accurate", "but better at saying how sure it is"),
+        (1.0, 0.1, "▲ Better", "than simpler models"),
+    ],
+)
+def test_the_badge_says_no_more_than_the_bars(model, scores, errors, densities, badge, hint):
+    found = replace(scores, errors=compared(mixed=errors), densities=compared(mixed=densities))
+    verdict = find_verdict(model, gather(model), found)
+    assert (f"{verdict.sign} {verdict.badge}", verdict.badge_hint) == (badge, hint)
+    assert verdict.css == ("better" if badge.startswith("▲") else "about")
+
+
+@pytest.mark.parametrize(("gain", "name"), [(1.0, "better"), (-1.0, "worse")])
+def test_differences_of_less_than_a_point_are_slight(model, scores, gain, name):
+    mixed = next(score for score in scores.rivals if score.name == MIXED_MODEL)
+    near = replace(mixed, r2=scores.model.r2 - 0.004 * gain)
+    found = replace(scores, scores=(scores.model, near), errors=compared(mixed=gain), densities=compared(mixed=gain))
+    verdict = find_verdict(model, gather(model), found)
+    assert verdict.name == name
+    assert verdict.badge == f"Slightly {name}"
+    assert "slightly better than" in verdict.sentences[0]
+
+
+def test_errors_of_a_logarithm_are_told_in_per_cent(model, scores):
+    logged = copy.copy(model)
+    logged.recipe_ = recipe_of(["x0", "x1", "x2"], target="log_units")
+    own = replace(scores, scores=(replace(scores.model, mae=0.2), *scores.rivals))
+    assert find_verdict(logged, gather(logged), own).sentences[1] == "The model is typically off by about 22 %."
 
 
 def test_a_ridge_per_entity_is_recommended_where_it_is_best(model, scores):
@@ -151,7 +191,9 @@ def test_uncertain_clusters_are_told_as_one_mixed_group(model):
     some = Certainty(100, 60, (0, 1), (2, 3, 4), 0.12)
     assert how_sure(some, findings.names) == "60 % of entities are surely in their cluster."
     told = mixed_group(some, findings.names)
-    assert told == "Clusters 2 to 4 hold 12 % of entities, and few of them for certain: read them as one mixed group."
+    assert told == (
+        "Clusters 2 to 4 hold 12 % of entities, and fewer than half of them for certain: read them as one mixed group."
+    )
     assert shown_clusters(some) == [(0,), (1,), (2, 3, 4)]
 
 

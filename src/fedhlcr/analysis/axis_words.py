@@ -79,8 +79,14 @@ def _cycle_phrase(model: FittedModel, target: TargetAxis, axis: Axis, cluster: i
         a, b = _two_texts(target, values[top], values[bottom])
         return f"is highest {high} ({a}) and lowest {low} ({b})"
     mean = float(values.mean())
-    above, below = (_amount(target, abs(values[at] - mean)) for at in (top, bottom))
     whose = ROUNDS.get(axis.cycle.name, "the")
+    if target.base is not None:
+        # twice the mean is 100 % above it, and half of it 50 % below
+        return (
+            f"is highest {high} ({_beside(target, values[top] - mean)} {whose} mean) and lowest {low} "
+            f"({_amount(target, values[bottom] - mean)} below)"
+        )
+    above, below = (_amount(target, abs(values[at] - mean)) for at in (top, bottom))
     if above == below:
         return f"is highest {high} and lowest {low} ({above} above and below {whose} mean)"
     return f"is highest {high} ({above} above {whose} mean) and lowest {low} ({below} below)"
@@ -96,10 +102,16 @@ def _level_phrase(target: TargetAxis, axis: Axis, values: np.ndarray) -> str:
         return f"is highest where {axis.name} is {high} ({a}) and lowest where it is {low} ({b})"
     if len(values) == 2:
         way = "higher" if top else "lower"
-        size = _amount(target, values[1] - values[0])
+        size, times = _amount(target, values[1] - values[0]), _factor(target, values[1] - values[0])
+        if times >= TIMES:
+            factor = number(times, DIGITS)
+            return f"is {factor} times as high where {axis.name} is {axis.levels[1]} as where it is {axis.levels[0]}"
         return f"is {size} {way} where {axis.name} is {axis.levels[1]} than where it is {axis.levels[0]}"
-    size = _amount(target, values[top] - values[bottom])
-    return f"is highest where {axis.name} is {high} ({size} more than where it is {low}, the lowest)"
+    times = _factor(target, values[top] - values[bottom])
+    size = f"{_amount(target, values[top] - values[bottom])} more than"
+    if times >= TIMES:
+        size = f"{number(times, DIGITS)} times as high as"
+    return f"is highest where {axis.name} is {high} ({size} where it is {low}, the lowest)"
 
 
 def _change(target: TargetAxis, before: float, after: float) -> str:
@@ -108,18 +120,28 @@ def _change(target: TargetAxis, before: float, after: float) -> str:
     if target.link is not None:
         a, b = _two_texts(target, before, after)
         return f"{verb} from {a} to {b}"
-    factor = float(target.base ** (after - before)) if target.base is not None else 1.0
+    factor = _factor(target, after - before)
     if factor >= TIMES:
         return f"rises to {number(factor, DIGITS)} times"
     return f"{verb} {_amount(target, after - before)}"
+
+
+def _factor(target: TargetAxis, difference: float) -> float:
+    """What a difference of logarithms multiplies the target by; 1 if the target is no logarithm."""
+    return 1.0 if target.base is None else float(target.base**difference)
+
+
+def _beside(target: TargetAxis, difference: float) -> str:
+    """How far a value lies above another, of logarithms: "40 % above" or "2.4 times"."""
+    factor = _factor(target, difference)
+    return f"{number(factor, DIGITS)} times" if factor >= TIMES else f"{_amount(target, difference)} above"
 
 
 def _amount(target: TargetAxis, difference: float) -> str:
     """The size of a difference, without its sign; of a logarithm, in per cent."""
     if target.base is None:
         return number(abs(difference), DIGITS)
-    factor = float(target.base**difference) if difference < 0.0 else float(target.base ** abs(difference))
-    return percent(abs(factor - 1.0))
+    return percent(abs(_factor(target, difference) - 1.0))
 
 
 def _apart(target: TargetAxis, extreme: float, other: float) -> str:
@@ -127,6 +149,9 @@ def _apart(target: TargetAxis, extreme: float, other: float) -> str:
     if target.link is not None:
         a, b = _two_texts(target, extreme, other)
         return f"{a}, against {b}"
+    factor = _factor(target, extreme - other)
+    if factor >= TIMES:
+        return f"{number(factor, DIGITS)} times as high as"
     return f"{_amount(target, extreme - other)} {'more' if extreme > other else 'less'} than"
 
 

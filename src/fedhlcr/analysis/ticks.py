@@ -5,6 +5,10 @@ from __future__ import annotations
 import math
 
 STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
+# From this factor on, evenly spaced ticks would crowd at the high end of a logarithmic axis.
+WIDE = 20.0
+# Millions and billions.
+LARGE = ((1e6, "M"), (1e9, "bn"))
 
 
 def nice_ticks(low: float, high: float, most: int = 5) -> list[float]:
@@ -33,11 +37,14 @@ def log_ticks(low: float, high: float, most: int = 5) -> list[float]:
             break
     while len(ticks) > most:
         ticks = ticks[::2]
-    # within one power of ten there are better ticks than 1, 2 and 5
-    return ticks if len(ticks) >= min(3, most) else nice_ticks(low, high, most)
+    # within about one power of ten there are better ticks than 1, 2 and 5
+    return ticks if len(ticks) >= min(3, most) or high > WIDE * low else nice_ticks(low, high, most)
 
 
 def tick_text(value: float) -> str:
-    """A round number beside an axis. Years are not written with a separator."""
+    """A round number beside an axis: "1990", "25,000", "2.5M". Years are not written with a separator."""
+    for size, letters in LARGE:
+        if size <= abs(value) < 1000.0 * size:
+            return f"{value / size:.6g}{letters}".replace("-", "−")
     text = f"{value + 0.0:,.6g}" if abs(value) >= 10_000 else f"{value + 0.0:.6g}"
     return text.replace("-", "−")

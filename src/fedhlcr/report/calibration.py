@@ -15,13 +15,11 @@ from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.posterior.predictive import interval_ends
 from fedhlcr.report import frames
 from fedhlcr.report.frames import Scale, Tick
-from fedhlcr.report.scores import HeldOut
+from fedhlcr.report.scores import HeldOut, coverage_gap
 
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 # Quantiles of many events take long, so of more events every second, third, … is used.
 MOST_EVENTS = 2000
-# A share that is further than this from its level is worth a word.
-SLACK = 0.05
 PER_CENT = Scale(0.0, 1.0)
 
 
@@ -64,7 +62,7 @@ def calibrate(model: HierarchicalPredictor, data: HeldOut) -> Calibration:
         quantiles = posterior.predict(X, profiles, both).quantiles
         ends = [(quantiles[:, 2 * n], quantiles[:, 2 * n + 1]) for n in range(len(LEVELS))]
     coverage = np.array([((lower <= y) & (y <= upper)).mean() for lower, upper in ends])
-    sentence = _sentence(coverage, len(y))
+    sentence = in_words(coverage, len(y))
     return Calibration(coverage, len(y), _draw(coverage, len(y), sentence), sentence)
 
 
@@ -75,17 +73,25 @@ def _offset(data: HeldOut, n_events: int) -> FloatArray | None:
     return np.log(np.broadcast_to(exposure, n_events))
 
 
-def _sentence(coverage: FloatArray, n_events: int) -> str:
+def in_words(coverage: FloatArray, n_events: int) -> str:
+    """Whether intervals of 50 % and of 90 % hold what they promise."""
     middle, outer = coverage[LEVELS.index(0.5)], coverage[LEVELS.index(0.9)]
     figures = (
         f"{percent(float(outer))} of {EVENT.count(n_events)} lie in their 90 % intervals, and {percent(float(middle))} "
         "in their 50 % intervals"
     )
-    off = coverage - np.array(LEVELS)
-    if np.abs(off).max() <= SLACK:
-        return f"The intervals hold what they promise: {figures}."
-    narrow = off[np.abs(off).argmax()] < 0.0
-    return f"The intervals are {'too narrow' if narrow else 'wider than needed'}: {figures}."
+    inner, wide = (_held(float(share), level, n_events) for share, level in ((middle, 0.5), (outer, 0.9)))
+    if inner == wide:
+        return f"The intervals {wide}: {figures}."
+    return f"The 90 % intervals {wide}, and those of 50 % {inner}: {figures}."
+
+
+def _held(share: float, level: float, n_events: int) -> str:
+    """What intervals of one level do, by the share of the events inside."""
+    off = share - level
+    if abs(off) <= coverage_gap(level, n_events):
+        return "hold what they promise"
+    return "are too narrow" if off < 0.0 else "are wider than needed"
 
 
 def _draw(coverage: FloatArray, n_events: int, told: str) -> Markup:

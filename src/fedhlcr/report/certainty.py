@@ -88,7 +88,7 @@ def mixed_group(found: Certainty, names: Names) -> str:
     many = len(found.blurred) > 1
     return (
         f"{capital(cluster_numbers(found.blurred))} {'hold' if many else 'holds'} {percent(found.blurred_share)} of "
-        f"{names.entity.many}, and few of them for certain"
+        f"{names.entity.many}, and fewer than half of them for certain"
         f"{': read them as one mixed group' if many else ''}."
     )
 

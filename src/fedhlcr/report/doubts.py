@@ -21,7 +21,7 @@ from fedhlcr.posterior.diagnostics import R_HAT_LIMIT, disagreement
 from fedhlcr.report.findings import SURE, Findings
 from fedhlcr.report.link_scores import LinkScores
 from fedhlcr.report.rounds import Rounds
-from fedhlcr.report.scores import LEVEL, HeldOutScores
+from fedhlcr.report.scores import LEVEL, HeldOutScores, coverage_gap
 
 ANSWER = Noun("answer", "answers")
 # A cluster of fewer entities is small.
@@ -34,8 +34,6 @@ PAIRS_NAMED = 5
 WIDE, ENOUGH_EVENTS = 2.0, 5
 # From these shares on a doubt is serious: it concerns the whole model.
 MANY_UNCERTAIN, MANY_WIDE = 0.2, 0.05
-# Coverage further than this from the level of the intervals is reported.
-COVERAGE_SLACK = 0.02
 # So many groups of events may miss their observed share by chance.
 MISSED_BINS = 3
 # At this share of the target's standard deviation, noise is half of the variance.
@@ -112,12 +110,12 @@ def _agreement(model: HierarchicalPredictor, findings: Findings, rounds: Rounds 
             yield Doubt(f"The {findings.n_chains} chains disagree", text, serious=True)
         return
     if figures:
-        headline, longer = "The chain had not settled", "Let it run longer."
+        headline, longer = "The fit had not settled, so its figures may still change", "Let it run longer."
         if rounds is not None and ended_stable(rounds.stop_reason):
             # the run ended because the log joint was stable; other quantities may not have been
             headline = "Not everything had settled when the run ended"
             longer = "A run ends when its log joint is stable. Let it run longer with a larger `patience`."
-        text = f"R-hat compares the two halves of the draws. It is above {R_HAT_LIMIT} for: {figures}. {longer}"
+        text = f"{longer} (R-hat compares the two halves of the draws. It is above {R_HAT_LIMIT} for: {figures}.)"
         yield Doubt(headline, text, serious="predictions" in figures)
     if hasattr(model, "n_chains"):
         text = "One chain may have found one of several solutions. Fit with `n_chains=4` to see if chains disagree."
@@ -156,9 +154,7 @@ def _held_out(findings: Findings, scores: HeldOutScores | None) -> Iterator[Doub
 
 
 def _coverage(coverage: float, n_events: int) -> Iterator[Doubt]:
-    # two standard errors, if events were independent
-    chance = 2.0 * float(np.sqrt(LEVEL * (1.0 - LEVEL) / n_events))
-    if abs(coverage - LEVEL) > COVERAGE_SLACK + chance:
+    if abs(coverage - LEVEL) > coverage_gap(LEVEL, n_events):
         narrow = coverage < LEVEL
         text = (
             f"{percent(coverage)} of the events it was evaluated on lie in their {percent(LEVEL)} intervals. "
@@ -198,11 +194,14 @@ def _simpler(model: HierarchicalPredictor, findings: Findings, scores: HeldOutSc
         return
     seen = f"{comparison.sentence} Each fitted event was predicted from all others."
     # held-out events decide, by the same criterion: the log density
-    rivals = () if scores is None or scores.was_fitted else scores.rivals
-    rival = next((score for score in rivals if score.name == comparison.strongest.rival), None)
-    if scores is not None and rival is not None and scores.model.log_density >= rival.log_density:
-        text = f"{seen} On held-out events its log density is not higher than that of HLCR."
+    held_out = None if scores is None or scores.was_fitted else scores.densities
+    if held_out is not None and held_out.verdict != "worse":
+        text = f"{seen} On held-out events no simpler model has a clearly higher log density than HLCR."
         yield Doubt("Held-out events do not confirm that a simpler model predicts better", text)
+        return
+    if held_out is not None:
+        text = f"{seen} {_use_of_clusters(findings)} The top of the page says what to use."
+        yield Doubt("A simpler model predicts better", text, serious=True, is_told=True)
         return
     advice = comparison.advice(fit_intercept=model.posterior_.layout.fit_intercept)
     cure = f"{advice.worded(_name_in_report)} {advice.python_only}"

@@ -76,7 +76,7 @@ class Cluster:
     effects : (n_features,) changes per standard deviation of the feature; logarithms of ratios
     is_clear : (n_features,) whether the interval leaves out no change
     moves : the strongest effects in words
-    examples : names of the entities that are most certainly in it
+    examples : the entities that are most certainly in it: each one's row in `Entities`, and its name
     n_sure : entities with this label that are surely in it; None if the model holds no entities
     certainty : mean probability of this cluster among the entities with this label; NaN if there are none
     """
@@ -92,7 +92,7 @@ class Cluster:
     effects: FloatArray
     is_clear: NDArray[np.bool_]
     moves: tuple[str, ...]
-    examples: tuple[str, ...]
+    examples: tuple[tuple[int, str], ...]
     n_sure: int | None = None
     certainty: float = float("nan")
 
@@ -183,6 +183,11 @@ class Findings:
     explained: float | None  # share of the variance of the fitted events
     category_levels: frozenset[int]  # features that indicate a level of a category
     differences: EntityDifferences | None  # between entities of one cluster; None if they are equal
+
+    @property
+    def has_agents(self) -> bool:
+        """Whether there are agents to speak of: several, or one that the user named a column for."""
+        return self.agents is not None and (len(self.agents) > 1 or self.names.agent != AGENT)
 
 
 @single_threaded_blas
@@ -287,12 +292,12 @@ def _clusters(model: HierarchicalPredictor, entities: Entities | None, members: 
     )
 
 
-def _examples(entities: Entities, cluster: int) -> tuple[str, ...]:
+def _examples(entities: Entities, cluster: int) -> tuple[tuple[int, str], ...]:
     """The most certain entities; of equally certain ones, those with most events."""
     own = np.flatnonzero((entities.label == cluster) & (entities.certainty >= SURE))
     # certainty is rounded, so that the number of events decides among the certain ones
     order = np.lexsort((-entities.n_events[own], -entities.certainty[own].round(2)))
-    return tuple(entities.name(row) for row in own[order[:N_EXAMPLES]])
+    return tuple((int(row), entities.name(row)) for row in own[order[:N_EXAMPLES]])
 
 
 def _list_agents(model: HierarchicalPredictor, n_events: FloatArray) -> Agents:

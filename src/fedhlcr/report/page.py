@@ -241,8 +241,9 @@ def _facts(model: Any, findings: Findings, scores: HeldOutScores | LinkScores | 
     names, agents, entities = findings.names, findings.agents, findings.entities
     facts = [(CLUSTER.of(len(findings.clusters)), f"{len(findings.clusters):,}")]
     if agents is not None and entities is not None:
+        if findings.has_agents:
+            facts.append((names.agent.of(len(agents)), f"{len(agents):,}"))
         facts += [
-            (names.agent.of(len(agents)), f"{len(agents):,}"),
             (names.entity.of(entities.n_all), f"{entities.n_all:,}"),
             (EVENT.of(findings.n_events) + " fitted", amount(findings.n_events)),
         ]

@@ -32,7 +32,9 @@ ZOOM = 4.0
 # Half the width of a level's mark, as a share of the room of a level.
 HALF_MARK = 0.36
 # From so many letters on, names of levels are written upright.
-UPRIGHT_LETTERS, UPRIGHT_LETTERS_OF_ONE, MOST_LEVEL_TICKS = 16, 28, 14
+UPRIGHT_LETTERS, UPRIGHT_LETTERS_OF_FEW, UPRIGHT_LETTERS_OF_ONE, MOST_LEVEL_TICKS = 16, 22, 28, 14
+# Fewer panels than this stand in a column, so that each is wide.
+STACKED = 4
 # A line is drawn over the events of its cluster but this share at either end; at least over this share of the axis.
 OUTSIDE, SHORTEST = 0.005, 0.1
 # If every line covers less than this share of a common scale, each panel has a scale of its own.
@@ -103,6 +105,11 @@ class Picture:
     def n_panels(self) -> int:
         return len(self.groups[0].panels)
 
+    @property
+    def layout(self) -> str:
+        """Few panels of an axis stand in a column, with other axes beside them; many stand in a row."""
+        return "stacked" if self.n_panels >= STACKED else "side-by-side"
+
 
 def draw_picture(
     model: HierarchicalPredictor, findings: Findings, certainty: Certainty, events: DrawnEvents | None
@@ -119,7 +126,12 @@ def draw_picture(
     drawn = [_group(model, axis, members, certainty, events) for axis in chosen]
     first = AXES_OF_ONE if len(members) == 1 and len(chosen) >= AXES_OF_ONE else FIRST_AXES
     target = target_axis(model)
-    return Picture(tuple(drawn[:first]), tuple(drawn[first:]), target.name, _note(findings, certainty, target, events))
+    return Picture(
+        tuple(drawn[:first]),
+        tuple(drawn[first:]),
+        target.name,
+        _note(findings, certainty, events, alone=len(axes) == 1, target=target),
+    )
 
 
 def shown_clusters(certainty: Certainty) -> list[tuple[int, ...]]:
@@ -134,18 +146,21 @@ def shown_clusters(certainty: Certainty) -> list[tuple[int, ...]]:
     return [*((k,) for k in alone), *([tuple(rest)] if rest else [])]
 
 
-def _note(findings: Findings, certainty: Certainty, target: TargetAxis, events: DrawnEvents | None) -> str:
+def _note(
+    findings: Findings, certainty: Certainty, events: DrawnEvents | None, *, alone: bool, target: TargetAxis
+) -> str:
+    """How to read the panels; `alone` if there is only one axis, so that there are no other features."""
     interval = percent(INTERVAL_LEVEL)
     typical = "" if target.link is None else f"Lines are those of a typical {findings.names.entity.one}. "
-    average = (
-        f"{typical}All other features are at their average. Bands: with {interval} probability, the line is inside."
-    )
+    others = "" if alone else "All other features are at their average. "
+    average = f"{typical}{others}Bands: with {interval} probability, the line is inside."
+    removed = "" if alone else ", the effects of other features removed"
     if events is None:
         dots = "To see events as dots, give the report a table of events."
     elif target.link is not None:
-        dots = "Dots are means of groups of events, the effects of other features removed."
+        dots = f"Dots are means of groups of events{removed}."
     else:
-        dots = "Dots are single events, the effects of other features removed; a few lie outside the frames."
+        dots = f"Dots are single events{removed}; a few lie outside the frames."
     merged = any(len(own) > 1 for own in shown_clusters(certainty))
     group = "A dashed frame has a line for each of its clusters, and a scale of its own." if merged else ""
     return " ".join(filter(None, [average, dots, group]))
@@ -174,7 +189,8 @@ def _group(
         height = height or _height([lines[k] for k in own], points[n : n + 1])
         panels.append(_panel(model, axis, own, lines, points[n], height, certainty, shares))
     x_ticks = _x_ticks(axis)
-    room = UPRIGHT_LETTERS if len(members) > 1 else UPRIGHT_LETTERS_OF_ONE
+    room = UPRIGHT_LETTERS if len(members) >= STACKED else UPRIGHT_LETTERS_OF_FEW
+    room = room if len(members) > 1 else UPRIGHT_LETTERS_OF_ONE
     upright = axis.is_discrete and sum(len(tick.text) + 1 for tick in x_ticks) > room
     return AxisGroup(axis.name, tuple(panels), x_ticks, upright, bool(own_scales))
 
@@ -213,14 +229,25 @@ def _x_ticks(axis: Axis) -> tuple[Tick, ...]:
         ticks = ticks[:: -(-len(ticks) // MOST_LEVEL_TICKS)]
     places = 100.0 * axis.fractions(np.array([place for place, _ in ticks]))
     kept = [Tick(round(float(at), 2), text) for at, (_, text) in zip(places, ticks, strict=True) if -0.1 <= at <= 100.1]
-    while not axis.is_discrete and len(kept) > 2 and _touch(kept):
+    while not axis.is_discrete and len(kept) > 1 and ticks_touch(kept):
         kept = kept[::2]
     return tuple(kept)
 
 
-def _touch(ticks: list[Tick]) -> bool:
+def ticks_touch(ticks: list[Tick]) -> bool:
     """Whether texts of neighbours would touch."""
-    return any(b.place - a.place < LETTER * (len(a.text) + len(b.text)) / 2.0 + GAP for a, b in pairwise(ticks))
+    return any(_ends(b)[0] - _ends(a)[1] < GAP for a, b in pairwise(ticks))
+
+
+def _ends(tick: Tick) -> tuple[float, float]:
+    """Where the text of a tick starts and ends in a narrow panel, in per cent; at an edge it is moved inside."""
+    width = LETTER * len(tick.text)
+    start = tick.place - width / 2.0
+    if tick.side == "first":
+        start = max(start, tick.place - LETTER)
+    elif tick.side == "last":
+        start = min(start, tick.place + LETTER - width)
+    return start, start + width
 
 
 def _height(lines: list[AxisLine], points: list[tuple[FloatArray, FloatArray, int]]) -> Scale:

@@ -20,6 +20,13 @@ from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.posterior.predictive import interval_ends
 
 LEVEL = 0.9
+# Coverage further than this from the level of the intervals, beyond chance, is told.
+COVERAGE_SLACK = 0.02
+
+
+def coverage_gap(level: float, n_events: int) -> float:
+    """How far the coverage of intervals may be from their level: a little, and two standard errors."""
+    return COVERAGE_SLACK + 2.0 * float(np.sqrt(level * (1.0 - level) / n_events))
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from fedhlcr._support.wording import (
     listed,
     number,
     percent,
+    printable,
 )
 from fedhlcr.analysis.simpler import ONE_RIDGE
 from fedhlcr.analysis.verdict import FitComparison
@@ -28,6 +29,8 @@ from fedhlcr.report.rounds import Rounds
 from fedhlcr.report.scores import LEVEL, HeldOutScores
 
 NUMERALS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+# So many features are named, more are counted.
+FEATURES_NAMED = 3
 # An agent with this share of its entities in one cluster counts as pure.
 ALMOST_ALL = 0.9
 
@@ -56,7 +59,9 @@ def _what(model: HierarchicalPredictor, findings: Findings) -> str:
     names, n_clusters = findings.names, len(findings.clusters)
     # readers see a category as one feature, even if it is encoded in several columns
     n_features = len(names.features if model.recipe_ is None else model.recipe_.features)
-    features = f"the {FEATURE.count(n_features)}" if n_features > 1 else "the one feature"
+    features = f"the {FEATURE.count(n_features)}"
+    if n_features <= FEATURES_NAMED:
+        features = listed([printable(name) for name in (model.recipe_.features if model.recipe_ else names.features)])
     of_what = names.target if findings.link is None else findings.link.response
     regression = f"Each cluster has its own regression of {of_what} on {features}."
     clusters = f"{_small(n_clusters)} {CLUSTER.of(n_clusters)}"
@@ -67,13 +72,15 @@ def _what(model: HierarchicalPredictor, findings: Findings) -> str:
             f"It is public: it holds no data of any {names.agent.one}, so no {names.entity.one} can be looked up here."
         )
     n_agents, n_entities = len(findings.agents), findings.entities.n_all
-    owners = names.agent.count(n_agents) if n_agents > 1 else f"one {names.agent.one}"
+    owners = f" of {names.agent.count(n_agents) if n_agents > 1 else f'one {names.agent.one}'}"
+    if not findings.has_agents:
+        owners = ""
     if n_clusters == 1:
         all_of = f"All {names.entity.count(n_entities)}" if n_entities > 1 else f"The one {names.entity.one}"
         are = "are" if n_entities > 1 else "is"
-        return f"{all_of} of {owners} {are} in one cluster, with one regression of {of_what} on {features}."
+        return f"{all_of}{owners} {are} in one cluster, with one regression of {of_what} on {features}."
     entities = names.entity.count(n_entities)
-    return f"The {entities} of {owners} fall into {clusters}. {found}. {regression}"
+    return f"The {entities}{owners} fall into {clusters}. {found}. {regression}"
 
 
 def _goodness(findings: Findings, scores: HeldOutScores | None, found: FitComparison | None) -> str:

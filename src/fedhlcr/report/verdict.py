@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from fedhlcr._support.wording import EVENT, capital, fine_percent, listed, number
+from fedhlcr._support.wording import EVENT, capital, fine_percent, listed, number, percent
+from fedhlcr.analysis.axis_lines import TargetAxis, target_axis
 from fedhlcr.analysis.class_scores import ClassScores
 from fedhlcr.analysis.count_scores import CountScores
 from fedhlcr.analysis.response_rivals import ONE_LOGISTIC, ONE_POISSON, RATE_PER_ENTITY
@@ -18,7 +19,18 @@ from fedhlcr.report.link_scores import LinkScores
 from fedhlcr.report.scores import HeldOutScores
 
 BADGES = {"better": "Better", "about the same": "About the same", "worse": "Worse", "unknown": "Not evaluated"}
+NO_MIXED_MODEL = "It was not compared with a mixed model."
+CHANCE_TOO = "(the difference may be chance)"
 CHANCE = "The difference between the two may be chance."
+# Badges where accuracy and log density tell different stories, by the two verdicts.
+SPLIT = {
+    ("about the same", "better"): ("About as accurate", "and better at saying how sure it is"),
+    ("about the same", "worse"): ("About as accurate", "but worse at saying how sure it is"),
+    ("better", "worse"): ("More accurate", "but worse at saying how sure it is"),
+    ("worse", "better"): ("Less accurate", "but better at saying how sure it is"),
+}
+# Differences of R² below this are called slight.
+SLIGHT = 0.01
 SIGNS = {"better": "▲", "about the same": "≈", "worse": "▼", "unknown": "?"}
 
 
@@ -30,10 +42,11 @@ class Verdict:
     ----------
     name : of the verdict
     sentences : why, in one or two sentences
-    advice : what to use instead; empty unless the model is worse
-    hint : behind the badge
+    advice : what to use instead; empty unless the model is worse or less accurate
+    label, hint : on the badge and behind it, where the name of the verdict would say too much
     bars : name, share (0 to 1) and figure of each method, for a small chart; the model first
     measure : what the bars show
+    terms : what the methods are, for readers who do not know their names
     """
 
     name: VerdictName | Literal["unknown"]
@@ -41,15 +54,22 @@ class Verdict:
     advice: str = ""
     bars: tuple[tuple[str, float, str], ...] = ()
     measure: str = ""
+    label: str = ""
     hint: str = ""
+    terms: str = ""
 
     @property
     def badge(self) -> str:
-        return BADGES[self.name]
+        return self.label or BADGES[self.name]
 
     @property
     def sign(self) -> str:
-        return SIGNS[self.name]
+        return SIGNS["about the same" if self.is_split else self.name]
+
+    @property
+    def is_split(self) -> bool:
+        """Whether accuracy and honesty differ, so that neither better nor worse is the whole truth."""
+        return bool(self.hint)
 
     @property
     def badge_hint(self) -> str:
@@ -63,7 +83,7 @@ class Verdict:
 
     @property
     def css(self) -> str:
-        return self.name.split()[0]
+        return "about" if self.is_split else self.name.split()[0]
 
 
 def find_verdict(
@@ -75,7 +95,7 @@ def find_verdict(
             if scores.comparison is not None:
                 return _of_responses(findings, scores, scores.comparison)
         elif scores.densities is not None and scores.errors is not None:
-            return _of_events(findings, scores, scores.densities, scores.errors)
+            return _of_events(model, findings, scores, scores.densities, scores.errors)
     if model.comparison_ is not None:
         return _of_fit(findings, model.comparison_)
     return Verdict("unknown", (_why_unknown(findings, scores),))
@@ -92,50 +112,84 @@ def _why_unknown(findings: Findings, scores: HeldOutScores | LinkScores | None) 
     return "The events given were fitted, so they cannot tell whether the model predicts better than simpler models."
 
 
-def _of_events(findings: Findings, scores: HeldOutScores, densities: FitComparison, errors: FitComparison) -> Verdict:
+def _of_events(
+    model: HierarchicalPredictor,
+    findings: Findings,
+    scores: HeldOutScores,
+    densities: FitComparison,
+    errors: FitComparison,
+) -> Verdict:
     names, target = findings.names, findings.names.target
-    of_errors, of_densities = errors.verdict, densities.verdict
-    everyone = listed([rival_name(d.rival, names) for d in densities.differences], "or")
-    on = f"On {EVENT.count(scores.n_events)} that it was not fitted to,"
-    accurate, honest = (rival_name(c.strongest.rival, names) for c in (errors, densities))
-    name: VerdictName
-    hint = ""
-    if of_errors == of_densities == "about the same":
-        name, told = "about the same", f"{on} the model predicts {target} about as well as {accurate}. {CHANCE}"
-    elif {of_errors, of_densities} == {"better", "worse"}:
-        name = "about the same"
-        better = (
-            f"are more accurate than those of {everyone}, but {honest} says better how far off its predictions may be"
-            if of_errors == "better"
-            else f"are less accurate than those of {accurate}, but it says better how far off its predictions may be"
-        )
-        told = f"{on} the model’s predictions {better}."
-    elif "worse" in (of_errors, of_densities):
-        name, by_error = "worse", of_errors == "worse"
-        told = f"{on} {accurate if by_error else honest} predicts {target} better than the model does."
-        if not by_error:
-            told = (
-                f"{on} the model is about as accurate as {accurate}, but {honest} says better how far off its "
-                "predictions may be."
-            )
-    elif of_errors == "better":
-        name, told = "better", f"{on} the model predicts {target} better than {everyone}."
-    else:
-        name = "better"
-        told = (
-            f"{on} the model is about as accurate as {accurate}, and it says better than {everyone} how far off its "
-            "predictions may be."
-        )
-        hint = "at saying how sure it is"
-    rival = (errors if of_errors == "worse" else densities).strongest.rival
-    advice = _advice(rival, names) if name == "worse" else ""
+    name, told = _judged(findings, scores, densities, errors)
+    label, hint = SPLIT.get((errors.verdict, densities.verdict), ("", ""))
+    if not label and name != "about the same" and is_slight(scores, errors):
+        label = f"Slightly {name}"
+    rival = (errors if errors.verdict == "worse" else densities).strongest.rival
     bars = tuple(
         ("this model" if n == 0 else rival_name(s.name, names), _bar(s.r2), _percent(s.r2))
         for n, s in enumerate(scores.scores)
         if math.isfinite(s.r2)
     )
-    typical = f"It is typically off by {number(scores.model.mae)} (mean absolute error)."
-    return Verdict(name, (told, typical), advice, bars, f"share of the variance of {target} explained", hint)
+    return Verdict(
+        name,
+        (told, _typical_error(target_axis(model), scores.model.mae)),
+        advice=_advice(rival, names) if "worse" in (name, errors.verdict) else "",
+        bars=bars,
+        measure=f"how much of the differences in {target} each explains (share of the variance)",
+        label=label,
+        hint=hint,
+        terms=(
+            f"A ridge is a plain regression. A mixed model is one regression from which each {names.entity.one} may "
+            "deviate."
+        ),
+    )
+
+
+def _judged(
+    findings: Findings, scores: HeldOutScores, densities: FitComparison, errors: FitComparison
+) -> tuple[VerdictName, str]:
+    """The verdict by errors and log densities, and the sentence that tells it."""
+    names, target = findings.names, findings.names.target
+    of_errors, of_densities = errors.verdict, densities.verdict
+    everyone = listed([rival_name(d.rival, names) for d in densities.differences], "or")
+    on = f"On {EVENT.count(scores.n_events)} that it was not fitted to,"
+    accurate, honest = (rival_name(c.strongest.rival, names) for c in (errors, densities))
+    better = "slightly better" if is_slight(scores, errors) else "better"
+    sure = "how far off its predictions may be"
+    if of_errors == of_densities == "about the same":
+        return "about the same", f"{on} the model predicts {target} about as well as {accurate}. {CHANCE}"
+    if of_errors == "better" and of_densities == "worse":
+        but = f"are more accurate than those of {everyone}, but {honest} says better {sure}"
+        return "about the same", f"{on} the model’s predictions {but}."
+    if of_errors == "worse" and of_densities == "better":
+        but = f"are less accurate than those of {accurate}, but it says better {sure}"
+        return "about the same", f"{on} the model’s predictions {but}."
+    if of_errors == "worse":
+        return "worse", f"{on} {accurate} predicts {target} {better} than the model does."
+    if of_densities == "worse":
+        return (
+            "worse",
+            f"{on} the model is about as accurate as {accurate} {CHANCE_TOO}, but {honest} says better {sure}.",
+        )
+    if of_errors == "better":
+        return "better", f"{on} the model predicts {target} {better} than {everyone}."
+    return (
+        "better",
+        f"{on} the model is about as accurate as {accurate} {CHANCE_TOO}. It says better than {everyone} {sure}.",
+    )
+
+
+def is_slight(scores: HeldOutScores, errors: FitComparison) -> bool:
+    """Whether model and best simpler model explain nearly the same share of the variance, though not by chance."""
+    rival = next((score for score in scores.rivals if score.name == errors.strongest.rival), None)
+    return rival is not None and abs(scores.model.r2 - rival.r2) < SLIGHT
+
+
+def _typical_error(target: TargetAxis, error: float) -> str:
+    """How far off predictions are; of a logarithm, in per cent."""
+    if target.base is None:
+        return f"The model is typically off by {number(error)} (mean absolute error)."
+    return f"The model is typically off by about {percent(float(target.base**error) - 1.0)}."
 
 
 def _of_responses(findings: Findings, scores: LinkScores, found: FitComparison) -> Verdict:
@@ -155,12 +209,12 @@ def _of_responses(findings: Findings, scores: LinkScores, found: FitComparison) 
     measure = ""
     for name, score in rows:
         if isinstance(score, ClassScores) and math.isfinite(score.auc):
-            measure = "of two events that differ, ranked in the right order"
+            measure = "pairs of events with different outcomes that are put in the right order (50 % is guessing)"
             bars.append((name, _bar(score.auc), fine_percent(score.auc)))
         elif isinstance(score, CountScores) and math.isfinite(score.d2):
-            measure = "share of the deviance of the counts explained"
+            measure = "how much of the differences between counts each explains (share of the deviance)"
             bars.append((name, _bar(score.d2), _percent(score.d2)))
-    return Verdict(found.verdict, (told,), advice, tuple(bars), measure)
+    return Verdict(found.verdict, (told, NO_MIXED_MODEL), advice, tuple(bars), measure)
 
 
 def _of_fit(findings: Findings, found: FitComparison) -> Verdict:

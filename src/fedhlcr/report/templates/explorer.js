@@ -61,10 +61,10 @@
     return list;
   }
   function entityDetail(row) {
-    const agent = data.agentOf(row), parts = ["cluster ", tag(data.label[row])];
+    const agent = data.agentOf(row), parts = data.isAlone ? [] : ["cluster ", tag(data.label[row])];
     if (agent >= 0) {
       const name = html("bdi", "", data.agentName(agent));
-      parts.push(`, ${noun("agent")} `, name);
+      parts.push(`${parts.length ? ", " : ""}${noun("agent")} `, name);
     }
     return parts;
   }
@@ -111,10 +111,14 @@
     const agent = data.agentOf(row), label = data.label[row], facts = [];
     if (agent >= 0) facts.push(`of ${noun("agent")} `, link("agent", agent), " · ");
     const n = data.nEvents[row];
-    facts.push(`${whole(n)} ${n === 1 ? "event" : "events"} fitted · `, "cluster ", tag(label), ` with probability ${percent(data.certainty(row))}`);
-    const side = html("div"), near = data.neighbours(row), shares = data.shares(row);
-    side.append(titled("Probability of each cluster", bars(shares)));
-    if (shares[0][0] !== label) side.append(html("p", "note", `Its cluster is that of most draws, ${label}. Averaged over all draws, cluster ${shares[0][0]} is more probable.`));
+    facts.push(`${whole(n)} ${n === 1 ? "event" : "events"} fitted`);
+    const side = html("div"), near = data.neighbours(row), shares = data.shares(row), [first] = shares[0];
+    if (!data.isAlone) {
+      if (first === label) facts.push(" · cluster ", tag(label), ` with probability ${percent(data.certainty(row))}`);
+      else facts.push(" · unclear: cluster ", tag(first), " or ", tag(label));
+      side.append(titled("Probability of each cluster", bars(shares)));
+    }
+    if (first !== label) side.append(html("p", "note", `Tables and counts put it into cluster ${label}, where it was most often. Over all draws, cluster ${first} is more probable. Do not rely on either.`));
     if (near.length) side.append(titled(`${noun("entity", 2)[0].toUpperCase()}${noun("entity", 2).slice(1)} most like it`, likes("entity", near, entityDetail)));
     box.replaceChildren(heading("entity", row, facts), picture(row), side);
   }
@@ -167,13 +171,13 @@
     const facts = [`${whole(rows.length)} ${noun("entity", rows.length)}`];
     const side = html("div"), left = html("div");
     left.append(titled(`Its ${noun("entity", 2)}`, entityTable(agent)));
-    side.append(titled(`Share of its ${noun("entity", 2)} in each cluster`, bars(data.agentShares(agent))));
+    if (!data.isAlone) side.append(titled(`Share of its ${noun("entity", 2)} in each cluster`, bars(data.agentShares(agent))));
     if (errors && errors.own[agent]) {
       const n = data.agentEvents[agent];
       const text = `Its error is ${errors.own[agent]} on ${whole(n)} ${n === 1 ? "event" : "events"} given to the report. That of all events is ${errors.all}. (Root mean squared error${data.raw.target.percent ? " of the probability" : ""}.)`;
       side.append(titled("How well it is predicted", html("p", "note", text)));
     }
-    const near = data.agentNeighbours(agent);
+    const near = data.isAlone ? [] : data.agentNeighbours(agent);
     if (near.length) side.append(titled(`${noun("agent", 2)[0].toUpperCase()}${noun("agent", 2).slice(1)} with the most similar shares`, likes("agent", near, agentDetail)));
     box.replaceChildren(heading("agent", agent, facts), left, side);
   }

@@ -31,11 +31,14 @@ const explorerChart = (() => {
     for (let e = Math.floor(Math.log10(low)); e <= Math.ceil(Math.log10(high)); e += 1) exponents.push(e);
     for (const mantissas of [[1, 2, 5], [1, 3], [1]]) {
       const ticks = exponents.flatMap((e) => mantissas.map((m) => clean(m * 10 ** e))).filter((t) => t >= low && t <= high);
-      if (ticks.length <= MOST_TICKS) return ticks.length >= 3 ? ticks : niceTicks(low, high);
+      if (ticks.length <= MOST_TICKS) return ticks.length >= 3 || high > 20 * low ? ticks : niceTicks(low, high);
     }
     return niceTicks(low, high);
   }
   function plain(value) {
+    for (const [size, letters] of [[1e6, "M"], [1e9, "bn"]]) {
+      if (Math.abs(value) >= size && Math.abs(value) < 1000 * size) return `${Number((value / size).toPrecision(6))}${letters}`.replace(/^-/, "−");
+    }
     const text = Math.abs(value) >= 10000 ? value.toLocaleString("en-US", { maximumSignificantDigits: 6 }) : String(Number(value.toPrecision(6)));
     return text.replace(/^-/, "−");
   }
@@ -94,6 +97,9 @@ const explorerChart = (() => {
       return interpolate(this.axis.points, values, x);
     }
 
+    // whose line is dashed: that of the cluster, or of all if there is only one
+    group() { return this.data.isAlone ? `all ${this.data.raw.nouns.entity[1]}` : `cluster ${this.k}`; }
+
     setRange() {
       const lines = [this.cluster.mean, ...(this.own ? [this.own.mean] : [])].flat();
       const every = [...lines, ...this.dots.map(([, y]) => y)].filter(Number.isFinite);
@@ -139,7 +145,7 @@ const explorerChart = (() => {
     // the line in words, also for screen readers
     words(noun) {
       const { target } = this.data.raw, shown = this.own ?? this.cluster;
-      const who = this.own ? `this ${noun}` : `cluster ${this.k}`;
+      const who = this.own ? `this ${noun}` : this.group();
       if (this.isDiscrete) {
         const parts = shown.mean.slice(0, 4).map((value, level) => `${this.axis.levels[level]} ${inWords(target, value)}`);
         return `For ${who}, by ${this.axis.name}: ${parts.join("; ")}${shown.mean.length > 4 ? "; …" : ""}.`;
@@ -186,7 +192,7 @@ const explorerChart = (() => {
       };
       const level = `${100 * this.data.raw.level} % interval`;
       if (this.own) entry("own-line", "M0 4h16", `this ${noun}, with ${level}`);
-      entry("cluster-line", "M0 4h16", `cluster ${this.k}${this.own ? "" : `, with ${level}`}`);
+      entry("cluster-line", "M0 4h16", `${this.group()}${this.own ? "" : `, with ${level}`}`);
       if (this.dots.length) {
         const adjusted = this.data.raw.events.adjusted ? ", as if all else were average" : "";
         entry("event", "M8 4h0", `${this.dots.length} of its events${adjusted}`);

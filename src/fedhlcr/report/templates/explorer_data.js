@@ -43,6 +43,7 @@ const explorerData = (() => {
       this.label = columns.find((column) => column.kind === "cluster").values;
       this.nEvents = columns.find((column) => column.label === "events").values;
       this.n = this.label.length;
+      this.isAlone = raw.colors.length === 1; // there is only one cluster
       this.nAgents = raw.agents ? this.agent.words.length : 0;
       this.shares = shareReader(raw.shares);
       const detailed = raw.detailed ? numbers(raw.detailed) : null;
