@@ -7,7 +7,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from fedhlcr import HLCRClassifier, HLCRRegressor
+from fedhlcr import HLCRClassifier, HLCRRegressor, compare_cluster_counts
 from fedhlcr.exceptions import ArgumentError, DataError, DataWarning
 
 SETTINGS = {"n_clusters": 2, "n_sweeps": 12, "n_draws": 4, "random_state": 0}
@@ -71,3 +71,30 @@ def test_targets_and_ids_that_are_features_too_are_warned_of(library):
     # another column of the same name is no mistake
     lagged = HLCRRegressor(**SETTINGS).fit(table().drop(columns="sold").assign(sales=1.0), y, **IDS)
     assert "sales" in lagged.feature_names_in_
+
+
+@pytest.mark.parametrize("missing", ["raise", "drop", "impute"])
+def test_arguments_of_other_lengths_are_named(missing):
+    frame = table().drop(columns=["sales", "sold"])
+    for length in (10, 130):
+        with pytest.raises(ArgumentError, match=f"`y` has {length} rows but `X` has 120"):
+            HLCRRegressor(missing=missing, **SETTINGS).fit(frame, pd.Series(np.arange(length)), **IDS)
+
+
+@pytest.mark.filterwarnings("ignore::fedhlcr.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore::fedhlcr.exceptions.MissingValuesWarning")
+def test_numbers_of_clusters_are_compared_on_tables_with_texts_and_gaps():
+    frame = table().drop(columns="sold").assign(kind=pd.Categorical(["a", "b", "c"] * 40))
+    frame.loc[::20, "price"] = np.nan
+    dropped = HLCRRegressor(missing="drop", **SETTINGS)
+    sizes = {"counts": [1, 2], "n_splits": 1, "estimator": dropped}
+    found = compare_cluster_counts(frame, "sales", **IDS, **sizes)
+    kept = frame.dropna()
+    encoded = kept[["price"]].assign(**{f"kind={level}": (kept["kind"] == level) * 1.0 for level in "abc"})
+    by_hand = compare_cluster_counts(encoded, kept["sales"], kept["store"], kept["product"], **sizes)
+    shuffled = compare_cluster_counts(pl.from_pandas(frame), "sales", **IDS, **sizes)
+    assert found.to_dict() == by_hand.to_dict() == shuffled.to_dict()
+    assert dropped.missing == "drop"
+    pytest.importorskip("formulaic")
+    told = HLCRRegressor.from_formula("sales ~ price + C(kind) | store/product", missing="drop", **SETTINGS)
+    assert compare_cluster_counts(frame, **sizes | {"estimator": told}).to_dict() == found.to_dict()

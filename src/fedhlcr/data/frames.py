@@ -19,7 +19,7 @@ from fedhlcr.data.columns import LARGEST
 from fedhlcr.data.encoded import EncodedTable
 from fedhlcr.data.formula import Formula
 from fedhlcr.data.gaps import MissingPolicy
-from fedhlcr.data.ids import NEW
+from fedhlcr.data.ids import NEW, require_length
 from fedhlcr.data.inputs import as_frame, feature_matrix, feature_names
 from fedhlcr.data.recipe import Recipe
 from fedhlcr.data.side_columns import are_same, missing_rows, take_rows
@@ -222,9 +222,8 @@ def _complete_rows(given: Given, n_rows: int, missing: MissingPolicy) -> IndexAr
         if value is None or value is NEW or isinstance(value, Real):
             continue
         own = missing_rows(value)
-        if len(own) == n_rows:
-            # other lengths are refused where the argument is read
-            gaps |= own
+        require_length(own, role, "value", n_rows)
+        gaps |= own
     return np.flatnonzero(~gaps) if gaps.any() else None
 
 

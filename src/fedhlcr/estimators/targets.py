@@ -290,4 +290,6 @@ def _class_labels(y: Any, n_rows: int) -> NDArray[Any]:
         )
     if labels.dtype.kind == "O" and (missing := sum(inputs.is_missing(label) for label in labels)):
         raise ArgumentError(f"`y` has {missing} missing classes (NaN) in {n_rows} rows; {CLASS_CURE}.")
+    if labels.dtype.kind == "O" and all(isinstance(label, bool | np.bool_) for label in labels):
+        labels = labels.astype(bool)
     return np.asarray(labels)
