@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 from scipy import stats
 
@@ -21,7 +22,7 @@ from fedhlcr.analysis.leave_one_out import (
     log_density_left_out_of_entities,
 )
 from fedhlcr.datasets import make_hlcr
-from fedhlcr.exceptions import ArgumentError, DataWarning, MissingDependencyError
+from fedhlcr.exceptions import ArgumentError, DataWarning, MissingDependencyError, MissingValuesWarning
 from fedhlcr.posterior.pointwise import KnownEvents, draw_events, known_entities
 
 with warnings.catch_warnings():
@@ -274,6 +275,25 @@ def test_rows_without_entities_are_found_by_their_order():
     np.testing.assert_allclose(data.observed_data["y"], y)
     with pytest.warns(DataWarning, match="not all events"):
         model.to_inference_data(frame[::-1], y[::-1], agent=agent[::-1])
+
+
+@pytest.mark.parametrize("missing", ["drop", "impute"])
+def test_dataframes_are_read_as_in_the_fit(missing):
+    X, linear, agent, entity, rng = two_clusters()
+    table = {"a": X[:, 0], "kind": np.where(X[:, 1] > 3.0, "high", "low"), "store": agent, "product": entity}
+    frame = pd.DataFrame(table | {"sold": linear + rng.standard_normal(len(linear))})
+    frame.loc[::20, "a"] = np.nan
+    settings = {"categories": ["kind"], "missing": missing, "n_sweeps": 40, **PAPER}
+    model, events, shuffled = HLCRRegressor(2, **settings), frame, pl.from_pandas(frame[frame.columns[::-1]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", MissingValuesWarning)
+        model.fit(events, "sold", agent="store", entity="product")
+        data, again = model.to_inference_data(events), model.to_inference_data(shuffled)
+    kept = frame.dropna() if missing == "drop" else frame
+    np.testing.assert_allclose(data.observed_data["y"], kept["sold"])
+    np.testing.assert_array_equal(data.log_likelihood["y"], again.log_likelihood["y"])
+    with pytest.raises(ArgumentError, match="`y` is missing"):
+        model.to_inference_data(kept.drop(columns="sold"))
 
 
 def test_other_events_are_warned_of_or_refused(plain):

@@ -240,8 +240,10 @@ def test_errors_name_the_argument_and_the_cure():
         plot.effects(model, "Month ")
     with pytest.raises(ArgumentError, match="or a position from 0 to 4, but is 7"):
         plot.effects(model, 7)
-    with pytest.raises(ArgumentError, match="`y` is missing; pass both"):
-        plot.effects(model, "age", events["X"])
+    with pytest.raises(ArgumentError, match="the target y is None; pass one target"):
+        plot.effects(model, "age", **events | {"y": None})
+    with pytest.raises(ArgumentError, match="`X` is missing; pass both"):
+        plot.effects(model, "age", y=events["y"])
     with pytest.raises(ArgumentError, match="`layout` must be 'panels' or 'together', but is 'grid'"):
         plot.effects(model, "age", layout="grid")
     with pytest.raises(ArgumentError, match="`layout` is 'panels', but `ax` is one Axes"):

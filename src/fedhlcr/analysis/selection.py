@@ -19,6 +19,7 @@ from fedhlcr.analysis.comparison import AUTO, Comparison, CountResult
 from fedhlcr.analysis.evaluation import Errors
 from fedhlcr.analysis.evidence import partition_evidence
 from fedhlcr.data import inputs
+from fedhlcr.data.frames import Given
 from fedhlcr.data.hierarchy import index_pairs, row_agents, row_entities
 from fedhlcr.data.ids import Ids
 from fedhlcr.data.splitting import hold_out_events
@@ -35,7 +36,7 @@ DEFAULT_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 
 def compare_cluster_counts(
     X: Any,
-    y: Any,
+    y: Any = None,
     agent: Any = None,
     entity: Any = None,
     *,
@@ -70,7 +71,8 @@ def compare_cluster_counts(
     Parameters
     ----------
     X, y, agent, entity : as in `HLCRRegressor.fit`; without `entity`, a share of each agent's events is held out and
-        predicted as new entities
+        predicted as new entities. The estimator's `categories`, `missing` and `formula` say how X is read; levels and
+        medians are those of all rows
     counts : numbers of clusters; None is 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, up to the number of entities
     n_splits : number of splits
     fraction : share of each entity's events to hold out
@@ -93,11 +95,11 @@ def compare_cluster_counts(
     >>> found.suggested
     3
     """
-    prototype = _prototype(estimator)
+    prototype = clone(_prototype(estimator))
     if not isinstance(n_splits, Integral) or n_splits < 1:
         raise ArgumentError(f"`n_splits` must be a whole number of at least 1, but is {n_splits!r}.")
-    events = _Events.read(X, y, agent, entity)
-    prototype = _with_curve_positions(prototype, events)
+    events = _Events.read(prototype, X, y, agent, entity)
+    prototype = _with_curve_positions(_for_matrices(prototype), events)
     candidates: list[int | str] = [*_checked_counts(counts, events.n_entities), AUTO]
     rng = check_random_state(random_state)
     groups: list[NDArray[np.int64]] = []
@@ -127,16 +129,16 @@ class _Events(NamedTuple):
     names: list[str] | None
 
     @classmethod
-    def read(cls, X: Any, y: Any, agent: Any, entity: Any) -> _Events:
-        table = inputs.take_apart(X, agent, entity)
-        matrix, names = inputs.feature_matrix(table.features), inputs.feature_names(table.features)
+    def read(cls, estimator: HLCRRegressor, X: Any, y: Any, agent: Any, entity: Any) -> _Events:
+        given = estimator.learn_table(Given(X, y, agent, entity)).events.given
+        matrix, names = inputs.feature_matrix(given.X), inputs.feature_names(given.X)
         n_rows = len(matrix)
-        target = inputs.target_vector(y, n_rows)
-        agents = row_agents(table.agent, n_rows)
-        own_agent = None if table.agent is None else agents
-        if table.entity is None:
+        target = inputs.target_vector(given.y, n_rows)
+        agents = row_agents(given.agent, n_rows)
+        own_agent = None if given.agent is None else agents
+        if given.entity is None:
             return cls(matrix, target, own_agent, None, np.arange(n_rows), names)
-        entities = row_entities(table.entity, n_rows)
+        entities = row_entities(given.entity, n_rows)
         _, pair = index_pairs(agents, entities, agents.codes, entities.codes)
         return cls(matrix, target, own_agent, entities, pair, names)
 
@@ -183,6 +185,12 @@ def _prototype(estimator: Any) -> HLCRRegressor:
             "last step, and `X` as the earlier steps transform it."
         )
     return estimator
+
+
+def _for_matrices(estimator: HLCRRegressor) -> HLCRRegressor:
+    """The estimator for tables that were read before, as matrices without names and gaps."""
+    settings = {"categories": "auto", "missing": "raise", "formula": None, "fit_intercept": estimator.fits_intercept}
+    return clone(estimator).set_params(**settings)
 
 
 def _with_curve_positions(estimator: HLCRRegressor, events: _Events) -> HLCRRegressor:

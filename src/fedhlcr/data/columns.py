@@ -46,12 +46,30 @@ TEXT_CURE = "correct them, or, if it is a feature, leave it out or treat it as c
 
 def arrow_column(series: Any) -> pa.ChunkedArray:
     """Return a column of a user's frame. A column of several types becomes texts."""
+    if series.implementation.is_pandas():
+        series = _with_plain_type(series)
     try:
         found = series.to_arrow()
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        # values of several types, or whole numbers of more than 64 bits
         texts = [None if is_missing(value) else canonical_text(value) for value in series.to_list()]
         found = pa.array(texts, pa.string())
     return found if isinstance(found, pa.ChunkedArray) else pa.chunked_array([found])
+
+
+def _with_plain_type(series: Any) -> Any:
+    """A column of pandas of a type that arrow knows: intervals as texts, periods as times, sparse columns as dense."""
+    import narwhals as nw
+
+    native = series.to_native()
+    kind = str(native.dtype)
+    if kind.startswith("period["):
+        native = native.dt.to_timestamp()
+    elif kind.startswith("Sparse["):
+        native = native.sparse.to_dense()
+    elif kind == "category" and str(native.cat.categories.dtype).startswith(("interval[", "period[")):
+        native = native.cat.rename_categories(str)
+    return nw.from_native(native, series_only=True)
 
 
 def without_missing_texts(column: pa.ChunkedArray) -> pa.ChunkedArray:

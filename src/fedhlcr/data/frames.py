@@ -12,7 +12,6 @@ from numbers import Real
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.wording import ROW
@@ -20,12 +19,14 @@ from fedhlcr.data.columns import LARGEST
 from fedhlcr.data.encoded import EncodedTable
 from fedhlcr.data.formula import Formula
 from fedhlcr.data.gaps import MissingPolicy
-from fedhlcr.data.ids import NEW, Ids, is_missing, native_array
+from fedhlcr.data.ids import NEW, require_length
 from fedhlcr.data.inputs import as_frame, feature_matrix, feature_names
 from fedhlcr.data.recipe import Recipe
+from fedhlcr.data.side_columns import are_same, missing_rows, take_rows
 from fedhlcr.exceptions import (
     ArgumentError,
     DataError,
+    DataWarning,
     MissingValuesError,
     MissingValuesWarning,
     warn_user,
@@ -125,6 +126,8 @@ def learn(
         return _learn_array(given._replace(X=features.to_native()), names, policy)
     from fedhlcr.data.frame_columns import plan_features
 
+    if formula is None:
+        _warn_of_features_with_a_role(given, features)
     rows = _complete_rows(given, len(frame), policy)
     kept = features if rows is None else features[rows.tolist()]
     plan, raw = plan_features(kept, categories, () if formula is None else formula.categories)
@@ -209,47 +212,6 @@ def _column(table: Any, role: str, name: str, present: Collection[str]) -> Any:
     return table.ids[name] if isinstance(table, EncodedTable) else table[name]
 
 
-def missing_rows(values: Any) -> NDArray[np.bool_]:
-    """(rows,) which values are missing: None, NaN, pd.NA, null, and infinite or too large numbers."""
-    if isinstance(values, Ids):
-        return np.zeros(len(values.codes), dtype=bool)
-    array = native_array(values)
-    if not isinstance(array, np.ndarray):
-        return np.array([is_missing(value) for value in array], dtype=bool)
-    if array.dtype.kind == "f":
-        # a comparison with NaN is false
-        gaps = ~(np.abs(array) < LARGEST)
-    elif array.dtype.kind in "mM":
-        gaps = np.isnat(array)
-    elif array.dtype.kind == "O":
-        gaps = _missing_objects(array)
-    else:
-        gaps = np.zeros(array.shape, dtype=bool)
-    return np.asarray(gaps if gaps.ndim == 1 else gaps.reshape(len(gaps), -1).any(axis=1))
-
-
-def _missing_objects(array: NDArray[Any]) -> NDArray[np.bool_]:
-    import pyarrow as pa
-
-    if array.ndim == 1:
-        try:
-            return np.asarray(pa.array(array, from_pandas=True).is_null().to_numpy(zero_copy_only=False), dtype=bool)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError):
-            # several types in one column
-            pass
-    return np.array([is_missing(value) for value in array.ravel()], dtype=bool).reshape(array.shape)
-
-
-def take_rows(values: Any, rows: IndexArray | None) -> Any:
-    """The given rows of a column; None and single values stay as they are."""
-    if rows is None or values is None or values is NEW or isinstance(values, Real | str):
-        return values
-    if isinstance(values, Ids):
-        return values.take(rows)
-    array = native_array(values)
-    return array[rows] if isinstance(array, np.ndarray) else [array[row] for row in rows]
-
-
 def _complete_rows(given: Given, n_rows: int, missing: MissingPolicy) -> IndexArray | None:
     """The rows that lack neither target nor id, weight or exposure; None if all do, or if others are refused later."""
     if missing == "refuse":
@@ -260,9 +222,8 @@ def _complete_rows(given: Given, n_rows: int, missing: MissingPolicy) -> IndexAr
         if value is None or value is NEW or isinstance(value, Real):
             continue
         own = missing_rows(value)
-        if len(own) == n_rows:
-            # other lengths are refused where the argument is read
-            gaps |= own
+        require_length(own, role, "value", n_rows)
+        gaps |= own
     return np.flatnonzero(~gaps) if gaps.any() else None
 
 
@@ -330,6 +291,23 @@ def _usable(X: Any, missing: MissingPolicy, recipe: Recipe | None) -> tuple[Floa
     complete = ~gaps.any(axis=1) if gaps.ndim == 2 else np.ones(len(matrix), dtype=bool)
     rows = np.flatnonzero(complete)
     return (matrix if len(rows) == len(matrix) else matrix[rows]), rows
+
+
+def _warn_of_features_with_a_role(given: Given, features: Any) -> None:
+    """Warn of a target, or of ids, weights or exposures, that are also a feature of the same name and values."""
+    found = {}
+    for role in Names._fields:
+        name = getattr(getattr(given, role), "name", None)
+        if isinstance(name, str) and name in features.columns and are_same(getattr(given, role), features[name]):
+            found[role] = name
+    if found:
+        roles = ", ".join(f"{name!r} (`{role}`)" for role, name in found.items())
+        cure = ", ".join(f"{role}={name!r}" for role, name in found.items())
+        warn_user(
+            f"Columns of `X` are features although they were passed as other arguments too: {roles}. Pass {cure}, so "
+            "that they are no features; or drop them from `X`.",
+            DataWarning,
+        )
 
 
 def warn_of_rows_left_out(events: ReadEvents, what: str) -> None:

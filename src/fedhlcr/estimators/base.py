@@ -345,7 +345,7 @@ class HierarchicalPredictor(NotebookResults, InferenceExport, TidyTables, Entity
 
     def _warn_of_simpler_model(self) -> None:
         found = self.comparison_
-        if found is not None and (warning := found.warning(fit_intercept=self._fits_intercept)) is not None:
+        if found is not None and (warning := found.warning(fit_intercept=self.fits_intercept)) is not None:
             give_warning(warning)
 
     def set_fitted_attributes(self) -> None:

@@ -81,10 +81,10 @@ class CentralisedPredictor(FileFitter):
         """Turn events into matrices, and into events in the same units where the likelihood needs them."""
         curves = self._make_curves(data)
         n_features = data.shape().n_features if curves is None else curves.n_features
-        layout = layout_with(curves, n_features, fit_intercept=self._fits_intercept)
+        layout = layout_with(curves, n_features, fit_intercept=self.fits_intercept)
         likelihood = likelihood_named(self.likelihood_name(), layout)
         shift = np.zeros(layout.n_features + 1)
-        if self._fits_intercept:
+        if self.fits_intercept:
             means = data.means(self.thread_count())
             shift[: layout.n_inputs], shift[-1] = means[:-1], means[-1]
         if likelihood.linear_spread is not None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr.data.hierarchy import UNKNOWN
+from fedhlcr.data.ids import native_array
 from fedhlcr.estimators.base import HierarchicalPredictor
 
 
@@ -47,14 +48,15 @@ class DrawnEvents:
 
 
 def read_drawn_events(
-    model: HierarchicalPredictor, X: Any, y: Any, agent: Any = None, entity: Any = None, exposure: Any = None
+    model: HierarchicalPredictor, X: Any, y: Any = None, agent: Any = None, entity: Any = None, exposure: Any = None
 ) -> DrawnEvents:
     """Read and predict events for pictures; arguments as in `score`."""
+    X, y, agent, entity, _, exposure = model.events_of(X, y, agent, entity, exposure=exposure)
     rows = model.read_events(X, agent, entity)
     observed = model.numeric_target(y, len(rows.matrix))
     predicted = model.predict_moments(X, agent, entity, exposure=exposure).mean
     if exposure is not None:
-        shared = np.broadcast_to(np.asarray(exposure, dtype=np.float64), len(observed))
+        shared = np.asarray(native_array(exposure), dtype=np.float64)
         observed, predicted = observed / shared, predicted / shared
     own_agent, own_entity = (own[rows.profiles.of_row] for own in (rows.profiles.agents, rows.profiles.entities))
     label = np.full(len(observed), UNKNOWN, dtype=np.int64)

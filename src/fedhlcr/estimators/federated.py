@@ -223,7 +223,7 @@ class FederatedPredictor(FileFitter):
             limits = replace(limits, min_events_per_entity=0.0)
         hyperparameters: dict[str, Any] = dict(given_hyperparameters(self))
         return FederationSettings(
-            GramLayout(n_features, self._fits_intercept),
+            GramLayout(n_features, self.fits_intercept),
             seed=self.seed_,
             rule=self.rule,
             n_clusters=number_or_none(self.n_clusters),

@@ -44,7 +44,8 @@ class FormulaReader:
         return model
 
     @property
-    def _fits_intercept(self) -> bool:
+    def fits_intercept(self) -> bool:
+        """Whether the model has an intercept: `fit_intercept`, unless the formula leaves it out."""
         return self.fit_intercept and self._has_intercept
 
     def _read_formula(self, given: Given) -> tuple[Given, Formula | None]:

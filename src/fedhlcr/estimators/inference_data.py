@@ -24,8 +24,9 @@ from fedhlcr.analysis.inference import (
     stats_group,
     to_arviz,
 )
+from fedhlcr.data.frames import Given
 from fedhlcr.data.hierarchy import UNKNOWN, EntityIndex, numbered, numbered_rows, row_agents, row_entities
-from fedhlcr.estimators.regressor import HierarchicalEstimator
+from fedhlcr.estimators.reading import LEFT_OUT, TableReader
 from fedhlcr.exceptions import ArgumentError, DataWarning, warn_user
 from fedhlcr.posterior.pointwise import KnownEvents, draw_events
 
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 SAME = 1e-6
 
 
-class InferenceExport(HierarchicalEstimator):
+class InferenceExport(TableReader):
     """What every fitted model can give to ArviZ."""
 
     posterior_: Posterior
@@ -52,6 +53,7 @@ class InferenceExport(HierarchicalEstimator):
         ----------
         X, y, agent, entity, exposure : as in `fit`, optional
             The events of the fit, or all events of some of its entities. Only with events there is a log likelihood.
+            The model finds the columns that `fit` used by their names, and treats gaps as `fit` did.
             Models of classes and counts, and those with `noise="student"`, keep their events and need none.
 
         Returns
@@ -76,8 +78,6 @@ class InferenceExport(HierarchicalEstimator):
         check_is_fitted(self)
         if X is None and any(given is not None for given in (y, agent, entity, exposure)):
             raise ArgumentError("`X` is missing; pass all columns of the events, or none.")
-        if X is not None and y is None:
-            raise ArgumentError("`y` is missing; pass the targets of the events, or no events.")
         model: Any = self
         kept = kept_draws(self.posterior_.draws).ravel()
         groups = {
@@ -94,24 +94,27 @@ class InferenceExport(HierarchicalEstimator):
 
     def _fitted_events(self, X: Any, y: Any, agent: Any, entity: Any, exposure: Any) -> KnownEvents:
         """Read events, find their entities, and warn if they are not those of the fit."""
-        table, matrix = self._read(X, agent, entity)
-        n_rows, index = len(matrix), self.posterior_.memory.entities.index
-        own_agent, own_entity = self._agents_or_sole(table.agent, n_rows), table.entity
-        agents = row_agents(own_agent, n_rows)
-        if own_entity is None and _has_numbered_entities(index):
+        read = self._events(Given(X, y, agent, entity, exposure=exposure), LEFT_OUT, target=True, needs_ids=True)
+        self._require_rows(read)
+        given, n_rows, index = read.read.given, len(read), self.posterior_.memory.entities.index
+        if given.y is None:
+            raise ArgumentError("`y` is missing; pass the targets of the events, or no events.")
+        agents = row_agents(self._agents_or_sole(read.agent, n_rows), n_rows)
+        if read.entity is None and _has_numbered_entities(index):
             ids = numbered_rows(agents.codes)
-        elif own_entity is None:
+        elif read.entity is None:
             raise ArgumentError("`entity` is missing; pass one entity id per event row, so that events find theirs.")
         else:
-            ids = row_entities(own_entity, n_rows)
+            ids = row_entities(read.entity, n_rows)
         places = index.find_entities(index.find_agents(agents), ids)
         if n_unknown := int((places == UNKNOWN).sum()):
             raise ArgumentError(
                 f"the model does not know the entities of {EVENTS.count(n_unknown)} of {n_rows:,}; pass events of the "
                 "fit, or `adapt` the model to these events first."
             )
-        target, offset = self._target(y, n_rows), self._offset(exposure, n_rows)
-        events = KnownEvents.read(self.posterior_, matrix, target, offset, places)
+        events = KnownEvents.read(
+            self.posterior_, read.matrix, self._target(given.y, n_rows), self._offset(given.exposure, n_rows), places
+        )
         if not _are_fitted(self.posterior_, events):
             warn_user(
                 "These are not all events that their entities were fitted to, or others. The log likelihood is that of "

@@ -14,7 +14,7 @@ from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.wording import AGENT
 from fedhlcr.data import frames, inputs
 from fedhlcr.data.categories import class_texts
-from fedhlcr.data.frames import Given, MissingName, Names, ReadEvents
+from fedhlcr.data.frames import Given, Learned, MissingName, Names, ReadEvents
 from fedhlcr.data.gaps import MissingPolicy
 from fedhlcr.data.hierarchy import UNKNOWN, EntityIndex, Hierarchy, has_entity_ids
 from fedhlcr.data.ids import NEW, Ids, read_ids
@@ -82,9 +82,7 @@ class TableReader(FormulaReader, HierarchicalEstimator):
         private = getattr(self, "privacy", None) is not None
         if private and self.missing == "impute":
             raise ArgumentError("missing='impute' takes medians of all events, which `privacy` forbids; use 'drop'.")
-        given, formula = self._read_formula(given)
-        read, recipe = frames.learn(given, categories=self.categories, missing=self.missing, formula=formula)
-        frames.warn_of_rows_left_out(read, LEFT_OUT)
+        read, recipe = self.learn_table(given)
         hierarchy = super()._training_events(*read.given)
         self.agent_column_, self.entity_column_ = read.names.agent, read.names.entity
         if recipe is not None:
@@ -93,6 +91,23 @@ class TableReader(FormulaReader, HierarchicalEstimator):
             fill = {} if private else recipe.fill
             self.recipe_ = replace(recipe, fill=fill, classes=None if classes is None else class_texts(classes))
         return hierarchy
+
+    def learn_table(self, given: Given) -> Learned:
+        """Read the table of a fit as the constructor's arguments say, and learn how to read later ones.
+
+        Parameters
+        ----------
+        given : the arguments of `fit`
+
+        Returns
+        -------
+        Learned
+            The events without rows that were left out, and the recipe.
+        """
+        given, formula = self._read_formula(given)
+        learned = frames.learn(given, categories=self.categories, missing=self.missing, formula=formula)
+        frames.warn_of_rows_left_out(learned.events, LEFT_OUT)
+        return learned
 
     def events_of(
         self,

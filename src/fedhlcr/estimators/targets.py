@@ -22,6 +22,8 @@ from fedhlcr.estimators.regressor import HierarchicalRegressor
 from fedhlcr.estimators.score import Score
 from fedhlcr.exceptions import ArgumentError
 
+CLASS_CURE = "drop these rows; the estimators leave them out with missing='drop'"
+
 
 class RealTarget(HierarchicalRegressor, HierarchicalPredictor):
     """Targets that are real numbers."""
@@ -284,8 +286,10 @@ def _class_labels(y: Any, n_rows: int) -> NDArray[Any]:
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
         missing = int((~np.isfinite(labels)).sum())
         raise ArgumentError(
-            f"`y` has {missing} missing or infinite classes (NaN or inf) in {n_rows} rows; leave these events out."
+            f"`y` has {missing} missing or infinite classes (NaN or inf) in {n_rows} rows; {CLASS_CURE}."
         )
     if labels.dtype.kind == "O" and (missing := sum(inputs.is_missing(label) for label in labels)):
-        raise ArgumentError(f"`y` has {missing} missing classes (NaN) in {n_rows} rows; leave these events out.")
+        raise ArgumentError(f"`y` has {missing} missing classes (NaN) in {n_rows} rows; {CLASS_CURE}.")
+    if labels.dtype.kind == "O" and all(isinstance(label, bool | np.bool_) for label in labels):
+        labels = labels.astype(bool)
     return np.asarray(labels)

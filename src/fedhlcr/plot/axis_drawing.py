@@ -11,8 +11,10 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr.analysis.axes import Axis
 from fedhlcr.analysis.axis_lines import AxisLine, TargetAxis
+from fedhlcr.analysis.effects import target_name
 from fedhlcr.analysis.links import NO_TARGET
 from fedhlcr.analysis.summary import shorten
+from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.plot.palette import ClusterStyle
 
 # Of more levels, the names are turned.
@@ -102,6 +104,12 @@ def target_label(target: TargetAxis, name: str | None) -> str:
     if name is not None:
         return name
     return "y" if target.name == NO_TARGET else target.name.removeprefix("the ")
+
+
+def label_of_target(model: HierarchicalPredictor, name: str | None) -> str:
+    """The given name of the target, or that of its column, for values in the units of `fit`."""
+    own = target_name(model) if name is None else name
+    return "y" if own == NO_TARGET else own
 
 
 def value_limits(lines: Iterable[AxisLine], values: FloatArray, *, tails: float = 0.01) -> tuple[float, float]:

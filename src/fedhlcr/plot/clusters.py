@@ -15,6 +15,7 @@ from fedhlcr.analysis.links import link_of
 from fedhlcr.analysis.summary import shorten
 from fedhlcr.estimators.base import HierarchicalPredictor, check_model
 from fedhlcr.exceptions import ArgumentError
+from fedhlcr.plot.axis_drawing import label_of_target
 from fedhlcr.plot.canvas import axes_or_new, check_level, keep_outer_labels, legend, panels_or_new
 from fedhlcr.plot.features import chosen_clusters, chosen_features, cluster_title
 from fedhlcr.plot.forest import CLUSTER_HEIGHT, Estimates, draw_feature, draw_rows, figure_size
@@ -36,7 +37,7 @@ def coefficients(
     clusters: Sequence[int] | None = None,
     per: Literal["spread", "unit"] = "spread",
     scale: Literal["common", "own"] = "common",
-    target: str = "y",
+    target: str | None = None,
 ) -> Axes | NDArray[np.object_]:
     """Coefficients of the clusters, one row for each feature, with posterior intervals.
 
@@ -57,7 +58,7 @@ def coefficients(
         classifier, it is the change of the log odds; of a count model, that of the log rate.
     scale : {"common", "own"}, default="common"
         One axis for all features, or one for each.
-    target : name of y in labels, best with its unit
+    target : name of y in labels, best with its unit; None is that of its column
 
     Returns
     -------
@@ -74,7 +75,9 @@ def coefficients(
     lower, upper = (None if end is None else (end * factor)[np.ix_(shown, rows)] for end in ends)
     found = Estimates((model.coef_ * factor)[np.ix_(shown, rows)], lower, upper)
     names, link = [shorten(feature_names(model)[f]) for f in rows], link_of(model)
-    label = f"change of {target if link is None else link.linear}\nper {PER[per]} of the feature"
+    label = (
+        f"change of {label_of_target(model, target) if link is None else link.linear}\nper {PER[per]} of the feature"
+    )
     if scale == "own":
         return _draw_panels(ax, shown, found, names, label)
     ax = axes_or_new(ax, figure_size(len(rows), len(shown)))

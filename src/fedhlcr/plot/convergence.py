@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from fedhlcr.estimators.base import HierarchicalPredictor, check_model
 from fedhlcr.exceptions import ArgumentError
+from fedhlcr.plot.axis_drawing import label_of_target
 from fedhlcr.plot.canvas import axes_or_new, legend
 from fedhlcr.plot.palette import GREY, PALETTE
 
@@ -19,7 +20,7 @@ START = 0.05
 
 
 def traces(
-    model: HierarchicalPredictor, ax: Axes | None = None, *, quantity: str = "log_joint", target: str = "y"
+    model: HierarchicalPredictor, ax: Axes | None = None, *, quantity: str = "log_joint", target: str | None = None
 ) -> Axes:
     """One quantity over the sweeps of each chain, or over the rounds of a federation.
 
@@ -33,7 +34,7 @@ def traces(
     quantity : str, default="log_joint"
         A column of `trace_` or `history_`: log_joint, a hyperparameter such as noise_scale, n_clusters,
         labels_changed; for a federation also validation_mse. The first log joints may be out of view.
-    target : name of y in labels, best with its unit
+    target : name of y in labels, best with its unit; None is that of its column
 
     Returns
     -------
@@ -41,7 +42,7 @@ def traces(
     """
     check_model(model)
     chains, step, first_kept = _records(model)
-    labels = _labels(model, target)
+    labels = _labels(model, label_of_target(model, target))
     known = [name for name in labels if name in (chains[0].dtype.names or ())]
     if quantity not in known:
         raise ArgumentError(f"`quantity` must be one of {', '.join(known)}, but is {quantity!r}.")

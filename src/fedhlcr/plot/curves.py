@@ -16,7 +16,7 @@ from fedhlcr.analysis.links import link_of
 from fedhlcr.data import inputs
 from fedhlcr.estimators.base import HierarchicalPredictor, check_model
 from fedhlcr.exceptions import ArgumentError
-from fedhlcr.plot.axis_drawing import draw_line, level_shifts, set_place_axis
+from fedhlcr.plot.axis_drawing import draw_line, label_of_target, level_shifts, set_place_axis
 from fedhlcr.plot.canvas import LABEL_LENGTH, axes_or_new, check_level, number_lines, panels_or_new
 from fedhlcr.plot.features import chosen_axis, chosen_clusters
 from fedhlcr.plot.palette import GREY, cluster_style
@@ -32,7 +32,7 @@ def curves(
     level: float | None = 0.9,
     clusters: Sequence[int] | None = None,
     x: Any = None,
-    target: str = "y",
+    target: str | None = None,
 ) -> Axes | NDArray[np.object_]:
     """The effect of a feature in each cluster, with bands.
 
@@ -50,7 +50,7 @@ def curves(
     level : probability of the bands; None leaves them out
     clusters : numbers of clusters; None is all, at most the sixteen largest
     x : values of the feature, in the units of the axis; None is most of the fitted range
-    target : name of y in labels, best with its unit
+    target : name of y in labels, best with its unit; None is that of its column
 
     Returns
     -------
@@ -76,7 +76,7 @@ def curves(
         if places is not None:
             own.set_xlim(places.min(), places.max())
         if number % N_COLUMNS == 0 or ax is not None:
-            label = f"change of {target if link is None else link.linear}"
+            label = f"change of {label_of_target(model, target) if link is None else link.linear}"
             own.set_ylabel(label if one else fill(label, LABEL_LENGTH))
         number_lines(own, ends, {cluster: cluster_style(cluster).color for cluster in shown})
     return panels[0] if one else panels

@@ -116,9 +116,8 @@ def read_given_events(
     """Events of known entities, or None if none are given."""
     if X is None and y is None:
         return None
-    if X is None or y is None:
-        missing = "X" if X is None else "y"
-        raise ArgumentError(f"`{missing}` is missing; pass both `X` and `y` to draw events, or neither.")
+    if X is None:
+        raise ArgumentError("`X` is missing; pass both `X` and `y` to draw events, or neither.")
     events = read_drawn_events(model, X, y, agent, entity, exposure)
     known = events.label != UNKNOWN
     if not known.any():

@@ -15,6 +15,7 @@ from fedhlcr.analysis.entity_lines import entity_feature_moments, entity_line, e
 from fedhlcr.analysis.links import Link
 from fedhlcr.analysis.summary import shorten
 from fedhlcr.data.hierarchy import UNKNOWN, row_agents, row_entities
+from fedhlcr.data.inputs import as_frame
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.estimators.drawn_events import DrawnEvents
 from fedhlcr.exceptions import ArgumentError
@@ -114,9 +115,10 @@ def _own_events(
     model: HierarchicalPredictor, position: int, agent: Any, entity: Any, X: Any, y: Any, exposure: Any
 ) -> DrawnEvents | None:
     """The events of this entity among those given."""
-    if X is None or y is None:
+    if X is None:
         return read_given_events(model, X, y, None, None, exposure)
-    has_ids = model.entity_column_ is not None and model.entity_column_ in getattr(X, "columns", ())
+    frame = as_frame(X)
+    has_ids = frame is not None and model.entity_column_ in frame.columns
     agents, entities = (
         None if given is None or has_ids else np.full(len(X), given, dtype=object) for given in (agent, entity)
     )

@@ -15,6 +15,7 @@ from fedhlcr.analysis.links import link_of
 from fedhlcr.data import inputs
 from fedhlcr.estimators.base import HierarchicalPredictor, check_model
 from fedhlcr.exceptions import ArgumentError
+from fedhlcr.plot.axis_drawing import label_of_target
 from fedhlcr.plot.canvas import MAX_POINTS, axes_or_new, color_bar, evenly, legend
 from fedhlcr.plot.palette import BLUE, FEW_TO_MANY, GREY
 from fedhlcr.posterior.prediction import Profiles
@@ -30,12 +31,12 @@ CELLS = 60
 def predicted_against_observed(
     model: HierarchicalPredictor,
     X: Any,
-    y: Any,
+    y: Any = None,
     agent: Any = None,
     entity: Any = None,
     ax: Axes | None = None,
     *,
-    target: str = "y",
+    target: str | None = None,
 ) -> Axes:
     """Observed against predicted targets. For a good model, events lie evenly around the diagonal.
 
@@ -47,7 +48,7 @@ def predicted_against_observed(
     model : HLCRRegressor or FedHLCRRegressor, fitted
     X, y, agent, entity : events, as in `score`; best some that were not fitted
     ax : Axes to draw on; None makes a new figure
-    target : name of y in labels, best with its unit
+    target : name of y in labels, best with its unit; None is that of its column
 
     Returns
     -------
@@ -67,8 +68,9 @@ def predicted_against_observed(
         color_bar(ax, cells, "events")
     low, high = predicted.min(), predicted.max()
     ax.plot([low, high], [low, high], color="black", linewidth=0.8, zorder=3)
-    ax.set_xlabel(f"predicted {target}")
-    ax.set_ylabel(f"observed {target}")
+    name = label_of_target(model, target)
+    ax.set_xlabel(f"predicted {name}")
+    ax.set_ylabel(f"observed {name}")
     if len(observed) > 1:
         r2 = r2_score(observed, predicted)
         ax.set_title(f"{EVENT.count(len(observed))}, R² = {r2:.3f}", fontsize=ax.xaxis.label.get_fontsize())
@@ -78,7 +80,7 @@ def predicted_against_observed(
 def calibration(
     model: HierarchicalPredictor,
     X: Any,
-    y: Any,
+    y: Any = None,
     agent: Any = None,
     entity: Any = None,
     ax: Axes | None = None,

@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr._support.wording import AGENT, EVENT, noun, printable
-from fedhlcr.analysis.axis_lines import target_axis
 from fedhlcr.analysis.links import Link, link_of
 from fedhlcr.analysis.summary import shorten
 from fedhlcr.data.hierarchy import UNKNOWN
 from fedhlcr.data.ids import read_ids
+from fedhlcr.data.inputs import log_exposure
 from fedhlcr.estimators.base import HierarchicalPredictor, check_model
 from fedhlcr.exceptions import ArgumentError
+from fedhlcr.plot.axis_drawing import label_of_target
 from fedhlcr.plot.canvas import axes_or_new, evenly, legend
 from fedhlcr.plot.palette import BLUE, GREY
 from fedhlcr.posterior.prediction import Profiles
@@ -68,7 +69,7 @@ class Replicated(NamedTuple):
 def posterior_predictive(
     model: HierarchicalPredictor,
     X: Any,
-    y: Any,
+    y: Any = None,
     agent: Any = None,
     entity: Any = None,
     ax: Axes | None = None,
@@ -106,8 +107,7 @@ def posterior_predictive(
     found, link = _replicates(model, X, y, agent, entity, exposure, int(n_replicates)), link_of(model)
     ax = axes_or_new(ax, FIGURE_SIZE)
     if link is None:
-        name = target if target is not None else "y" if model.recipe_ is None else target_axis(model).name
-        _draw_densities(ax, found, name)
+        _draw_densities(ax, found, label_of_target(model, target))
     elif link.is_binary:
         _draw_shares(ax, found, model, link, target)
     else:
@@ -149,17 +149,24 @@ def checks_of(found: Replicated, link: Link | None) -> list[Check]:
 def _replicates(
     model: HierarchicalPredictor, X: Any, y: Any, agent: Any, entity: Any, exposure: Any, n: int
 ) -> Replicated:
+    X, y, agent, entity, _, exposure = model.events_of(X, y, agent, entity, exposure=exposure)
     events = model.read_events(X, agent, entity)
     observed = model.numeric_target(y, len(events.matrix))
     rows = evenly(len(observed), MAX_EVENTS)
     of_row = events.profiles.of_row[rows]
     profiles = Profiles.of(events.profiles.agents[of_row], events.profiles.entities[of_row])
-    offset = None
-    if exposure is not None:
-        offset = np.log(np.broadcast_to(np.asarray(exposure, dtype=np.float64), len(observed)))[rows]
+    offset = log_exposure(exposure, len(observed))
     newcomer = _newcomers(events.agent, events.entity, len(observed))[rows]
     posterior, seed = model.posterior_, model.seed_
-    targets = replicate(posterior, events.matrix[rows], profiles, n, seed, newcomer=newcomer, offset=offset)
+    targets = replicate(
+        posterior,
+        events.matrix[rows],
+        profiles,
+        n,
+        seed,
+        newcomer=newcomer,
+        offset=offset if offset is None else offset[rows],
+    )
     return Replicated(observed[rows], targets, profiles.agents[profiles.of_row])
 
 

@@ -25,7 +25,7 @@ HALF_WIDTH = 1.645
 def reliability(
     model: HierarchicalPredictor,
     X: Any,
-    y: Any,
+    y: Any = None,
     agent: Any = None,
     entity: Any = None,
     ax: Axes | None = None,
