@@ -15,6 +15,7 @@ import fedhlcr
 from fedhlcr import NEW, FedHLCRRegressor, HLCRRegressor
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.streams import Stream
+from fedhlcr._support.wording import number
 from fedhlcr.analysis.evidence import partition_evidence
 from fedhlcr.cli.telling import model_facts
 from fedhlcr.datasets import make_hlcr
@@ -239,7 +240,7 @@ def test_traces_and_summaries_follow_the_schema(model):
     assert "noise_scale" not in table.dtype.names
     assert {d.quantity for d in model.diagnostics_} >= {"cluster noise scale", "common noise scale"}
     text = str(model.summary())
-    told = ", ".join(f"{value:.4g}" for value in model.cluster_noise_scale_)
+    told = ", ".join(number(value) for value in model.cluster_noise_scale_)
     assert f"{told} in units of the target" in text
     assert model_facts(model)["cluster_noise_scale"] is model.cluster_noise_scale_
     assert "cluster noise" in render_report(model)

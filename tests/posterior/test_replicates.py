@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from fedhlcr import HLCRClassifier, HLCRCountRegressor, HLCRRegressor
+from fedhlcr import NEW, HLCRClassifier, HLCRCountRegressor, HLCRRegressor
 from fedhlcr.datasets import HierarchicalData
 from fedhlcr.posterior import replicates
 from fedhlcr.posterior.replicates import replicate
@@ -111,7 +111,7 @@ def test_events_of_one_entity_share_their_coefficients_and_newcomers_do_not():
     model, table = fitted("plain")
     # far from the centre, clusters differ
     X = np.full((2, 1), 3.0)
-    events = model.read_events(X, table.agent[:2] * 0, None)
+    events = model.read_events(X, table.agent[:2] * 0, NEW)
     same, apart = (
         replicate(model.posterior_, X, events.profiles, 2000, 1, newcomer=np.array(who)) for who in ([0, 0], [0, 1])
     )
