@@ -218,10 +218,10 @@ def test_hostile_names_stay_data(split):
 @pytest.mark.slow
 @pytest.mark.ci
 def test_pages_of_many_entities_stay_small():
-    table, _ = make_hlcr(5000, 8, 3, 3, 6, 0.3, random_state=3)
+    table, _ = make_hlcr(5000, 8, 10, 3, 6, 0.3, random_state=3)
     train, test = (table[rows] for rows in hold_out_events(table.agent, table.entity))
     model = HLCRRegressor(n_sweeps=6).fit(train.X, train.y, agent=train.agent, entity=train.entity)
-    html = render_report(model, held_out(test))
+    html = render_report(model, held_out(test), events=held_out(train))
     assert len(html.encode()) < 3_000_000
     data = Page(html).data["explorer"]
     rows = numbers(data["detailed"])
@@ -236,7 +236,7 @@ def test_pages_of_many_entities_stay_small():
     assert f"{len(rows):,} of {len(model.labels_):,} entities have a line of their own" in Page(html).text
     found = lines(data, "entities")[5, :, 0]
     X = np.concatenate(
-        [axis.rows(model.feature_means_) for axis in drawn_axes(model, drawn_events(model, held_out(test)))]
+        [axis.rows(model.feature_means_) for axis in drawn_axes(model, drawn_events(model, held_out(train)))]
     )
     agent, entity = model.pair_ids_[rows[5]]
     expected = model.predict(X[: len(found)], agent=[agent] * len(found), entity=[entity] * len(found))

@@ -22,14 +22,16 @@ from fedhlcr.report.charts import color_class
 from fedhlcr.report.entity_lines import DrawnAxis, drawn_axes, entity_lines, pack_events
 from fedhlcr.report.events import DrawnEvents
 from fedhlcr.report.findings import Agents, Entities, Findings
+from fedhlcr.report.listings import MANY_ENTITIES
 from fedhlcr.report.packing import CHARACTERS_PER_BYTE, pack, pack_shares, to_json
 
-# Characters for lines, events and neighbours. Of more entities, only some have these details.
-DETAIL_BUDGET = 450_000
+# Characters for lines, events and neighbours; fewer if there are very many entities, whose table is long. Of entities
+# that need more, only some have these details.
+DETAIL_BUDGET, SMALL_BUDGET = 450_000, 250_000
 # Axes and events of each entity: as many as fit for all entities, but not fewer than the last of these.
 DETAILS = ((4, 40), (4, 20), (3, 12))
 # Clusters named for each entity; fewer if there are very many entities.
-MAX_SHARES, FEW_SHARES, MANY_ENTITIES = 12, 4, 20_000
+MAX_SHARES, FEW_SHARES = 12, 4
 N_NEIGHBOURS = 5
 # Beyond this number, agents have no neighbours.
 MOST_AGENTS = 20_000
@@ -117,13 +119,14 @@ def _choose_detail(entities: Entities, axes: list[DrawnAxis], events: DrawnEvent
     if events is not None:
         of_model = np.bincount(events.entity[events.entity != UNKNOWN], minlength=entities.n_all)
         n_drawn = of_model[entities.position]
+    budget = SMALL_BUDGET if len(entities) > MANY_ENTITIES else DETAIL_BUDGET
     for n_axes, most in DETAILS:
         shown = axes[:n_axes]
         values = 3 * sum(len(axis.places) for axis in shown) + N_NEIGHBOURS + (len(shown) + 1) * n_drawn.clip(max=most)
         sizes = CHARACTERS_PER_BYTE * BYTES_PER_VALUE * values
-        if sizes.sum() <= DETAIL_BUDGET:
+        if sizes.sum() <= budget:
             return Detail(np.arange(len(entities)), shown, most)
-    return Detail(_chosen_rows(entities, int(DETAIL_BUDGET / sizes.mean())), shown, most)
+    return Detail(_chosen_rows(entities, int(budget / sizes.mean())), shown, most)
 
 
 def _chosen_rows(entities: Entities, n: int) -> IndexArray:

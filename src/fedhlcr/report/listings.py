@@ -18,6 +18,8 @@ from fedhlcr.report.charts import mix_bar, tag
 from fedhlcr.report.findings import SURE, Agents, Cluster, Entities, Findings, Names
 from fedhlcr.report.scores import AgentErrors, HeldOutScores
 
+# Of more entities than this, the page keeps fewer digits and details, to stay small.
+MANY_ENTITIES = 20_000
 # Rows shown at a time.
 PAGE_ROWS = 25
 # Features with a column in the table of clusters; clusters in an agent's bar, and those named beside it.
@@ -261,6 +263,7 @@ def _target_columns(entities: Entities, names: Names, link: Link | None) -> tupl
 def entity_listing(entities: Entities, names: Names, link: Link | None = None) -> Listing:
     others = [k if k >= 0 else None for k in entities.runner_up.tolist()]
     # if another cluster is possible, certainty is below 1, even if rounding made it 1
+    digits = 3 if len(entities) > MANY_ENTITIES else 4
     certainty = np.where(entities.runner_up_probability > 0.0, entities.certainty.clip(max=1.0 - 1e-9), 1.0)
     columns = [
         Column(names.entity.one, "text", entities.entity.tolist(), words=entities.entities, link="entity"),
@@ -270,9 +273,11 @@ def entity_listing(entities: Entities, names: Names, link: Link | None = None) -
     several = bool((entities.runner_up >= 0).any())
     if several:
         columns += [
-            Column("certainty", "share", _shares(certainty), hint="probability of the cluster"),
+            Column("certainty", "share", _shares(certainty, digits), hint="probability of the cluster"),
             Column("other", "cluster", others, hint="the most probable of the other clusters"),
-            Column("its probability", "share", _shares(entities.runner_up_probability), hint="of the other cluster"),
+            Column(
+                "its probability", "share", _shares(entities.runner_up_probability, digits), hint="of the other cluster"
+            ),
         ]
     added, note = _target_columns(entities, names, link)
     columns += added
@@ -312,11 +317,11 @@ def effect_scale(clusters: Sequence[Cluster]) -> float:
     return max((float(np.abs(cluster.effects).max(initial=0.0)) for cluster in large), default=0.0) or 1.0
 
 
-def _shares(values: Any) -> list[float]:
+def _shares(values: Any, digits: int = 4) -> list[float]:
     """Rounded, but to 0 or 1 only if exactly so."""
     shares = np.asarray(values, dtype=np.float64)
-    rounded = np.round(shares, 4)
-    return np.where((shares > 0.0) & (shares < 1.0), rounded.clip(1e-4, 1.0 - 1e-4), rounded).tolist()
+    rounded, least = np.round(shares, digits), 0.1**digits
+    return np.where((shares > 0.0) & (shares < 1.0), rounded.clip(least, 1.0 - least), rounded).round(digits).tolist()
 
 
 def _figures(values: Any) -> list[float | None]:

@@ -229,14 +229,14 @@ def _x_ticks(axis: Axis) -> tuple[Tick, ...]:
         ticks = ticks[:: -(-len(ticks) // MOST_LEVEL_TICKS)]
     places = 100.0 * axis.fractions(np.array([place for place, _ in ticks]))
     kept = [Tick(round(float(at), 2), text) for at, (_, text) in zip(places, ticks, strict=True) if -0.1 <= at <= 100.1]
-    while not axis.is_discrete and len(kept) > 1 and ticks_touch(kept):
+    while not axis.is_discrete and len(kept) > 1 and ticks_touch(kept, GAP if len(kept) > 2 else 0.0):
         kept = kept[::2]
     return tuple(kept)
 
 
-def ticks_touch(ticks: list[Tick]) -> bool:
-    """Whether texts of neighbours would touch."""
-    return any(_ends(b)[0] - _ends(a)[1] < GAP for a, b in pairwise(ticks))
+def ticks_touch(ticks: list[Tick], gap: float = GAP) -> bool:
+    """Whether texts of neighbours are closer than a gap, in per cent; the last two ticks may stand close."""
+    return any(_ends(b)[0] - _ends(a)[1] < gap for a, b in pairwise(ticks))
 
 
 def _ends(tick: Tick) -> tuple[float, float]:
