@@ -8,7 +8,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from fedhlcr import HLCRRegressor, plot
+from fedhlcr import NEW, HLCRRegressor, plot
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.exceptions import ArgumentError
 from tests.responses import classifier, counter, events
@@ -98,7 +98,7 @@ def test_the_same_model_draws_the_same_replicates(regressor):
 
 def test_events_without_entities_are_replicated_too(regressor):
     model, table = regressor
-    ax = plot.posterior_predictive(model, table.X, table.y, table.agent, n_replicates=20)
+    ax = plot.posterior_predictive(model, table.X, table.y, table.agent, NEW, n_replicates=20)
     assert 0.0 <= summary(ax)["mean"] <= 1.0
 
 
