@@ -7,7 +7,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from fedhlcr import HLCRClassifier, HLCRRegressor, compare_cluster_counts
+from fedhlcr import HLCRClassifier, HLCRCountRegressor, HLCRRegressor, compare_cluster_counts
 from fedhlcr.exceptions import ArgumentError, DataError, DataWarning
 
 SETTINGS = {"n_clusters": 2, "n_sweeps": 12, "n_draws": 4, "random_state": 0}
@@ -98,3 +98,16 @@ def test_numbers_of_clusters_are_compared_on_tables_with_texts_and_gaps():
     pytest.importorskip("formulaic")
     told = HLCRRegressor.from_formula("sales ~ price + C(kind) | store/product", missing="drop", **SETTINGS)
     assert compare_cluster_counts(frame, **sizes | {"estimator": told}).to_dict() == found.to_dict()
+
+
+def test_forgotten_exposures_of_observed_counts_are_warned_of():
+    rng = np.random.default_rng(0)
+    frame = table().drop(columns=["sales", "sold"]).assign(days=rng.integers(1, 9, 120))
+    frame["visits"] = rng.poisson(frame["days"])
+    model = HLCRCountRegressor(**SETTINGS).fit(frame, "visits", **IDS, exposure="days")
+    without = frame.drop(columns="days")
+    with pytest.warns(DataWarning, match="fitted with the exposure 'days', but no `exposure` was passed"):
+        score = model.score(without)
+    # a rate needs no exposure, and neither does who says that it is 1
+    assert score == model.score(without, exposure=1) < model.score(frame)
+    np.testing.assert_array_equal(model.predict(without), model.predict(frame, exposure=1))

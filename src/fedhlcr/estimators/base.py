@@ -128,6 +128,7 @@ class HierarchicalPredictor(NotebookResults, InferenceExport, TidyTables, Entity
     @single_threaded_blas
     def _log_density(self, X: Any, y: Any, agent: Any, entity: Any, exposure: Any = None) -> FloatArray:
         events = self._events(Given(X, y, agent, entity, exposure=exposure), UNPREDICTED, target=True)
+        self._warn_of_forgotten_exposure(events.read)
         if not len(events):
             return events.read.spread(np.empty(0))
         target, offset = self._target(events.read.given.y, len(events)), self._own_offset(events)
@@ -140,6 +141,7 @@ class HierarchicalPredictor(NotebookResults, InferenceExport, TidyTables, Entity
         """Observed and predicted targets of events without missing values, their weights, and what they are."""
         events = self._events(Given(X, y, agent, entity, sample_weight, exposure), UNSCORED, target=True)
         self._require_rows(events)
+        self._warn_of_forgotten_exposure(events.read)
         given = events.read.given
         weight = None if given.sample_weight is None else inputs.weight_vector(given.sample_weight, len(events))
         return self._target(given.y, len(events)), self._means(events), weight, events.counts

@@ -23,7 +23,7 @@ from fedhlcr.estimators.formulas import FormulaReader
 from fedhlcr.estimators.regressor import HierarchicalEstimator
 from fedhlcr.estimators.rows import EventRows
 from fedhlcr.estimators.score import Counts
-from fedhlcr.exceptions import ArgumentError, DataError, ForgottenIdsWarning, warn_user
+from fedhlcr.exceptions import ArgumentError, DataError, DataWarning, ForgottenIdsWarning, warn_user
 from fedhlcr.posterior import Posterior, Profiles
 
 # What happens to rows with missing values.
@@ -197,6 +197,17 @@ class TableReader(FormulaReader, HierarchicalEstimator):
         y = recipe.target if recipe is not None and target else None
         exposure = None if recipe is None else recipe.exposure
         return Names(y or None, self.agent_column_, self.entity_column_, None, exposure)
+
+    def _warn_of_forgotten_exposure(self, read: ReadEvents) -> None:
+        """Warn of counts without exposure, if the model was fitted with a column of exposures."""
+        column = None if self.recipe_ is None else self.recipe_.exposure
+        if column is not None and read.given.exposure is None:
+            warn_user(
+                f"The model was fitted with the exposure {column!r}, but no `exposure` was passed, and `X` has no such "
+                "column: every event counts as one of exposure 1. Pass one exposure per row; exposure=1 says that all "
+                "are 1.",
+                DataWarning,
+            )
 
     def _warn_of_forgotten_ids(self, read: ReadEvents, index: EntityIndex, profiles: Profiles) -> None:
         """Warn of rows without ids, if the model was fitted with ids and the user did not say that they are new.
