@@ -223,3 +223,14 @@ def test_dots_outside_the_frame_are_left_out():
     scale = Scale(0.0, 10.0)
     drawn = str(dots(np.array([50.0, 50.0]), scale(np.array([5.0, 50.0])), "event"))
     assert drawn.count("h0") == 1
+
+
+@pytest.mark.parametrize(("scale", "roomy"), [(1.0, False), (300_000.0, True)])
+def test_long_values_of_the_target_have_room_beside_the_frames(scale, roomy):
+    rng = np.random.default_rng(9)
+    x, entity = rng.uniform(-1.0, 1.0, 200), np.arange(200) % 10
+    model = HLCRRegressor(1, n_sweeps=20, effects="none", noise="common")
+    model.fit(x[:, None], scale * (x + rng.normal(0.0, 0.1, 200)), agent=entity % 2, entity=entity)
+    (group,) = draw_picture(model, gather(model), Certainty.of(gather(model)), None).groups
+    assert group.is_roomy == roomy
+    assert (" roomy" in re.findall(r'<div class="(axis-group[^"]*)"', render_report(model))[0]) == roomy

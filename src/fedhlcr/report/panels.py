@@ -41,6 +41,8 @@ OUTSIDE, SHORTEST = 0.005, 0.1
 FLAT = 0.25
 # Most numbers beside the lines of one panel, and the height of each, in per cent.
 MOST_LABELS, LABEL_HEIGHT = 9, 10.5
+# Ticks of the target with more letters need more room.
+LONG_TICK = 6
 # Widths in a narrow panel, in per cent: of a letter, and of the gap between two ticks.
 LETTER, GAP = 5.5, 2.5
 
@@ -83,6 +85,11 @@ class AxisGroup:
     x_ticks: tuple[Tick, ...]
     is_upright: bool
     own_scales: bool
+
+    @property
+    def is_roomy(self) -> bool:
+        """Whether values of the target need more room than usual beside the frames."""
+        return any(len(tick.text) > LONG_TICK for panel in self.panels for tick in panel.y_ticks)
 
 
 @dataclass(frozen=True)
