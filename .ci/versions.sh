@@ -10,7 +10,8 @@ core_tests=(
     tests/samplers/test_merging.py tests/samplers/test_randomness.py
     tests/storage/test_codec.py tests/storage/test_reader.py
     tests/federation/test_messages.py tests/federation/test_sums.py
-    tests/estimators/test_estimator.py tests/estimators/test_sklearn_contract.py
+    tests/estimators/test_estimator.py tests/estimators/test_sklearn_contract.py tests/estimators/test_dataframes.py
+    tests/estimators/test_messy_columns.py tests/estimators/test_tidy_tables.py
     tests/cli/test_commands.py tests/report/test_report_findings.py
     tests/test_golden.py tests/test_public_names.py
 )
