@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from experiments.synthetic.limit import limit_mse
-from fedhlcr import HLCRRegressor, hold_out_events
+from fedhlcr import NEW, HLCRRegressor, hold_out_events
 from fedhlcr.baselines import GroupedRidge
 from fedhlcr.datasets import load_flights, make_hlcr
 from fedhlcr.datasets.hierarchical import HierarchicalData
@@ -83,7 +83,7 @@ def test_intervals_cover_what_they_say(name):
             "new agent": (test[test.agent % 8 == 0], False, False),
         }
         for case, (rows, with_agent, with_entity) in cases.items():
-            ids = {"agent": rows.agent if with_agent else None, "entity": rows.entity if with_entity else None}
+            ids = {"agent": rows.agent if with_agent else NEW, "entity": rows.entity if with_entity else NEW}
             lower, upper = model.predict_interval(rows.X, **ids)
             inside[case].extend((lower <= rows.y) & (rows.y <= upper))
     assert 0.88 < np.mean(inside["known"]) < 0.92
