@@ -47,13 +47,13 @@ def opposite_slopes(target):
 
 
 def drawn(model, table, *, known=True, n=N):
-    events = model.read_events(table.X, table.agent, table.entity if known else None)
+    events = model.read_events(table.X, table.agent, table.entity if known else NEW)
     return replicate(model.posterior_, events.matrix, events.profiles, n, 7)
 
 
 def far_apart(model, table, targets, *, known=True):
     """How far means and variances of replicates are from the model's: root mean squares, in standard errors."""
-    moments = model.predict_moments(table.X, table.agent, table.entity if known else None)
+    moments = model.predict_moments(table.X, table.agent, table.entity if known else NEW)
     n = len(targets)
     mean = (targets.mean(axis=0) - moments.mean) / (moments.std / np.sqrt(n))
     squares = (targets - moments.mean) ** 2
