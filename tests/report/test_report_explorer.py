@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from fedhlcr import HLCRClassifier, HLCRCountRegressor, HLCRRegressor, hold_out_events
+from fedhlcr.analysis.axis_lines import features_along
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.report import HeldOut, render_report
 from fedhlcr.report.entity_lines import drawn_axes, entity_lines
@@ -88,7 +89,7 @@ def test_lines_are_predictions_at_average_other_features(target):
     _, data = explored(model)
     found, axes = lines(data, "entities"), drawn_axes(model, None)
     assert len(axes) == 3
-    X = np.concatenate([axis.rows(model.feature_means_) for axis in axes])
+    X = np.concatenate([features_along(model, axis.axis, axis.places) for axis in axes])
     predict = (lambda *a, **k: model.predict_proba(*a, **k)[:, 1]) if target == "binary" else model.predict
     for place in (0, 7, len(model.labels_) - 1):
         agent, entity = model.pair_ids_[place]
@@ -236,7 +237,10 @@ def test_pages_of_many_entities_stay_small():
     assert f"{len(rows):,} of {len(model.labels_):,} entities have a line of their own" in Page(html).text
     found = lines(data, "entities")[5, :, 0]
     X = np.concatenate(
-        [axis.rows(model.feature_means_) for axis in drawn_axes(model, drawn_events(model, held_out(train)))]
+        [
+            features_along(model, axis.axis, axis.places)
+            for axis in drawn_axes(model, drawn_events(model, held_out(train)))
+        ]
     )
     agent, entity = model.pair_ids_[rows[5]]
     expected = model.predict(X[: len(found)], agent=[agent] * len(found), entity=[entity] * len(found))

@@ -11,7 +11,7 @@ from scipy.special import ndtri
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr.analysis.axes import Axis, feature_axes
-from fedhlcr.analysis.axis_lines import axis_line, axis_strengths, target_axis
+from fedhlcr.analysis.axis_lines import axis_line, axis_strengths, features_along, target_axis
 from fedhlcr.analysis.effects import INTERVAL_LEVEL, entity_shares
 from fedhlcr.analysis.links import link_of
 from fedhlcr.estimators.base import HierarchicalPredictor
@@ -41,12 +41,6 @@ class DrawnAxis:
 
     axis: Axis
     places: FloatArray
-
-    def rows(self, means: FloatArray) -> FloatArray:
-        """(points, n_features_in_) features at the places, all others at their means."""
-        X = np.tile(means, (len(self.places), 1))
-        X[:, list(self.axis.columns)] = self.axis.features(self.places)
-        return X
 
     def to_plain(self) -> dict[str, Any]:
         """What the page's script needs."""
@@ -139,7 +133,7 @@ def entity_lines(model: HierarchicalPredictor, axes: list[DrawnAxis], entities: 
     The mean is what the model predicts. Intervals are those of the regression, without the noise of single events.
     """
     posterior, link = model.posterior_, link_of(model)
-    X = np.concatenate([axis.rows(model.feature_means_) for axis in axes])
+    X = np.concatenate([features_along(model, drawn.axis, drawn.places) for drawn in axes])
     agents = posterior.memory.entities.index.agent_of[entities]
     profiles = Profiles.of(np.repeat(agents, len(X)), np.repeat(entities, len(X)))
     mean = posterior.mean(np.tile(X, (len(entities), 1)), profiles).reshape(len(entities), len(X))
