@@ -10,6 +10,7 @@ from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.wording import printable
 from fedhlcr.posterior.alignment import central_interval, coef_by_draw
 from fedhlcr.posterior.fitted_model import FittedModel
+from fedhlcr.posterior.user_units import to_user_units
 
 # Probability of the intervals of coefficients.
 INTERVAL_LEVEL = 0.9
@@ -108,7 +109,7 @@ def regressions_by_draw(model: FittedModel) -> RegressionDraws:
     posterior = model.posterior_
     units, layout = posterior.standardization, posterior.layout
     coef, mass = coef_by_draw(posterior.draws, model.alignment_)
-    slopes, intercepts = units.to_user_units(layout, coef)
+    slopes, intercepts = to_user_units(model, coef)
     levels = intercepts + slopes @ model.feature_means_
     if units.curves is not None:
         bends = units.feature_slopes(layout, coef)[..., layout.n_inputs :]

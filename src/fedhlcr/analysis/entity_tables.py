@@ -18,6 +18,7 @@ from fedhlcr.exceptions import ArgumentError
 from fedhlcr.posterior.alignment import mean_compositions
 from fedhlcr.posterior.entity_coef import entity_coef_interval
 from fedhlcr.posterior.predictive import interval_ends
+from fedhlcr.posterior.user_units import coef_transform
 
 # Numbers in the effects of agents that are read at once, all draws together.
 NUMBERS_AT_ONCE = 1 << 22
@@ -105,7 +106,7 @@ def _entity_figures(model: Any, level: float) -> _Figures:
     return _Figures(
         np.column_stack([model.entity_intercept_, model.entity_coef_]),
         np.column_stack([model.entity_intercept_std_, model.entity_coef_std_]),
-        *entity_coef_interval(model.posterior_, level),
+        *entity_coef_interval(model.posterior_, coef_transform(model, np.zeros(model.n_features_in_)), level),
     )
 
 
@@ -144,7 +145,7 @@ def _effect_blocks(model: Any, level: float, chosen: NDArray[np.bool_]) -> Itera
     """Mean, standard deviation and ends of the intervals, (agents, chosen effects) each, of consecutive agents."""
     posterior = model.posterior_
     kept = posterior.memory.private["agent_effects"]
-    transform = posterior.standardization.coef_transform(posterior.layout, model.feature_means_)[chosen]
+    transform = coef_transform(model, model.feature_means_)[chosen]
     size = max(1, NUMBERS_AT_ONCE // (kept.shape[0] * kept.shape[2]))
     for first in range(0, kept.shape[1], size):
         values = kept[:, first : first + size].astype(np.float64) @ transform.T

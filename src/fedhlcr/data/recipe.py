@@ -108,6 +108,14 @@ class Recipe:
             )
         )
 
+    def whole_categories(self) -> list[IndexArray]:
+        """Positions of the features of each category all of whose levels have one; none with a formula."""
+        if self.terms is not None:
+            return []
+        position = {name: f for f, name in enumerate(self.encoded_features)}
+        whole = (name for name in self.features if len(self.categorical.get(name, ())) > 2)
+        return [np.array([position[f"{name}={level}"] for level in self.categorical[name]]) for name in whole]
+
     def _encoded_levels(self, name: str) -> list[str]:
         levels = self.categorical[name]
         return levels[1:] if len(levels) == 2 else levels

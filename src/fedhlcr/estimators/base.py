@@ -351,7 +351,7 @@ class HierarchicalPredictor(NotebookResults, InferenceExport, TidyTables, Entity
             give_warning(warning)
 
     def set_fitted_attributes(self) -> None:
-        """Set `coef_` and all other attributes that follow from `posterior_` and `alignment_`.
+        """Set all attributes that follow from `posterior_` and `alignment_`.
 
         Those of agents and entities are computed on first access.
         """
@@ -359,9 +359,8 @@ class HierarchicalPredictor(NotebookResults, InferenceExport, TidyTables, Entity
         draws, units = posterior.draws, posterior.standardization
         self.n_clusters_ = aligned.n_clusters
         self.forget_entity_figures()
-        coef = alignment.mean_coef(draws, aligned)
-        self.coef_, self.intercept_ = units.to_user_units(posterior.layout, coef)
-        self.curve_coef_ = units.feature_slopes(posterior.layout, coef)[:, posterior.layout.n_inputs :]
+        self._mean_coef = alignment.mean_coef(draws, aligned)
+        self.curve_coef_ = units.feature_slopes(posterior.layout, self._mean_coef)[:, posterior.layout.n_inputs :]
         self.cluster_weights_ = aligned.gather(np.exp(draws.log_weights))
         self.curves_ = units.curves
         means = alignment.mean_quantities(draws, aligned, float(units.scale[-1]), posterior.layout.n_linear)

@@ -1,4 +1,4 @@
-"""Fitted attributes of single entities, and of how entities of one cluster differ."""
+"""Fitted attributes in the user's units: regressions of clusters and of entities, and how entities differ."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from sklearn.utils.validation import check_is_fitted
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr.analysis.differences import EntityDifferences, entity_differences
+from fedhlcr.data.recipe import Recipe
 from fedhlcr.posterior import Posterior
 from fedhlcr.posterior.alignment import Alignment, mean_agent_weights, voted_labels
 from fedhlcr.posterior.entity_coef import EntityCoef, entity_coef
+from fedhlcr.posterior.user_units import coef_transform, to_user_units
 
 
 class EntityFigures:
@@ -25,6 +27,9 @@ class EntityFigures:
     feature_means_: FloatArray
     feature_spreads_: FloatArray
     alignment_: Alignment
+    recipe_: Recipe | None
+    # (n_clusters_, n_coef) mean coefficients of the clusters, in standardised units
+    _mean_coef: FloatArray
     # computed on first access; forgotten when the posterior changes
     _entity_coef: EntityCoef | None = None
 
@@ -33,6 +38,18 @@ class EntityFigures:
         self._entity_coef = None
         for name in ("pair_ids_", "labels_", "agent_weights_"):
             self.__dict__.pop(name, None)
+
+    @property
+    def coef_(self) -> FloatArray:
+        """(n_clusters_, n_features_in_) posterior mean slopes of each cluster, in the user's units."""
+        check_is_fitted(self)
+        return to_user_units(self, self._mean_coef)[0]
+
+    @property
+    def intercept_(self) -> FloatArray:
+        """(n_clusters_,) posterior mean intercept of each cluster."""
+        check_is_fitted(self)
+        return to_user_units(self, self._mean_coef)[1]
 
     @property
     def agent_ids_(self) -> NDArray[np.object_]:
@@ -78,8 +95,8 @@ class EntityFigures:
     @property
     def entity_effects_(self) -> FloatArray:
         """(n_entities, 1 + n_features_in_) mean deviations from the cluster: of the level, then of each slope."""
-        found, posterior = self.entity_regressions(), self.posterior_
-        transform = posterior.standardization.coef_transform(posterior.layout, self.feature_means_)
+        found = self.entity_regressions()
+        transform = coef_transform(self, self.feature_means_)
         return np.asarray((found.mean - found.of_cluster) @ transform.T)
 
     @property
@@ -117,9 +134,8 @@ class EntityFigures:
         """The coefficients of all entities in standardised units, computed once."""
         check_is_fitted(self)
         if self._entity_coef is None:
-            self._entity_coef = entity_coef(self.posterior_)
+            self._entity_coef = entity_coef(self.posterior_, coef_transform(self, np.zeros(self.n_features_in_)))
         return self._entity_coef
 
     def _entity_coef_in_user_units(self) -> tuple[FloatArray, FloatArray]:
-        mean, posterior = self.entity_regressions().mean, self.posterior_
-        return posterior.standardization.to_user_units(posterior.layout, mean)
+        return to_user_units(self, self.entity_regressions().mean)

@@ -108,6 +108,8 @@ class HLCRRegressor(RealTarget, CentralisedPredictor):
     coef_ : ndarray (n_clusters_, n_features_in_)
         Posterior mean slopes of each cluster, in the user's units. Clusters are numbered from 0 by size, largest
         first: by their number of entities, mean over the draws. Every attribute, table and plot uses these numbers.
+        The coefficient of a level of a category with three or more levels is its difference from the average event;
+        with two levels, that from the other one.
     intercept_ : ndarray (n_clusters_,)
     cluster_weights_ : ndarray (n_clusters_,)
         Overall weights of the clusters, ψ: the expected shares of a new agent's entities.

@@ -27,7 +27,7 @@ class EntityCoef(NamedTuple):
     ----------
     mean : (entities, n_coef) posterior means, in standardised units
     of_cluster : (entities, n_coef) the part that comes from the clusters, mean of w_z, in standardised units
-    std : (entities, 1 + n_inputs) standard deviations of intercept and slopes, in the user's units
+    std : (entities, rows of the transform) standard deviations of what the transform makes of the coefficients
     """
 
     mean: FloatArray
@@ -35,11 +35,13 @@ class EntityCoef(NamedTuple):
     std: FloatArray
 
 
-def entity_coef(posterior: Posterior) -> EntityCoef:
-    """The coefficients of all entities that the posterior knows, in the order of its index."""
+def entity_coef(posterior: Posterior, transform: FloatArray) -> EntityCoef:
+    """The coefficients of all entities that the posterior knows, in the order of its index.
+
+    `transform` (rows, n_coef) takes them to the user's units.
+    """
     layout, index = posterior.layout, posterior.memory.entities.index
     n_entities, n_coef = index.n_entities, layout.n_coef
-    transform = posterior.standardization.coef_transform(layout, np.zeros(layout.n_inputs))
     out = EntityCoef(*(np.empty((n_entities, size)) for size in (n_coef, n_coef, len(transform))))
     flat_coef = posterior.draws.coef.reshape(-1, n_coef)
     size = max(1, NUMBERS_AT_ONCE // n_coef**2)
@@ -55,14 +57,14 @@ def entity_coef(posterior: Posterior) -> EntityCoef:
     return out
 
 
-def entity_coef_interval(posterior: Posterior, level: float) -> tuple[FloatArray, FloatArray]:
+def entity_coef_interval(posterior: Posterior, transform: FloatArray, level: float) -> tuple[FloatArray, FloatArray]:
     """(entities, 1 + n_inputs) ends of the central intervals of intercept and slopes, in the user's units.
 
     They are quantiles of the mixture over draws and labels, of which `EntityCoef` has the means. So where a label is in
-    doubt, an interval may reach from one cluster's coefficient to that of another.
+    doubt, an interval may reach from one cluster's coefficient to that of another. `transform` is as in `entity_coef`;
+    its first row is that of the intercept.
     """
-    layout, units, index = posterior.layout, posterior.standardization, posterior.memory.entities.index
-    transform = units.coef_transform(layout, np.zeros(layout.n_inputs))
+    units, index = posterior.standardization, posterior.memory.entities.index
     ends = np.empty((index.n_entities, len(transform), 2))
     profiles = Profiles(index.agent_of, np.arange(index.n_entities), np.arange(index.n_entities))
     for chunk, weights in posterior.blocks(profiles, exact=False):

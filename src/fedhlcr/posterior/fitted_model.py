@@ -28,8 +28,6 @@ class FittedModel(Protocol):
     alignment_: Alignment
     diagnostics_: tuple[Diagnostic, ...]
     comparison_: Any  # analysis.verdict.FitComparison, or None
-    coef_: FloatArray
-    intercept_: FloatArray
     curve_coef_: FloatArray
     cluster_weights_: FloatArray
     labels_: NDArray[np.int64]
@@ -42,5 +40,11 @@ class FittedModel(Protocol):
     sole_agent_: NDArray[np.object_] | None
     recipe_: Recipe | None
     provenance_: Mapping[str, Any]
+
+    @property
+    def coef_(self) -> FloatArray: ...
+
+    @property
+    def intercept_(self) -> FloatArray: ...
 
     def get_params(self, deep: bool = True) -> dict[str, Any]: ...

@@ -1,0 +1,118 @@
+"""Coefficients of a category with three or more levels are deviations from the average event, which data determine."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fedhlcr
+from fedhlcr import HLCRRegressor
+
+LEVELS = np.array([0.0, 2.0, -1.0])
+
+
+@pytest.fixture(scope="module")
+def table():
+    rng = np.random.default_rng(4)
+    n = 900
+    brand = rng.choice(3, n, p=[0.6, 0.3, 0.1])
+    price = rng.normal(5.0, 1.0, n)
+    sales = 10.0 + LEVELS[brand] - 2.0 * price + rng.normal(0.0, 0.5, n)
+    names = pd.Categorical.from_codes(brand, ["a", "b", "c"])
+    return pd.DataFrame(
+        {"shop": rng.integers(0, 30, n), "item": rng.integers(0, 3, n), "price": price, "brand": names, "sales": sales}
+    )
+
+
+def fitted(table, **params):
+    params = {"n_clusters": 1, "n_sweeps": 200, "random_state": 1, **params}
+    return HLCRRegressor(**params).fit(table, "sales", agent="shop", entity="item")
+
+
+@pytest.fixture(scope="module")
+def plain(table):
+    return fitted(table, effects="none")
+
+
+@pytest.fixture(scope="module")
+def with_effects(table):
+    return fitted(table, effects="entity")
+
+
+def encoded(table):
+    return np.column_stack([table["price"], pd.get_dummies(table["brand"]).to_numpy(float)])
+
+
+def regression(table):
+    """Least squares with the level of the average event as the intercept: estimates and standard errors."""
+    X = encoded(table)
+    shares = X[:, 1:].mean(axis=0)
+    # (price, two free deviations): those of the last level follow from a mean of zero
+    free = np.vstack([np.eye(2), -shares[:2] / shares[2]])
+    design = np.column_stack([np.ones(len(X)), X[:, 0], X[:, 1:] @ free])
+    inverse = np.linalg.inv(design.T @ design)
+    found = inverse @ design.T @ table["sales"].to_numpy()
+    noise = ((table["sales"] - design @ found) ** 2).sum() / (len(X) - 4)
+    back = np.zeros((5, 4))
+    back[:2, :2], back[2:, 2:] = np.eye(2), free
+    return back @ found, np.sqrt(noise * np.diag(back @ inverse @ back.T))
+
+
+def test_estimates_and_deviations_are_those_of_least_squares(plain, table):
+    expected, errors = regression(table)
+    found = plain.coef_table()
+    assert list(found["feature"]) == ["intercept", "price", "brand=a", "brand=b", "brand=c"]
+    np.testing.assert_array_less(np.abs(found["mean"] - expected), 0.5 * errors)
+    np.testing.assert_allclose(found["std"], errors, rtol=0.25)
+    assert found["is_clear"].all()
+
+
+def test_coefficients_have_a_mean_of_zero_over_the_events(plain, table):
+    shares = encoded(table)[:, 1:].mean(axis=0)
+    np.testing.assert_allclose(plain.coef_[:, 1:] @ shares, 0.0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["plain", "with_effects"])
+def test_intercept_and_coefficients_of_entities_add_up_to_predictions(name, table, request):
+    model = request.getfixturevalue(name)
+    place = {pair: n for n, pair in enumerate(model.pair_ids_)}
+    rows = [place[pair] for pair in zip(table["shop"], table["item"], strict=True)]
+    linear = model.entity_intercept_[rows] + (model.entity_coef_[rows] * encoded(table)).sum(axis=1)
+    np.testing.assert_allclose(linear, model.predict(table), rtol=1e-9)
+
+
+def test_entities_have_no_wider_intervals_than_the_data_leave(with_effects):
+    found = with_effects.entity_table()
+    assert (found["brand=a_upper"] - found["brand=a_lower"]).median() < 1.0
+    assert (found["intercept_std"] < 1.0).all()
+    np.testing.assert_allclose(found["brand=b"], with_effects.entity_coef_[:, 2])
+    inside = (found["brand=b_lower"] <= found["brand=b"]) & (found["brand=b"] <= found["brand=b_upper"])
+    assert inside.all()
+
+
+def test_deviations_from_the_cluster_add_up(with_effects):
+    """Of the slopes; the level is a prediction at average features."""
+    apart = with_effects.entity_coef_ - with_effects.coef_[0]
+    np.testing.assert_allclose(with_effects.entity_effects_[:, 1:], apart, atol=1e-9)
+
+
+def test_a_loaded_model_has_the_same_coefficients(plain, tmp_path):
+    plain.save(tmp_path / "model.fedhlcr")
+    loaded = fedhlcr.load(tmp_path / "model.fedhlcr")
+    np.testing.assert_array_equal(loaded.coef_, plain.coef_)
+    np.testing.assert_array_equal(loaded.intercept_, plain.intercept_)
+
+
+def test_two_levels_have_one_coefficient(table):
+    two = table.assign(brand=np.where(table["brand"] == "a", "a", "other")).astype({"brand": "category"})
+    model = fitted(two, effects="none")
+    assert list(model.feature_names_in_) == ["price", "brand=other"]
+    others = table["brand"] != "a"
+    share = (LEVELS[table["brand"].cat.codes[others]]).mean()
+    assert model.coef_[0, 1] == pytest.approx(share, abs=0.3), "a difference from the other level"
+
+
+def test_without_an_intercept_each_level_keeps_its_own(table):
+    model = fitted(table, effects="none", fit_intercept=False)
+    np.testing.assert_allclose(model.coef_[0, 1:], 10.0 + LEVELS, atol=1.0)
