@@ -104,6 +104,27 @@ def test_a_loaded_model_has_the_same_coefficients(plain, tmp_path):
     np.testing.assert_array_equal(loaded.intercept_, plain.intercept_)
 
 
+def test_slopes_of_levels_are_differences_from_the_slope(table):
+    model = HLCRRegressor.from_formula(
+        "sales ~ price*C(brand) | shop/item", n_clusters=1, n_sweeps=100, effects="none", random_state=1
+    ).fit(table)
+    names = list(model.feature_names_in_)
+    slope, own = names.index("price"), [names.index(f"price:brand={level}") for level in "abc"]
+    X = encoded(table)
+    shares = X[:, 1:].mean(axis=0)
+    assert model.coef_[0, slope] == pytest.approx(-2.0, abs=0.1)
+    assert model.coef_[0, own] @ shares == pytest.approx(0.0, abs=1e-12)
+    found = model.coef_table().set_index("feature")
+    assert found.loc["price", "std"] < 0.05, "not as wide as the prior"
+    columns = {f"brand={level}": X[:, 1 + n] for n, level in enumerate("abc")}
+    columns |= {f"price:{name}": values * X[:, 0] for name, values in columns.items()} | {"price": X[:, 0]}
+    linear = model.intercept_[0] + np.column_stack([columns[name] for name in names]) @ model.coef_[0]
+    np.testing.assert_allclose(linear, model.predict(table), rtol=1e-9)
+    np.testing.assert_allclose(model.entity_coef_[0], model.coef_[0], rtol=1e-9)
+    entities = model.entity_table()
+    np.testing.assert_allclose(entities["price_std"], found.loc["price", "std"], rtol=0.05)
+
+
 def test_two_levels_have_one_coefficient(table):
     two = table.assign(brand=np.where(table["brand"] == "a", "a", "other")).astype({"brand": "category"})
     model = fitted(two, effects="none")

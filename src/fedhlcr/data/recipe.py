@@ -26,7 +26,7 @@ from fedhlcr.data.gaps import POLICIES, Gaps, GapTally, MissingPolicy, find_gaps
 from fedhlcr.data.ids import read_ids
 from fedhlcr.data.inputs import as_frame
 from fedhlcr.data.table_files import TableFile
-from fedhlcr.data.terms import Term, are_sound, feature_columns, feature_names
+from fedhlcr.data.terms import INTERCEPT, LevelFeatures, Term, are_sound, feature_columns, feature_names, level_features
 from fedhlcr.exceptions import ArgumentTypeError, CodecError, DataError, MissingValuesError, Setting
 
 LEVEL, CLASS = Noun("level", "levels"), Noun("class", "classes")
@@ -108,13 +108,10 @@ class Recipe:
             )
         )
 
-    def whole_categories(self) -> list[IndexArray]:
-        """Positions of the features of each category all of whose levels have one; none with a formula."""
-        if self.terms is not None:
-            return []
-        position = {name: f for f, name in enumerate(self.encoded_features)}
-        whole = (name for name in self.features if len(self.categorical.get(name, ())) > 2)
-        return [np.array([position[f"{name}={level}"] for level in self.categorical[name]]) for name in whole]
+    def level_features(self) -> list[LevelFeatures]:
+        """The features of categories that add up to another feature or to 1."""
+        terms = (INTERCEPT, *((name,) for name in self.features)) if self.terms is None else self.terms
+        return level_features(terms, self.categorical)
 
     def _encoded_levels(self, name: str) -> list[str]:
         levels = self.categorical[name]

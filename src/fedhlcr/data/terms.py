@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -58,6 +58,44 @@ def feature_names(terms: Sequence[Term], categorical: Mapping[str, list[str]]) -
         ]
         names += [":".join(combination) for combination in product(*parts)]
     return tuple(names)
+
+
+class LevelFeatures(NamedTuple):
+    """Features, one for each level of a category, that add up to another feature or to 1.
+
+    Attributes
+    ----------
+    category : its column
+    features : their positions among the features
+    total : position of the feature that they add up to; None if they add up to 1, which the intercept belongs to
+    """
+
+    category: str
+    features: list[int]
+    total: int | None
+
+
+def level_features(terms: Sequence[Term], categorical: Mapping[str, list[str]]) -> list[LevelFeatures]:
+    """The features of all terms with one category that add up to the feature of another term.
+
+    So `brand` adds up to the intercept, and `price:brand` to `price`, if the formula has these terms.
+    """
+    place: dict[Term, int | None] = {INTERCEPT: None} if INTERCEPT in terms else {}
+    ranges: dict[Term, range] = {}
+    first = 0
+    for factors in codings(terms, categorical):
+        term = tuple(sorted(factor for factor, _ in factors))
+        ranges[term] = range(first, first + math.prod(len(levels) or 1 for _, levels in factors))
+        first = ranges[term].stop
+        if not any(factor in categorical for factor in term):
+            place[term] = ranges[term].start
+    found = []
+    for term, features in ranges.items():
+        rest = tuple(factor for factor in term if factor not in categorical)
+        category = next((factor for factor in term if factor in categorical), None)
+        if len(rest) == len(term) - 1 and rest in place and category is not None and len(features) > 1:
+            found.append(LevelFeatures(category, list(features), place[rest]))
+    return found
 
 
 def feature_columns(
