@@ -46,7 +46,8 @@ class TidyTables:
             lower, upper : ends of the central interval; NaN if the model has only one draw.
             is_clear : whether the interval leaves out zero.
             change, change_lower, change_upper : of real targets, the change of the target per unit, as in the report.
-            It differs from the coefficient for levels of categories, which are compared with all other levels.
+            It differs from the coefficient for levels of categories, which are compared with all other levels here, and
+            with the average event there.
             odds_ratio or rate_ratio, with _lower and _upper : of classes and counts, per unit, as in the summary.
             step, step_ratio, step_ratio_lower, step_ratio_upper : of classes and counts, the ratio for a step of the
             feature, as in the report and in `cluster_ratios`.
