@@ -94,9 +94,9 @@ class HierarchicalPredictor(NotebookResults, InferenceExport, TidyTables, Entity
         return self.posterior_.predict(events.matrix, events.profiles, levels, self._own_offset(events))
 
     @single_threaded_blas
-    def _mean(self, X: Any, agent: Any, entity: Any, exposure: Any = None) -> FloatArray:
+    def _mean(self, given: Given) -> FloatArray:
         """The means of `predict_moments` alone, which take less time."""
-        events = self._events(Given(X, agent=agent, entity=entity, exposure=exposure), UNPREDICTED)
+        events = self._events(given, UNPREDICTED)
         return events.read.spread(self._means(events))
 
     def _means(self, events: FittedEvents) -> FloatArray:
@@ -107,27 +107,30 @@ class HierarchicalPredictor(NotebookResults, InferenceExport, TidyTables, Entity
     def _own_offset(self, events: FittedEvents) -> FloatArray | None:
         return self._offset(events.read.given.exposure, len(events))
 
-    @single_threaded_blas
     def interval_of(
         self, X: Any, agent: Any = None, entity: Any = None, level: float = 0.9, exposure: Any = None
     ) -> tuple[FloatArray, FloatArray]:
         """The ends of `predict_interval`, for any target; arguments as there."""
+        return self._ends(Given(X, agent=agent, entity=entity, exposure=exposure), level)
+
+    @single_threaded_blas
+    def _ends(self, given: Given, level: float) -> tuple[FloatArray, FloatArray]:
         check_is_fitted(self)
         check_probability(level)
-        events = self._events(Given(X, agent=agent, entity=entity, exposure=exposure), UNPREDICTED)
+        events = self._events(given, UNPREDICTED)
         ends = (np.empty(0), np.empty(0))
         if len(events):
             ends = self.posterior_.interval(events.matrix, events.profiles, level, self._own_offset(events))
         return events.read.spread(ends[0]), events.read.spread(ends[1])
 
-    def _interval(self, X: Any, agent: Any, entity: Any, level: float, output: str | None, exposure: Any = None) -> Any:
+    def _interval(self, given: Given, level: float, output: str | None) -> Any:
         """`interval_of`, as the user wants it."""
-        lower, upper = self.interval_of(X, agent, entity, level, exposure)
-        return self._answer({"lower": lower, "upper": upper}, X, output)
+        lower, upper = self._ends(given, level)
+        return self._answer({"lower": lower, "upper": upper}, given.X, output)
 
     @single_threaded_blas
-    def _log_density(self, X: Any, y: Any, agent: Any, entity: Any, exposure: Any = None) -> FloatArray:
-        events = self._events(Given(X, y, agent, entity, exposure=exposure), UNPREDICTED, target=True)
+    def _log_density(self, given: Given) -> FloatArray:
+        events = self._events(given, UNPREDICTED, target=True)
         self._warn_of_forgotten_exposure(events.read)
         if not len(events):
             return events.read.spread(np.empty(0))
@@ -135,11 +138,9 @@ class HierarchicalPredictor(NotebookResults, InferenceExport, TidyTables, Entity
         return events.read.spread(self.posterior_.log_density(events.matrix, target, events.profiles, offset))
 
     @single_threaded_blas
-    def _scored(
-        self, X: Any, y: Any, agent: Any, entity: Any, sample_weight: Any, exposure: Any = None
-    ) -> tuple[FloatArray, FloatArray, FloatArray | None, Counts]:
+    def _scored(self, given: Given) -> tuple[FloatArray, FloatArray, FloatArray | None, Counts]:
         """Observed and predicted targets of events without missing values, their weights, and what they are."""
-        events = self._events(Given(X, y, agent, entity, sample_weight, exposure), UNSCORED, target=True)
+        events = self._events(given, UNSCORED, target=True)
         self._require_rows(events)
         self._warn_of_forgotten_exposure(events.read)
         given = events.read.given
@@ -203,8 +204,8 @@ class HierarchicalPredictor(NotebookResults, InferenceExport, TidyTables, Entity
         return feature_curve(self, position, int(cluster), values, level)
 
     @single_threaded_blas
-    def _adapt(self, X: Any, y: Any, agent: Any, entity: Any, sample_weight: Any, exposure: Any = None) -> Self:
-        new = self.entities_of(X, y, agent, entity, sample_weight, exposure)
+    def _adapt(self, given: Given) -> Self:
+        new = self._entities(given)
         adapted = copy.copy(self)
         adapted.posterior_ = self.posterior_.adapt(new, Stream(self.seed_, ReservedChain.ADAPTATION))
         adapted.set_fitted_attributes()
@@ -225,7 +226,7 @@ class HierarchicalPredictor(NotebookResults, InferenceExport, TidyTables, Entity
         -------
         the same type of estimator
         """
-        return self._adapt(X, y, agent, entity, sample_weight)
+        return self._adapt(Given(X, y, agent, entity, sample_weight))
 
     def entities_of(
         self,
@@ -246,8 +247,10 @@ class HierarchicalPredictor(NotebookResults, InferenceExport, TidyTables, Entity
         -------
         Entities
         """
+        return self._entities(Given(X, y, agent, entity, sample_weight, exposure))
+
+    def _entities(self, given: Given) -> Entities:
         check_is_fitted(self)
-        given = Given(X, y, agent, entity, sample_weight, exposure)
         events = self._events(given, LEFT_OUT, target=True, needs_ids=True)
         self._require_rows(events)
         if events.entity is None:
@@ -299,12 +302,10 @@ class HierarchicalPredictor(NotebookResults, InferenceExport, TidyTables, Entity
         check_is_fitted(self)
         return summarize(self)
 
-    def _training_events(
-        self, X: Any, y: Any, agent: Any, entity: Any, sample_weight: Any = None, exposure: Any = None
-    ) -> Hierarchy:
-        hierarchy = super()._training_events(X, y, agent, entity, sample_weight, exposure)
-        self.frame_library_ = library_of(X)
-        self._begin_fit(EventsInMemory(hierarchy).shape(), hierarchy.index, has_entity_ids=entity is not None)
+    def _training_events(self, given: Given) -> Hierarchy:
+        hierarchy = super()._training_events(given)
+        self.frame_library_ = library_of(given.X)
+        self._begin_fit(EventsInMemory(hierarchy).shape(), hierarchy.index, has_entity_ids=given.entity is not None)
         return hierarchy
 
     def _begin_fit(self, shape: TableShape, index: EntityIndex, *, has_entity_ids: bool = True) -> None:
