@@ -48,7 +48,7 @@ from fedhlcr.engines.flower.sum_round import SumRound, is_signed_by
 from fedhlcr.engines.flower.transport import UNFINISHED, transport_for
 from fedhlcr.exceptions import ArgumentError, CodecError, NotEnoughNodesError, RecordError, Refusal
 from fedhlcr.federation.messages import Contribution
-from fedhlcr.federation.server import Invitation, Reply
+from fedhlcr.federation.open_round import Invitation, Reply
 from fedhlcr.posterior import PublicModel
 from fedhlcr.privacy.terms import Terms
 from fedhlcr.storage import codec
