@@ -20,8 +20,8 @@ from fedhlcr.datasets import load_flights, make_hlcr
 from fedhlcr.datasets.hierarchical import HierarchicalData
 from fedhlcr.federation import Agent, FederationSettings, GramLayout, Server
 from fedhlcr.federation.messages import SURVEY_ROUND, Broadcast, Contribution
+from fedhlcr.federation.open_round import Invitation
 from fedhlcr.federation.run import run_round
-from fedhlcr.federation.server import Invitation
 from fedhlcr.model.schema import GRAMS
 
 Lie = Callable[[Contribution], Contribution]

@@ -13,8 +13,9 @@ from fedhlcr.datasets.hierarchical import HierarchicalData
 from fedhlcr.engines.in_process import InProcessEngine
 from fedhlcr.federation.agent import Agent
 from fedhlcr.federation.messages import Broadcast, Contribution
+from fedhlcr.federation.open_round import Invitation
 from fedhlcr.federation.run import run_round
-from fedhlcr.federation.server import Invitation, Server
+from fedhlcr.federation.server import Server
 from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.federation.shard import AgentShard
 from fedhlcr.model.gram import GramLayout

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fedhlcr import FedHLCRCountRegressor, FedHLCRRegressor, HLCRRegressor
+from fedhlcr.cli.choices import Noise
 from fedhlcr.cli.cluster import Cluster, Engine
-from fedhlcr.cli.options import Noise
 from fedhlcr.cli.shell import WRONG_USAGE
 from fedhlcr.data import table_pieces
 from fedhlcr.engines.ray import engine

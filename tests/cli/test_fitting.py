@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import fedhlcr
-from fedhlcr.cli import options
+from fedhlcr.cli.choices import Effects, Noise
 from fedhlcr.cli.shell import BAD_DATA, WRONG_USAGE
 from fedhlcr.model.priors import EffectsName, NoiseName
 from fedhlcr.posterior.diagnostics import R_HAT_LIMIT
@@ -159,9 +159,7 @@ def test_unknown_curves_are_refused(shop, tmp_path, capsys):
         assert words in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "names", [(options.Effects, EffectsName), (options.Noise, NoiseName)], ids=["effects", "noise"]
-)
+@pytest.mark.parametrize("names", [(Effects, EffectsName), (Noise, NoiseName)], ids=["effects", "noise"])
 def test_options_offer_what_the_estimators_know(names):
     offered, known = names
     assert set(offered) == set(get_args(known))

@@ -17,7 +17,7 @@ from fedhlcr.datasets.hierarchical import HierarchicalData
 from fedhlcr.engines.in_process import Fate, InProcessEngine
 from fedhlcr.engines.ray.engine import RayEngine
 from fedhlcr.federation import Contribution, Contributions, Engine, Invitation, Mod
-from fedhlcr.federation.server import Reply
+from fedhlcr.federation.open_round import Reply
 from fedhlcr.federation.shard import AgentShard
 from tests.federations import hierarchy_of
 from tests.local_actors import local_engine

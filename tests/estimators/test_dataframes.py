@@ -11,15 +11,7 @@ import pyarrow as pa
 import pytest
 
 import fedhlcr
-from fedhlcr import (
-    NEW,
-    FedHLCRClassifier,
-    FedHLCRCountRegressor,
-    FedHLCRRegressor,
-    HLCRClassifier,
-    HLCRCountRegressor,
-    HLCRRegressor,
-)
+from fedhlcr import NEW, FedHLCRRegressor, HLCRRegressor
 from fedhlcr.exceptions import (
     ArgumentError,
     CategoriesWarning,
@@ -29,43 +21,10 @@ from fedhlcr.exceptions import (
 )
 from fedhlcr.report import HeldOut, render_report
 from tests.commands import run
+from tests.kinds import KINDS
+from tests.shops import CASES, CENTRAL, LIBRARIES, NAMES, TARGETS, settings, shop
 
 IDS = {"agent": "store", "entity": "product"}
-CENTRAL = {"n_sweeps": 12, "n_draws": 4, "max_clusters": 4}
-FEDERATED = {"rounds": 8, "n_draws": 4, "max_clusters": 4}
-LIBRARIES = {
-    "pandas": lambda frame: frame,
-    "polars": lambda frame: pl.from_pandas(frame).with_columns(pl.col("size").cast(pl.Enum(["S", "M", "L", "XL"]))),
-    "pyarrow": lambda frame: pa.Table.from_pandas(frame, preserve_index=False),
-}
-MODELS = {
-    "sales": (HLCRRegressor, FedHLCRRegressor),
-    "sold": (HLCRClassifier, FedHLCRClassifier),
-    "count": (HLCRCountRegressor, FedHLCRCountRegressor),
-}
-CASES = [(target, kind) for target, kinds in MODELS.items() for kind in kinds]
-NAMES = [kind.__name__ for _, kind in CASES]
-
-
-def shop(n=240) -> pd.DataFrame:
-    """A table without gaps."""
-    rng = np.random.default_rng(4)
-    frame = pd.DataFrame(
-        {
-            "store": rng.choice(["north", "south", "west", "east"], n),
-            "price": rng.normal(size=n),
-            "brand": rng.choice(["acme", "bolt", "core"], n),
-            "product": rng.integers(0, 4, n),
-            "size": pd.Categorical(rng.choice(["S", "M", "L"], n), categories=["S", "M", "L", "XL"], ordered=True),
-            "promo": rng.random(n) < 0.3,
-        }
-    )
-    linear = frame["price"] + (frame["brand"] == "bolt") - 0.5 * frame["size"].cat.codes
-    frame["sales"] = linear + 0.3 * rng.normal(size=n)
-    frame["sold"] = np.where(linear + rng.logistic(size=n) > 0, "yes", "no")
-    frame["days"] = rng.integers(1, 9, n).astype(float)
-    frame["count"] = rng.poisson(np.exp(0.3 * linear) * frame["days"])
-    return frame
 
 
 def features(frame: pd.DataFrame, target: str) -> pd.DataFrame:
@@ -79,10 +38,6 @@ def with_gaps(frame: pd.DataFrame) -> pd.DataFrame:
     frame.loc[3::31, "brand"] = None
     frame.loc[5::43, "size"] = None
     return frame
-
-
-def settings(kind) -> dict:
-    return FEDERATED if kind.__name__.startswith("Fed") else CENTRAL
 
 
 def fitted(kind, frame, target, **more):
@@ -348,7 +303,7 @@ def test_saved_models_read_frames_as_before(target, kind, tmp_path):
 
 
 @pytest.mark.parametrize("missing", ["drop", "impute"])
-@pytest.mark.parametrize("target", MODELS)
+@pytest.mark.parametrize("target", TARGETS)
 def test_fit_is_that_of_the_command_line(target, missing, tmp_path, capsys):
     frame = with_gaps(features(shop(), target))
     table, out = tmp_path / "shop.parquet", tmp_path / "shop.fedhlcr"
@@ -357,7 +312,7 @@ def test_fit_is_that_of_the_command_line(target, missing, tmp_path, capsys):
     options = ["--categorical", "brand,size", "--missing", missing, "--sweeps", "12", "--max-clusters", "4"]
     assert run(["fit", str(table), *roles, *options, "--out", str(out)]) == 0
     by_command = fedhlcr.load(out)
-    kind = MODELS[target][0]
+    kind = KINDS[TARGETS[target]][0]
     texts = frame.assign(size=frame["size"].astype(object))
     model = kind(n_sweeps=12, max_clusters=4, categories=["brand", "size"], missing=missing)
     with pytest.warns(MissingValuesWarning) if missing == "drop" else nullcontext():

@@ -6,22 +6,12 @@ import json
 import sys
 
 import numpy as np
-import pandas as pd
-import polars as pl
-import pyarrow as pa
 import pytest
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_val_score
 
 import fedhlcr
-from fedhlcr import (
-    FedHLCRClassifier,
-    FedHLCRCountRegressor,
-    FedHLCRRegressor,
-    HLCRClassifier,
-    HLCRCountRegressor,
-    HLCRRegressor,
-)
+from fedhlcr import HLCRRegressor
 from fedhlcr.data.recipe import Recipe
 from fedhlcr.exceptions import (
     ArgumentError,
@@ -35,54 +25,15 @@ from fedhlcr.exceptions import (
     ModelFileError,
 )
 from fedhlcr.report import render_report
+from tests.shops import CASES, CENTRAL, LIBRARIES, NAMES, formula_shop, settings
 
 GROUPS = "store/product"
-CENTRAL = {"n_sweeps": 12, "n_draws": 4, "max_clusters": 4}
-FEDERATED = {"rounds": 8, "n_draws": 4, "max_clusters": 4}
-LIBRARIES = {
-    "pandas": lambda frame: frame,
-    "polars": pl.from_pandas,
-    "pyarrow": lambda frame: pa.Table.from_pandas(frame, preserve_index=False),
-}
-MODELS = {
-    "sales": (HLCRRegressor, FedHLCRRegressor),
-    "sold": (HLCRClassifier, FedHLCRClassifier),
-    "count": (HLCRCountRegressor, FedHLCRCountRegressor),
-}
-CASES = [(target, kind) for target, kinds in MODELS.items() for kind in kinds]
-NAMES = [kind.__name__ for _, kind in CASES]
-
-
-def shop(n=240) -> pd.DataFrame:
-    rng = np.random.default_rng(8)
-    frame = pd.DataFrame(
-        {
-            "store": rng.choice(["north", "south", "west", "east"], n),
-            "price": rng.lognormal(size=n),
-            "unit size": rng.uniform(1, 2, n),
-            "brand": rng.choice(["acme", "bolt", "core"], n),
-            "promo": rng.choice(["no", "yes"], n),
-            "product": rng.integers(0, 4, n),
-            "shelf": rng.integers(1, 4, n),
-        }
-    )
-    linear = -np.log(frame["price"]) + (frame["brand"] == "bolt") + (frame["promo"] == "yes") * frame["unit size"]
-    frame["sales"] = linear + 0.3 * rng.normal(size=n)
-    frame["sold"] = np.where(linear + rng.logistic(size=n) > 0, "yes", "no")
-    frame["count"] = rng.poisson(np.exp(0.3 * linear))
-    return frame
-
-
-SHOP = shop()
+SHOP = formula_shop()
 IDS = {"agent": SHOP["store"].to_numpy(), "entity": SHOP["product"].to_numpy()}
 PRICE, SIZE = SHOP["price"].to_numpy(), SHOP["unit size"].to_numpy()
 BRANDS = [(SHOP["brand"] == level).to_numpy(float) for level in ("acme", "bolt", "core")]
 NO, YES = ((SHOP["promo"] == level).to_numpy(float) for level in ("no", "yes"))
 SHELVES = [(SHOP["shelf"] == level).to_numpy(float) for level in (1, 2, 3)]
-
-
-def settings(kind) -> dict:
-    return FEDERATED if kind.__name__.startswith("Fed") else CENTRAL
 
 
 def fitted(terms: str, frame=SHOP, **more) -> HLCRRegressor:

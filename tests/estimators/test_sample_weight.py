@@ -6,23 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedhlcr import (
-    FedHLCRClassifier,
-    FedHLCRCountRegressor,
-    FedHLCRRegressor,
-    HLCRClassifier,
-    HLCRCountRegressor,
-    HLCRRegressor,
-)
 from fedhlcr.datasets import make_hlcr
+from tests.kinds import KINDS, is_federated
 
-TARGETS = {
-    "real": (HLCRRegressor, FedHLCRRegressor),
-    "binary": (HLCRClassifier, FedHLCRClassifier),
-    "count": (HLCRCountRegressor, FedHLCRCountRegressor),
-}
-REAL = [pytest.param("real", kind, id=kind.__name__) for kind in TARGETS["real"]]
-LINKED = [pytest.param(t, kind, id=kind.__name__) for t in ("binary", "count") for kind in TARGETS[t]]
+REAL = [pytest.param("real", kind, id=kind.__name__) for kind in KINDS["real"]]
+LINKED = [pytest.param(t, kind, id=kind.__name__) for t in ("binary", "count") for kind in KINDS[t]]
 
 
 def events(target, seed=3):
@@ -31,7 +19,7 @@ def events(target, seed=3):
 
 
 def fit(kind, table, rows=slice(None), weight=None, **more):
-    length = {"rounds": 20} if kind.__name__.startswith("Fed") else {"n_sweeps": 30}
+    length = {"rounds": 20} if is_federated(kind) else {"n_sweeps": 30}
     model = kind(**{"n_clusters": 2, **length, **more})
     return model.fit(
         table.X[rows], table.y[rows], agent=table.agent[rows], entity=table.entity[rows], sample_weight=weight
@@ -62,7 +50,7 @@ def test_weight_of_two_has_the_same_posterior_as_the_event_twice(target, kind):
     # weights that change the slope
     weight = np.where((table.y > table.y.mean()) == (table.X[:, 0] > 0.0), 2.0, 1.0)
     twice = np.repeat(np.arange(len(weight)), weight.astype(int))
-    length = {"rounds": 150, "patience": None} if kind.__name__.startswith("Fed") else {"n_sweeps": 150}
+    length = {"rounds": 150, "patience": None} if is_federated(kind) else {"n_sweeps": 150}
     plain = {"n_clusters": 1, "effects": "none", **length}
     weighted, repeated = fit(kind, table, weight=weight, **plain), fit(kind, table, twice, **plain)
     ignored = fit(kind, table, **plain)
@@ -90,7 +78,7 @@ def test_fractional_weights_add_up(target, kind):
         np.testing.assert_allclose(parts.coef_, fit(kind, table, weight=np.ones(n)).coef_, rtol=1e-9)
 
 
-@pytest.mark.parametrize("kind", TARGETS["real"])
+@pytest.mark.parametrize("kind", KINDS["real"])
 def test_student_noise_takes_zero_and_one_only(kind):
     table, weight = events("real")
     kept = np.flatnonzero(weight)
@@ -106,7 +94,7 @@ def test_student_noise_takes_zero_and_one_only(kind):
 def test_weights_may_be_a_column(target, kind):
     table, weight = events(target)
     frame = pd.DataFrame(table.X, columns=["a", "b"]).assign(y=table.y, n=weight, who=table.agent, what=table.entity)
-    length = {"rounds": 20} if kind.__name__.startswith("Fed") else {"n_sweeps": 30}
+    length = {"rounds": 20} if is_federated(kind) else {"n_sweeps": 30}
     model = kind(n_clusters=2, **length).fit(frame, "y", agent="who", entity="what", sample_weight="n")
     assert list(model.feature_names_in_) == ["a", "b"]
     np.testing.assert_array_equal(model.coef_, fit(kind, table, weight=weight).coef_)

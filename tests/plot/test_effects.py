@@ -9,15 +9,7 @@ import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
 
-from fedhlcr import (
-    FedHLCRClassifier,
-    FedHLCRCountRegressor,
-    FedHLCRRegressor,
-    HLCRClassifier,
-    HLCRCountRegressor,
-    HLCRRegressor,
-    plot,
-)
+from fedhlcr import HLCRRegressor, plot
 from fedhlcr.analysis.axes import feature_axes
 from fedhlcr.analysis.axis_lines import axis_line
 from fedhlcr.analysis.entity_lines import entity_feature_moments, entity_line, entity_strengths
@@ -26,15 +18,9 @@ from fedhlcr.datasets import make_hlcr
 from fedhlcr.estimators import loading, saving
 from fedhlcr.exceptions import ArgumentError
 from fedhlcr.plot.palette import PALETTE
+from tests.kinds import KINDS, is_federated
 
-ESTIMATORS = {
-    HLCRRegressor: "real",
-    FedHLCRRegressor: "real",
-    HLCRClassifier: "binary",
-    FedHLCRClassifier: "binary",
-    HLCRCountRegressor: "count",
-    FedHLCRCountRegressor: "count",
-}
+TARGETS = {kind: target for target, kinds in KINDS.items() for kind in kinds}
 
 
 @pytest.fixture(autouse=True)
@@ -43,11 +29,11 @@ def _close():
     plt.close("all")
 
 
-@pytest.fixture(scope="module", params=list(ESTIMATORS), ids=lambda kind: kind.__name__)
+@pytest.fixture(scope="module", params=list(TARGETS), ids=lambda kind: kind.__name__)
 def fitted(request):
     """An estimator of each kind, and its events: a month, a logarithm, and a number."""
     kind = request.param
-    return fit(kind, ESTIMATORS[kind])
+    return fit(kind, TARGETS[kind])
 
 
 def fit(kind, target):
@@ -56,7 +42,7 @@ def fit(kind, target):
     day = 2.0 * np.pi * rng.random(len(table.y))
     frame = pd.DataFrame({"log_income": table.X[:, 0], "dose": table.X[:, 1], "age": table.X[:, 2]})
     frame["sin_year"], frame["cos_year"] = np.sin(day), np.cos(day)
-    length = {"rounds": 30} if kind.__name__.startswith("Fed") else {"n_sweeps": 60}
+    length = {"rounds": 30} if is_federated(kind) else {"n_sweeps": 60}
     model = kind(2, n_draws=20, n_threads=1, **length)
     model.fit(frame, table.y, agent=table.agent, entity=table.entity)
     return model, {"X": frame, "y": table.y, "agent": table.agent, "entity": table.entity}

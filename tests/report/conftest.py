@@ -1,6 +1,7 @@
 import pytest
 
 from fedhlcr import hold_out_events
+from tests.browsers import started
 from tests.reports import fitted
 
 
@@ -15,3 +16,9 @@ def split(small):
 @pytest.fixture(scope="module")
 def model(split):
     return fitted(split[0])
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with started() as browser:
+        yield browser

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 
 import numpy as np
 import pandas as pd
@@ -13,31 +12,8 @@ from fedhlcr import FedHLCRRegressor, HLCRRegressor, hold_out_events
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.report import HeldOut, render_report
 from fedhlcr.report.listings import PAGE_ROWS
+from tests.browsers import CONTRAST, HOSTILE, Visits, unfold
 from tests.responses import classifier, events
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-HOSTILE = "</script><img src=http://example.org/x.png onerror=alert(1)>"
-
-if CHROMIUM is None:
-    pytest.skip("no browser here: install Debian's chromium", allow_module_level=True)
-sync_api = pytest.importorskip("playwright.sync_api", reason="no playwright here: pip install playwright")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
@@ -80,27 +56,17 @@ def reports(tmp_path_factory):
 @pytest.fixture
 def open_report(browser, reports):
     """Opens a report; at the end, nothing may have been asked for or complained of."""
-    contexts, complaints, requests = [], [], []
+    visits = Visits(browser)
 
     def start(name="small", width=1280, *, folded=False, **options):
-        context = browser.new_context(viewport={"width": width, "height": 900}, **options)
-        contexts.append(context)
-        page = context.new_page()
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("dialog", lambda dialog: complaints.append(dialog.message))
-        page.on("request", lambda request: requests.append(request.url))
-        page.goto((reports / f"{name}.html").as_uri())
+        page = visits.open((reports / f"{name}.html").as_uri(), width, **options)
         if not folded:
-            page.evaluate("document.querySelectorAll('details').forEach(box => { box.open = true; })")
+            unfold(page)
         return page
 
     yield start
-    for context in contexts:
-        context.close()
-    assert complaints == []
-    assert [url for url in requests if not url.startswith(("file:", "data:"))] == []
-    assert len([url for url in requests if url.startswith("file:")]) == len(contexts)
+    visits.end()
+    visits.assert_each_is_one_file()
 
 
 def rows(page, table):
@@ -233,25 +199,6 @@ def test_the_page_never_scrolls_sideways(open_report, name, width, folded):
         !element.closest('.scroll, pre, svg, nav, .unseen, .x-ticks')
         && element.getBoundingClientRect().right > width + 1).length"""
     assert page.evaluate(beyond, width) == 0
-
-
-CONTRAST = """selector => {
-  const parse = text => text.match(/[\\d.]+/g).map(Number);
-  const over = (top, under) => { const a = top[3] ?? 1; return [0, 1, 2].map(i => a * top[i] + (1 - a) * under[i]); };
-  const background = element => {
-    const own = parse(getComputedStyle(element).backgroundColor), parent = element.parentElement;
-    return (own[3] ?? 1) === 1 || !parent ? own : over(own, background(parent));
-  };
-  const light = color => {
-    const [r, g, b] = color.map(v => v / 255).map(v => v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4);
-    return .2126 * r + .7152 * g + .0722 * b;
-  };
-  return [...document.querySelectorAll(selector)].filter(element => element.checkVisibility()).map(element => {
-    const under = background(element), text = light(over(parse(getComputedStyle(element).color), under));
-    const page = light(under);
-    return (Math.max(text, page) + .05) / (Math.min(text, page) + .05);
-  });
-}"""
 
 
 @pytest.mark.parametrize("width", [390, 1280])

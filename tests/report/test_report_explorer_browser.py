@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 
 import numpy as np
 import pytest
@@ -12,20 +11,7 @@ from fedhlcr import HLCRClassifier, HLCRRegressor, hold_out_events
 from fedhlcr.data.recipe import Recipe
 from fedhlcr.datasets import load_airports, load_flights, make_hlcr
 from fedhlcr.report import HeldOut, render_report
-from tests.report.test_report_browser import ARGUMENTS, CONTRAST, HOSTILE
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-if CHROMIUM is None:
-    pytest.skip("no browser here: install Debian's chromium", allow_module_level=True)
-sync_api = pytest.importorskip("playwright.sync_api", reason="no playwright here: pip install playwright")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
-        yield browser
-        browser.close()
+from tests.browsers import CONTRAST, HOSTILE, Visits, unfold
 
 
 def flights_report():
@@ -73,31 +59,16 @@ def model(reports):
 @pytest.fixture
 def open_report(browser, reports):
     """Opens a report; at the end, nothing may have been asked for or complained of."""
-    contexts, complaints, requests = [], [], []
+    visits = Visits(browser)
 
     def start(name="flights", address="", width=1280, **options):
-        context = browser.new_context(viewport={"width": width, "height": 900}, **options)
-        contexts.append(context)
-        page = context.new_page()
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("dialog", lambda dialog: complaints.append(dialog.message))
-        page.on("request", lambda request: requests.append(request.url))
-        page.goto((reports[0] / f"{name}.html").as_uri() + address)
+        page = visits.open((reports[0] / f"{name}.html").as_uri() + address, width, **options)
         if options.get("java_script_enabled", True):
             page.locator("#explored h3").wait_for()
         return page
 
     yield start
-    for context in contexts:
-        context.close()
-    assert complaints == []
-    assert [url for url in requests if not url.startswith(("file:", "data:"))] == []
-
-
-def unfold(page):
-    """Open what is folded, such as the long tables."""
-    page.evaluate("for (const box of document.querySelectorAll('details')) box.open = true")
+    visits.end()
 
 
 def title(page):

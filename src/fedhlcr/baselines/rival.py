@@ -16,6 +16,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
+from fedhlcr.data.frames import Given
 from fedhlcr.data.hierarchy import UNKNOWN, EntityIndex, Hierarchy
 from fedhlcr.estimators.regressor import HierarchicalRegressor, checking_parameters
 from fedhlcr.model.gram import GramLayout, Standardization, column_means, entity_grams
@@ -131,7 +132,7 @@ class Rival(HierarchicalRegressor):
     @checking_parameters
     def fit(self, X, y, agent=None, entity=None):
         """Fit to a table; `agent` and `entity` are ids of its rows, or names of its columns."""
-        events = self._training_events(X, y, agent, entity)
+        events = self._training_events(Given(X, y, agent, entity))
         layout, shift = GramLayout(events.X.shape[1]), column_means(events)
         pooled = entity_grams(events, layout, shift).sum(axis=0)
         self.index_ = events.index

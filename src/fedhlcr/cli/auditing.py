@@ -12,6 +12,7 @@ import typer
 
 from fedhlcr._support.wording import Noun
 from fedhlcr.cli import options
+from fedhlcr.cli.choices import Effects, Family, Missing, Noise
 from fedhlcr.cli.shell import FAILED, Shell, plural
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def audit(
     ] = None,
     features: options.FeaturesOption = None,
     categorical: options.CategoricalOption = None,
-    missing: options.MissingOption = options.Missing.refuse,
+    missing: options.MissingOption = Missing.refuse,
     rounds: Annotated[
         int, typer.Option("--rounds", min=2, help="Number of rounds to run and attack.", rich_help_panel=AUDIT)
     ] = 60,
@@ -73,8 +74,8 @@ def audit(
     participation: Annotated[
         float, options.real("--participation", 1e-6, 1.0, "Share of the agents to ask in each round.", AUDIT)
     ] = 1.0,
-    effects: options.EffectsOption = options.Effects.auto,
-    noise: options.NoiseOption = options.Noise.entity,
+    effects: options.EffectsOption = Effects.auto,
+    noise: options.NoiseOption = Noise.entity,
     epsilon: Annotated[
         float, options.real("--epsilon", 0.01, 100.0, "Budget ε of the audit of differential privacy.", AUDIT)
     ] = 3.0,
@@ -163,7 +164,7 @@ def _own_table(data: str, roles: Roles, shell: Shell, **choice: Any) -> dict[str
     from fedhlcr.data.hierarchy import build_hierarchy
     from fedhlcr.data.table_files import source_name
 
-    events, _ = training_events(data, roles, family=options.Family.real, shell=shell, **choice)
+    events, _ = training_events(data, roles, family=Family.real, shell=shell, **choice)
     X, y = events.table.matrix, events.y
     return {source_name(data): build_hierarchy(X, y, np.ones(len(y)), events.agents, events.entities)}
 

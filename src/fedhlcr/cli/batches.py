@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from fedhlcr._support.arrays import IndexArray
 from fedhlcr._support.wording import ROW, Noun
+from fedhlcr.cli.choices import Missing
 from fedhlcr.cli.events import Events, UnknownIds
-from fedhlcr.cli.options import Missing
 from fedhlcr.cli.shell import Shell
 from fedhlcr.data.columns import without_decimals
 from fedhlcr.data.gaps import MissingPolicy

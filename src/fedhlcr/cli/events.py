@@ -11,7 +11,8 @@ import typer
 from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
-from fedhlcr.cli.options import Family, Missing, split_names
+from fedhlcr.cli.choices import Family, Missing
+from fedhlcr.cli.option_checks import split_names
 from fedhlcr.cli.shell import Shell, plural
 from fedhlcr.cli.sizes import note_on_memory
 from fedhlcr.data.categories import class_texts

@@ -9,7 +9,7 @@ import typer
 from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray
-from fedhlcr.cli.options import Noise
+from fedhlcr.cli.choices import Noise
 from fedhlcr.data.families import FamilyName
 
 

@@ -12,8 +12,10 @@ import typer
 
 from fedhlcr._support.wording import Noun
 from fedhlcr.cli import options
+from fedhlcr.cli.choices import Effects, Family, Missing, Noise, Precision
 from fedhlcr.cli.cluster import AddressOption, Cluster, Engine, EngineOption, WorkersOption
 from fedhlcr.cli.model_runs import end, require_enough_entities, write_model
+from fedhlcr.cli.option_checks import cluster_number, cluster_numbers, curve_names, require_columns
 from fedhlcr.cli.shell import Shell
 
 if TYPE_CHECKING:
@@ -32,12 +34,12 @@ def fit(
     categorical: options.CategoricalOption = None,
     formula: options.FormulaOption = None,
     exposure: options.ExposureOption = None,
-    missing: options.MissingOption = options.Missing.refuse,
-    family: options.FamilyOption = options.Family.auto,
+    missing: options.MissingOption = Missing.refuse,
+    family: options.FamilyOption = Family.auto,
     clusters: options.ClustersOption = "auto",
     max_clusters: options.MaxClustersOption = 64,
-    effects: options.EffectsOption = options.Effects.auto,
-    noise: options.NoiseOption = options.Noise.entity,
+    effects: options.EffectsOption = Effects.auto,
+    noise: options.NoiseOption = Noise.entity,
     curves: options.CurvesOption = None,
     chains: Annotated[
         int,
@@ -50,7 +52,7 @@ def fit(
     ] = 1,
     sweeps: options.SweepsOption = None,
     seed: options.SeedOption = 0,
-    precision: options.PrecisionOption = options.Precision.double,
+    precision: options.PrecisionOption = Precision.double,
     threads: options.ThreadsOption = None,
     engine: EngineOption = Engine.here,
     workers: WorkersOption = None,
@@ -85,13 +87,11 @@ def fit(
 
     shell = Shell(as_json, quiet, progress)
     check_output(out, data)
-    n_clusters, cluster = options.cluster_number(clusters), Cluster(engine, workers, address)
+    n_clusters, cluster = cluster_number(clusters), Cluster(engine, workers, address)
     cluster.require(chains=chains, precision=precision.value)
     held_out = HoldOut(hold_out, seed)
     roles = Roles(target, agent, entity, exposure)
-    options.require_columns(
-        formula, target=target, entity=entity, agent=agent, features=features, categorical=categorical
-    )
+    require_columns(formula, target=target, entity=entity, agent=agent, features=features, categorical=categorical)
     with shell.warnings_as_notes():
         table = open_training(
             data,
@@ -125,7 +125,7 @@ def fit(
         with opened_training(
             table, data, out=out, hold_out=held_out, stream=cluster.streams(stream), settings=settings, shell=shell
         ) as training:
-            model.set_params(curves=options.curve_names(curves, training.recipe))
+            model.set_params(curves=curve_names(curves, training.recipe))
             training.fit(model, shell)
             model.set_params(formula=formula)
             out = write_model(model, out, shell, public=public)
@@ -145,8 +145,8 @@ def select(
     agent: options.AgentOption = None,
     features: options.FeaturesOption = None,
     categorical: options.CategoricalOption = None,
-    missing: options.MissingOption = options.Missing.refuse,
-    family: options.FamilyOption = options.Family.auto,
+    missing: options.MissingOption = Missing.refuse,
+    family: options.FamilyOption = Family.auto,
     clusters: Annotated[
         str | None,
         typer.Option(
@@ -168,8 +168,8 @@ def select(
     hold_out: Annotated[
         float, options.real("--hold-out", 0.01, 0.9, "Share of each entity's events to hold out.")
     ] = 0.2,
-    effects: options.EffectsOption = options.Effects.auto,
-    noise: options.NoiseOption = options.Noise.entity,
+    effects: options.EffectsOption = Effects.auto,
+    noise: options.NoiseOption = Noise.entity,
     curves: options.CurvesOption = None,
     sweeps: options.SweepsOption = None,
     seed: options.SeedOption = 0,
@@ -200,7 +200,7 @@ def select(
 
     shell = Shell(as_json, quiet, progress)
     check_picture(plot, data)
-    counts = None if clusters is None else options.cluster_numbers(clusters)
+    counts = None if clusters is None else cluster_numbers(clusters)
     with shell.warnings_as_notes():
         roles = Roles(target, agent, entity)
         events, told = training_events(
@@ -218,7 +218,7 @@ def select(
             told,
             noise=noise,
             effects=effects.value,
-            curves=options.curve_names(curves, events.recipe),
+            curves=curve_names(curves, events.recipe),
             n_sweeps=sweeps,
             random_state=seed,
             n_threads=threads,

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from fedhlcr.cli import options
+from fedhlcr.cli.option_checks import require_apart
 from fedhlcr.cli.shell import Shell, plural
 
 TableOut = Annotated[
@@ -51,7 +52,7 @@ def synth(
     to_stdout = str(out) == STDOUT
     # messages on standard output would be read as rows
     shell = Shell(as_json, quiet or to_stdout)
-    options.require_apart("--truth", truth, "OUT", out)
+    require_apart("--truth", truth, "OUT", out)
     check_table_output(out, stdout=True)
     check_table_output(truth)
     n_entities, n_columns = agents * entities, features + 3
@@ -103,7 +104,7 @@ def split(
     from fedhlcr.data.table_files import open_table
 
     shell = Shell(as_json, quiet, progress)
-    options.require_apart("--test", test, "--train", train)
+    require_apart("--test", test, "--train", train)
     for path in (train, test):
         check_table_output(path, data)
     file = open_table(data)

@@ -16,9 +16,9 @@ from fedhlcr._support.wording import free_name
 from fedhlcr.analysis.evaluation import SeenEvents
 from fedhlcr.analysis.running_scores import AgentGroups, ClassRows, running_scores
 from fedhlcr.cli.batches import EventBatches
+from fedhlcr.cli.choices import Missing
 from fedhlcr.cli.events import Events, Roles, UnknownIds, recipe_of
 from fedhlcr.cli.families import outcomes
-from fedhlcr.cli.options import Missing
 from fedhlcr.cli.output import table_kind, write_output
 from fedhlcr.cli.scoring import AnyScores, predict_quietly
 from fedhlcr.cli.shell import Shell

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedhlcr.cli import options
+from fedhlcr.cli.choices import Aggregation, Effects, Family, Missing, Noise
 from fedhlcr.cli.model_runs import end, fit_model, split_events, write_model
+from fedhlcr.cli.option_checks import cluster_number, curve_names, require_apart, require_for
 from fedhlcr.cli.shell import Shell
 
 if TYPE_CHECKING:
@@ -34,8 +36,8 @@ def simulate(
     features: options.FeaturesOption = None,
     categorical: options.CategoricalOption = None,
     exposure: options.ExposureOption = None,
-    missing: options.MissingOption = options.Missing.refuse,
-    family: options.FamilyOption = options.Family.auto,
+    missing: options.MissingOption = Missing.refuse,
+    family: options.FamilyOption = Family.auto,
     participation: Annotated[
         float,
         options.real("--participation", 1e-6, 1.0, "Share of the agents to ask in each round.", "Federation"),
@@ -67,18 +69,18 @@ def simulate(
         options.real("--delta", 1e-300, 0.5, "δ of these budgets. Default: N^-1.1 for N agents.", "Federation"),
     ] = None,
     aggregation: Annotated[
-        options.Aggregation,
+        Aggregation,
         typer.Option(
             "--aggregation",
             help="Whether the server sees the sums of every agent, or only their total. Secure aggregation takes "
             "longer, because every agent agrees on keys with all others in every round.",
             rich_help_panel="Federation",
         ),
-    ] = options.Aggregation.plain,
+    ] = Aggregation.plain,
     clusters: options.ClustersOption = "auto",
     max_clusters: options.MaxClustersOption = 64,
-    effects: options.EffectsOption = options.Effects.auto,
-    noise: options.NoiseOption = options.Noise.entity,
+    effects: options.EffectsOption = Effects.auto,
+    noise: options.NoiseOption = Noise.entity,
     curves: options.CurvesOption = None,
     seed: options.SeedOption = 0,
     threads: options.ThreadsOption = None,
@@ -112,13 +114,13 @@ def simulate(
     from fedhlcr.cli.telling import history_table, model_facts
 
     shell = Shell(as_json, quiet, progress)
-    options.require_for("--out", out is not None, public=public)
-    options.require_apart("--history", history, "--out", out)
+    require_for("--out", out is not None, public=public)
+    require_apart("--history", history, "--out", out)
     check_output(out, data)
     check_table_output(history, data)
     found = budgets(epsilon, delta)
     shared: dict[str, Any] = {
-        "n_clusters": options.cluster_number(clusters),
+        "n_clusters": cluster_number(clusters),
         "max_clusters": max_clusters,
         "effects": effects.value,
         "noise": noise,
@@ -134,7 +136,7 @@ def simulate(
         require_budgets_possible(found, told, hold_out=hold_out)
         note_ignored(shell, found, rounds=rounds, participation=participation)
         train, test = split_events(events, hold_out, seed)
-        shared["curves"] = options.curve_names(curves, events.recipe)
+        shared["curves"] = curve_names(curves, events.recipe)
         federation: dict[str, Any] = {
             "participation": participation,
             "rounds": rounds,

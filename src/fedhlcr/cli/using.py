@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedhlcr.cli import options
+from fedhlcr.cli.option_checks import require_for
 from fedhlcr.cli.shell import Shell, plural
 
 if TYPE_CHECKING:
@@ -319,7 +320,7 @@ def report(
     shell = Shell(as_json, quiet, progress)
     for_data = {"new_agents": new_agents, "missing": missing, "target": target, "agent": agent, "entity": entity}
     for_data["exposure"] = exposure
-    options.require_for("DATA", data is not None or draw is not None, **for_data)
+    require_for("DATA", data is not None or draw is not None, **for_data)
     check_output(out, model, data, draw, places)
     with shell.warnings_as_notes():
         fitted, roles = fedhlcr.load(model), Roles(target, agent, entity, exposure)

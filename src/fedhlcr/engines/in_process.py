@@ -30,8 +30,8 @@ from fedhlcr.federation.fixed_sums import Integers
 from fedhlcr.federation.kept_sums import KeptSums
 from fedhlcr.federation.messages import Contribution, Contributions
 from fedhlcr.federation.mods import Mod
+from fedhlcr.federation.open_round import Invitation, Reply
 from fedhlcr.federation.private_state import PrivateState, joined
-from fedhlcr.federation.server import Invitation, Reply
 from fedhlcr.federation.shard import AgentShard
 from fedhlcr.federation.sums import PAGE_SIZE
 from fedhlcr.model.gram import GramLayout, Standardization

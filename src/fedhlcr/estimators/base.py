@@ -1,4 +1,4 @@
-"""What every fitted model can do: predict, summarise, adapt, save. Subclasses add `fit`."""
+"""What every fitted model can do: summarise, adapt, save, and predict by `predictions`. Subclasses add `fit`."""
 
 from __future__ import annotations
 
@@ -29,9 +29,8 @@ from fedhlcr.estimators import saving
 from fedhlcr.estimators.entity_figures import EntityFigures
 from fedhlcr.estimators.inference_data import InferenceExport
 from fedhlcr.estimators.notebook import NotebookResults
-from fedhlcr.estimators.output import OutputChoice
-from fedhlcr.estimators.reading import LEFT_OUT, UNPREDICTED, UNSCORED, FittedEvents, TableReader
-from fedhlcr.estimators.score import Counts
+from fedhlcr.estimators.predictions import Predictions
+from fedhlcr.estimators.reading import LEFT_OUT
 from fedhlcr.estimators.streamed import StreamedEvents
 from fedhlcr.estimators.tidy_tables import TidyTables, check_probability
 from fedhlcr.estimators.training import EventsInMemory
@@ -41,12 +40,11 @@ from fedhlcr.model.priors import EffectsName
 from fedhlcr.posterior import Posterior, Profiles, alignment
 from fedhlcr.posterior.alignment import Alignment
 from fedhlcr.posterior.diagnostics import Diagnostic, diagnose
-from fedhlcr.posterior.predictive import Moments
 from fedhlcr.samplers.state import Entities
 from fedhlcr.storage.atomic import PathLike
 
 
-class HierarchicalPredictor(NotebookResults, InferenceExport, TidyTables, EntityFigures, OutputChoice, TableReader):
+class HierarchicalPredictor(NotebookResults, InferenceExport, TidyTables, EntityFigures, Predictions):
     """An estimator with a posterior.
 
     A subclass adds `fit`, which sets the fitted attributes, and what belongs to its target (`estimators.targets`).
@@ -65,86 +63,6 @@ class HierarchicalPredictor(NotebookResults, InferenceExport, TidyTables, Entity
     alignment_: Alignment
     diagnostics_: tuple[Diagnostic, ...] = ()
     comparison_: FitComparison | None = None
-
-    @single_threaded_blas
-    def predict_moments(
-        self, X: Any, agent: Any = None, entity: Any = None, levels: tuple[float, ...] = (), exposure: Any = None
-    ) -> Moments:
-        """Mean, standard deviation and quantiles at once.
-
-        Parameters
-        ----------
-        X, agent, entity : as in `predict`
-        levels : tuple of float
-            Probabilities of the quantiles.
-        exposure : as in `predict`, for models of counts
-
-        Returns
-        -------
-        Moments
-            Named tuple of mean (n_events,), std (n_events,) and quantiles (n_events, levels). Of a classifier, the mean
-            is the probability of the second class, and the quantiles are those of this probability.
-        """
-        events = self._events(Given(X, agent=agent, entity=entity, exposure=exposure), UNPREDICTED)
-        return Moments(*map(events.read.spread, self._moments(events, levels)))
-
-    def _moments(self, events: FittedEvents, levels: tuple[float, ...]) -> Moments:
-        if not len(events):
-            return Moments(np.empty(0), np.empty(0), np.empty((0, len(levels))))
-        return self.posterior_.predict(events.matrix, events.profiles, levels, self._own_offset(events))
-
-    @single_threaded_blas
-    def _mean(self, X: Any, agent: Any, entity: Any, exposure: Any = None) -> FloatArray:
-        """The means of `predict_moments` alone, which take less time."""
-        events = self._events(Given(X, agent=agent, entity=entity, exposure=exposure), UNPREDICTED)
-        return events.read.spread(self._means(events))
-
-    def _means(self, events: FittedEvents) -> FloatArray:
-        if not len(events):
-            return np.empty(0)
-        return self.posterior_.mean(events.matrix, events.profiles, self._own_offset(events))
-
-    def _own_offset(self, events: FittedEvents) -> FloatArray | None:
-        return self._offset(events.read.given.exposure, len(events))
-
-    @single_threaded_blas
-    def interval_of(
-        self, X: Any, agent: Any = None, entity: Any = None, level: float = 0.9, exposure: Any = None
-    ) -> tuple[FloatArray, FloatArray]:
-        """The ends of `predict_interval`, for any target; arguments as there."""
-        check_is_fitted(self)
-        check_probability(level)
-        events = self._events(Given(X, agent=agent, entity=entity, exposure=exposure), UNPREDICTED)
-        ends = (np.empty(0), np.empty(0))
-        if len(events):
-            ends = self.posterior_.interval(events.matrix, events.profiles, level, self._own_offset(events))
-        return events.read.spread(ends[0]), events.read.spread(ends[1])
-
-    def _interval(self, X: Any, agent: Any, entity: Any, level: float, output: str | None, exposure: Any = None) -> Any:
-        """`interval_of`, as the user wants it."""
-        lower, upper = self.interval_of(X, agent, entity, level, exposure)
-        return self._answer({"lower": lower, "upper": upper}, X, output)
-
-    @single_threaded_blas
-    def _log_density(self, X: Any, y: Any, agent: Any, entity: Any, exposure: Any = None) -> FloatArray:
-        events = self._events(Given(X, y, agent, entity, exposure=exposure), UNPREDICTED, target=True)
-        self._warn_of_forgotten_exposure(events.read)
-        if not len(events):
-            return events.read.spread(np.empty(0))
-        target, offset = self._target(events.read.given.y, len(events)), self._own_offset(events)
-        return events.read.spread(self.posterior_.log_density(events.matrix, target, events.profiles, offset))
-
-    @single_threaded_blas
-    def _scored(
-        self, X: Any, y: Any, agent: Any, entity: Any, sample_weight: Any, exposure: Any = None
-    ) -> tuple[FloatArray, FloatArray, FloatArray | None, Counts]:
-        """Observed and predicted targets of events without missing values, their weights, and what they are."""
-        events = self._events(Given(X, y, agent, entity, sample_weight, exposure), UNSCORED, target=True)
-        self._require_rows(events)
-        self._warn_of_forgotten_exposure(events.read)
-        given = events.read.given
-        weight = None if given.sample_weight is None else inputs.weight_vector(given.sample_weight, len(events))
-        return self._target(given.y, len(events)), self._means(events), weight, events.counts
 
     @single_threaded_blas
     def responsibilities(self, agent: Any = None, entity: Any = None) -> FloatArray:
@@ -203,8 +121,8 @@ class HierarchicalPredictor(NotebookResults, InferenceExport, TidyTables, Entity
         return feature_curve(self, position, int(cluster), values, level)
 
     @single_threaded_blas
-    def _adapt(self, X: Any, y: Any, agent: Any, entity: Any, sample_weight: Any, exposure: Any = None) -> Self:
-        new = self.entities_of(X, y, agent, entity, sample_weight, exposure)
+    def _adapt(self, given: Given) -> Self:
+        new = self._entities(given)
         adapted = copy.copy(self)
         adapted.posterior_ = self.posterior_.adapt(new, Stream(self.seed_, ReservedChain.ADAPTATION))
         adapted.set_fitted_attributes()
@@ -225,7 +143,7 @@ class HierarchicalPredictor(NotebookResults, InferenceExport, TidyTables, Entity
         -------
         the same type of estimator
         """
-        return self._adapt(X, y, agent, entity, sample_weight)
+        return self._adapt(Given(X, y, agent, entity, sample_weight))
 
     def entities_of(
         self,
@@ -246,8 +164,10 @@ class HierarchicalPredictor(NotebookResults, InferenceExport, TidyTables, Entity
         -------
         Entities
         """
+        return self._entities(Given(X, y, agent, entity, sample_weight, exposure))
+
+    def _entities(self, given: Given) -> Entities:
         check_is_fitted(self)
-        given = Given(X, y, agent, entity, sample_weight, exposure)
         events = self._events(given, LEFT_OUT, target=True, needs_ids=True)
         self._require_rows(events)
         if events.entity is None:
@@ -299,12 +219,10 @@ class HierarchicalPredictor(NotebookResults, InferenceExport, TidyTables, Entity
         check_is_fitted(self)
         return summarize(self)
 
-    def _training_events(
-        self, X: Any, y: Any, agent: Any, entity: Any, sample_weight: Any = None, exposure: Any = None
-    ) -> Hierarchy:
-        hierarchy = super()._training_events(X, y, agent, entity, sample_weight, exposure)
-        self.frame_library_ = library_of(X)
-        self._begin_fit(EventsInMemory(hierarchy).shape(), hierarchy.index, has_entity_ids=entity is not None)
+    def _training_events(self, given: Given) -> Hierarchy:
+        hierarchy = super()._training_events(given)
+        self.frame_library_ = library_of(given.X)
+        self._begin_fit(EventsInMemory(hierarchy).shape(), hierarchy.index, has_entity_ids=given.entity is not None)
         return hierarchy
 
     def _begin_fit(self, shape: TableShape, index: EntityIndex, *, has_entity_ids: bool = True) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from fedhlcr._support.streams import Stream
 from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr._support.wording import DRAW, SWEEP
 from fedhlcr.analysis.fit_comparison import compare_with_simpler
+from fedhlcr.data.frames import Given
 from fedhlcr.estimators.curves import curve_columns, make_curves
 from fedhlcr.estimators.file_fitting import FileFitter
 from fedhlcr.estimators.parameters import (
@@ -57,10 +58,9 @@ class CentralisedPredictor(FileFitter):
     verbose: bool
     trace_: NDArray[np.void]
 
-    def _fit(self, X: Any, y: Any, agent: Any, entity: Any, sample_weight: Any = None, exposure: Any = None) -> Self:
+    def _fit(self, given: Given) -> Self:
         with SweepProgress(self.n_chains * self.n_sweeps, self.verbose) as progress:
-            hierarchy = self._training_events(X, y, agent, entity, sample_weight, exposure)
-            data = EventsInMemory(hierarchy)
+            data = EventsInMemory(self._training_events(given))
             results = self._sample(data, self._assemble(data), progress)
         self._warn(results)
         return self

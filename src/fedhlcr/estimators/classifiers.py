@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, Self
 
 from fedhlcr._support.threads import single_threaded_blas
+from fedhlcr.data.frames import Given
 from fedhlcr.estimators.outcomes import CentralisedOutcomes, FederatedOutcomes
 from fedhlcr.estimators.regressor import checking_parameters
 from fedhlcr.estimators.targets import BinaryTarget
@@ -79,7 +80,7 @@ class HLCRClassifier(BinaryTarget, CentralisedOutcomes):
         -----
         Ctrl-C ends the fit early with a warning. The model then uses the draws kept so far.
         """
-        return self._fit(X, y, agent, entity, sample_weight)
+        return self._fit(Given(X, y, agent, entity, sample_weight))
 
     def likelihood_name(self) -> str:
         """The name of the likelihood that `fit` uses."""
@@ -151,4 +152,4 @@ class FedHLCRClassifier(BinaryTarget, FederatedOutcomes):
         -----
         Ctrl-C ends the run early with a warning. The model then uses the draws kept so far.
         """
-        return self._fit(X, y, agent, entity, sample_weight, validation, resume)
+        return self._fit(Given(X, y, agent, entity, sample_weight), validation, resume)

@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr.data import inputs
 from fedhlcr.data.families import FamilyName
+from fedhlcr.data.frames import Given
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.estimators.regressor import HierarchicalRegressor
 from fedhlcr.estimators.score import Score
@@ -42,7 +43,8 @@ class CountTarget(HierarchicalRegressor, HierarchicalPredictor):
         -------
         ndarray (n_events,)
         """
-        return self._answer({"prediction": self._mean(X, agent, entity, exposure)}, X, output)
+        mean = self._mean(Given(X, agent=agent, entity=entity, exposure=exposure))
+        return self._answer({"prediction": mean}, X, output)
 
     def predict_interval(
         self,
@@ -62,7 +64,7 @@ class CountTarget(HierarchicalRegressor, HierarchicalPredictor):
         -------
         lower, upper : ndarrays (n_events,) of whole numbers, or one frame, as `output` says
         """
-        return self._interval(X, agent, entity, level, output, exposure)
+        return self._interval(Given(X, agent=agent, entity=entity, exposure=exposure), level, output)
 
     def log_density(
         self, X: Any, y: Any = None, agent: Any = None, entity: Any = None, exposure: Any = None
@@ -79,7 +81,7 @@ class CountTarget(HierarchicalRegressor, HierarchicalPredictor):
         -------
         ndarray (n_events,)
         """
-        return self._log_density(X, y, agent, entity, exposure)
+        return self._log_density(Given(X, y, agent, entity, exposure=exposure))
 
     def adapt(
         self,
@@ -100,7 +102,7 @@ class CountTarget(HierarchicalRegressor, HierarchicalPredictor):
         -------
         the same type of estimator
         """
-        return self._adapt(X, y, agent, entity, sample_weight, exposure)
+        return self._adapt(Given(X, y, agent, entity, sample_weight, exposure))
 
     def score(
         self,
@@ -124,7 +126,7 @@ class CountTarget(HierarchicalRegressor, HierarchicalPredictor):
         """
         from sklearn.metrics import d2_tweedie_score
 
-        observed, predicted, weight, counts = self._scored(X, y, agent, entity, sample_weight, exposure)
+        observed, predicted, weight, counts = self._scored(Given(X, y, agent, entity, sample_weight, exposure))
         if np.ptp(observed) == 0.0:
             # as scikit-learn's R² of a constant target, which nothing explains
             return Score(float("nan"), "D²", counts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, Self
 
 from fedhlcr._support.threads import single_threaded_blas
+from fedhlcr.data.frames import Given
 from fedhlcr.estimators.count_target import CountTarget
 from fedhlcr.estimators.outcomes import CentralisedOutcomes, FederatedOutcomes
 from fedhlcr.estimators.regressor import checking_parameters
@@ -86,7 +87,7 @@ class HLCRCountRegressor(CountTarget, CentralisedOutcomes):
         -----
         Ctrl-C ends the fit early with a warning. The model then uses the draws kept so far.
         """
-        return self._fit(X, y, agent, entity, sample_weight, exposure)
+        return self._fit(Given(X, y, agent, entity, sample_weight, exposure))
 
     def likelihood_name(self) -> str:
         """The name of the likelihood that `fit` uses."""
@@ -160,4 +161,4 @@ class FedHLCRCountRegressor(CountTarget, FederatedOutcomes):
         -----
         Ctrl-C ends the run early with a warning. The model then uses the draws kept so far.
         """
-        return self._fit(X, y, agent, entity, sample_weight, validation, resume, exposure)
+        return self._fit(Given(X, y, agent, entity, sample_weight, exposure), validation, resume)

@@ -120,21 +120,11 @@ class FederatedPredictor(FileFitter):
             return GAUSSIAN
         return chosen_likelihood(self.likelihood, self.effects, self.noise)
 
-    def _fit(
-        self,
-        X: Any,
-        y: Any,
-        agent: Any,
-        entity: Any,
-        sample_weight: Any,
-        validation: tuple[Any, ...] | None,
-        resume: bool,
-        exposure: Any = None,
-    ) -> Self:
+    def _fit(self, given: Given, validation: tuple[Any, ...] | None, resume: bool) -> Self:
         if resume and self.checkpoint is None:
             raise ArgumentError("`resume` needs the file to go on from; pass its path as `checkpoint`.")
-        hierarchy = self._training_events(X, y, agent, entity, sample_weight, exposure)
-        settings = self._settings(EventsInMemory(hierarchy), weighted=sample_weight is not None)
+        hierarchy = self._training_events(given)
+        settings = self._settings(EventsInMemory(hierarchy), weighted=given.sample_weight is not None)
         _require_cohort(settings, hierarchy.index.n_agents)
         if settings.privacy is not None:
             return self._fit_privately(hierarchy, settings, validation)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from fedhlcr._support.threads import single_threaded_blas
-from fedhlcr.data.frames import MissingName
+from fedhlcr.data.frames import Given, MissingName
 from fedhlcr.estimators.federated import FederatedPredictor
 from fedhlcr.estimators.parameters import FEDERATED_CONSTRAINTS, PARAMETER_CONSTRAINTS
 from fedhlcr.estimators.regressor import checking_parameters
@@ -243,4 +243,4 @@ class FedHLCRRegressor(RealTarget, FederatedPredictor):
         -----
         Ctrl-C ends the run early with a warning. The model then uses the draws kept so far.
         """
-        return self._fit(X, y, agent, entity, sample_weight, validation, resume)
+        return self._fit(Given(X, y, agent, entity, sample_weight), validation, resume)

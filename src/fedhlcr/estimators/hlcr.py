@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 from sklearn.utils._param_validation import StrOptions
 
 from fedhlcr._support.threads import single_threaded_blas
-from fedhlcr.data.frames import MissingName
+from fedhlcr.data.frames import Given, MissingName
 from fedhlcr.estimators.central import CentralisedPredictor
 from fedhlcr.estimators.parameters import CENTRAL_CONSTRAINTS, PARAMETER_CONSTRAINTS
 from fedhlcr.estimators.regressor import checking_parameters
@@ -283,7 +283,7 @@ class HLCRRegressor(RealTarget, CentralisedPredictor):
         -----
         Ctrl-C ends the fit early with a warning. The model then uses the draws kept so far.
         """
-        return self._fit(X, y, agent, entity, sample_weight)
+        return self._fit(Given(X, y, agent, entity, sample_weight))
 
     def likelihood_name(self) -> str:
         """The name of the likelihood that `fit` uses."""

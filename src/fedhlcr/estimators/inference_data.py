@@ -76,7 +76,8 @@ class InferenceExport(TableReader):
         entities are drawn from their law given all else, with random numbers that depend on `seed_` only.
         """
         check_is_fitted(self)
-        if X is None and any(given is not None for given in (y, agent, entity, exposure)):
+        given = Given(X, y, agent, entity, exposure=exposure)
+        if X is None and any(column is not None for column in given):
             raise ArgumentError("`X` is missing; pass all columns of the events, or none.")
         model: Any = self
         kept = kept_draws(self.posterior_.draws).ravel()
@@ -84,7 +85,7 @@ class InferenceExport(TableReader):
             "posterior": chosen(posterior_group(model), kept),
             "sample_stats": chosen(stats_group(model), kept),
         }
-        events = KnownEvents.kept(self.posterior_) if X is None else self._fitted_events(X, y, agent, entity, exposure)
+        events = KnownEvents.kept(self.posterior_) if X is None else self._fitted_events(given)
         if events is not None:
             drawn = draw_events(self.posterior_, events, kept, Stream(self.seed_, ReservedChain.POINTWISE))
             observed = self.posterior_.standardization.restore_target(events.target)
@@ -92,9 +93,9 @@ class InferenceExport(TableReader):
         facts = {"inference_library": "fedhlcr", "inference_library_version": __version__, "model": type(self).__name__}
         return to_arviz(model, groups, facts)
 
-    def _fitted_events(self, X: Any, y: Any, agent: Any, entity: Any, exposure: Any) -> KnownEvents:
+    def _fitted_events(self, given: Given) -> KnownEvents:
         """Read events, find their entities, and warn if they are not those of the fit."""
-        read = self._events(Given(X, y, agent, entity, exposure=exposure), LEFT_OUT, target=True, needs_ids=True)
+        read = self._events(given, LEFT_OUT, target=True, needs_ids=True)
         self._require_rows(read)
         given, n_rows, index = read.read.given, len(read), self.posterior_.memory.entities.index
         if given.y is None:

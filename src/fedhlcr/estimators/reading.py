@@ -71,19 +71,16 @@ class TableReader(FormulaReader, HierarchicalEstimator):
     recipe_: Recipe | None = None
     provenance_: Mapping[str, Any] = MappingProxyType({})
 
-    def _training_events(
-        self, X: Any, y: Any, agent: Any, entity: Any, sample_weight: Any = None, exposure: Any = None
-    ) -> Hierarchy:
+    def _training_events(self, given: Given) -> Hierarchy:
         # a loaded model has those of an earlier fit
         self.recipe_, self.provenance_ = None, {}
-        given = Given(X, y, agent, entity, sample_weight, exposure)
-        if agent is NEW or entity is NEW:
+        if given.agent is NEW or given.entity is NEW:
             raise ArgumentError("fedhlcr.NEW is for predictions; pass one id per event row to `fit`.")
         private = getattr(self, "privacy", None) is not None
         if private and self.missing == "impute":
             raise ArgumentError("missing='impute' takes medians of all events, which `privacy` forbids; use 'drop'.")
         read, recipe = self.learn_table(given)
-        hierarchy = super()._training_events(*read.given)
+        hierarchy = super()._training_events(read.given)
         self.agent_column_, self.entity_column_ = read.names.agent, read.names.entity
         if recipe is not None:
             classes = getattr(self, "classes_", None)
@@ -109,27 +106,19 @@ class TableReader(FormulaReader, HierarchicalEstimator):
         frames.warn_of_rows_left_out(learned.events, LEFT_OUT)
         return learned
 
-    def events_of(
-        self,
-        X: Any,
-        y: Any = None,
-        agent: Any = None,
-        entity: Any = None,
-        sample_weight: Any = None,
-        exposure: Any = None,
-    ) -> Given:
+    def events_of(self, X: Any, y: Any = None, agent: Any = None, entity: Any = None, exposure: Any = None) -> Given:
         """Read events to compare with predictions: columns by name, without rows that have missing values.
 
         Parameters
         ----------
-        X, y, agent, entity, sample_weight, exposure : as in `score`
+        X, y, agent, entity, exposure : as in `score`
 
         Returns
         -------
         Given
             The same arguments, with encoded features, and columns in place of names.
         """
-        events = self._events(Given(X, y, agent, entity, sample_weight, exposure), LEFT_OUT, target=True)
+        events = self._events(Given(X, y, agent, entity, exposure=exposure), LEFT_OUT, target=True)
         self._require_rows(events)
         # who forgot ids has been warned already
         is_sole = events.read.given.agent is None and self.sole_agent_ is not None

@@ -10,6 +10,7 @@ from sklearn.utils.validation import validate_data
 
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr.data import inputs
+from fedhlcr.data.frames import Given
 from fedhlcr.data.hierarchy import Hierarchy, build_hierarchy
 from fedhlcr.data.recipe import Recipe
 from fedhlcr.data.scarcity import TableShape
@@ -28,14 +29,12 @@ def checking_parameters(fit: Fit) -> Fit:
 class HierarchicalEstimator(EventReader, BaseEstimator):
     """An estimator on tables of agents, entities and events."""
 
-    def _training_events(
-        self, X: Any, y: Any, agent: Any, entity: Any, sample_weight: Any = None, exposure: Any = None
-    ) -> Hierarchy:
+    def _training_events(self, given: Given) -> Hierarchy:
         """Check and sort the table given to `fit`; remember the id columns and the sole agent."""
-        table = inputs.take_apart(X, agent, entity)
+        table = inputs.take_apart(given.X, given.agent, given.entity)
         matrix = self._features(table, reset=True)
-        target = self._learn_target(y, len(matrix))
-        weight, offset = inputs.weight_vector(sample_weight, len(matrix)), self._offset(exposure, len(matrix))
+        target, n_rows = self._learn_target(given.y, len(matrix)), len(matrix)
+        weight, offset = inputs.weight_vector(given.sample_weight, n_rows), self._offset(given.exposure, n_rows)
         hierarchy = build_hierarchy(matrix, target, weight, table.agent, table.entity, offset, self.thread_count())
         self.agent_column_, self.entity_column_ = table.columns
         self.sole_agent_ = hierarchy.index.agent_ids if hierarchy.index.n_agents == 1 else None

@@ -14,6 +14,7 @@ from fedhlcr._support.arrays import FloatArray
 from fedhlcr.data import inputs
 from fedhlcr.data.categories import class_values
 from fedhlcr.data.families import FamilyName
+from fedhlcr.data.frames import Given
 from fedhlcr.data.ids import canonical_text
 from fedhlcr.data.recipe import Recipe
 from fedhlcr.data.scarcity import TableShape
@@ -73,7 +74,7 @@ class RealTarget(HierarchicalRegressor, HierarchicalPredictor):
         std : ndarray (n_events,), if return_std
         """
         if not return_std:
-            return self._answer({"prediction": self._mean(X, agent, entity)}, X, output)
+            return self._answer({"prediction": self._mean(Given(X, agent=agent, entity=entity))}, X, output)
         moments = self.predict_moments(X, agent, entity)
         return self._answer({"prediction": moments.mean, "std": moments.std}, X, output)
 
@@ -88,7 +89,7 @@ class RealTarget(HierarchicalRegressor, HierarchicalPredictor):
         -------
         lower, upper : ndarrays (n_events,), or one frame, as `output` says
         """
-        return self._interval(X, agent, entity, level, output)
+        return self._interval(Given(X, agent=agent, entity=entity), level, output)
 
     def log_density(self, X: Any, y: Any = None, agent: Any = None, entity: Any = None) -> FloatArray:
         """Log of the predictive density of each event's target, in nats, for y in its original units.
@@ -106,7 +107,7 @@ class RealTarget(HierarchicalRegressor, HierarchicalPredictor):
         -------
         ndarray (n_events,)
         """
-        return self._log_density(X, y, agent, entity)
+        return self._log_density(Given(X, y, agent, entity))
 
     def score(self, X: Any, y: Any = None, agent: Any = None, entity: Any = None, sample_weight: Any = None) -> Score:
         """R² of the predictions.
@@ -126,7 +127,7 @@ class RealTarget(HierarchicalRegressor, HierarchicalPredictor):
         """
         from sklearn.metrics import r2_score
 
-        observed, predicted, weight, counts = self._scored(X, y, agent, entity, sample_weight)
+        observed, predicted, weight, counts = self._scored(Given(X, y, agent, entity, sample_weight))
         return Score(r2_score(observed, predicted, sample_weight=weight), "R²", counts)
 
 
@@ -148,7 +149,7 @@ class BinaryTarget(ClassifierMixin, HierarchicalPredictor):
         ndarray (n_events, 2)
             In the order of `classes_`. A frame has the classes as names of its columns.
         """
-        second = self._mean(X, agent, entity)
+        second = self._mean(Given(X, agent=agent, entity=entity))
         if self._output_name(output) == "default":
             return np.column_stack([1.0 - second, second])
         names = map(canonical_text, self.classes_)
@@ -176,7 +177,7 @@ class BinaryTarget(ClassifierMixin, HierarchicalPredictor):
         ndarray (n_events,)
             With `missing="drop"`, rows with missing values have NaN, or None if classes are texts or booleans.
         """
-        second = self._mean(X, agent, entity)
+        second = self._mean(Given(X, agent=agent, entity=entity))
         classes = np.asarray(self.classes_[(second > 0.5).astype(np.int64)])
         if (unknown := np.isnan(second)).any():
             is_number = classes.dtype.kind in "iuf"
@@ -195,7 +196,7 @@ class BinaryTarget(ClassifierMixin, HierarchicalPredictor):
         -------
         lower, upper : ndarrays (n_events,), or one frame, as `output` says
         """
-        return self._interval(X, agent, entity, level, output)
+        return self._interval(Given(X, agent=agent, entity=entity), level, output)
 
     def log_density(self, X: Any, y: Any = None, agent: Any = None, entity: Any = None) -> FloatArray:
         """Log of the probability of each event's class, in nats. Minus its mean is the log loss.
@@ -210,7 +211,7 @@ class BinaryTarget(ClassifierMixin, HierarchicalPredictor):
         -------
         ndarray (n_events,)
         """
-        return self._log_density(X, y, agent, entity)
+        return self._log_density(Given(X, y, agent, entity))
 
     def score(self, X: Any, y: Any = None, agent: Any = None, entity: Any = None, sample_weight: Any = None) -> Score:
         """Accuracy of the predicted classes.
@@ -225,7 +226,7 @@ class BinaryTarget(ClassifierMixin, HierarchicalPredictor):
         """
         from sklearn.metrics import accuracy_score
 
-        is_second, predicted, weight, counts = self._scored(X, y, agent, entity, sample_weight)
+        is_second, predicted, weight, counts = self._scored(Given(X, y, agent, entity, sample_weight))
         accuracy = accuracy_score(is_second == 1.0, predicted > 0.5, sample_weight=weight)
         return Score(accuracy, "accuracy", counts)
 

@@ -13,8 +13,9 @@ from fedhlcr.federation.agent import Agent
 from fedhlcr.federation.checks import ReplyLimits
 from fedhlcr.federation.messages import Broadcast, Contribution, Contributions
 from fedhlcr.federation.mods import Mod
+from fedhlcr.federation.open_round import Invitation
 from fedhlcr.federation.run import Checkpoints, Engine, EngineFactory, SimulationEngine, run_federation
-from fedhlcr.federation.server import Invitation, Server
+from fedhlcr.federation.server import Server
 from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.federation.shard import AgentShard
 from fedhlcr.model.gram import GramLayout

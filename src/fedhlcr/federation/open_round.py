@@ -1,8 +1,9 @@
-"""An open round: which agents were asked, and which of their replies are accepted."""
+"""An open round: what is sent to which agents, and which of their replies are accepted."""
 
 from __future__ import annotations
 
 import logging
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,6 +24,20 @@ NOBODY = np.empty(0, dtype=np.int64)
 # These two happen in any federation and are logged as information; all other refusals are warnings.
 LATE = "it answers another round than the open one"
 NOT_AWAITED = "the agent was not asked, or has answered already"
+
+
+class Invitation(NamedTuple):
+    """What an engine delivers in a round: the broadcast, and for each agent asked its last accepted round.
+
+    Under secure aggregation, agents that have withdrawn are asked once more, and answer with sums of zero: `leaving`.
+    Workers that add up their agents' contributions check them first by what is `expected`.
+    """
+
+    broadcast: Broadcast
+    agents: list[str]
+    acknowledged: IndexArray
+    leaving: frozenset[str] = frozenset()
+    expected: Expected | None = None
 
 
 class OpenRound:

@@ -17,7 +17,8 @@ from fedhlcr.data.hierarchy import Hierarchy
 from fedhlcr.exceptions import ArgumentError, CodecError, StorageError
 from fedhlcr.federation.account import AccountFactory
 from fedhlcr.federation.history import RoundRecord
-from fedhlcr.federation.server import Invitation, Reply, Server
+from fedhlcr.federation.open_round import Invitation, Reply
+from fedhlcr.federation.server import Server
 from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.model.gram import GramLayout, Standardization
 from fedhlcr.privacy.terms import Terms

@@ -16,7 +16,6 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 
@@ -41,13 +40,14 @@ from fedhlcr.federation.laws import Law
 from fedhlcr.federation.ledger import Ledger
 from fedhlcr.federation.making import make_rule
 from fedhlcr.federation.messages import MOST_ROUNDS, NEVER, SURVEY_ROUND, Broadcast
-from fedhlcr.federation.open_round import OpenRound, Reply
+from fedhlcr.federation.open_round import Invitation, OpenRound, Reply
 from fedhlcr.federation.registry import UNREGISTERED, Registry
 from fedhlcr.federation.rules import DeltaRule, Rule
 from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.federation.sums import AgentSums
-from fedhlcr.federation.survey import ENOUGH_AGENTS, Survey, Units
-from fedhlcr.federation.survey_sums import SumSurvey, survey_size, units_of_answers
+from fedhlcr.federation.survey import Units
+from fedhlcr.federation.survey_sums import survey_size
+from fedhlcr.federation.surveying import Surveys
 from fedhlcr.posterior import Draws, PublicModel
 from fedhlcr.privacy.terms import Terms
 from fedhlcr.samplers.state import GlobalDraw, ServerState
@@ -56,22 +56,7 @@ from fedhlcr.storage.reader import checkpoint_reader
 
 logger = logging.getLogger(__name__)
 
-MOST_SURVEYS = 100
 STATE_KIND, STATE_VERSION = "server", 1
-
-
-class Invitation(NamedTuple):
-    """What an engine delivers in a round: the broadcast, and for each agent asked its last accepted round.
-
-    Under secure aggregation, agents that have withdrawn are asked once more, and answer with sums of zero: `leaving`.
-    Workers that add up their agents' contributions check them first by what is `expected`.
-    """
-
-    broadcast: Broadcast
-    agents: list[str]
-    acknowledged: IndexArray
-    leaving: frozenset[str] = frozenset()
-    expected: Expected | None = None
 
 
 class Server:
@@ -95,14 +80,10 @@ class Server:
         self._stream = Stream(settings.seed)
         # 63 bits, because records hold signed numbers
         self.run = text_key(settings.run_text) >> 1
-        self._survey = Survey(settings.layout, settings.curves)
-        self._sum_survey = SumSurvey(settings.layout)
+        self._surveys = Surveys(settings)
         self._claims = Claims(settings.layout.n_inputs, settings.limits.max_change)
         # agents of whose weight the log has told
         self._scaled_down: set[int] = set()
-        # events of all agents; unknown if some have not answered the survey
-        self._n_surveyed = math.inf
-        self._n_surveys = 0
         # a server that is restarted gets a higher session; nothing else depends on the time
         self.session = time.time_ns()
         self._end = settings.most_rounds
@@ -134,10 +115,11 @@ class Server:
         if number == SURVEY_ROUND and self.settings.is_secure:
             awaited = asked = candidates
         elif number == SURVEY_ROUND:
-            asked = self._choose(self._survey.left_to_ask(candidates), n_asked, f"survey {self._n_surveys}")
-            self._survey.ask(asked)
+            survey = self._surveys.by_agent
+            asked = self._choose(survey.left_to_ask(candidates), n_asked, f"survey {self._surveys.n_done}")
+            survey.ask(asked)
             # a late reply to an earlier survey is still accepted
-            awaited = np.setdiff1d(candidates, self._survey.agents)
+            awaited = np.setdiff1d(candidates, survey.agents)
         else:
             awaited = asked = np.union1d(self._choose(candidates, n_asked, "participants"), self._leaving())
         expected, claims = self._expected(broadcast.law), None if self.rule is None else self._claims
@@ -157,7 +139,7 @@ class Server:
     def _broadcast(self, number: int) -> Broadcast:
         common = Broadcast(self.run, self.session, number, NEVER, self.settings.seed, self.likelihood)
         if self.rule is None or self.units is None:
-            terms = SumTerms(0, is_secure=True, centre=self._sum_survey.centre) if self.settings.is_secure else None
+            terms = SumTerms(0, is_secure=True, centre=self._surveys.summed.centre) if self.settings.is_secure else None
             return replace(common, curve_columns=self.settings.curves, terms=terms)
         self.rule.grow(len(self.registry))
         law = self.rule.open(number)
@@ -188,7 +170,7 @@ class Server:
         if accepted is None:
             return 0
         if self.rule is None:
-            self._survey.absorb(positions, accepted)
+            self._surveys.by_agent.absorb(positions, accepted)
         else:
             self.rule.absorb(positions, accepted.sums)
             self.registry.accepted_round[positions] = accepted.round
@@ -216,7 +198,7 @@ class Server:
         positions = self.registry.find(agents)
         reason = self._open.find_strangers(positions)
         if reason is None and self.rule is None:
-            reason = self._sum_survey.absorb(values)
+            reason = self._surveys.summed.absorb(values)
         elif reason is None:
             assert self.units is not None
             assert self._open.broadcast.terms is not None
@@ -238,7 +220,7 @@ class Server:
         broadcast, terms = self._open.broadcast, self._open.broadcast.terms
         if self.rule is None:
             # all surveys are round 0, so they are told apart by their epoch
-            epoch, size = self._n_surveys, survey_size(self.settings.layout)
+            epoch, size = self._surveys.n_done, survey_size(self.settings.layout)
         else:
             epoch, size = terms.epoch, VectorLayout(self.likelihood.sum_schema, terms.rows).n_values
         return Terms(self.run, self.session, epoch, broadcast.round, size, self.settings.min_cohort)
@@ -284,52 +266,15 @@ class Server:
             raise FederationError("no round is open; call open_round first.")
         done, self._open = self._open, None
         state = None
-        if self.rule is None and self.settings.is_secure:
-            self._close_sum_survey()
-        elif self.rule is None:
-            self._close_survey(done)
-        else:
+        if self.rule is not None:
             state = self._close_sampling(self.rule, done)
+        elif (units := self._surveys.close(self.registry, done.n_asked, self._claims)) is not None:
+            self._end_survey(units)
         record = self._record(done, state)
         self.history.add(record, done.participants)
         if len(self._leaving()):
             self.begin_epoch("an agent that has withdrawn has not removed its sums")
         return record
-
-    def _close_survey(self, done: OpenRound) -> None:
-        """Fix the units of the run, unless too few agents have answered and there are others to ask."""
-        self._n_surveys += 1
-        if self._survey.n_informative == 0:
-            if self._n_surveys < MOST_SURVEYS:
-                return
-            raise FederationError(
-                f"no agent has reported an event in {self._n_surveys} surveys; check that agents can be reached, that "
-                "they have events, and that the log shows no refused replies."
-            )
-        everyone = np.flatnonzero(~self.registry.withdrawn)
-        if len(self._survey.agents) < ENOUGH_AGENTS and done.n_asked and len(self._survey.left_to_ask(everyone)):
-            return
-        standardize = self.settings.standardize
-        if self.settings.fixed_point:
-            units = units_of_answers(self.settings.layout, *self._survey.answers(), standardize=standardize)
-        else:
-            units = self._survey.fix(standardize=standardize)
-        self._n_surveyed = self._survey.n_events() if np.isin(everyone, self._survey.agents).all() else math.inf
-        self._claims.set_survey(*self._survey.claims(units.standardization), units.mean_squares)
-        self._survey = Survey(self.settings.layout, self.settings.curves)
-        self._end_survey(units)
-
-    def _close_sum_survey(self) -> None:
-        """The same for a survey that consists of two sums."""
-        self._n_surveys += 1
-        if self._sum_survey.is_complete:
-            self._n_surveyed = self._sum_survey.n_events
-            self._end_survey(self._sum_survey.units(standardize=self.settings.standardize))
-        elif self._n_surveys >= MOST_SURVEYS:
-            raise FederationError(
-                f"the survey has failed {self._n_surveys} times: fewer than {self.settings.min_cohort} devices "
-                "(`min_cohort`) took part to the end, or their sums were refused; the log says which."
-            )
 
     def _end_survey(self, units: Units) -> None:
         if (spread := self.likelihood.linear_spread) is not None:
@@ -438,7 +383,7 @@ class Server:
         varies = self.units is None or self.units.mean_squares[-1] > 0.0
         n_entities = float(self.kept_draws[-1].entity_counts.sum())
         return TableShape(
-            self._n_surveyed,
+            self._surveys.n_events,
             n_entities,
             self.settings.layout.n_inputs,
             target_varies=bool(varies),
@@ -478,7 +423,7 @@ class Server:
         self.registry.withdrawn[position] = True
         self._claims.forget(position)
         if self.rule is None:
-            self._survey.forget(position)
+            self._surveys.by_agent.forget(position)
         elif self.registry.accepted_round[position] != NEVER:
             # under secure aggregation only the agent itself can remove its sums: it is asked once more
             if not self.settings.is_secure:
@@ -496,15 +441,15 @@ class Server:
         parts: dict[str, codec.Record] = {"registry": self.registry.to_record(), "history": self.history.to_record()}
         if self.units is not None and self.rule is not None:
             parts |= {"units": self.units.to_record(), "rule": self.rule.to_record()}
-        parts |= {"draws": self._keeper.to_record(), "survey": self._survey.to_record()}
-        parts["sum_survey"] = self._sum_survey.to_record()
+        parts |= {"draws": self._keeper.to_record(), "survey": self._surveys.by_agent.to_record()}
+        parts["sum_survey"] = self._surveys.summed.to_record()
         record: codec.Record = {
             f"{part}.{name}": value for part, values in parts.items() for name, value in values.items()
         }
         record |= {
             "run": self.run,
             "round": self.round,
-            "n_surveys": self._n_surveys,
+            "n_surveys": self._surveys.n_done,
             "end": self._end,
             "stop_reason": self.stop_reason or "",
             "settled_log_joints": np.array(self._settled_log_joints),
@@ -530,10 +475,10 @@ class Server:
             rule.restore(reader.part("rule."), n_agents)
             server._restore_claims(rule)
         server._keeper.restore(reader.part("draws."), server.likelihood)
-        server._survey.restore(reader.part("survey."), n_agents)
-        server._sum_survey.restore(reader.part("sum_survey."))
+        server._surveys.by_agent.restore(reader.part("survey."), n_agents)
+        server._surveys.summed.restore(reader.part("sum_survey."))
         server.round = reader.value("round", int, within(NEVER, MOST_ROUNDS))
-        server._n_surveys, server._end = (reader.value(name, int, not_negative) for name in ("n_surveys", "end"))
+        server._surveys.n_done, server._end = (reader.value(name, int, not_negative) for name in ("n_surveys", "end"))
         server.stop_reason = reader.value("stop_reason", str) or None
         server._settled_log_joints = reader.array("settled_log_joints", "f8", (None,), np.isfinite).tolist()
         return server

@@ -8,7 +8,7 @@ import math
 import re
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -86,51 +86,105 @@ def render_report(
     '<!doctype html>'
     """
     _check(model, held_out=held_out, events=events)
-    findings, rounds = gather(model), Rounds.of(model)
-    scores: HeldOutScores | LinkScores | None = None
-    if held_out is not None:
-        held_out = held_out.read(model)
-        linked = findings.link is not None
-        scores = score_link(model, held_out, findings.base) if linked else score_held_out(model, held_out)
-    certainty, verdict = Certainty.of(findings), find_verdict(model, findings, scores)
-    doubts = find_doubts(model, findings, rounds, scores)
-    judged = None if held_out is None else drawn_events(model, held_out)
-    drawn = judged if events is None else drawn_events(model, events.read(model))
-    drawn = drawn or fitted_events(model)
-    script, style = ("\n".join(_text(name) for name in parts) for parts in (SCRIPTS, STYLES))
-    context: dict[str, Any] = {
-        "title": printable(title) if title else _title(model, findings),
+    told = _Told.of(model, held_out, events)
+    context = {
+        "title": printable(title) if title else _title(model, told.findings),
+        **_answers(told),
+        **_pictures(told),
+        **_lists(told),
+        **_explorer(model, told.findings, (told.drawn, told.judged), places),
+        **_looks(),
+    }
+    listed = (context["clusters"], context["agents"], context["entities"])
+    context["tables"] = [section["listing"] for section in listed if section and section["listing"]]
+    return _environment().get_template("report.html").render(context)
+
+
+class _Told(NamedTuple):
+    """What the page tells of.
+
+    Attributes
+    ----------
+    scores : those of the held-out events, if there are any
+    held_out : the held-out events as they were read
+    judged, drawn : the held-out events, and those to draw as dots
+    """
+
+    model: HierarchicalPredictor
+    findings: Findings
+    certainty: Certainty
+    rounds: Rounds | None
+    scores: HeldOutScores | LinkScores | None
+    held_out: HeldOut | None
+    judged: DrawnEvents | None
+    drawn: DrawnEvents | None
+
+    @classmethod
+    def of(cls, model: HierarchicalPredictor, held_out: HeldOut | None, events: HeldOut | None) -> _Told:
+        findings = gather(model)
+        scores: HeldOutScores | LinkScores | None = None
+        if held_out is not None:
+            held_out = held_out.read(model)
+            linked = findings.link is not None
+            scores = score_link(model, held_out, findings.base) if linked else score_held_out(model, held_out)
+        judged = None if held_out is None else drawn_events(model, held_out)
+        drawn = judged if events is None else drawn_events(model, events.read(model))
+        drawn = drawn or fitted_events(model)
+        return cls(model, findings, Certainty.of(findings), Rounds.of(model), scores, held_out, judged, drawn)
+
+
+def _answers(told: _Told) -> dict[str, Any]:
+    """What the page answers in words: what the clusters are, how sure that is, and whether the model is any good."""
+    model, findings, scores = told.model, told.findings, told.scores
+    doubts = find_doubts(model, findings, told.rounds, scores)
+    return {
         "names": findings.names,
-        "verdict": verdict,
-        "certainty": certainty,
-        "sure": _sure(findings, certainty),
-        "short": story.in_short(model, findings, rounds, doubts),
-        "facts": _facts(model, findings, scores),
         "link": findings.link,
-        "picture": draw_picture(model, findings, certainty, drawn),
-        "clusters": cluster_section(findings, certainty, target_axis(model)),
-        "effects": draw_effects(model, certainty),
+        "verdict": find_verdict(model, findings, scores),
+        "certainty": told.certainty,
+        "sure": _sure(findings, told.certainty),
+        "short": story.in_short(model, findings, told.rounds, doubts),
+        "facts": _facts(model, findings, scores),
         "good": story.goodness(model, findings, scores),
         "scores": None if scores is None else sections.score_table(findings, scores),
-        "calibration": _calibration(model, findings, held_out),
-        "residuals": _residuals(findings, judged),
         "differences": describe_differences(model, findings),
-        "agents": sections.agent_section(findings, scores),
-        "entities": None if findings.entities is None else sections.entity_section(findings, findings.entities),
         "doubts": doubts,
-        "rounds": None if rounds is None else sections.round_section(findings, rounds),
-        "traces": sections.traces(model),
         "settings": Settings.of(model, findings.n_events),
         "event_noun": EVENT,
         "interval": percent(INTERVAL_LEVEL),
+    }
+
+
+def _pictures(told: _Told) -> dict[str, Any]:
+    model, findings = told.model, told.findings
+    return {
+        "picture": draw_picture(model, findings, told.certainty, told.drawn),
+        "effects": draw_effects(model, told.certainty),
+        "calibration": _calibration(model, findings, told.held_out),
+        "residuals": _residuals(findings, told.judged),
+        "rounds": None if told.rounds is None else sections.round_section(findings, told.rounds),
+        "traces": sections.traces(model),
+    }
+
+
+def _lists(told: _Told) -> dict[str, Any]:
+    """Clusters, agents and entities, one by one."""
+    findings = told.findings
+    return {
+        "clusters": cluster_section(findings, told.certainty, target_axis(told.model)),
+        "agents": sections.agent_section(findings, told.scores),
+        "entities": None if findings.entities is None else sections.entity_section(findings, findings.entities),
+    }
+
+
+def _looks() -> dict[str, Any]:
+    """Style and script; the page allows no script but the one with this hash."""
+    script, style = ("\n".join(_text(name) for name in parts) for parts in (SCRIPTS, STYLES))
+    return {
         "script": Markup(script),
         "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         "style": Markup(style),
     }
-    context |= _explorer(model, findings, (drawn, judged), places)
-    listed = (context["clusters"], context["agents"], context["entities"])
-    context["tables"] = [section["listing"] for section in listed if section and section["listing"]]
-    return _environment().get_template("report.html").render(context)
 
 
 def _explorer(

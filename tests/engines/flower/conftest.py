@@ -23,16 +23,6 @@ def nodes(tmp_path, table):
     return local_nodes(tmp_path, table)
 
 
-@pytest.fixture
-def clock(monkeypatch):
-    """A clock that only the server's waiting moves, for tests with a `LocalGrid`."""
-    from tests.flower_grid import StillClock
-
-    clock = StillClock()
-    clock.stop_others(monkeypatch)
-    return clock
-
-
 @pytest.fixture(autouse=True)
 def keep_logging_to_pytest(monkeypatch):
     """The app hands its log lines to Flower's handlers, for good; here pytest needs them."""

@@ -47,6 +47,20 @@ def test_node_killed_in_a_round_continues_from_its_labels(nodes, table, tmp_path
     assert "start again" not in logged.text
 
 
+def test_replies_that_arrived_while_others_were_asked_count(nodes, tmp_path, clock, logged):
+    """However long it takes to ask all nodes: here, longer than a letter is valid."""
+    for node in nodes.values():
+
+        def handle(node_id, message, handle=node.handle):
+            clock.sleep(3.0)
+            return handle(node_id, message)
+
+        node.handle = handle
+    run_app(nodes, tmp_path, round_timeout=1.0)
+    assert [record["n_accepted"] for record in history_of(tmp_path)] == [12] * 9
+    assert "does not take part now" not in logged.text
+
+
 def test_labels_of_a_reply_that_was_never_sent_are_given_up(nodes, tmp_path):
     """The server never heard of them, so nobody may go on from them."""
     victim = nodes[101]

@@ -48,7 +48,7 @@ from fedhlcr.engines.flower.sum_round import SumRound, is_signed_by
 from fedhlcr.engines.flower.transport import UNFINISHED, transport_for
 from fedhlcr.exceptions import ArgumentError, CodecError, NotEnoughNodesError, RecordError, Refusal
 from fedhlcr.federation.messages import Contribution
-from fedhlcr.federation.server import Invitation, Reply
+from fedhlcr.federation.open_round import Invitation, Reply
 from fedhlcr.posterior import PublicModel
 from fedhlcr.privacy.terms import Terms
 from fedhlcr.storage import codec
@@ -341,15 +341,16 @@ class FlowerEngine:
 
     def _collect(self) -> None:
         """Receive all replies that have arrived. Contributions are put into `_arrived`."""
-        now = time.monotonic()
-        for ticket in [ticket for ticket, sent in self._sent.items() if sent.expires < now]:
-            self._forget(ticket)
         for ticket, reply in self._post.collect():
             sent = self._sent.pop(ticket, None)
             if sent is not None:
                 errand = sent.question.errand
                 late = errand in (Errand.LETTER, Errand.SUM, Errand.INQUIRY) and ticket not in self._awaited
                 self._receive(sent, reply, late=late)
+        # only then: a reply that arrived while the server was at work, or while other nodes were asked, counts
+        now = time.monotonic()
+        for ticket in [ticket for ticket, sent in self._sent.items() if sent.expires < now]:
+            self._forget(ticket)
 
     def _receive(self, sent: Sent, reply: Message | Refusal, *, late: bool) -> None:
         if refusal := reply if isinstance(reply, Refusal) else find_refusal(reply):

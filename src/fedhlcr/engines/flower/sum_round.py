@@ -9,7 +9,7 @@ from fedhlcr.engines.flower.attendance import Attendance
 from fedhlcr.engines.flower.packing import pack
 from fedhlcr.engines.flower.peers import fingerprint_of, signer_of
 from fedhlcr.engines.flower.records import InquiryLetter, Letter, SumMessage
-from fedhlcr.federation.server import Invitation
+from fedhlcr.federation.open_round import Invitation
 
 
 @dataclass

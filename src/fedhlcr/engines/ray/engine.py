@@ -20,7 +20,7 @@ from fedhlcr.federation.block_sums import BlockState, Moves
 from fedhlcr.federation.checks import ReplyLimits
 from fedhlcr.federation.messages import SURVEY_ROUND
 from fedhlcr.federation.mods import Mod
-from fedhlcr.federation.server import Invitation, Reply
+from fedhlcr.federation.open_round import Invitation, Reply
 from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.federation.sums import PAGE_SIZE
 from fedhlcr.model.gram import GramLayout, Standardization

@@ -19,7 +19,7 @@ from fedhlcr.federation.block_sums import BlockReply, BlockState, HeldBlocks, Mo
 from fedhlcr.federation.checks import Expected, ReplyLimits
 from fedhlcr.federation.messages import SURVEY_ROUND, Broadcast, Contributions
 from fedhlcr.federation.mods import Mod
-from fedhlcr.federation.server import Invitation
+from fedhlcr.federation.open_round import Invitation
 from fedhlcr.federation.sums import PAGE_SIZE
 from fedhlcr.model.gram import GramLayout, Standardization
 from fedhlcr.model.likelihood import likelihood_named

@@ -16,9 +16,10 @@ from fedhlcr.federation.block_sums import BlockReply
 from fedhlcr.federation.fixed_accounts import FixedAccount
 from fedhlcr.federation.fixed_sums import Integers
 from fedhlcr.federation.messages import NEVER, SURVEY_ROUND, Broadcast, Contribution, Contributions
+from fedhlcr.federation.open_round import Invitation, Reply
 from fedhlcr.federation.rules import DeltaRule
 from fedhlcr.federation.run import SecureEngine, SimulationEngine, run_round
-from fedhlcr.federation.server import Invitation, Reply, Server
+from fedhlcr.federation.server import Server
 from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.federation.shard import AgentShard
 from fedhlcr.model.gram import GramLayout, Standardization
