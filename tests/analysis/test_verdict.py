@@ -126,7 +126,7 @@ def test_standard_error_has_entities_as_units():
     ],
 )
 def test_verdict_against_the_strongest_rival(gain, verdict, words):
-    rivals = (Difference("one ridge", 0.5, 0.1), Difference("mixed model", gain, 0.01))
+    rivals = (Difference("one ridge", 0.5, 0.1, 20), Difference("mixed model", gain, 0.01, 20))
     comparison = FitComparison(rivals, 100, 20)
     assert comparison.verdict == verdict
     assert str(comparison).startswith(words)
@@ -152,7 +152,7 @@ def test_verdict_against_the_strongest_rival(gain, verdict, words):
     ],
 )
 def test_advice_says_how_to_fit_the_simpler_model(rival, python, shell):
-    comparison = FitComparison((Difference(rival, -0.1, 0.01),), 100, 20)
+    comparison = FitComparison((Difference(rival, -0.1, 0.01, 20),), 100, 20)
     warning = comparison.warning()
     assert str(warning).endswith(f"If you want predictions, {python}")
     assert warning.worded(option_text).endswith(f"If you want predictions, {shell}")
