@@ -107,7 +107,7 @@ def test_comparison_is_paired_by_event_and_bars_agree_with_it(kind):
     ("gain", "name", "said"),
     [
         (1.0, "better", "better than one ridge for all or a mixed model"),
-        (0.1, "about the same", "about as well as a mixed model. The difference"),
+        (0.1, "about the same", "about as well as a mixed model. "),
         (-1.0, "worse", "a mixed model predicts the "),
     ],
 )
@@ -119,6 +119,18 @@ def test_verdict_on_responses_says_what_to_use(kind, gain, name, said):
     assert said in verdict.sentences[0]
     advised = f'`{kind.__name__}(n_clusters=1, effects="entity")`'
     assert (advised in verdict.advice) == (name == "worse")
+
+
+def test_one_cluster_with_effects_is_called_a_mixed_model():
+    model, _, scores = held_out(HLCRClassifier)
+    found = FitComparison((Difference(MIXED_MODEL, 0.1, 0.2, 32),), 100, 32)
+    scores, findings = replace(scores, comparison=found), gather(model)
+    differences = findings.differences
+    for has_effect in (True, False):
+        own = differences._replace(has_entity_effect=np.array([has_effect, False]))
+        verdict = find_verdict(model, replace(findings, differences=own), scores)
+        assert ("With one cluster it is a mixed model itself." in verdict.sentences[0]) == has_effect
+        assert ("may be chance" in verdict.sentences[0]) != has_effect
 
 
 @ESTIMATORS

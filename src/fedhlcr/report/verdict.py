@@ -28,6 +28,7 @@ BADGES = {"better": "Better", "about the same": "About the same", "worse": "Wors
 NO_MIXED_MODEL = "It was not compared with a mixed model."
 CHANCE_TOO = "(the difference may be chance)"
 CHANCE = "The difference between the two may be chance."
+IS_MIXED_MODEL = "With one cluster it is a mixed model itself."
 # Badges where accuracy and log density tell different stories, by the two verdicts.
 SPLIT = {
     ("about the same", "better"): ("About as accurate", "and better at saying how sure it is"),
@@ -163,7 +164,8 @@ def _judged(
     better = "slightly better" if is_slight(scores, errors) else "better"
     sure = "how far off its predictions may be"
     if of_errors == of_densities == "about the same":
-        return "about the same", f"{on} the model predicts {target} about as well as {accurate}. {CHANCE}"
+        why = _why_same(findings, errors)
+        return "about the same", f"{on} the model predicts {target} about as well as {accurate}. {why}"
     if of_errors == "better" and of_densities == "worse":
         but = f"are more accurate than those of {everyone}, but {honest} says better {sure}"
         return "about the same", f"{on} the model’s predictions {but}."
@@ -183,6 +185,14 @@ def _judged(
         "better",
         f"{on} the model is about as accurate as {accurate} {CHANCE_TOO}. It says better than {everyone} {sure}.",
     )
+
+
+def _why_same(findings: Findings, found: FitComparison) -> str:
+    """Why the model and the strongest simpler model predict about equally well."""
+    differ = findings.differences is not None and bool(findings.differences.has_entity_effect.any())
+    if found.strongest.rival == MIXED_MODEL and len(findings.clusters) == 1 and differ:
+        return IS_MIXED_MODEL
+    return CHANCE
 
 
 def is_slight(scores: HeldOutScores, errors: FitComparison) -> bool:
@@ -233,7 +243,7 @@ def _told_of_responses(findings: Findings, scores: LinkScores, found: FitCompari
     better = "slightly better" if slight else "better"
     return {
         "better": f"{on} the model predicts {what} {better} than {everyone}.",
-        "about the same": f"{on} the model predicts {what} about as well as {best}. {CHANCE}",
+        "about the same": f"{on} the model predicts {what} about as well as {best}. {_why_same(findings, found)}",
         "worse": f"{on} {best} predicts {what} {better} than the model does.",
     }[found.verdict]
 
