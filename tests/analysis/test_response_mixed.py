@@ -15,7 +15,7 @@ from scipy.special import expit, log_expit
 from scipy.stats import nbinom, norm
 
 from fedhlcr.analysis.response_laws import NormalLaws, Responses, find_laws, find_modes
-from fedhlcr.analysis.response_mixed import BoundLikelihood, ResponseMixedModel, columns_within
+from fedhlcr.analysis.response_mixed import BoundLikelihood, ResponseMixedModel, pooled_regression, random_columns
 
 KINDS = ["class", "count"]
 
@@ -94,7 +94,7 @@ def test_gradient_is_that_of_the_bound(kind, random, diagonal):
     events = make(kind, n_entities=30)
     events = replace(events, weight=rng.integers(1, 3, len(events.y)).astype(float))
     likelihood = BoundLikelihood(events, np.array(random), diagonal=diagonal)
-    at = likelihood.first()
+    at = likelihood.first(pooled_regression(events))
     at = at + 0.1 * rng.normal(size=len(at))
     _, gradient = likelihood(at)
     steps = 1e-4 * np.eye(len(at))
@@ -158,7 +158,26 @@ def test_features_that_are_constant_within_entities_have_no_slopes_of_their_own(
     events = make("class")
     columns = events.columns.copy()
     columns[1] = columns[1][events.start[events.owner]]
-    np.testing.assert_array_equal(columns_within(replace(events, columns=columns)), [0, 2])
+    np.testing.assert_array_equal(random_columns(replace(events, columns=columns), np.ones(3)), [0, 2])
+
+
+@pytest.mark.parametrize(("n_ones", "columns"), [(300, [0, 1, 2]), (29, [0, 2]), (19, [0]), (0, [0])])
+def test_rare_classes_have_few_random_slopes(n_ones, columns):
+    """The feature with the larger slope comes first."""
+    events = make("class", n_entities=150)
+    y = (np.arange(len(events.y)) < n_ones).astype(float)
+    pooled = np.array([-5.0, 0.1, -0.3])
+    np.testing.assert_array_equal(random_columns(replace(events, y=y), pooled), columns)
+    np.testing.assert_array_equal(random_columns(replace(events, y=1.0 - y), pooled), columns)
+
+
+def test_many_features_have_slopes_for_some_of_them():
+    events = make("count", n_entities=100)
+    columns = np.vstack([events.columns, np.random.default_rng(0).normal(size=(30, len(events.y)))])
+    model = ResponseMixedModel.fit(replace(events, columns=columns), diagonal=True)
+    assert len(model.random) == 12
+    assert {0, 1, 2} <= set(model.random.tolist())
+    assert np.count_nonzero(model.fixed) == 33
 
 
 @pytest.mark.parametrize("kind", KINDS)

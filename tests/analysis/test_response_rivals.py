@@ -152,6 +152,24 @@ def test_at_most_some_events_of_an_entity_are_taken_evenly():
 
 
 @pytest.mark.parametrize("kind", [CLASS, COUNT])
+@pytest.mark.parametrize("parameters", [{"curves": [0]}, {"standardize": False}, {"fit_intercept": False}])
+def test_rivals_do_not_depend_on_how_the_model_treats_features(kind, parameters):
+    table = Table(kind, n_entities=20)
+    plain = table.rivals(table.fit(kind, n_clusters=1), kind)
+    table.X = 1e4 * table.X + 1e5
+    for name, mean in table.rivals(table.fit(kind, n_clusters=1, **parameters), kind).items():
+        np.testing.assert_allclose(mean, plain[name], rtol=0.02, err_msg=name)
+
+
+def test_exposures_of_any_size_give_the_same_counts():
+    table = Table(COUNT, n_entities=20)
+    plain = table.rivals(table.fit(COUNT, n_clusters=1), COUNT)
+    table.exposure *= 1e6
+    for name, mean in table.rivals(table.fit(COUNT, n_clusters=1), COUNT).items():
+        np.testing.assert_allclose(mean, plain[name], rtol=0.02, err_msg=name)
+
+
+@pytest.mark.parametrize("kind", [CLASS, COUNT])
 def test_without_several_events_of_an_entity_there_is_no_mixed_model(kind):
     table = Table(kind, n_entities=90, n_events=1)
     table.test = np.arange(90) % 3 == 0

@@ -5,8 +5,9 @@
 with a logit link, or with a log link and a common size r of negative binomial counts. z are the constant and the
 features that vary within entities. The likelihood of an entity has no closed form. So u is given the normal law N(m, S)
 that is nearest to its posterior, and the law's bound replaces the likelihood (Ormerod and Wand 2012). The usual choice,
-Laplace's approximation, has far too large Λ where most entities have events of one class only. Laws are at their
-optimum, so the gradient needs no derivatives of theirs:
+Laplace's approximation, has far too large Λ where most entities have events of one class only. If there are many
+features or few events, only those with the largest common slopes have random slopes. Laws are at their optimum, so the
+gradient needs no derivatives of theirs:
 
     ∂/∂μ = Σ E[ℓ'] x,   ∂/∂Λ = Σ z (E[ℓ'] m − E[−ℓ''] SΛᵀz)ᵀ.
 """
@@ -33,6 +34,8 @@ SMALLEST_LOG_SIZE, POISSON = -7.0, float(np.log(1e3))
 POOLED_PRECISION = 1e-3
 # A feature varies within entities if at least this share of its variance does.
 LEAST_WITHIN = 1e-6
+# Most random columns; and each needs so many events of the rarer class, or positive counts, to be estimated.
+MOST_RANDOM, EVENTS_PER_COLUMN = 12, 10
 
 
 @dataclass(frozen=True)
@@ -69,9 +72,10 @@ class ResponseMixedModel:
         """
         kept = np.array(independent_columns((entities.columns * entities.weight) @ entities.columns.T))
         own = replace(entities, columns=entities.columns[kept])
-        random = columns_within(own)
+        pooled = pooled_regression(own)
+        random = random_columns(own, pooled)
         likelihood = BoundLikelihood(own, random, diagonal=diagonal)
-        first = likelihood.first()
+        first = likelihood.first(pooled)
         found = minimize(
             likelihood,
             first,
@@ -100,13 +104,23 @@ class ResponseMixedModel:
         return CoefLaw(self.fixed[None], (self.factor @ self.factor.T)[None])
 
 
-def columns_within(entities: Responses) -> IndexArray:
-    """Positions of the constant, and of the columns that vary within entities."""
+def pooled_regression(entities: Responses) -> FloatArray:
+    """(n_coef,) one regression of all events, hardly penalised."""
+    start = NormalLaws.standard(1, entities.n_coef)
+    return find_modes(entities.pooled(), np.full(entities.n_coef, POOLED_PRECISION), start)[0].mean[0]
+
+
+def random_columns(entities: Responses, pooled: FloatArray) -> IndexArray:
+    """Positions of the constant, and of the columns that vary within entities, or of those with the largest slopes."""
     n = entities.sum_groups(entities.weight)
     means = entities.sum_groups(entities.columns * entities.weight) / n
     within = (entities.columns - means[:, entities.owner]) ** 2 @ entities.weight
-    varies = within > LEAST_WITHIN * (entities.columns**2 @ entities.weight)
-    return np.flatnonzero(varies | (np.arange(entities.n_coef) == 0))
+    varies = np.flatnonzero(within > LEAST_WITHIN * (entities.columns**2 @ entities.weight))
+    n_positive = int((entities.y > 0.0).sum())
+    rarer = n_positive if entities.log_size is not None else min(n_positive, len(entities.y) - n_positive)
+    most = min(MOST_RANDOM, rarer // EVENTS_PER_COLUMN) - 1
+    strongest = varies[np.argsort(-np.abs(pooled[varies]), kind="stable")][: max(0, most)]
+    return np.sort(np.append(0, strongest))
 
 
 def _along(
@@ -140,13 +154,10 @@ class BoundLikelihood:
         self._free = np.diag_indices(len(random)) if diagonal else np.tril_indices(len(random))
         self._laws = NormalLaws.standard(entities.n_groups, len(random))
 
-    def first(self) -> FloatArray:
-        """Where an optimiser may start: the pooled regression, and small deviations from it."""
-        entities, n_coef = self._entities, self._entities.n_coef
-        start = NormalLaws.standard(1, n_coef)
-        pooled, _ = find_modes(entities.pooled(), np.full(n_coef, POOLED_PRECISION), start)
-        size = [] if entities.log_size is None else [entities.log_size]
-        return np.concatenate([pooled.mean[0], (FIRST_SCALE * np.eye(len(self._random)))[self._free], size])
+    def first(self, pooled: FloatArray) -> FloatArray:
+        """Where an optimiser may start: the regression of all events, and small deviations from it."""
+        size = [] if self._entities.log_size is None else [self._entities.log_size]
+        return np.concatenate([pooled, (FIRST_SCALE * np.eye(len(self._random)))[self._free], size])
 
     def bounds(self, first: FloatArray) -> list[tuple[float, float]]:
         """Of each number."""

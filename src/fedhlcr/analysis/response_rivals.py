@@ -7,6 +7,7 @@ regression for all events without ids, a regression for each entity, and a mixed
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
@@ -18,7 +19,7 @@ from fedhlcr._support.special import expit
 from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr.analysis.regressions import CoefLaw
 from fedhlcr.analysis.response_laws import POINT_WEIGHTS, POINTS, Responses
-from fedhlcr.analysis.response_mixed import ResponseMixedModel, poisson_log_size
+from fedhlcr.analysis.response_mixed import MOST_RANDOM, ResponseMixedModel, poisson_log_size
 from fedhlcr.analysis.response_ridges import EntityRegressions
 from fedhlcr.analysis.simpler import MIXED_MODEL, MOST_CORRELATED
 from fedhlcr.data.events import EventStore
@@ -34,7 +35,7 @@ MOST_ITERATIONS = 1000
 POISSON_PENALTY = 1e-6
 # Numbers in the products of the columns of the events that the penalty and the mixed model are fitted to, if there are
 # more; but at least so many events. An entity costs as much as some events do, and has at most its share of all events.
-NUMBERS_FOR_PENALTY, NUMBERS_FOR_MIXED, FEWEST_EVENTS = 1 << 18, 1 << 20, 2000
+NUMBERS_FOR_PENALTY, NUMBERS_FOR_MIXED, FEWEST_EVENTS = 1 << 18, 1 << 20, 1000
 COST_OF_ENTITY, FEWEST_EACH = 4, 20
 # With fewer entities for each coefficient, the mixed model's random deviations are independent: see `MOST_CORRELATED`.
 FEWEST_CORRELATED = 5
@@ -58,6 +59,10 @@ class _Rows(NamedTuple):
     features: FloatArray  # (rows, n_features) standardised
     entities: IndexArray  # (rows,) positions among the known ones, or UNKNOWN
     is_count: bool
+
+    @property
+    def n_coef(self) -> int:
+        return self.features.shape[1] + 1
 
     @property
     def log_size(self) -> float | None:
@@ -84,10 +89,10 @@ def predict_means_by_rivals(
     entities : (rows,) positions of the rows' entities in the model, or UNKNOWN
     exposure : (rows,) for counts; None is 1 for every event
     """
-    known = posterior.memory.entities.events
-    if known is None or not known.n_events:
+    held = posterior.memory.entities.events
+    if held is None or not held.n_events:
         return []
-    features = posterior.standardization.apply(X)[:, : posterior.layout.n_inputs]
+    known, features = _standardized(held, posterior.standardization.apply(X), posterior.layout.n_inputs)
     rows = _Rows(known, features, entities, isinstance(posterior.likelihood, NegativeBinomial))
     exposed = np.ones(len(X)) if exposure is None else exposure
     at_risk = known.weight * np.exp(known.offsets)
@@ -102,7 +107,17 @@ def predict_means_by_rivals(
         found[POISSON_PER_ENTITY if rows.is_count else LOGISTIC_PER_ENTITY] = _by_entity(rows, one)
     if (mixed := _by_mixed_model(rows)) is not None:
         found[MIXED_MODEL] = mixed
-    return [RivalMeans(name, mean * exposed) for name, mean in found.items()]
+    return [RivalMeans(name, mean * exposed) for name, mean in found.items() if np.isfinite(mean).all()]
+
+
+def _standardized(known: EventStore, features: FloatArray, n_inputs: int) -> tuple[EventStore, FloatArray]:
+    """The events and the rows to predict without columns of curves, standardised: the model may not have done so."""
+    X, features = known.X[:, :n_inputs], features[:, :n_inputs]
+    mean = np.average(X, axis=0, weights=known.weight)
+    scale = np.sqrt(np.average((X - mean) ** 2, axis=0, weights=known.weight))
+    # rounding errors of a constant feature are not a spread
+    scale = np.where(scale > 1e-9 * (1.0 + np.abs(mean)), scale, np.inf)
+    return replace(known, X=(X - mean) / scale), (features - mean) / scale
 
 
 def _rates_of_entities(known: EventStore, at_risk: FloatArray, rate: float) -> FloatArray:
@@ -127,14 +142,17 @@ def _logistic(known: EventStore, features: FloatArray) -> FloatArray:
 
 def _poisson(known: EventStore, at_risk: FloatArray, features: FloatArray) -> FloatArray:
     """Mean counts for an exposure of 1. A regression of rates, weighted by exposure, is that of counts."""
-    rates = known.y / np.exp(known.offsets)
+    # the optimiser needs rates and weights of usual size
+    usual = float(at_risk.mean())
+    rates = known.y / np.exp(known.offsets) * usual
     model = PoissonRegressor(alpha=POISSON_PENALTY, max_iter=MOST_ITERATIONS)
-    return np.asarray(model.fit(known.X, rates, sample_weight=at_risk).predict(features))
+    return np.asarray(model.fit(known.X, rates, sample_weight=at_risk / usual).predict(features)) / usual
 
 
 def _by_entity(rows: _Rows, one: FloatArray) -> FloatArray:
     """Means for an exposure of 1 by a regression for each entity; those of `one` where the entity is unknown."""
-    regressions = EntityRegressions.fit(Responses.of(_thinned(rows.known, NUMBERS_FOR_PENALTY), rows.log_size))
+    some = _thinned(rows.known, NUMBERS_FOR_PENALTY // rows.n_coef**2)
+    regressions = EntityRegressions.fit(Responses.of(some, rows.log_size))
     mean, _ = _predict_linear(rows, regressions)
     return np.where(rows.entities == UNKNOWN, one, _respond(mean, np.zeros(len(mean)), is_count=rows.is_count))
 
@@ -143,16 +161,16 @@ def _by_mixed_model(rows: _Rows) -> FloatArray | None:
     """The same by a mixed model; None if there is none: one entity only, or one event of each."""
     if rows.known.n_entities < 2 or rows.known.n_events == rows.known.n_entities:
         return None
-    entities = Responses.of(_thinned(rows.known, NUMBERS_FOR_MIXED), 0.0 if rows.is_count else None)
+    some = _thinned(rows.known, NUMBERS_FOR_MIXED // min(rows.n_coef, MOST_RANDOM) ** 2)
+    entities = Responses.of(some, 0.0 if rows.is_count else None)
     try:
         most = min(MOST_CORRELATED, entities.n_groups / FEWEST_CORRELATED)
         model = ResponseMixedModel.fit(entities, diagonal=entities.n_coef > most)
         mean, variance = _predict_linear(rows, model, model.law_of_new())
     except np.linalg.LinAlgError:
-        # columns of very different size that were not standardised
+        # a matrix of extreme numbers; the model itself is sound
         return None
-    predicted = _respond(mean, variance, is_count=rows.is_count)
-    return predicted if np.isfinite(predicted).all() else None
+    return _respond(mean, variance, is_count=rows.is_count)
 
 
 def _respond(mean: FloatArray, variance: FloatArray, *, is_count: bool) -> FloatArray:
@@ -198,12 +216,9 @@ def _parts(known: EventStore, entities: IndexArray, n_coef: int) -> Iterator[sli
             yield slice(first, last)
 
 
-def _thinned(known: EventStore, numbers: int) -> EventStore:
-    """The events, or some of very many: the few numbers that entities share need no more.
-
-    `numbers` are at most in products of their columns.
-    """
-    n_events = max(FEWEST_EVENTS, numbers // (known.X.shape[1] + 1) ** 2)
+def _thinned(known: EventStore, n_events: int) -> EventStore:
+    """The events, or about `n_events` of very many: the few numbers that entities share need no more."""
+    n_events = max(FEWEST_EVENTS, n_events)
     if known.n_events <= n_events:
         return known
     each = max(FEWEST_EACH, n_events // known.n_entities)
