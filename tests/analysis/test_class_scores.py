@@ -21,6 +21,11 @@ def test_figures_are_those_of_scikit_learn():
     assert scores.auc == pytest.approx(roc_auc_score(Y, PROBABILITY), rel=1e-12)
     assert scores.brier == pytest.approx(brier_score_loss(Y, PROBABILITY), rel=1e-12)
     assert scores.accuracy == accuracy_score(Y, PROBABILITY > 0.5)
+    assert scores.d2 == pytest.approx(1.0 - log_loss(Y, PROBABILITY) / log_loss(Y, np.full(5000, Y.mean())), rel=1e-12)
+
+
+def test_one_class_has_no_log_loss_to_explain():
+    assert math.isnan(ClassScores.of(np.ones(3), np.full(3, 0.9)).d2)
 
 
 def test_calibration_error_tells_right_probabilities_from_overconfident_ones():

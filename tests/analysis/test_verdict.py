@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
-from scipy.stats import norm
+from scipy.stats import norm, t
 
 import fedhlcr
 from fedhlcr import FedHLCRRegressor, HLCRRegressor
@@ -19,7 +19,7 @@ from fedhlcr.analysis.leave_one_out import (
     log_density_left_out_of_entities,
     log_label_weights,
 )
-from fedhlcr.analysis.verdict import Difference, FitComparison, compare_densities
+from fedhlcr.analysis.verdict import Difference, FitComparison, clear_errors, compare_densities
 from fedhlcr.cli.shell import option_text
 from fedhlcr.cli.telling import model_facts
 from fedhlcr.data.hierarchy import build_hierarchy
@@ -126,12 +126,47 @@ def test_standard_error_has_entities_as_units():
     ],
 )
 def test_verdict_against_the_strongest_rival(gain, verdict, words):
-    rivals = (Difference("one ridge", 0.5, 0.1), Difference("mixed model", gain, 0.01))
+    rivals = (Difference("one ridge", 0.5, 0.1, 20), Difference("mixed model", gain, 0.01, 20))
     comparison = FitComparison(rivals, 100, 20)
     assert comparison.verdict == verdict
     assert str(comparison).startswith(words)
     assert (comparison.warning() is None) == (verdict != "worse")
     assert FitComparison.from_dict(comparison.to_dict()) == comparison
+
+
+def test_few_entities_need_more_standard_errors():
+    """As many as a t test of the same level does; with many entities two."""
+    assert clear_errors(100_000) == pytest.approx(2.0, abs=1e-3)
+    for n_entities in (2, 3, 8, 30):
+        assert 2.0 * t.sf(clear_errors(n_entities), n_entities - 1) == pytest.approx(2.0 * norm.sf(2.0))
+    gain = {n: Difference("mixed model", 0.022, 0.01, n).verdict for n in (1, 2, 8, 100)}
+    assert gain == {1: "about the same", 2: "about the same", 8: "about the same", 100: "better"}
+    assert Difference("mixed model", -0.025, 0.01, 8).verdict == "worse"
+
+
+def test_one_entity_decides_nothing():
+    """It has no standard error, however large the difference is."""
+    found = compare_densities(np.full(50, 3.0), {"one ridge": np.zeros(50)}, np.zeros(50, dtype=int))
+    assert found.strongest.standard_error == 0.0
+    assert found.verdict == "about the same"
+
+
+def test_chance_is_called_a_difference_about_as_often_as_it_should_be():
+    """With 6 entities, two standard errors would call one comparison in ten."""
+    rng = np.random.default_rng(4)
+    entities, calls = np.repeat(np.arange(6), 5), 0
+    for _ in range(2000):
+        gain = rng.normal(size=6)[entities]
+        calls += compare_densities(gain, {"one ridge": np.zeros(30)}, entities).verdict != "about the same"
+    assert calls / 2000 == pytest.approx(2.0 * norm.sf(2.0), abs=0.015)
+
+
+def test_comparison_of_an_older_file_has_as_many_entities_as_it_says():
+    kept = {"differences": [["mixed model", -0.022, 0.01]], "n_events": 40, "n_entities": 8}
+    found = FitComparison.from_dict(kept)
+    assert found.strongest.n_entities == 8
+    assert found.verdict == "about the same"
+    assert found.to_dict() == kept
 
 
 @pytest.mark.parametrize(
@@ -152,7 +187,7 @@ def test_verdict_against_the_strongest_rival(gain, verdict, words):
     ],
 )
 def test_advice_says_how_to_fit_the_simpler_model(rival, python, shell):
-    comparison = FitComparison((Difference(rival, -0.1, 0.01),), 100, 20)
+    comparison = FitComparison((Difference(rival, -0.1, 0.01, 20),), 100, 20)
     warning = comparison.warning()
     assert str(warning).endswith(f"If you want predictions, {python}")
     assert warning.worded(option_text).endswith(f"If you want predictions, {shell}")

@@ -125,7 +125,14 @@ def test_evaluate_scores_probabilities(folder, capsys):
     assert sum(part["n_events"] for part in found["calibration"]) == len(table)
     assert len(found["agents"]) == 10
     names = [row["model"] for row in found["compared"]]
-    assert names == ["HLCR", "one rate", "rate per entity", "one logistic regression"]
+    assert names == [
+        "HLCR",
+        "one rate",
+        "rate per entity",
+        "one logistic regression",
+        "logistic regression per entity",
+        "mixed model",
+    ]
     losses = {row["model"]: row["log_loss"] for row in found["compared"]}
     assert losses["one logistic regression"] < losses["one rate"]
 
@@ -144,6 +151,8 @@ def test_evaluate_scores_counts(folder, capsys):
     deviances = {row["model"]: row["deviance"] for row in found["compared"]}
     assert deviances["one rate"] == pytest.approx(mean_poisson_deviance(table["visits"], one_rate))
     assert deviances["one Poisson regression"] <= deviances["one rate"]
+    assert list(deviances)[-2:] == ["Poisson regression per entity", "mixed model"]
+    assert deviances["mixed model"] <= deviances["one Poisson regression"]
 
 
 @pytest.mark.slow

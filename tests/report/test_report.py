@@ -202,7 +202,7 @@ def test_doubts_agree_in_number(federated):
 
 def test_held_out_events_decide_whether_a_simpler_model_is_better(model, split):
     doubted = copy.copy(model)
-    doubted.comparison_ = FitComparison((Difference("mixed model", -0.1, 0.01),), 100, 20)
+    doubted.comparison_ = FitComparison((Difference("mixed model", -0.1, 0.01, 20),), 100, 20)
     alone = headlines(doubted)["A simpler model predicts better"]
     assert alone.serious
     assert "`n_clusters=1`, `effects='entity'`, `noise='common'`" in alone.text
@@ -210,13 +210,13 @@ def test_held_out_events_decide_whether_a_simpler_model_is_better(model, split):
     told = headlines(doubted, scores)
     assert "A simpler model predicts better" not in told
     assert not told["Held-out events do not confirm that a simpler model predicts better"].serious
-    worse = replace(scores, densities=FitComparison((Difference("ridge per entity", -0.1, 0.01),), 100, 20))
+    worse = replace(scores, densities=FitComparison((Difference("ridge per entity", -0.1, 0.01, 20),), 100, 20))
     told = headlines(doubted, worse)["A simpler model predicts better"]
     assert told.serious
     # the verdict recommends the method that predicts held-out events best, which may be another one
     assert "n_clusters=1" not in told.text
     # a difference that may be chance confirms nothing
-    chance = replace(scores, densities=FitComparison((Difference("mixed model", -0.01, 0.01),), 100, 20))
+    chance = replace(scores, densities=FitComparison((Difference("mixed model", -0.01, 0.01, 20),), 100, 20))
     assert "A simpler model predicts better" not in headlines(doubted, chance)
     # on fitted events every method looks better
     assert headlines(doubted, replace(scores, was_fitted=True))["A simpler model predicts better"].serious
@@ -224,7 +224,7 @@ def test_held_out_events_decide_whether_a_simpler_model_is_better(model, split):
 
 def test_doubts_of_one_cluster_do_not_speak_of_several(split):
     one = fitted(split[0], n_clusters=1)
-    one.comparison_ = FitComparison((Difference("one ridge", -0.1, 0.01),), 100, 20)
+    one.comparison_ = FitComparison((Difference("one ridge", -0.1, 0.01, 20),), 100, 20)
     text = headlines(one)["A simpler model predicts better"].text
     assert "There is only one cluster" in text
     assert "alike" not in text

@@ -23,7 +23,7 @@ from tests.reports import Page, fitted, held_out, public, recipe_of
 def compared(**gains):
     """A comparison in which a gain of 1 is clear, and one of 0.1 is not."""
     names = {"one": ONE_RIDGE, "each": RIDGE_PER_ENTITY, "mixed": MIXED_MODEL}
-    return FitComparison(tuple(Difference(names[name], gain, 0.2) for name, gain in gains.items()), 100, 20)
+    return FitComparison(tuple(Difference(names[name], gain, 0.2, 20) for name, gain in gains.items()), 100, 20)
 
 
 @pytest.fixture(scope="module")

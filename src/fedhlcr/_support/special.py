@@ -27,6 +27,7 @@ class _Late:
 
 
 betainc, betaincinv, digamma = _Late("betainc"), _Late("betaincinv"), _Late("digamma")
+expit, stdtrit = _Late("expit"), _Late("stdtrit")
 gammainc, gammaincc, gammainccinv, gammaincinv = (
     _Late(name) for name in ("gammainc", "gammaincc", "gammainccinv", "gammaincinv")
 )

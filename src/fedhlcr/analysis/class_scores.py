@@ -59,6 +59,17 @@ class ClassScores(NamedTuple):
     accuracy: float
     calibration_error: float
 
+    @property
+    def d2(self) -> float:
+        """Share of the log loss that is gone, of one probability for all events: their share, as in scikit-learn.
+
+        NaN if the events are all of one class.
+        """
+        if self.share in (0.0, 1.0):
+            return float("nan")
+        entropy = -self.share * np.log(self.share) - (1.0 - self.share) * np.log1p(-self.share)
+        return float(1.0 - self.log_loss / entropy)
+
     @classmethod
     def of(cls, y: FloatArray, probability: FloatArray) -> ClassScores:
         """Scores of probabilities of a 1, given outcomes y, which are 0 or 1."""

@@ -4,19 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any, Literal
 
 import numpy as np
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.html import block, paragraph, rows_html
+from fedhlcr._support.special import stdtrit
 from fedhlcr._support.wording import listed
 from fedhlcr.analysis.simpler import ONE_RIDGE
 from fedhlcr.exceptions import Advice, SimplerModelWarning
 
 VerdictName = Literal["better", "about the same", "worse"]
-# Differences of more than this many standard errors count.
+# Differences of more than this many standard errors count, if there are many entities.
 CLEAR = 2.0
+
+
+def clear_errors(n_entities: int) -> float:
+    """Number of standard errors beyond which a difference counts.
+
+    The standard error itself is uncertain if there are few entities. So it is the quantile of Student's t distribution
+    with one degree of freedom less than entities, at the level of two standard errors for many: 2.4 for 8 entities, 14
+    for 2. One entity has no standard error.
+    """
+    if n_entities < 2:
+        return float("inf")
+    return float(stdtrit(n_entities - 1, NormalDist().cdf(CLEAR)))
 
 
 @dataclass(frozen=True)
@@ -28,16 +42,18 @@ class Difference:
     rival : name of the simpler model
     gain : mean difference of the log densities, in nats per event; negative if the simpler model is better
     standard_error : of the gain, with entities as the units
+    n_entities : number of entities it comes from
     """
 
     rival: str
     gain: float
     standard_error: float
+    n_entities: int
 
     @property
     def verdict(self) -> VerdictName:
-        """Whether the model is better or worse than the simpler one, by more than two standard errors."""
-        if abs(self.gain) <= CLEAR * self.standard_error:
+        """Whether the model is clearly better or worse than the simpler one: see `clear_errors`."""
+        if self.n_entities < 2 or abs(self.gain) <= clear_errors(self.n_entities) * self.standard_error:
             return "about the same"
         return "better" if self.gain > 0.0 else "worse"
 
@@ -112,8 +128,11 @@ class FitComparison:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> FitComparison:
-        differences = tuple(Difference(str(name), float(gain), float(se)) for name, gain, se in values["differences"])
-        return cls(differences, int(values["n_events"]), int(values["n_entities"]))
+        n_entities = int(values["n_entities"])
+        differences = tuple(
+            Difference(str(name), float(gain), float(se), n_entities) for name, gain, se in values["differences"]
+        )
+        return cls(differences, int(values["n_events"]), n_entities)
 
     def __str__(self) -> str:
         return self.sentence
@@ -144,6 +163,7 @@ def compare_densities(own: FloatArray, rivals: Mapping[str, FloatArray], entitie
         gain = own - theirs
         sums = np.bincount(of_event, weights=gain - gain.mean())
         factor = n_entities / max(n_entities - 1, 1)
-        return Difference(name, float(gain.mean()), float(np.sqrt(factor * (sums**2).sum()) / n_events))
+        error = float(np.sqrt(factor * (sums**2).sum()) / n_events)
+        return Difference(name, float(gain.mean()), error, n_entities)
 
     return FitComparison(tuple(against(name, theirs) for name, theirs in rivals.items()), n_events, n_entities)

@@ -22,6 +22,7 @@ from fedhlcr.report.findings import SURE, Findings
 from fedhlcr.report.link_scores import LinkScores
 from fedhlcr.report.rounds import Rounds
 from fedhlcr.report.scores import LEVEL, HeldOutScores, coverage_gap
+from fedhlcr.report.verdict import rival_name
 
 ANSWER = Noun("answer", "answers")
 # A cluster of fewer entities is small.
@@ -68,7 +69,7 @@ def find_doubts(
         *_few_events(model),
         *_cluster_limit(model),
         *_held_out(findings, real),
-        *_held_out_responses(linked),
+        *_held_out_responses(findings, linked),
         *_simpler(model, findings, real),
         *_labels(findings),
         *_small_clusters(findings),
@@ -163,12 +164,18 @@ def _coverage(coverage: float, n_events: int) -> Iterator[Doubt]:
         yield Doubt(f"Intervals are too {'narrow' if narrow else 'wide'}", text, serious=narrow)
 
 
-def _held_out_responses(scores: LinkScores | None) -> Iterator[Doubt]:
+def _held_out_responses(findings: Findings, scores: LinkScores | None) -> Iterator[Doubt]:
     """Doubts about probabilities and counts."""
     if scores is None:
         return
     if scores.was_fitted:
         yield FITTED_EVENTS
+    elif scores.comparison is not None:
+        found = [d.rival for d in scores.comparison.differences if d.verdict == "worse"]
+        if found:
+            better = listed([rival_name(name, findings.names) for name in found])
+            headline = f"On held-out events {better} {'predicts' if len(found) == 1 else 'predict'} better than HLCR"
+            yield Doubt(headline, _use_of_clusters(findings), is_told=True)
     own, constant = scores.model, scores.constant
     if isinstance(own, CountScores):
         yield from _coverage(own.coverage, own.n_events)

@@ -10,7 +10,13 @@ from fedhlcr._support.wording import EVENT, capital, fine_percent, listed, numbe
 from fedhlcr.analysis.axis_lines import TargetAxis, target_axis
 from fedhlcr.analysis.class_scores import ClassScores
 from fedhlcr.analysis.count_scores import CountScores
-from fedhlcr.analysis.response_rivals import ONE_LOGISTIC, ONE_POISSON, RATE_PER_ENTITY
+from fedhlcr.analysis.response_rivals import (
+    LOGISTIC_PER_ENTITY,
+    ONE_LOGISTIC,
+    ONE_POISSON,
+    POISSON_PER_ENTITY,
+    RATE_PER_ENTITY,
+)
 from fedhlcr.analysis.simpler import MIXED_MODEL, ONE_RIDGE, RIDGE_PER_ENTITY
 from fedhlcr.analysis.verdict import FitComparison, VerdictName
 from fedhlcr.estimators.base import HierarchicalPredictor
@@ -22,6 +28,7 @@ BADGES = {"better": "Better", "about the same": "About the same", "worse": "Wors
 NO_MIXED_MODEL = "It was not compared with a mixed model."
 CHANCE_TOO = "(the difference may be chance)"
 CHANCE = "The difference between the two may be chance."
+IS_MIXED_MODEL = "With one cluster it is a mixed model itself."
 # Badges where accuracy and log density tell different stories, by the two verdicts.
 SPLIT = {
     ("about the same", "better"): ("About as accurate", "and better at saying how sure it is"),
@@ -93,7 +100,7 @@ def find_verdict(
     if scores is not None and not scores.was_fitted:
         if isinstance(scores, LinkScores):
             if scores.comparison is not None:
-                return _of_responses(findings, scores, scores.comparison)
+                return _of_responses(model, findings, scores, scores.comparison)
         elif scores.densities is not None and scores.errors is not None:
             return _of_events(model, findings, scores, scores.densities, scores.errors)
     if model.comparison_ is not None:
@@ -157,7 +164,8 @@ def _judged(
     better = "slightly better" if is_slight(scores, errors) else "better"
     sure = "how far off its predictions may be"
     if of_errors == of_densities == "about the same":
-        return "about the same", f"{on} the model predicts {target} about as well as {accurate}. {CHANCE}"
+        why = _why_same(findings, errors)
+        return "about the same", f"{on} the model predicts {target} about as well as {accurate}. {why}"
     if of_errors == "better" and of_densities == "worse":
         but = f"are more accurate than those of {everyone}, but {honest} says better {sure}"
         return "about the same", f"{on} the model’s predictions {but}."
@@ -179,6 +187,14 @@ def _judged(
     )
 
 
+def _why_same(findings: Findings, found: FitComparison) -> str:
+    """Why the model and the strongest simpler model predict about equally well."""
+    differ = findings.differences is not None and bool(findings.differences.has_entity_effect.any())
+    if found.strongest.rival == MIXED_MODEL and len(findings.clusters) == 1 and differ:
+        return IS_MIXED_MODEL
+    return CHANCE
+
+
 def is_slight(scores: HeldOutScores, errors: FitComparison) -> bool:
     """Whether model and best simpler model explain nearly the same share of the variance, though not by chance."""
     rival = next((score for score in scores.rivals if score.name == errors.strongest.rival), None)
@@ -192,29 +208,55 @@ def _typical_error(target: TargetAxis, error: float) -> str:
     return f"The model is typically off by about {percent(float(target.base**error) - 1.0)}."
 
 
-def _of_responses(findings: Findings, scores: LinkScores, found: FitComparison) -> Verdict:
-    names, link = findings.names, findings.link
-    what = "the counts" if link is None or not link.is_binary else "the outcomes"
+def _of_responses(
+    model: HierarchicalPredictor, findings: Findings, scores: LinkScores, found: FitComparison
+) -> Verdict:
+    names, strongest = findings.names, found.strongest.rival
+    rows = [("this model", scores.model), *((rival_name(n, names), s) for n, s in scores.rivals)]
+    shares = [(name, score.d2) for name, score in rows]
+    own, best = shares[0][1], dict(shares)[rival_name(strongest, names)]
+    slight = found.verdict != "about the same" and abs(own - best) < SLIGHT
+    sentences = [_told_of_responses(findings, scores, found, slight=slight), _typically(scores.model)]
+    is_mixed = MIXED_MODEL in [difference.rival for difference in found.differences]
+    binary = isinstance(scores.model, ClassScores)
+    one = "logistic regression" if binary else "regression of counts"
+    what = "uncertainty about the outcomes each removes (share of the log loss)"
+    if not binary:
+        what = "differences between counts each explains (share of the deviance)"
+    return Verdict(
+        found.verdict,
+        (*sentences, *([] if is_mixed else [NO_MIXED_MODEL])),
+        advice=_advice_on_responses(model, strongest, names) if found.verdict == "worse" else "",
+        bars=tuple((name, _bar(share), _percent(share)) for name, share in shares if math.isfinite(share)),
+        measure=f"how much of the {what}",
+        label=f"Slightly {found.verdict}" if slight else "",
+        terms=f"A mixed model is one {one} from which each {names.entity.one} may deviate." if is_mixed else "",
+    )
+
+
+def _told_of_responses(findings: Findings, scores: LinkScores, found: FitComparison, *, slight: bool) -> str:
+    names = findings.names
+    what = "the outcomes" if isinstance(scores.model, ClassScores) else "the counts"
     on = f"On {EVENT.count(scores.n_events)} that it was not fitted to,"
     everyone = listed([rival_name(d.rival, names) for d in found.differences], "or")
     best = rival_name(found.strongest.rival, names)
-    told = {
-        "better": f"{on} the model predicts {what} better than {everyone}.",
-        "about the same": f"{on} the model predicts {what} about as well as {best}. {CHANCE}",
-        "worse": f"{on} {best} predicts {what} better than the model does.",
+    better = "slightly better" if slight else "better"
+    return {
+        "better": f"{on} the model predicts {what} {better} than {everyone}.",
+        "about the same": f"{on} the model predicts {what} about as well as {best}. {_why_same(findings, found)}",
+        "worse": f"{on} {best} predicts {what} {better} than the model does.",
     }[found.verdict]
-    advice = f"If you want predictions, use {best}." if found.verdict == "worse" else ""
-    rows = [("this model", scores.model), *((rival_name(n, names), s) for n, s in scores.rivals)]
-    bars: list[tuple[str, float, str]] = []
-    measure = ""
-    for name, score in rows:
-        if isinstance(score, ClassScores) and math.isfinite(score.auc):
-            measure = "pairs of events with different outcomes that are put in the right order (50 % is guessing)"
-            bars.append((name, _bar(score.auc), fine_percent(score.auc)))
-        elif isinstance(score, CountScores) and math.isfinite(score.d2):
-            measure = "how much of the differences between counts each explains (share of the deviance)"
-            bars.append((name, _bar(score.d2), _percent(score.d2)))
-    return Verdict(found.verdict, (told, NO_MIXED_MODEL), advice, tuple(bars), measure)
+
+
+def _typically(score: ClassScores | CountScores) -> str:
+    """How good single predictions are."""
+    if isinstance(score, CountScores):
+        return f"The model is typically off by {number(score.mae)} (mean absolute error)."
+    usual = max(score.share, 1.0 - score.share)
+    return (
+        f"The outcome that it takes as more likely is right for {fine_percent(score.accuracy)} of them; always naming "
+        f"the more frequent outcome is right for {fine_percent(usual)}."
+    )
 
 
 def _of_fit(findings: Findings, found: FitComparison) -> Verdict:
@@ -242,6 +284,8 @@ def rival_name(name: str, names: Names) -> str:
         ONE_LOGISTIC: "one logistic regression for all",
         ONE_POISSON: "one Poisson regression for all",
         RATE_PER_ENTITY: f"the mean of each {entity}",
+        LOGISTIC_PER_ENTITY: f"a logistic regression per {entity}",
+        POISSON_PER_ENTITY: f"a Poisson regression per {entity}",
     }.get(name, f"a {name}")
 
 
@@ -251,6 +295,19 @@ def _advice(rival: str, names: Names) -> str:
         ONE_RIDGE: "`fedhlcr.baselines.GroupedRidge()`",
         RIDGE_PER_ENTITY: '`fedhlcr.baselines.GroupedRidge(level="entity")`',
         MIXED_MODEL: "`fedhlcr.baselines.MixedModelRegressor()`",
+    }.get(rival)
+    return f"If you want predictions, use {rival_name(rival, names)}{f': {use}' if use else ''}."
+
+
+def _advice_on_responses(model: HierarchicalPredictor, rival: str, names: Names) -> str:
+    """The same for classes and counts."""
+    of_each = f" for the events of each {names.entity.one}"
+    use = {
+        MIXED_MODEL: f'`{type(model).__name__}(n_clusters=1, effects="entity")`',
+        ONE_LOGISTIC: "`sklearn.linear_model.LogisticRegression()`",
+        ONE_POISSON: "`sklearn.linear_model.PoissonRegressor()`",
+        LOGISTIC_PER_ENTITY: f"`sklearn.linear_model.LogisticRegression()`{of_each}",
+        POISSON_PER_ENTITY: f"`sklearn.linear_model.PoissonRegressor()`{of_each}",
     }.get(rival)
     return f"If you want predictions, use {rival_name(rival, names)}{f': {use}' if use else ''}."
 
