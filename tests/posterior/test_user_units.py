@@ -137,3 +137,15 @@ def test_two_levels_have_one_coefficient(table):
 def test_without_an_intercept_each_level_keeps_its_own(table):
     model = fitted(table, effects="none", fit_intercept=False)
     np.testing.assert_allclose(model.coef_[0, 1:], 10.0 + LEVELS, atol=1.0)
+
+
+def test_entities_differ_by_as_much_as_their_effects(with_effects, table):
+    """Effects of levels have a mean of zero over the events, as coefficients do; so have their standard deviations."""
+    posterior = with_effects.posterior_
+    raw = posterior.standardization.coef_transform(posterior.layout, with_effects.feature_means_)
+    centred = raw.copy()
+    centred[2:] -= encoded(table)[:, 1:].mean(axis=0) @ raw[2:]
+    own = posterior.likelihood.differences(posterior.draws.stacked).entity_covariance
+    expected = np.sqrt(np.einsum("if,dfg,ig->di", centred, own, centred)).mean(axis=0)
+    assert not np.allclose(np.sqrt(np.einsum("if,dfg,ig->di", raw, own, raw)).mean(axis=0), expected, rtol=1e-3)
+    np.testing.assert_allclose(with_effects.effect_scales_, expected)

@@ -25,6 +25,7 @@ class HasUnits(Protocol):
     posterior_: Posterior
     recipe_: Recipe | None
     feature_means_: FloatArray
+    feature_spreads_: FloatArray
 
 
 class Redundant(NamedTuple):
