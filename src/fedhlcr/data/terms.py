@@ -105,6 +105,13 @@ def level_features(
     return found[::-1]
 
 
+def product_features(terms: Sequence[Term], categorical: Mapping[str, list[str]]) -> list[tuple[int, list[int]]]:
+    """Positions of the features that are products of other features, each with the positions of its factors."""
+    place = {factors: n for term in _placed(terms, categorical) for factors, n in term.features.items()}
+    parts = {n: [place.get(frozenset([part])) for part in factors] for factors, n in place.items() if len(factors) > 1}
+    return [(n, [own for own in found if own is not None]) for n, found in parts.items() if None not in found]
+
+
 class _PlacedTerm(NamedTuple):
     """Positions of a term's features, and its categories all of whose levels are features."""
 

@@ -66,7 +66,11 @@ def chosen_axis(model: HierarchicalPredictor, axes: tuple[Axis, ...], feature: A
         if len(found) == 1:
             return found[0]
     known = [*names, *(axis.name for axis in axes if axis.name not in names)]
-    shown = listed([repr(name) for name in known], "or") if len(known) <= MAX_NAMES else f"one of the {FEATURE.count(len(names))}"
+    shown = (
+        listed([repr(name) for name in known], "or")
+        if len(known) <= MAX_NAMES
+        else f"one of the {FEATURE.count(len(names))}"
+    )
     given = repr(feature) if isinstance(feature, str | int) else f"of type {type(feature).__name__}"
     given += _closest(feature, known) or "."
     raise ArgumentError(f"`feature` must be {shown}, or a position from 0 to {len(names) - 1}, but is {given}")
