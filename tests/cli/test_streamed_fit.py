@@ -204,6 +204,19 @@ def test_fit_files_is_fit(tmp_path):
         model.fit_files(folder, target="y", entity="item", exposure="hours")
 
 
+def test_fit_files_takes_categories_and_gaps_from_the_estimator(tmp_path):
+    frame = table().assign(kind=np.resize(["a", "b", "c"], len(table())))
+    frame.loc[3, "x"] = np.nan
+    columns = ["x", "kind", "shop", "item", "y"]
+    folder = to_folder(frame[columns], tmp_path / "t")
+    settings = {"n_sweeps": 6, "max_clusters": 4, "categories": ["kind"], "missing": "impute"}
+    model = fedhlcr.HLCRRegressor(**settings).fit_files(folder, target="y", agent="shop", entity="item")
+    again = fedhlcr.HLCRRegressor(**settings).fit(frame[columns], "y", "shop", "item")
+    assert list(model.feature_names_in_) == ["x", "kind=a", "kind=b", "kind=c"]
+    np.testing.assert_allclose(model.coef_, again.coef_)
+    np.testing.assert_allclose(model.predict(frame[columns]), again.predict(frame[columns]))
+
+
 # A process that ends itself after so many checkpoints or deletions, as if it were killed there.
 KILLED = """
 import os, signal, sys

@@ -218,6 +218,7 @@ BAD_FORMULAS = {
     "sales ~ price + (1 | store/product)": "from_formula('sales ~ price | store/product', effects='entity+agent')",
     "sales ~ price + (price | store) + (1 | store:product)": "'sales ~ price | store/product', effects='entity+agent'",
     "sales ~ (1 + price || product)": "from_formula('sales ~ 1 + price | product', effects='entity')",
+    "sales ~ price | (1 + price | product)": "from_formula('sales ~ price | product', effects='entity')",
     "sales ~ price + price**2 | product": "I(price**2)",
     "sales ~ log(price)^2 | product": "I(log(price)**2)",
     "sales ~ 1/price | product": "I(1/x)",

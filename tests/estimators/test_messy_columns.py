@@ -111,3 +111,20 @@ def test_forgotten_exposures_of_observed_counts_are_warned_of():
     # a rate needs no exposure, and neither does who says that it is 1
     assert score == model.score(without, exposure=1) < model.score(frame)
     np.testing.assert_array_equal(model.predict(without), model.predict(frame, exposure=1))
+
+
+def test_texts_under_names_that_are_no_texts_are_refused_with_the_cure():
+    frame = pd.DataFrame({0: np.arange(60.0), 1: pd.Categorical(np.resize(["a", "b", "c"], 60))})
+    with pytest.raises(DataError, match=r"not all texts.*X\.columns\.astype\(str\)"):
+        HLCRRegressor(n_sweeps=4).fit(frame, np.arange(60.0))
+    frame.columns = frame.columns.astype(str)
+    assert list(HLCRRegressor(n_sweeps=4).fit(frame, np.arange(60.0)).feature_names_in_) == ["0", "1=a", "1=b", "1=c"]
+
+
+def test_single_numbers_and_rows_are_refused_with_the_cure():
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(60, 3)))
+    with pytest.raises(ArgumentError, match="`y` must hold a value per event row, but is a single number"):
+        HLCRRegressor(n_sweeps=4).fit(frame, 2)
+    model = HLCRRegressor(n_sweeps=4).fit(frame, np.arange(60.0))
+    with pytest.raises(ArgumentError, match=r"`X` is a series.*iloc\[\[0\]\]"):
+        model.predict(frame.iloc[0])

@@ -113,7 +113,7 @@ def test_text_on_a_colour_can_be_read():
 
 
 def test_unknown_features_name_the_closest(ten):
-    with pytest.raises(ArgumentError, match=r"'X1' is not a feature; did you mean 'x1'\?"):
+    with pytest.raises(ArgumentError, match=r"'X1' is not a feature; did you mean 'x1'\?$"):
         plot.coefficients(ten, features=["X1"])
-    with pytest.raises(ArgumentError, match=r"but is 'X1'; did you mean 'x1'\?"):
+    with pytest.raises(ArgumentError, match=r"but is 'X1'; did you mean 'x1'\?$"):
         plot.effects(ten, "X1")

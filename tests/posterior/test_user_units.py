@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import narwhals as nw
 import numpy as np
 import pandas as pd
 import pytest
 
 import fedhlcr
 from fedhlcr import HLCRRegressor
+from fedhlcr.posterior.user_units import coef_transform
 
 LEVELS = np.array([0.0, 2.0, -1.0])
 
@@ -137,3 +139,71 @@ def test_two_levels_have_one_coefficient(table):
 def test_without_an_intercept_each_level_keeps_its_own(table):
     model = fitted(table, effects="none", fit_intercept=False)
     np.testing.assert_allclose(model.coef_[0, 1:], 10.0 + LEVELS, atol=1.0)
+
+
+def test_entities_differ_by_as_much_as_their_effects(with_effects, table):
+    """Effects of levels have a mean of zero over the events, as coefficients do; so have their standard deviations."""
+    posterior = with_effects.posterior_
+    raw = posterior.standardization.coef_transform(posterior.layout, with_effects.feature_means_)
+    centred = raw.copy()
+    centred[2:] -= encoded(table)[:, 1:].mean(axis=0) @ raw[2:]
+    own = posterior.likelihood.differences(posterior.draws.stacked).entity_covariance
+    expected = np.sqrt(np.einsum("if,dfg,ig->di", centred, own, centred)).mean(axis=0)
+    assert not np.allclose(np.sqrt(np.einsum("if,dfg,ig->di", raw, own, raw)).mean(axis=0), expected, rtol=1e-3)
+    np.testing.assert_allclose(with_effects.effect_scales_, expected)
+
+
+@pytest.fixture(scope="module")
+def crossed(table):
+    """A table with another category, of three levels in three sizes, and one of two levels."""
+    rng = np.random.default_rng(6)
+    size, season = rng.choice(3, len(table), p=[0.5, 0.3, 0.2]), rng.choice(2, len(table))
+    pairs = rng.normal(size=(3, 3))[table["brand"].cat.codes, size] + rng.normal(size=(3, 2))[size, season]
+    names = {"size": pd.Categorical.from_codes(size, ["s", "m", "l"]), "season": np.array(["cold", "warm"])[season]}
+    return table.assign(**names, sales=table["sales"] + pairs)
+
+
+@pytest.mark.parametrize(
+    ("terms", "feature"),
+    [
+        ("C(brand)*C(season)", "brand=a:season=warm"),
+        ("C(brand)*C(size)", "brand=a:size=m"),
+        ("C(brand):C(size)", "brand=a:size=m"),
+        ("C(brand) + C(brand):C(size)", "brand=a:size=m"),
+        ("0 + C(brand) + C(size)", "brand=a"),
+        ("price:C(brand) + price + C(brand)", "price:brand=a"),
+        ("price*C(brand)*C(size)", "price:brand=a:size=m"),
+    ],
+)
+def test_data_determine_coefficients_of_products(terms, feature, crossed):
+    """A change of the model's coefficients that changes no prediction changes no coefficient that is reported."""
+    model = HLCRRegressor.from_formula(
+        f"sales ~ {terms} + price | shop/item", n_clusters=1, n_sweeps=60, effects="none", random_state=1
+    ).fit(crossed)
+    assert feature in model.feature_names_in_
+    X = model.recipe_.encode_features(nw.from_native(crossed), "refuse").table.matrix
+    np.testing.assert_allclose(model.intercept_[0] + X @ model.coef_[0], model.predict(crossed), rtol=1e-9)
+    posterior = model.posterior_
+    design = np.array([posterior.standardization.coef_transform(posterior.layout, row)[0] for row in X[:300]])
+    _, sizes, directions = np.linalg.svd(design)
+    unseen = directions[sizes < 1e-9 * sizes[0]]
+    assert len(unseen), "there is more than one way to write the same predictions"
+    np.testing.assert_allclose(coef_transform(model, np.zeros(X.shape[1])) @ unseen.T, 0.0, atol=1e-9)
+
+
+def test_slopes_are_weighted_by_events_wherever_the_category_stands(table):
+    model = HLCRRegressor.from_formula(
+        "sales ~ price + price:C(brand) + C(brand) | shop/item", n_clusters=1, n_sweeps=60, effects="none"
+    ).fit(table)
+    own = [list(model.feature_names_in_).index(f"price:brand={level}") for level in "abc"]
+    assert model.coef_[0, own] @ encoded(table)[:, 1:].mean(axis=0) == pytest.approx(0.0, abs=1e-12)
+
+
+def test_products_that_never_occur_leave_the_others_determined(crossed):
+    table = crossed[(crossed["brand"] != "a") | (crossed["size"] != "l")]
+    model = HLCRRegressor.from_formula(
+        "sales ~ C(brand)*C(size) + price | shop/item", n_clusters=1, n_sweeps=100, effects="none"
+    ).fit(table)
+    found = model.coef_table().set_index("feature")["std"]
+    assert found["brand=a:size=l"] > 0.5, "only the prior knows it"
+    assert found[["size=l", "brand=b:size=l", "brand=c:size=l"]].max() < 0.2

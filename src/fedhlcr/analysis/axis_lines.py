@@ -15,6 +15,7 @@ from fedhlcr.analysis.axis_names import base_of_log
 from fedhlcr.analysis.effects import INTERVAL_LEVEL, change_intervals, target_name, target_spread
 from fedhlcr.analysis.links import Link, link_of
 from fedhlcr.analysis.ticks import log_ticks, nice_ticks, tick_text
+from fedhlcr.data.terms import product_features
 from fedhlcr.posterior.alignment import central_interval, coef_by_draw
 from fedhlcr.posterior.fitted_model import FittedModel
 
@@ -100,9 +101,18 @@ def axis_change(
 
 
 def features_along(model: FittedModel, axis: Axis, places: FloatArray, others: FloatArray | None = None) -> FloatArray:
-    """(points, n_features_in_) the model's features at places of an axis; other features have their means."""
+    """(points, n_features_in_) the model's features at places of an axis; other features have their means.
+
+    Products of a formula follow their factors, so that the line of `price` in `price*brand` has the mean slope of the
+    brands, and that of `brand` is at the mean price.
+    """
     X = np.tile(model.feature_means_ if others is None else others, (len(places), 1))
     X[:, list(axis.columns)] = axis.features(places)
+    recipe = model.recipe_
+    products = [] if recipe is None or recipe.terms is None else product_features(recipe.terms, recipe.categorical)
+    for feature, factors in products:
+        if feature not in axis.columns and not set(factors).isdisjoint(axis.columns):
+            X[:, feature] = X[:, factors].prod(axis=1)
     return X
 
 

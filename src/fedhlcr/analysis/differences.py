@@ -13,7 +13,7 @@ from fedhlcr._support.wording import listed, number, percent
 from fedhlcr.model.differences import Differences
 from fedhlcr.model.likelihood import GAUSSIAN
 from fedhlcr.posterior.fitted_model import FittedModel
-from fedhlcr.posterior.prediction import Posterior
+from fedhlcr.posterior.user_units import HasUnits, coef_transform
 
 # The range of the noise holds this share of the entities.
 NOISE_RANGE = 0.8
@@ -44,16 +44,14 @@ class EntityDifferences(NamedTuple):
     noise_range: tuple[float, float] | None
 
 
-def entity_differences(posterior: Posterior, means: FloatArray, spreads: FloatArray) -> EntityDifferences | None:
-    """How entities of one cluster differ; None if the model takes them as equal.
-
-    `means` and `spreads` (n_features,) are those of the features.
-    """
+def entity_differences(model: HasUnits) -> EntityDifferences | None:
+    """How entities of one cluster differ; None if the model takes them as equal."""
+    posterior = model.posterior_
     found, units = posterior.likelihood.differences(posterior.draws.stacked), posterior.standardization
     if found is None:
         return None
-    target_scale, size = float(units.scale[-1]), np.concatenate([[1.0], spreads])
-    of_entities, of_agents = (scales.mean(axis=0) for scales in scales_by_draw(posterior, found, means))
+    target_scale, size = float(units.scale[-1]), np.concatenate([[1.0], model.feature_spreads_])
+    of_entities, of_agents = (scales.mean(axis=0) for scales in scales_by_draw(model, found))
     ends = (found.noise_quantile(0.5 - NOISE_RANGE / 2), found.noise_quantile(0.5 + NOISE_RANGE / 2))
     return EntityDifferences(
         of_entities,
@@ -65,9 +63,9 @@ def entity_differences(posterior: Posterior, means: FloatArray, spreads: FloatAr
     )
 
 
-def scales_by_draw(posterior: Posterior, found: Differences, means: FloatArray) -> tuple[FloatArray, FloatArray]:
+def scales_by_draw(model: HasUnits, found: Differences) -> tuple[FloatArray, FloatArray]:
     """(draws, 1 + n_features) standard deviations of the effects of entities and of agents, in the user's units."""
-    transform = posterior.standardization.coef_transform(posterior.layout, means)
+    transform = coef_transform(model, model.feature_means_)
     of_entities, of_agents = (
         np.sqrt(np.maximum(np.einsum("if,dfg,ig->di", transform, own, transform, optimize=True), 0.0))
         for own in (found.entity_covariance, found.agent_covariance)

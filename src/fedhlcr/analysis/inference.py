@@ -91,7 +91,7 @@ def _effect_scales(model: FittedModel) -> Group:
     found = model.posterior_.likelihood.differences(model.posterior_.draws.stacked)
     if found is None:
         return {}
-    of_entities, of_agents = scales_by_draw(model.posterior_, found, model.feature_means_)
+    of_entities, of_agents = scales_by_draw(model, found)
     both = {"effect_scales": of_entities, "agent_effect_scales": of_agents}
     return {name: Variable((DRAW, EFFECT), values) for name, values in both.items() if values.any()}
 

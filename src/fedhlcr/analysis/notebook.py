@@ -51,7 +51,7 @@ def _clusters(model: Any) -> str:
             "td",
             (
                 str(k),
-                f"{bar(shares[k] / largest if largest else 0.0)} {escape(percent(float(shares[k])))}",
+                _beside(bar(shares[k] / largest if largest else 0.0), percent(float(shares[k]))),
                 escape(number(float(levels[k])) if link is None else link.in_words(float(levels[k]))),
                 escape(shortened(listed(moves[k]) if moves[k] else "no clear effect")),
             ),
@@ -61,3 +61,8 @@ def _clusters(model: Any) -> str:
     names = ("cluster", "share of entities", f"{what} at average features", "strongest effects")
     more = paragraph(f"And {model.n_clusters_ - n_shown} smaller clusters.") if n_shown < model.n_clusters_ else ""
     return table_html(names, lines) + more
+
+
+def _beside(drawn: str, text: str) -> str:
+    """A bar and its number, in one line."""
+    return f'<span style="white-space:nowrap">{drawn} {escape(text)}</span>'

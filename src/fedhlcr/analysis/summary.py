@@ -186,7 +186,7 @@ def _facts(model: FittedModel) -> tuple[tuple[str, str | Advice], ...]:
         agreement = Advice(f"{agreement}; {halves}", n_chains=4)
     held = f"{AGENT.count(store.index.n_agents)}, {ENTITY.count(len(store))}, {EVENT.count(n_events)}"
     features = FEATURE.count(posterior.layout.n_inputs)
-    differences = entity_differences(posterior, model.feature_means_, model.feature_spreads_)
+    differences = entity_differences(model)
     link = link_of(model)
     scale = None if link is None else link.linear
     return (

@@ -212,7 +212,7 @@ def _refuse_random_effects(text: str) -> None:
     if not (found := RANDOM_EFFECTS.findall(text)):
         return
     groups = list(dict.fromkeys(part.strip() for _, group in found for part in re.split("[/:]", group)))
-    fixed = RANDOM_EFFECTS.sub("", text.partition("~")[2]).strip(" +")
+    fixed = RANDOM_EFFECTS.sub("", text.partition("~")[2]).strip(" +|")
     if not fixed.strip(" 01+-"):
         # the features are named in the random effects only
         fixed = next((own.strip() for own, _ in found if own.strip(" 01+-")), "x")

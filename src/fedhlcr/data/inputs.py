@@ -154,12 +154,23 @@ def _stacked(frame: nw.DataFrame[Any]) -> FloatArray:
 
     for name, dtype in frame.schema.items():
         if not (dtype.is_numeric() or dtype == nw.Boolean):
+            if not all(isinstance(name, str) for name in frame.columns):
+                raise DataError(
+                    f"column {name!r} of `X` holds {dtype}, but the names of the columns are not all texts, so that "
+                    "columns are taken as they come and must hold numbers; rename them first, for example by "
+                    "X.columns = X.columns.astype(str)."
+                )
             raise _not_a_number(f"column {name!r} of `X`", str(dtype))
     columns = [_column(frame[:, place]) for place in range(len(frame.columns))]
     return np.column_stack(columns) if columns else np.empty((len(frame), 0))
 
 
 def _two_dimensional(X: Any) -> NDArray[Any]:
+    if hasattr(X, "to_frame"):
+        raise ArgumentError(
+            "Expected 2D array, got 1D array instead: `X` is a series, not a table with a row per event; for a single "
+            "row write table.iloc[[0]], for a single feature X.to_frame()."
+        )
     array = _numeric_array(X, "X")
     if array.ndim != 2:
         raise ArgumentError(
@@ -204,6 +215,11 @@ def target_vector(y: Any, n_rows: int) -> FloatArray:
 def number_vector(values: Any, name: str) -> FloatArray:
     """Return values as a vector of finite floats; `name` is the argument's."""
     vector = _numeric_array(native_array(values), name)
+    if vector.ndim == 0:
+        raise ArgumentError(
+            f"`{name}` must hold a value per event row, but is a single number; pass a column, or the name of one. "
+            "Names of columns are texts."
+        )
     if vector.ndim != 1:
         from sklearn.utils.validation import column_or_1d
 

@@ -108,10 +108,10 @@ class Recipe:
             )
         )
 
-    def level_features(self) -> list[LevelFeatures]:
-        """The features of categories that add up to another feature or to 1."""
+    def level_features(self, *, has_intercept: bool) -> list[LevelFeatures]:
+        """The features of categories that add up to other features or to 1."""
         terms = (INTERCEPT, *((name,) for name in self.features)) if self.terms is None else self.terms
-        return level_features(terms, self.categorical)
+        return level_features(terms, self.categorical, has_intercept=has_intercept)
 
     def _encoded_levels(self, name: str) -> list[str]:
         levels = self.categorical[name]

@@ -61,40 +61,92 @@ def feature_names(terms: Sequence[Term], categorical: Mapping[str, list[str]]) -
 
 
 class LevelFeatures(NamedTuple):
-    """Features, one for each level of a category, that add up to another feature or to 1.
+    """Features, one for each level of a category, that add up to other features or to 1.
 
     Attributes
     ----------
-    category : its column
     features : their positions among the features
-    total : position of the feature that they add up to; None if they add up to 1, which the intercept belongs to
+    indicators : positions of the features that are 1 at these levels and 0 at others; none if there are none
+    totals : positions of the features that they add up to; none if they add up to 1, which the intercept belongs to
     """
 
-    category: str
     features: list[int]
-    total: int | None
+    indicators: list[int]
+    totals: list[int]
 
 
-def level_features(terms: Sequence[Term], categorical: Mapping[str, list[str]]) -> list[LevelFeatures]:
-    """The features of all terms with one category that add up to the feature of another term.
+# What a feature is the product of: factors, and of a category the position of the level.
+_Product = frozenset[tuple[str, int | None]]
+_ONE: _Product = frozenset()
 
-    So `brand` adds up to the intercept, and `price:brand` to `price`, if the formula has these terms.
+
+def level_features(
+    terms: Sequence[Term], categorical: Mapping[str, list[str]], *, has_intercept: bool
+) -> list[LevelFeatures]:
+    """The features of categories that add up to features of a smaller term; those of the largest terms first.
+
+    So `brand` adds up to the intercept and `price:brand` to `price`, if the formula has these terms. The levels of
+    `brand` in `brand:size=small` add up to `size=small`. Without an intercept, all categories add up to the first one.
     """
-    place: dict[Term, int | None] = {INTERCEPT: None} if INTERCEPT in terms else {}
-    ranges: dict[Term, range] = {}
-    first = 0
+    place: dict[_Product, list[int]] = {_ONE: []} if has_intercept else {}
+    placed = sorted(_placed(terms, categorical), key=lambda term: len(term.whole))
+    alone = (term for term in placed if term.is_indicator and len(term.whole) == 1)
+    indicators = {term.whole[0]: list(term.features.values()) for term in alone}
+    found: list[LevelFeatures] = []
+    for term in placed:
+        features = list(term.features.values())
+        smaller = _smaller(term, place, indicators)
+        if not smaller and term.is_indicator and _ONE in place:
+            smaller = [LevelFeatures(features, features, place[_ONE])]
+        found += smaller
+        place |= {factors: [feature] for factors, feature in term.features.items()}
+        if term.is_indicator:
+            place.setdefault(_ONE, features)
+    return found[::-1]
+
+
+def product_features(terms: Sequence[Term], categorical: Mapping[str, list[str]]) -> list[tuple[int, list[int]]]:
+    """Positions of the features that are products of other features, each with the positions of its factors."""
+    place = {factors: n for term in _placed(terms, categorical) for factors, n in term.features.items()}
+    parts = {n: [place.get(frozenset([part])) for part in factors] for factors, n in place.items() if len(factors) > 1}
+    return [(n, [own for own in found if own is not None]) for n, found in parts.items() if None not in found]
+
+
+class _PlacedTerm(NamedTuple):
+    """Positions of a term's features, and its categories all of whose levels are features."""
+
+    features: dict[_Product, int]
+    whole: tuple[str, ...]
+    # whether one of the features is 1 in each row, and all others are 0
+    is_indicator: bool
+
+
+def _placed(terms: Sequence[Term], categorical: Mapping[str, list[str]]) -> list[_PlacedTerm]:
+    out, first = [], 0
     for factors in codings(terms, categorical):
-        term = tuple(sorted(factor for factor, _ in factors))
-        ranges[term] = range(first, first + math.prod(len(levels) or 1 for _, levels in factors))
-        first = ranges[term].stop
-        if not any(factor in categorical for factor in term):
-            place[term] = ranges[term].start
+        parts = [
+            [(name, level) for level in levels] if name in categorical else [(name, None)] for name, levels in factors
+        ]
+        features = {frozenset(combination): first + n for n, combination in enumerate(product(*parts))}
+        whole = tuple(f for f, levels in factors if f in categorical and 1 < len(levels) == len(categorical[f]))
+        out.append(_PlacedTerm(features, whole, len(whole) == len(factors)))
+        first += len(features)
+    return out
+
+
+def _smaller(
+    term: _PlacedTerm, place: Mapping[_Product, list[int]], indicators: Mapping[str, list[int]]
+) -> list[LevelFeatures]:
+    """The features of a term that add up to features of a term with one category less."""
     found = []
-    for term, features in ranges.items():
-        rest = tuple(factor for factor in term if factor not in categorical)
-        category = next((factor for factor in term if factor in categorical), None)
-        if len(rest) == len(term) - 1 and rest in place and category is not None and len(features) > 1:
-            found.append(LevelFeatures(category, list(features), place[rest]))
+    for category in term.whole:
+        rests: dict[_Product, list[int]] = {}
+        for factors, feature in term.features.items():
+            rests.setdefault(frozenset(part for part in factors if part[0] != category), []).append(feature)
+        for rest, features in rests.items():
+            if rest in place:
+                own = indicators.get(category, features if term.is_indicator else [])
+                found.append(LevelFeatures(features, own, place[rest]))
     return found
 
 

@@ -127,7 +127,7 @@ class EntityFigures:
     def entity_differences(self) -> EntityDifferences | None:
         """How much entities of one cluster differ, in the user's units; None if the model takes them as equal."""
         check_is_fitted(self)
-        return entity_differences(self.posterior_, self.feature_means_, self.feature_spreads_)
+        return entity_differences(self)
 
     @single_threaded_blas
     def entity_regressions(self) -> EntityCoef:

@@ -11,6 +11,7 @@ from typing import Self
 
 from sklearn.base import is_classifier
 
+from fedhlcr.data.frames import POLICIES
 from fedhlcr.data.gaps import MissingPolicy
 from fedhlcr.data.recipe_plan import plan_recipe
 from fedhlcr.data.table_files import open_table
@@ -44,8 +45,8 @@ class FileFitter(HierarchicalPredictor):
         entity: str,
         agent: str | None = None,
         features: Sequence[str] = (),
-        categorical: Collection[str] = (),
-        missing: MissingPolicy = "refuse",
+        categorical: Collection[str] | None = None,
+        missing: MissingPolicy | None = None,
         exposure: str | None = None,
         folder: str | Path | None = None,
     ) -> Self:
@@ -61,10 +62,11 @@ class FileFitter(HierarchicalPredictor):
         target, entity, agent, exposure : names of columns; without `agent` all rows are of one agent; `exposure` is for
             counts
         features : names of columns; by default all others
-        categorical : names of features that are categories; each level becomes a feature
-        missing : {"refuse", "drop", "impute"}, default="refuse"
+        categorical : names of features that are categories; each level becomes a feature. None takes those of the
+            parameter `categories`, if it is a list; there is no "auto" for files
+        missing : {"refuse", "drop", "impute"}, optional
             What to do about rows with missing values: refuse the table, drop them, or replace missing features by the
-            median or the most common level.
+            median or the most common level. None takes the parameter `missing`.
         folder : path, optional
             Folder for temporary files, about twice the size of the table in memory. If the process is killed, the
             same call goes on where it stopped. At the end the folder is removed. None takes one of the system's, and
@@ -90,8 +92,8 @@ class FileFitter(HierarchicalPredictor):
             agent=agent,
             entity=entity,
             features=features,
-            categorical=categorical,
-            missing=missing,
+            categorical=self._named_categories() if categorical is None else categorical,
+            missing=POLICIES[self.missing] if missing is None else missing,
             has_classes=is_classifier(self),
             exposure=exposure,
         )
@@ -105,3 +107,6 @@ class FileFitter(HierarchicalPredictor):
             self.fit_streamed(read_table(file, plan, work, shows_progress=self.verbose).events)
             work.remove()
         return self
+
+    def _named_categories(self) -> Collection[str]:
+        return () if isinstance(self.categories, str) else self.categories

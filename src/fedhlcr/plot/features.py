@@ -44,11 +44,11 @@ def chosen_features(model: Any, features: Sequence[str | int] | None, spreads: F
     position = {name: f for f, name in enumerate(names)} | {f: f for f in range(len(names))}
     unknown = [feature for feature in features if feature not in position]
     if unknown or isinstance(features, str) or not len(features):
-        given = f"is {features!r}"
+        given = f"is {features!r}."
         if unknown and not isinstance(features, str):
-            given = f"{unknown[0]!r} is not a feature{_closest(unknown[0], names)}"
+            given = f"{unknown[0]!r} is not a feature{_closest(unknown[0], names) or '.'}"
         raise ArgumentError(
-            f"`features` must be a list of names or positions of the {len(names)} features, but {given}."
+            f"`features` must be a list of names or positions of the {len(names)} features, but {given}"
         )
     return [position[feature] for feature in features]
 
@@ -66,10 +66,14 @@ def chosen_axis(model: HierarchicalPredictor, axes: tuple[Axis, ...], feature: A
         if len(found) == 1:
             return found[0]
     known = [*names, *(axis.name for axis in axes if axis.name not in names)]
-    shown = listed([repr(name) for name in known], "or") if len(known) <= MAX_NAMES else FEATURE.count(len(names))
+    shown = (
+        listed([repr(name) for name in known], "or")
+        if len(known) <= MAX_NAMES
+        else f"one of the {FEATURE.count(len(names))}"
+    )
     given = repr(feature) if isinstance(feature, str | int) else f"of type {type(feature).__name__}"
-    given += _closest(feature, known)
-    raise ArgumentError(f"`feature` must be {shown}, or a position from 0 to {len(names) - 1}, but is {given}.")
+    given += _closest(feature, known) or "."
+    raise ArgumentError(f"`feature` must be {shown}, or a position from 0 to {len(names) - 1}, but is {given}")
 
 
 def _closest(given: Any, known: list[str]) -> str:

@@ -4,7 +4,9 @@ A category of three or more levels has an indicator for each level, and exactly 
 added to its coefficients and taken from the intercept: no prediction changes, only the prior knows which number was
 meant, and intervals are as wide as the prior. We report the coefficients whose mean over the events is zero: a
 coefficient is then the difference of its level from the average event. The mean goes into the intercept. The same holds
-for slopes: those of `price:brand` are differences from the slope of `price`, if a formula has both.
+for products: the slopes of `price:brand` are differences from the slope of `price`, if a formula has both, and
+coefficients of `brand:size` from those of `brand` and of `size`. Without an intercept, the means go into the levels of
+the first category.
 """
 
 from __future__ import annotations
@@ -25,47 +27,50 @@ class HasUnits(Protocol):
     posterior_: Posterior
     recipe_: Recipe | None
     feature_means_: FloatArray
+    feature_spreads_: FloatArray
 
 
 class Redundant(NamedTuple):
-    """Features, one for each level of a category, that add up to another one.
+    """Features, one for each level of a category, that add up to others.
 
     Attributes
     ----------
     features : their positions
     shares : of the events at each level; they add up to 1
-    total : position of the feature that they add up to; None is the intercept
+    totals : positions of the features that they add up to; none is the intercept
     """
 
     features: IndexArray
     shares: FloatArray
-    total: int | None
+    totals: IndexArray
 
 
 def redundant_features(model: HasUnits) -> Iterator[Redundant]:
-    """The features whose coefficients the data alone do not determine."""
-    found = [] if model.recipe_ is None else model.recipe_.level_features()
-    indicators = {category: features for category, features, total in found if total is None}
-    for category, features, total in found:
-        if total is None and not model.posterior_.layout.fit_intercept:
-            continue
-        shares = np.clip(model.feature_means_[indicators.get(category, [])], 0.0, 1.0)
-        if len(shares) != len(features) or not shares.any():
-            shares = np.ones(len(features))
-        yield Redundant(np.array(features), shares / shares.sum(), total)
+    """The features whose coefficients the data alone do not determine; those of the largest terms first."""
+    if model.recipe_ is None:
+        return
+    means = model.feature_means_
+    for features, indicators, totals in model.recipe_.level_features(
+        has_intercept=model.posterior_.layout.fit_intercept
+    ):
+        # combinations of levels that never occur say nothing
+        occurs = (means[features] != 0.0).astype(np.float64)
+        shares = np.clip(means[indicators], 0.0, 1.0) * occurs if indicators else occurs
+        shares = shares if shares.any() else np.ones(len(features))
+        yield Redundant(np.array(features), shares / shares.sum(), np.array(totals, dtype=np.intp))
 
 
 def to_user_units(model: HasUnits, coef: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Slopes (..., n_features_in_) and intercepts (...) of standardised coefficients (..., n_coef)."""
     slopes, intercepts = model.posterior_.standardization.to_user_units(model.posterior_.layout, coef)
     slopes = slopes.copy()
-    for features, shares, total in redundant_features(model):
+    for features, shares, totals in redundant_features(model):
         mean = slopes[..., features] @ shares
         slopes[..., features] -= mean[..., None]
-        if total is None:
-            intercepts = intercepts + mean
+        if len(totals):
+            slopes[..., totals] += mean[..., None]
         else:
-            slopes[..., total] += mean
+            intercepts = intercepts + mean
     return slopes, intercepts
 
 
@@ -75,11 +80,10 @@ def coef_transform(model: HasUnits, at: FloatArray) -> FloatArray:
     The prediction is without the target's shift and without curves; see `Standardization.coef_transform`.
     """
     transform = model.posterior_.standardization.coef_transform(model.posterior_.layout, at)
-    for features, shares, total in redundant_features(model):
+    for features, shares, totals in redundant_features(model):
         mean = shares @ transform[1 + features]
         transform[1 + features] -= mean
-        if total is not None:
-            transform[1 + total] += mean
+        transform[1 + totals] += mean
         # nothing, if the features at `at` add up to what they should
-        transform[0] += ((1.0 if total is None else at[total]) - at[features].sum()) * mean
+        transform[0] += ((at[totals].sum() if len(totals) else 1.0) - at[features].sum()) * mean
     return transform
