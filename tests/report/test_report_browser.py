@@ -91,6 +91,8 @@ def open_report(browser, reports):
         page.on("dialog", lambda dialog: complaints.append(dialog.message))
         page.on("request", lambda request: requests.append(request.url))
         page.goto((reports / f"{name}.html").as_uri())
+        if options.get("java_script_enabled", True):
+            page.locator("html[data-ready]").wait_for()
         if not folded:
             page.evaluate("document.querySelectorAll('details').forEach(box => { box.open = true; })")
         return page

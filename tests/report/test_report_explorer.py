@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ from fedhlcr.report.events import drawn_events
 from fedhlcr.report.explorer import N_NEIGHBOURS, coordinates, explorer_section, nearest
 from fedhlcr.report.findings import gather
 from fedhlcr.report.packing import NO_VALUE, STEPS, Scale, pack, pack_shares
-from tests.reports import HOSTILE, Page, fitted, held_out, public
+from tests.reports import HOSTILE, Page, fitted, held_out, public, unpacked
 
 
 def numbers(packed):
@@ -37,7 +36,7 @@ def shares(packed):
 
 def explored(model, events=None):
     section = explorer_section(model, gather(model), None if events is None else drawn_events(model, events), None)
-    return section, json.loads(section.data)
+    return section, unpacked(section.data)
 
 
 def lines(data, which):
@@ -178,7 +177,7 @@ def test_agents_have_their_shares_errors_and_likes(split):
     model = fitted(train)
     findings = gather(model)
     events = drawn_events(model, held_out(test))
-    data = json.loads(explorer_section(model, findings, None, events).data)["agents"]
+    data = unpacked(explorer_section(model, findings, None, events).data)["agents"]
     for row, own in zip(findings.agents.weights, shares(data["shares"]), strict=True):
         assert all(share == pytest.approx(row[k], abs=1e-4) for k, share in own.items())
     error = np.sqrt((events.residuals[events.agent == 3] ** 2).mean())
@@ -195,7 +194,7 @@ def test_agents_have_their_shares_errors_and_likes(split):
 
 def test_the_first_entity_has_the_most_events(model):
     findings = gather(model)
-    data = json.loads(explorer_section(model, findings, None, None).data)
+    data = unpacked(explorer_section(model, findings, None, None).data)
     assert findings.entities.n_events[data["first"]] == findings.entities.n_events.max()
 
 

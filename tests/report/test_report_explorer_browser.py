@@ -447,6 +447,21 @@ def test_without_script_the_map_is_there_and_the_explorer_says_why_not(open_repo
     assert page.locator("#explored").is_hidden()
 
 
+def test_old_browsers_get_the_words_the_pictures_and_a_note(browser, reports):
+    context = browser.new_context()
+    context.add_init_script("delete window.DecompressionStream")
+    page, complaints = context.new_page(), []
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.goto((reports[0] / "flights.html").as_uri() + "#entity=3")
+    page.get_by_text("Your browser is too old for this section.").wait_for()
+    assert page.locator("#explored").is_hidden()
+    assert page.locator("svg.places circle").count() == 354
+    assert page.locator("[data-listing=entities] tbody tr").count() == 25
+    assert "The first 25 of" in page.locator("[data-listing=entities] .rest").text_content()
+    context.close()
+    assert complaints == []
+
+
 COUNTING = """() => {
   window.decoded = { before: 0, after: 0 };
   let isParsed = false;

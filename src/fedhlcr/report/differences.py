@@ -12,7 +12,8 @@ from fedhlcr.analysis.differences import NOISE_RANGE, EntityDifferences, tail_wo
 from fedhlcr.analysis.links import Link
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.model.likelihood import GAUSSIAN
-from fedhlcr.report.findings import Findings, Names
+from fedhlcr.report.findings import Findings
+from fedhlcr.report.names import Names
 
 # Most features in the table.
 MOST_ROWS = 12

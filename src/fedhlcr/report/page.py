@@ -45,7 +45,8 @@ from fedhlcr.report.verdict import find_verdict
 # Templates of the page's style and script, in their order.
 STYLES = ("report.css", "charts.css", "explorer.css", "map.css")
 SCRIPTS = (
-    "report.js", "page.js", "explorer_data.js", "explorer_chart.js", "explorer_finder.js", "explorer.js", "map.js"
+    "page_data.js", "report.js", "page.js",
+    "explorer_data.js", "explorer_chart.js", "explorer_finder.js", "explorer.js", "map.js",
 )  # fmt: skip
 
 

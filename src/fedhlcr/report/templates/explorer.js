@@ -191,7 +191,7 @@
     box.hidden = false;
   }
   function start() {
-    if (data) return;
+    if (data || !pageData.of("explorer")) return;
     data = explorerData();
     document.getElementById("explorer-controls").hidden = false;
     if (!follow()) show("entity", data.raw.first);
@@ -201,7 +201,7 @@
   function follow() {
     const [, kind, number] = /^#(entity|agent)=(\d+)$/.exec(location.hash) ?? [];
     if (!kind) return false;
-    if (!data) { start(); return true; }
+    if (!data) return false;
     const n = Number(number);
     if (n >= countOf(kind)) return false;
     const typed = document.activeElement?.matches("#explorer-previous, #explorer-next");
@@ -232,6 +232,8 @@
   addEventListener("beforeprint", start);
 
   explorerFinder(find, options, status, { data: () => { start(); return data; }, noun, open, most: MOST_OPTIONS });
-  if (/^#(entity|agent)=/.test(location.hash)) start();
-  else (window.requestIdleCallback ?? ((then) => setTimeout(then, 50)))(start, { timeout: 1500 });
+  pageData.whenReady(() => {
+    if (/^#(entity|agent)=/.test(location.hash)) start();
+    else (window.requestIdleCallback ?? ((then) => setTimeout(then, 50)))(start, { timeout: 1500 });
+  });
 })();

@@ -1,12 +1,10 @@
 // What the explorer knows of entities and agents. Nothing is read before it is asked for.
 const explorerData = (() => {
   const SHARE_STEPS = 10000, STEPS = 65534, NO_VALUE = 65535;
-  const json = (name) => JSON.parse(document.getElementById(`data-${name}`).textContent);
 
   // [bytes per number, base64] as whole numbers
   function numbers([width, text]) {
-    const plain = text.replace(/-/g, "+").replace(/_/g, "/");
-    const bytes = Uint8Array.from(atob(plain), (character) => character.charCodeAt(0));
+    const bytes = pageData.bytes(text);
     if (width === 1) return bytes;
     const view = new DataView(bytes.buffer);
     const made = width === 2 ? new Uint16Array(bytes.length / 2) : new Uint32Array(bytes.length / 4);
@@ -36,7 +34,7 @@ const explorerData = (() => {
 
   class ExplorerData {
     constructor() {
-      const raw = json("explorer"), { columns } = json("entities");
+      const raw = pageData.of("explorer"), { columns } = pageData.of("entities");
       this.raw = raw;
       this.entity = columns.find((column) => column.link === "entity");
       this.agent = columns.find((column) => column.link === "agent") ?? null;
