@@ -119,7 +119,7 @@ def _choose_detail(entities: Entities, axes: list[DrawnAxis], events: DrawnEvent
         n_drawn = of_model[entities.position]
     for n_axes, most in DETAILS:
         shown = axes[:n_axes]
-        values = 3 * sum(len(axis.places) for axis in shown) + N_NEIGHBOURS + (len(shown) + 1) * n_drawn.clip(max=most)
+        values = 4 * sum(len(axis.places) for axis in shown) + N_NEIGHBOURS + (len(shown) + 1) * n_drawn.clip(max=most)
         sizes = CHARACTERS_PER_BYTE * BYTES_PER_VALUE * values
         if sizes.sum() <= budget:
             return Detail(np.arange(len(entities)), shown, most)

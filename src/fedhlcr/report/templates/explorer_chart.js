@@ -80,10 +80,11 @@ const explorerChart = (() => {
       this.axis = data.raw.axes[axis];
       this.k = data.label[row];
       this.own = data.line(row, axis);
-      this.cluster = data.clusterLine(this.k, axis);
+      // beside its own line, that of its cluster at the entity's own averages of all other features
+      this.cluster = this.own ? { mean: this.own.shared } : data.clusterLine(this.k, axis);
       this.isDiscrete = this.axis.levels.length > 0;
       const events = data.raw.events, line = this.own;
-      // events show what would have been observed at average other features: the line plus the residual
+      // events show what would have been observed at the entity's averages of other features: the line plus the residual
       this.dots = data.dots(row, axis).map(([x, value], n) => {
         const y = events.adjusted ? this.at(line.mean, x) + value : value;
         if (data.raw.target.percent) return [x, y + 0.06 * Math.abs(spread(n)) * (y > 0.5 ? -1 : 1)];
@@ -194,7 +195,7 @@ const explorerChart = (() => {
       if (this.own) entry("own-line", "M0 4h16", `this ${noun}, with ${level}`);
       entry("cluster-line", "M0 4h16", `${this.group()}${this.own ? "" : `, with ${level}`}`);
       if (this.dots.length) {
-        const adjusted = this.data.raw.events.adjusted ? ", as if all else were average" : "";
+        const adjusted = this.data.raw.events.adjusted ? ", as if all else were at its average" : "";
         entry("event", "M8 4h0", `${this.dots.length} of its events${adjusted}`);
       }
       return made;

@@ -74,18 +74,18 @@ const explorerData = (() => {
     agentOf(row) { return this.agent ? this.agent.values[row] : -1; }
     certainty(row) { return (this.shares(row).find(([k]) => k === this.label[row]) ?? [0, 0.001])[1]; }
 
-    // mean, lower and upper ends along an axis; null if the entity has no details
+    // mean, lower and upper ends along an axis, and the mean of its cluster; null if the entity has no details
     line(row, axis) {
       const place = this.place(row);
-      return place < 0 || !this.lines ? null : this.values(this.lines.own, place, axis);
+      return place < 0 || !this.lines ? null : this.values(this.lines.own, place, axis, 4);
     }
-    clusterLine(k, axis) { return this.values(this.lines.clusters, k, axis); }
-    values(packed, owner, axis) {
+    clusterLine(k, axis) { return this.values(this.lines.clusters, k, axis, 3); }
+    values(packed, owner, axis, size) {
       const { low, high } = this.raw.lines, n = this.offsets.at(-1);
       const value = (step) => (step === NO_VALUE ? NaN : low + (high - low) * step / STEPS);
       const [first, last] = [this.offsets[axis], this.offsets[axis + 1]];
-      const column = (c) => Array.from({ length: last - first }, (_, p) => value(packed[3 * (owner * n + first + p) + c]));
-      return { mean: column(0), lower: column(1), upper: column(2) };
+      const column = (c) => Array.from({ length: last - first }, (_, p) => value(packed[size * (owner * n + first + p) + c]));
+      return { mean: column(0), lower: column(1), upper: column(2), shared: size > 3 ? column(3) : null };
     }
 
     // [fraction of the axis, residual or target] of the events of an entity
