@@ -159,3 +159,12 @@ def test_axes_without_events_cover_values_that_are_there(model, frame):
     for axis in feature_axes(model):
         if axis.name in ("listings", "colds"):
             assert frame[axis.name].min() <= axis.low < axis.high <= frame[axis.name].max()
+
+
+def test_a_range_is_not_that_of_a_few_digits_beside_zero():
+    """Most have none, some have a little, and a tenth has one: what matters is none against one."""
+    rng = np.random.default_rng(6)
+    limits = np.where(rng.random(N) < 0.1, 1.0, np.where(rng.random(N) < 0.3, 0.03, 0.0))
+    frame = pd.DataFrame({"limits": limits, "x": rng.normal(size=N)})
+    own = HLCRRegressor(1, n_sweeps=20).fit(frame, 2.0 * limits + rng.normal(size=N), entity=np.arange(N) % 40)
+    assert usual_ends(own, 0) == (0.0, 1.0)

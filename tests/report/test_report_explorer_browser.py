@@ -6,6 +6,7 @@ import re
 import shutil
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from fedhlcr import HLCRClassifier, HLCRRegressor, hold_out_events
@@ -54,9 +55,21 @@ def lines_report(n_clusters="auto"):
     return render_report(model.fit(table.X, table.y, agent=table.agent, entity=table.entity))
 
 
+def named_report():
+    """Names that begin with their nouns, and a feature without any effect."""
+    rng = np.random.default_rng(2)
+    shop, product = np.arange(600) % 6, np.arange(600) % 30
+    frame = pd.DataFrame({"price": rng.normal(size=600), "noise": rng.normal(size=600)})
+    frame = frame.assign(shop=[f"shop {s}" for s in shop], product=[f"Product {p} of aisle 3" for p in product])
+    model = HLCRRegressor(1, n_sweeps=30, effects="none")
+    model.fit(frame, 1000.0 + 5.0 * frame["price"], agent="shop", entity="product")
+    return render_report(model)
+
+
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory):
     folder = tmp_path_factory.mktemp("explorers")
+    (folder / "named.html").write_text(named_report(), encoding="utf-8")
     model, html = flights_report()
     (folder / "flights.html").write_text(html, encoding="utf-8")
     (folder / "hostile.html").write_text(hostile_report(), encoding="utf-8")
@@ -154,6 +167,21 @@ def test_arrow_up_from_nothing_goes_to_the_last_name(open_report):
     page.keyboard.type("jfk")
     page.keyboard.press("ArrowUp")
     assert suggestions(page).last.get_attribute("aria-selected") == "true"
+
+
+def test_a_noun_that_the_name_has_is_not_said_twice(open_report):
+    page = open_report("named", "#entity=0")
+    assert title(page) == "Product 0 of aisle 3"
+    assert "of shop 0 ·" in page.locator(".facts-line").inner_text()
+    details = page.locator(".likes small").all_inner_texts()
+    assert details
+    assert not any("shop shop" in text for text in details)
+
+
+def test_a_flat_line_is_told_as_flat(open_report):
+    page = open_report("named", "#entity=0")
+    page.get_by_label("against").select_option("noise")
+    assert re.search(r"is about [\d.−]+ all along noise", page.locator(".told").inner_text())
 
 
 def test_escape_closes_the_suggestions_then_empties_the_box(open_report):

@@ -14,7 +14,7 @@ from fedhlcr.analysis.axis_lines import axis_draws
 from fedhlcr.analysis.effects import INTERVAL_LEVEL, entity_shares
 from fedhlcr.analysis.feature_ranges import is_whole, usual_ends
 from fedhlcr.analysis.links import link_of
-from fedhlcr.analysis.ticks import tick_text
+from fedhlcr.analysis.ticks import range_text
 from fedhlcr.posterior.alignment import central_interval
 from fedhlcr.posterior.fitted_model import FittedModel
 
@@ -87,7 +87,7 @@ def contrasts_of(model: FittedModel, axis: Axis) -> tuple[Contrast, ...]:
         middle = float(axis.base ** model.feature_means_[axis.columns[0]])
         return (Contrast(axis, middle, 2.0 * middle, f"{axis.name} doubled"),)
     low, high = usual_range(model, axis)
-    return (Contrast(axis, low, high, f"{axis.name} from {tick_text(low)} to {tick_text(high)}"),)
+    return (Contrast(axis, low, high, f"{axis.name} from {range_text(low, high)}"),)
 
 
 def contrast_effects(model: FittedModel, contrast: Contrast, level: float = INTERVAL_LEVEL) -> ContrastEffects:
@@ -166,4 +166,4 @@ def place_name(axis: Axis, place: float) -> str:
         return f"{round(place) % 24}:00"
     if axis.cycle.name == "day of the week":
         return f"day {round(place) % 7}"
-    return f"{place / axis.cycle.length:.0%} of the cycle".replace("%", " %")
+    return f"{place / axis.cycle.length:.0%} of the way through the cycle".replace("%", " %")

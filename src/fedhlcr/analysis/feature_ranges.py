@@ -16,6 +16,8 @@ from fedhlcr.posterior.fitted_model import FittedModel
 LOW, HIGH = (int(np.abs(QUANTILE_LEVELS - level).argmin()) for level in (0.16, 0.84))
 # A mean closer to zero than this, in standard deviations, is that of a feature around zero.
 CENTRED = 0.05
+# A range of usual values that is narrower than this, in standard deviations, says nothing of the others.
+NARROW = 0.2
 
 
 def usual_ends(model: FittedModel, feature: int, *, is_log: bool = False) -> tuple[float, float]:
@@ -25,9 +27,10 @@ def usual_ends(model: FittedModel, feature: int, *, is_log: bool = False) -> tup
     """
     quantiles = known_quantiles(model, feature)
     if quantiles is not None:
-        # more than two thirds of the events may have the same value
+        # more than two thirds of the events may have about the same value
+        least = NARROW * float(model.feature_spreads_[feature])
         for low, high in ((quantiles[LOW], quantiles[HIGH]), (quantiles[0], quantiles[-1])):
-            if high > low:
+            if high - low > least:
                 return float(low), float(high)
     ends = _around(model, feature, 1.0)
     return ends if is_log else _one_sided(*ends)

@@ -2,6 +2,8 @@
 const explorerChart = (() => {
   const SVG = "http://www.w3.org/2000/svg";
   const STEPS = [1, 2, 2.5, 5, 10, 20], SAMPLES = 60, MOST_TICKS = 6;
+  // an interval is shown up to so many times the height of line and dots beyond them
+  const WIDEST = 3;
 
   function html(name, className, text) {
     const made = document.createElement(name);
@@ -51,7 +53,7 @@ const explorerChart = (() => {
   }
   // a value in a sentence
   function inWords(target, value) {
-    if (target.percent) return `${Number((100 * value).toPrecision(2))} %`;
+    if (target.percent) return `${Number((100 * value).toPrecision(2))}\u00a0%`;
     const shown = target.base === null ? value : target.base ** value - target.offset;
     return plain(Number(shown.toPrecision(3)));
   }
@@ -107,8 +109,8 @@ const explorerChart = (() => {
       let [low, high] = [Math.min(...every), Math.max(...every)];
       const span = high - low || 1, shown = this.own ?? this.cluster;
       // a very wide interval may leave the chart
-      low = Math.min(low, Math.max(low - span, ...[Math.min(...shown.lower.filter(Number.isFinite))]));
-      high = Math.max(high, Math.min(high + span, ...[Math.max(...shown.upper.filter(Number.isFinite))]));
+      low = Math.min(low, Math.max(low - WIDEST * span, ...[Math.min(...shown.lower.filter(Number.isFinite))]));
+      high = Math.max(high, Math.min(high + WIDEST * span, ...[Math.max(...shown.upper.filter(Number.isFinite))]));
       const margin = 0.05 * (high - low || 1);
       [this.low, this.high] = [low - margin, high + margin];
     }
@@ -153,8 +155,12 @@ const explorerChart = (() => {
       }
       const peak = shown.mean.indexOf(Math.max(...shown.mean)), dip = shown.mean.indexOf(Math.min(...shown.mean));
       const [first, last] = [Math.min(peak, dip), Math.max(peak, dip)], ends = shown.mean.length - 1;
+      const [start, end] = [shown.mean[0], shown.mean[ends]].map((value) => inWords(target, value));
+      if (inWords(target, shown.mean[peak]) === inWords(target, shown.mean[dip])) {
+        return `For ${who}, ${target.name} is about ${start} all along ${this.axis.name}.`;
+      }
       if (first === 0 && last === ends) {
-        return `For ${who}, ${target.name} ${peak ? "rises" : "falls"} from ${inWords(target, shown.mean[0])} to ${inWords(target, shown.mean[ends])} along ${this.axis.name}.`;
+        return `For ${who}, ${target.name} ${peak ? "rises" : "falls"} from ${start} to ${end} along ${this.axis.name}.`;
       }
       return `For ${who}, ${target.name} lies between ${inWords(target, shown.mean[dip])} and ${inWords(target, shown.mean[peak])} along ${this.axis.name}.`;
     }
