@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import zlib
 from html.parser import HTMLParser
 
 from fedhlcr import HLCRRegressor
@@ -35,14 +37,26 @@ class Page(HTMLParser):
         if not self._inside:
             self._texts.append(data)
         elif self._inside[-1][1].startswith("data-"):
-            self.data[self._inside[-1][1].removeprefix("data-")] = json.loads(data)
+            self.data[self._inside[-1][1].removeprefix("data-")] = unpacked(data)
 
     def columns(self, table):
         """The values of a table's columns by label, texts as texts."""
-        columns = self.data[table]["columns"]
-        return {
-            c["label"]: [c["words"][v] for v in c["values"]] if c["kind"] == "text" else c["values"] for c in columns
-        }
+        return {c["label"]: self._texts_of(c) if c["kind"] == "text" else c["values"] for c in self.table(table)}
+
+    def table(self, name):
+        """The columns of a table as the page has them."""
+        return self.data[name]["columns"]
+
+    def _texts_of(self, column):
+        words = column["words"]
+        if isinstance(words, str):
+            words = self.table(words)[0]["words"]
+        return [words[value] for value in column["values"]]
+
+
+def unpacked(block):
+    """The data in a block of a page."""
+    return json.loads(zlib.decompress(base64.urlsafe_b64decode(block)))
 
 
 def fitted(table, **parameters):

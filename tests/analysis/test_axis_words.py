@@ -8,11 +8,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedhlcr import HLCRRegressor, describe_clusters
+from fedhlcr import HLCRClassifier, HLCRRegressor, describe_clusters
 from fedhlcr._support.wording import number
 from fedhlcr.analysis.axes import axis_of, feature_axes
 from fedhlcr.analysis.axis_words import axis_phrase, describe_effects, told_axes
 from fedhlcr.analysis.contrasts import contrast_effects, contrasts_of, level_shares, usual_range
+from fedhlcr.analysis.links import link_of
+from fedhlcr.analysis.ticks import range_text
 from tests.reports import recipe_of
 from tests.responses import classifier, counter
 
@@ -145,3 +147,30 @@ def test_contrasts_have_intervals_around_their_means(travel):
     season = contrasts_of(travel, feature_axes(travel)[0])[0]
     assert season.words == "month: January against July"
     assert contrast_effects(travel, season).mean[0] == pytest.approx(10.0, abs=0.2)
+
+
+def test_a_cycle_without_a_unit_is_told_by_the_part_of_the_way():
+    rng = np.random.default_rng(2)
+    angle = 2.0 * np.pi * rng.random(N)
+    frame = pd.DataFrame({"sin1": np.sin(angle), "cos1": np.cos(angle)})
+    model = fit(frame, 3.0 * frame["sin1"] + rng.normal(0.0, 0.1, N))
+    words = phrase(model, "part of the cycle")
+    found = re.match(r"is highest (\d+) % of the way through the cycle and lowest (\d+) % of the way", words)
+    assert abs(int(found[1]) - 25) <= 1
+    assert abs(int(found[2]) - 75) <= 1
+
+
+def test_both_ends_of_a_range_are_written_alike():
+    assert range_text(1990.0, 2010.0) == "1990 to 2010"
+    assert range_text(4000.0, 12_000.0) == "4,000 to 12,000"
+    assert range_text(-0.5, 2.5) == "−0.5 to 2.5"
+    assert range_text(500_000.0, 2e6) == "500,000 to 2M"
+
+
+@pytest.mark.parametrize(("classes", "told"), [((0.0, 1.0), "is 1"), ((False, True), "is True")])
+def test_classes_that_are_whole_numbers_have_no_decimals(classes, told):
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=200)
+    y = np.array(classes)[(x + rng.normal(size=200) > 0.0).astype(int)]
+    model = HLCRClassifier(1, n_sweeps=20).fit(x[:, None], y, entity=np.arange(200) % 10)
+    assert link_of(model).response.endswith(told)

@@ -12,7 +12,7 @@ from matplotlib.colors import to_hex
 from fedhlcr import HLCRRegressor, plot
 from fedhlcr.analysis.axes import feature_axes
 from fedhlcr.analysis.axis_lines import axis_line
-from fedhlcr.analysis.entity_lines import entity_feature_moments, entity_line, entity_strengths
+from fedhlcr.analysis.entity_lines import entity_feature_means, entity_line, entity_strengths
 from fedhlcr.analysis.links import link_of
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.estimators import loading, saving
@@ -140,7 +140,7 @@ def test_an_entity_has_its_own_line_at_its_own_averages(fitted):
     ax = plot.entity(model, agent, entity, "age", X, y)
     (line,), (shared,) = labelled(ax, "this entity"), labelled(ax, f"cluster {model.labels_[position]}")
     others = X.to_numpy().mean(axis=0)
-    np.testing.assert_allclose(entity_feature_moments(model, position)[0], others, atol=1e-9)
+    np.testing.assert_allclose(entity_feature_means(model, np.array([position]))[0], others, atol=1e-9)
     at = pd.DataFrame(np.tile(others, (len(line.get_xdata()), 1)), columns=X.columns)
     at["age"] = line.get_xdata()
     ids = [np.full(len(at), one) for one in (agent, entity)]
@@ -161,7 +161,7 @@ def test_the_band_of_an_entity_is_that_of_its_regression_without_noise():
     axis = axis_named(model, "age")
     line = entity_line(model, axis, 3, level=0.9)
     agent, entity = model.pair_ids_[3]
-    at = np.tile(entity_feature_moments(model, 3)[0], (len(line.places), 1))
+    at = np.tile(entity_feature_means(model, np.array([3]))[0], (len(line.places), 1))
     at[:, 2] = line.places
     moments = model.predict_moments(
         pd.DataFrame(at, columns=events["X"].columns), [agent] * len(at), [entity] * len(at), (0.05, 0.95)

@@ -534,6 +534,15 @@ def test_upper_case_in_names_stays(split):
     assert '<h2 id="entities-title">SKUs</h2>' in render_report(model)
 
 
+def test_one_cluster_is_a_finding_only_if_the_model_chose_it(split, rng):
+    train = split[0]
+    assert "that is a finding too" not in Page(render_report(fitted(train, n_clusters=1))).text
+    alike = replace(train, y=train.X @ [1.0, 2.0, -1.0] + rng.normal(0.0, 0.5, len(train.y)))
+    model = fitted(alike)
+    assert model.n_clusters_ == 1
+    assert "There are no groups to tell apart, and that is a finding too." in Page(render_report(model)).text
+
+
 def test_one_cluster_has_no_columns_of_mixes(split):
     page = Page(render_report(fitted(split[0], n_clusters=1, n_sweeps=10)))
     assert not {"main cluster", "effective clusters", "mix"} & set(page.columns("agents"))

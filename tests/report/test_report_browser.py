@@ -60,6 +60,8 @@ def open_report(browser, reports):
 
     def start(name="small", width=1280, *, folded=False, **options):
         page = visits.open((reports / f"{name}.html").as_uri(), width, **options)
+        if options.get("java_script_enabled", True):
+            page.locator("html[data-ready]").wait_for()
         if not folded:
             unfold(page)
         return page

@@ -35,7 +35,7 @@ def test_report_says_how_entities_differ(differing):
     model = fit(differing, effects="entity+agent")
     page = render_report(model)
     text = section(page)
-    assert "Entities of one cluster are alike, not equal" in text
+    assert "Entities are alike, not equal: each has its own regression around the common one." in text
     assert "Of the effects, that of x0 differs most" in text
     assert "between agents" in text
     assert "Some entities are noisier than others" in text
@@ -62,7 +62,7 @@ def test_report_names_the_paper_model(split):
 
 def test_report_of_noise_alone_and_of_common_noise(differing):
     text = section(render_report(fit(differing, effects="none")))
-    assert "no differences between the regressions of entities of one cluster" in text
+    assert "no differences between the regressions of entities." in text
     text = section(render_report(fit(differing, effects="entity", noise="common")))
     assert "The noise is the same for all entities" in text
 
@@ -83,4 +83,4 @@ def test_student_noise_has_one_scale_in_summary_and_report(differing):
 def test_public_models_say_the_same(differing):
     model = fit(differing, effects="entity")
     html = render_report(public(model))
-    assert "Entities of one cluster are alike, not equal" in Page(html).text
+    assert "Entities are alike, not equal" in Page(html).text

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import base64
-import json
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from fedhlcr import HLCRClassifier, HLCRCountRegressor, HLCRRegressor, hold_out_events
-from fedhlcr.analysis.axis_lines import features_along
+from fedhlcr import HLCRClassifier, HLCRCountRegressor, HLCRRegressor, hold_out_events, plot
+from fedhlcr.analysis.axis_lines import axis_line, features_along
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.report import HeldOut, render_report
-from fedhlcr.report.entity_lines import drawn_axes, entity_lines
+from fedhlcr.report.entity_lines import drawn_axes
 from fedhlcr.report.events import drawn_events
 from fedhlcr.report.explorer import N_NEIGHBOURS, coordinates, explorer_section, nearest
 from fedhlcr.report.findings import gather
 from fedhlcr.report.packing import NO_VALUE, STEPS, Scale, pack, pack_shares
-from tests.reports import HOSTILE, Page, fitted, held_out, public
+from tests.reports import HOSTILE, Page, fitted, held_out, public, unpacked
 
 
 def numbers(packed):
@@ -37,13 +37,13 @@ def shares(packed):
 
 def explored(model, events=None):
     section = explorer_section(model, gather(model), None if events is None else drawn_events(model, events), None)
-    return section, json.loads(section.data)
+    return section, unpacked(section.data)
 
 
 def lines(data, which):
-    """(entities or clusters, points, 3)"""
+    """(entities, points, 4) or (clusters, points, 3)"""
     packed, n_points = data["lines"], sum(len(axis["points"]) for axis in data["axes"])
-    steps = numbers(packed[which]).reshape(-1, n_points, 3)
+    steps = numbers(packed[which]).reshape(-1, n_points, 4 if which == "entities" else 3)
     assert (steps != NO_VALUE).all()
     return packed["low"] + (packed["high"] - packed["low"]) * steps / STEPS
 
@@ -82,39 +82,62 @@ def test_probabilities_are_those_of_the_model(model):
 
 
 @pytest.mark.parametrize("target", ["real", "binary", "count"])
-def test_lines_are_predictions_at_average_other_features(target):
+def test_lines_are_predictions_at_the_entity_s_own_averages(target):
     table, _ = make_hlcr(30, 3, 6, 3, 2, 0.3, target=target, random_state=4)
     kind = {"real": HLCRRegressor, "binary": HLCRClassifier, "count": HLCRCountRegressor}[target]
     model = kind(n_sweeps=40).fit(table.X, table.y, agent=table.agent, entity=table.entity)
     _, data = explored(model)
     found, axes = lines(data, "entities"), drawn_axes(model, None)
     assert len(axes) == 3
-    X = np.concatenate([features_along(model, axis.axis, axis.places) for axis in axes])
     predict = (lambda *a, **k: model.predict_proba(*a, **k)[:, 1]) if target == "binary" else model.predict
     for place in (0, 7, len(model.labels_) - 1):
         agent, entity = model.pair_ids_[place]
+        others = table.X[(table.agent == agent) & (table.entity == entity)].mean(axis=0)
+        X = np.concatenate([features_along(model, axis.axis, axis.places, others) for axis in axes])
         expected = predict(X, agent=[agent] * len(X), entity=[entity] * len(X))
         step = (data["lines"]["high"] - data["lines"]["low"]) / STEPS
         np.testing.assert_allclose(found[place, :, 0], expected, atol=step, rtol=1e-6)
-    assert (found[..., 1] <= found[..., 0] + step).all()
-    assert (found[..., 0] <= found[..., 2] + step).all()
-    # all but the axis' own feature stay at their means
-    assert (X[: len(axes[0].places)] == model.feature_means_).all(axis=0).sum() == 2
+        shared = [axis_line(model, axis.axis, model.labels_[place], axis.places, others=others).mean for axis in axes]
+        np.testing.assert_allclose(found[place, :, 3], np.concatenate(shared), atol=step, rtol=1e-6)
 
 
-def test_intervals_of_lines_are_those_of_the_coefficients(model):
-    """At the mean of all features, the interval is that of the level; along one feature it follows from the slope."""
-    axes = drawn_axes(model, None)
-    found = entity_lines(model, axes, np.arange(len(model.labels_)))
-    axis = axes[0]
-    (feature,) = axis.axis.columns
-    ends = found.entities[:, [0, len(axis.places) - 1]]
-    slope = (ends[:, 1, 0] - ends[:, 0, 0]) / (axis.places[-1] - axis.places[0])
-    np.testing.assert_allclose(slope, model.entity_coef_[:, feature], rtol=1e-6, atol=1e-9)
-    # far from the mean the slope's uncertainty dominates: var = a + 2bx + cx², and c is the variance of the slope
-    half = (found.entities[:, : len(axis.places), 2] - found.entities[:, : len(axis.places), 1]) / 2.0 / 1.6448536
-    curvature = np.array([np.polyfit(axis.places, own**2, 2)[0] for own in half])
-    np.testing.assert_allclose(curvature, model.entity_coef_std_[:, feature] ** 2, rtol=1e-3, atol=1e-9)
+@pytest.mark.parametrize("target", ["real", "binary", "count"])
+def test_the_explorer_and_the_plot_draw_the_same_line(target):
+    """The same mean, band and cluster, for entities whose features are far from those of all others too."""
+    table, _ = make_hlcr(12, 3, 8, 2, 2, 0.4, target=target, random_state=6)
+    X = table.X + np.asarray(table.agent, dtype=float)[:, None] / 4.0
+    kind = {"real": HLCRRegressor, "binary": HLCRClassifier, "count": HLCRCountRegressor}[target]
+    model = kind(n_sweeps=60).fit(X, table.y, agent=table.agent, entity=table.entity)
+    _, data = explored(model, HeldOut(X, table.y, table.agent, table.entity))
+    axes = drawn_axes(model, drawn_events(model, HeldOut(X, table.y, table.agent, table.entity)))
+    height = np.ptp(lines(data, "entities")[..., 0])
+    for place in (0, 17, 35):
+        first = 0
+        for drawn in axes:
+            found = lines(data, "entities")[place, first : first + len(drawn.places)]
+            first += len(drawn.places)
+            ax = plot.entity(model, *model.pair_ids_[place], drawn.axis.name)
+            own, shared = (
+                next(line for line in ax.lines if line.get_label() == label)
+                for label in ("this entity", f"cluster {model.labels_[place]}")
+            )
+            ends = band(ax)
+            inside = (drawn.places >= own.get_xdata().min()) & (drawn.places <= own.get_xdata().max())
+            assert inside.sum() >= 2
+            for column, (x, y) in ((0, own.get_data()), (3, shared.get_data()), (1, ends[0]), (2, ends[1])):
+                expected = np.interp(drawn.places[inside], x, y)
+                # the plot is interpolated here, and ends of intervals may jump between draws
+                accuracy = 0.005 if column in (0, 3) else 0.02
+                np.testing.assert_allclose(found[inside, column], expected, atol=accuracy * height)
+            plt.close(ax.figure)
+
+
+def band(ax):
+    """(places, values) of the lower and the upper end of the only band."""
+    (area,) = ax.collections
+    x, y = area.get_paths()[0].vertices.T
+    places = np.unique(x)
+    return [(places, np.array([of(y[x == at]) for at in places])) for of in (np.min, np.max)]
 
 
 def test_events_are_thinned_evenly_and_keep_their_residuals(split):
@@ -178,7 +201,7 @@ def test_agents_have_their_shares_errors_and_likes(split):
     model = fitted(train)
     findings = gather(model)
     events = drawn_events(model, held_out(test))
-    data = json.loads(explorer_section(model, findings, None, events).data)["agents"]
+    data = unpacked(explorer_section(model, findings, None, events).data)["agents"]
     for row, own in zip(findings.agents.weights, shares(data["shares"]), strict=True):
         assert all(share == pytest.approx(row[k], abs=1e-4) for k, share in own.items())
     error = np.sqrt((events.residuals[events.agent == 3] ** 2).mean())
@@ -195,7 +218,7 @@ def test_agents_have_their_shares_errors_and_likes(split):
 
 def test_the_first_entity_has_the_most_events(model):
     findings = gather(model)
-    data = json.loads(explorer_section(model, findings, None, None).data)
+    data = unpacked(explorer_section(model, findings, None, None).data)
     assert findings.entities.n_events[data["first"]] == findings.entities.n_events.max()
 
 
@@ -236,12 +259,9 @@ def test_pages_of_many_entities_stay_small():
     assert len(shares(data["shares"])) == len(model.labels_)
     assert f"{len(rows):,} of {len(model.labels_):,} entities have a line of their own" in Page(html).text
     found = lines(data, "entities")[5, :, 0]
-    X = np.concatenate(
-        [
-            features_along(model, axis.axis, axis.places)
-            for axis in drawn_axes(model, drawn_events(model, held_out(train)))
-        ]
-    )
     agent, entity = model.pair_ids_[rows[5]]
+    others = train.X[(train.agent == agent) & (train.entity == entity)].mean(axis=0)
+    axes = drawn_axes(model, drawn_events(model, held_out(train)))
+    X = np.concatenate([features_along(model, axis.axis, axis.places, others) for axis in axes])
     expected = model.predict(X[: len(found)], agent=[agent] * len(found), entity=[entity] * len(found))
     np.testing.assert_allclose(found, expected, atol=1e-3)

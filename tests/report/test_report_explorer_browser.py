@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from fedhlcr import HLCRClassifier, HLCRRegressor, hold_out_events
@@ -40,9 +41,21 @@ def lines_report(n_clusters="auto"):
     return render_report(model.fit(table.X, table.y, agent=table.agent, entity=table.entity))
 
 
+def named_report():
+    """Names that begin with their nouns, and a feature without any effect."""
+    rng = np.random.default_rng(2)
+    shop, product = np.arange(600) % 6, np.arange(600) % 30
+    frame = pd.DataFrame({"price": rng.normal(size=600), "noise": rng.normal(size=600)})
+    frame = frame.assign(shop=[f"shop {s}" for s in shop], product=[f"Product {p} of aisle 3" for p in product])
+    model = HLCRRegressor(1, n_sweeps=30, effects="none")
+    model.fit(frame, 1000.0 + 5.0 * frame["price"], agent="shop", entity="product")
+    return render_report(model)
+
+
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory):
     folder = tmp_path_factory.mktemp("explorers")
+    (folder / "named.html").write_text(named_report(), encoding="utf-8")
     model, html = flights_report()
     (folder / "flights.html").write_text(html, encoding="utf-8")
     (folder / "hostile.html").write_text(hostile_report(), encoding="utf-8")
@@ -125,6 +138,21 @@ def test_arrow_up_from_nothing_goes_to_the_last_name(open_report):
     page.keyboard.type("jfk")
     page.keyboard.press("ArrowUp")
     assert suggestions(page).last.get_attribute("aria-selected") == "true"
+
+
+def test_a_noun_that_the_name_has_is_not_said_twice(open_report):
+    page = open_report("named", "#entity=0")
+    assert title(page) == "Product 0 of aisle 3"
+    assert "of shop 0 ·" in page.locator(".facts-line").inner_text()
+    details = page.locator(".likes small").all_inner_texts()
+    assert details
+    assert not any("shop shop" in text for text in details)
+
+
+def test_a_flat_line_is_told_as_flat(open_report):
+    page = open_report("named", "#entity=0")
+    page.get_by_label("against").select_option("noise")
+    assert re.search(r"is about [\d.−]+ all along noise", page.locator(".told").inner_text())
 
 
 def test_escape_closes_the_suggestions_then_empties_the_box(open_report):
@@ -416,6 +444,21 @@ def test_without_script_the_map_is_there_and_the_explorer_says_why_not(open_repo
     assert page.locator("svg.places circle").count() == 354
     assert page.locator("#explorer-controls").is_hidden()
     assert page.locator("#explored").is_hidden()
+
+
+def test_old_browsers_get_the_words_the_pictures_and_a_note(browser, reports):
+    context = browser.new_context()
+    context.add_init_script("delete window.DecompressionStream")
+    page, complaints = context.new_page(), []
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.goto((reports[0] / "flights.html").as_uri() + "#entity=3")
+    page.get_by_text("Your browser is too old for this section.").wait_for()
+    assert page.locator("#explored").is_hidden()
+    assert page.locator("svg.places circle").count() == 354
+    assert page.locator("[data-listing=entities] tbody tr").count() == 25
+    assert "The first 25 of" in page.locator("[data-listing=entities] .rest").text_content()
+    context.close()
+    assert complaints == []
 
 
 COUNTING = """() => {

@@ -200,7 +200,7 @@ def test_of_very_many_entities_the_least_certain_are_listed(model, monkeypatch):
     found = gather(model).entities
     assert (len(found), found.n_all) == (20, len(model.pair_ids_))
     page = Page(render_report(model))
-    assert f"The table lists the 20 of {len(model.pair_ids_)} entities whose cluster is least certain." in page.text
+    assert f"the table lists the 20 of {len(model.pair_ids_)} entities whose cluster is least certain." in page.text
     monkeypatch.undo()
     everyone = gather(model).entities
     assert found.certainty.min() == everyone.certainty.min()

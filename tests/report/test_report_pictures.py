@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
+from markupsafe import Markup
 
 from fedhlcr import HLCRRegressor
-from fedhlcr.analysis.axes import feature_axes
-from fedhlcr.analysis.axis_lines import axis_line
+from fedhlcr.analysis.axes import Axis, feature_axes
+from fedhlcr.analysis.axis_lines import AxisLine, axis_line
 from fedhlcr.report import HeldOut, charts, render_report
 from fedhlcr.report.calibration import LEVELS, calibrate, in_words
 from fedhlcr.report.certainty import Certainty
@@ -19,7 +21,7 @@ from fedhlcr.report.events import drawn_events, fitted_events
 from fedhlcr.report.findings import gather
 from fedhlcr.report.frames import Scale, Tick, dots
 from fedhlcr.report.panel_points import MOST_DOTS
-from fedhlcr.report.panels import draw_picture, ticks_touch
+from fedhlcr.report.panels import LABEL_HEIGHT, Panel, draw_picture, line_labels, ticks_touch
 from fedhlcr.report.residuals import AT_EACH_END, draw_residuals
 from tests.reports import held_out, recipe_of
 from tests.responses import classifier, counter, events
@@ -234,3 +236,27 @@ def test_long_values_of_the_target_have_room_beside_the_frames(scale, roomy):
     (group,) = draw_picture(model, gather(model), Certainty.of(gather(model)), None).groups
     assert group.is_roomy == roomy
     assert (" roomy" in re.findall(r'<div class="(axis-group[^"]*)"', render_report(model))[0]) == roomy
+
+
+@pytest.mark.parametrize("n", [3, 6, 7, 12])
+def test_labels_of_lines_do_not_hide_each_other(n):
+    """Many labels stand in two columns by turns, so that those of one column are far enough apart."""
+    axis = Axis("x", "number", (0,), 0.0, 1.0)
+    ends = np.array([0.0, 1.0])
+    lines = {k: AxisLine(axis, ends, *np.full((3, 2), 50.0 + k / 100.0)) for k in range(n)}
+    labels = line_labels(tuple(range(n)), lines, Scale(0.0, 100.0))
+    assert sorted(k for _, k in labels) == list(range(n))
+    panel = Panel(tuple(range(n)), "", True, Markup(""), (), labels)
+    columns = (labels[::2], labels[1::2]) if panel.is_crowded else (labels,)
+    for column in columns:
+        places = [place for place, _ in column]
+        assert np.diff(places).min() >= LABEL_HEIGHT - 0.2
+        assert min(places) >= 0.0
+        assert max(places) <= 100.0
+
+
+def test_a_panel_of_all_clusters_has_all_entities(model):
+    findings = gather(model)
+    blurred = replace(Certainty.of(findings), clear=(), blurred=tuple(range(model.n_clusters_)), n_sure=0)
+    (panel,) = draw_picture(model, findings, blurred, None).groups[0].panels
+    assert panel.title.endswith("100 %")

@@ -67,8 +67,8 @@ FITTED = (
     *("coef_scale_", "global_concentration_", "agent_concentration_", "n_clusters_", "diagnostics_", "seed_"),
     *("n_features_in_", "agent_column_", "entity_column_", "feature_means_", "feature_spreads_"),
 )
+IDS = ("agent_ids_", "pair_ids_", "feature_quantiles_")
 ALSO = ("trace_", "history_", "stop_reason_", "n_rounds_", "feature_names_in_")
-IDS = ("agent_ids_", "pair_ids_")
 
 
 def assert_same_model(model, loaded, X=TABLE.X, agent=TABLE.agent, entity=TABLE.entity, *, ids=True):

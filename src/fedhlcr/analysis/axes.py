@@ -18,6 +18,7 @@ from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.wording import printable
 from fedhlcr.analysis.axis_names import Cycle, base_of_log, cycle_of, find_squares, find_waves
 from fedhlcr.analysis.effects import feature_names, one_hot
+from fedhlcr.analysis.feature_ranges import wide_ends
 from fedhlcr.analysis.ratios import zero_or_one
 from fedhlcr.analysis.ticks import log_ticks, nice_ticks, tick_text
 from fedhlcr.posterior.fitted_model import FittedModel
@@ -25,7 +26,7 @@ from fedhlcr.posterior.fitted_model import FittedModel
 AxisKind = Literal["number", "log", "cycle", "category", "switch"]
 # Points of a line over an axis of numbers.
 N_POINTS = 61
-# Without events, numbers are shown this many standard deviations to either side of their mean.
+# Without events and without quantiles, numbers are shown this many standard deviations to either side of their mean.
 SPREADS_SHOWN = 2.0
 # With events, this share of them is left out at either end.
 TAIL = 0.01
@@ -185,7 +186,7 @@ def _squares(model: FittedModel, names: list[str], X: FloatArray | None) -> list
 
 
 def _number(model: FittedModel, feature: int, name: str) -> Axis:
-    low, high = _ends(model, feature)
+    low, high = wide_ends(model, feature, SPREADS_SHOWN)
     return Axis(printable(name), "number", (feature,), low, high)
 
 
@@ -193,7 +194,7 @@ def _log(model: FittedModel, feature: int, name: str) -> Axis | None:
     """The axis of a column that is a logarithm by its name; None if it is not."""
     if (found := base_of_log(name)) is None:
         return None
-    low, high = _ends(model, feature)
+    low, high = wide_ends(model, feature, SPREADS_SHOWN)
     base, offset, own = found
     if max(abs(low), abs(high)) * np.log(base) > LARGEST_LOG:
         return None
@@ -202,12 +203,3 @@ def _log(model: FittedModel, feature: int, name: str) -> Axis | None:
 
 def _switch(feature: int, name: str) -> Axis:
     return Axis(printable(name), "switch", (feature,), 0.0, 1.0, ("0", "1"))
-
-
-def _ends(model: FittedModel, feature: int) -> tuple[float, float]:
-    curves = model.posterior_.standardization.curves
-    place = None if curves is None else curves.place(feature)
-    if curves is not None and place is not None:
-        return float(curves.quantiles[place, 0]), float(curves.quantiles[place, -1])
-    mean, margin = float(model.feature_means_[feature]), SPREADS_SHOWN * float(model.feature_spreads_[feature])
-    return mean - (margin or 1.0), mean + (margin or 1.0)

@@ -19,6 +19,9 @@ from fedhlcr.data.terms import product_features
 from fedhlcr.posterior.alignment import central_interval, coef_by_draw
 from fedhlcr.posterior.fitted_model import FittedModel
 
+# Rows whose predictions in all draws are in memory at a time.
+ROWS_AT_ONCE = 1 << 12
+
 
 class AxisLine(NamedTuple):
     """What a cluster predicts along an axis if all other features have their means.
@@ -85,6 +88,17 @@ def axis_draws(
     by_draw, weight = _line_by_draw(model, cluster, features_along(model, axis, places, others))
     link = link_of(model)
     return by_draw if link is None else link.to_response(by_draw), weight
+
+
+def cluster_means(model: FittedModel, cluster: int, X: FloatArray) -> FloatArray:
+    """(rows,) the mean of `axis_line` at any features X (rows, n_features_in_)."""
+    link, means = link_of(model), np.empty(len(X))
+    for start in range(0, len(X), ROWS_AT_ONCE):
+        rows = slice(start, start + ROWS_AT_ONCE)
+        by_draw, weight = _line_by_draw(model, cluster, X[rows])
+        by_draw = by_draw if link is None else link.to_response(by_draw)
+        means[rows] = weight @ by_draw / weight.sum()
+    return means
 
 
 def axis_change(

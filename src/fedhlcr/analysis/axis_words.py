@@ -8,7 +8,8 @@ from fedhlcr._support.wording import fine_percent, number, percent
 from fedhlcr.analysis.axes import Axis, feature_axes
 from fedhlcr.analysis.axis_lines import TargetAxis, axis_is_clear, axis_line, axis_strengths, target_axis
 from fedhlcr.analysis.contrasts import cycle_line, is_doubled, place_name, usual_range
-from fedhlcr.analysis.ticks import tick_text
+from fedhlcr.analysis.feature_ranges import is_whole
+from fedhlcr.analysis.ticks import range_text, tick_text
 from fedhlcr.posterior.fitted_model import FittedModel
 
 # Effects below this share of the noise are left out.
@@ -65,16 +66,17 @@ def axis_phrase(model: FittedModel, axis: Axis, cluster: int) -> str:
         if beyond > BENDS * np.ptp(values):
             other = 0 if abs(values[at] - ends[0]) > abs(values[at] - ends[1]) else -1
             far = f"{_apart(target, values[at], values[other])} at {tick_text(places[other])}"
-            return f"is {way} near {axis.name} {tick_text(float(f'{places[at]:.3g}'))} ({far})"
-    return f"{_change(target, *ends)} as {axis.name} goes from {tick_text(low)} to {tick_text(high)}"
+            near = round(places[at]) if is_whole(model, axis.columns[0]) else float(f"{places[at]:.3g}")
+            return f"is {way} near {axis.name} {tick_text(near)} ({far})"
+    return f"{_change(target, *ends)} as {axis.name} goes from {range_text(low, high)}"
 
 
 def _cycle_phrase(model: FittedModel, target: TargetAxis, axis: Axis, cluster: int) -> str:
     assert axis.cycle is not None
     places, values = cycle_line(model, axis, cluster)
     top, bottom = values.argmax(), values.argmin()
-    when = {"month": "in", "day of the week": "on"}.get(axis.cycle.name, "at")
-    high, low = (f"{when} {place_name(axis, float(places[at]))}" for at in (top, bottom))
+    when = {"month": "in ", "day of the week": "on ", "hour": "at "}.get(axis.cycle.name, "")
+    high, low = (f"{when}{place_name(axis, float(places[at]))}" for at in (top, bottom))
     if target.link is not None:
         a, b = _two_texts(target, values[top], values[bottom])
         return f"is highest {high} ({a}) and lowest {low} ({b})"

@@ -12,8 +12,9 @@ from fedhlcr._support.arrays import FloatArray
 from fedhlcr.analysis.axes import Axis
 from fedhlcr.analysis.axis_lines import axis_draws
 from fedhlcr.analysis.effects import INTERVAL_LEVEL, entity_shares
+from fedhlcr.analysis.feature_ranges import is_whole, usual_ends
 from fedhlcr.analysis.links import link_of
-from fedhlcr.analysis.ticks import tick_text
+from fedhlcr.analysis.ticks import range_text
 from fedhlcr.posterior.alignment import central_interval
 from fedhlcr.posterior.fitted_model import FittedModel
 
@@ -31,6 +32,8 @@ MONTHS = (
     "November",
     "December",
 )
+# A range of nearly 20 is rounded to tens, as one of 20.
+NEARLY = 1.1
 # Places on a cycle to find its highest and lowest point at: 15-minute steps of a day, half weeks of a year.
 CYCLE_POINTS = 96
 
@@ -84,7 +87,7 @@ def contrasts_of(model: FittedModel, axis: Axis) -> tuple[Contrast, ...]:
         middle = float(axis.base ** model.feature_means_[axis.columns[0]])
         return (Contrast(axis, middle, 2.0 * middle, f"{axis.name} doubled"),)
     low, high = usual_range(model, axis)
-    return (Contrast(axis, low, high, f"{axis.name} from {tick_text(low)} to {tick_text(high)}"),)
+    return (Contrast(axis, low, high, f"{axis.name} from {range_text(low, high)}"),)
 
 
 def contrast_effects(model: FittedModel, contrast: Contrast, level: float = INTERVAL_LEVEL) -> ContrastEffects:
@@ -127,14 +130,16 @@ def is_doubled(model: FittedModel, axis: Axis) -> bool:
 
 
 def usual_range(model: FittedModel, axis: Axis) -> tuple[float, float]:
-    """A low and a high value of an axis of numbers, rounded: a standard deviation to either side of the mean."""
+    """A low and a high value of an axis of numbers, rounded: of counts, to whole numbers."""
     column = axis.columns[0]
-    mean, spread = float(model.feature_means_[column]), float(model.feature_spreads_[column]) or 1.0
+    ends = usual_ends(model, column, is_log=axis.kind == "log")
     if axis.kind == "log":
-        low, high = (float(f"{axis.base**end - axis.offset:.2g}") for end in (mean - spread, mean + spread))
+        low, high = (float(f"{axis.base**end - axis.offset:.2g}") for end in ends)
         return low, high
-    step = 10.0 ** math.floor(math.log10(spread) + 1e-9)
-    low, high = (float(f"{round(end / step) * step:.12g}") for end in (mean - spread, mean + spread))
+    step = 10.0 ** math.floor(math.log10(NEARLY * (ends[1] - ends[0]) / 2.0) + 1e-9)
+    if is_whole(model, column):
+        step = max(step, 1.0)
+    low, high = (float(f"{round(end / step) * step:.12g}") for end in ends)
     return low, high
 
 
@@ -161,4 +166,4 @@ def place_name(axis: Axis, place: float) -> str:
         return f"{round(place) % 24}:00"
     if axis.cycle.name == "day of the week":
         return f"day {round(place) % 7}"
-    return f"{place / axis.cycle.length:.0%} of the cycle".replace("%", " %")
+    return f"{place / axis.cycle.length:.0%} of the way through the cycle".replace("%", " %")

@@ -10,6 +10,7 @@ import numpy as np
 
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.wording import FEATURE, listed
+from fedhlcr.analysis.feature_ranges import wide_ends
 from fedhlcr.exceptions import ArgumentError
 from fedhlcr.posterior.alignment import central_interval, coef_by_draw
 from fedhlcr.posterior.fitted_model import FittedModel
@@ -55,12 +56,7 @@ def feature_curve(model: FittedModel, feature: int, cluster: int, x: FloatArray,
 
 def usual_values(model: FittedModel, feature: int) -> FloatArray:
     """Evenly spaced values of a feature, over most of its fitted range."""
-    curves = model.posterior_.standardization.curves
-    place = None if curves is None else curves.place(feature)
-    if curves is not None and place is not None:
-        return np.linspace(curves.quantiles[place, 0], curves.quantiles[place, -1], N_POINTS)
-    margin = SPREADS_SHOWN * model.feature_spreads_[feature]
-    return np.linspace(model.feature_means_[feature] - margin, model.feature_means_[feature] + margin, N_POINTS)
+    return np.linspace(*wide_ends(model, feature, SPREADS_SHOWN), N_POINTS)
 
 
 def feature_position(column: Any, n_features: int, names: Sequence[str] | None, argument: str) -> int:

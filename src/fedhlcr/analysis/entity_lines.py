@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fedhlcr._support.arrays import FloatArray
+from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr.analysis.axes import Axis
 from fedhlcr.analysis.axis_lines import AxisLine, features_along
 from fedhlcr.analysis.effects import INTERVAL_LEVEL
@@ -45,28 +45,61 @@ def entity_line(
     others : (n_features_in_,) values of the other features; None is their means over the entity's own events
     """
     places = axis.grid() if places is None else places
-    others = entity_feature_moments(model, entity)[0] if others is None else others
-    part = _noiseless(_entity_rows(model, entity, features_along(model, axis, places, others)))
-    found, restore = moments_of(part, interval_ends(level)), model.posterior_.standardization.restore_target
-    mean, (lower, upper) = restore(found.mean), restore(found.quantiles).T
-    link = link_of(model)
-    if link is not None and not link.is_binary:
-        # the mixture of log rates; the mean of the rate itself is that of the counts
-        counts = moments_of(_entity_rows(model, entity, features_along(model, axis, places, others)), ())
-        mean, lower, upper = counts.mean, np.exp(lower), np.exp(upper)
-    if len(model.posterior_.draws) < 2:
-        lower, upper = np.full_like(mean, np.nan), np.full_like(mean, np.nan)
-    return AxisLine(axis, places, mean, lower, upper)
+    others = entity_feature_means(model, np.array([entity]))[0] if others is None else others
+    X = features_along(model, axis, places, others)
+    return AxisLine(axis, places, *expected_of_entities(model, np.full(len(X), entity), X, level).T)
 
 
-def entity_feature_moments(model: FittedModel, entity: int) -> tuple[FloatArray, FloatArray]:
-    """(n_features_in_,) means and standard deviations of the features over the entity's fitted events."""
+def expected_of_entities(
+    model: FittedModel, entities: IndexArray, X: FloatArray, level: float = INTERVAL_LEVEL
+) -> FloatArray:
+    """(rows, 3) what the model expects of fitted entities at rows of features: mean, lower and upper end.
+
+    It is without the noise of events, as in `entity_line`. The ends are NaN if there is only one draw.
+
+    Parameters
+    ----------
+    entities : (rows,) positions of the entities, as in `pair_ids_`
+    X : (rows, n_features_in_) features
+    level : probability of the interval
+    """
+    posterior, link = model.posterior_, link_of(model)
+    restore, is_rate = posterior.standardization.restore_target, link is not None and not link.is_binary
+    agents = np.asarray(posterior.memory.entities.index.agent_of[entities], dtype=np.int64)
+    out = np.full((len(X), 3), np.nan)
+    for part in posterior.mixtures(X, Profiles.of(agents, np.asarray(entities, dtype=np.int64))):
+        found = moments_of(_noiseless(part), interval_ends(level))
+        mean, ends = restore(found.mean), restore(found.quantiles)
+        if is_rate:
+            # the mixture of log rates; the mean of the rate itself is that of the counts
+            mean, ends = moments_of(part, ()).mean, np.exp(ends)
+        out[part.rows, 0] = mean
+        if len(posterior.draws) > 1:
+            out[part.rows, 1:] = ends
+    return out
+
+
+def entity_feature_means(model: FittedModel, entities: IndexArray) -> FloatArray:
+    """(entities, n_features_in_) means of the features over the fitted events of some entities.
+
+    Those of an entity without events are the means over all events.
+    """
     posterior, n = model.posterior_, model.n_features_in_
+    units, layout = posterior.standardization, posterior.layout
+    grams = np.asarray(posterior.memory.entities.grams[entities])
+    n_events = layout.n_events(grams)[:, None]
+    scale = np.where(np.isfinite(units.scale[:n]), units.scale[:n], 0.0)
+    means = units.shift[:n] + scale * layout.unpack(grams)[:, 0, 1 : 1 + n] / np.maximum(n_events, 1e-300)
+    return np.where(n_events > 0.0, means, model.feature_means_)
+
+
+def _entity_spreads(model: FittedModel, entity: int) -> FloatArray:
+    """(n_features_in_,) standard deviations of the features over the entity's fitted events."""
+    posterior = model.posterior_
     gram = np.asarray(posterior.memory.entities.grams[entity])
     if not posterior.layout.n_events(gram) > 0.0:
-        return model.feature_means_, model.feature_spreads_
-    means, spreads = posterior.standardization.column_moments(posterior.layout, gram)
-    return means[:n], spreads[:n]
+        return model.feature_spreads_
+    return posterior.standardization.column_moments(posterior.layout, gram)[1][: model.n_features_in_]
 
 
 def entity_strengths(model: FittedModel, axes: tuple[Axis, ...], entity: int) -> FloatArray:
@@ -76,7 +109,7 @@ def entity_strengths(model: FittedModel, axes: tuple[Axis, ...], entity: int) ->
     own events and its own slopes. So a feature that is the same in all of its events moves nothing.
     """
     posterior = model.posterior_
-    spreads = entity_feature_moments(model, entity)[1]
+    spreads = _entity_spreads(model, entity)
     rows = _entity_rows(model, entity, model.feature_means_[None])
     mean, _ = coef_moments(rows.mixture, np.zeros((1, posterior.layout.n_coef)), posterior.memory.entities.n_threads)
     slopes, _ = posterior.standardization.to_user_units(posterior.layout, mean[0])

@@ -73,7 +73,9 @@ def _class_in_words(model: Any, target: str) -> tuple[str, str]:
 
     Twice "of “severe”" for a text; "that y is 1" and "where y is 1" for a number or a truth value.
     """
-    second = printable(model.classes_[1])
-    if isinstance(model.classes_[1], str):
+    own = model.classes_[1]
+    # a whole number may be stored as 1.0
+    second = printable(int(own) if isinstance(own, float) and own == int(own) else own)
+    if isinstance(own, str):
         return f"of “{second}”", f"of “{second}”"
     return f"that {target} is {second}", f"where {target} is {second}"

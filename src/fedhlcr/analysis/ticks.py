@@ -41,6 +41,14 @@ def log_ticks(low: float, high: float, most: int = 5) -> list[float]:
     return ticks if len(ticks) >= min(3, most) or high > WIDE * low else nice_ticks(low, high, most)
 
 
+def range_text(low: float, high: float) -> str:
+    """Two round numbers written alike: "1990 to 2010", but "4,000 to 12,000"."""
+    ends = [tick_text(low), tick_text(high)]
+    if "," in "".join(ends):
+        ends = [f"{int(end):,}" if end.isdecimal() else end for end in ends]
+    return " to ".join(ends)
+
+
 def tick_text(value: float) -> str:
     """A round number beside an axis: "1990", "25,000", "2.5M". Years are not written with a separator."""
     for size, letters in LARGE:

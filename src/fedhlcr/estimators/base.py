@@ -63,6 +63,7 @@ class HierarchicalPredictor(NotebookResults, InferenceExport, TidyTables, Entity
     alignment_: Alignment
     diagnostics_: tuple[Diagnostic, ...] = ()
     comparison_: FitComparison | None = None
+    feature_quantiles_: FloatArray | None = None
 
     @single_threaded_blas
     def responsibilities(self, agent: Any = None, entity: Any = None) -> FloatArray:

@@ -115,6 +115,7 @@ class CentralisedPredictor(FileFitter):
         memory.release()
         progress.tell("comparing with simpler models")
         self.comparison_ = compare_with_simpler(self.posterior_, data.sample())
+        self.feature_quantiles_ = data.usual_quantiles()
         memory.release()
         progress.tell("summarising")
         self._settle_clusters()

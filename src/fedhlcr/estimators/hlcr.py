@@ -168,6 +168,9 @@ class HLCRRegressor(RealTarget, CentralisedPredictor):
     n_features_in_, feature_names_in_ : as usual in scikit-learn
     feature_means_, feature_spreads_ : ndarrays (n_features_in_,)
         Means and standard deviations of the features over the fitted events.
+    feature_quantiles_ : ndarray (n_features_in_, 33) or None
+        Quantiles of the features at (i + 0.5) / 33, over up to 10,000 of the fitted events, evenly spaced. Sentences
+        and axes take usual values from them. None in a public model, whose file has no values of single events.
     agent_column_, entity_column_ : names of the id columns, or None
     sole_agent_ : ndarray (1,) or None
         Id of the agent if there was only one.

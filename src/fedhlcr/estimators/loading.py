@@ -102,6 +102,7 @@ def _read(reader: ModelReader) -> Any:
     model.posterior_ = Posterior(likelihood, units, draws, reader.memory(likelihood, draws, model.thread_count()))
     model.alignment_ = Alignment(reader.alignment(draws, about["n_clusters"]), about["n_clusters"])
     model.feature_means_, model.feature_spreads_ = reader.features(layout)
+    model.feature_quantiles_ = reader.feature_quantiles(layout)
     index = model.posterior_.memory.entities.index
     model.sole_agent_ = reader.sole_agent(index) if about["one_agent"] else None
     if isinstance(model, CentralisedPredictor):

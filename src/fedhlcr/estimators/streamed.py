@@ -26,13 +26,13 @@ from fedhlcr.data.scarcity import FEWEST_ENTITIES, TableShape
 from fedhlcr.data.streaming.sorting import EventSorter
 from fedhlcr.data.streaming.work_folder import WorkFolder
 from fedhlcr.data.table_pieces import PieceSource
-from fedhlcr.estimators.training import RawMatrices, TrainingEvents
+from fedhlcr.estimators.training import RawMatrices, TrainingEvents, evenly_spaced
 from fedhlcr.kernels.grams import add_rows
-from fedhlcr.model.curves import QUANTILE_LEVELS, Curves
+from fedhlcr.model.curves import QUANTILE_LEVELS, Curves, column_quantiles
 from fedhlcr.model.gram import GramLayout, Standardization, event_grams
 from fedhlcr.model.likelihood import AnyLikelihood
 
-RAW, SCALED, POOLED, SAMPLE = "matrices.raw", "matrices", "pooled", "sample"
+RAW, SCALED, POOLED, SAMPLE, SPACED = "matrices.raw", "matrices", "pooled", "sample", "spaced"
 # Events in the user's units and in those of the run.
 OWN_UNITS, RUN_UNITS = "own", "run"
 # Bytes of matrices that change their units at a time.
@@ -141,9 +141,12 @@ class StreamedEvents(TrainingEvents):
         return sample_rows(self.sorter.event_start)
 
     def _keep_sample(self, events: EventStore, first: int) -> None:
-        rows = self.sampled[0]
-        own = rows[(rows >= first) & (rows < first + events.n_events)] - first
-        self.work.append(SAMPLE, np.column_stack([events.X[own], events.y[own]]))
+        spaced = evenly_spaced(self.sorter.n_events)
+        sampled, spaced = (
+            rows[(rows >= first) & (rows < first + events.n_events)] - first for rows in (self.sampled[0], spaced)
+        )
+        self.work.append(SAMPLE, np.column_stack([events.X[sampled], events.y[sampled]]))
+        self.work.append(SPACED, events.X[spaced])
 
     def _in_units(self, layout: GramLayout, units: Standardization) -> FloatArray:
         """Write the matrices in the units of the run, and map them."""
@@ -216,6 +219,10 @@ class StreamedEvents(TrainingEvents):
             return None
         rows = self.work.read(SAMPLE, np.float64).reshape(len(self.sampled[0]), -1)
         return Sample(rows[:, :-1], rows[:, -1], self.sampled[1])
+
+    def usual_quantiles(self) -> FloatArray:
+        X = self.work.read(SPACED, np.float64).reshape(-1, len(self.recipe.encoded_features))
+        return column_quantiles(X, np.ones(len(X)))
 
 
 def _event_files(units: str) -> list[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedhlcr._support.arrays import FloatArray
+from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr.analysis.fit_comparison import Sample, take_sample
 from fedhlcr.data.events import EventStore
 from fedhlcr.data.hierarchy import EntityIndex, Hierarchy
@@ -17,6 +17,9 @@ from fedhlcr.kernels.grams import sum_rows
 from fedhlcr.model.curves import Curves, column_quantiles
 from fedhlcr.model.gram import Standardization, column_means, entity_grams
 from fedhlcr.model.likelihood import AnyLikelihood
+
+# Events whose features give the usual values in sentences and on axes; of more, evenly spaced ones.
+MOST_FOR_QUANTILES = 10_000
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,10 @@ class TrainingEvents(ABC):
     def sample(self) -> Sample | None:
         """Some events to compare models on; None if that makes no sense. To be called after `matrices`."""
 
+    @abstractmethod
+    def usual_quantiles(self) -> FloatArray:
+        """(features, N_QUANTILES) quantiles of the features in some events. To be called after `matrices`."""
+
 
 @dataclass(frozen=True)
 class EventsInMemory(TrainingEvents):
@@ -102,3 +109,12 @@ class EventsInMemory(TrainingEvents):
 
     def sample(self) -> Sample | None:
         return take_sample(self.hierarchy)
+
+    def usual_quantiles(self) -> FloatArray:
+        rows = evenly_spaced(self.hierarchy.n_events)
+        return column_quantiles(self.hierarchy.X[rows], self.hierarchy.weight[rows])
+
+
+def evenly_spaced(n_events: int) -> IndexArray:
+    """Positions of events whose features stand for those of all."""
+    return np.linspace(0, n_events - 1, min(n_events, MOST_FOR_QUANTILES)).astype(np.int64)

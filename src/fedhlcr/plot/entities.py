@@ -11,7 +11,7 @@ from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.wording import AGENT, ENTITY, noun, percent, printable
 from fedhlcr.analysis.axes import Axis, feature_axes
 from fedhlcr.analysis.axis_lines import axis_line, target_axis
-from fedhlcr.analysis.entity_lines import entity_feature_moments, entity_line, entity_strengths
+from fedhlcr.analysis.entity_lines import entity_feature_means, entity_line, entity_strengths
 from fedhlcr.analysis.links import Link
 from fedhlcr.analysis.summary import shorten
 from fedhlcr.data.hierarchy import UNKNOWN, row_agents, row_entities
@@ -78,7 +78,7 @@ def entity(
         axis = axes[int(np.argmax(entity_strengths(model, axes, position)))]
     else:
         axis = chosen_axis(model, axes, feature)
-    cluster, others = int(model.labels_[position]), entity_feature_moments(model, position)[0]
+    cluster, others = int(model.labels_[position]), entity_feature_means(model, np.array([position]))[0]
     own = entity_line(model, axis, position, None, 0.9 if level is None else level, others)
     shared = axis_line(model, axis, cluster, others=others)
     ax = axes_or_new(ax, FIGURE_SIZE)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedhlcr._support.arrays import FloatArray, IndexArray
+from fedhlcr._support.arrays import FloatArray
 from fedhlcr.kernels.profiles import OwnMixture
 from fedhlcr.kernels.responses import CountMixture, ProbabilityMixture
 from fedhlcr.posterior.prediction import Posterior, Profiles
@@ -94,33 +94,6 @@ def _quantiles(mixture: AnyMixture, transform: FloatArray, levels: tuple[float, 
                 place = (below < level * below[:, -1:]).sum(axis=1)
                 found[:, row, q] = values[order[np.minimum(place, len(order) - 1)]]
     return np.where(length > 0.0, length, 0.0)[:, None] * found
-
-
-def linear_moments(posterior: Posterior, entities: IndexArray, X: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Means and standard deviations (entities, rows) of what the regressions of entities predict for rows of features.
-
-    Noise is left out. Values are in units of the target or, with a link, on the linear scale.
-
-    Parameters
-    ----------
-    entities : positions, ascending
-    X : (rows, n_inputs) features in the user's units, the same rows for all entities
-    """
-    layout, index, units = posterior.layout, posterior.memory.entities.index, posterior.standardization
-    design = units.apply(X)
-    if layout.fit_intercept:
-        design = np.column_stack([np.ones(len(X)), design])
-    mean, std = np.empty((len(entities), len(X))), np.empty((len(entities), len(X)))
-    size = max(1, NUMBERS_AT_ONCE // layout.n_coef**2)
-    for first in range(0, len(entities), size):
-        own = entities[first : first + size]
-        profiles = Profiles(index.agent_of[own], own, np.arange(len(own)))
-        for chunk, weights in posterior.blocks(profiles, exact=False):
-            mixture = posterior.mixture(profiles, chunk, weights)
-            rows = slice(first + chunk.start, first + chunk.start + len(weights))
-            coef, variance = coef_moments(mixture, design, posterior.memory.entities.n_threads)
-            mean[rows], std[rows] = coef @ design.T, np.sqrt(np.maximum(variance, 0.0))
-    return units.restore_target(mean), std * units.scale[-1]
 
 
 def coef_moments(mixture: AnyMixture, transform: FloatArray, n_threads: int) -> tuple[FloatArray, FloatArray]:

@@ -33,6 +33,7 @@ class FittedModel(Protocol):
     labels_: NDArray[np.int64]
     feature_means_: FloatArray
     feature_spreads_: FloatArray
+    feature_quantiles_: FloatArray | None
     global_concentration_: float
     agent_concentration_: float
     agent_column_: str | None

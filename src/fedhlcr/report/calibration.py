@@ -62,7 +62,7 @@ def calibrate(model: HierarchicalPredictor, data: HeldOut) -> Calibration:
         quantiles = posterior.predict(X, profiles, both).quantiles
         ends = [(quantiles[:, 2 * n], quantiles[:, 2 * n + 1]) for n in range(len(LEVELS))]
     coverage = np.array([((lower <= y) & (y <= upper)).mean() for lower, upper in ends])
-    sentence = in_words(coverage, len(y))
+    sentence = in_words(coverage, len(y), is_sample=len(y) < len(observed))
     return Calibration(coverage, len(y), _draw(coverage, len(y), sentence), sentence)
 
 
@@ -73,11 +73,12 @@ def _offset(data: HeldOut, n_events: int) -> FloatArray | None:
     return np.log(np.broadcast_to(exposure, n_events))
 
 
-def in_words(coverage: FloatArray, n_events: int) -> str:
-    """Whether intervals of 50 % and of 90 % hold what they promise."""
+def in_words(coverage: FloatArray, n_events: int, *, is_sample: bool = False) -> str:
+    """Whether intervals of 50 % and of 90 % hold what they promise; `is_sample` if there are more events."""
+    who = f"a sample of {EVENT.count(n_events)}" if is_sample else EVENT.count(n_events)
     middle, outer = coverage[LEVELS.index(0.5)], coverage[LEVELS.index(0.9)]
     figures = (
-        f"{percent(float(outer))} of {EVENT.count(n_events)} lie in their 90 % intervals, and {percent(float(middle))} "
+        f"{percent(float(outer))} of {who} lie in their 90 % intervals, and {percent(float(middle))} "
         "in their 50 % intervals"
     )
     inner, wide = (_held(float(share), level, n_events) for share, level in ((middle, 0.5), (outer, 0.9)))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedhlcr._support.wording import capital, listed, percent
-from fedhlcr.report.findings import SURE, Findings, Names
+from fedhlcr.report.findings import SURE, Findings
+from fedhlcr.report.names import Names
 
 # A cluster is clear if at least this share of its entities is surely in it.
 MOSTLY = 0.5

@@ -12,7 +12,8 @@ from fedhlcr.analysis.differences import NOISE_RANGE, EntityDifferences, tail_wo
 from fedhlcr.analysis.links import Link
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.model.likelihood import GAUSSIAN
-from fedhlcr.report.findings import Findings, Names
+from fedhlcr.report.findings import Findings
+from fedhlcr.report.names import Names
 
 # Most features in the table.
 MOST_ROWS = 12
@@ -36,13 +37,13 @@ def describe_differences(model: HierarchicalPredictor, findings: Findings) -> Di
             return None
         equal = f"This is the model of the paper: all {names.entity.many} of a cluster have the same regression"
         return DifferenceSection((f"{equal}, and the noise is the same everywhere, {number(findings.noise)}.",))
-    link, axes = findings.link, feature_axes(model)
+    link, axes, alone = findings.link, feature_axes(model), len(findings.clusters) == 1
     paragraphs: tuple[str, ...]
     if link is None:
-        paragraphs = (" ".join(_effects(found, names, axes)), _noise(model, found, findings))
+        paragraphs = (" ".join(_effects(found, names, axes, alone=alone)), _noise(model, found, findings))
     else:
         scatter = () if link.is_binary else (_dispersion(model, findings),)
-        paragraphs = (" ".join(_ratio_effects(found, names, link, axes)), *scatter)
+        paragraphs = (" ".join(_ratio_effects(found, names, link, axes, alone=alone)), *scatter)
     return DifferenceSection(
         paragraphs,
         _rows(found, names),
@@ -52,33 +53,31 @@ def describe_differences(model: HierarchicalPredictor, findings: Findings) -> Di
     )
 
 
-def _effects(found: EntityDifferences, names: Names, axes: tuple[Axis, ...]) -> list[str]:
-    entities, target = names.entity.many, names.target
+def _effects(found: EntityDifferences, names: Names, axes: tuple[Axis, ...], *, alone: bool) -> list[str]:
+    """How regressions differ; `alone` if there is only one cluster."""
+    members, target = _members(names, alone=alone), names.target
     if not (found.has_entity_effect | found.has_agent_effect).any():
-        return [f"The model has no differences between the regressions of {entities} of one cluster."]
-    sentences = [
-        f"{capital(entities)} of one cluster are alike, not equal: each has its own regression around that of its "
-        "cluster. About two thirds of them are within one standard deviation."
-    ]
+        return [f"The model has no differences between the regressions of {members}."]
+    sentences = [_alike(members, alone=alone)]
     if found.has_entity_effect[0]:
         scale = number(found.entity_scales[0])
-        sentences.append(f"At average features, {target} differs between {entities} of one cluster by {scale}.")
+        sentences.append(f"At average features, {target} differs between {members} by {scale}.")
     if found.has_entity_effect[1:].any():
         sentences.append(_strongest(found, axes))
     if found.has_agent_effect.any():
-        sentences.append(f"All {entities} of one {names.agent.one} also share a deviation from their clusters.")
+        whole = "the common regression" if alone else "their clusters"
+        sentences.append(f"All {names.entity.many} of one {names.agent.one} also share a deviation from {whole}.")
     return sentences
 
 
-def _ratio_effects(found: EntityDifferences, names: Names, link: Link, axes: tuple[Axis, ...]) -> list[str]:
+def _ratio_effects(
+    found: EntityDifferences, names: Names, link: Link, axes: tuple[Axis, ...], *, alone: bool
+) -> list[str]:
     """As `_effects`, in factors."""
-    entities = names.entity.many
+    members = _members(names, alone=alone)
     if not (found.has_entity_effect | found.has_agent_effect).any():
-        return [f"The model has no differences between the regressions of {entities} of one cluster."]
-    sentences = [
-        f"{capital(entities)} of one cluster are alike, not equal: each has its own regression around that of its "
-        "cluster. About two thirds of them are within one standard deviation."
-    ]
+        return [f"The model has no differences between the regressions of {members}."]
+    sentences = [_alike(members, alone=alone)]
     if found.has_entity_effect[0]:
         scale = number(found.entity_scales[0])
         factor = number(float(np.exp(found.entity_scales[0])))
@@ -89,8 +88,21 @@ def _ratio_effects(found: EntityDifferences, names: Names, link: Link, axes: tup
     if found.has_entity_effect[1:].any():
         sentences.append(_strongest(found, axes))
     if found.has_agent_effect.any():
-        sentences.append(f"All {entities} of one {names.agent.one} also share a deviation from their clusters.")
+        whole = "the common regression" if alone else "their clusters"
+        sentences.append(f"All {names.entity.many} of one {names.agent.one} also share a deviation from {whole}.")
     return sentences
+
+
+def _members(names: Names, *, alone: bool) -> str:
+    return names.entity.many if alone else f"{names.entity.many} of one cluster"
+
+
+def _alike(members: str, *, alone: bool) -> str:
+    around = "the common one" if alone else "that of its cluster"
+    return (
+        f"{capital(members)} are alike, not equal: each has its own regression around {around}. About two thirds of "
+        "them are within one standard deviation."
+    )
 
 
 def _strongest(found: EntityDifferences, axes: tuple[Axis, ...]) -> str:

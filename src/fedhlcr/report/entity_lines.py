@@ -6,17 +6,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtri
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr.analysis.axes import Axis, feature_axes
-from fedhlcr.analysis.axis_lines import axis_line, axis_strengths, features_along, target_axis
-from fedhlcr.analysis.effects import INTERVAL_LEVEL, entity_shares
+from fedhlcr.analysis.axis_lines import axis_line, axis_strengths, cluster_means, target_axis
+from fedhlcr.analysis.effects import entity_shares
+from fedhlcr.analysis.entity_lines import entity_feature_means, expected_of_entities
 from fedhlcr.analysis.links import link_of
 from fedhlcr.estimators.base import HierarchicalPredictor
-from fedhlcr.posterior.entity_coef import linear_moments
-from fedhlcr.posterior.prediction import Profiles
 from fedhlcr.report.events import DrawnEvents
 from fedhlcr.report.packing import Scale, pack
 
@@ -105,8 +103,9 @@ class EntityLines:
 
     Attributes
     ----------
-    entities : (entities, points of all axes, 3) mean, lower and upper end of the 90 % interval of the regression
-    clusters : (clusters, points of all axes, 3) the same
+    entities : (entities, points of all axes, 4) mean, lower and upper end of the 90 % interval of the regression, and
+        the mean of the entity's cluster; other features have the entity's own averages
+    clusters : (clusters, points of all axes, 3) mean and interval of each cluster; other features have their means
     """
 
     entities: FloatArray
@@ -114,7 +113,7 @@ class EntityLines:
 
     def to_plain(self) -> dict[str, Any]:
         """What the page's script needs."""
-        low, high = Scale.of(self.entities[..., 0], self.clusters[..., 0])
+        low, high = Scale.of(self.entities[..., [0, 3]], self.clusters[..., 0])
         # rates may have intervals of any width, which would leave no digits for the lines
         scale = Scale(2.0 * low - high, 2.0 * high - low)
         entities, clusters = (lines.clip(*scale) for lines in (self.entities, self.clusters))
@@ -128,25 +127,31 @@ class EntityLines:
 
 @single_threaded_blas
 def entity_lines(model: HierarchicalPredictor, axes: list[DrawnAxis], entities: IndexArray) -> EntityLines:
-    """The lines of entities, given by ascending positions, and of all clusters.
+    """The lines of entities, given by ascending positions, and of all clusters: those that `plot.entity` draws.
 
     The mean is what the model predicts. Intervals are those of the regression, without the noise of single events.
     """
-    posterior, link = model.posterior_, link_of(model)
-    X = np.concatenate([features_along(model, drawn.axis, drawn.places) for drawn in axes])
-    agents = posterior.memory.entities.index.agent_of[entities]
-    profiles = Profiles.of(np.repeat(agents, len(X)), np.repeat(entities, len(X)))
-    mean = posterior.mean(np.tile(X, (len(entities), 1)), profiles).reshape(len(entities), len(X))
-    linear, spread = linear_moments(posterior, entities, X)
-    margin = ndtri(0.5 + INTERVAL_LEVEL / 2.0) * spread
-    ends = [linear - margin, linear + margin]
-    if link is not None:
-        ends = [link.to_response(end) for end in ends]
-    clusters = np.empty((model.n_clusters_, len(X), 3))
+    X = _features(model, axes, entities)
+    n_points, flat = X.shape[1], X.reshape(-1, X.shape[2])
+    own = expected_of_entities(model, np.repeat(entities, n_points), flat)
+    shared, label = np.empty(len(flat)), np.repeat(model.labels_[entities], n_points)
+    for k in np.unique(label):
+        shared[label == k] = cluster_means(model, int(k), flat[label == k])
+    clusters = np.empty((model.n_clusters_, n_points, 3))
     for k in range(model.n_clusters_):
-        lines = [axis_line(model, own.axis, k, own.places) for own in axes]
+        lines = [axis_line(model, drawn.axis, k, drawn.places) for drawn in axes]
         clusters[k] = np.concatenate([np.stack([line.mean, line.lower, line.upper], axis=1) for line in lines])
-    return EntityLines(np.stack([mean, *ends], axis=2), clusters)
+    return EntityLines(np.column_stack([own, shared]).reshape(len(entities), n_points, 4), clusters)
+
+
+def _features(model: HierarchicalPredictor, axes: list[DrawnAxis], entities: IndexArray) -> FloatArray:
+    """(entities, points of all axes, n_features_in_) features along the axes; others have the entity's own averages."""
+    others, blocks = entity_feature_means(model, entities), []
+    for drawn in axes:
+        block = np.repeat(others[:, None], len(drawn.places), axis=1)
+        block[..., list(drawn.axis.columns)] = drawn.axis.features(drawn.places)
+        blocks.append(block)
+    return np.concatenate(blocks, axis=1)
 
 
 def pack_events(

@@ -1,6 +1,6 @@
 """The explorer of a report: everything about one agent or one entity, looked up on the page.
 
-The data are packed into JSON, since a page may hold 40,000 entities. Names, numbers of events and labels are read from
+The data are packed, since a page may hold 40,000 entities. Names, numbers of events and labels are read from
 the tables of agents and entities, which the page has anyway.
 """
 
@@ -22,16 +22,11 @@ from fedhlcr.report.charts import color_class
 from fedhlcr.report.entity_lines import DrawnAxis, drawn_axes, entity_lines, pack_events
 from fedhlcr.report.events import DrawnEvents
 from fedhlcr.report.findings import Agents, Entities, Findings
-from fedhlcr.report.listings import MANY_ENTITIES
-from fedhlcr.report.packing import CHARACTERS_PER_BYTE, pack, pack_shares, to_json
+from fedhlcr.report.packing import CHARACTERS_PER_BYTE, pack, pack_shares, to_block
+from fedhlcr.report.room import MAX_SHARES, most_shares, room_for_details, size_of_agents, size_of_entities
 
-# Characters for lines, events and neighbours; fewer if there are very many entities, whose table is long. Of entities
-# that need more, only some have these details.
-DETAIL_BUDGET, SMALL_BUDGET = 450_000, 250_000
 # Axes and events of each entity: as many as fit for all entities, but not fewer than the last of these.
 DETAILS = ((4, 40), (4, 20), (3, 12))
-# Clusters named for each entity; fewer if there are very many entities.
-MAX_SHARES, FEW_SHARES = 12, 4
 N_NEIGHBOURS = 5
 # Beyond this number, agents have no neighbours.
 MOST_AGENTS = 20_000
@@ -44,7 +39,7 @@ class Explorer:
 
     Attributes
     ----------
-    data : JSON, escaped for a script element
+    data : for a script element
     has_agents : whether agents can be looked up: there is more than one
     has_events : whether lines have dots
     n_detailed, n_entities : numbers of entities with details, and of all
@@ -79,7 +74,10 @@ def explorer_section(
     if entities is None or agents is None:
         return None
     known = None if events is None or not (events.entity != UNKNOWN).any() else events
-    detail = _choose_detail(entities, drawn_axes(model, known), known)
+    of_agents = size_of_agents(agents.ids, agents.weights)
+    of_entities = size_of_entities(entities.entities, entities.probability, entities.n_all)
+    room = room_for_details(of_agents, of_entities)
+    detail = _choose_detail(entities, drawn_axes(model, known), known, room)
     target = target_axis(model)
     data = {
         "nouns": {"agent": _forms(findings.names.agent), "entity": _forms(findings.names.entity)},
@@ -92,11 +90,11 @@ def explorer_section(
         },
         "level": INTERVAL_LEVEL,
         "first": _first(entities, detail),
-        "shares": pack_shares(entities.probability, FEW_SHARES if len(entities) > MANY_ENTITIES else MAX_SHARES),
+        "shares": pack_shares(entities.probability, most_shares(entities.n_all)),
         **_details(model, entities, detail, known),
         "agents": _agents(agents, judged) if len(agents) > 1 else None,
     }
-    return Explorer(to_json(data), len(agents) > 1, known is not None, len(detail.rows), len(entities))
+    return Explorer(to_block(data), len(agents) > 1, known is not None, len(detail.rows), len(entities))
 
 
 def _forms(noun: Noun) -> list[str]:
@@ -113,20 +111,19 @@ def _first(entities: Entities, detail: Detail) -> int:
     return int(rows[np.lexsort((entities.certainty[rows], is_odd, -entities.n_events[rows]))[0]])
 
 
-def _choose_detail(entities: Entities, axes: list[DrawnAxis], events: DrawnEvents | None) -> Detail:
+def _choose_detail(entities: Entities, axes: list[DrawnAxis], events: DrawnEvents | None, budget: float) -> Detail:
     """As much detail as fits. If not all entities fit, some of each kind are chosen: see `_chosen_rows`."""
     n_drawn = np.zeros(len(entities), dtype=np.int64)
     if events is not None:
         of_model = np.bincount(events.entity[events.entity != UNKNOWN], minlength=entities.n_all)
         n_drawn = of_model[entities.position]
-    budget = SMALL_BUDGET if len(entities) > MANY_ENTITIES else DETAIL_BUDGET
     for n_axes, most in DETAILS:
         shown = axes[:n_axes]
-        values = 3 * sum(len(axis.places) for axis in shown) + N_NEIGHBOURS + (len(shown) + 1) * n_drawn.clip(max=most)
+        values = 4 * sum(len(axis.places) for axis in shown) + N_NEIGHBOURS + (len(shown) + 1) * n_drawn.clip(max=most)
         sizes = CHARACTERS_PER_BYTE * BYTES_PER_VALUE * values
         if sizes.sum() <= budget:
             return Detail(np.arange(len(entities)), shown, most)
-    return Detail(_chosen_rows(entities, int(budget / sizes.mean())), shown, most)
+    return Detail(_chosen_rows(entities, max(1, int(budget / sizes.mean()))), shown, most)
 
 
 def _chosen_rows(entities: Entities, n: int) -> IndexArray:

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.threads import single_threaded_blas
-from fedhlcr._support.wording import AGENT, ENTITY, Noun, noun, printable
+from fedhlcr._support.wording import AGENT, printable
 from fedhlcr.analysis.axis_words import describe_effects
 from fedhlcr.analysis.differences import EntityDifferences
 from fedhlcr.analysis.effects import (
     change_intervals,
     effect_sizes,
-    feature_names,
     one_hot,
-    target_name,
     target_spread,
 )
 from fedhlcr.analysis.links import Link, link_of
@@ -30,33 +26,15 @@ from fedhlcr.data.hierarchy import EntityIndex
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.posterior import alignment
 from fedhlcr.posterior.alignment import mean_compositions
+from fedhlcr.report.names import Names, begins_with, named, names_to_show
+from fedhlcr.report.room import rows_that_fit, size_of_agents, size_of_entities
 
 # An entity's label is uncertain if its probability is below this.
 SURE = 0.8
 # Most entities to list; of more, the least certain are listed.
 MAX_LISTED = 50_000
-# Shown in place of an empty name.
-NO_NAME = "(no name)"
 # Entities named as examples of a cluster, and effects described.
 N_EXAMPLES, N_EFFECTS = 3, 3
-
-
-class Names(NamedTuple):
-    """What the user calls things."""
-
-    agent: Noun
-    entity: Noun
-    target: str
-    features: tuple[str, ...]
-
-    @classmethod
-    def of(cls, model: HierarchicalPredictor) -> Names:
-        recipe = getattr(model, "recipe_", None)
-        agent = noun(getattr(recipe, "agent", None) or getattr(model, "agent_column_", None), AGENT)
-        entity = noun(getattr(recipe, "entity", None) or getattr(model, "entity_column_", None), ENTITY)
-        if agent == entity:
-            agent, entity = AGENT, ENTITY
-        return cls(agent, entity, target_name(model), tuple(printable(name) for name in feature_names(model)))
 
 
 @dataclass(frozen=True)
@@ -120,7 +98,7 @@ class Agents:
 
 @dataclass(frozen=True)
 class Entities:
-    """Agent–entity pairs; of very many, the least certain.
+    """Agent–entity pairs; of more than fit on a page, the least certain.
 
     Attributes
     ----------
@@ -160,7 +138,7 @@ class Entities:
     def name(self, row: int) -> str:
         """The entity and, if there are several agents, its agent."""
         entity, agent = self.entities[self.entity[row]], self.agents[self.agent[row]]
-        alone = len(self.agents) < 2 or (_begins_with(entity, agent) and not agent.isdigit())
+        alone = len(self.agents) < 2 or (begins_with(entity, agent) and not agent.isdigit())
         entity_name = named(entity, self.names.entity)
         return entity_name if alone else f"{entity_name} of {named(agent, self.names.agent)}"
 
@@ -197,16 +175,17 @@ def gather(model: HierarchicalPredictor) -> Findings:
     index, grams = posterior.memory.entities.index, posterior.memory.entities.grams
     members, link = memberships(model, MAX_LISTED), link_of(model)
     residual = _residual_squares(model, members.label) if link is None else None
-    listed = _list_entities(model, members, residual) if len(index.agent_of) else None
-    spread = target_spread(model) if listed and link is None else None
     n_events = posterior.layout.n_events(grams)
+    agents = _list_agents(model, n_events) if len(index.agent_of) else None
+    listed = None if agents is None else _list_entities(model, agents, members, residual)
+    spread = target_spread(model) if listed and link is None else None
     explained = None
     if spread and residual is not None:
         explained = 1.0 - float(residual.sum() / (n_events.sum() * spread**2))
     return Findings(
         names=Names.of(model),
         clusters=_clusters(model, listed, members),
-        agents=_list_agents(model, n_events) if listed else None,
+        agents=agents,
         entities=listed,
         n_events=float(n_events.sum()),
         n_chains=int(posterior.draws.chain.max()) + 1,
@@ -303,17 +282,21 @@ def _examples(entities: Entities, cluster: int) -> tuple[tuple[int, str], ...]:
 def _list_agents(model: HierarchicalPredictor, n_events: FloatArray) -> Agents:
     index = model.posterior_.memory.entities.index
     return Agents(
-        ids=_texts(index.agents.texts),
+        ids=names_to_show(index.agents.texts),
         n_entities=np.diff(index.agent_start),
         n_events=np.bincount(index.agent_of, weights=n_events, minlength=index.n_agents).astype(np.float64),
         weights=mean_compositions(model.posterior_.memory, model.alignment_),
     )
 
 
-def _list_entities(model: HierarchicalPredictor, members: Memberships, residual: FloatArray | None) -> Entities:
+def _list_entities(
+    model: HierarchicalPredictor, agents: Agents, members: Memberships, residual: FloatArray | None
+) -> Entities:
     posterior = model.posterior_
     index: EntityIndex = posterior.memory.entities.index
-    chosen, (runner_up, runner_up_probability) = members.listed, members.runners_up()
+    runner_up, runner_up_probability = members.runners_up()
+    rows, names, entity_of = _rows_on_page(index, agents, members)
+    chosen = members.listed[rows]
     n_events = posterior.layout.n_events(posterior.memory.entities.grams[chosen])
     scatter = noise = observed = None
     if residual is not None:
@@ -323,36 +306,31 @@ def _list_entities(model: HierarchicalPredictor, members: Memberships, residual:
         observed = totals[chosen] / np.maximum(exposures[chosen], 1e-300)
     return Entities(
         names=Names.of(model),
-        agents=_texts(index.agents.texts),
-        entities=_texts(index.entities.texts),
+        agents=agents.ids,
+        entities=names,
         agent=index.agent_of[chosen],
-        entity=index.entity_of[chosen],
+        entity=entity_of,
         n_events=n_events,
         label=members.label[chosen],
         certainty=members.certainty[chosen],
-        runner_up=runner_up,
-        runner_up_probability=runner_up_probability,
+        runner_up=runner_up[rows],
+        runner_up_probability=runner_up_probability[rows],
         scatter=scatter,
         noise=noise,
         observed=observed,
         n_all=len(index.agent_of),
         n_uncertain=int((members.certainty < SURE).sum()),
         position=chosen,
-        probability=members.probability,
+        probability=members.probability[rows],
     )
 
 
-def named(identifier: str, what: Noun) -> str:
-    """An id in a sentence; a bare number gets its noun: "store 7"."""
-    return f"{what.one} {identifier}" if identifier.isdigit() else identifier
-
-
-def _begins_with(entity: str, agent: str) -> bool:
-    """Whether an entity's id already names its agent: it starts with the agent's id and a separator."""
-    rest = entity.removeprefix(agent)
-    return entity.startswith(agent) and len(rest) > 1 and not rest[0].isalnum()
-
-
-def _texts(texts: Iterable[str]) -> list[str]:
-    """Names to show. Where each row is its own entity, ids start with a zero byte, which is removed."""
-    return [printable(text.removeprefix("\0")) or NO_NAME for text in texts]
+def _rows_on_page(index: EntityIndex, agents: Agents, members: Memberships) -> tuple[IndexArray, list[str], IndexArray]:
+    """The rows of `members.listed` that fit on a page, their distinct names, and the position of each row's name."""
+    distinct, name_of = np.unique(index.entity_of[members.listed], return_inverse=True)
+    names = names_to_show(index.entities.texts[entity] for entity in distinct)
+    size = size_of_entities(names, members.probability, index.n_entities)
+    n_rows = rows_that_fit(len(name_of), size_of_agents(agents.ids, agents.weights), size)
+    rows = np.sort(np.argsort(members.certainty[members.listed], kind="stable")[:n_rows])
+    used, name_of = np.unique(name_of[rows], return_inverse=True)
+    return rows, [names[name] for name in used], name_of

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,11 +14,12 @@ from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.wording import number, percent
 from fedhlcr.analysis.links import Link
 from fedhlcr.report.charts import mix_bar, tag
-from fedhlcr.report.findings import SURE, Agents, Cluster, Entities, Findings, Names
+from fedhlcr.report.findings import SURE, Agents, Cluster, Entities, Findings
+from fedhlcr.report.names import Names
+from fedhlcr.report.packing import to_block
+from fedhlcr.report.room import MANY_ENTITIES
 from fedhlcr.report.scores import AgentErrors, HeldOutScores
 
-# Of more entities than this, the page keeps fewer digits and details, to stay small.
-MANY_ENTITIES = 20_000
 # Rows shown at a time.
 PAGE_ROWS = 25
 # Features with a column in the table of clusters; clusters in an agent's bar, and those named beside it.
@@ -29,8 +29,6 @@ PAPER_COLUMNS = 12
 # Clusters with a smaller share do not influence the scale of effects.
 SMALL_SHARE = 0.02
 EFFECTIVE = "effective number of clusters, 1 divided by the sum of the squared shares"
-# Characters that could end the script element, or a line of it.
-JSON_ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
 
 
 @dataclass(frozen=True)
@@ -42,6 +40,7 @@ class Column:
     kind : text, count, number, share, cluster, effect or mix: how values are shown and sorted
     values : plain numbers or lists; in a text column, positions in `words`; None if there is no value
     words : distinct texts
+    same_as : a table whose first column has the same words, so that they are stored once; empty for none
     tints : 0 to 1, the strength of a cell's shade
     ranges : ends of the interval of each value
     hint : tooltip of the header
@@ -52,6 +51,7 @@ class Column:
     kind: str
     values: list[Any]
     words: list[str] = field(default_factory=list)
+    same_as: str = ""
     tints: list[float] = field(default_factory=list)
     ranges: list[Any] = field(default_factory=list)
     hint: str = ""
@@ -113,23 +113,21 @@ class Listing:
     def n_beyond_paper(self) -> int:
         return max(0, len(self.columns) - PAPER_COLUMNS)
 
-    def to_json(self) -> Markup:
-        """The whole table as JSON, escaped for a script element."""
+    def to_block(self) -> Markup:
+        """The whole table for the page's script."""
         columns = [
             {
                 "label": c.label,
                 "kind": c.kind,
                 "values": c.values,
-                "words": c.words,
+                "words": c.same_as or c.words,
                 "tints": c.tints,
                 "ranges": c.ranges,
                 "link": c.link,
             }
             for c in self.columns
         ]
-        table = {"columns": columns, "pageRows": PAGE_ROWS, "uncertain": self.uncertain, "sure": SURE}
-        text = json.dumps(table, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        return Markup(text.translate(JSON_ESCAPES))
+        return to_block({"columns": columns, "pageRows": PAGE_ROWS, "uncertain": self.uncertain, "sure": SURE})
 
 
 def cluster_listing(findings: Findings) -> Listing:
@@ -263,7 +261,7 @@ def _target_columns(entities: Entities, names: Names, link: Link | None) -> tupl
 def entity_listing(entities: Entities, names: Names, link: Link | None = None) -> Listing:
     others = [k if k >= 0 else None for k in entities.runner_up.tolist()]
     # if another cluster is possible, certainty is below 1, even if rounding made it 1
-    digits = 3 if len(entities) > MANY_ENTITIES else 4
+    digits = 3 if entities.n_all > MANY_ENTITIES else 4
     certainty = np.where(entities.runner_up_probability > 0.0, entities.certainty.clip(max=1.0 - 1e-9), 1.0)
     columns = [
         Column(names.entity.one, "text", entities.entity.tolist(), words=entities.entities, link="entity"),
@@ -282,13 +280,16 @@ def entity_listing(entities: Entities, names: Names, link: Link | None = None) -
     added, note = _target_columns(entities, names, link)
     columns += added
     if len(entities.agents) > 1:
-        columns.insert(0, Column(names.agent.one, "text", entities.agent.tolist(), words=entities.agents, link="agent"))
+        of_agent = entities.agent.tolist()
+        agent = Column(names.agent.one, "text", of_agent, words=entities.agents, same_as="agents", link="agent")
+        columns.insert(0, agent)
     cluster = next(n for n, column in enumerate(columns) if column.kind == "cluster")
     listed = "All"
     if len(entities) < entities.n_all:
-        every = names.entity.count(entities.n_all)
-        note = f"The table lists the {len(entities):,} of {every} whose cluster is least certain. {note}"
-        listed = "Least certain"
+        some = f"{len(entities):,} of {names.entity.count(entities.n_all)}"
+        which = f"the {some} whose cluster is least certain" if several else some
+        note = f"To keep this page small, the table lists {which}. {note}"
+        listed = "Least certain" if several else "Some"
     caption = f"{listed} {names.entity.many}: {len(entities):,}"
     if not several:
         return Listing("entities", caption, tuple(columns), note=note)

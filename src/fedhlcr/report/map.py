@@ -13,6 +13,7 @@ from fedhlcr._support.wording import percent
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.report.charts import color_class
 from fedhlcr.report.findings import Entities, Findings
+from fedhlcr.report.names import shortened
 from fedhlcr.report.places import Places
 from fedhlcr.report.seasons import Seasons, season_curves
 
@@ -22,6 +23,8 @@ WIDTH, LOWEST, HIGHEST, RADIUS = 1000.0, 420.0, 900.0, 6.0
 MARGIN, LEAST_DEGREES = 0.06, 0.2
 # Most dots. Of more entities, those at one place share a dot; of more places, evenly spaced ones are drawn.
 MAX_DOTS = 1_200
+# Characters of the name that a dot tells.
+LONGEST = 80
 # Places with a name beside them; of these, those also shown on a phone.
 MAX_LABELS, PHONE_LABELS = 9, 4
 # Names closer than this, in per cent of the map, would overlap.
@@ -217,7 +220,7 @@ def _dots(entities: Entities, rows: IndexArray, spots: list[Spot]) -> tuple[list
             label, certainty = int(entities.label[row]), float(entities.certainty[row])
             angle, radius = GOLDEN_ANGLE * n, 1.1 * RADIUS * np.sqrt(n)
             x, y = spot.x + radius * np.cos(angle), spot.y + radius * np.sin(angle)
-            words = f"{entities.name(row)}: cluster {label}, {percent(certainty)}"
+            words = f"{shortened(entities.name(row), LONGEST)}: cluster {label}, {percent(certainty)}"
             dots.append(Dot(row, x, y, RADIUS, label, certainty, words))
     return dots, False
 
@@ -230,11 +233,8 @@ def _shared_dot(entities: Entities, rows: IndexArray, spot: Spot) -> Dot:
     share = float(counts[label] / len(own))
     largest = int(own[entities.n_events[own].argmax()])
     many = f"{entities.names.entity.count(len(own))}, {percent(share)} in cluster {label}"
-    words = (
-        f"{entities.name(largest)}: cluster {label}"
-        if len(own) == 1
-        else f"{entities.name(largest)} and others: {many}"
-    )
+    name = shortened(entities.name(largest), LONGEST)
+    words = f"{name}: cluster {label}" if len(own) == 1 else f"{name} and others: {many}"
     return Dot(largest, spot.x, spot.y, RADIUS * min(3.0, len(own) ** 0.25), label, share, words)
 
 

@@ -1,9 +1,11 @@
-"""Many numbers in little space: whole numbers of one to four bytes as base64 inside the JSON of a page."""
+"""Much data in little space: compressed JSON in the blocks of a page, and whole numbers of one to four bytes in it."""
 
 from __future__ import annotations
 
 import base64
 import json
+import zlib
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +13,6 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
-from fedhlcr.report.listings import JSON_ESCAPES
 
 # Probabilities and shares are kept to a ten-thousandth, as in the tables.
 SHARE_STEPS = 10_000
@@ -21,23 +22,34 @@ SMALLEST_SHARE = 0.01
 STEPS, NO_VALUE = 65_534, 65_535
 # Base64 takes four characters for three bytes.
 CHARACTERS_PER_BYTE = 4.0 / 3.0
+# Of more names, the size is that of so many, evenly spaced.
+MOST_MEASURED = 20_000
 
 
-def to_json(data: Any) -> Markup:
-    """Data as JSON, escaped for a script element."""
+def to_block(data: Any) -> Markup:
+    """Data for a script element: JSON, compressed by zlib, as base64. The page's script unpacks it."""
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return Markup(text.translate(JSON_ESCAPES))
+    return Markup(_base64(zlib.compress(text.encode("utf-8", "replace"), 9)))
+
+
+def size_of_names(names: Sequence[str]) -> float:
+    """About how many characters names take in a block."""
+    some = names[:: -(-len(names) // MOST_MEASURED) or 1]
+    size = len(zlib.compress("\n".join(some).encode("utf-8", "replace"), 9)) * CHARACTERS_PER_BYTE
+    return size * len(names) / max(len(some), 1)
+
+
+def _base64(content: bytes) -> str:
+    """The base64 of addresses, which has no slashes: two of them look like an address of a network."""
+    return base64.urlsafe_b64encode(content).decode("ascii")
 
 
 def pack(numbers: Any) -> list[Any]:
-    """Whole numbers from 0 as [bytes per number, base64], little endian, with as few bytes as possible.
-
-    The base64 is that of addresses, without slashes: two of them look like an address of a network.
-    """
+    """Whole numbers from 0 as [bytes per number, base64], little endian, with as few bytes as possible."""
     array = np.asarray(numbers).reshape(-1)
     largest = int(array.max(initial=0))
     width = next(width for width in (1, 2, 4) if largest < 1 << 8 * width)
-    return [width, base64.urlsafe_b64encode(array.astype(f"<u{width}").tobytes()).decode("ascii")]
+    return [width, _base64(array.astype(f"<u{width}").tobytes())]
 
 
 class Scale(NamedTuple):

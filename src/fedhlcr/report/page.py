@@ -45,7 +45,8 @@ from fedhlcr.report.verdict import find_verdict
 # Templates of the page's style and script, in their order.
 STYLES = ("report.css", "charts.css", "explorer.css", "map.css")
 SCRIPTS = (
-    "report.js", "page.js", "explorer_data.js", "explorer_chart.js", "explorer_finder.js", "explorer.js", "map.js"
+    "page_data.js", "report.js", "page.js",
+    "explorer_data.js", "explorer_chart.js", "explorer_finder.js", "explorer.js", "map.js",
 )  # fmt: skip
 
 
@@ -269,8 +270,9 @@ def _code(text: str) -> Markup:
 
 
 def _tied(text: str) -> str:
-    """Keep a figure and its unit on one line: "18 %"."""
-    return re.sub(r"(?<=[0-9]) (?=(?:%|[kMGT]B|bytes?)(?![A-Za-z0-9]))|(?<=under) (?=1 %)", "\N{NO-BREAK SPACE}", text)
+    """Keep a figure and its unit on one line, "18 %", and the end of a range beside its "to"."""
+    places = r"(?<=[0-9]) (?=(?:%|[kMGT]B|bytes?)(?![A-Za-z0-9]))|(?<=under) (?=1 %)|(?<= to) (?=[−0-9])"
+    return re.sub(places, "\N{NO-BREAK SPACE}", text)
 
 
 def _breakable(name: str) -> Markup:

@@ -40,7 +40,7 @@ OUTSIDE, SHORTEST = 0.005, 0.1
 # If every line covers less than this share of a common scale, each panel has a scale of its own.
 FLAT = 0.25
 # Most numbers beside the lines of one panel, and the height of each, in per cent.
-MOST_LABELS, LABEL_HEIGHT = 9, 10.5
+MOST_LABELS, LABEL_HEIGHT, CROWDED = 12, 16.0, 6
 # Ticks of the target with more letters need more room.
 LONG_TICK = 6
 # Widths in a narrow panel, in per cent: of a letter, and of the gap between two ticks.
@@ -71,6 +71,11 @@ class Panel:
     @property
     def is_merged(self) -> bool:
         return len(self.clusters) > 1
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether the labels stand in two columns."""
+        return len(self.labels) > CROWDED
 
 
 @dataclass(frozen=True)
@@ -297,24 +302,27 @@ def _panel(
         subject = "" if certainty.n_clusters == 1 else f"cluster {own[0]}: "
         told = capital(f"{subject}{target_axis(model).name} {axis_phrase(model, axis, own[0])}")
     seen = f"; {EVENT.count(n_events)} behind the dots" if n_events else ""
-    title = f"{f'{cluster_numbers(own)}, ' if merged else ''}{percent(float(shares[list(own)].sum()))}"
+    share = 1.0 if len(own) == len(shares) else float(shares[list(own)].sum())
+    title = f"{f'{cluster_numbers(own)}, ' if merged else ''}{percent(share)}"
     picture = frames.svg(marks, f"{told}, over {axis.name}{seen}.", color)
     y_ticks = height.ticks(target_axis(model).ticks(height.low, height.high, 4))
-    return Panel(own, title, faded, picture, y_ticks, _labels(own, lines, height) if merged else ())
+    return Panel(own, title, faded, picture, y_ticks, line_labels(own, lines, height) if merged else ())
 
 
-def _labels(own: tuple[int, ...], lines: dict[int, AxisLine], height: Scale) -> tuple[tuple[float, int], ...]:
+def line_labels(own: tuple[int, ...], lines: dict[int, AxisLine], height: Scale) -> tuple[tuple[float, int], ...]:
     """Where to write the numbers of several lines at their right ends, so that they do not hide each other."""
     ends = sorted((float(np.clip(height(lines[k].mean[-1:])[0], 0.0, 100.0)), k) for k in own[:MOST_LABELS])
+    # many labels stand in two columns by turns
+    apart = LABEL_HEIGHT / (2.0 if len(ends) > CROWDED else 1.0)
     places, lowest = [], LABEL_HEIGHT / 2.0
     for end, _ in ends:
         places.append(max(end, lowest))
-        lowest = places[-1] + LABEL_HEIGHT
+        lowest = places[-1] + apart
     # what was pushed beyond the top is pushed back down
     highest = 100.0 - LABEL_HEIGHT / 2.0
     for n in reversed(range(len(places))):
         places[n] = min(places[n], highest)
-        highest = places[n] - LABEL_HEIGHT
+        highest = places[n] - apart
     return tuple((round(place, 1), k) for place, (_, k) in zip(places, ends, strict=True))
 
 

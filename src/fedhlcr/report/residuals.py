@@ -13,8 +13,9 @@ from fedhlcr.analysis.ticks import nice_ticks, tick_text
 from fedhlcr.data.hierarchy import UNKNOWN
 from fedhlcr.report import frames
 from fedhlcr.report.events import DrawnEvents
-from fedhlcr.report.findings import Agents, Names, named
+from fedhlcr.report.findings import Agents
 from fedhlcr.report.frames import Scale, Tick
+from fedhlcr.report.names import Names, named
 
 # With more agents, only those at both ends are drawn.
 MOST_AGENTS, AT_EACH_END = 40, 15
@@ -79,7 +80,9 @@ def draw_residuals(events: DrawnEvents, agents: Agents, names: Names) -> Residua
         name, told = named(agents.ids[i], names.agent), f"{number(mean[i])}, spread {number(spread[i])}"
         return ResidualRow(name, _row(scale, mean[i], spread[i], f"{name}: {told}"), number(mean[i], 2), int(n[i]))
 
-    strip = frames.dots(scale(mean[order]), np.full(len(order), 50.0), "spot faint")
+    # dots at the same place look like one
+    spots = np.unique(scale(mean[order]).round(1))
+    strip = frames.dots(spots, np.full(len(spots), 50.0), "spot faint")
     return ResidualChart(
         tuple(row(int(i)) for i in first),
         tuple(row(int(i)) for i in last),

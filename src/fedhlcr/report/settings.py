@@ -39,6 +39,7 @@ class Settings:
     code : a command, or Python
     preparation : how the table was prepared for the fit, in sentences
     privacy : what differential privacy guarantees, in a sentence; None without it
+    finds_clusters : whether the model chose the number of clusters itself
     """
 
     estimator: str
@@ -50,6 +51,7 @@ class Settings:
     preparation: tuple[str, ...]
     provenance: tuple[tuple[str, str], ...]
     privacy: str | None
+    finds_clusters: bool
 
     @classmethod
     def of(cls, model: HierarchicalPredictor, n_events: float) -> Settings:
@@ -81,6 +83,7 @@ class Settings:
                 (printable(key), _as_text(value)) for key, value in model.provenance_.items() if key != "command"
             ),
             privacy=_privacy(model),
+            finds_clusters=isinstance(model.n_clusters, str),
         )
 
 

@@ -23,8 +23,9 @@ from fedhlcr.analysis.verdict import FitComparison
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.federation.convergence import ended_at_limit
 from fedhlcr.report.doubts import Doubt
-from fedhlcr.report.findings import NO_NAME, Agents, Findings, named
+from fedhlcr.report.findings import Agents, Findings
 from fedhlcr.report.link_scores import LinkScores, goodness_in_words
+from fedhlcr.report.names import NO_NAME, named
 from fedhlcr.report.rounds import Rounds
 from fedhlcr.report.scores import LEVEL, HeldOutScores
 

@@ -172,6 +172,9 @@ def _private_part(model: FittedModel) -> Record:
         "labels": memory.labels,
         **{f"state.{name}": values for name, values in memory.private.items()},
     }
+    if model.feature_quantiles_ is not None:
+        # values of single events; older releases neither write nor read them
+        record["feature_quantiles"] = model.feature_quantiles_
     if (events := memory.entities.events) is not None:
         record |= {f"events.{name}": value for name, value in events.to_record().items()}
     # keyed by text: as keys, the ids 1 and True would be equal

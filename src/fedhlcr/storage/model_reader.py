@@ -19,6 +19,7 @@ from fedhlcr.data.ids import NO_ROWS, Ids
 from fedhlcr.data.recipe import Recipe
 from fedhlcr.data.texts import Texts
 from fedhlcr.exceptions import CodecError
+from fedhlcr.model.curves import N_QUANTILES
 from fedhlcr.model.gram import GramLayout
 from fedhlcr.model.likelihood import AnyLikelihood
 from fedhlcr.model.schema import Globals
@@ -78,6 +79,15 @@ class ModelReader(RecordReader):
         """Means and standard deviations of the features."""
         mean = self.array("features.mean", "f8", (layout.n_inputs,), np.isfinite)
         return mean, self.array("features.spread", "f8", (layout.n_inputs,), not_negative)
+
+    def feature_quantiles(self, layout: GramLayout) -> FloatArray | None:
+        """Quantiles of the features; None in public files, in those of federations and in those of older releases."""
+        private = self.part(PRIVATE)
+        if "feature_quantiles" not in private:
+            return None
+        found = private.array("feature_quantiles", "f8", (layout.n_inputs, N_QUANTILES), np.isfinite)
+        private.require((np.diff(found) >= 0.0).all(), "feature_quantiles")
+        return found
 
     @property
     def is_public(self) -> bool:

@@ -60,11 +60,15 @@
     }
     return list;
   }
+  // a name behind its noun, unless it begins with it: "store 7", "Store 7"
+  function named(kind, n) {
+    const name = nameOf(kind, n), has = name.toLowerCase().startsWith(`${noun(kind).toLowerCase()} `);
+    return [has ? "" : `${noun(kind)} `, html("bdi", "", name)];
+  }
   function entityDetail(row) {
     const agent = data.agentOf(row), parts = data.isAlone ? [] : ["cluster ", tag(data.label[row])];
     if (agent >= 0) {
-      const name = html("bdi", "", data.agentName(agent));
-      parts.push(`${parts.length ? ", " : ""}${noun("agent")} `, name);
+      parts.push(parts.length ? ", " : "", ...named("agent", agent));
     }
     return parts;
   }
@@ -76,7 +80,8 @@
   function heading(kind, n, facts) {
     const made = html("header"), title = html("h3"), line = html("p", "facts-line");
     title.tabIndex = -1;
-    title.append(`${noun(kind)[0].toUpperCase()}${noun(kind).slice(1)} `, html("bdi", "", nameOf(kind, n)));
+    const [before, name] = named(kind, n);
+    title.append(`${before.slice(0, 1).toUpperCase()}${before.slice(1)}`, name);
     line.append(...facts);
     made.append(title, line);
     return made;
@@ -109,7 +114,7 @@
 
   function showEntity(row) {
     const agent = data.agentOf(row), label = data.label[row], facts = [];
-    if (agent >= 0) facts.push(`of ${noun("agent")} `, link("agent", agent), " · ");
+    if (agent >= 0) facts.push(`of ${named("agent", agent)[0]}`, link("agent", agent), " · ");
     const n = data.nEvents[row];
     facts.push(`${whole(n)} ${n === 1 ? "event" : "events"} fitted`);
     const side = html("div"), near = data.neighbours(row), shares = data.shares(row), [first] = shares[0];
@@ -191,7 +196,7 @@
     box.hidden = false;
   }
   function start() {
-    if (data) return;
+    if (data || !pageData.of("explorer")) return;
     data = explorerData();
     document.getElementById("explorer-controls").hidden = false;
     if (!follow()) show("entity", data.raw.first);
@@ -201,7 +206,7 @@
   function follow() {
     const [, kind, number] = /^#(entity|agent)=(\d+)$/.exec(location.hash) ?? [];
     if (!kind) return false;
-    if (!data) { start(); return true; }
+    if (!data) return false;
     const n = Number(number);
     if (n >= countOf(kind)) return false;
     const typed = document.activeElement?.matches("#explorer-previous, #explorer-next");
@@ -232,6 +237,8 @@
   addEventListener("beforeprint", start);
 
   explorerFinder(find, options, status, { data: () => { start(); return data; }, noun, open, most: MOST_OPTIONS });
-  if (/^#(entity|agent)=/.test(location.hash)) start();
-  else (window.requestIdleCallback ?? ((then) => setTimeout(then, 50)))(start, { timeout: 1500 });
+  pageData.whenReady(() => {
+    if (/^#(entity|agent)=/.test(location.hash)) start();
+    else (window.requestIdleCallback ?? ((then) => setTimeout(then, 50)))(start, { timeout: 1500 });
+  });
 })();

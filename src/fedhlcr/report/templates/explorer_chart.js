@@ -2,6 +2,8 @@
 const explorerChart = (() => {
   const SVG = "http://www.w3.org/2000/svg";
   const STEPS = [1, 2, 2.5, 5, 10, 20], SAMPLES = 60, MOST_TICKS = 6;
+  // an interval is shown up to so many times the height of line and dots beyond them
+  const WIDEST = 3;
 
   function html(name, className, text) {
     const made = document.createElement(name);
@@ -51,7 +53,7 @@ const explorerChart = (() => {
   }
   // a value in a sentence
   function inWords(target, value) {
-    if (target.percent) return `${Number((100 * value).toPrecision(2))} %`;
+    if (target.percent) return `${Number((100 * value).toPrecision(2))}\u00a0%`;
     const shown = target.base === null ? value : target.base ** value - target.offset;
     return plain(Number(shown.toPrecision(3)));
   }
@@ -80,10 +82,11 @@ const explorerChart = (() => {
       this.axis = data.raw.axes[axis];
       this.k = data.label[row];
       this.own = data.line(row, axis);
-      this.cluster = data.clusterLine(this.k, axis);
+      // beside its own line, that of its cluster at the entity's own averages of all other features
+      this.cluster = this.own ? { mean: this.own.shared } : data.clusterLine(this.k, axis);
       this.isDiscrete = this.axis.levels.length > 0;
       const events = data.raw.events, line = this.own;
-      // events show what would have been observed at average other features: the line plus the residual
+      // events show what would have been observed at the entity's averages of other features: the line plus the residual
       this.dots = data.dots(row, axis).map(([x, value], n) => {
         const y = events.adjusted ? this.at(line.mean, x) + value : value;
         if (data.raw.target.percent) return [x, y + 0.06 * Math.abs(spread(n)) * (y > 0.5 ? -1 : 1)];
@@ -106,8 +109,8 @@ const explorerChart = (() => {
       let [low, high] = [Math.min(...every), Math.max(...every)];
       const span = high - low || 1, shown = this.own ?? this.cluster;
       // a very wide interval may leave the chart
-      low = Math.min(low, Math.max(low - span, ...[Math.min(...shown.lower.filter(Number.isFinite))]));
-      high = Math.max(high, Math.min(high + span, ...[Math.max(...shown.upper.filter(Number.isFinite))]));
+      low = Math.min(low, Math.max(low - WIDEST * span, ...[Math.min(...shown.lower.filter(Number.isFinite))]));
+      high = Math.max(high, Math.min(high + WIDEST * span, ...[Math.max(...shown.upper.filter(Number.isFinite))]));
       const margin = 0.05 * (high - low || 1);
       [this.low, this.high] = [low - margin, high + margin];
     }
@@ -152,8 +155,12 @@ const explorerChart = (() => {
       }
       const peak = shown.mean.indexOf(Math.max(...shown.mean)), dip = shown.mean.indexOf(Math.min(...shown.mean));
       const [first, last] = [Math.min(peak, dip), Math.max(peak, dip)], ends = shown.mean.length - 1;
+      const [start, end] = [shown.mean[0], shown.mean[ends]].map((value) => inWords(target, value));
+      if (inWords(target, shown.mean[peak]) === inWords(target, shown.mean[dip])) {
+        return `For ${who}, ${target.name} is about ${start} all along ${this.axis.name}.`;
+      }
       if (first === 0 && last === ends) {
-        return `For ${who}, ${target.name} ${peak ? "rises" : "falls"} from ${inWords(target, shown.mean[0])} to ${inWords(target, shown.mean[ends])} along ${this.axis.name}.`;
+        return `For ${who}, ${target.name} ${peak ? "rises" : "falls"} from ${start} to ${end} along ${this.axis.name}.`;
       }
       return `For ${who}, ${target.name} lies between ${inWords(target, shown.mean[dip])} and ${inWords(target, shown.mean[peak])} along ${this.axis.name}.`;
     }
@@ -194,7 +201,7 @@ const explorerChart = (() => {
       if (this.own) entry("own-line", "M0 4h16", `this ${noun}, with ${level}`);
       entry("cluster-line", "M0 4h16", `${this.group()}${this.own ? "" : `, with ${level}`}`);
       if (this.dots.length) {
-        const adjusted = this.data.raw.events.adjusted ? ", as if all else were average" : "";
+        const adjusted = this.data.raw.events.adjusted ? ", as if all else were at its average" : "";
         entry("event", "M8 4h0", `${this.dots.length} of its events${adjusted}`);
       }
       return made;

@@ -1,12 +1,10 @@
 // What the explorer knows of entities and agents. Nothing is read before it is asked for.
 const explorerData = (() => {
   const SHARE_STEPS = 10000, STEPS = 65534, NO_VALUE = 65535;
-  const json = (name) => JSON.parse(document.getElementById(`data-${name}`).textContent);
 
   // [bytes per number, base64] as whole numbers
   function numbers([width, text]) {
-    const plain = text.replace(/-/g, "+").replace(/_/g, "/");
-    const bytes = Uint8Array.from(atob(plain), (character) => character.charCodeAt(0));
+    const bytes = pageData.bytes(text);
     if (width === 1) return bytes;
     const view = new DataView(bytes.buffer);
     const made = width === 2 ? new Uint16Array(bytes.length / 2) : new Uint32Array(bytes.length / 4);
@@ -36,7 +34,7 @@ const explorerData = (() => {
 
   class ExplorerData {
     constructor() {
-      const raw = json("explorer"), { columns } = json("entities");
+      const raw = pageData.of("explorer"), { columns } = pageData.of("entities");
       this.raw = raw;
       this.entity = columns.find((column) => column.link === "entity");
       this.agent = columns.find((column) => column.link === "agent") ?? null;
@@ -76,18 +74,18 @@ const explorerData = (() => {
     agentOf(row) { return this.agent ? this.agent.values[row] : -1; }
     certainty(row) { return (this.shares(row).find(([k]) => k === this.label[row]) ?? [0, 0.001])[1]; }
 
-    // mean, lower and upper ends along an axis; null if the entity has no details
+    // mean, lower and upper ends along an axis, and the mean of its cluster; null if the entity has no details
     line(row, axis) {
       const place = this.place(row);
-      return place < 0 || !this.lines ? null : this.values(this.lines.own, place, axis);
+      return place < 0 || !this.lines ? null : this.values(this.lines.own, place, axis, 4);
     }
-    clusterLine(k, axis) { return this.values(this.lines.clusters, k, axis); }
-    values(packed, owner, axis) {
+    clusterLine(k, axis) { return this.values(this.lines.clusters, k, axis, 3); }
+    values(packed, owner, axis, size) {
       const { low, high } = this.raw.lines, n = this.offsets.at(-1);
       const value = (step) => (step === NO_VALUE ? NaN : low + (high - low) * step / STEPS);
       const [first, last] = [this.offsets[axis], this.offsets[axis + 1]];
-      const column = (c) => Array.from({ length: last - first }, (_, p) => value(packed[3 * (owner * n + first + p) + c]));
-      return { mean: column(0), lower: column(1), upper: column(2) };
+      const column = (c) => Array.from({ length: last - first }, (_, p) => value(packed[size * (owner * n + first + p) + c]));
+      return { mean: column(0), lower: column(1), upper: column(2), shared: size > 3 ? column(3) : null };
     }
 
     // [fraction of the axis, residual or target] of the events of an entity

@@ -1,4 +1,3 @@
-"use strict";
 (() => {
   const SVG = "http://www.w3.org/2000/svg";
   const N_COLORS = 8, NAMED_MIX = 3;
@@ -91,7 +90,7 @@
 
   class Listing {
     constructor(box) {
-      this.data = JSON.parse(document.getElementById(`data-${box.dataset.listing}`).textContent);
+      this.data = pageData.of(box.dataset.listing);
       this.columns = this.data.columns;
       this.n = this.columns[0].values.length;
       this.order = Array.from({ length: this.n }, (_, row) => row);
@@ -237,5 +236,5 @@
   }
 
   themeButton();
-  for (const box of document.querySelectorAll("[data-listing]")) new Listing(box);
+  pageData.whenReady(() => { for (const box of document.querySelectorAll("[data-listing]")) new Listing(box); });
 })();
