@@ -43,8 +43,8 @@ class HLCRClassifier(BinaryTarget, CentralisedOutcomes):
         As in `HLCRRegressor`, on the scale of log odds.
     cluster_weights_, agent_weights_, labels_, coef_mean_, coef_scale_, global_concentration_, agent_concentration_,
     curves_, curve_coef_, n_clusters_, trace_, diagnostics_, agent_ids_, pair_ids_, posterior_, alignment_, seed_,
-    n_features_in_, feature_names_in_, feature_means_, feature_spreads_, agent_column_, entity_column_, sole_agent_,
-    recipe_, provenance_
+    n_features_in_, feature_names_in_, feature_means_, feature_spreads_, feature_quantiles_, agent_column_,
+    entity_column_, sole_agent_, recipe_, provenance_
         As in `HLCRRegressor`.
 
     Examples
