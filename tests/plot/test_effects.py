@@ -190,6 +190,20 @@ def test_the_strongest_feature_of_an_entity_varies_within_it():
     assert plot.effects(model).get_xlabel() == "x0"
 
 
+def test_a_category_of_many_levels_without_effect_is_not_the_strongest_feature():
+    rng = np.random.default_rng(6)
+    n = 1200
+    kind = pd.Categorical(rng.choice(list("abcdefgh"), n))
+    frame = pd.DataFrame({"shop": np.arange(n) % 4, "item": np.arange(n) % 10, "x": rng.normal(size=n), "kind": kind})
+    y = 0.3 * frame["x"] + rng.normal(0.0, 0.5, n)
+    model = HLCRRegressor(1, n_sweeps=60, n_threads=1).fit(frame, y, agent="shop", entity="item")
+    axes = feature_axes(model)
+    assert [axis.name for axis in axes] == ["x", "kind"]
+    strengths = np.array([entity_strengths(model, axes, entity) for entity in range(len(model.pair_ids_))])
+    assert (strengths[:, 0] > strengths[:, 1]).all()
+    np.testing.assert_allclose(strengths[:, 0], 0.3, atol=0.15)
+
+
 def test_categories_are_points_with_whiskers_at_their_levels():
     table, _ = make_hlcr(10, 4, 10, 2, 2, 0.3, random_state=4)
     X = table.X.copy()

@@ -152,7 +152,9 @@ def axis_strengths(model: FittedModel, axes: tuple[Axis, ...]) -> FloatArray:
 
     Of classes and counts, it is that of the log odds or of the log rate.
     """
-    covariance, curves = _feature_covariance(model), model.posterior_.standardization.curves
+    curves, covariance = model.posterior_.standardization.curves, np.diag(model.feature_spreads_**2)
+    if len(model.posterior_.memory.entities):
+        covariance = feature_covariance(model, model.posterior_.memory.entities.pooled_gram)
     variances = np.zeros((model.n_clusters_, len(axes)))
     for a, axis in enumerate(axes):
         columns = list(axis.columns)
@@ -172,14 +174,10 @@ def axis_is_clear(model: FittedModel, axes: tuple[Axis, ...]) -> NDArray[np.bool
     return np.stack([clear[:, list(axis.columns)].any(axis=1) for axis in axes], axis=1)
 
 
-def _feature_covariance(model: FittedModel) -> FloatArray:
-    """(features, features) covariance of the features over the fitted events; diagonal if the model holds none."""
-    posterior, n = model.posterior_, model.n_features_in_
-    if not len(posterior.memory.entities):
-        return np.diag(model.feature_spreads_**2)
-    layout, units = posterior.layout, posterior.standardization
-    pooled = posterior.memory.entities.pooled_gram
-    moments = layout.unpack(pooled)[: 1 + n, : 1 + n] / layout.n_events(pooled)
+def feature_covariance(model: FittedModel, gram: FloatArray) -> FloatArray:
+    """(features, features) covariance of the features over the events of a packed Gram matrix."""
+    layout, units, n = model.posterior_.layout, model.posterior_.standardization, model.n_features_in_
+    moments = layout.unpack(gram)[: 1 + n, : 1 + n] / layout.n_events(gram)
     scale = np.where(np.isfinite(units.scale[:n]), units.scale[:n], 0.0)
     return np.asarray((moments[1:, 1:] - np.outer(moments[0, 1:], moments[0, 1:])) * np.outer(scale, scale))
 

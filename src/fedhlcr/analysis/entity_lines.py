@@ -8,7 +8,7 @@ import numpy as np
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr.analysis.axes import Axis
-from fedhlcr.analysis.axis_lines import AxisLine, features_along
+from fedhlcr.analysis.axis_lines import AxisLine, feature_covariance, features_along
 from fedhlcr.analysis.effects import INTERVAL_LEVEL
 from fedhlcr.analysis.links import link_of
 from fedhlcr.kernels.mixtures import Mixture
@@ -93,34 +93,29 @@ def entity_feature_means(model: FittedModel, entities: IndexArray) -> FloatArray
     return np.where(n_events > 0.0, means, model.feature_means_)
 
 
-def _entity_spreads(model: FittedModel, entity: int) -> FloatArray:
-    """(n_features_in_,) standard deviations of the features over the entity's fitted events."""
-    posterior = model.posterior_
-    gram = np.asarray(posterior.memory.entities.grams[entity])
-    if not posterior.layout.n_events(gram) > 0.0:
-        return model.feature_spreads_
-    return posterior.standardization.column_moments(posterior.layout, gram)[1][: model.n_features_in_]
-
-
 def entity_strengths(model: FittedModel, axes: tuple[Axis, ...], entity: int) -> FloatArray:
-    """(axes,) how much each axis moves the target over the entity's own events.
+    """(axes,) how much each axis moves the target: the standard deviation of its effect over the entity's own events.
 
-    It is the sum of |slope| × standard deviation over the axis' features, with the standard deviations of the entity's
-    own events and its own slopes. So a feature that is the same in all of its events moves nothing.
+    So a feature that is the same in all of its events moves nothing.
     """
     posterior = model.posterior_
-    spreads = _entity_spreads(model, entity)
+    units, layout, entities = posterior.standardization, posterior.layout, posterior.memory.entities
+    gram = np.asarray(entities.grams[entity])
+    covariance = feature_covariance(model, gram if layout.n_events(gram) > 0.0 else entities.pooled_gram)
     rows = _entity_rows(model, entity, model.feature_means_[None])
-    mean, _ = coef_moments(rows.mixture, np.zeros((1, posterior.layout.n_coef)), posterior.memory.entities.n_threads)
-    slopes, _ = posterior.standardization.to_user_units(posterior.layout, mean[0])
-    sizes = np.abs(slopes) * spreads
-    curves = posterior.standardization.curves
-    if curves is not None:
-        bends = posterior.standardization.feature_slopes(posterior.layout, mean[0])[model.n_features_in_ :]
-        for place, f in enumerate(curves.columns):
-            share = min(spreads[f] / max(float(model.feature_spreads_[f]), 1e-300), 1.0)
-            sizes[f] = np.hypot(sizes[f], share * np.sqrt((bends[curves.span(place)] ** 2).sum()))
-    return np.array([sizes[list(axis.columns)].sum() for axis in axes])
+    mean, _ = coef_moments(rows.mixture, np.zeros((1, layout.n_coef)), entities.n_threads)
+    slopes = units.feature_slopes(layout, mean[0])
+    variances = np.zeros(len(axes))
+    for a, axis in enumerate(axes):
+        columns = list(axis.columns)
+        variances[a] = slopes[columns] @ covariance[np.ix_(columns, columns)] @ slopes[columns]
+        for f in columns:
+            if units.curves is not None and (place := units.curves.place(f)) is not None:
+                bends = slopes[model.n_features_in_ :][units.curves.span(place)]
+                # a curve bends less over a part of its range
+                share = covariance[f, f] / max(float(model.feature_spreads_[f]) ** 2, 1e-300)
+                variances[a] += min(share, 1.0) * (bends**2).sum()
+    return np.sqrt(np.maximum(variances, 0.0))
 
 
 def _entity_rows(model: FittedModel, entity: int, X: FloatArray) -> MixtureRows:

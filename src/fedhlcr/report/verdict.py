@@ -20,8 +20,9 @@ from fedhlcr.analysis.response_rivals import (
 from fedhlcr.analysis.simpler import MIXED_MODEL, ONE_RIDGE, RIDGE_PER_ENTITY
 from fedhlcr.analysis.verdict import FitComparison, VerdictName
 from fedhlcr.estimators.base import HierarchicalPredictor
-from fedhlcr.report.findings import Findings, Names
+from fedhlcr.report.findings import Findings
 from fedhlcr.report.link_scores import LinkScores
+from fedhlcr.report.names import Names
 from fedhlcr.report.scores import HeldOutScores
 
 BADGES = {"better": "Better", "about the same": "About the same", "worse": "Worse", "unknown": "Not evaluated"}
