@@ -121,7 +121,7 @@ def test_rows_with_too_many_or_too_few_fields_are_counted(tmp_path):
         (["2024-03-01", "2024-03-01 12:30"], "dates or times (first: row 2); turn them into numbers first"),
         (["01/03/2024", "12:30"], "dates or times (first: row 2); turn them into numbers first"),
         (["5 %", "$7.50"], "numbers with a percent or currency sign (first: row 2); remove the sign."),
-        (["2024-03-01", "about 5"], "text (first: row 2); correct them, or, if it is a feature, leave it out"),
+        (["2024-03-01", "about 5"], "text (first: row 2); correct them, or, if it is a feature, name it as a category"),
     ],
 )
 def test_numbers_in_other_notations_are_named(texts, what, tmp_path):
