@@ -212,7 +212,7 @@ def test_too_many_levels_are_refused():
 @pytest.mark.parametrize(
     ("data", "how", "message"),
     [
-        (table(x=["a", "b"]), {}, r"must hold numbers, but 2 of its 2 rows hold text \(first: row 1\); .* \(--categorical"),
+        (table(x=["a", "b"]), {}, r"numbers, but 2 of its 2 rows hold text \(first: row 1\); .* \(--categorical"),
         (table(x=[1.0]), {"categorical": ["z"]}, "no column 'z'"),
         (table(x=[1.0], z=["a"]), {"features": ["x"], "categorical": ["z"]}, "these are not: 'z'"),
         (table(x=[1.0]), {"features": ["x", "y"]}, "'y' is the target"),
