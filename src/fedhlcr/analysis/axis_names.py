@@ -13,7 +13,12 @@ import numpy as np
 
 from fedhlcr._support.arrays import FloatArray
 
-LOG = re.compile(r"(?P<kind>log10|log2|log1p|log|ln)(?:[_ .]+(?P<name>.+)|\((?P<inner>[^()]+)\))$", re.IGNORECASE)
+LOG = re.compile(
+    r"(?P<kind>log10|log2|log1p|log|ln)"
+    # log_price, logPrice (but not LOGIN) or log(price)
+    r"(?:[_ .]+(?P<name>.+)|(?-i:(?<=[a-z\d])(?P<camel>[A-Z].*))|\((?P<inner>[^()]+)\))$",
+    re.IGNORECASE,
+)
 BASES = {"log10": (10.0, 0.0), "log2": (2.0, 0.0), "log1p": (np.e, 1.0)}
 WAVE_FIRST = re.compile(r"(?P<wave>sin|cos)[_ .(]*(?P<stem>.*?)[)_ ]*(?P<order>\d*)\)?$", re.IGNORECASE)
 WAVE_LAST = re.compile(r"(?P<stem>.+?)[_ .]+(?P<wave>sin|cos)[_ ]*(?P<order>\d*)$", re.IGNORECASE)
@@ -46,7 +51,7 @@ def base_of_log(name: str) -> tuple[float, float, str] | None:
     if (found := LOG.match(name.strip())) is None:
         return None
     base, offset = BASES.get(found["kind"].lower(), (np.e, 0.0))
-    return base, offset, found["name"] or found["inner"]
+    return base, offset, found["name"] or found["camel"] or found["inner"]
 
 
 def cycle_of(stem: str) -> Cycle:
