@@ -41,7 +41,10 @@ NOT_NUMBERS = (
         "remove the sign",
     ),
 )
-TEXT_CURE = "correct them, or, if it is a feature, name it as a category (--categorical; in Python `categories`) or leave it out"
+TEXT_CURE = (
+    "correct them, or, if it is a feature, name it as a category (--categorical; in Python `categories`) or leave it "
+    "out"
+)
 
 
 def arrow_column(series: Any) -> pa.ChunkedArray:
