@@ -10,6 +10,7 @@ import pytest
 import fedhlcr
 from fedhlcr import FedHLCRRegressor, HLCRRegressor
 from fedhlcr.posterior import entity_coef
+from fedhlcr.posterior.user_units import coef_transform
 from tests.reports import public
 
 N_AGENTS, N_ENTITIES, N_EVENTS = 10, 40, 9
@@ -117,10 +118,14 @@ def test_predictions_follow_from_the_coefficients_with_student_noise(table):
     assert np.ptp(model.entity_noise_) == 0.0
 
 
+def transform_of(model):
+    return coef_transform(model, np.zeros(model.n_features_in_))
+
+
 def test_entities_are_computed_in_blocks(model, monkeypatch):
-    whole = entity_coef.entity_coef(model.posterior_)
+    whole = entity_coef.entity_coef(model.posterior_, transform_of(model))
     monkeypatch.setattr(entity_coef, "NUMBERS_AT_ONCE", 7 * model.posterior_.layout.n_coef**2)
-    for values, expected in zip(entity_coef.entity_coef(model.posterior_), whole, strict=True):
+    for values, expected in zip(entity_coef.entity_coef(model.posterior_, transform_of(model)), whole, strict=True):
         np.testing.assert_allclose(values, expected, rtol=1e-9, atol=1e-9)
 
 
@@ -169,7 +174,7 @@ def test_curves_are_left_out(table):
     model = fit((X, y + np.sin(X[:, 0]), agent, entity), effects="entity", curves=[0])
     assert model.entity_coef_.shape == model.entity_coef_std_.shape == (N_ENTITIES, 2)
     # the coefficients of curves are those of the clusters
-    found = entity_coef.entity_coef(model.posterior_)
+    found = entity_coef.entity_coef(model.posterior_, transform_of(model))
     n_linear = model.posterior_.layout.n_linear
     np.testing.assert_allclose(found.mean[:, n_linear:], found.of_cluster[:, n_linear:], atol=1e-9)
 

@@ -18,6 +18,7 @@ from fedhlcr.analysis.ticks import log_ticks, nice_ticks, tick_text
 from fedhlcr.data.terms import product_features
 from fedhlcr.posterior.alignment import central_interval, coef_by_draw
 from fedhlcr.posterior.fitted_model import FittedModel
+from fedhlcr.posterior.user_units import to_user_units
 
 # Rows whose predictions in all draws are in memory at a time.
 ROWS_AT_ONCE = 1 << 12
@@ -117,17 +118,23 @@ def axis_change(
 def features_along(model: FittedModel, axis: Axis, places: FloatArray, others: FloatArray | None = None) -> FloatArray:
     """(points, n_features_in_) the model's features at places of an axis; other features have their means.
 
+    With `others` (entities, n_features_in_), it is (entities, points, n_features_in_).
     Products of a formula follow their factors, so that the line of `price` in `price*brand` has the mean slope of the
     brands, and that of `brand` is at the mean price.
     """
-    X = np.tile(model.feature_means_ if others is None else others, (len(places), 1))
-    X[:, list(axis.columns)] = axis.features(places)
-    recipe = model.recipe_
-    products = [] if recipe is None or recipe.terms is None else product_features(recipe.terms, recipe.categorical)
-    for feature, factors in products:
+    others = model.feature_means_ if others is None else others
+    X = np.repeat(others[..., None, :], len(places), axis=-2)
+    X[..., list(axis.columns)] = axis.features(places)
+    for feature, factors in products_of(model):
         if feature not in axis.columns and not set(factors).isdisjoint(axis.columns):
-            X[:, feature] = X[:, factors].prod(axis=1)
+            X[..., feature] = X[..., factors].prod(axis=-1)
     return X
+
+
+def products_of(model: FittedModel) -> list[tuple[int, list[int]]]:
+    """Positions of features that are products of others, by a formula, each with the positions of its factors."""
+    recipe = model.recipe_
+    return [] if recipe is None or recipe.terms is None else product_features(recipe.terms, recipe.categorical)
 
 
 def _line_by_draw(model: FittedModel, cluster: int, X: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -135,8 +142,8 @@ def _line_by_draw(model: FittedModel, cluster: int, X: FloatArray) -> tuple[Floa
     posterior, units = model.posterior_, model.posterior_.standardization
     design = X if units.curves is None else units.curves.expand(X)
     coef, mass = coef_by_draw(posterior.draws, model.alignment_)
-    slopes = units.feature_slopes(posterior.layout, coef[:, cluster])
-    _, intercepts = units.to_user_units(posterior.layout, coef[:, cluster])
+    slopes = units.feature_slopes(posterior.layout, coef[:, cluster]).copy()
+    slopes[:, : model.n_features_in_], intercepts = to_user_units(model, coef[:, cluster])
     return intercepts[:, None] + slopes @ design.T, mass[:, cluster]
 
 
@@ -150,20 +157,24 @@ def _averaged(axis: Axis, places: FloatArray, by_draw: FloatArray, weight: Float
 def axis_strengths(model: FittedModel, axes: tuple[Axis, ...]) -> FloatArray:
     """(clusters, axes) how much each axis moves the target: the standard deviation of its effect over the events.
 
-    Of classes and counts, it is that of the log odds or of the log rate.
+    Of classes and counts, it is that of the log odds or of the log rate. Products of a formula follow the axes of their
+    factors, so their own axes move nothing.
     """
     curves, covariance = model.posterior_.standardization.curves, np.diag(model.feature_spreads_**2)
+    coef = model.coef_
     if len(model.posterior_.memory.entities):
         covariance = feature_covariance(model, model.posterior_.memory.entities.pooled_gram)
     variances = np.zeros((model.n_clusters_, len(axes)))
     for a, axis in enumerate(axes):
         columns = list(axis.columns)
-        own = model.coef_[:, columns]
+        own = coef[:, columns]
         variances[:, a] = np.einsum("kf,fg,kg->k", own, covariance[np.ix_(columns, columns)], own)
         for f in columns:
             if curves is not None and (place := curves.place(f)) is not None:
                 # the functions of a curve have mean square one, and are uncorrelated with each other and the line
                 variances[:, a] += (model.curve_coef_[:, curves.span(place)] ** 2).sum(axis=1)
+    followers = {feature for feature, _ in products_of(model)}
+    variances[:, [not followers.isdisjoint(axis.columns) for axis in axes]] = 0.0
     return np.sqrt(np.maximum(variances, 0.0))
 
 

@@ -37,7 +37,8 @@ def describe_effects(model: FittedModel, n_effects: int = 3) -> list[list[str]]:
 
 def told_axes(model: FittedModel, axes: tuple[Axis, ...], most: int) -> list[list[int]]:
     """For each cluster the positions of the axes worth telling, strongest first."""
-    strengths, clear = axis_strengths(model, axes), axis_is_clear(model, axes)
+    strengths = axis_strengths(model, axes)
+    clear = axis_is_clear(model, axes) & (strengths > 0.0)
     if target_axis(model).link is None:
         clear = clear & (strengths > WEAK * model.posterior_.noise_level())
     strongest = np.argsort(-strengths, axis=1, kind="stable")
@@ -66,7 +67,11 @@ def axis_phrase(model: FittedModel, axis: Axis, cluster: int) -> str:
         if beyond > BENDS * np.ptp(values):
             other = 0 if abs(values[at] - ends[0]) > abs(values[at] - ends[1]) else -1
             far = f"{_apart(target, values[at], values[other])} at {tick_text(places[other])}"
-            near = round(places[at]) if is_whole(model, axis.columns[0]) else float(f"{places[at]:.3g}")
+            near = (
+                round(places[at])
+                if axis.kind == "number" and is_whole(model, axis.columns[0])
+                else float(f"{places[at]:.3g}")
+            )
             return f"is {way} near {axis.name} {tick_text(near)} ({far})"
     return f"{_change(target, *ends)} as {axis.name} goes from {range_text(low, high)}"
 

@@ -32,8 +32,8 @@ MONTHS = (
     "November",
     "December",
 )
-# A range of nearly 20 is rounded to tens, as one of 20.
-NEARLY = 1.1
+# A usual range has at least so many steps of the round numbers that its ends are.
+FEWEST_STEPS = 4.0
 # Places on a cycle to find its highest and lowest point at: 15-minute steps of a day, half weeks of a year.
 CYCLE_POINTS = 96
 
@@ -136,11 +136,17 @@ def usual_range(model: FittedModel, axis: Axis) -> tuple[float, float]:
     if axis.kind == "log":
         low, high = (float(f"{axis.base**end - axis.offset:.2g}") for end in ends)
         return low, high
-    step = 10.0 ** math.floor(math.log10(NEARLY * (ends[1] - ends[0]) / 2.0) + 1e-9)
+    step = _round_step((ends[1] - ends[0]) / FEWEST_STEPS)
     if is_whole(model, column):
         step = max(step, 1.0)
     low, high = (float(f"{round(end / step) * step:.12g}") for end in ends)
     return low, high
+
+
+def _round_step(most: float) -> float:
+    """The largest of 1, 2, 5, 10, 20 and so on, or of their tenths, up to `most`."""
+    power = 10.0 ** math.floor(math.log10(most))
+    return max(factor * power for factor in (1.0, 2.0, 5.0) if factor * power <= most * (1.0 + 1e-9))
 
 
 def cycle_places(axis: Axis) -> FloatArray:

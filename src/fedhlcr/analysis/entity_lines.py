@@ -18,6 +18,7 @@ from fedhlcr.posterior.fitted_model import FittedModel
 from fedhlcr.posterior.prediction import Profiles
 from fedhlcr.posterior.predictive import MixtureRows, interval_ends
 from fedhlcr.posterior.responses import moments_of
+from fedhlcr.posterior.user_units import to_user_units
 
 # The variance, and its root, that stand for no noise: a mixture of normals needs some.
 NO_VARIANCE = 1e-12
@@ -104,7 +105,7 @@ def entity_strengths(model: FittedModel, axes: tuple[Axis, ...], entity: int) ->
     covariance = feature_covariance(model, gram if layout.n_events(gram) > 0.0 else entities.pooled_gram)
     rows = _entity_rows(model, entity, model.feature_means_[None])
     mean, _ = coef_moments(rows.mixture, np.zeros((1, layout.n_coef)), entities.n_threads)
-    slopes = units.feature_slopes(layout, mean[0])
+    slopes = np.append(to_user_units(model, mean[0])[0], units.feature_slopes(layout, mean[0])[layout.n_inputs :])
     variances = np.zeros(len(axes))
     for a, axis in enumerate(axes):
         columns = list(axis.columns)

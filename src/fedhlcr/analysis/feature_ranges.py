@@ -54,7 +54,7 @@ def known_quantiles(model: FittedModel, feature: int) -> FloatArray | None:
 
 
 def is_whole(model: FittedModel, feature: int) -> bool:
-    """Whether a feature is known to have whole numbers only, such as a count."""
+    """Whether all known quantiles of a feature are whole numbers, as those of a count."""
     quantiles = known_quantiles(model, feature)
     return quantiles is not None and bool((quantiles == np.round(quantiles)).all())
 

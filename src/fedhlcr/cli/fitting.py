@@ -67,7 +67,7 @@ def fit(
     """Fit a model to a table and write it to a file.
 
     Every entity of an agent is assigned to one of K clusters. Each cluster has its own linear regression of the target
-    on the features; with --curves, regressions may bend. Entities of one cluster may differ a little, and each has its
+    on the features; with --curves, regressions may bend. Entities of one cluster may deviate from it, and each has its
     own noise; see --effects and --noise. Unless you set the number of clusters, it is found from the data. Targets may
     also be two classes (logistic regressions) or counts (negative binomial regressions with a log link); see --family.
     With --engine ray, the workers of a cluster share the agents.

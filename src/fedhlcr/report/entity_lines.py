@@ -10,7 +10,7 @@ import numpy as np
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr.analysis.axes import Axis, feature_axes
-from fedhlcr.analysis.axis_lines import axis_line, axis_strengths, cluster_means, target_axis
+from fedhlcr.analysis.axis_lines import axis_line, axis_strengths, cluster_means, features_along, target_axis
 from fedhlcr.analysis.effects import entity_shares
 from fedhlcr.analysis.entity_lines import entity_feature_means, expected_of_entities
 from fedhlcr.analysis.links import link_of
@@ -146,12 +146,8 @@ def entity_lines(model: HierarchicalPredictor, axes: list[DrawnAxis], entities: 
 
 def _features(model: HierarchicalPredictor, axes: list[DrawnAxis], entities: IndexArray) -> FloatArray:
     """(entities, points of all axes, n_features_in_) features along the axes; others have the entity's own averages."""
-    others, blocks = entity_feature_means(model, entities), []
-    for drawn in axes:
-        block = np.repeat(others[:, None], len(drawn.places), axis=1)
-        block[..., list(drawn.axis.columns)] = drawn.axis.features(drawn.places)
-        blocks.append(block)
-    return np.concatenate(blocks, axis=1)
+    others = entity_feature_means(model, entities)
+    return np.concatenate([features_along(model, drawn.axis, drawn.places, others) for drawn in axes], axis=1)
 
 
 def pack_events(

@@ -62,7 +62,8 @@
   }
   // a name behind its noun, unless it begins with it: "store 7", "Store 7"
   function named(kind, n) {
-    const name = nameOf(kind, n), has = name.toLowerCase().startsWith(`${noun(kind).toLowerCase()} `);
+    const name = nameOf(kind, n), word = noun(kind).toLowerCase();
+    const has = name.toLowerCase().startsWith(word) && !/^\p{L}/u.test(name.slice(word.length));
     return [has ? "" : `${noun(kind)} `, html("bdi", "", name)];
   }
   function entityDetail(row) {
