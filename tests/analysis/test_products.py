@@ -8,9 +8,10 @@ import pytest
 
 from fedhlcr import HLCRRegressor
 from fedhlcr.analysis.axes import feature_axes
-from fedhlcr.analysis.axis_lines import axis_line
+from fedhlcr.analysis.axis_lines import axis_line, axis_strengths
 from fedhlcr.analysis.entity_lines import entity_line
 from fedhlcr.data.terms import product_features
+from fedhlcr.report.entity_lines import DrawnAxis, entity_lines
 
 LEVELS, SLOPES = np.array([0.0, 1.0, -1.0]), np.array([1.0, 2.0, -0.5])
 
@@ -55,3 +56,20 @@ def test_the_line_of_a_category_is_at_the_mean_of_numbers(model):
     line = axis_line(model, axis(model, "brand"), 0)
     np.testing.assert_allclose(line.mean, LEVELS + SLOPES * 4.0, atol=0.15)
     assert (line.upper - line.lower).max() < 0.2
+
+
+def test_the_report_draws_the_same_line_of_an_entity(model):
+    price = axis(model, "price")
+    drawn = DrawnAxis(price, price.grid())
+    found = entity_lines(model, [drawn], np.array([3])).entities[0]
+    expected = entity_line(model, drawn.axis, 3, drawn.places)
+    np.testing.assert_allclose(found[:, :3], np.column_stack([expected.mean, expected.lower, expected.upper]))
+
+
+def test_products_are_told_by_their_factors(model):
+    strengths = axis_strengths(model, feature_axes(model))[0]
+    names = [own.name for own in feature_axes(model)]
+    assert [name for name, size in zip(names, strengths, strict=True) if size == 0.0] == [n for n in names if ":" in n]
+    # asked for by name, a product's line is as the data determine it, not the prior
+    line = axis_line(model, axis(model, "price:brand=c"), 0)
+    assert (line.upper - line.lower).max() < 1.0

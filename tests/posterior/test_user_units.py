@@ -207,3 +207,22 @@ def test_products_that_never_occur_leave_the_others_determined(crossed):
     found = model.coef_table().set_index("feature")["std"]
     assert found["brand=a:size=l"] > 0.5, "only the prior knows it"
     assert found[["size=l", "brand=b:size=l", "brand=c:size=l"]].max() < 0.2
+
+
+def test_levels_that_never_meet_leave_nothing_to_the_prior():
+    """What no prediction depends on does not move any coefficient of a combination that occurs."""
+    rng = np.random.default_rng(9)
+    a, b = rng.integers(0, 3, (2, 600))
+    a[(a == 2) & (b == 2)] = 0
+    frame = pd.DataFrame({"item": np.arange(600) % 20, "a": np.array(list("uvw"))[a], "b": np.array(list("xyz"))[b]})
+    model = HLCRRegressor.from_formula("y ~ C(a)*C(b) | item", n_clusters=1, n_sweeps=60, effects="none")
+    model.fit(frame.assign(y=a - b + rng.normal(0.0, 0.3, 600)))
+    found = model.coef_table().set_index("feature").drop(index="a=w:b=z")
+    assert found["std"].max() < 0.1
+    names = list(model.feature_names_in_)
+    one = {f"a={level}": frame["a"] == level for level in "uvw"} | {
+        f"b={level}": frame["b"] == level for level in "xyz"
+    }
+    X = np.column_stack([np.prod([one[part] for part in name.split(":")], axis=0) for name in names])
+    linear = model.intercept_[0] + X @ model.coef_[0]
+    np.testing.assert_allclose(linear, model.predict(frame), rtol=1e-9, atol=1e-9)

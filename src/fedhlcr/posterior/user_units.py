@@ -11,12 +11,11 @@ the first category.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 
-from fedhlcr._support.arrays import FloatArray, IndexArray
+from fedhlcr._support.arrays import FloatArray
 from fedhlcr.data.recipe import Recipe
 from fedhlcr.posterior.prediction import Posterior
 
@@ -30,47 +29,12 @@ class HasUnits(Protocol):
     feature_spreads_: FloatArray
 
 
-class Redundant(NamedTuple):
-    """Features, one for each level of a category, that add up to others.
-
-    Attributes
-    ----------
-    features : their positions
-    shares : of the events at each level; they add up to 1
-    totals : positions of the features that they add up to; none is the intercept
-    """
-
-    features: IndexArray
-    shares: FloatArray
-    totals: IndexArray
-
-
-def redundant_features(model: HasUnits) -> Iterator[Redundant]:
-    """The features whose coefficients the data alone do not determine; those of the largest terms first."""
-    if model.recipe_ is None:
-        return
-    means = model.feature_means_
-    for features, indicators, totals in model.recipe_.level_features(
-        has_intercept=model.posterior_.layout.fit_intercept
-    ):
-        # combinations of levels that never occur say nothing
-        occurs = (means[features] != 0.0).astype(np.float64)
-        shares = np.clip(means[indicators], 0.0, 1.0) * occurs if indicators else occurs
-        shares = shares if shares.any() else np.ones(len(features))
-        yield Redundant(np.array(features), shares / shares.sum(), np.array(totals, dtype=np.intp))
-
-
 def to_user_units(model: HasUnits, coef: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Slopes (..., n_features_in_) and intercepts (...) of standardised coefficients (..., n_coef)."""
     slopes, intercepts = model.posterior_.standardization.to_user_units(model.posterior_.layout, coef)
-    slopes = slopes.copy()
-    for features, shares, totals in redundant_features(model):
-        mean = slopes[..., features] @ shares
-        slopes[..., features] -= mean[..., None]
-        if len(totals):
-            slopes[..., totals] += mean[..., None]
-        else:
-            intercepts = intercepts + mean
+    if (determined := _determined(model)) is not None:
+        both = np.concatenate([intercepts[..., None], slopes], axis=-1) @ determined.T
+        slopes, intercepts = both[..., 1:], both[..., 0]
     return slopes, intercepts
 
 
@@ -79,11 +43,33 @@ def coef_transform(model: HasUnits, at: FloatArray) -> FloatArray:
 
     The prediction is without the target's shift and without curves; see `Standardization.coef_transform`.
     """
-    transform = model.posterior_.standardization.coef_transform(model.posterior_.layout, at)
-    for features, shares, totals in redundant_features(model):
-        mean = shares @ transform[1 + features]
-        transform[1 + features] -= mean
-        transform[1 + totals] += mean
-        # nothing, if the features at `at` add up to what they should
-        transform[0] += ((at[totals].sum() if len(totals) else 1.0) - at[features].sum()) * mean
+    layout, units = model.posterior_.layout, model.posterior_.standardization
+    if (determined := _determined(model)) is None:
+        return units.coef_transform(layout, at)
+    transform = determined @ units.coef_transform(layout, np.zeros_like(at))
+    transform[0] += at @ transform[1:]
     return transform
+
+
+def _determined(model: HasUnits) -> FloatArray | None:
+    """A (1 + n_features_in_, 1 + n_features_in_) matrix that takes intercept and slopes to those that data determine.
+
+    Each set of redundant features has a direction r along which no prediction changes, and shares s with which its
+    coefficients should have mean zero. With both as rows of R and S, it is I − Rᵀ (S Rᵀ)⁺ S. None if there are no such
+    features.
+    """
+    has_intercept = model.posterior_.layout.fit_intercept
+    found = [] if model.recipe_ is None else model.recipe_.level_features(has_intercept=has_intercept)
+    if not found:
+        return None
+    means = model.feature_means_
+    directions, shares = np.zeros((2, len(found), 1 + len(means)))
+    for row, (features, indicators, totals) in enumerate(found):
+        # combinations of levels that never occur say nothing
+        occurs = (means[features] != 0.0).astype(np.float64)
+        own = np.clip(means[indicators], 0.0, 1.0) * occurs if indicators else occurs
+        own = own if own.any() else np.ones(len(features))
+        shares[row, 1 + np.array(features)] = own / own.sum()
+        directions[row, 1 + np.array(features)] = 1.0
+        directions[row, 1 + np.array(totals) if totals else 0] = -1.0
+    return np.asarray(np.eye(1 + len(means)) - directions.T @ np.linalg.pinv(shares @ directions.T) @ shares)
