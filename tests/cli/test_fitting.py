@@ -102,7 +102,9 @@ def test_fit_refuses_bad_tables(kind, tmp_path, capsys):
 
 def test_advice_to_leave_a_column_out_is_for_features_only(tmp_path, capsys):
     assert call("fit", bad_table("text in the target", tmp_path), *FIT, "--out", tmp_path / "m") == BAD_DATA
-    assert "correct them, or, if it is a feature, leave it out" in capsys.readouterr().err
+    told = " ".join(capsys.readouterr().err.split())
+    assert "correct them, or, if it is a feature, name it as a category" in told
+    assert "or leave it out" in told
 
 
 def test_similar_column_is_suggested(shop, tmp_path, capsys):
