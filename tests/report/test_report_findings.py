@@ -11,14 +11,16 @@ from sklearn.linear_model import Ridge as SklearnRidge
 from sklearn.metrics import mean_absolute_error, mean_squared_error, r2_score
 
 from fedhlcr import NEW, HLCRRegressor
+from fedhlcr._support.wording import Noun
 from fedhlcr.analysis.effects import effect_sizes
 from fedhlcr.analysis.ridges import PENALTIES
 from fedhlcr.analysis.simpler import SimplerModels
 from fedhlcr.data.hierarchy import UNKNOWN
 from fedhlcr.report import HeldOut, render_report
 from fedhlcr.report import findings as findings_module
-from fedhlcr.report.findings import SURE, gather
+from fedhlcr.report.findings import SURE, Agents, gather
 from fedhlcr.report.scores import score_held_out
+from fedhlcr.report.story import agents_in_words
 from tests.reports import Page, fitted, held_out
 
 
@@ -211,3 +213,12 @@ def test_spreads_are_those_of_the_features_without_standardization(split):
     model = fitted(train, n_sweeps=10, standardize=False)
     np.testing.assert_allclose(model.feature_spreads_, train.X.std(axis=0))
     np.testing.assert_allclose(effect_sizes(model), model.coef_ * train.X.std(axis=0))
+
+
+def test_a_tie_is_no_main_cluster():
+    weights = np.array([[0.34, 0.33, 0.33], [0.5, 0.5, 0.0], [0.6, 0.3, 0.1]])
+    names = (Noun("cafe", "cafes"), Noun("drink", "drinks"))
+    (told,) = agents_in_words(Agents(["a", "b", "c"], np.full(3, 6), np.full(3, 60.0), weights), names)
+    assert told.startswith("1 cafe of 3 has cluster 0 as the main cluster.")
+    (told,) = agents_in_words(Agents(["a", "b"], np.full(2, 6), np.full(2, 60.0), weights[:2]), names)
+    assert told.startswith("No cafe has one main cluster.")

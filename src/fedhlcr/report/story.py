@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from fedhlcr._support.wording import (
     CLUSTER,
     EVENT,
@@ -34,6 +36,8 @@ NUMERALS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight"
 FEATURES_NAMED = 3
 # An agent with this share of its entities in one cluster counts as pure.
 ALMOST_ALL = 0.9
+# An agent's main cluster leads by so much of its entities.
+CLEAR_LEAD = 0.05
 
 
 def in_short(
@@ -145,14 +149,17 @@ def agents_in_words(agents: Agents, names: tuple[Noun, Noun]) -> list[str]:
     if n_clusters == 1:
         return [f"There is only one cluster. All {agent.many} share it."]
     pure = int((agents.weights.max(axis=1) >= ALMOST_ALL).sum())
-    counts = [(int((main == k).sum()), k) for k in range(n_clusters)]
+    first, second = np.sort(agents.weights, axis=1)[:, :-3:-1].T
+    leads = first - second >= CLEAR_LEAD
+    counts = [(int(((main == k) & leads).sum()), k) for k in range(n_clusters)]
     most, k = max(counts, key=lambda pair: (pair[0], -pair[1]))
     effective = agents.effective_clusters()
     mixed = int(effective.argmax())
     has = "has" if most == 1 else "have"
     nearly_all = agent.count(pure) if pure else f"no {agent.one}"
+    leading = f"{agent.count(most)} of {len(agents):,} {has} cluster {k} as the main cluster."
     return [
-        f"{agent.count(most)} of {len(agents):,} {has} cluster {k} as the main cluster. "
+        f"{leading if most else f'No {agent.one} has one main cluster.'} "
         f"{capital(nearly_all)} {'has' if pure < 2 else 'have'} {percent(ALMOST_ALL)} or more of the {entity.many} in "
         f"one cluster. The most mixed is {named(agents.ids[mixed], agent)}, with an effective number of "
         f"{number(effective[mixed], 2)} clusters."
