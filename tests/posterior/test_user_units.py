@@ -32,6 +32,11 @@ def fitted(table, **params):
     return HLCRRegressor(**params).fit(table, "sales", agent="shop", entity="item")
 
 
+def by_formula(*args, **params):
+    pytest.importorskip("formulaic", reason="the extra formula is not installed")
+    return HLCRRegressor.from_formula(*args, **params)
+
+
 @pytest.fixture(scope="module")
 def plain(table):
     return fitted(table, effects="none")
@@ -107,7 +112,7 @@ def test_a_loaded_model_has_the_same_coefficients(plain, tmp_path):
 
 
 def test_slopes_of_levels_are_differences_from_the_slope(table):
-    model = HLCRRegressor.from_formula(
+    model = by_formula(
         "sales ~ price*C(brand) | shop/item", n_clusters=1, n_sweeps=100, effects="none", random_state=1
     ).fit(table)
     names = list(model.feature_names_in_)
@@ -177,7 +182,7 @@ def crossed(table):
 )
 def test_data_determine_coefficients_of_products(terms, feature, crossed):
     """A change of the model's coefficients that changes no prediction changes no coefficient that is reported."""
-    model = HLCRRegressor.from_formula(
+    model = by_formula(
         f"sales ~ {terms} + price | shop/item", n_clusters=1, n_sweeps=60, effects="none", random_state=1
     ).fit(crossed)
     assert feature in model.feature_names_in_
@@ -192,7 +197,7 @@ def test_data_determine_coefficients_of_products(terms, feature, crossed):
 
 
 def test_slopes_are_weighted_by_events_wherever_the_category_stands(table):
-    model = HLCRRegressor.from_formula(
+    model = by_formula(
         "sales ~ price + price:C(brand) + C(brand) | shop/item", n_clusters=1, n_sweeps=60, effects="none"
     ).fit(table)
     own = [list(model.feature_names_in_).index(f"price:brand={level}") for level in "abc"]
@@ -201,9 +206,9 @@ def test_slopes_are_weighted_by_events_wherever_the_category_stands(table):
 
 def test_products_that_never_occur_leave_the_others_determined(crossed):
     table = crossed[(crossed["brand"] != "a") | (crossed["size"] != "l")]
-    model = HLCRRegressor.from_formula(
-        "sales ~ C(brand)*C(size) + price | shop/item", n_clusters=1, n_sweeps=100, effects="none"
-    ).fit(table)
+    model = by_formula("sales ~ C(brand)*C(size) + price | shop/item", n_clusters=1, n_sweeps=100, effects="none").fit(
+        table
+    )
     found = model.coef_table().set_index("feature")["std"]
     assert found["brand=a:size=l"] > 0.5, "only the prior knows it"
     assert found[["size=l", "brand=b:size=l", "brand=c:size=l"]].max() < 0.2
@@ -215,7 +220,7 @@ def test_levels_that_never_meet_leave_nothing_to_the_prior():
     a, b = rng.integers(0, 3, (2, 600))
     a[(a == 2) & (b == 2)] = 0
     frame = pd.DataFrame({"item": np.arange(600) % 20, "a": np.array(list("uvw"))[a], "b": np.array(list("xyz"))[b]})
-    model = HLCRRegressor.from_formula("y ~ C(a)*C(b) | item", n_clusters=1, n_sweeps=60, effects="none")
+    model = by_formula("y ~ C(a)*C(b) | item", n_clusters=1, n_sweeps=60, effects="none")
     model.fit(frame.assign(y=a - b + rng.normal(0.0, 0.3, 600)))
     found = model.coef_table().set_index("feature").drop(index="a=w:b=z")
     assert found["std"].max() < 0.1
