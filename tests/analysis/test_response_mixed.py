@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from dataclasses import replace
 
@@ -16,6 +15,7 @@ from scipy.stats import nbinom, norm
 
 from fedhlcr.analysis.response_laws import NormalLaws, Responses, find_laws, find_modes
 from fedhlcr.analysis.response_mixed import BoundLikelihood, ResponseMixedModel, pooled_regression, random_columns
+from tests.lme4 import require_lme4
 
 KINDS = ["class", "count"]
 
@@ -257,19 +257,12 @@ FITS = {
 }
 
 
-def has_lme4():
-    if shutil.which("Rscript") is None:
-        return False
-    return subprocess.run(["Rscript", "-e", "library(lme4)"], capture_output=True, check=False).returncode == 0
-
-
 @pytest.mark.slow
 @pytest.mark.ci
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_mixed_model_agrees_with_lme4(kind):
     """Up to lme4's approximation, Laplace's, which is close where entities have some events of each class."""
-    if not has_lme4():
-        pytest.skip("R with lme4 is not installed")
+    require_lme4()
     events = make(kind, n_entities=120, most_events=30, seed=1)
     model = ResponseMixedModel.fit(events, tolerance=1e-9)
     table = zip(*events.columns[1:].tolist(), events.offset.tolist(), events.y.tolist(), events.owner, strict=True)

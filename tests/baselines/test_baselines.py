@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import subprocess
 import warnings
 
@@ -27,6 +26,7 @@ from fedhlcr.baselines.mixtures import LEAST_VARIANCE, PENALTY, Units, normalize
 from fedhlcr.baselines.rival import Standardized
 from fedhlcr.data.hierarchy import build_hierarchy
 from fedhlcr.model.gram import GramLayout, Standardization, entity_grams
+from tests.lme4 import require_lme4
 
 RIVALS = [
     GroupedRidge("entity"),
@@ -206,17 +206,10 @@ cat(sprintf('{"loglik": %.12g, "sigma": %.12g, "fixed": [%s], "fitted": [%s]}', 
 """
 
 
-def has_lme4():
-    if shutil.which("Rscript") is None:
-        return False
-    return subprocess.run(["Rscript", "-e", "library(lme4)"], capture_output=True, check=False).returncode == 0
-
-
 @pytest.mark.slow
 @pytest.mark.ci
 def test_the_mixed_model_agrees_with_lme4():
-    if not has_lme4():
-        pytest.skip("R with lme4 is not installed")
+    require_lme4()
     X, y, entity = slopes_of_their_own(np.random.default_rng(6), n_entities=80)
     model = MixedModelRegressor().fit(X, y, entity=entity)
     rows = "\n".join(f"{a!r},{b!r},{t!r},{e}" for (a, b), t, e in zip(X.tolist(), y.tolist(), entity, strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,14 +39,13 @@ def describe_differences(model: HierarchicalPredictor, findings: Findings) -> Di
         equal = f"This is the model of the paper: all {names.entity.many} of a cluster have the same regression"
         return DifferenceSection((f"{equal}, and the noise is the same everywhere, {number(findings.noise)}.",))
     link, axes, alone = findings.link, feature_axes(model), len(findings.clusters) == 1
-    paragraphs: tuple[str, ...]
+    scatter: tuple[str, ...] = ()
     if link is None:
-        paragraphs = (" ".join(_effects(found, names, axes, alone=alone)), _noise(model, found, findings))
-    else:
-        scatter = () if link.is_binary else (_dispersion(model, findings),)
-        paragraphs = (" ".join(_ratio_effects(found, names, link, axes, alone=alone)), *scatter)
+        scatter = (_noise(model, found, findings),)
+    elif not link.is_binary:
+        scatter = (_dispersion(model, findings),)
     return DifferenceSection(
-        paragraphs,
+        (" ".join(_effects(found, names, link, axes, alone=alone)), *scatter),
         _rows(found, names),
         bool(found.has_agent_effect.any()),
         _note(found, names),
@@ -53,44 +53,33 @@ def describe_differences(model: HierarchicalPredictor, findings: Findings) -> Di
     )
 
 
-def _effects(found: EntityDifferences, names: Names, axes: tuple[Axis, ...], *, alone: bool) -> list[str]:
-    """How regressions differ; `alone` if there is only one cluster."""
-    members, target = _members(names, alone=alone), names.target
-    if not (found.has_entity_effect | found.has_agent_effect).any():
-        return [f"The model has no differences between the regressions of {members}."]
-    sentences = [_alike(members, alone=alone)]
-    if found.has_entity_effect[0]:
-        scale = number(found.entity_scales[0])
-        sentences.append(f"At average features, {target} differs between {members} by {scale}.")
-    if found.has_entity_effect[1:].any():
-        sentences.append(_strongest(found, axes))
-    if found.has_agent_effect.any():
-        whole = "the common regression" if alone else "their clusters"
-        sentences.append(f"All {names.entity.many} of one {names.agent.one} also share a deviation from {whole}.")
-    return sentences
-
-
-def _ratio_effects(
-    found: EntityDifferences, names: Names, link: Link, axes: tuple[Axis, ...], *, alone: bool
+def _effects(
+    found: EntityDifferences, names: Names, link: Link | None, axes: tuple[Axis, ...], *, alone: bool
 ) -> list[str]:
-    """As `_effects`, in factors."""
+    """How regressions differ; `alone` if there is only one cluster."""
     members = _members(names, alone=alone)
     if not (found.has_entity_effect | found.has_agent_effect).any():
         return [f"The model has no differences between the regressions of {members}."]
     sentences = [_alike(members, alone=alone)]
     if found.has_entity_effect[0]:
-        scale = number(found.entity_scales[0])
-        factor = number(float(np.exp(found.entity_scales[0])))
-        sentences.append(
-            f"At average features, one standard deviation is {scale} in {link.linear}: it multiplies "
-            f"{link.subject} by {factor}, or divides {link.verb('them', 'it')} by {factor}."
-        )
+        sentences.append(_of_level(float(found.entity_scales[0]), names.target, members, link))
     if found.has_entity_effect[1:].any():
         sentences.append(_strongest(found, axes))
     if found.has_agent_effect.any():
         whole = "the common regression" if alone else "their clusters"
         sentences.append(f"All {names.entity.many} of one {names.agent.one} also share a deviation from {whole}.")
     return sentences
+
+
+def _of_level(scale: float, target: str, members: str, link: Link | None) -> str:
+    """How levels differ; with a link, in factors."""
+    if link is None:
+        return f"At average features, {target} differs between {members} by {number(scale)}."
+    factor = number(math.exp(scale))
+    return (
+        f"At average features, one standard deviation is {number(scale)} in {link.linear}: it multiplies "
+        f"{link.subject} by {factor}, or divides {link.verb('them', 'it')} by {factor}."
+    )
 
 
 def _members(names: Names, *, alone: bool) -> str:
