@@ -9,9 +9,12 @@ from typing import Annotated
 
 import typer
 
+from fedhlcr.cli.manual import show_help_if_alone
 from fedhlcr.exceptions import ArgumentError, MissingDependencyError, Refusal
 
-app = typer.Typer(help="Federations over a network, on Flower.", no_args_is_help=True)
+app = typer.Typer(
+    help="Federations over a network, on Flower.", invoke_without_command=True, callback=show_help_if_alone
+)
 
 
 @app.command()

@@ -148,7 +148,7 @@ class _Exchange(NamedTuple):
 class HttpTransport:
     """One thread for each message: it sends the message, asks for the reply, and reads it.
 
-    It relies on these parts of flwr 1.41 that are not public: the runtime client of `HttpGrid` (`PullMessages`,
+    It relies on these parts of flwr 1.41 and 1.42 that are not public: the runtime client of `HttpGrid` (`PullMessages`,
     `PullObject`, `ConfirmMessageReceived`), and its `httpx.Client`, whose response hook sees the size of a response
     before the body is read. With another release of Flower the constructor raises an error.
     """
