@@ -85,6 +85,7 @@ def _options(
     ] = False,
 ) -> None:
     """Options of `fedhlcr` itself."""
+    del version
     manual.show_help_if_alone(context)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from fedhlcr.data.recipe import Recipe
 
 # What typer raises where a command line is wrong: `BadParameter`, and others that have no public name in all releases.
-UsageError: type[Exception] = typer.BadParameter.__base__
+UsageError: Any = typer.BadParameter.__base__
 
 
 def require_apart(option: str, path: Path | None, other_option: str, other: Path | None) -> None:
