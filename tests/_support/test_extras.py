@@ -123,14 +123,17 @@ def test_wheel_or_archive_that_may_be_gone(install, origin, extra):
     assert said.startswith("pip install ")
 
 
-def test_sources_that_are_not_installed(monkeypatch):
+@pytest.mark.parametrize("is_clone", [True, False])
+def test_sources_that_are_not_installed(is_clone, tmp_path, monkeypatch):
     def not_installed(name):
         raise metadata.PackageNotFoundError(name)
 
+    if is_clone:
+        (tmp_path / "pyproject.toml").write_text("")
     monkeypatch.setattr(extras.metadata, "distribution", not_installed)
-    assert 'pip install ".[plot]"' in install_command("plot")
-    monkeypatch.setattr(extras, "__file__", "/nowhere/fedhlcr/_support/extras.py")
-    assert install_command("plot") == 'pip install "fedhlcr[plot]"'
+    monkeypatch.setattr(extras, "__file__", str(tmp_path / "src" / "fedhlcr" / "_support" / "extras.py"))
+    assert ('pip install ".[plot]"' in install_command("plot")) == is_clone
+    assert (install_command("plot") == 'pip install "fedhlcr[plot]"') != is_clone
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
