@@ -77,7 +77,7 @@ def test_sdist_holds_what_is_needed_to_build_test_and_read(sdist):
     with tarfile.open(sdist) as archive:
         names = [name.partition("/")[2] for name in archive.getnames()]
     wanted = {"pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "src/fedhlcr/py.typed", "tests/conftest.py"}
-    assert wanted | {"docs/index.md", "src/fedhlcr/datasets/flights.parquet", "PKG-INFO"} <= {*names}
+    assert wanted | {"SECURITY.md", "docs/index.md", "src/fedhlcr/datasets/flights.parquet", "PKG-INFO"} <= {*names}
     assert not [name for name in names if is_left_over(name)]
     tops = {name.split("/")[0] for name in names}
     assert not tops & {".venv", ".git", ".mypy_cache", ".pytest_cache", ".ruff_cache", "dist", "site", "data"}
