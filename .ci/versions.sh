@@ -12,7 +12,8 @@ core_tests=(
     tests/federation/test_messages.py tests/federation/test_sums.py
     tests/estimators/test_estimator.py tests/estimators/test_sklearn_contract.py tests/estimators/test_dataframes.py
     tests/estimators/test_messy_columns.py tests/estimators/test_tidy_tables.py
-    tests/cli/test_commands.py tests/report/test_report_findings.py
+    tests/cli/test_commands.py tests/cli/test_manual.py tests/cli/test_parameters.py tests/privacy/test_ciphers.py
+    tests/report/test_report_findings.py
     tests/test_golden.py tests/test_public_names.py
 )
 
@@ -42,7 +43,7 @@ make_environment() {
 
 install_lowest() {
     local folder=$scratch/lowest
-    .venv/bin/python .ci/lowest.py pyproject.toml test-core >"$folder.txt"
+    .venv/bin/python .ci/lowest.py pyproject.toml test-core privacy >"$folder.txt"
     make_environment "$folder" 3.11 --constraint "$folder.txt"
 }
 

@@ -109,7 +109,7 @@ def _library(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError as error:
-        raise UnavailableError(f"{name.partition('.')[0]} is not installed (pip install 'fedhlcr[rivals]')") from error
+        raise UnavailableError(f"{name.partition('.')[0]} is not installed (pip install '.[rivals]')") from error
 
 
 def _with_ids(table: HierarchicalData) -> np.ndarray:

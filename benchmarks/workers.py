@@ -23,7 +23,7 @@ ENGINE = "fedhlcr.engines.ray"
 
 def run(options: Options) -> Findings:
     if find_spec("ray") is None or find_spec(ENGINE) is None:
-        return Findings(rows=[skipped("rounds by Ray workers", "Ray is not installed (pip install 'fedhlcr[ray]')")])
+        return Findings(rows=[skipped("rounds by Ray workers", "Ray is not installed (pip install '.[ray]')")])
     n_agents = N_AGENTS // 8 if options.quick else N_AGENTS
     table, _ = make_hlcr(n_agents, 8, 10, N_FEATURES, N_CLUSTERS, NOISE_SCALE, random_state=options.seed)
     hierarchy = hierarchy_of(table)

@@ -1,20 +1,15 @@
-"""The reference of the command line, generated from the commands, so that it is never out of date.
-
-It uses only attributes that commands have in every release of typer: newer releases bring their own click.
-"""
+"""The reference of the command line, generated from the commands, so that it is never out of date."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from typing import Any, get_type_hints
+from typing import Any
 
-import typer
+import typer.main
 
 from fedhlcr.cli import app
-
-# Placeholders of values in labels, by typer's names of types.
-PLACEHOLDERS = {"integer": "N", "float": "NUMBER", "path": "FILE", "file": "FILE", "directory": "DIR"}
+from fedhlcr.cli.parameters import Parameter, parameters_of
 
 
 def describe_commands() -> str:
@@ -32,61 +27,30 @@ def _sections(command: Any, path: str) -> Iterator[str]:
 
 
 def _describe(command: Any, path: str) -> str:
-    shown = [parameter for parameter in command.params if not getattr(parameter, "hidden", False)]
-    arguments = [parameter for parameter in shown if parameter.param_type_name == "argument"]
-    options = [parameter for parameter in shown if parameter.param_type_name == "option"]
-    needed = [_label(option) for option in options if option.required]
-    usage = " ".join([path, *map(_label, arguments), *needed, *(["[OPTIONS]"] if len(options) > len(needed) else [])])
-    rows = [_row(parameter, _words(parameter, command)) for parameter in (*arguments, *options)]
+    parameters = sorted(parameters_of(command), key=lambda parameter: not parameter.is_argument)
+    needed = [parameter.label for parameter in parameters if parameter.is_argument or parameter.is_required]
+    usage = " ".join([path, *needed, *(["[OPTIONS]"] if len(parameters) > len(needed) else [])])
+    rows = [_row(parameter) for parameter in parameters]
     table = ["| | |", "|---|---|", *rows] if rows else []
     words = _paragraphs(inspect.cleandoc(command.help or ""))
     return "\n".join([f"## {path}", "", words, "", "```text", usage, "```", "", *table])
 
 
-def _label(parameter: Any) -> str:
-    """How it is written: `DATA`, `[DATA]`, `--out FILE`, `--by-agent`."""
-    metavar = parameter.metavar or _value(parameter)
-    if parameter.param_type_name == "argument":
-        return metavar if parameter.required or metavar.startswith("[") else f"[{metavar}]"
-    return max(parameter.opts, key=len) if parameter.is_flag else f"{max(parameter.opts, key=len)} {metavar}"
-
-
-def _value(parameter: Any) -> str:
-    """The placeholder of a value: its choices, or its type."""
-    if choices := getattr(parameter.type, "choices", None):
-        return "|".join(map(str, choices))
-    type_name = str(parameter.type.name).removesuffix(" range")
-    return PLACEHOLDERS.get(type_name) or str(parameter.name).upper().replace("_", "-")
-
-
-def _range(parameter: Any) -> str:
+def _range(parameter: Parameter) -> str:
     """Which numbers are allowed, in words; empty if all are."""
-    least, most = getattr(parameter.type, "min", None), getattr(parameter.type, "max", None)
+    least, most = parameter.least, parameter.most
     if least is not None and most is not None:
         return f"From {least:g} to {most:g}."
     return f"At least {least:g}." if least is not None else f"At most {most:g}." if most is not None else ""
 
 
-def _words(parameter: Any, command: Any) -> str:
-    """Its help. typer 0.20 with click 8.5 loses the help of arguments; the function's annotations still have it."""
-    words = parameter.help
-    if not words:
-        hint = get_type_hints(inspect.unwrap(command.callback), include_extras=True).get(parameter.name)
-        words = next((info.help for info in getattr(hint, "__metadata__", ()) if getattr(info, "help", None)), None)
-    return " ".join((words or "").split())
-
-
-def _row(parameter: Any, words: str) -> str:
-    label = _label(parameter)
-    if parameter.param_type_name == "option" and parameter.secondary_opts:
-        label += ", " + ", ".join(parameter.secondary_opts)
-    notes = [note for note in (_escaped(words), _range(parameter)) if note]
-    default = getattr(parameter.default, "value", parameter.default)  # a choice's value, as a user types it
-    if parameter.required and parameter.param_type_name == "option":
+def _row(parameter: Parameter) -> str:
+    notes = [note for note in (_escaped(parameter.words), _range(parameter)) if note]
+    if parameter.is_required and not parameter.is_argument:
         notes.append("Required.")
-    elif isinstance(default, str | int | float) and not isinstance(default, bool) and "default" not in words.lower():
-        notes.append(f"Default: `{default}`.")
-    return f"| `{label}` | {' '.join(notes)} |"
+    elif parameter.default is not None:
+        notes.append(f"Default: `{parameter.default}`.")
+    return f"| `{', '.join([parameter.label, *parameter.other_names])}` | {' '.join(notes)} |"
 
 
 def _paragraphs(text: str) -> str:

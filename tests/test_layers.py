@@ -19,7 +19,8 @@ ROOT = "fedhlcr"
 # From the inside out. A name stands for a module or for all modules of a package; the longest name that fits decides.
 # Names in one layer know nothing of each other.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("exceptions", "_support"),
+    ("exceptions",),
+    ("_support",),
     ("kernels", "storage"),
     ("privacy",),
     ("data",),

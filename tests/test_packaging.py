@@ -77,7 +77,7 @@ def test_sdist_holds_what_is_needed_to_build_test_and_read(sdist):
     with tarfile.open(sdist) as archive:
         names = [name.partition("/")[2] for name in archive.getnames()]
     wanted = {"pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "src/fedhlcr/py.typed", "tests/conftest.py"}
-    assert wanted | {"docs/index.md", "src/fedhlcr/datasets/flights.parquet", "PKG-INFO"} <= {*names}
+    assert wanted | {"SECURITY.md", "docs/index.md", "src/fedhlcr/datasets/flights.parquet", "PKG-INFO"} <= {*names}
     assert not [name for name in names if is_left_over(name)]
     tops = {name.split("/")[0] for name in names}
     assert not tops & {".venv", ".git", ".mypy_cache", ".pytest_cache", ".ruff_cache", "dist", "site", "data"}
@@ -103,26 +103,86 @@ def _take_compiled_kernels(folder):
         shutil.copytree(ours / "__pycache__", folder / "__pycache__", ignore=shutil.ignore_patterns("*.pyc"))
 
 
-def test_wheel_runs_the_demo_in_an_environment_of_its_own(wheel, tmp_path):
-    """The environment has the wheel only; dependencies are those of this one, without the project's sources."""
-    venv.create(tmp_path / "env", with_pip=False, symlinks=os.name != "nt")
-    scripts = tmp_path / "env" / ("Scripts" if os.name == "nt" else "bin")
-    python = scripts / Path(sys.executable).name
-    packages = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=tmp_path).strip())
-    target = ["--target", packages, "--no-deps", "--no-index", "--no-compile", "--disable-pip-version-check"]
-    run(sys.executable, "-m", "pip", "install", *target, wheel, cwd=tmp_path)
-    # after the packages of the environment itself, so that its fedhlcr comes first
-    own = sorted({path for path in map(Path, sys.path) if path.name in ("site-packages", "dist-packages")})
-    (packages / "dependencies.pth").write_text("".join(f"{path}\n" for path in own))
-    _take_compiled_kernels(packages / "fedhlcr" / "kernels")
-    folder = tmp_path / "elsewhere"
-    folder.mkdir()
-    where = run(python, "-c", "import fedhlcr; print(fedhlcr.__file__)", cwd=folder).strip()
-    assert Path(where).is_relative_to(packages)
-    command = [python, packages / "bin" / "fedhlcr"]
-    assert run(*command, "--version", cwd=folder).split() == ["fedhlcr", fedhlcr.__version__]
-    said = run(*command, "demo", "--rounds", 3, cwd=folder)
+# pip of this environment, for other folders; nothing is looked up anywhere.
+PIP = (sys.executable, "-m", "pip", "install", "--no-deps", "--no-index", "--no-compile", "--disable-pip-version-check")
+# Prints what importing `fedhlcr.plot` says where there is no matplotlib.
+WITHOUT_MATPLOTLIB = """
+import sys
+sys.modules["matplotlib"] = None
+try:
+    import fedhlcr.plot
+except ImportError as error:
+    print(error)
+"""
+
+
+class Environment:
+    """An environment that has the wheel only; dependencies are those of this one, without the project's sources."""
+
+    def __init__(self, folder, wheel):
+        venv.create(folder, with_pip=False, symlinks=os.name != "nt")
+        self.python = folder / ("Scripts" if os.name == "nt" else "bin") / Path(sys.executable).name
+        where = run(self.python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=folder)
+        self.packages = Path(where.strip())
+        self.command = [self.python, self.packages / "bin" / "fedhlcr"]
+        run(*PIP, "--target", self.packages, wheel, cwd=folder)
+        # after the packages of the environment itself, so that its fedhlcr comes first
+        own = sorted({path for path in map(Path, sys.path) if path.name in ("site-packages", "dist-packages")})
+        (self.packages / "dependencies.pth").write_text("".join(f"{path}\n" for path in own))
+        _take_compiled_kernels(self.packages / "fedhlcr" / "kernels")
+
+
+@pytest.fixture(scope="module")
+def environment(wheel, tmp_path_factory):
+    return Environment(tmp_path_factory.mktemp("env"), wheel)
+
+
+def demo_runs(environment, folder):
+    said = run(*environment.command, "demo", "--rounds", 3, cwd=folder)
     assert "Best on all flights: " in said
     assert [path.name for path in folder.iterdir()] == ["demo-report.html"]
     page = Page((folder / "demo-report.html").read_text())
     assert "routes" in page.columns("clusters")
+
+
+def test_wheel_runs_the_demo_in_an_environment_of_its_own(environment, tmp_path):
+    where = run(environment.python, "-c", "import fedhlcr; print(fedhlcr.__file__)", cwd=tmp_path).strip()
+    assert Path(where).is_relative_to(environment.packages)
+    assert run(*environment.command, "--version", cwd=tmp_path).split() == ["fedhlcr", fedhlcr.__version__]
+    demo_runs(environment, tmp_path)
+
+
+def test_hint_at_a_missing_package_fits_a_wheel(environment, tmp_path):
+    """The wheel may be gone, and no index has it, so the hint names what the extra stands for."""
+    said = run(environment.python, "-c", WITHOUT_MATPLOTLIB, cwd=tmp_path)
+    assert 'pip install "matplotlib>=' in said
+    assert str(environment.packages) not in said
+
+
+def test_hint_at_a_missing_package_fits_a_clone(tmp_path):
+    """As after `pip install .` in a clone."""
+    pytest.importorskip("hatchling")
+    run(*PIP, "--no-build-isolation", "--target", tmp_path / "packages", ROOT, cwd=tmp_path)
+    said = run(sys.executable, "-c", f"import sys; sys.path.insert(0, 'packages')\n{WITHOUT_MATPLOTLIB}", cwd=tmp_path)
+    assert 'pip install ".[plot]"' in said
+
+
+def test_core_runs_with_the_newest_typer(wheel, tmp_path):
+    """Flower holds typer back in this environment, but the core takes the newest, which has click's code inside."""
+    environment = Environment(tmp_path / "env", wheel)
+    # without --upgrade, which would replace the folder of commands
+    newest = ["--quiet", "--ignore-installed", "--target", str(environment.packages), "typer", "click"]
+    done = subprocess.run([*PIP[:4], *newest], capture_output=True, text=True, check=False, timeout=600)
+    if done.returncode:
+        pytest.skip("no index can be reached from here")
+    versions = "import typer, click; print(typer.__version__, typer.__file__, click.__file__)"
+    version, *where = run(environment.python, "-c", versions, cwd=tmp_path).split()
+    assert all(Path(path).is_relative_to(environment.packages) for path in where)
+    assert tuple(map(int, version.split(".")[:2])) >= (0, 29)
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    for how in (("help", "fit"), ("fit", "--help")):
+        said = run(*environment.command, *how, cwd=folder, COLUMNS="200")
+        assert "A table with one row per event" in said
+        assert "--max-clusters" in said
+    demo_runs(environment, folder)

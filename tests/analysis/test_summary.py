@@ -157,3 +157,35 @@ def test_a_column_of_0_and_1_is_described_as_such():
     (sentence,) = describe_clusters(one_cluster(400, columns, [2.0, -3.0]))
     assert "higher where on is 1 than where it is 0" in sentence
     assert "as third goes from" in sentence
+
+
+LONG_NAMES = ("average price of the week before last", "number_of_promotions_running", "day")
+
+
+@pytest.fixture(scope="module")
+def long_names():
+    return one_cluster(60, dict.fromkeys(LONG_NAMES, normal), [1.0, -2.0, 0.5], n_sweeps=20)
+
+
+@pytest.mark.parametrize("columns", [40, 80, 110, 300])
+def test_names_are_cut_only_where_the_terminal_is_narrow(columns, long_names, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    summary = long_names.summary()
+    assert set(LONG_NAMES) <= set(summary.header)
+    (header,) = (line for line in str(summary).splitlines() if line.startswith("cluster "))
+    assert "day" in header
+    is_whole = [name in header for name in LONG_NAMES[:2]]
+    if columns == 300:
+        assert all(is_whole)
+        return
+    assert not all(is_whole)
+    # as long as there is room, and never so short that nobody recognises them
+    assert header.count("…") == 2 - sum(is_whole)
+    assert f"{LONG_NAMES[0][:13]}" in header
+    if columns == 110:
+        assert columns - 2 <= len(header) <= columns
+
+
+def test_names_in_a_table_have_no_line_breaks():
+    model = one_cluster(60, {"price\nof\tthe week": normal}, [1.0], n_sweeps=20)
+    assert "price of the week" in model.summary().header

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
+from fedhlcr._support.extras import install_command
 from fedhlcr.baselines import FedAvgNetworkRegressor, GroupedRidge
 from fedhlcr.baselines.network import LARGEST_GRADIENT, Network
 from fedhlcr.baselines.rival import Rows
@@ -163,6 +164,7 @@ class NoTorch(MetaPathFinder):
 
 sys.meta_path.insert(0, NoTorch())
 import numpy as np
+from fedhlcr._support.extras import install_command
 from fedhlcr.baselines import FedAvgNetworkRegressor, FedAvgRegressor
 X = np.arange(20.0)[:, None]
 FedAvgRegressor(3).fit(X, X[:, 0])
@@ -172,4 +174,4 @@ except ImportError as error:
     print(error)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert 'pip install "fedhlcr[torch]"' in done.stdout
+    assert install_command("torch") in done.stdout

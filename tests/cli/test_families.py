@@ -14,6 +14,7 @@ from sklearn.metrics import log_loss, mean_poisson_deviance, roc_auc_score
 import fedhlcr
 from fedhlcr.cli.shell import BAD_DATA, WRONG_USAGE
 from fedhlcr.datasets import make_hlcr
+from fedhlcr.exceptions import DataError
 from tests.commands import call
 
 COLUMNS = ("--agent", "clinic", "--entity", "patient")
@@ -88,6 +89,82 @@ def test_options_of_other_families_are_refused(folder, tmp_path, capsys):
     assert "a binary target has two" in capsys.readouterr().err
     assert call("select", folder / "reply.csv", "--target", "reply", *COLUMNS) == WRONG_USAGE
     assert "--family" in capsys.readouterr().err
+
+
+TARGETS = {
+    "negative": -3.0,
+    "not whole numbers": 2.5,
+    "above 1e+12": 1e13,
+}
+
+
+@pytest.fixture(params=TARGETS)
+def no_counts(request, folder, tmp_path):
+    """A table of counts in which one target is no count, and what is wrong with it."""
+    table = pd.read_csv(folder / "visits.csv").astype({"visits": float})
+    table.loc[7, "visits"] = TARGETS[request.param]
+    table.to_csv(tmp_path / "wrong.csv", index=False)
+    return tmp_path / "wrong.csv", request.param
+
+
+@pytest.mark.parametrize("more", [(), ("--stream",), ("--in-memory",)])
+def test_targets_that_are_no_counts_are_bad_data_of_a_column(no_counts, more, tmp_path, capsys):
+    table, wrong = no_counts
+    columns = ("--target", "visits", *COLUMNS, "--family", "count", "--out", tmp_path / "m")
+    assert call("fit", table, *columns, *more) == BAD_DATA
+    said = capsys.readouterr().err
+    assert "'visits'" in said
+    assert f"1 of {len(pd.read_csv(table)):,} values are {wrong}" in said
+    assert "--family real" in said
+    assert "HLCR" not in said
+    assert "`y`" not in said
+    assert not (tmp_path / "m").exists()
+
+
+@pytest.mark.parametrize("command", ["evaluate", "adapt", "report"])
+def test_targets_that_are_no_counts_are_bad_data_for_a_model_of_counts(command, no_counts, folder, tmp_path, capsys):
+    table, wrong = no_counts
+    out = () if command == "evaluate" else ("--out", tmp_path / "out")
+    assert call(command, folder / "visits.fedhlcr", table, *out) == BAD_DATA
+    said = capsys.readouterr().err
+    assert "'visits'" in said
+    assert wrong in said
+    # the family of a model that exists cannot be chosen
+    assert "--family" not in said
+    # predictions need no target
+    assert call("predict", folder / "visits.fedhlcr", table, "--out", tmp_path / "p.csv", "-q") == 0
+
+
+def test_python_names_the_column_of_a_file(no_counts):
+    table, wrong = no_counts
+    with pytest.raises(DataError, match=f"'visits'.*{re.escape(wrong)}.*HLCRRegressor"):
+        fedhlcr.HLCRCountRegressor().fit_files(table, target="visits", agent="clinic", entity="patient")
+
+
+BAD_TARGETS = {
+    "missing": lambda target: target.where(target.index != 7),
+    "infinite": lambda target: target.where(target.index != 7, np.inf),
+    "text": lambda target: target.astype(str).where(target.index != 7, "about 3"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_TARGETS)
+@pytest.mark.parametrize("family", ["real", "binary", "count"])
+def test_exit_codes_of_bad_targets_are_alike(kind, family, folder, tmp_path, capsys):
+    table = pd.read_csv(folder / "visits.csv")
+    table["visits"] = BAD_TARGETS[kind](table["visits"].clip(upper=1).astype(float))
+    table.to_csv(tmp_path / "bad.csv", index=False)
+    columns = ("--target", "visits", *COLUMNS, "--family", family, "--out", tmp_path / "m")
+    assert call("fit", tmp_path / "bad.csv", *columns) == BAD_DATA
+    assert "'visits'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("family", ["real", "binary", "count"])
+@pytest.mark.parametrize("options", [("--target", "absent"), ("--sweeps", "0"), ("--features", "visits")])
+def test_exit_codes_of_wrong_options_are_alike(family, options, folder, tmp_path, capsys):
+    columns = ("--target", "visits", *COLUMNS, *options, "--family", family, "--out", tmp_path / "m")
+    codes = {"--target": BAD_DATA, "--sweeps": WRONG_USAGE, "--features": BAD_DATA}
+    assert call("fit", folder / "visits.csv", *columns) == codes[options[0]], capsys.readouterr().err
 
 
 def test_predict_writes_probabilities_and_classes(folder, capsys):

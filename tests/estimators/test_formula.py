@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 
 import numpy as np
@@ -12,6 +13,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 
 import fedhlcr
 from fedhlcr import HLCRRegressor
+from fedhlcr._support.extras import install_command
 from fedhlcr.data.recipe import Recipe
 from fedhlcr.exceptions import (
     ArgumentError,
@@ -286,7 +288,7 @@ def test_formulaic_is_needed_to_fit_but_not_to_predict(tmp_path, monkeypatch):
     for name in ("formulaic", "formulaic.errors", "formulaic.parser"):
         monkeypatch.setitem(sys.modules, name, None)
     np.testing.assert_array_equal(fedhlcr.load(tmp_path / "m").predict(SHOP), expected)
-    with pytest.raises(MissingDependencyError, match=r"fedhlcr\[formula\]"):
+    with pytest.raises(MissingDependencyError, match=re.escape(install_command("formula"))):
         fitted("price")
 
 

@@ -18,6 +18,7 @@ from sklearn.linear_model import LinearRegression
 
 import fedhlcr
 from fedhlcr import FedHLCRRegressor, HLCRRegressor, hold_out_events, plot
+from fedhlcr._support.extras import install_command
 from fedhlcr.analysis.comparison import Comparison, CountResult
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.estimators import loading, saving
@@ -445,4 +446,4 @@ except ImportError as error:
     print(error)
 """
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert 'pip install "fedhlcr[plot]"' in told
+    assert install_command("plot") in told

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 import sys
 
 import numpy as np
 import pytest
 
+from fedhlcr._support.extras import install_command
 from fedhlcr.exceptions import MissingDependencyError, SecureSumError
 from fedhlcr.privacy import ciphers
 from fedhlcr.privacy.ciphers import KeyPair, derive, is_valid_key, keystream, seal, unseal
@@ -60,5 +62,5 @@ def test_sealed_data_opens_only_with_its_key_and_context():
 
 def test_missing_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "cryptography.exceptions", None)
-    with pytest.raises(MissingDependencyError, match=r'pip install "fedhlcr\[privacy\]"'):
+    with pytest.raises(MissingDependencyError, match=re.escape(install_command("privacy"))):
         runpy.run_path(ciphers.__file__)

@@ -138,9 +138,9 @@ def share_seen(model: Any, X: Any, y: Any, agent: Any, entity: Any) -> float:
 
 
 class SeenEvents:
-    """Tells of events that come in batches whether a model was fitted to them, as `was_fitted` tells of all at once.
+    """Finds out whether a model was fitted to events that come in batches; `was_fitted` does so for all at once.
 
-    Of each entity only the number of its events and the sums of their targets and of the targets' squares are compared.
+    For each entity it compares the number of its events, the sum of their targets, and the sum of the targets' squares.
     """
 
     def __init__(self, model: Any) -> None:

@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
+from fedhlcr._support.extras import missing_extra
 from fedhlcr._support.wording import free_name
 from fedhlcr.analysis.differences import scales_by_draw
 from fedhlcr.analysis.effects import feature_names, regressions_by_draw
 from fedhlcr.analysis.tables import INTERCEPT
-from fedhlcr.exceptions import MissingDependencyError
 from fedhlcr.model.counts import CountGlobals
 from fedhlcr.model.schema import COEF
 from fedhlcr.posterior.alignment import by_cluster_and_draw
@@ -129,7 +129,7 @@ def to_arviz(model: FittedModel, groups: dict[str, Group], facts: dict[str, str]
         import arviz
         import xarray
     except ImportError as missing:
-        raise MissingDependencyError('to_inference_data needs ArviZ: pip install "fedhlcr[arviz]".') from missing
+        raise missing_extra("to_inference_data needs ArviZ", "arviz") from missing
 
     shape, names = kept_draws(model.posterior_.draws).shape, coordinates(model)
 

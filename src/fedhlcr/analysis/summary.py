@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from html import escape
+from shutil import get_terminal_size
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,7 +31,8 @@ from fedhlcr.posterior.fitted_model import FittedModel
 
 MAX_FEATURES = 6
 MAX_CLUSTERS = 30
-NAME_WIDTH = 14
+# Characters of a name where there is little room, and what is between the columns of a table.
+NAME_WIDTH, GAP = 14, "  "
 # If more than this share of `max_clusters` was found, the limit may be too low.
 NEAR_THE_LIMIT = 0.85
 # With fewer events per coefficient of a cluster, 90 % intervals of predictions covered 0 to 88 % in simulations, 72 %
@@ -58,10 +60,22 @@ class Summary:
     def __str__(self) -> str:
         width = max(len(what) for what, _ in self.facts)
         lines = [f"{what:<{width}}  {value}" for what, value in self.facts]
-        table, notes = text_table(self.header, self.rows), [str(note) for note in self.notes]
+        table, notes = text_table(self._fitting_header(), self.rows), [str(note) for note in self.notes]
         return "\n".join(["Hierarchical latent class regression", *lines, "", table, *notes])
 
     __repr__ = __str__
+
+    def _fitting_header(self) -> tuple[str, ...]:
+        """The header with names as long as the terminal is wide, but not shorter than `NAME_WIDTH`."""
+        columns = list(zip(*self.rows, strict=True)) or [() for _ in self.header]
+        bodies = [max(map(len, column), default=0) for column in columns]
+        longest = max(map(len, self.header))
+        for length in range(longest, NAME_WIDTH - 1, -1):
+            header = tuple(shorten(name, length) for name in self.header)
+            widths = [max(len(name), body) + len(GAP) for name, body in zip(header, bodies, strict=True)]
+            if sum(widths) - len(GAP) <= get_terminal_size().columns:
+                return header
+        return tuple(shorten(name) for name in self.header)
 
     def _repr_html_(self) -> str:
         def cells(tag: str, values: tuple[str, ...]) -> str:
@@ -114,7 +128,7 @@ def summarize(model: FittedModel) -> Summary:
     if model.comparison_ is not None:
         notes.append(f"{model.comparison_.sentence} Each event was predicted from all others.")
     counts = ("entities",) if holds_entities else ()
-    header = ("cluster", *counts, "share", "weight", "level", *(shorten(names[f]) for f in shown))
+    header = ("cluster", *counts, "share", "weight", "level", *(one_line(names[f]) for f in shown))
     return Summary(_facts(model), header, rows, tuple(notes))
 
 
@@ -196,7 +210,7 @@ def _facts(model: FittedModel) -> tuple[tuple[str, str | Advice], ...]:
         *_curve_facts(model, scale),
         *_scale_facts(model, noise_words(differences) + tail_words(model)),
         *difference_facts(
-            differences, posterior.likelihood.name, [shorten(name) for name in feature_names(model)], scale
+            differences, posterior.likelihood.name, [one_line(name) for name in feature_names(model)], scale
         ),
         ("concentrations", f"global {model.global_concentration_:.3g}, agent {model.agent_concentration_:.3g}"),
         *([("privacy", words)] if (words := privacy_words(model)) else []),
@@ -225,7 +239,7 @@ def _curve_facts(model: FittedModel, scale: str | None) -> list[tuple[str, str]]
     facts = []
     for curve, column in enumerate(curves.columns):
         squares = (model.curve_coef_[:, curves.span(curve)] ** 2).sum(axis=1)
-        facts.append(f"{shorten(names[column])} {number(float(np.sqrt(shares @ squares)))}")
+        facts.append(f"{one_line(names[column])} {number(float(np.sqrt(shares @ squares)))}")
     return [("curves", f"bend by {', '.join(facts)} (root mean square, in {units})")]
 
 
@@ -288,14 +302,19 @@ def describe_clusters(
     ]
 
 
-def shorten(name: str) -> str:
-    """A name that fits a column: one line, and not too long."""
-    name = " ".join(name.split())
-    return name if len(name) <= NAME_WIDTH else name[: NAME_WIDTH - 1] + "…"
+def one_line(name: str) -> str:
+    """A name without line breaks."""
+    return " ".join(name.split())
+
+
+def shorten(name: str, length: int = NAME_WIDTH) -> str:
+    """A name that fits a place: one line, and not too long."""
+    name = one_line(name)
+    return name if len(name) <= length else name[: length - 1] + "…"
 
 
 def text_table(header: tuple[str, ...], rows: tuple[tuple[str, ...], ...]) -> str:
     """Columns aligned to the right, a rule under the header."""
     widths = [max(len(line[c]) for line in (header, *rows)) for c in range(len(header))]
-    lines = ["  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in (header, *rows)]
-    return "\n".join([lines[0], "  ".join("─" * width for width in widths), *lines[1:]])
+    lines = [GAP.join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in (header, *rows)]
+    return "\n".join([lines[0], GAP.join("─" * width for width in widths), *lines[1:]])

@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
+from fedhlcr._support.extras import missing_extra
 from fedhlcr.baselines.federated import Attendance, FederatedRival, Round, Settings
 from fedhlcr.baselines.rival import AUTO, COUNT, WEIGHT, Constraints, Rows, Standardized
-from fedhlcr.exceptions import ArgumentError, FitError, MissingDependencyError
+from fedhlcr.exceptions import ArgumentError, FitError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -213,5 +214,5 @@ def _import_torch() -> ModuleType:
     try:
         import torch
     except ImportError as missing:
-        raise MissingDependencyError('FedAvgNetworkRegressor takes PyTorch: pip install "fedhlcr[torch]".') from missing
+        raise missing_extra("FedAvgNetworkRegressor needs PyTorch", "torch") from missing
     return torch

@@ -13,12 +13,14 @@ import sys
 from collections.abc import Sequence
 from typing import Annotated
 
-import click
 import typer
+import typer.main
 
 from fedhlcr._support.console import make_printable
 from fedhlcr._support.version import __version__
 from fedhlcr.cli import auditing, fitting, flower, inspecting, making, manual, simulating, using
+from fedhlcr.cli.option_checks import UsageError
+from fedhlcr.cli.parameters import restore_help
 from fedhlcr.cli.shell import EXIT_CODES, FAILED, INTERRUPTED, NO_OUTPUT, WRONG_USAGE, error_line, error_text
 from fedhlcr.cli.start_up import leave_out_pandas
 from fedhlcr.exceptions import FedHLCRError
@@ -50,7 +52,7 @@ app = typer.Typer(
     name="fedhlcr",
     help=HELP,
     epilog=EPILOG,
-    no_args_is_help=True,
+    invoke_without_command=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -77,11 +79,14 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
     ] = False,
 ) -> None:
     """Options of `fedhlcr` itself."""
+    del version
+    manual.show_help_if_alone(context)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -101,18 +106,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code. Errors are reported in one line, never as a traceback."""
     try:
-        code = int(app(args=arguments, prog_name="fedhlcr", standalone_mode=False) or 0)
+        command = typer.main.get_command(app)
+        restore_help(command)
+        code = int(command.main(args=arguments, prog_name="fedhlcr", standalone_mode=False) or 0)
         sys.stdout.flush()
         # typer handles Ctrl-C and returns a code
         return _failed("interrupted.", INTERRUPTED) if code == INTERRUPTED else code
-    except click.exceptions.NoArgsIsHelpError as error:
-        error.show()
+    except UsageError as error:
+        reason, where = error.format_message(), "fedhlcr" if error.ctx is None else error.ctx.command_path
+        error_line(f"{reason if reason.endswith(('.', '?')) else f'{reason}.'} See {where} --help.")
         return WRONG_USAGE
-    except click.ClickException as error:
-        where = getattr(error, "ctx", None)
-        error_line(f"{error.format_message()} See {'fedhlcr' if where is None else where.command_path} --help.")
-        return WRONG_USAGE
-    except (click.Abort, KeyboardInterrupt):
+    except (typer.Abort, KeyboardInterrupt):
         return _failed("interrupted.", INTERRUPTED)
     except (BrokenPipeError, SystemExit):
         # the reader of a pipe has closed it, which is no error; rich raises SystemExit then

@@ -164,6 +164,7 @@ def open_training(
             categorical=split_names("--categorical", categorical, file.columns),
             missing=missing.value,
             has_classes=told == "binary",
+            has_counts=told == "count",
             exposure=roles.exposure,
         )
         if parsed is not None:
@@ -360,4 +361,5 @@ def _renamed_recipe(model: Any, roles: Roles, *, target: bool) -> Recipe:
         agent=known.agent,
         entity=known.entity or "",
         exposure=roles.exposure or own.exposure,
+        has_counts=model.family == "count",
     )

@@ -9,9 +9,13 @@ from typing import Annotated
 
 import typer
 
-from fedhlcr.exceptions import ArgumentError, MissingDependencyError, Refusal
+from fedhlcr._support.extras import missing_extra
+from fedhlcr.cli.manual import show_help_if_alone
+from fedhlcr.exceptions import ArgumentError, Refusal
 
-app = typer.Typer(help="Federations over a network, on Flower.", no_args_is_help=True)
+app = typer.Typer(
+    help="Federations over a network, on Flower.", invoke_without_command=True, callback=show_help_if_alone
+)
 
 
 @app.command()
@@ -226,4 +230,4 @@ def _needs_flower() -> Iterator[None]:
     except ImportError as error:
         if (error.name or "").startswith("fedhlcr"):
             raise
-        raise MissingDependencyError('this needs the flower extra: pip install "fedhlcr[flower]"') from None
+        raise missing_extra("this command needs Flower", "flower") from None

@@ -7,10 +7,11 @@ import textwrap
 from collections.abc import Iterator
 from typing import Annotated, Any, NamedTuple
 
-import click
 import typer
 
 from fedhlcr._support.version import __version__
+from fedhlcr.cli.parameters import Parameter, parameters_of
+from fedhlcr.cli.shell import WRONG_USAGE
 
 # Columns of text, and the indents of paragraphs and of what explains an option.
 WIDTH, INDENT, EXPLAINED = 80, 7, 14
@@ -71,18 +72,27 @@ def show_help(
     typer.echo(_as_man(path, sections) if man else _as_text(sections))
 
 
-def examples_of(command: click.Command) -> list[str]:
+def show_help_if_alone(context: typer.Context) -> None:
+    """Show the help of a group of commands, if it is called without any of them, which is wrong usage."""
+    if context.invoked_subcommand is None:
+        # with rich, typer prints it and returns no text
+        if text := context.get_help():
+            typer.echo(text)
+        raise typer.Exit(WRONG_USAGE)
+
+
+def examples_of(command: Any) -> list[str]:
     """The examples of a command's help, each a whole command line."""
     blocks = [part for part in _paragraphs(command) if part.startswith("\b")]
     lines = "\n".join(block.removeprefix("\b").strip("\n") for block in blocks).replace("\\\n", " ")
     return [" ".join(line.split()) for line in lines.splitlines() if line.strip()]
 
 
-def _paragraphs(command: click.Command) -> list[str]:
+def _paragraphs(command: Any) -> list[str]:
     return inspect.cleandoc(command.help or "").split("\n\n")
 
 
-def _sections(command: click.Command, path: str) -> Iterator[Section]:
+def _sections(command: Any, path: str) -> Iterator[Section]:
     paragraphs = _paragraphs(command)
     words = [" ".join(part.split()) for part in paragraphs if not part.startswith("\b")]
     examples = [part.removeprefix("\b").strip("\n") for part in paragraphs if part.startswith("\b")]
@@ -95,8 +105,9 @@ def _sections(command: click.Command, path: str) -> Iterator[Section]:
     shown = {name: child for name, child in children.items() if not child.hidden}
     if shown:
         yield Section("COMMANDS", tuple(Entry(name, _first_sentence(_summary(child))) for name, child in shown.items()))
-    for title, kind in (("ARGUMENTS", "argument"), ("OPTIONS", "option")):
-        if entries := [_entry(p) for p in command.params if p.param_type_name == kind and not _is_hidden(p)]:
+    parameters = parameters_of(command)
+    for title, is_argument in (("ARGUMENTS", True), ("OPTIONS", False)):
+        if entries := [_entry(p) for p in parameters if p.is_argument == is_argument]:
             yield Section(title, tuple(entries))
     yield Section("EXIT CODES", tuple(Entry(*pair) for pair in EXIT_CODES))
     yield Section("FILES", tuple(Entry(*pair) for pair in FILES))
@@ -105,7 +116,7 @@ def _sections(command: click.Command, path: str) -> Iterator[Section]:
     yield Section("SEE ALSO", (also,))
 
 
-def _summary(command: click.Command) -> str:
+def _summary(command: Any) -> str:
     return " ".join(_paragraphs(command)[0].split())
 
 
@@ -113,47 +124,20 @@ def _first_sentence(text: str) -> str:
     return text.split(". ")[0].rstrip(".")
 
 
-def _is_hidden(parameter: Any) -> bool:
-    return bool(getattr(parameter, "hidden", False))
-
-
-def _usage(command: click.Command, path: str) -> str:
+def _usage(command: Any, path: str) -> str:
     if getattr(command, "commands", {}):
         return f"{path} COMMAND [OPTIONS] …"
-    parts = [_label(p) for p in command.params if p.param_type_name == "argument" or p.required]
+    parts = [p.label for p in parameters_of(command) if p.is_argument or p.is_required]
     return " ".join([path, *parts, "[OPTIONS]"])
 
 
-def _label(parameter: Any) -> str:
-    """How a parameter is written: `DATA`, `--out FILE`, `-o`, `--json`."""
-    value = parameter.metavar or _value(parameter)
-    if parameter.param_type_name == "argument":
-        return value if parameter.required or value.startswith("[") else f"[{value}]"
-    longest = max(parameter.opts, key=len)
-    return longest if parameter.is_flag else f"{longest} {value}"
-
-
-def _value(parameter: Any) -> str:
-    if choices := getattr(parameter.type, "choices", None):
-        return "|".join(map(str, choices))
-    names = {"integer": "N", "float": "NUMBER", "path": "FILE", "text": "TEXT"}
-    return names.get(str(parameter.type.name).removesuffix(" range"), str(parameter.name).upper())
-
-
-def _entry(parameter: Any) -> Entry:
-    if parameter.param_type_name == "argument":
-        return Entry(_label(parameter), _words(parameter))
-    others = [name for name in (*parameter.opts, *parameter.secondary_opts) if name != max(parameter.opts, key=len)]
-    return Entry(", ".join([*others, _label(parameter)]), _words(parameter))
-
-
-def _words(parameter: Any) -> str:
-    words, default = " ".join((parameter.help or "").split()), parameter.default
-    default = getattr(default, "value", default)
-    if parameter.required and parameter.param_type_name == "option":
-        return f"{words} Required."
-    told = not (default is None or default == [] or callable(default) or isinstance(default, bool) or "efault" in words)
-    return f"{words} Default: {default}." if told else words
+def _entry(parameter: Parameter) -> Entry:
+    words = parameter.words
+    if parameter.is_required and not parameter.is_argument:
+        words += " Required."
+    elif parameter.default is not None:
+        words += f" Default: {parameter.default}."
+    return Entry(", ".join([*parameter.other_names, parameter.label]), words)
 
 
 def _as_text(sections: tuple[Section, ...]) -> str:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import click
 import typer
 
 if TYPE_CHECKING:
     from fedhlcr.data.recipe import Recipe
+
+# What typer raises where a command line is wrong: `BadParameter`, and others that have no public name in all releases.
+UsageError: Any = typer.BadParameter.__base__
 
 
 def require_apart(option: str, path: Path | None, other_option: str, other: Path | None) -> None:
@@ -35,7 +37,7 @@ def require_columns(formula: str | None, **given: object) -> None:
             reason = "is for tables without --formula, which names all columns; leave it out."
             raise typer.BadParameter(reason, param_hint=f"--{name}")
         if formula is None and value is None and name in ("target", "entity"):
-            raise click.MissingParameter(param_type="option", param_hint=f"'--{name}'")
+            raise UsageError(f"Missing option '--{name}': name a column, or pass --formula.")
 
 
 def split_names(option: str, values: list[str] | None, columns: tuple[str, ...]) -> list[str]:

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-import click
 import numpy as np
 import typer
 
@@ -18,6 +17,7 @@ from fedhlcr._support.wording import EVENT
 from fedhlcr.analysis.evaluation import predict_in_chunks
 from fedhlcr.cli.events import Events, TrainingTable, tell_learned
 from fedhlcr.cli.model_runs import fit_model, note_if_not_settled, refuse_too_many_clusters, split_events
+from fedhlcr.cli.option_checks import UsageError
 from fedhlcr.cli.scoring import AnyScores, score, scores_of_targets
 from fedhlcr.cli.shell import Shell
 from fedhlcr.cli.sizes import is_streamed
@@ -144,7 +144,7 @@ def opened_training(
         except (OutputError, FederationError):
             # the table itself was fine
             raise
-        except (FedHLCRError, click.ClickException):
+        except (FedHLCRError, UsageError):
             work.remove()
             raise
         except KeyboardInterrupt:

@@ -10,12 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from fedhlcr._support.wording import Noun
 from fedhlcr.data.columns import WHOLE_DECIMAL, rows_missing, without_missing_texts
 from fedhlcr.data.ids import canonical_text, natural_key
-from fedhlcr.exceptions import DataError
+from fedhlcr.exceptions import DataError, Setting
 
 # A column with more levels probably holds ids. Each level is a feature, and Gram matrices grow with its square.
 MOST_LEVELS = 100
+DISTINCT = Noun("distinct value", "distinct values")
 
 
 def level_texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -53,8 +55,9 @@ def classes_of(name: str, texts: pa.ChunkedArray) -> list[str]:
     levels = pc.unique(pc.drop_null(texts)).to_pylist()
     if len(levels) != 2:
         raise DataError(
-            f"column {name!r} has {len(levels):,} distinct values, but a binary target has two; check the column, or "
-            "choose another family. More than two classes need Python: OneVsRestClassifier fits one model for each."
+            f"column {name!r} has {DISTINCT.count(len(levels))}, but a binary target has two; check the column, or "
+            "choose another family. More than two classes need Python: OneVsRestClassifier fits one model for each.",
+            options=(Setting("family", "real"), Setting("family", "count")),
         )
     return sorted(levels, key=natural_key if _are_whole(levels) else None)
 

@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr.data.categories import level_texts
@@ -18,6 +19,8 @@ CLASS_NUMBERS = ((0.0, 1.0), (-1.0, 1.0))
 MOST_COUNT_VALUES, MOST_DISTINCT_SHARE = 1000, 0.5
 # Larger whole numbers are rather ids, years or amounts.
 LARGEST_USUAL_COUNT = 10_000.0
+# Largest count that models take: beyond, sums of squares lose their digits.
+LARGEST_COUNT = 1e12
 NAN = float("nan")
 
 
@@ -38,6 +41,16 @@ def family_of(column: pa.ChunkedArray) -> Told:
     values = TargetValues()
     values.add(column)
     return values.told()
+
+
+def count_faults(target: NDArray[Any]) -> dict[str, int]:
+    """How many values of a target are no counts, by what they are."""
+    faults = {
+        "negative": target < 0.0,
+        "not whole numbers": target % 1.0 != 0.0,
+        f"above {LARGEST_COUNT:.0e}": target > LARGEST_COUNT,
+    }
+    return {what: int(wrong.sum()) for what, wrong in faults.items() if wrong.any()}
 
 
 class TargetValues:

@@ -12,12 +12,13 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from fedhlcr._support.extras import missing_extra
 from fedhlcr._support.wording import listed
 from fedhlcr.data.expressions import CATEGORY
 from fedhlcr.data.recipe import Recipe
 from fedhlcr.data.recipe_plan import INDEX_NAME
 from fedhlcr.data.terms import INTERCEPT, Term, columns_of, refuse_texts
-from fedhlcr.exceptions import ArgumentError, ArgumentTypeError, MissingDependencyError
+from fedhlcr.exceptions import ArgumentError, ArgumentTypeError
 
 EXAMPLE = "as in 'sales ~ price + C(brand) | store/product'"
 MOST_CHARACTERS, HIGHEST_POWER, MOST_NAMED = 4_000, 3, 20
@@ -104,7 +105,7 @@ def _parts(text: str, others: Iterable[str]) -> tuple[str, Any, Any]:
         from formulaic.errors import FormulaicError
         from formulaic.parser import DefaultFormulaParser
     except ImportError as missing:
-        raise MissingDependencyError('a formula needs formulaic: pip install "fedhlcr[formula]".') from missing
+        raise missing_extra("a formula needs formulaic", "formula") from missing
     context = {"__formulaic_variables_available__": list(others)}
     try:
         found: Any = DefaultFormulaParser().get_terms(text, context=context)

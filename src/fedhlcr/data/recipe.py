@@ -22,14 +22,15 @@ from fedhlcr._support.wording import ROW, Noun, listed
 from fedhlcr.data.categories import class_values, classes_of, level_texts, levels_of, median, most_common_level
 from fedhlcr.data.columns import arrow_column, rows_missing
 from fedhlcr.data.encoded import EncodedTable
+from fedhlcr.data.families import count_faults
 from fedhlcr.data.gaps import POLICIES, Gaps, GapTally, MissingPolicy, find_gaps
 from fedhlcr.data.ids import read_ids
 from fedhlcr.data.inputs import as_frame
 from fedhlcr.data.table_files import TableFile
 from fedhlcr.data.terms import INTERCEPT, LevelFeatures, Term, are_sound, feature_columns, feature_names, level_features
-from fedhlcr.exceptions import ArgumentTypeError, CodecError, DataError, MissingValuesError, Setting
+from fedhlcr.exceptions import Advice, ArgumentTypeError, CodecError, DataError, MissingValuesError, Setting
 
-LEVEL, CLASS = Noun("level", "levels"), Noun("class", "classes")
+LEVEL, CLASS, VALUE = Noun("level", "levels"), Noun("class", "classes"), Noun("value", "values")
 # Fields that a recipe has only if the target has classes or an exposure, or if features are terms of a formula.
 LATER_FIELDS = ("classes", "exposure", "terms")
 
@@ -78,6 +79,7 @@ class Recipe:
         a number
     exposure : name of the column with the exposure of each event, for counts; None if there is none
     terms : products of features that the model has in place of them, as in a formula; None if it has them as they are
+    has_counts : whether the target must hold counts; files do not have it
     """
 
     target: str
@@ -90,6 +92,7 @@ class Recipe:
     classes: list[str] | None = None
     exposure: str | None = None
     terms: tuple[Term, ...] | None = None
+    has_counts: bool = field(default=False, compare=False)
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -155,7 +158,7 @@ class Recipe:
         }
         classes = None if self.classes is None else classes_of(self.target, taught[self.target])
         recipe = self.taught(levels, fill, classes)
-        return recipe, recipe._prepared(raw, texts, rows, tally)
+        return recipe, recipe._with_counts(recipe._prepared(raw, texts, rows, tally), in_fit=True)
 
     def taught(self, levels: dict[str, list[str]], fill: dict[str, float | str], classes: list[str] | None) -> Recipe:
         """Return this recipe with what it learned from a table."""
@@ -218,7 +221,7 @@ class Recipe:
         self._refuse_gaps(tally, missing)
         if len(raw) and not len(rows):
             raise DataError(f"{tally.all_missing()}; none is left.")
-        return self._prepared(raw, self.with_level_texts(raw), rows, tally)
+        return self._with_counts(self._prepared(raw, self.with_level_texts(raw), rows, tally))
 
     def _prepared(self, raw: pa.Table, texts: pa.Table, rows: NDArray[np.intp], tally: GapTally) -> Prepared:
         """Replace missing values of the rows that are kept, and encode them; `texts` as from `with_level_texts`."""
@@ -231,6 +234,12 @@ class Recipe:
         target = self._targets(texts) if self.target in raw.column_names else None
         exposure = self._exposures(raw) if self.exposure in raw.column_names else None
         return Prepared(table, target, rows, tuple(tally.notes()), id_columns, exposure)
+
+    def _with_counts(self, prepared: Prepared, *, in_fit: bool = False) -> Prepared:
+        """Refuse a target that must hold counts and holds something else."""
+        if self.has_counts and prepared.target is not None and (faults := count_faults(prepared.target)):
+            raise wrong_counts(self.target, faults, len(prepared.target), in_fit=in_fit)
+        return prepared
 
     def _targets(self, texts: pa.Table) -> NDArray[Any]:
         if self.classes is None:
@@ -312,6 +321,7 @@ class Recipe:
 
     def to_json(self) -> dict[str, Any]:
         fields = asdict(self) | {"features": list(self.features)}
+        del fields["has_counts"]
         # releases before these fields neither write nor read them
         return {name: value for name, value in fields.items() if name not in LATER_FIELDS or value is not None}
 
@@ -341,6 +351,16 @@ class Recipe:
         if not sound:
             raise CodecError("the recipe is malformed; save the model again.")
         return recipe
+
+
+def wrong_counts(name: str, faults: dict[str, int], n_rows: int, *, in_fit: bool = False) -> DataError:
+    """Return the error about a target that must hold counts; `faults` are those of `count_faults`."""
+    what, n_wrong = next(iter(faults.items()))
+    found = f"column {name!r} must hold counts (0, 1, 2, …), but {n_wrong:,} of {VALUE.count(n_rows)} are {what}"
+    if not in_fit:
+        return DataError(f"{found}; correct these rows, or leave them out.")
+    other = Advice("", "HLCRRegressor is for real numbers.")
+    return DataError(f"{found}; correct these rows, or choose another family.", other, (Setting("family", "real"),))
 
 
 def wrong_exposures(name: str, n_wrong: int, n_rows: int) -> DataError:

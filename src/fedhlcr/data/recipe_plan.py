@@ -25,6 +25,7 @@ def plan_recipe(
     categorical: Collection[str] = (),
     missing: MissingPolicy = "refuse",
     has_classes: bool = False,
+    has_counts: bool = False,
     exposure: str | None = None,
 ) -> Recipe:
     """Return a recipe that has yet to learn from the table. Without `features`, all other columns with a name are."""
@@ -49,7 +50,17 @@ def plan_recipe(
         raise DataError(_no_feature(file))
     levels: dict[str, list[str]] = {name: [] for name in features if name in categorical}
     classes: list[str] | None = [] if has_classes else None
-    return Recipe(target, agent, entity, tuple(features), levels, missing=missing, classes=classes, exposure=exposure)
+    return Recipe(
+        target,
+        agent,
+        entity,
+        tuple(features),
+        levels,
+        missing=missing,
+        classes=classes,
+        exposure=exposure,
+        has_counts=has_counts,
+    )
 
 
 def _no_feature(file: TableFile) -> str:

@@ -9,16 +9,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr.data import inputs
-from fedhlcr.data.families import FamilyName
+from fedhlcr.data.families import FamilyName, count_faults
 from fedhlcr.data.frames import Given
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.estimators.regressor import HierarchicalRegressor
 from fedhlcr.estimators.score import Score
 from fedhlcr.exceptions import ArgumentError
 from fedhlcr.model.counts import CountGlobals
-
-# Largest count: beyond, sums of squares lose their digits.
-LARGEST_COUNT = 1e12
 
 
 class CountTarget(HierarchicalRegressor, HierarchicalPredictor):
@@ -135,14 +132,11 @@ class CountTarget(HierarchicalRegressor, HierarchicalPredictor):
 
     def _target(self, y: Any, n_rows: int) -> FloatArray:
         counts = inputs.target_vector(y, n_rows)
-        for wrong, what in ((counts < 0.0, "negative"), (counts % 1.0 != 0.0, "not whole numbers")):
-            if wrong.any():
-                raise ArgumentError(
-                    f"`y` must hold counts (0, 1, 2, …), but {int(wrong.sum())} of {n_rows} are {what}; check the "
-                    "target, or use HLCRRegressor for real numbers."
-                )
-        if (counts > LARGEST_COUNT).any():
-            raise ArgumentError(f"`y` has counts above {LARGEST_COUNT:.0e}; use HLCRRegressor on their logarithms.")
+        for what, n_wrong in count_faults(counts).items():
+            raise ArgumentError(
+                f"`y` must hold counts (0, 1, 2, …), but {n_wrong:,} of {n_rows:,} are {what}; check the target, or "
+                "use HLCRRegressor for real numbers."
+            )
         return counts
 
     def _offset(self, exposure: Any, n_rows: int) -> FloatArray | None:

@@ -70,7 +70,7 @@ class FedHLCRRegressor(RealTarget, FederatedPredictor):
         Limits on a reply; the server refuses a reply that exceeds them. None is the default limits.
     aggregation : {"plain", "secure"}, default="plain"
         Whether the server sees every agent's sums, or only the sum over all agents that answer: masks hide the rest,
-        `fedhlcr.privacy.secure_sum`. Secure aggregation needs `pip install "fedhlcr[privacy]"`. It does not support
+        `fedhlcr.privacy.secure_sum`. Secure aggregation needs the extra `privacy`. It does not support
         `curves`, and the server cannot refuse the sums of a single agent.
     fixed_point : bool, default=False
         Whether agents round their sums to multiples of 2⁻³⁰, as secure aggregation always does. A plain run with

@@ -95,6 +95,7 @@ class FileFitter(HierarchicalPredictor):
             categorical=self._named_categories() if categorical is None else categorical,
             missing=POLICIES[self.missing] if missing is None else missing,
             has_classes=is_classifier(self),
+            has_counts=self.family == "count",
             exposure=exposure,
         )
         names = ("curves", "fit_intercept", "standardize")

@@ -94,8 +94,8 @@ class HLCRRegressor(RealTarget, CentralisedPredictor):
     max_clusters : int, default=64
         Clusters to start with if `n_clusters="auto"`; this is the most that can be found.
     precision : {"double", "single"}, default="double"
-        "single" scores entities in single precision, and those again in double precision whose labels this leaves in
-        doubt. Labels and all results are the same; only the time differs.
+        "single" scores entities in single precision first, and repeats those whose labels are in doubt in double
+        precision. Labels and all results are the same; only the time differs.
     n_threads : int or None, default=None
         Number of threads; None is all cores. The result does not depend on it.
     random_state : int, RandomState instance or None, default=0

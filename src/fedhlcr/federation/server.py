@@ -82,7 +82,7 @@ class Server:
         self.run = text_key(settings.run_text) >> 1
         self._surveys = Surveys(settings)
         self._claims = Claims(settings.layout.n_inputs, settings.limits.max_change)
-        # agents of whose weight the log has told
+        # agents that the log has reported as scaled down
         self._scaled_down: set[int] = set()
         # a server that is restarted gets a higher session; nothing else depends on the time
         self.session = time.time_ns()

@@ -1,16 +1,16 @@
 """Plots of fitted models. Every function takes an Axes or makes one, draws on it only, and returns it.
 
-They need matplotlib: `pip install "fedhlcr[plot]"`. A cluster has the same colour in every plot and in the report. The
+They need matplotlib, the extra `plot`. A cluster has the same colour in every plot and in the report. The
 first colours are Okabe and Ito's, which colour-blind readers can distinguish; from the ninth cluster on, line styles
 and markers differ. No setting of matplotlib is changed.
 """
 
-from fedhlcr.exceptions import MissingDependencyError as _MissingDependencyError
+from fedhlcr._support.extras import missing_extra as _missing_extra
 
 try:
     import matplotlib as _matplotlib  # noqa: F401
 except ModuleNotFoundError as missing:
-    raise _MissingDependencyError('fedhlcr.plot needs matplotlib: pip install "fedhlcr[plot]".') from missing
+    raise _missing_extra("fedhlcr.plot needs matplotlib", "plot") from missing
 
 from fedhlcr.plot.agents import agent_map, label_certainty
 from fedhlcr.plot.clusters import cluster_weights, coefficients

@@ -7,7 +7,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhlcr.exceptions import MissingDependencyError, SecureSumError
+from fedhlcr._support.extras import missing_extra
+from fedhlcr.exceptions import SecureSumError
 
 try:
     from cryptography.exceptions import InvalidTag
@@ -17,7 +18,7 @@ try:
     from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 except ImportError as missing:
-    raise MissingDependencyError('secure sums need cryptography: pip install "fedhlcr[privacy]".') from missing
+    raise missing_extra("secure sums need cryptography", "privacy") from missing
 
 KEY_BYTES = 32
 TAG_BYTES = 16

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhlcr.exceptions import ArgumentError, MissingDependencyError
+from fedhlcr._support.extras import missing_extra
+from fedhlcr.exceptions import ArgumentError
 
 # A source of noise: (scale, size) → (size,) whole numbers.
 NoiseSource = Callable[[float, int], NDArray[np.int64]]
@@ -49,9 +50,7 @@ def _mechanism(scale: float) -> Any:
     try:
         import opendp.prelude as opendp
     except ImportError:
-        raise MissingDependencyError(
-            'differential privacy needs the privacy extra: pip install "fedhlcr[privacy]".'
-        ) from None
+        raise missing_extra("differential privacy needs OpenDP", "privacy") from None
     opendp.enable_features("contrib")
     space = opendp.vector_domain(opendp.atom_domain(T=opendp.i64)), opendp.l2_distance(T=opendp.f64)
     return opendp.m.make_gaussian(*space, scale=scale)

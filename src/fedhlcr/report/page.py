@@ -102,7 +102,7 @@ def render_report(
 
 
 class _Told(NamedTuple):
-    """What the page tells of.
+    """The data that a page shows.
 
     Attributes
     ----------

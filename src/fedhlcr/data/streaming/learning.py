@@ -11,8 +11,9 @@ import pyarrow as pa
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr.data.categories import classes_of, level_texts, levels_of, most_common, no_values
+from fedhlcr.data.families import count_faults
 from fedhlcr.data.gaps import GapTally
-from fedhlcr.data.recipe import Recipe, wrong_exposures
+from fedhlcr.data.recipe import Recipe, wrong_counts, wrong_exposures
 from fedhlcr.exceptions import DataError
 
 # A category with more levels is refused before all rows are read.
@@ -61,6 +62,7 @@ class RecipeLearner:
         levels = {name: {} for name in self._texts} if state is None else state["levels"]
         self._levels = {name: _Levels(counts) for name, counts in levels.items()}
         self._n_wrong_exposures = 0 if state is None else int(state["wrong_exposures"])
+        self._count_faults: dict[str, int] = {} if state is None else dict(state["count_faults"])
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -79,7 +81,8 @@ class RecipeLearner:
 
     def to_json(self) -> dict[str, Any]:
         levels = {name: levels.counts for name, levels in self._levels.items()}
-        return {"tally": self._tally.to_json(), "levels": levels, "wrong_exposures": self._n_wrong_exposures}
+        wrong = {"wrong_exposures": self._n_wrong_exposures, "count_faults": self._count_faults}
+        return {"tally": self._tally.to_json(), "levels": levels, **wrong}
 
     def add(self, raw: pa.Table) -> tuple[pa.Table, FloatArray]:
         """Learn from the next rows; return those that are kept, and their columns (columns, rows)."""
@@ -96,6 +99,9 @@ class RecipeLearner:
                 values[gaps[name][rows]] = np.nan
         if self.plan.exposure is not None:
             self._n_wrong_exposures += int((out[-1] <= 0.0).sum())
+        if self.plan.has_counts:
+            for what, n_wrong in count_faults(out[len(self.plan.features)]).items():
+                self._count_faults[what] = self._count_faults.get(what, 0) + n_wrong
         return kept, out
 
     def finish(self, median: Callable[[int, int], float]) -> tuple[Recipe, tuple[str, ...]]:
@@ -113,6 +119,8 @@ class RecipeLearner:
                 raise no_values(name)
         classes = None if plan.classes is None else classes_of(plan.target, self._levels[plan.target].distinct())
         recipe = plan.taught(levels, fill, classes)
+        if self._count_faults:
+            raise wrong_counts(plan.target, self._count_faults, self.n_events, in_fit=True)
         if self._n_wrong_exposures:
             raise wrong_exposures(str(plan.exposure), self._n_wrong_exposures, self.n_events)
         return recipe, tuple(self._tally.notes())

@@ -71,7 +71,7 @@ class PrivateDesk:
         return found
 
     def with_noise(self, found: Sum, inquiry: Inquiry, terms: Terms) -> NDArray[np.uint64]:
-        """What the node hands to a secure sum: with its share of the noise, as if no more than the fewest remained."""
+        """The node's part of a secure sum. Its share of the noise is large enough if `min_parties` nodes remain."""
         noisy = found.values + agent_noise(inquiry.query.blocks, terms.min_parties, self.source)
         return noisy.view(np.uint64)
 

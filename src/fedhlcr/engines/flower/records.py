@@ -29,7 +29,10 @@ from flwr.common.constant import ErrorCode
 
 from fedhlcr.exceptions import RecordError, Refusal
 
-_INSTALL = "install the same release of fedhlcr[flower] at the node as at the server, and start its SuperNode again"
+_INSTALL = (
+    "install the same release of fedhlcr, with its extra flower, at the node as at the server, "
+    "and start its SuperNode again"
+)
 _LOOK = (
     "its own log says why: a full disk, a suspended machine, or too much work for `round-timeout`; "
     "`fedhlcr flower node` names the cause"

@@ -26,8 +26,9 @@ from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from flwr.superlink.grid.http_grid import HttpGrid
 
+from fedhlcr._support.extras import missing_extra
 from fedhlcr.engines.flower.records import GONE
-from fedhlcr.exceptions import MissingDependencyError, Refusal, ReplyGivenUpError, ReplyLostError, ReplyTooLargeError
+from fedhlcr.exceptions import Refusal, ReplyGivenUpError, ReplyLostError, ReplyTooLargeError
 
 logger = logging.getLogger(__name__)
 
@@ -148,9 +149,9 @@ class _Exchange(NamedTuple):
 class HttpTransport:
     """One thread for each message: it sends the message, asks for the reply, and reads it.
 
-    It relies on these parts of flwr 1.41 that are not public: the runtime client of `HttpGrid` (`PullMessages`,
-    `PullObject`, `ConfirmMessageReceived`), and its `httpx.Client`, whose response hook sees the size of a response
-    before the body is read. With another release of Flower the constructor raises an error.
+    It relies on these parts of flwr 1.41 and 1.42 that are not public: the runtime client of `HttpGrid`
+    (`PullMessages`, `PullObject`, `ConfirmMessageReceived`), and its `httpx.Client`, whose response hook sees the size
+    of a response before the body is read. With another release of Flower the constructor raises an error.
     """
 
     def __init__(self, grid: HttpGrid) -> None:
@@ -330,9 +331,7 @@ def _runtime_of(grid: HttpGrid) -> Any:
     client = getattr(runtime, "_client", None)
     calls = ("PullMessages", "PullObject", "ConfirmMessageReceived")
     if not isinstance(client, httpx.Client) or not all(hasattr(runtime, call) for call in calls):
-        raise MissingDependencyError(
-            'this release of fedhlcr needs Flower 1.41, but another one is installed: pip install "fedhlcr[flower]"'
-        )
+        raise missing_extra("this release of fedhlcr needs Flower 1.41 or 1.42, but another one is installed", "flower")
     hooks = client.event_hooks
     client.event_hooks = {**hooks, "response": [*hooks.get("response", ()), _refuse_large]}
     return runtime

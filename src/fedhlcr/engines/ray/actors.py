@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
+from fedhlcr._support.extras import missing_extra
 from fedhlcr.engines.ray.worker import ShardWorker
-from fedhlcr.exceptions import FederationError, FedHLCRError, MissingDependencyError
+from fedhlcr.exceptions import FederationError, FedHLCRError
 
 # Seconds before a worker is replaced, by the number of deaths in a row. Ray may start workers on a dead node until it
 # notices the death.
@@ -29,7 +30,7 @@ def require_ray() -> ModuleType:
         import ray
         import ray.exceptions
     except ImportError as missing:
-        raise MissingDependencyError('engine="ray" needs Ray: pip install "fedhlcr[ray]".') from missing
+        raise missing_extra('engine="ray" needs Ray', "ray") from missing
     return ray
 
 

@@ -101,7 +101,7 @@ class ShardWorker:
             if block not in blocks:
                 blocks[block] = held.silent(block, self._names(block), broadcast)
         if before is not None and answers_whole(blocks.values()):
-            # nothing of what was held before is left, so whoever asks this again from there needs none of it
+            # every sum that was held before has been replaced, so a retry from that state does not need them
             before = {name: value for name, value in before.items() if not name.startswith(HELD)}
         return Answer([blocks[block] for block in held.blocks], before)
 
