@@ -48,7 +48,7 @@ TARGET, IDS = "minutes per 100 miles", {"agent": AIRLINE.one, "entity": ROUTE.on
 # predicted.
 N_KNOWN, NEW_EVERY, PREDICTED_EVERY = 12, 5, 5
 # So few flights do not show how a route differs from its cluster: there are no effects, as in the paper's model. Left
-# open, the number of clusters would be larger, with hardly better predictions, and few routes surely in one of them.
+# open, the number of clusters is twice as large and errors are about 2 % smaller, but few routes are surely in one.
 PLAIN: dict[str, Any] = {"n_clusters": 4, "effects": "none"}
 FEDERATED = PLAIN | {"participation": 0.3, "failure_rate": 0.2}
 LEVEL = 0.9
@@ -239,10 +239,12 @@ def _tell_clusters(model: FedHLCRRegressor, train: pa.Table) -> None:
     sure = memberships(model).certainty >= SURE
     _say(f"""
         What it found: {CLUSTER.count(model.n_clusters_)} of routes that behave alike. It had {in_use[0]} in round 1,
-        and {in_use[-1]} from round {changed[-1] + 2 if len(changed) else 1} on, after merging those alike. We asked for
-        so few because rare flights do not tell more of them apart: {percent(sure.mean())} of the routes are surely in
-        their cluster, with a probability of {percent(SURE)} or more. Predictions weigh all clusters that a route may be
-        in. On this map each airport shows the cluster of most routes to it; * is New York. The model knows no map.
+        and {in_use[-1]} from round {changed[-1] + 2 if len(changed) else 1} on, after merging those alike.
+        {percent(sure.mean())} of the routes are surely in their cluster, with a probability of {percent(SURE)} or more.
+        We asked for so few clusters because rare flights hardly tell more of them apart. Predictions weigh all clusters
+        that a route may be in.
+
+        On this map each airport shows the cluster of most routes to it; * is New York. The model itself knows no map.
     """)
     print(_draw_map([airports[_destination(route)][:2] for route in routes], model.labels_), end="\n\n")
     miles = dict(zip(train[ROUTE.one].to_pylist(), np.exp(train["log_dist"].to_numpy()), strict=True))
