@@ -148,7 +148,7 @@ def test_seasons_are_told_in_months_and_minutes():
     angle = 2 * np.pi * 1.5 / 12
     coef = np.array([0.01, 0.0, 2.0, 1.5 * np.sin(angle), 1.5 * np.cos(angle), -1.0])
     told = demo._describe_season(coef, 1000.0)
-    assert told == "A typical one, 1,000 miles, takes 30 minutes longer in February than in August."
+    assert told == "A typical flight, 1,000 miles, takes 30 minutes longer in February than in August."
     assert "December than in June" in demo._describe_season(coef * [1, 1, 1, -1, 1, 1] * [1, 1, 1, 0.5, 1, 1], 1000.0)
 
 

@@ -142,9 +142,10 @@ def _code(settings: dict[str, Any]) -> str:
 
 
 def _say(text: str) -> None:
-    """Print paragraphs, which an empty line separates."""
+    """Print paragraphs, which an empty line separates; a figure and its % stay on one line."""
     for paragraph in text.split("\n\n"):
-        print(textwrap.fill(" ".join(paragraph.split()), WIDTH), end="\n\n", flush=True)
+        words = " ".join(paragraph.split()).replace(" %", "\N{NO-BREAK SPACE}%")
+        print(textwrap.fill(words, WIDTH).replace("\N{NO-BREAK SPACE}", " "), end="\n\n", flush=True)
 
 
 def _introduce(train: pa.Table, flights: Flights) -> None:
@@ -285,7 +286,7 @@ def _describe_season(coef: FloatArray, miles: float) -> str:
     _, _, _, sine, cosine, _ = coef
     slow = int(12 * (np.arctan2(sine, cosine) / (2 * np.pi) % 1.0)) % 12
     longer = MINUTE.count(round(2 * np.hypot(sine, cosine) * miles / 100))
-    return f"A typical one, {miles:,.0f} miles, takes {longer} longer in {MONTHS[slow]} than in {MONTHS[slow - 6]}."
+    return f"A typical flight, {miles:,.0f} miles, takes {longer} longer in {MONTHS[slow]} than in {MONTHS[slow - 6]}."
 
 
 def _error(prediction: Prediction, flights: Flights, *, new: bool = False) -> float:
