@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from html import unescape
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 
 import fedhlcr
 from fedhlcr import demo
+from fedhlcr.datasets import load_flights
 from tests.reports import Page
 
 # Takes away what Windows does not have, and then runs the command.
@@ -31,37 +33,100 @@ main()
 
 
 def table_rows(text):
-    """R² by the name of the model."""
-    found = re.findall(r"^ *(\S[^\n]*?)  +(0\.\d{3})  +(0\.\d{3})  +[\d.]+  ", text, re.MULTILINE)
-    return {name: (float(r2), float(small)) for name, r2, small in found}
+    """Error on known routes, on new routes, and R², by the name of the model."""
+    found = re.findall(r"^ *(\S[^\n]*?)((?:  +\d\.\d{3}){3})  +\S", text, re.MULTILINE)
+    return {name: tuple(map(float, figures.split())) for name, figures in found}
+
+
+def held_shares(text):
+    """Shares of flights inside intervals, in per cent, by the name of the model."""
+    found = re.findall(r"^ *(\S[^\n]*?)((?:  +[\d.]+ %){4})  +\d+\.\d$", text, re.MULTILINE)
+    return {name: [float(share) for share in re.findall(r"([\d.]+) %", shares)] for name, shares in found}
+
+
+def code_of(html):
+    """What the report prints under "How to reproduce it"."""
+    return unescape(re.search(r"<pre[^>]*><code>(.*?)</code></pre>", html, re.DOTALL)[1])
 
 
 @pytest.mark.slow
 @pytest.mark.ci
-def test_demo_compares_says_what_it_costs_and_writes_a_report(tmp_path, capsys):
+def test_demo_tells_one_story_and_its_report_runs_as_printed(tmp_path, capsys):
     demo.main(tmp_path / "report.html", rounds=12)
     said = capsys.readouterr().out
+    flat = " ".join(said.split())
     rows = table_rows(said)
-    names = ["federated HLCR", "centralised HLCR", "mixed model, as lme4", "one ridge for all"]
-    assert list(rows) == [*names, "one ridge per airline", "one ridge per route"]
-    best = max(rows, key=lambda name: rows[name][0])
-    gap = rows[best][0] - rows["federated HLCR"][0]
-    assert f"Best on all flights: {best}, {gap:.3f} of R² ahead of the federation." in said
-    against = rows["federated HLCR"][0] - rows["centralised HLCR"][0]
-    assert f"{against:+.3f} of R² against the centralised fit".replace("-", "−") in said
-    assert re.search(r"  12 rounds; \S+ [kM]B up and \S+ [kM]B down for each airline", said)
-    assert re.search(r"Warming up.* done in \d+ s\. The times below are without it\.", said)
-    assert said.index("Warming up") < said.index("seconds")
-    assert "a curious server can infer much" in said
+    own, alone, mixed = (rows[name] for name in list(rows)[:3])
+    assert list(rows)[:3] == ["federated HLCR", "an airline alone, a ridge per route", "mixed model, as lme4"]
+    assert list(rows)[3:] == ["one ridge for all routes", "centralised HLCR"]
+    # sentences say what the table says, up to its rounding
+    for name, figures in (("An airline alone", alone), ("A mixed model", mixed)):
+        words = re.search(rf"{name} is off by (.*?)(?<!\d)\. ", flat)[1]
+        shares = re.findall(r"(?:under )?(\d+) % (more|less)", words)
+        for (share, direction), theirs, ours in zip(shares, figures, own, strict=False):
+            assert abs(int(share) - 100 * abs(theirs / ours - 1)) < 1.2
+            assert int(share) < 2 or direction == ("more" if theirs > ours else "less")
+    assert f"the best is: {max(rows, key=lambda name: rows[name][2])}." in flat
+    held = held_shares(said)
+    assert list(held) == list(rows)[:3]
+    assert all(60 < share <= 100 for shares in held.values() for share in shares)
+    assert re.search(r"What it cost: 12 rounds, with \S+ [kM]B up and \S+ [kM]B down for each airline", flat)
+    assert flat.index("The times below are without it") < flat.index("The fit took")
+    assert "a curious server can infer much" in flat
     assert "onverged" not in said
-    assert "log_dist" not in said
-    page = Page((tmp_path / "report.html").read_text())
-    n_clusters = int(re.search(r"The federation found (\d+) clusters?", said)[1])
-    assert len(page.columns("clusters")["cluster"]) == n_clusters
-    assert "routes" in page.columns("clusters")
-    for n, k in ((n, int(k)) for k, n in re.findall(r"Cluster (\d+): (\d+) routes?", said)):
-        assert page.columns("clusters")["routes"][k] == int(n)
-    assert f"R² on held-out events {rows['federated HLCR'][0]:.3f}" in page.text
+    html = (tmp_path / "report.html").read_text()
+    page, n_clusters = Page(html), int(re.search(r"What it found: (\d+) clusters?", said)[1])
+    clusters = page.columns("clusters")
+    assert len(clusters["cluster"]) == n_clusters
+    described = {int(k): int(n) for k, n in re.findall(r"Cluster (\d+): (\d+) routes?", said)}
+    assert all(clusters["routes"][k] == n for k, n in described.items())
+    assert sum(described.values()) == sum(clusters["routes"])
+    sure = re.search(r"(\d+) % of the routes are surely in their cluster", flat)[1]
+    assert f"{sure} % of routes are surely in their cluster" in page.text.replace("\N{NO-BREAK SPACE}", " ")
+    assert f"R² on held-out events {own[2]:.3f}" in page.text
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    environment = {**os.environ, "PYTHONPATH": str(Path(fedhlcr.__file__).parents[1])}
+    command = [sys.executable, "-c", code_of(html)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=empty, env=environment, check=False, timeout=600)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"{n_clusters} clusters, {own[2]:.3f} (R² of ")
+
+
+def test_tables_are_real_flights_chosen_by_the_rule():
+    flights = load_flights().to_arrow()
+    train, test = demo.load_tables()
+    assert train.column_names == test.column_names == ["airline", "route", *flights.column_names[2:-1], demo.TARGET]
+    known, n_known = np.unique(train["route"].to_numpy(), return_counts=True)
+    assert set(n_known) == {12}
+    rows = [
+        set(zip(*(column.to_pylist() for column in table.columns), strict=True)) for table in (flights, train, test)
+    ]
+    assert rows[1] <= rows[0]
+    assert rows[2] <= rows[0]
+    assert set(train["airline"].to_pylist()) == set(flights["agent"].to_pylist())
+    every = np.unique(flights["entity"].to_numpy())
+    new = set(every) - set(known)
+    assert new <= set(every[4::5])
+    assert set(test["route"].to_pylist()) == set(every)
+    # only an airline's only route is known though it is a fifth one
+    kept = [route for route in every[4::5] if route not in new]
+    assert all(sum(other[:6] == route[:6] for other in every) == 1 for route in kept)
+    # spread over the year: of a route that flies all year, no quarter lacks a known flight
+    sines, cosines = (train[name].to_numpy().reshape(len(known), 12) for name in ("sin_y", "cos_y"))
+    quarters = (np.arctan2(sines, cosines) // (np.pi / 2)).astype(int)
+    assert np.mean([len(set(of_route)) for of_route in quarters]) > 3.5
+
+
+def test_no_known_flight_is_predicted():
+    flights = load_flights()
+    flights.X[:, 0] = np.arange(len(flights))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(demo, "load_flights", lambda: flights)
+        train, test = demo.load_tables()
+    known, predicted = (set(table["dep_delay"].to_pylist()) for table in (train, test))
+    assert not known & predicted
+    assert len(predicted) == len(test)
 
 
 @pytest.mark.slow
@@ -75,13 +140,23 @@ def test_demo_runs_without_posix_on_a_console_of_few_characters(tmp_path):
     said = done.stdout.decode("cp1252")
     assert "R²" in said
     assert "-----" in said, "rules of tables"
-    assert re.search(r"[: (]-\d\.\d\d", said), "minus signs are not lost"
-    assert "?" not in said
+    assert re.findall(r"\S*\?", said) == ["same?"], "no character is lost"
     assert [path.name for path in tmp_path.iterdir()] == ["demo-report.html"]
 
 
-def test_effects_are_told_in_months_and_hours():
+def test_seasons_are_told_in_months_and_minutes():
     angle = 2 * np.pi * 1.5 / 12
-    words = demo._describe_effects(np.array([0.01, 0.0, 2.0, np.sin(angle), np.cos(angle), -1.0]))
-    assert "Slowest in February (+1.00) and at 00:00 (+2.00)." in words
-    assert "Twice the distance: −0.69. A delay of one hour: +0.60." in words
+    coef = np.array([0.01, 0.0, 2.0, 1.5 * np.sin(angle), 1.5 * np.cos(angle), -1.0])
+    told = demo._describe_season(coef, 1000.0)
+    assert told == "A typical flight, 1,000 miles, takes 30 minutes longer in February than in August."
+    assert "December than in June" in demo._describe_season(coef * [1, 1, 1, -1, 1, 1] * [1, 1, 1, 0.5, 1, 1], 1000.0)
+
+
+def test_map_shows_the_cluster_of_most_routes_at_each_place():
+    west, east, beyond = (47.0, -122.0), (26.0, -80.0), (21.3, -157.9)
+    drawn = demo._draw_map([west, east, east, east, beyond], np.array([0, 3, 12, 12, 1])).split("\n")
+    assert sorted("".join(drawn).split()) == ["*", "0", "C"]
+    lines = {mark: number for number, line in enumerate(drawn) for mark in line.strip()}
+    assert lines["0"] < lines["*"] < lines["C"]
+    columns = {mark: line.index(mark) for line in drawn for mark in line.strip()}
+    assert columns["0"] < columns["C"] < columns["*"]

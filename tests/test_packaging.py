@@ -139,7 +139,7 @@ def environment(wheel, tmp_path_factory):
 
 def demo_runs(environment, folder):
     said = run(*environment.command, "demo", "--rounds", 3, cwd=folder)
-    assert "Best on all flights: " in said
+    assert "What it found: " in said
     assert [path.name for path in folder.iterdir()] == ["demo-report.html"]
     page = Page((folder / "demo-report.html").read_text())
     assert "routes" in page.columns("clusters")

@@ -277,9 +277,10 @@ def _arrow(ax: Axes, start: tuple[float, float], end: tuple[float, float]) -> No
 
 
 def flights() -> plt.Figure:
-    """The clusters of routes, on a map that the model never saw."""
-    data = load_flights()
-    model = HLCRRegressor(n_clusters=7).fit(data.X, data.y, agent=data.agent, entity=data.entity)
+    """The clusters of routes in the README's model, on a map that the model never saw."""
+    flights = load_flights()
+    data = flights[hold_out_events(flights.agent, flights.entity)[0]]
+    model = HLCRRegressor().fit(data.X, data.y, agent=data.agent, entity=data.entity)
     # Honolulu would make all others small
     place = {code: at[:2] for code, at in load_airports().items() if code != "HNL"}
     sizes = np.bincount(model.labels_, minlength=model.n_clusters_)
@@ -300,7 +301,7 @@ def flights() -> plt.Figure:
     month = np.linspace(0, 1, 100)
     for n, k in enumerate([-1, *shown]):
         color = "#c8c8c8" if k < 0 else PALETTE[n - 1]
-        words = f"{len(model.labels_) - sizes[shown].sum()} in two small clusters" if k < 0 else f"{sizes[k]} routes"
+        words = f"{len(model.labels_) - sizes[shown].sum()} others" if k < 0 else f"{sizes[k]} routes"
         left.plot(*zip(*points[k], strict=True), "o", color=color, markersize=4, markeredgewidth=0, label=words)
         if k >= 0:
             wave = model.coef_[k, 3] * np.sin(2 * np.pi * month) + model.coef_[k, 4] * np.cos(2 * np.pi * month)

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedhlcr import FedHLCRRegressor, HLCRRegressor, demo, describe_clusters, load
+from fedhlcr import FedHLCRRegressor, HLCRRegressor, describe_clusters, load
 from fedhlcr._support.wording import percent
 from fedhlcr.analysis.effects import change_intervals, coef_intervals, effect_sizes, entity_shares, unit_changes
 from fedhlcr.cli.telling import model_facts
@@ -149,7 +149,6 @@ def test_zero_has_no_sign(monkeypatch):
     model = one_cluster(40, {"x": normal, "constant": lambda rng, n: np.ones(n)}, [1.0, 0.0])
     monkeypatch.setattr(type(model), "coef_", np.array([[model.coef_[0, 0], -0.0]]))
     assert model.summary().rows[0][-1] == "0"
-    assert demo._signed(-0.001) == "+0.00"
 
 
 def test_a_column_of_0_and_1_is_described_as_such():

@@ -353,6 +353,10 @@ def test_a_model_from_the_command_line_shows_its_command(split):
         text = Page(render_report(other)).text
         assert "and adapted to other events afterwards" in text
         assert "reproduces it" not in text
+    html = render_report(model, code="fit(\"<table>\")\nprint('&')")
+    assert "<code>fit(&#34;&lt;table&gt;&#34;)\nprint(&#39;&amp;&#39;)</code>" in html
+    assert "fedhlcr fit" not in html
+    assert "This code reproduces it" in Page(html).text
 
 
 def test_a_federated_run_shows_its_rounds(federated, split):

@@ -128,10 +128,10 @@ def demo(
         typer.Option("--rounds", min=1, help="Maximum number of rounds. By default the run ends when it is stable."),
     ] = None,
 ) -> None:
-    """Run an example on real flights: a federation of airlines that do not share their flights.
+    """Run an example on real flights: airlines with few flights learn from each other without showing them.
 
-    It compares the federation with a centralised fit, a mixed model and ridge regressions, says what the federation
-    costs, and writes a report to the current folder. It needs no other file and no network.
+    It compares their federation with an airline alone and with models of all flights in one place, says how sure it is
+    and what it costs, and writes a report to the current folder. It needs no other file and no network.
 
     \b
     fedhlcr demo --out flights.html

@@ -57,6 +57,7 @@ def render_report(
     title: str | None = None,
     events: HeldOut | None = None,
     places: AnyPlaces | None = None,
+    code: str | None = None,
 ) -> str:
     """Write a report on a fitted model as one HTML page.
 
@@ -71,6 +72,8 @@ def render_report(
         (latitude, longitude) or (latitude, longitude, name of the place); a function that returns this, or None, for
         the id of an entity; or a dataframe with a column of ids, named as in the fit, and columns latitude and
         longitude. None leaves the map out
+    code : Python or a command that loads the table and fits the model, to print under "How to reproduce it". None
+        prints what the model knows of its fit, which does not say how its table was loaded
 
     Returns
     -------
@@ -91,6 +94,7 @@ def render_report(
     context = {
         "title": printable(title) if title else _title(model, told.findings),
         **_answers(told),
+        "settings": Settings.of(model, told.findings.n_events, code),
         **_pictures(told),
         **_lists(told),
         **_explorer(model, told.findings, (told.drawn, told.judged), places),
@@ -150,7 +154,6 @@ def _answers(told: _Told) -> dict[str, Any]:
         "scores": None if scores is None else sections.score_table(findings, scores),
         "differences": describe_differences(model, findings),
         "doubts": doubts,
-        "settings": Settings.of(model, findings.n_events),
         "event_noun": EVENT,
         "interval": percent(INTERVAL_LEVEL),
     }

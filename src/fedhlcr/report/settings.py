@@ -54,8 +54,8 @@ class Settings:
     finds_clusters: bool
 
     @classmethod
-    def of(cls, model: HierarchicalPredictor, n_events: float) -> Settings:
-        """The settings of a model that holds `n_events` events."""
+    def of(cls, model: HierarchicalPredictor, n_events: float, code: str | None = None) -> Settings:
+        """The settings of a model that holds `n_events` events; `code` takes the place of what the model knows."""
         signature = inspect.signature(type(model).__init__).parameters
         given = plain_settings(model.get_params(deep=False))
         parameters = tuple(
@@ -68,14 +68,14 @@ class Settings:
             for name, value in given.items()
             if name not in WITHOUT_EFFECT | {"random_state"} and not _is_default(value, signature[name].default)
         }
-        command = model.provenance_.get("command") if model.recipe_ is not None else None
+        command = model.provenance_.get("command") if model.recipe_ is not None and code is None else None
         return cls(
             estimator=type(model).__name__,
             parameters=parameters,
             seed=model.seed_,
             version=__version__,
             claim=_claim(model, n_events, is_command=bool(command)),
-            code=UNPRINTABLE.sub("\ufffd", str(command)) if command else _snippet(model, changed),
+            code=code or (UNPRINTABLE.sub("\ufffd", str(command)) if command else _snippet(model, changed)),
             preparation=()
             if model.recipe_ is None
             else _preparation(model.recipe_, one_agent=model.sole_agent_ is not None or not n_events),
