@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from fedhlcr._support.wording import COLUMN
+from fedhlcr.data.categories import Categories, declared_levels
 from fedhlcr.data.gaps import MissingPolicy
 from fedhlcr.data.recipe import Recipe
 from fedhlcr.data.table_files import TableFile
@@ -22,7 +23,7 @@ def plan_recipe(
     agent: str | None,
     entity: str,
     features: Sequence[str] = (),
-    categorical: Collection[str] = (),
+    categorical: Categories = (),
     missing: MissingPolicy = "refuse",
     has_classes: bool = False,
     exposure: str | None = None,
@@ -47,9 +48,16 @@ def plan_recipe(
         raise DataError(f"categorical columns must be features, but these are not: {names}; add them to the features.")
     if not features:
         raise DataError(_no_feature(file))
-    levels: dict[str, list[str]] = {name: [] for name in features if name in categorical}
+    declared = declared_levels(categorical)
+    levels: dict[str, list[str]] = {name: declared.get(name, []) for name in features if name in categorical}
     classes: list[str] | None = [] if has_classes else None
-    return Recipe(target, agent, entity, tuple(features), levels, missing=missing, classes=classes, exposure=exposure)
+    return Recipe(
+        *(target, agent, entity, tuple(features), levels),
+        missing=missing,
+        classes=classes,
+        exposure=exposure,
+        declared=list(declared) or None,
+    )
 
 
 def _no_feature(file: TableFile) -> str:
