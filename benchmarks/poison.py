@@ -22,9 +22,10 @@ from fedhlcr.federation import Agent, FederationSettings, GramLayout, Server
 from fedhlcr.federation.messages import SURVEY_ROUND, Broadcast, Contribution
 from fedhlcr.federation.open_round import Invitation
 from fedhlcr.federation.run import run_round
-from fedhlcr.model.schema import GRAMS
+from fedhlcr.model.schema import GRAMS, LABEL_SCALARS, Known
 
-Lie = Callable[[Contribution], Contribution]
+# (contribution, the broadcast that it answers) → what is sent
+Lie = Callable[[Contribution, Broadcast], Contribution]
 MODELS: dict[str, dict[str, Any]] = {
     "plain": {"effects": "none", "noise": "common"},
     "default": {},
@@ -61,7 +62,7 @@ class Attack:
 def scaled_target(factor: float) -> Lie:
     """The contribution as if the target were larger."""
 
-    def lie(contribution: Contribution) -> Contribution:
+    def lie(contribution: Contribution, broadcast: Broadcast) -> Contribution:  # noqa: ARG001
         columns, shift = np.ones(_width(contribution)), contribution.shift.copy()
         columns[-1] = factor
         shift[-1:] *= factor
@@ -73,7 +74,7 @@ def scaled_target(factor: float) -> Lie:
 def scaled_feature(factor: float) -> Lie:
     """The contribution as if the first feature were larger."""
 
-    def lie(contribution: Contribution) -> Contribution:
+    def lie(contribution: Contribution, broadcast: Broadcast) -> Contribution:  # noqa: ARG001
         columns, shift = np.ones(_width(contribution)), contribution.shift.copy()
         columns[1] = factor
         shift[:1] *= factor
@@ -85,8 +86,8 @@ def scaled_feature(factor: float) -> Lie:
 def repeated(n_events: float, sign: float = -1.0) -> Lie:
     """The contribution as if its events had occurred many times; by default with the target's sign changed."""
 
-    def lie(contribution: Contribution) -> Contribution:
-        changed = scaled_target(sign)(contribution)
+    def lie(contribution: Contribution, broadcast: Broadcast) -> Contribution:
+        changed = scaled_target(sign)(contribution, broadcast)
         grams = changed.blocks[GRAMS]
         factor = n_events / max(grams[:, 0].sum(), 1e-300)
         return replace(changed, blocks={**changed.blocks, GRAMS: factor * grams})
@@ -94,17 +95,31 @@ def repeated(n_events: float, sign: float = -1.0) -> Lie:
     return lie
 
 
-def everywhere(contribution: Contribution) -> Contribution:
+def everywhere(contribution: Contribution, broadcast: Broadcast) -> Contribution:
     """The opposite of what it should say, in all clusters alike."""
     if len(contribution.shift):
         return contribution
     n_clusters = len(contribution.entity_counts)
-    changed = scaled_target(-1.0)(contribution)
+    changed = scaled_target(-1.0)(contribution, broadcast)
     each = max(int(contribution.entity_counts.sum()) // n_clusters, 1)
     counts = np.full(n_clusters, each, dtype=np.int32)
     counts[0] += max(int(contribution.entity_counts.sum()) - each * n_clusters, 0)
     blocks = {name: np.tile(block.mean(axis=0), (n_clusters, 1)) for name, block in changed.blocks.items()}
     return replace(changed, blocks=blocks, entity_counts=counts, table_counts=np.ones(n_clusters, dtype=np.int32))
+
+
+def forged(name: str, value: float | None = None) -> Lie:
+    """The contribution with another value of a scalar of the labels' prior; None is the least that is possible."""
+    number = [scalar.name for scalar in LABEL_SCALARS].index(name)
+
+    def lie(contribution: Contribution, broadcast: Broadcast) -> Contribution:
+        counts = np.array([contribution.entity_counts.sum()], dtype=np.float64)
+        known = Known(counts, contribution.blocks[GRAMS][:, :1].sum(axis=0), broadcast.law)
+        scalars = contribution.scalars.copy()
+        scalars[number] = np.ravel(LABEL_SCALARS[number].range(known)[0])[0] if value is None else value
+        return replace(contribution, scalars=scalars)
+
+    return lie
 
 
 def _scaled(contribution: Contribution, columns: FloatArray) -> Contribution:
@@ -142,6 +157,8 @@ ATTACKS = {
     "sums, target × 4": Attack(lie=scaled_target(4.0)),
     "all clusters, target × −4": Attack(target=-4.0, lie=everywhere, begins=1),
     "all clusters, target × −1": Attack(lie=everywhere, begins=1),
+    "least log β draws": Attack(lie=forged("log_beta_draws"), begins=1),
+    "impossible log β draws": Attack(lie=forged("log_beta_draws", -1e300), begins=1),
 }
 DESIGNED = ("target × 50", "target × 1000", "20,000 events", "10⁷ events")
 
@@ -164,7 +181,7 @@ class HostileEngine:
             letter: Broadcast = call.broadcast.acknowledging(int(acknowledged))
             reply = self._agents[name].round(letter)
             if attack is not None and attack.lie and name in self._hostile and letter.round >= attack.begins:
-                reply = attack.lie(reply)
+                reply = attack.lie(reply, letter)
             yield reply
 
 

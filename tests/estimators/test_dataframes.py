@@ -273,6 +273,30 @@ def test_declared_texts_are_categories_whatever_they_look_like():
         HLCRRegressor(**CENTRAL, categories=["colour"]).fit(by_hand(frame), frame["sales"])
 
 
+def test_declared_levels_are_those_of_the_model(tmp_path):
+    frame = features(shop(), "sales").assign(year=[2023, 2024] * 120)
+    brands = sorted(frame["brand"].unique())
+    brand, years, sizes = [*brands[::-1], "none of these"], np.array([2025, 2024, 2023]), ("L", "M", "S")
+    declared = {"brand": brand, "year": years, "size": sizes}
+    model = HLCRRegressor(**CENTRAL, categories=declared).fit(frame, "sales", **IDS)
+    assert model.recipe_.categorical == {"brand": brand, "year": ["2025", "2024", "2023"], "size": list(sizes)}
+    assert "brand=none of these" in list(model.feature_names_in_)
+    model.save(tmp_path / "model")
+    loaded = fedhlcr.load(tmp_path / "model")
+    assert loaded.categories == {"brand": brand, "year": [2025, 2024, 2023], "size": list(sizes)}
+    np.testing.assert_array_equal(loaded.predict(frame), model.predict(frame))
+    frame.to_parquet(tmp_path / "shop.parquet")
+    names = {"target": "sales", "agent": "store", "entity": "product"}
+    from_file = HLCRRegressor(**CENTRAL, categories=declared).fit_files(tmp_path / "shop.parquet", **names)
+    assert from_file.recipe_ == model.recipe_
+    np.testing.assert_array_equal(from_file.coef_, model.coef_)
+    few = {**declared, "brand": brands[:1]}
+    with pytest.raises(DataError, match="column 'brand' has levels that are not declared"):
+        HLCRRegressor(**CENTRAL, categories=few).fit(frame, "sales", **IDS)
+    with pytest.raises(DataError, match="column 'brand' has levels that are not declared"):
+        HLCRRegressor(**CENTRAL, categories=few).fit_files(tmp_path / "shop.parquet", **names)
+
+
 def test_dates_are_refused_by_name():
     frame = features(shop(), "sales").assign(when=pd.Timestamp("2024-01-01"))
     with pytest.raises(DataError, match="column 'when' of `X` holds dates or times: turn it into numbers"):

@@ -116,8 +116,14 @@ SPOILERS = {
     "impossible table counts": counted("table_counts", -1),
     "impossible table counts ": counted("table_counts", 10_000),
     "impossible `log_beta_draws`": changed("scalars", put(0, 0.5)),
+    "impossible `log_beta_draws` ": changed("scalars", put(0, -1e300)),
+    "impossible `log_beta_draws`  ": changed("scalars", put(0, -1e4)),
     "impossible `bernoulli_draws`": changed("scalars", put(1, 0.5)),
+    "impossible `log_label_prior`": changed("scalars", put(2, 1.0)),
+    "impossible `log_label_prior` ": changed("scalars", put(2, -1e300)),
     "impossible `labels_changed`": changed("scalars", put(3, -1.0)),
+    "impossible `labels_changed` ": changed("scalars", put(3, 1e6)),
+    "impossible `labels_changed`  ": changed("scalars", put(3, 0.5)),
     "a matrix is not positive semi-definite": indefinite,
     "fewer events than entities ": changed("grams", put((slice(None), 0), 0.0)),
     "more events than `max_events`": scaled(1e9),
@@ -166,6 +172,12 @@ WITH_EFFECTS = {
     "impossible `agents`": lambda c, place: changed("scalars", put(place("agents"), 3.0))(c),
     "impossible `noisy_entities`": lambda c, place: changed("scalars", put(place("noisy_entities"), 1e3))(c),
     "impossible `precisions`": lambda c, place: changed("scalars", put(place("precisions"), -1.0))(c),
+    "impossible `precisions` ": lambda c, place: changed("scalars", put(place("precisions"), 1e12))(c),
+    "impossible `log_variances`": lambda c, place: changed("scalars", put(place("log_variances"), -1e300))(c),
+    "impossible `squared_events`": lambda c, place: changed("scalars", put(place("squared_events"), 1e300))(c),
+    "impossible `noise_squares`": lambda c, place: changed("scalars", put(place("noise_squares"), 0.0))(c),
+    "impossible `noise_excess`": lambda c, place: changed("scalars", put(place("noise_excess"), -1e300))(c),
+    "impossible `weighed_events`": lambda c, place: changed("scalars", put(place("weighed_events"), 1e300))(c),
 }
 
 
@@ -176,8 +188,46 @@ def test_invalid_contributions_with_effects_are_refused(small, reason, caplog):
     names = [scalar.name for scalar in server.likelihood.sum_schema.scalars]
     with caplog.at_level(logging.INFO):
         assert server.accept(WITH_EFFECTS[reason](reply, names.index).to_bytes()) == 0
-    assert reason in caplog.text
+    assert reason.strip() in caplog.text
     assert server.accept(reply) == 1
+
+
+TOO_LARGE = {
+    "`log_beta_draws`": lambda c, place: changed("scalars", put(place("log_beta_draws"), -1e300))(c),
+    "`scalars`": lambda c, place: changed("scalars", put(place("log_density"), -1e300))(c),
+    "`effects`": lambda c, place: changed("effects", put((occupied(c), 0), 1e200))(c),
+    "`grams`": lambda c, place: with_grams(
+        c, grams_of(c) * GramLayout(3).pack(np.outer([1, 1, 1, 1, 1e8], [1, 1, 1, 1, 1e8]))
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TOO_LARGE)
+def test_what_does_not_fit_into_fixed_point_is_refused_and_does_not_end_the_server(small, name, caplog):
+    table, _ = small
+    limits = ReplyLimits(max_change=np.inf, max_mean_square=np.inf, max_target_square=np.inf)
+    server, reply = opened(table, fixed_point=True, limits=limits)
+    names = [scalar.name for scalar in server.likelihood.sum_schema.scalars]
+    with caplog.at_level(logging.INFO):
+        assert server.accept(TOO_LARGE[name](reply, names.index).to_bytes()) == 0
+    assert name in caplog.text
+    assert server.accept(reply) == 1
+    assert np.isfinite(server.close_round().log_joint)
+
+
+@pytest.mark.parametrize(("name", "value"), [("shift", 1e60), ("grams", 1e60)])
+def test_what_does_not_fit_into_fixed_point_in_the_survey_is_refused(small, name, value, caplog):
+    table, _ = small
+    agents = agents_of(table)
+    server, engine = server_for(3, seed=1, max_clusters=6, fixed_point=True), OneByOneEngine(agents)
+    call = server.open_round(engine.agents())
+    for position, agent in enumerate(agents):
+        reply = agent.round(call.broadcast)
+        lie = changed(name, put(0 if name == "shift" else (0, 5), value))(reply)
+        assert server.accept(lie if position == 0 else reply) == (position > 0)
+    assert f"`{name}`" in caplog.text
+    server.close_round()
+    assert (np.abs(server.units.standardization.shift) < 10).all()
 
 
 def test_bytes_that_are_not_a_message_are_refused(open_round, caplog):

@@ -58,7 +58,9 @@ def r2(
     return honest_r2(TABLES[table](), hostile, attack, seed=1, **settings)
 
 
-@pytest.mark.parametrize("attack", [*DESIGNED, "later, target × 50", "target × 20"])
+@pytest.mark.parametrize(
+    "attack", [*DESIGNED, "later, target × 50", "target × 20", "least log β draws", "impossible log β draws"]
+)
 def test_attacks_cost_little_in_the_plain_model(attack):
     assert without("synthetic", "plain") - r2("synthetic", "plain", ATTACKS[attack]) < MOST
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedhlcr import FedHLCRRegressor, HLCRRegressor
-from fedhlcr._support.checks import not_negative as not_negative_values
+from fedhlcr._support.checks import not_negative
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.exceptions import ArgumentError
 from fedhlcr.federation.checks import Expected, ReplyLimits, find_faults
@@ -16,11 +16,8 @@ from fedhlcr.model.arguments import Summands
 from fedhlcr.model.gaussian import Gaussian
 from fedhlcr.model.gram import GramLayout
 from fedhlcr.model.likelihood import register
-from fedhlcr.model.schema import GRAMS, LABEL_SCALARS, Block, SummedScalar, SumSchema
-
-
-def not_negative(values, _n_entities):
-    return values >= 0
+from fedhlcr.model.priors import ModelSpec
+from fedhlcr.model.schema import GRAMS, LABEL_SCALARS, Block, SummedScalar, SumSchema, at_least_zero
 
 
 @register
@@ -37,7 +34,7 @@ class WithOwnSums(Gaussian):
 
     @property
     def own_scalars(self):
-        return (SummedScalar("events", not_negative),)
+        return (SummedScalar("events", at_least_zero),)
 
     def summands(self, grams, given, labels):
         return Summands({GRAMS: grams, "doubled": 2.0 * grams}, {"events": grams[:, 0]})
@@ -74,8 +71,9 @@ def test_names_that_are_taken_are_refused(name):
 
 
 def test_impossible_values_of_an_own_block_are_refused():
-    schema = SumSchema((Block(GRAMS, 6, is_gram=True), Block("counts", 1, possible=not_negative_values)), LABEL_SCALARS)
-    expected = Expected(GramLayout(1), schema, 1, np.zeros(3), has_tables=True)
+    schema = SumSchema((Block(GRAMS, 6, is_gram=True), Block("counts", 1, possible=not_negative)), LABEL_SCALARS)
+    law = Gaussian(GramLayout(1)).start(ModelSpec(), 1)
+    expected = Expected(GramLayout(1), schema, 1, np.zeros(3), has_tables=True, law=law)
     gram = np.array([[3.0, 0.0, 1.0, 0.0, 0.0, 1.0]])
     one = np.ones(1, dtype=np.int32)
     for value, refused in ((2.0, False), (-2.0, True)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,11 +13,39 @@ from numpy.typing import NDArray
 from fedhlcr._support.wording import Noun
 from fedhlcr.data.columns import WHOLE_DECIMAL, rows_missing, without_missing_texts
 from fedhlcr.data.ids import canonical_text, natural_key
-from fedhlcr.exceptions import DataError, Setting
+from fedhlcr.exceptions import ArgumentError, DataError, Setting
 
 # A column with more levels probably holds ids. Each level is a feature, and Gram matrices grow with its square.
 MOST_LEVELS = 100
 DISTINCT = Noun("distinct value", "distinct values")
+
+
+# Names of features that are categories, or their levels by name.
+Categories = str | Collection[str] | Mapping[str, Sequence[Any]]
+
+
+def declared_levels(categories: Categories) -> dict[str, list[str]]:
+    """Return the levels of each category as texts, in the user's order, where the user declares them."""
+    if not isinstance(categories, Mapping):
+        return {}
+    return {name: _declared(name, levels) for name, levels in categories.items()}
+
+
+def _declared(name: str, levels: Any) -> list[str]:
+    if isinstance(levels, (str, bytes)) or not isinstance(levels, Iterable):
+        raise ArgumentError(
+            f"`categories` must hold a list of levels for {name!r}, but holds {type(levels).__name__}; write it as in "
+            "categories={'size': ['S', 'M', 'L']}."
+        )
+    texts = level_texts(pa.chunked_array([pa.array([canonical_text(level) for level in levels], pa.string())]))
+    found = texts.to_pylist()
+    if None in found or not found or len(set(found)) < len(found) or len(found) > MOST_LEVELS:
+        raise ArgumentError(
+            f"the levels of {name!r} in `categories` must be 1 to {MOST_LEVELS} different ones, none of them a text "
+            f"for missing values, but there are {len(found):,}, {len(set(found) - {None}):,} of which count; correct "
+            "the list."
+        )
+    return found
 
 
 def level_texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -33,10 +61,11 @@ def level_texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.if_else(pc.is_in(lower, pa.array(["true", "false"])), lower, column)
 
 
-def levels_of(name: str, texts: pa.ChunkedArray, order: Sequence[str] = ()) -> list[str]:
+def levels_of(name: str, texts: pa.ChunkedArray, order: Sequence[str] = (), *, are_declared: bool = False) -> list[str]:
     """Return the distinct levels of a category in the given order, others in natural order behind them.
 
-    `texts` as `level_texts` returns them. Levels that do not occur are left out.
+    `texts` as `level_texts` returns them. Levels that do not occur are left out; if they are declared, all of `order`
+    are levels, and no others.
     """
     levels = pc.unique(pc.drop_null(texts)).to_pylist()
     if len(levels) > MOST_LEVELS:
@@ -46,6 +75,13 @@ def levels_of(name: str, texts: pa.ChunkedArray, order: Sequence[str] = ()) -> l
         )
     if not levels:
         raise no_values(name)
+    if are_declared:
+        if n_others := len(set(levels) - set(order)):
+            raise DataError(
+                f"column {name!r} has levels that are not declared: {n_others:,} besides the {len(order):,} in "
+                "`categories`; add what is missing there, or correct or drop these rows."
+            )
+        return list(order)
     rank = {level: place for place, level in enumerate(order)}
     return sorted(levels, key=lambda level: (rank.get(level, len(rank)), natural_key(level)))
 

@@ -75,6 +75,26 @@ def _with_plain_type(series: Any) -> Any:
     return nw.from_native(native, series_only=True)
 
 
+def validated(name: str, table: pa.Table) -> pa.Table:
+    """Return a table that was read from a file, once all of its values are known to be what their types say.
+
+    Arrow trusts a file: an offset or a position in a dictionary may point anywhere, and a text may hold any bytes. The
+    first of these ends the process when it is followed.
+    """
+    # lengths, which single columns do not know
+    table.validate()
+    for own, column in zip(table.column_names, table.columns, strict=True):
+        try:
+            column.validate(full=True)
+        except pa.ArrowException as error:
+            # the message itself may quote the column
+            is_text = "UTF8" in str(error)
+            found = "holds texts that are not in UTF-8" if is_text else "is damaged"
+            cure = "write the file again, in UTF-8" if is_text else "copy or write the file again"
+            raise FileError(f"{name!r} cannot be read: its column {own!r} {found}; {cure}.") from None
+    return table
+
+
 def without_missing_texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return texts with null for each text that means a missing value."""
     return pc.if_else(pc.is_in(column, pa.array(MISSING_TEXTS)), pa.scalar(None, column.type), column)

@@ -2,18 +2,21 @@
 
 Columns of a categorical type (pandas Categorical, polars Enum and Categorical, arrow dictionary) are categories.
 Texts are categories if the user names them or, with "auto", if they have few levels for their rows; see `AUTO_RULE`.
+
+Levels come from the rows, unless the user declares them: in `categories`, or by the type polars Enum. A pandas
+Categorical does not count as a declaration, because `astype("category")` takes its levels from the rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from fedhlcr._support.wording import listed
-from fedhlcr.data.categories import MOST_LEVELS, level_texts
+from fedhlcr.data.categories import MOST_LEVELS, Categories, declared_levels, level_texts
 from fedhlcr.data.columns import NOT_NUMBERS, NUMBER, arrow_column, as_numbers, decoded, without_missing_texts
 from fedhlcr.data.recipe import LEVEL, Recipe
 from fedhlcr.data.recipe_plan import INDEX_NAME
@@ -28,15 +31,16 @@ AUTO_RULE = (
 
 
 def plan_features(
-    frame: Any, categories: str | Collection[str], called: Collection[str] = ()
+    frame: Any, categories: Categories, called: Collection[str] = (), *, needs_levels: bool = False
 ) -> tuple[Recipe, pa.Table]:
     """Return a recipe that has yet to learn from the table, and the table: numbers as floats, categories as texts.
 
     Parameters
     ----------
     frame : narwhals frame that holds features only
-    categories : names of text columns that are categories, or "auto"
+    categories : names of text columns that are categories, or their levels by name, or "auto"
     called : columns that a formula calls categories
+    needs_levels : whether the levels of all categories must be declared
     """
     names = [name for name in frame.columns if not INDEX_NAME.match(name)]
     if not names:
@@ -45,17 +49,19 @@ def plan_features(
             "feature. A column of ones fits only the mean of each cluster."
         )
     columns = {name: arrow_column(frame[name]) for name in names}
-    declared = _declared(columns, categories, called)
+    declared, levels = _declared(columns, categories, called), declared_levels(categories)
+    if needs_levels:
+        levels |= {name: _enum_levels(frame[name]) for name in names if name not in levels and _is_enum(frame[name])}
+        _require_levels(columns, declared, levels)
     taken = _undeclared(columns, declared) if categories == AUTO else []
-    orders = {name: _level_order(frame[name], columns[name]) for name in names if name in {*declared, *taken}}
+    chosen = [name for name in names if name in {*declared, *taken}]
+    orders = {n: levels[n] if n in levels else _level_order(frame[n], columns[n]) for n in chosen}
     _refuse_the_rest(columns, orders)
     raw = {n: decoded(column) if n in orders else as_numbers(n, "X", column) for n, column in columns.items()}
-    return Recipe("", None, "", tuple(names), orders), pa.table(raw)
+    return Recipe("", None, "", tuple(names), orders, declared=list(levels) or None), pa.table(raw)
 
 
-def _declared(
-    columns: dict[str, pa.ChunkedArray], categories: str | Collection[str], called: Collection[str]
-) -> list[str]:
+def _declared(columns: dict[str, pa.ChunkedArray], categories: Categories, called: Collection[str]) -> list[str]:
     """Columns that are categories by their type, or because the user names them."""
     named = {*called, *(() if isinstance(categories, str) else categories)}
     if lost := [name for name in named if name not in columns]:
@@ -64,6 +70,31 @@ def _declared(
             f"are {list(columns)}."
         )
     return [name for name, column in columns.items() if pa.types.is_dictionary(column.type) or name in named]
+
+
+def _is_enum(series: Any) -> bool:
+    import narwhals as nw
+
+    return series.dtype == nw.Enum
+
+
+def _enum_levels(series: Any) -> list[str]:
+    """All levels of a polars Enum, whether they occur or not."""
+    return declared_levels({series.name: series.dtype.categories})[series.name]
+
+
+def _require_levels(
+    columns: dict[str, pa.ChunkedArray], declared: Collection[str], levels: Mapping[str, list[str]]
+) -> None:
+    """Refuse categories, and texts that could become such, whose levels nobody has declared."""
+    if lost := [n for n, column in columns.items() if n not in levels and (n in declared or _is_text(column))]:
+        example = ", ".join(f"{name!r}: [...]" for name in lost)
+        raise DataError(
+            f"the levels of {listed([repr(name) for name in lost])} are not declared; taken from the rows, they would "
+            f"be in the model without noise, which `privacy` forbids. Pass categories={{{example}}} with all levels "
+            "that may occur (or a polars Enum; a pandas Categorical does not show who chose its levels), or drop the "
+            "column."
+        )
 
 
 def _undeclared(columns: dict[str, pa.ChunkedArray], declared: Collection[str]) -> list[str]:

@@ -15,6 +15,7 @@ import numpy as np
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.wording import ROW
+from fedhlcr.data.categories import Categories
 from fedhlcr.data.columns import LARGEST
 from fedhlcr.data.encoded import EncodedTable
 from fedhlcr.data.formula import Formula
@@ -100,16 +101,22 @@ class Learned(NamedTuple):
 
 
 def learn(
-    given: Given, *, categories: str | Collection[str], missing: MissingName, formula: Formula | None = None
+    given: Given,
+    *,
+    categories: Categories,
+    missing: MissingName,
+    formula: Formula | None = None,
+    needs_levels: bool = False,
 ) -> Learned:
     """Read the table of a fit. An EncodedTable is ready already.
 
     Parameters
     ----------
     given : the arguments of `fit`
-    categories : names of text columns that are categories, or "auto"
+    categories : names of text columns that are categories, or their levels by name, or "auto"
     missing : what to do about rows with missing values
     formula : says which columns are which, if there is one
+    needs_levels : whether the levels of all categories must be declared
     """
     frame = None if isinstance(given.X, EncodedTable) else as_frame(given.X)
     given, names = resolve(given, frame)
@@ -130,7 +137,8 @@ def learn(
         _warn_of_features_with_a_role(given, features)
     rows = _complete_rows(given, len(frame), policy)
     kept = features if rows is None else features[rows.tolist()]
-    plan, raw = plan_features(kept, categories, () if formula is None else formula.categories)
+    called = () if formula is None else formula.categories
+    plan, raw = plan_features(kept, categories, called, needs_levels=needs_levels)
     plan = plan if formula is None else formula.planned(plan)
     with _naming_the_cure():
         recipe, prepared = replace(plan, missing=policy).learn(raw)
@@ -331,7 +339,7 @@ class _naming_the_cure:  # noqa: N801
             raise MissingValuesError(f"{found}; {CURE}.", options=error.options) from None
 
 
-def _require_no_names(categories: str | Collection[str]) -> None:
+def _require_no_names(categories: Categories) -> None:
     if not isinstance(categories, str) and len(categories):
         raise ArgumentError(
             "`categories` names columns, but `X` is an array without column names; pass a dataframe, or leave "

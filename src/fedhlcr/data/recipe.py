@@ -31,8 +31,9 @@ from fedhlcr.data.terms import INTERCEPT, LevelFeatures, Term, are_sound, featur
 from fedhlcr.exceptions import Advice, ArgumentTypeError, CodecError, DataError, MissingValuesError, Setting
 
 LEVEL, CLASS, VALUE = Noun("level", "levels"), Noun("class", "classes"), Noun("value", "values")
-# Fields that a recipe has only if the target has classes or an exposure, or if features are terms of a formula.
-LATER_FIELDS = ("classes", "exposure", "terms")
+# Fields that a recipe has only if the target has classes or an exposure, if features are terms of a formula, or as
+# long as it has not learned.
+LATER_FIELDS = ("classes", "exposure", "terms", "declared")
 
 
 class Prepared(NamedTuple):
@@ -80,6 +81,8 @@ class Recipe:
     exposure : name of the column with the exposure of each event, for counts; None if there is none
     terms : products of features that the model has in place of them, as in a formula; None if it has them as they are
     has_counts : whether the target must hold counts; files do not have it
+    declared : before the recipe has learned, the categories whose levels are those of `categorical`, whatever the table
+        holds; None if there are none
     """
 
     target: str
@@ -93,6 +96,7 @@ class Recipe:
     exposure: str | None = None
     terms: tuple[Term, ...] | None = None
     has_counts: bool = field(default=False, compare=False)
+    declared: list[str] | None = None
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -151,7 +155,7 @@ class Recipe:
         texts = self.with_level_texts(raw)
         # dropped rows count neither for levels nor for medians
         taught = texts if len(rows) == len(raw) else texts.take(pa.array(rows))
-        levels = {name: levels_of(name, taught[name], order) for name, order in self.categorical.items()}
+        levels = {name: self.learned_levels(name, taught[name]) for name in self.categorical}
         fill: dict[str, float | str] = {
             name: most_common_level(taught[name]) if name in levels else median(name, taught[name])
             for name in self.features
@@ -160,9 +164,13 @@ class Recipe:
         recipe = self.taught(levels, fill, classes)
         return recipe, recipe._with_counts(recipe._prepared(raw, texts, rows, tally), in_fit=True)
 
+    def learned_levels(self, name: str, texts: pa.ChunkedArray) -> list[str]:
+        """Return the levels of a category, from its texts in a table."""
+        return levels_of(name, texts, self.categorical[name], are_declared=name in (self.declared or ()))
+
     def taught(self, levels: dict[str, list[str]], fill: dict[str, float | str], classes: list[str] | None) -> Recipe:
         """Return this recipe with what it learned from a table."""
-        recipe = replace(self, categorical=levels, fill=fill, classes=classes)
+        recipe = replace(self, categorical=levels, fill=fill, classes=classes, declared=None)
         recipe._require_distinct_names()
         return recipe
 
@@ -347,6 +355,7 @@ class Recipe:
             )
             and recipe.missing in POLICIES
             and (recipe.classes is None or (_are_texts(recipe.classes) and len(recipe.classes) == 2))
+            and recipe.declared is None
         )
         if not sound:
             raise CodecError("the recipe is malformed; save the model again.")

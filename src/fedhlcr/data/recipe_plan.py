@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from fedhlcr._support.wording import COLUMN
+from fedhlcr.data.categories import Categories, declared_levels
 from fedhlcr.data.gaps import MissingPolicy
 from fedhlcr.data.recipe import Recipe
 from fedhlcr.data.table_files import TableFile
@@ -22,7 +23,7 @@ def plan_recipe(
     agent: str | None,
     entity: str,
     features: Sequence[str] = (),
-    categorical: Collection[str] = (),
+    categorical: Categories = (),
     missing: MissingPolicy = "refuse",
     has_classes: bool = False,
     has_counts: bool = False,
@@ -48,7 +49,8 @@ def plan_recipe(
         raise DataError(f"categorical columns must be features, but these are not: {names}; add them to the features.")
     if not features:
         raise DataError(_no_feature(file))
-    levels: dict[str, list[str]] = {name: [] for name in features if name in categorical}
+    declared = declared_levels(categorical)
+    levels: dict[str, list[str]] = {name: declared.get(name, []) for name in features if name in categorical}
     classes: list[str] | None = [] if has_classes else None
     return Recipe(
         target,
@@ -60,6 +62,7 @@ def plan_recipe(
         classes=classes,
         exposure=exposure,
         has_counts=has_counts,
+        declared=list(declared) or None,
     )
 
 

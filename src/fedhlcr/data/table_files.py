@@ -24,7 +24,16 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet
 
-from fedhlcr.data.columns import MISSING_TEXTS, NUMBER, are_decimal, as_numbers, as_texts, decoded, with_whole_numbers
+from fedhlcr.data.columns import (
+    MISSING_TEXTS,
+    NUMBER,
+    are_decimal,
+    as_numbers,
+    as_texts,
+    decoded,
+    validated,
+    with_whole_numbers,
+)
 from fedhlcr.data.csv_files import csv_columns, csv_loader
 from fedhlcr.data.table_pieces import (
     CsvSource,
@@ -262,7 +271,12 @@ def _table_of(name: str, source: Path | io.BytesIO, start: bytes) -> TableFile:
         raise FileError(f"{name!r} is a spreadsheet or a zip archive; save it as CSV or Parquet.")
     if start.startswith(b"PAR1"):
         return _parquet(name, source)
-    if start.startswith((b"ARROW1", b"FEA1", b"\xff\xff\xff\xff")):
+    if start.startswith(b"FEA1"):
+        # arrow follows what such a file says before anyone can check it, and will drop the format
+        raise FileError(
+            f"{name!r} is a Feather file of version 1, which is not read; write it as version 2 or Parquet."
+        )
+    if start.startswith((b"ARROW1", b"\xff\xff\xff\xff")):
         return _arrow(name, source, start)
     if isinstance(source, Path) and source.suffix.lower() in BINARY_SUFFIXES:
         raise FileError(f"{name!r} is not in the format that its name says, or is damaged; write it again.")
@@ -320,18 +334,17 @@ def _parquet(name: str, source: Path | io.BytesIO) -> TableFile:
     def load(wanted: Sequence[str], _: Collection[str]) -> pa.Table:
         # opened only now: a folder may hold more files than a process may have open
         with pa.parquet.ParquetFile(source) as file:
-            return file.read(columns=list(wanted))
+            return validated(name, file.read(columns=list(wanted)))
 
     pieces = ParquetSource(name, source, (ParquetPart(source),)) if isinstance(source, Path) else None
     return TableFile(name, columns, load, pieces=pieces)
 
 
 def _arrow(name: str, source: Path | io.BytesIO, start: bytes) -> TableFile:
-    from pyarrow.feather import read_table
-
+    read = pa.ipc.open_file if start.startswith(b"ARROW1") else pa.ipc.open_stream
     with _reading(name), pa.OSFile(str(source)) if isinstance(source, Path) else source as file:
-        table = pa.ipc.open_stream(file).read_all() if start.startswith(b"\xff\xff\xff\xff") else read_table(file)
-    return TableFile.of_arrow(name, table)
+        table = read(file).read_all()
+        return TableFile.of_arrow(name, validated(name, table))
 
 
 def _unpack(data: bytes, codec: str) -> bytes:

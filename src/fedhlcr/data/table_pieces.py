@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet
 
-from fedhlcr.data.columns import NumberTexts, as_numbers, as_texts, decoded
+from fedhlcr.data.columns import NumberTexts, as_numbers, as_texts, decoded, validated
 from fedhlcr.data.csv_files import csv_pieces
 from fedhlcr.exceptions import FileError
 
@@ -145,7 +145,7 @@ class ParquetPart:
                 first -= file.metadata.row_group(groups.pop(0)).num_rows
             read = own or file.schema_arrow.names[:1]
             for batch in file.iter_batches(rows_per_piece(len(columns)), row_groups=groups, columns=read):
-                table = pa.Table.from_batches([batch]).slice(first)
+                table = validated(self.path.name, pa.Table.from_batches([batch])).slice(first)
                 first = max(0, first - len(batch))
                 if len(table):
                     yield self._with_partitions(table, columns)

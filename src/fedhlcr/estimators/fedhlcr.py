@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from numbers import Real
 from typing import Any, ClassVar, Self
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from fedhlcr._support.threads import single_threaded_blas
+from fedhlcr.data.categories import Categories
 from fedhlcr.data.frames import Given, MissingName
 from fedhlcr.estimators.federated import FederatedPredictor
 from fedhlcr.estimators.parameters import FEDERATED_CONSTRAINTS, PARAMETER_CONSTRAINTS
@@ -157,7 +158,7 @@ class FedHLCRRegressor(RealTarget, FederatedPredictor):
         noise: NoiseName = "entity",
         likelihood: str = AUTO,
         curves: str | Sequence[str | int] = "none",
-        categories: str | Collection[str] = "auto",
+        categories: Categories = "auto",
         missing: MissingName = "raise",
         formula: str | None = None,
         standardize: bool = True,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,6 +11,7 @@ from typing import Self
 
 from sklearn.base import is_classifier
 
+from fedhlcr.data.categories import Categories
 from fedhlcr.data.frames import POLICIES
 from fedhlcr.data.gaps import MissingPolicy
 from fedhlcr.data.recipe_plan import plan_recipe
@@ -45,7 +46,7 @@ class FileFitter(HierarchicalPredictor):
         entity: str,
         agent: str | None = None,
         features: Sequence[str] = (),
-        categorical: Collection[str] | None = None,
+        categorical: Categories | None = None,
         missing: MissingPolicy | None = None,
         exposure: str | None = None,
         folder: str | Path | None = None,
@@ -62,8 +63,8 @@ class FileFitter(HierarchicalPredictor):
         target, entity, agent, exposure : names of columns; without `agent` all rows are of one agent; `exposure` is for
             counts
         features : names of columns; by default all others
-        categorical : names of features that are categories; each level becomes a feature. None takes those of the
-            parameter `categories`, if it is a list; there is no "auto" for files
+        categorical : names of features that are categories, or their levels by name; each level becomes a feature.
+            None takes those of the parameter `categories`; there is no "auto" for files
         missing : {"refuse", "drop", "impute"}, optional
             What to do about rows with missing values: refuse the table, drop them, or replace missing features by the
             median or the most common level. None takes the parameter `missing`.
@@ -109,5 +110,5 @@ class FileFitter(HierarchicalPredictor):
             work.remove()
         return self
 
-    def _named_categories(self) -> Collection[str]:
+    def _named_categories(self) -> Categories:
         return () if isinstance(self.categories, str) else self.categories

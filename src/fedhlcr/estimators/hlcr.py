@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
 from sklearn.utils._param_validation import StrOptions
 
 from fedhlcr._support.threads import single_threaded_blas
+from fedhlcr.data.categories import Categories
 from fedhlcr.data.frames import Given, MissingName
 from fedhlcr.estimators.central import CentralisedPredictor
 from fedhlcr.estimators.parameters import CENTRAL_CONSTRAINTS, PARAMETER_CONSTRAINTS
@@ -68,10 +69,12 @@ class HLCRRegressor(RealTarget, CentralisedPredictor):
         Features that may bend: their effect is a natural cubic spline in each cluster, in addition to the straight
         line. Every curve has a learned scale, so one that is not needed vanishes. "auto" takes all features with
         enough distinct values; a list has names or positions. Beyond the data, curves go on as straight lines.
-    categories : list of str or "auto", default="auto"
+    categories : list of str, dict or "auto", default="auto"
         Text columns of a dataframe that are categories; each level becomes a feature. "auto" takes texts with at most
         100 levels and at least five rows per level on average, unless they are numbers or dates, and warns. Columns of
-        a categorical type (pandas Categorical, polars Enum, arrow dictionary) are always categories.
+        a categorical type (pandas Categorical, polars Enum, arrow dictionary) are always categories. A dict declares
+        the levels as well, `{"size": ["S", "M", "L"]}`: these are features whether they occur or not, and others are
+        refused.
     missing : {"raise", "drop", "impute"}, default="raise"
         What to do about rows with missing values. "raise" refuses them. "drop" leaves them out of a fit and of scores,
         and predicts NaN for them. "impute" fills in medians and most common levels of the fit. Rows without a target or
@@ -218,7 +221,7 @@ class HLCRRegressor(RealTarget, CentralisedPredictor):
         noise: NoiseName = "entity",
         likelihood: str = AUTO,
         curves: str | Sequence[str | int] = "none",
-        categories: str | Collection[str] = "auto",
+        categories: Categories = "auto",
         missing: MissingName = "raise",
         formula: str | None = None,
         standardize: bool = True,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from fedhlcr.data.categories import Categories
 from fedhlcr.data.frames import MissingName
 from fedhlcr.estimators.central import CentralisedPredictor
 from fedhlcr.estimators.federated import FederatedPredictor
@@ -31,7 +32,7 @@ class CentralisedOutcomes(CentralisedPredictor):
         coef_prior: CoefPriorKind = "adaptive",
         effects: EffectsName = "auto",
         curves: str | Sequence[str | int] = "none",
-        categories: str | Collection[str] = "auto",
+        categories: Categories = "auto",
         missing: MissingName = "raise",
         formula: str | None = None,
         standardize: bool = True,
@@ -84,7 +85,7 @@ class FederatedOutcomes(FederatedPredictor):
         coef_prior: CoefPriorKind = "adaptive",
         effects: EffectsName = "auto",
         curves: str | Sequence[str | int] = "none",
-        categories: str | Collection[str] = "auto",
+        categories: Categories = "auto",
         missing: MissingName = "raise",
         formula: str | None = None,
         standardize: bool = True,

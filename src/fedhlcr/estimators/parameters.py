@@ -25,7 +25,7 @@ SHARED_CONSTRAINTS: dict[str, list[Any]] = {
     "coef_prior": [StrOptions({"adaptive", "common_mean", "zero_mean"})],
     "effects": [StrOptions({"auto", "none", "entity", "entity+agent"})],
     "curves": [StrOptions({"none", "auto"}), "array-like"],
-    "categories": [StrOptions({"auto"}), "array-like"],
+    "categories": [StrOptions({"auto"}), "array-like", dict],
     "missing": [StrOptions(set(get_args(MissingName)))],
     "formula": [str, None],
     "standardize": ["boolean"],

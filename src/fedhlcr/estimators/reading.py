@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.wording import AGENT
 from fedhlcr.data import frames, inputs
-from fedhlcr.data.categories import class_texts
+from fedhlcr.data.categories import Categories, class_texts
 from fedhlcr.data.frames import Given, Learned, MissingName, Names, ReadEvents
 from fedhlcr.data.gaps import MissingPolicy
 from fedhlcr.data.hierarchy import UNKNOWN, EntityIndex, Hierarchy, has_entity_ids
@@ -64,7 +64,7 @@ class FittedEvents:
 class TableReader(FormulaReader, HierarchicalEstimator):
     """An estimator that reads dataframes as they are: columns by name, categories, missing values."""
 
-    categories: str | Collection[str]
+    categories: Categories
     missing: MissingName
     posterior_: Posterior
     # how raw tables become features, where the model was fitted to one, and where the model comes from
@@ -102,7 +102,10 @@ class TableReader(FormulaReader, HierarchicalEstimator):
             The events without rows that were left out, and the recipe.
         """
         given, formula = self._read_formula(given)
-        learned = frames.learn(given, categories=self.categories, missing=self.missing, formula=formula)
+        needs_levels = getattr(self, "privacy", None) is not None
+        learned = frames.learn(
+            given, categories=self.categories, missing=self.missing, formula=formula, needs_levels=needs_levels
+        )
         frames.warn_of_rows_left_out(learned.events, LEFT_OUT)
         return learned
 

@@ -24,12 +24,15 @@ from fedhlcr.kernels.grams import NOT_FINITE, NOT_POSITIVE, SOUND, check_grams
 from fedhlcr.model.curves import N_QUANTILES
 from fedhlcr.model.gram import GramLayout
 from fedhlcr.model.likelihood import AnyLikelihood
-from fedhlcr.model.schema import GRAMS, SumSchema, gram_sums
+from fedhlcr.model.schema import GRAMS, Known, SumSchema, gram_sums
+from fedhlcr.privacy import fixed_point
 
 # No column may have larger values: the sum of their squares could overflow.
 LARGEST = 1e100
 # Limits that earlier releases did not have.
 LATER_LIMITS = ("max_event_ratio", "max_target_square", "max_weight", "max_change")
+# In fixed point, the largest scalar of an agent: so many agents can be added up.
+LARGEST_WIDE = 2.0 ** (fixed_point.HIGHEST - 24)
 
 
 @dataclass(frozen=True, repr=False)
@@ -91,6 +94,8 @@ class Expected(NamedTuple):
     has_link: bool = False  # whether targets in the sums are working targets
     # n_events of agents → the most that the first number of their matrices can be
     most_weight: Callable[[FloatArray], FloatArray] | None = None
+    law: Law | None = None  # what it answers; None in the survey
+    fixed_point: bool = False  # whether the server adds it up in fixed point
 
     @classmethod
     def under(
@@ -110,6 +115,7 @@ class Expected(NamedTuple):
             of_events=likelihood.sums_events(law),
             has_link=likelihood.linear_spread is not None,
             most_weight=likelihood.most_weight(law),
+            law=law,
         )
 
     @classmethod
@@ -179,6 +185,10 @@ def find_faults(contributions: Contributions, expected: Expected, limits: ReplyL
         if expected.most_weight is not None:
             verdicts.refuse(sums.by_agent(events) > expected.most_weight(n_events), "events of impossible precision")
         _check_columns(sums, expected, limits, verdicts)
+        if not expected.is_survey:
+            _check_scalars(sums, n_events, expected, verdicts)
+        if expected.fixed_point:
+            _check_fixed(contributions, expected, verdicts)
     return verdicts.reasons
 
 
@@ -230,9 +240,23 @@ class _Verdicts:
             self.refuse(self._sums.by_agent(np.asarray(bad)) > 0, reason)
 
 
+def _check_fixed(contributions: Contributions, expected: Expected, verdicts: _Verdicts) -> None:
+    """Refuse sums that are too large for fixed point."""
+    sums, reason = contributions.sums, "too large for fixed point: {}"
+    verdicts.refuse((np.abs(sums.scalars) > LARGEST_WIDE).any(axis=1), reason.format("`scalars`"))
+    if not expected.is_survey:
+        for name, rows in sums.blocks.items():
+            verdicts.refuse_rows((np.abs(rows) >= fixed_point.LIMIT).any(axis=1), reason.format(f"`{name}`"))
+        return
+    squares = sums.by_agent(np.abs(expected.layout.diagonal(sums.grams)).max(axis=1))
+    means = sums.by_agent(expected.layout.n_events(sums.grams)) * (contributions.shifts**2).max(axis=1)
+    verdicts.refuse(squares + means > LARGEST_WIDE, reason.format("`grams` or `shift`"))
+
+
 def _check_survey(contributions: Contributions, verdicts: _Verdicts) -> None:
     sums = contributions.sums
     verdicts.refuse_rows((sums.entity_counts != 0) | (sums.table_counts != 0), "labels in the survey")
+    verdicts.refuse((sums.scalars != 0).any(axis=1), "labels in the survey")
     verdicts.refuse((np.abs(contributions.shifts) > LARGEST).any(axis=1), "an absurdly large `shift`")
     verdicts.refuse_rows((np.abs(sums.grams) > LARGEST**2).any(axis=1), "absurdly large `grams`")
     if (quantiles := contributions.quantiles) is not None:
@@ -254,5 +278,11 @@ def _check_labels(sums: AgentSums, expected: Expected, limits: ReplyLimits, verd
         too_few = sums.scalar("events") < limits.min_events_per_entity * n_entities * (1.0 - 1e-9)
         verdicts.refuse(too_few, "fewer events than entities")
     verdicts.refuse(n_entities > limits.max_entities, "more entities than `max_entities`")
-    for scalar in expected.schema.scalars:
-        verdicts.refuse(~scalar.possible(sums.scalar(scalar.name), n_entities), f"impossible `{scalar.name}`")
+
+
+def _check_scalars(sums: AgentSums, n_events: FloatArray, expected: Expected, verdicts: _Verdicts) -> None:
+    """Refuse scalars that an agent with these entities and events cannot report under the law."""
+    known = Known(sums.by_agent(sums.entity_counts), n_events, expected.law)
+    for scalar, values in zip(expected.schema.scalars, sums.scalars.T, strict=True):
+        bad = ~scalar.possible(values, known)
+        verdicts.refuse(bad, f"impossible `{scalar.name}`: its entities and events do not allow that value")

@@ -253,11 +253,13 @@ class Server:
 
     def _expected(self, law: Law | None) -> Expected:
         if self.rule is None or self.units is None:
-            return Expected.survey(self.settings.layout, len(self.settings.curves))
-        assert law is not None
-        n_clusters, usual = int(self.rule.cluster_of.max()) + 1, self._claims.usual_events()
-        units, tables = self.units.mean_squares, self.rule.has_tables
-        return Expected.under(self.likelihood, law, n_clusters, units, usual, tables=tables)
+            expected = Expected.survey(self.settings.layout, len(self.settings.curves))
+        else:
+            assert law is not None
+            n_clusters, usual = int(self.rule.cluster_of.max()) + 1, self._claims.usual_events()
+            units, tables = self.units.mean_squares, self.rule.has_tables
+            expected = Expected.under(self.likelihood, law, n_clusters, units, usual, tables=tables)
+        return expected._replace(fixed_point=self.settings.fixed_point)
 
     @single_threaded_blas
     def close_round(self) -> RoundRecord:

@@ -37,10 +37,10 @@ from fedhlcr.model.gram import Standardization
 from fedhlcr.model.likelihood import register
 from fedhlcr.model.logits import LogitGlobals, Logits
 from fedhlcr.model.mixed import GOLDEN
-from fedhlcr.model.mixed_globals import MixedGlobals, any_value, not_negative_value
+from fedhlcr.model.mixed_globals import MixedGlobals
 from fedhlcr.model.priors import ModelSpec
 from fedhlcr.model.regression import CoefPosterior
-from fedhlcr.model.schema import Level, Stage, State, StateField, SummedScalar, quantity
+from fedhlcr.model.schema import Bound, Known, Level, Stage, State, StateField, SummedScalar, quantity
 from fedhlcr.model.sums import ClusterSums
 
 LOG_SIZE = "log_size"
@@ -62,6 +62,21 @@ LARGEST_MEAN = 1e18
 SMALLEST, LARGEST = -12.0, 25.0
 
 
+def _log_size(known: Known) -> tuple[Bound, Bound]:  # noqa: ARG001
+    return SMALLEST, LARGEST
+
+
+def _squared_log_size(known: Known) -> tuple[Bound, Bound]:  # noqa: ARG001
+    return 0.0, max(SMALLEST**2, LARGEST**2)
+
+
+def _each(known: Known) -> tuple[Bound, Bound]:  # noqa: ARG001
+    return 1.0, 1.0
+
+
+SIZE_RANGES = (_log_size, _squared_log_size, _each)
+
+
 @dataclass(frozen=True, kw_only=True)
 class CountGlobals(LogitGlobals):
     """Those on the scale of log odds, and ρ and s of the sizes."""
@@ -80,8 +95,7 @@ class NegativeBinomial(Logits):
 
     @property
     def own_scalars(self) -> tuple[SummedScalar, ...]:
-        checks = any_value, not_negative_value, not_negative_value
-        own = (SummedScalar(name, check) for name, check in zip(SIZE_SCALARS, checks, strict=True))
+        own = (SummedScalar(name, range_of) for name, range_of in zip(SIZE_SCALARS, SIZE_RANGES, strict=True))
         return (*super().own_scalars, *own)
 
     @property

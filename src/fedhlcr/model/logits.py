@@ -31,14 +31,28 @@ from fedhlcr.kernels.profiles import OwnMixture
 from fedhlcr.model.arguments import AgentsPart, Concluded, KnownEntities, ProfileData
 from fedhlcr.model.differences import Differences
 from fedhlcr.model.event_weights import EVENT_WEIGHTS, EventWeighted
-from fedhlcr.model.mixed_globals import EFFECTS, EVIDENCE, MixedGlobals, any_value, positive_or_infinite
+from fedhlcr.model.mixed_globals import EFFECTS, EVIDENCE, MixedGlobals, positive_or_infinite
 from fedhlcr.model.mixed_server import TINY
 from fedhlcr.model.priors import ModelSpec
 from fedhlcr.model.regression import CoefPosterior
-from fedhlcr.model.schema import GRAMS, Level, Stage, State, StateField, SummedScalar, quantity
+from fedhlcr.model.schema import (
+    GRAMS,
+    ROUNDING,
+    Bound,
+    Known,
+    Level,
+    Stage,
+    State,
+    StateField,
+    SummedScalar,
+    anything,
+    quantity,
+)
 from fedhlcr.model.sums import ClusterSums
 
 LOG_LIKELIHOOD = "log_likelihood"
+# Scalars of mixed models that are sums over weighted matrices here, so that numbers of events do not bound them.
+OF_WEIGHTS = ("squared_events", "noise_excess", "noise_squares")
 # Bounds of the first variances of effects beside a single cluster, as multiples of the usual ones.
 LEAST_START, MOST_START = 0.1, 2.0
 # The largest factor by which effects are scaled at once.
@@ -55,6 +69,11 @@ class LogitGlobals(MixedGlobals):
 
     noise_scale: float = quantity(possible=square_positive, broadcast=True, attribute=False)
     noise_shape: float = quantity(possible=positive_or_infinite, broadcast=True, attribute=False)
+
+
+def _log_likelihood(known: Known) -> tuple[Bound, Bound]:
+    """Targets are discrete, so none is more likely than 1, up to rounding."""
+    return -np.inf, 1e3 * ROUNDING * known.n_events
 
 
 def spread_normals(n_points: int, size: int) -> FloatArray:
@@ -81,7 +100,8 @@ class Logits(EventWeighted):
 
     @property
     def own_scalars(self) -> tuple[SummedScalar, ...]:
-        return (*super().own_scalars, SummedScalar(LOG_LIKELIHOOD, any_value))
+        common = (replace(s, range=anything) if s.name in OF_WEIGHTS else s for s in super().own_scalars)
+        return (*common, SummedScalar(LOG_LIKELIHOOD, _log_likelihood))
 
     @property
     def own_state(self) -> tuple[StateField, ...]:
@@ -305,7 +325,7 @@ class Logits(EventWeighted):
         if sums.occupied.sum() > 1:
             return usual
         excess, squares = (
-            np.array([sums.scalars[f"{kind}_{f}"] for f in range(self.layout.n_coef)]) for kind in EVIDENCE[:2]
+            np.array([sums.scalars[f"{kind}_{f}"] for f in range(self.layout.n_coef)]) for kind in tuple(EVIDENCE)[:2]
         )
         # both are of weighted events, whose information adds up
         guess = excess / np.maximum(squares, TINY)
@@ -324,7 +344,7 @@ class Logits(EventWeighted):
         if drawn.stage == Stage.EXACT:
             return moved
         score, information = (
-            np.array([sums.scalars[f"{kind}_{f}"] for f in range(self.layout.n_coef)]) for kind in EVIDENCE[:2]
+            np.array([sums.scalars[f"{kind}_{f}"] for f in range(self.layout.n_coef)]) for kind in tuple(EVIDENCE)[:2]
         )
         step = 1.0 + np.divide(score, information, out=np.zeros_like(score), where=information > 0.0)
         factor = np.clip(step, 1.0 / LONGEST_STEP, LONGEST_STEP)

@@ -22,8 +22,18 @@ from fedhlcr.kernels.grams import add_chosen
 from fedhlcr.model.arguments import AgentsPart, Concluded, DrawnLabels, agent_figures
 from fedhlcr.model.covariance import variance_ratios
 from fedhlcr.model.linear import LinearLikelihood
-from fedhlcr.model.mixed_globals import EFFECTS, EVIDENCE, NOISE_SCALARS, MixedGlobals, any_value, not_negative_value
-from fedhlcr.model.schema import GRAMS, LABEL_SCALARS, Block, Level, Stage, State, StateField, SummedScalar
+from fedhlcr.model.mixed_globals import EFFECTS, EVIDENCE, NOISE_SCALARS, MixedGlobals
+from fedhlcr.model.schema import (
+    GRAMS,
+    LABEL_SCALARS,
+    Block,
+    Level,
+    Stage,
+    State,
+    StateField,
+    SummedScalar,
+    at_least_zero,
+)
 
 # `EffectState.coef` where the coefficients of entities are not needed.
 _NOT_KEPT = np.empty((0, 0))
@@ -53,10 +63,13 @@ class MixedAgents(LinearLikelihood[MixedGlobals]):
     def own_scalars(self) -> tuple[SummedScalar, ...]:
         """In the order in which `kernels.evidence` lists them."""
         squares = tuple(
-            SummedScalar(f"agent_effect_{f}", not_negative_value, "agent_effects") for f in range(self.layout.n_coef)
+            SummedScalar(f"agent_effect_{f}", at_least_zero, "agent_effects") for f in range(self.layout.n_coef)
         )
-        within = tuple(SummedScalar(f"within_{f}", not_negative_value) for f in range(self.layout.n_features))
-        evidence = tuple(SummedScalar(f"{kind}_{f}", any_value) for kind in EVIDENCE for f in range(self.layout.n_coef))
+        within = tuple(SummedScalar(f"within_{f}", at_least_zero) for f in range(self.layout.n_features))
+        n_coef = self.layout.n_coef
+        evidence = tuple(
+            SummedScalar(f"{kind}_{f}", range_of) for kind, range_of in EVIDENCE.items() for f in range(n_coef)
+        )
         return (*NOISE_SCALARS, *squares, *within, *evidence)
 
     @property

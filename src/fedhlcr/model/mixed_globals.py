@@ -10,14 +10,32 @@ import numpy as np
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.checks import positive, square_finite, square_positive
+from fedhlcr.kernels.effects import LEAST_VARIANCE
 from fedhlcr.model import covariance
 from fedhlcr.model.covariance import root
 from fedhlcr.model.linear import LinearGlobals
-from fedhlcr.model.schema import COEF, Stage, SummedScalar, quantity
+from fedhlcr.model.schema import (
+    COEF,
+    Bound,
+    Known,
+    Stage,
+    SummedScalar,
+    anything,
+    at_least_zero,
+    quantity,
+    up_to_entities,
+    up_to_events,
+    up_to_one,
+)
 
 EFFECTS = "effects"
 # What agents add up for these tests, for each coefficient: `kernels.evidence.add_evidence`.
-EVIDENCE = ("score_excess", "information_squares", "agent_excess", "agent_excess_variance")
+EVIDENCE = {
+    "score_excess": anything,
+    "information_squares": at_least_zero,
+    "agent_excess": anything,
+    "agent_excess_variance": at_least_zero,
+}
 
 
 def positive_or_infinite(values: Any) -> Any:
@@ -75,34 +93,48 @@ class MixedGlobals(LinearGlobals):
         return np.flatnonzero(np.diagonal(self.effect_covariance) > 0.0)
 
 
-def not_negative_value(values: FloatArray, n_entities: FloatArray) -> Any:  # noqa: ARG001
-    return values >= 0
+def _log_least_variance(known: Known) -> float:
+    """Log of the least noise variance of an entity, over noise_unit²; 0 if that is larger, for entities without one."""
+    return min(float(np.log(LEAST_VARIANCE * (known.law.noise_scale / known.law.noise_unit) ** 2)), 0.0)
 
 
-def any_value(values: FloatArray, n_entities: FloatArray) -> Any:  # noqa: ARG001
-    return np.isfinite(values)
+def _log_variances(known: Known) -> tuple[Bound, Bound]:
+    return known.n_entities * _log_least_variance(known), np.inf
 
 
-def _at_most_one(values: FloatArray, n_entities: FloatArray) -> Any:  # noqa: ARG001
-    return (values == 0) | (values == 1)
+def _log_volumes(known: Known) -> tuple[Bound, Bound]:
+    """Σ n log σ² over entities of n events."""
+    return known.n_events * _log_least_variance(known), np.inf
 
 
-def _some_entities(values: FloatArray, n_entities: FloatArray) -> Any:
-    return (values >= 0) & (values <= n_entities)
+def _precisions(known: Known) -> tuple[Bound, Bound]:
+    return 0.0, known.n_entities * (known.law.noise_unit / known.law.noise_scale) ** 2 / LEAST_VARIANCE
+
+
+def _noise_excess(known: Known) -> tuple[Bound, Bound]:
+    """Σ ((q − n)² − 2n) over entities of n events; 0 outside the plain stage."""
+    return -2.0 * known.n_events, np.inf
+
+
+def _noise_squares(known: Known) -> tuple[Bound, Bound]:
+    """Σ (8n² + 48n): least if all entities have as many events, largest if one has nearly all."""
+    squares, linear = 8.0 * known.n_events**2, 48.0 * known.n_events
+    least = squares / np.maximum(known.n_entities, 1.0) + linear
+    return (least if known.law.stage == Stage.PLAIN else 0.0), squares + linear
 
 
 NOISE_SCALARS = (
-    SummedScalar("log_variances", any_value, limited_as="log_variances"),
-    SummedScalar("precisions", not_negative_value, limited_as="precisions"),
-    SummedScalar("noisy_entities", _some_entities),
-    SummedScalar("log_volumes", any_value),
-    SummedScalar("squares", not_negative_value, limited_as="squares"),
-    SummedScalar("squared_events", not_negative_value),
-    SummedScalar("events", not_negative_value),
-    SummedScalar("agents", _at_most_one),
-    SummedScalar("agents_with_effects", _at_most_one),
-    SummedScalar("noise_excess", any_value),
-    SummedScalar("noise_squares", not_negative_value),
-    SummedScalar("log_density", any_value),
-    SummedScalar("weighed_events", not_negative_value),
+    SummedScalar("log_variances", _log_variances, limited_as="log_variances"),
+    SummedScalar("precisions", _precisions, limited_as="precisions"),
+    SummedScalar("noisy_entities", up_to_entities, is_whole=True),
+    SummedScalar("log_volumes", _log_volumes),
+    SummedScalar("squares", at_least_zero, limited_as="squares"),
+    SummedScalar("squared_events", up_to_events),
+    SummedScalar("events", at_least_zero),
+    SummedScalar("agents", up_to_one, is_whole=True),
+    SummedScalar("agents_with_effects", up_to_one, is_whole=True),
+    SummedScalar("noise_excess", _noise_excess),
+    SummedScalar("noise_squares", _noise_squares),
+    SummedScalar("log_density", anything),
+    SummedScalar("weighed_events", up_to_events),
 )

@@ -15,13 +15,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 from functools import cache
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.checks import Check, finite, log_weights, positive, square_finite
+from fedhlcr._support.special import digamma, gammaln
 from fedhlcr._support.wording import listed
 from fedhlcr.exceptions import ArgumentError
 from fedhlcr.storage.codec import Record
@@ -280,20 +281,47 @@ class Block:
         return np.cumsum(np.arange(1, self.width + 1)) - 1
 
 
+class Known(NamedTuple):
+    """What the server knows of agents whose scalars it checks.
+
+    Attributes
+    ----------
+    n_entities, n_events : (agents,) their own counts
+    law : what they answer: globals, or the law of the blend rule
+    """
+
+    n_entities: FloatArray
+    n_events: FloatArray
+    law: Any
+
+
+Bound = FloatArray | float
+# How far beyond its range a scalar may be because of rounding, relative to the end of the range.
+ROUNDING = 1e-9
+
+
 @dataclass(frozen=True)
 class SummedScalar:
     """The declaration of a number that each agent reports and that is summed over agents.
 
     Attributes
     ----------
-    possible : check (values of the agents, their numbers of entities) → True where a value is allowed
+    range : (what is known of the agents) → the least and the largest value that each can report
     limited_as : if not empty, an agent counts less if the sum of its values of this group is far larger than usual,
         `federation.weights`
+    is_whole : whether it is a whole number
     """
 
     name: str
-    possible: Callable[[FloatArray, FloatArray], NDArray[np.bool_]]
+    range: Callable[[Known], tuple[Bound, Bound]]
     limited_as: str = ""
+    is_whole: bool = False
+
+    def possible(self, values: FloatArray, known: Known) -> NDArray[np.bool_]:
+        """(agents,) whether an agent can have reported this value."""
+        least, most = self.range(known)
+        within = (values >= least - ROUNDING * np.abs(least)) & (values <= most + ROUNDING * np.abs(most))
+        return np.asarray(within & (np.rint(values) == values) if self.is_whole else within)
 
 
 @dataclass(frozen=True)
@@ -336,32 +364,63 @@ class SumSchema:
         return {block.name: np.zeros((n_rows, block.size)) for block in self.blocks}
 
 
-def _not_positive(values: FloatArray, n_entities: FloatArray) -> NDArray[np.bool_]:  # noqa: ARG001
-    return values <= 0
+# Ranges of scalars. They are named functions, not lambdas, because fitted models hold them and must be picklable.
 
 
-def _one_draw(values: FloatArray, n_entities: FloatArray) -> NDArray[np.bool_]:
+def anything(known: Known) -> tuple[Bound, Bound]:  # noqa: ARG001
+    return -np.inf, np.inf
+
+
+def at_least_zero(known: Known) -> tuple[Bound, Bound]:  # noqa: ARG001
+    return 0.0, np.inf
+
+
+def up_to_entities(known: Known) -> tuple[Bound, Bound]:
+    return 0.0, known.n_entities
+
+
+def up_to_events(known: Known) -> tuple[Bound, Bound]:
+    return 0.0, known.n_events
+
+
+def up_to_one(known: Known) -> tuple[Bound, Bound]:
     """0 or 1; only 0 for an agent without entities."""
-    return (values == 0) | ((values == 1) & (n_entities > 0))
+    return 0.0, np.minimum(known.n_entities, 1.0)
 
 
-def _log_probability(values: FloatArray, n_entities: FloatArray) -> NDArray[np.bool_]:
-    """At most 0, up to rounding errors of a sum over entities."""
-    return values <= 1e-9 * n_entities
+# The keyed uniform number u of an entity is a multiple of 2⁻³² plus 2⁻³³ (`kernels.uniforms`).
+LOG_LEAST_UNIFORM = -33.0 * np.log(2.0)
 
 
-def _some_of_the_entities(values: FloatArray, n_entities: FloatArray) -> NDArray[np.bool_]:
-    return (values >= 0) & (values <= n_entities)
+def _log_beta_draws(known: Known) -> tuple[Bound, Bound]:
+    """Σ log u / (β + 1 + r) over the agent's entities r = 0, 1, …: least if all u are as small as can be."""
+    first, n = known.law.agent_concentration + 1.0, known.n_entities
+    # the sum is at least n / (β + n), which is exact where β is so large that the difference vanishes
+    total = np.maximum(digamma(first + n) - digamma(first), n / (first + n - 1.0))
+    return LOG_LEAST_UNIFORM * total, 0.0
+
+
+def _log_label_prior(known: Known) -> tuple[Bound, Bound]:
+    """∏ (βψ_z + n) / (β + r) over the agent's entities, with n ≥ 0 before it in its cluster; 0 under the blend rule."""
+    law = known.law
+    if not isinstance(law, Globals):
+        return 0.0, 0.0
+    beta, n, smallest = law.agent_concentration, known.n_entities, np.minimum(law.prior_weights().min(), 1.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        least = n * np.log(smallest) - gammaln(beta + n) + gammaln(beta)
+    # with one cluster this is 0, and what is left of it is rounding errors
+    slack = ROUNDING * (n + np.abs(gammaln(beta + n)))
+    # an agent without entities has a probability of 1, whatever the weights
+    return np.where(n > 0.0, least - slack, 0.0), np.where(n > 0.0, slack, 0.0)
 
 
 # Scalars of the labels' prior, which every likelihood sums, in the order in which the label kernels write them
-# (`kernels.arguments`). A likelihood's own scalars come after these. The checks are named functions, not lambdas,
-# because fitted models hold them and must be picklable.
+# (`kernels.arguments`). A likelihood's own scalars come after these.
 LABEL_SCALARS = (
-    SummedScalar("log_beta_draws", _not_positive),
-    SummedScalar("bernoulli_draws", _one_draw),
-    SummedScalar("log_label_prior", _log_probability),
-    SummedScalar("labels_changed", _some_of_the_entities),
+    SummedScalar("log_beta_draws", _log_beta_draws),
+    SummedScalar("bernoulli_draws", up_to_one, is_whole=True),
+    SummedScalar("log_label_prior", _log_label_prior),
+    SummedScalar("labels_changed", up_to_entities, is_whole=True),
 )
 
 

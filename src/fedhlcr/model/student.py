@@ -30,10 +30,20 @@ from fedhlcr.model.differences import Differences
 from fedhlcr.model.event_weights import EVENT_WEIGHTS, EventWeighted
 from fedhlcr.model.gram import Standardization
 from fedhlcr.model.likelihood import register
-from fedhlcr.model.mixed_globals import EFFECTS, MixedGlobals, any_value, not_negative_value
+from fedhlcr.model.mixed_globals import EFFECTS, MixedGlobals
 from fedhlcr.model.priors import ModelSpec
 from fedhlcr.model.regression import CoefPosterior
-from fedhlcr.model.schema import GRAMS, Level, Stage, State, StateField, SummedScalar
+from fedhlcr.model.schema import (
+    GRAMS,
+    Level,
+    Stage,
+    State,
+    StateField,
+    SummedScalar,
+    anything,
+    at_least_zero,
+    up_to_events,
+)
 from fedhlcr.model.sums import ClusterSums
 
 # The least ν. Above 2 the noise has a variance, which standard deviations of predictions need.
@@ -51,8 +61,8 @@ class MixedStudentNoise(EventWeighted):
 
     @property
     def own_scalars(self) -> tuple[SummedScalar, ...]:
-        checks = (any_value, not_negative_value, not_negative_value)
-        own = (SummedScalar(name, check) for name, check in zip(WEIGHT_SCALARS, checks, strict=True))
+        ranges = (anything, at_least_zero, up_to_events)
+        own = (SummedScalar(name, range_of) for name, range_of in zip(WEIGHT_SCALARS, ranges, strict=True))
         return (*super().own_scalars, *own)
 
     @property

@@ -126,7 +126,9 @@ def plain_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings with lists in place of arrays and other sequences, so that they can be compared and written."""
 
     def plain(value: Any) -> Any:
-        if isinstance(value, (str, Mapping, list, tuple)) or not isinstance(value, Iterable):
+        if isinstance(value, Mapping):
+            return {key: plain(own) for key, own in value.items()}
+        if isinstance(value, (str, list, tuple)) or not isinstance(value, Iterable):
             return value
         return value.tolist() if hasattr(value, "tolist") else list(value)
 

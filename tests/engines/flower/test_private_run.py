@@ -57,6 +57,18 @@ def test_nodes_keep_a_model_that_says_what_was_guaranteed(nodes, tmp_path, capsy
     assert "epsilon 100, delta 0.001 for each of 12 agents" in capsys.readouterr().out
 
 
+def test_the_files_of_a_run_hold_nothing_of_a_row(nodes, table, tmp_path):
+    """The model names features, which are columns, and no agent, entity or number of an event; nor does the history."""
+    run_app(nodes, tmp_path, **OPTIONS)
+    written = [*tmp_path.glob("out*/*.model"), *tmp_path.glob("out*/*.json"), tmp_path / "0.csv.state/experiment.model"]
+    assert len(written) == 4
+    numbers = [np.float64(value) for value in np.unique(np.column_stack([table.X, table.y])[:200])]
+    for path in written:
+        data = path.read_bytes()
+        assert not [value for value in numbers if value.tobytes() in data or str(value)[:10].encode() in data]
+        assert b"agent" not in data.replace(b"agent_concentration", b"").replace(b"n_agents", b"")
+
+
 def test_the_plan_is_logged_before_anything_is_asked(nodes, tmp_path, logged):
     run_app(nodes, tmp_path, **OPTIONS)
     lines = [record.getMessage() for record in logged.records]

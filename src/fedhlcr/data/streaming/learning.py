@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
-from fedhlcr.data.categories import classes_of, level_texts, levels_of, most_common, no_values
+from fedhlcr.data.categories import classes_of, level_texts, most_common, no_values
 from fedhlcr.data.families import count_faults
 from fedhlcr.data.gaps import GapTally
 from fedhlcr.data.recipe import Recipe, wrong_counts, wrong_exposures
@@ -108,7 +108,7 @@ class RecipeLearner:
         """The recipe and notes on missing values; `median` returns that of a column with so many values."""
         plan = self.plan
         plan.check_gaps(self._tally)
-        levels = {name: levels_of(name, self._levels[name].distinct()) for name in plan.categorical}
+        levels = {name: plan.learned_levels(name, self._levels[name].distinct()) for name in plan.categorical}
         fill: dict[str, float | str] = {}
         for place, name in enumerate(plan.features):
             if name in levels:
