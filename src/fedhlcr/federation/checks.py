@@ -221,6 +221,8 @@ class _Verdicts:
 
     def refuse(self, bad: NDArray[np.bool_] | np.bool_, reason: str) -> None:
         """Refuse the agents marked in `bad`, (agents,)."""
+        if not bad.any():
+            return
         for agent in np.flatnonzero(bad):
             self.reasons[agent] = self.reasons[agent] or reason
 
@@ -254,5 +256,5 @@ def _check_labels(sums: AgentSums, expected: Expected, limits: ReplyLimits, verd
         too_few = sums.scalar("events") < limits.min_events_per_entity * n_entities * (1.0 - 1e-9)
         verdicts.refuse(too_few, "fewer events than entities")
     verdicts.refuse(n_entities > limits.max_entities, "more entities than `max_entities`")
-    for scalar in expected.schema.scalars:
-        verdicts.refuse(~scalar.possible(sums.scalar(scalar.name), n_entities), f"impossible `{scalar.name}`")
+    for scalar, values in zip(expected.schema.scalars, sums.scalars.T, strict=True):
+        verdicts.refuse(~scalar.possible(values, n_entities), f"impossible `{scalar.name}`")
