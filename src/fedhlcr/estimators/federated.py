@@ -45,6 +45,7 @@ from fedhlcr.federation.run import (
     SimulationEngine,
     run_federation,
     server_for,
+    settings_for,
 )
 from fedhlcr.federation.server import Server
 from fedhlcr.federation.settings import AggregationName, FederationSettings
@@ -184,6 +185,7 @@ class FederatedPredictor(FileFitter):
     ) -> Self:
         """Run the federation, and set everything that follows from it."""
         engine = simulation.engine
+        settings = settings_for(settings, engine)
         checkpoints = None if self.checkpoint is None else Checkpoints(self.checkpoint, self.checkpoint_every)
         try:
             evaluate = evaluation()

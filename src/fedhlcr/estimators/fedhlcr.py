@@ -67,7 +67,8 @@ class FedHLCRRegressor(RealTarget, FederatedPredictor):
         shares them among workers of a Ray cluster (`fedhlcr.engines.ray.RayCluster`), with the same result; a
         factory (`fedhlcr.federation.EngineFactory`) makes an engine from the table.
     limits : ReplyLimits or None, default=None
-        Limits on a reply; the server refuses a reply that exceeds them. None is the default limits.
+        Limits on a reply; the server refuses a reply that exceeds them. None is the default limits. A simulation
+        scales no agent down, unless `max_weight` of the limits is a number.
     aggregation : {"plain", "secure"}, default="plain"
         Whether the server sees every agent's sums, or only the sum over all agents that answer: masks hide the rest,
         `fedhlcr.privacy.secure_sum`. Secure aggregation needs `pip install "fedhlcr[privacy]"`. It does not support
@@ -75,8 +76,7 @@ class FedHLCRRegressor(RealTarget, FederatedPredictor):
     fixed_point : bool, default=False
         Whether agents round their sums to multiples of 2⁻³⁰, as secure aggregation always does. A plain run with
         `fixed_point=True` gives the same model as a secure one, bit for bit, and takes less time. As in a secure run,
-        the units follow from plain sums and no agent is scaled down (`max_weight` of the limits has no effect), so one
-        hostile agent can do more harm than in other plain runs.
+        the units follow from plain sums and no agent is scaled down (`max_weight` of the limits has no effect).
     min_cohort : int, default=5
         Fewest agents whose sum the server may learn under secure aggregation. A round with fewer is void.
     privacy : DifferentialPrivacy or None, default=None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -99,6 +99,7 @@ class KeepsAccount(Protocol):
         """Makes the account of a server with these settings; None if it needs the contribution of each agent."""
 
 
+@runtime_checkable
 class SimulationEngine(Engine, Protocol):
     """An engine built from a table, as `FedHLCRRegressor` needs it: it can return its agents' Gram matrices."""
 
@@ -117,6 +118,11 @@ class Closes(Protocol):
     """An engine that holds processes or connections until it is closed."""
 
     def close(self) -> None: ...
+
+
+def settings_for(settings: FederationSettings, engine: Engine) -> FederationSettings:
+    """The settings with what follows from the engine: one that has all agents need distrust none of them."""
+    return replace(settings, simulated=isinstance(engine, SimulationEngine))
 
 
 def server_for(settings: FederationSettings, engine: Engine) -> Server:
