@@ -113,7 +113,7 @@ class FedHLCRRegressor(RealTarget, FederatedPredictor):
     alignment_, seed_, n_features_in_, feature_names_in_, feature_means_, feature_spreads_, agent_column_,
     entity_column_, sole_agent_, recipe_, provenance_, curves_, curve_coef_, noise_shape_, entity_coef_,
     entity_intercept_, entity_coef_std_, entity_intercept_std_, entity_effects_, entity_noise_, effect_scales_,
-    agent_effect_scales_, comparison_
+    agent_effect_scales_, comparison_, fit_seconds_
         As in `HLCRRegressor`.
 
     Examples
@@ -230,7 +230,8 @@ class FedHLCRRegressor(RealTarget, FederatedPredictor):
         ----------
         X, y, agent, entity, sample_weight : as in `HLCRRegressor.fit`
         validation : tuple (X, y), (X, y, agent) or (X, y, agent, entity), optional
-            Events that are not fitted. `history_` contains their mean squared error for each round.
+            Events that are not fitted. `history_` contains their mean squared error for each round; the time that this
+            takes is `fit_seconds_.scoring`.
         resume : bool, default=False
             Continue from the file `checkpoint`, with the same table and settings. The result is the same, to the
             last digit, as that of an uninterrupted run.

@@ -194,16 +194,20 @@ def run_federation(
     engine: Engine,
     *,
     checkpoints: Checkpoints | None = None,
-    evaluate: Callable[[Server], float] | None = None,
+    evaluate: Callable[[Server, bool], None] | None = None,
     progress: Callable[[RoundRecord], None] | None = None,
 ) -> None:
-    """Run rounds until the server stops. Ctrl-C ends the run early: draws made so far are kept, if there are any."""
+    """Run rounds until the server stops. Ctrl-C ends the run early: draws made so far are kept, if there are any.
+
+    `evaluate` is called after each round with whether the history must now have the errors of all rounds so far.
+    """
     try:
         while not server.finished:
             run_round(server, engine)
-            if evaluate is not None and server.has_draws:
-                server.history.set_validation(evaluate(server))
-            if checkpoints is not None and (server.finished or server.round % checkpoints.every == 0):
+            is_saved = checkpoints is not None and (server.finished or server.round % checkpoints.every == 0)
+            if evaluate is not None:
+                evaluate(server, server.finished or is_saved)
+            if checkpoints is not None and is_saved:
                 checkpoints.save(server, engine)
             if progress is not None:
                 progress(server.history.records[-1])
@@ -211,6 +215,8 @@ def run_federation(
         server.stop(INTERRUPTED)
         if not server.has_draws:
             raise
+        if evaluate is not None:
+            evaluate(server, True)
 
 
 def run_round(server: Server, engine: Engine) -> RoundRecord:
