@@ -29,7 +29,7 @@ USUAL_DEVIATIONS = 2.5
 SMALL_SHARE = 0.03
 # Squares of the target differ more between honest agents than events and entities do. They differ still more if they
 # are over noise variances, and so do the other sums. With these factors hardly any agent of the tables of RESULTS.md
-# is scaled down: three airlines of the flights, in models with effects.
+# is scaled down: two or three airlines of the flights, in some runs with effects.
 OF_TARGET, OF_WEIGHTED_TARGET, OF_OTHERS = 3.0, 20.0, 30.0
 # The standard deviation of a normal law over its median absolute deviation.
 NORMAL_RATIO = 1.4826
