@@ -79,7 +79,8 @@ def watch(
                 draw = validation.predict(server, server.kept_draws[-1])
                 watched.each.append(float(np.mean((draw - test.y) ** 2)))
             if look >= Look.AVERAGES or server.finished:
-                watched.running.append(validation(server))
+                validation.note(server)
+                watched.running.append(validation.errors(server)[server.round])
             watched.traffic.append(sum(record.bytes_down + record.bytes_up for record in server.history.records))
     return watched
 

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 import warnings
 from itertools import islice
 
 import numpy as np
 import pandas as pd
 import pytest
+from numba import njit
 from sklearn.base import clone
 
 from fedhlcr import NEW, FedHLCRRegressor, FitInterruptedWarning, HLCRRegressor, hold_out_events
 from fedhlcr._support.streams import Stream
-from fedhlcr.datasets import make_hlcr
-from fedhlcr.estimators import base
+from fedhlcr.datasets import load_flights, make_hlcr
+from fedhlcr.engines.in_process import InProcessEngine
+from fedhlcr.estimators import base, federated
+from fedhlcr.estimators.seconds import FitClock
 from fedhlcr.federation import run
 from fedhlcr.federation.checks import ReplyLimits
 from fedhlcr.federation.convergence import has_settled, in_view_of, stable_reason
+from fedhlcr.federation.held_out import Validation
 from fedhlcr.model.gram import GramLayout, Standardization, column_means, entity_grams
 from fedhlcr.model.priors import ModelSpec
 from fedhlcr.posterior.diagnostics import R_HAT_LIMIT, Diagnostic
@@ -38,6 +43,77 @@ from tests.problems import PAPER
 
 def fit(table, **params):
     return FedHLCRRegressor(**params).fit(table.X, table.y, agent=table.agent, entity=table.entity)
+
+
+def test_all_airlines_in_every_round_are_the_centralised_chain_of_the_flights():
+    """Round t is sweep t − 1: the same labels, and coefficients to rounding errors, in every kept draw."""
+    table, engines = load_flights(), []
+
+    def keep(hierarchy, **given):
+        engines.append(InProcessEngine.from_hierarchy(hierarchy, **given))
+        return engines[-1]
+
+    ids = {"agent": table.agent, "entity": table.entity}
+    together = HLCRRegressor(n_sweeps=120).fit(table.X, table.y, **ids)
+    apart = FedHLCRRegressor(rounds=121, patience=None, engine=keep).fit(table.X, table.y, **ids)
+    np.testing.assert_allclose(apart.history_["log_joint"][2:], together.trace_["log_joint"], rtol=1e-12)
+    # round 121 is the last sweep, whose draw is kept
+    labels = apart.server_.rule.cluster_of[engines[0].everyone.pending]
+    np.testing.assert_array_equal(labels, together.posterior_.memory.labels[-1])
+    np.testing.assert_allclose(apart.posterior_.draws.coef, together.posterior_.draws.coef, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(apart.coef_, together.coef_, rtol=1e-9)
+    np.testing.assert_allclose(apart.intercept_, together.intercept_, rtol=1e-9)
+
+
+def test_a_fit_says_how_long_it_computed_and_how_long_it_scored(split, monkeypatch):
+    train, test, _ = split
+    given = {"X": train.X, "y": train.y, "agent": train.agent, "entity": train.entity}
+    slow = Validation.predict
+
+    def waiting(*args):
+        time.sleep(0.01)
+        return slow(*args)
+
+    monkeypatch.setattr(Validation, "predict", waiting)
+    before = time.perf_counter()
+    scored = FedHLCRRegressor(rounds=20, n_threads=1).fit(**given, validation=(test.X, test.y, test.agent, test.entity))
+    whole = time.perf_counter() - before
+    assert scored.fit_seconds_.scoring >= 0.2
+    assert sum(scored.fit_seconds_) == pytest.approx(whole, rel=0.05)
+    plain = FedHLCRRegressor(rounds=20).fit(**given)
+    central = HLCRRegressor(n_sweeps=20).fit(**given)
+    for model in (plain, central):
+        assert model.fit_seconds_.scoring == 0.0
+        assert model.fit_seconds_.computing > 0.0
+
+
+def test_compiling_is_not_counted_as_computing():
+    with FitClock() as clock:
+        with clock.scoring():
+            njit(lambda x: x + 1.0)(2.0)
+        njit(lambda x: x + 2.0)(2.0)
+    seconds = clock.seconds()
+    assert seconds.compiling > 0.01
+    assert seconds.scoring + seconds.computing < seconds.compiling
+    compiled_before = seconds.compiling
+    njit(lambda x: x + 3.0)(2.0)
+    assert clock.seconds().compiling == compiled_before
+
+
+def test_rounds_are_scored_as_they_were_when_they_ended(split):
+    """Several rounds are scored together, on any number of threads; each with the draws that were kept then."""
+    train, test, _ = split
+    held_out, errors = (test.X, test.y, test.agent, test.entity), []
+    for at_once, n_threads in ((1, 1), (7, 1), (16, 2)):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(federated, "SCORED_AT_ONCE", at_once)
+            model = FedHLCRRegressor(rounds=30, patience=None, n_draws=5, n_threads=n_threads)
+            model.fit(train.X, train.y, agent=train.agent, entity=train.entity, validation=held_out)
+        errors.append(model.history_["validation_mse"])
+    assert np.isfinite(errors[0][1:]).all()
+    assert len(set(errors[0][1:])) > 20
+    np.testing.assert_array_equal(errors[0], errors[1])
+    np.testing.assert_array_equal(errors[0], errors[2])
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import cProfile
 import logging
+import pstats
 
 import numpy as np
 import pytest
@@ -17,7 +19,7 @@ from fedhlcr.federation.run import run_round
 from fedhlcr.federation.server import Server
 from fedhlcr.federation.shard import AgentShard
 from fedhlcr.model.schema import Stage
-from tests.federations import OneByOneEngine, agents_of, run_rounds, server_for
+from tests.federations import OneByOneEngine, agents_of, in_process, run_rounds, server_for
 from tests.problems import PAPER
 
 TABLE, _ = make_hlcr(8, 3, 4, 2, 2, 0.5, random_state=7)
@@ -347,6 +349,21 @@ def test_a_survey_does_not_wait_for_unreachable_agents(participation):
         n_surveys += 1
     assert n_surveys <= (len(agents) + 1 if participation < 1 else 2)
     assert server.history.records[0].n_accepted == len(agents) - 1
+
+
+def test_rounds_make_few_calls():
+    """Most of a round's calls are numpy's and do not depend on the agents; declarations are not gone through again."""
+    counts = {}
+    for n_agents in (33, 330):
+        table, _ = make_hlcr(n_agents, 4, 5, 7, 4, 0.5, random_state=0)
+        server, engine = server_for(7, participation=0.3, patience=None), in_process(table, failure_rate=0.2)
+        run_rounds(server, engine, 30)
+        profile = cProfile.Profile()
+        profile.runcall(run_rounds, server, engine, 10)
+        counts[n_agents] = pstats.Stats(profile).total_calls / 10
+    assert counts[33] < 7_500
+    # 89 more agents are asked
+    assert counts[330] - counts[33] < 89 * 15
 
 
 def test_agents_can_join_late():

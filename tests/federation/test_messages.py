@@ -48,6 +48,7 @@ def test_messages_round_trip_exactly(small, rule, rounds):
     run_rounds(server, engine, rounds)
     call = server.open_round(engine.agents())
     letter = call.broadcast.acknowledging(2)
+    assert letter.n_bytes == len(letter.to_bytes())
     read = Broadcast.from_bytes(letter.to_bytes())
     # the survey does not name the likelihood
     assert_same_fields(replace(read, likelihood=letter.likelihood) if rounds == 0 else read, letter)

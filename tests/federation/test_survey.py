@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -39,6 +41,18 @@ def test_units_are_means_and_spreads_of_all_events():
     np.testing.assert_allclose(units.standardization.scale, [*TABLE.X.std(axis=0), TABLE.y.std()], rtol=1e-12)
     np.testing.assert_allclose(units.mean_squares, 1.0, rtol=1e-12)
     assert units.target_spread == pytest.approx(1.0)
+
+
+def test_a_trusting_survey_takes_the_means_of_all_events():
+    """Also where one agent has most of the events, and another a column far from the others'."""
+    y = np.where(TABLE.agent == 1, 1e4 * TABLE.y, TABLE.y)
+    copies = np.where(TABLE.agent == 2, 500, 1)
+    table = replace(TABLE, y=y)[np.repeat(np.arange(len(TABLE)), copies)]
+    units = survey_of(table).fix(standardize=True, trusting=True).standardization
+    np.testing.assert_allclose(units.shift, [*table.X.mean(axis=0), table.y.mean()], rtol=1e-9)
+    np.testing.assert_allclose(units.scale, [*table.X.std(axis=0), table.y.std()], rtol=1e-9)
+    wary = survey_of(table).fix(standardize=True).standardization
+    assert wary.scale[-1] < 0.1 * units.scale[-1]
 
 
 def test_units_without_standardisation_have_scale_one():

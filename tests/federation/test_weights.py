@@ -7,9 +7,10 @@ import pytest
 
 from fedhlcr import FedHLCRRegressor
 from fedhlcr.datasets import load_flights, make_hlcr
+from fedhlcr.federation import FederationSettings, GramLayout, Server, run
 from fedhlcr.federation.checks import ReplyLimits
 from fedhlcr.federation.weights import FEWEST_AGENTS, MAX_WEIGHT, agent_weights, usual_limit
-from tests.federations import OneByOneEngine, agents_of, grams_of, run_rounds, server_for, with_grams
+from tests.federations import OneByOneEngine, agents_of, grams_of, in_process, run_rounds, server_for, with_grams
 from tests.problems import PAPER
 
 
@@ -71,24 +72,55 @@ def test_sums_of_all_kinds_are_scaled(small):
 
 
 def test_unequal_airlines_lose_nothing():
-    """Sixteen airlines, the largest with a dozen times the median number of events: nobody is scaled down."""
+    """Airlines, the largest with a dozen times the median number of events: nobody is scaled down."""
     table = load_flights()
-    fitted = [
-        FedHLCRRegressor(rounds=12, random_state=1, limits=limits).fit(
-            table.X, table.y, agent=table.agent, entity=table.entity
-        )
-        for limits in (None, ReplyLimits(max_weight=np.inf))
-    ]
-    np.testing.assert_array_equal(fitted[0].coef_, fitted[1].coef_)
-    assert (fitted[0].server_.rule.account.weights() == 1.0).all()
+    model = FedHLCRRegressor(rounds=12, random_state=1, limits=ReplyLimits(max_weight=MAX_WEIGHT))
+    model.fit(table.X, table.y, agent=table.agent, entity=table.entity)
+    assert (model.server_.rule.account.weights() == 1.0).all()
+
+
+def fit_with_giant(**params):
+    """A simulated federation in which agent 3 has a thousand times the events of the others."""
+    table, _ = make_hlcr(20, 5, 6, 3, 3, 0.4, random_state=2)
+    weight = np.where(table.agent == 3, 1000.0, 1.0)
+    model = FedHLCRRegressor(rounds=5, random_state=1, **PAPER, **params)
+    return model.fit(table.X, table.y, agent=table.agent, entity=table.entity, sample_weight=weight)
+
+
+@pytest.mark.parametrize("limits", [None, ReplyLimits(max_change=np.inf)], ids=["default", "other limits"])
+def test_nobody_is_scaled_down_in_a_simulation(limits, caplog):
+    fitted = fit_with_giant(limits=limits)
+    assert (fitted.server_.rule.account.weights() == 1.0).all()
+    trusting = fit_with_giant(limits=ReplyLimits(max_weight=np.inf))
+    np.testing.assert_array_equal(fitted.coef_, trusting.coef_)
+    assert not caplog.records
+
+
+def test_nobody_is_scaled_down_in_a_simulation_of_the_blend_rule():
+    blend = {"rule": "blend", "n_clusters": 3, "noise_scale": 0.5, "coef_scale": 1.0, "global_concentration": 1.0,
+             "agent_concentration": 1.0}  # fmt: skip
+    plain, trusting, strict = (
+        fit_with_giant(**blend, limits=limits)
+        for limits in (None, ReplyLimits(max_weight=np.inf), ReplyLimits(max_weight=MAX_WEIGHT))
+    )
+    np.testing.assert_array_equal(plain.coef_, trusting.coef_)
+    assert not np.array_equal(plain.coef_, strict.coef_)
+
+
+def test_a_server_without_a_simulation_keeps_the_limit():
+    settings = FederationSettings(GramLayout(2))
+    assert settings.max_weight == MAX_WEIGHT
+    assert Server(settings).settings.max_weight == MAX_WEIGHT
+    table, _ = make_hlcr(4, 2, 3, 2, 2, random_state=0)
+    simulated = run.settings_for(settings, in_process(table))
+    assert simulated.max_weight == np.inf
+    # a checkpoint of one cannot be mistaken for that of the other
+    assert simulated.run_text != settings.run_text
+    assert run.settings_for(settings, OneByOneEngine(agents_of(table))).max_weight == MAX_WEIGHT
 
 
 def test_the_log_names_an_agent_that_is_scaled_down_once(caplog):
-    table, _ = make_hlcr(20, 5, 6, 3, 3, 0.4, random_state=2)
-    weight = np.where(table.agent == 3, 1000.0, 1.0)
-    FedHLCRRegressor(rounds=5, random_state=1, **PAPER).fit(
-        table.X, table.y, agent=table.agent, entity=table.entity, sample_weight=weight
-    )
+    fit_with_giant(limits=ReplyLimits(max_weight=MAX_WEIGHT))
     (message,) = [record.getMessage() for record in caplog.records]
     assert "agent '3' is far larger than most agents" in message
     assert "max_weight" in message

@@ -46,7 +46,9 @@ def assert_identical(a, b):
 
 @given(RECORDS)
 def test_records_round_trip_exactly(record):
-    decoded = codec.decode(codec.encode("thing", 3, record), "thing", 3)
+    data = codec.encode("thing", 3, record)
+    assert codec.encoded_size("thing", 3, record) == len(data)
+    decoded = codec.decode(data, "thing", 3)
     assert list(decoded) == list(record)
     for name, value in record.items():
         assert_identical(decoded[name], np.asarray(value) if isinstance(value, np.ndarray) else value)

@@ -5,7 +5,8 @@ The import takes a quarter of a second: longer than to predict a small table, wh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from statistics import NormalDist
 from typing import Any
 
@@ -20,10 +21,15 @@ class _Late:
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    @cached_property
+    def _function(self) -> Callable[..., Any]:
         from scipy import special
 
-        return getattr(special, self._name)(*args, **kwargs)
+        function: Callable[..., Any] = getattr(special, self._name)
+        return function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._function(*args, **kwargs)
 
 
 betainc, betaincinv, digamma = _Late("betainc"), _Late("betaincinv"), _Late("digamma")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache, wraps
 from itertools import count
@@ -72,6 +73,10 @@ def _blas() -> ThreadpoolController:
     return ThreadpoolController().select(user_api="blas")
 
 
+# Whether a function further up has limited BLAS already, which takes longer than a small function.
+_has_one_thread: ContextVar[bool] = ContextVar("has_one_thread", default=False)
+
+
 def single_threaded_blas(function: Function) -> Function:
     """Decorator: run BLAS on one thread inside the function.
 
@@ -80,8 +85,14 @@ def single_threaded_blas(function: Function) -> Function:
 
     @wraps(function)
     def limited(*args: Any, **kwargs: Any) -> Any:
-        with _blas().limit(limits=1):
+        if _has_one_thread.get():
             return function(*args, **kwargs)
+        token = _has_one_thread.set(True)
+        try:
+            with _blas().limit(limits=1):
+                return function(*args, **kwargs)
+        finally:
+            _has_one_thread.reset(token)
 
     return cast("Function", limited)
 

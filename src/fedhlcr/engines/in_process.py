@@ -1,7 +1,7 @@
 """A simulated federation: all agents are in this process, and faults of a real federation are simulated.
 
 An engine delivers a broadcast to agents and returns their contributions. This one runs shards of agents on threads, and
-yields the contributions of each shard when they are ready. Late ones are kept as bytes, as if they were on a network.
+yields the contributions of each shard when they are ready. Late ones are kept until the next round.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ class InProcessEngine:
         self._shards = agents.split()
         self._position = {name: position for position, name in enumerate(agents.agents)}
         self._failure_rate, self._stream, self._n_threads = failure_rate, Stream(seed), n_threads
-        self._late: list[bytes] = []
+        # as bytes if they came from a checkpoint
+        self._late: list[Contributions | bytes] = []
         self._n_deliveries = 0
         self._away: set[str] = set()
         self._round_parties: SimulatedParties | None = None
@@ -127,8 +128,8 @@ class InProcessEngine:
 
     def deliver(self, call: Invitation) -> Iterator[Reply]:
         """Yield replies: first the late ones of the round before, then those of each shard when it is ready."""
-        late, self._late = self._late, []
-        yield from late
+        replies, self._late = self._late, []
+        yield from replies
         asked, acknowledged = self._sorted_call(call)
         fates = self._draw_fates()[asked]
         present = fates != Fate.ABSENT
@@ -148,7 +149,8 @@ class InProcessEngine:
                 continue
             # by name: mods may have left agents out
             own = np.array([fate_of[self._position[name]] for name in contributions.agents], dtype=np.int64)
-            self._late += [contributions[i].to_bytes() for i in np.flatnonzero(own == Fate.LATE).tolist()]
+            if len(late := np.flatnonzero(own == Fate.LATE)):
+                self._late.append(contributions.take(late))
             arrived = np.flatnonzero(own == Fate.FINE)
             if len(arrived) == len(contributions):
                 yield contributions
@@ -240,7 +242,8 @@ class InProcessEngine:
     def to_record(self, forgotten: Collection[str] = ()) -> codec.Record:
         """The agents' labels and late replies, without those of `forgotten` agents. Matrices follow from the events."""
         everyone = self.everyone
-        self._late = [data for data in self._late if Contribution.from_bytes(data).agent not in forgotten]
+        late = [data for data in self._late_bytes() if Contribution.from_bytes(data).agent not in forgotten]
+        self._late = list(late)
         kept = np.array([name not in forgotten for name in everyone.agents])
         of_entity = np.repeat(kept, np.diff(everyone.agent_start))
         return {
@@ -249,13 +252,20 @@ class InProcessEngine:
             "pending": np.where(of_entity, everyone.pending, np.int32(-1)),
             "accepted_round": everyone.accepted_round.copy(),
             "pending_round": everyone.pending_round.copy(),
-            "late": np.frombuffer(b"".join(self._late), dtype=np.uint8),
-            "late_sizes": np.array([len(data) for data in self._late], dtype=np.int64),
+            "late": np.frombuffer(b"".join(late), dtype=np.uint8),
+            "late_sizes": np.array([len(data) for data in late], dtype=np.int64),
             "n_deliveries": self._n_deliveries,
             "away": sorted(self._away),
             **self._private_record(kept),
             **self._kept_record(np.flatnonzero(~kept)),
         }
+
+    def _late_bytes(self) -> list[bytes]:
+        """The replies that will arrive too late, each as it would travel."""
+        travelling: list[bytes] = []
+        for late in self._late:
+            travelling += [late] if isinstance(late, bytes) else [late[i].to_bytes() for i in range(len(late))]
+        return travelling
 
     def _kept_record(self, forgotten: IndexArray) -> codec.Record:
         """The sums that agents keep under secure aggregation."""

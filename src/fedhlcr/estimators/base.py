@@ -31,6 +31,7 @@ from fedhlcr.estimators.inference_data import InferenceExport
 from fedhlcr.estimators.notebook import NotebookResults
 from fedhlcr.estimators.predictions import Predictions
 from fedhlcr.estimators.reading import LEFT_OUT
+from fedhlcr.estimators.seconds import FitSeconds
 from fedhlcr.estimators.streamed import StreamedEvents
 from fedhlcr.estimators.tidy_tables import TidyTables, check_probability
 from fedhlcr.estimators.training import EventsInMemory
@@ -62,6 +63,7 @@ class HierarchicalPredictor(NotebookResults, InferenceExport, TidyTables, Entity
     posterior_: Posterior
     alignment_: Alignment
     diagnostics_: tuple[Diagnostic, ...] = ()
+    fit_seconds_: FitSeconds | None = None
     comparison_: FitComparison | None = None
     feature_quantiles_: FloatArray | None = None
 

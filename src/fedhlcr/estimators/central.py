@@ -21,6 +21,7 @@ from fedhlcr.estimators.parameters import (
     number_or_none,
 )
 from fedhlcr.estimators.progress import SweepProgress
+from fedhlcr.estimators.seconds import timed
 from fedhlcr.estimators.streamed import StreamedEvents
 from fedhlcr.estimators.training import EventsInMemory, TrainingEvents
 from fedhlcr.exceptions import Advice, ConvergenceWarning, FitInterruptedWarning, warn_user
@@ -58,6 +59,7 @@ class CentralisedPredictor(FileFitter):
     verbose: bool
     trace_: NDArray[np.void]
 
+    @timed
     def _fit(self, given: Given) -> Self:
         with SweepProgress(self.n_chains * self.n_sweeps, self.verbose) as progress:
             data = EventsInMemory(self._training_events(given))
@@ -65,6 +67,7 @@ class CentralisedPredictor(FileFitter):
         self._warn(results)
         return self
 
+    @timed
     @single_threaded_blas
     def fit_streamed(self, data: StreamedEvents) -> Self:
         """Fit the model to a table that has been read into a work folder; see `fit_files`."""

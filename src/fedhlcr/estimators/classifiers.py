@@ -44,7 +44,7 @@ class HLCRClassifier(BinaryTarget, CentralisedOutcomes):
     cluster_weights_, agent_weights_, labels_, coef_mean_, coef_scale_, global_concentration_, agent_concentration_,
     curves_, curve_coef_, n_clusters_, trace_, diagnostics_, agent_ids_, pair_ids_, posterior_, alignment_, seed_,
     n_features_in_, feature_names_in_, feature_means_, feature_spreads_, feature_quantiles_, agent_column_,
-    entity_column_, sole_agent_, recipe_, provenance_
+    entity_column_, sole_agent_, recipe_, provenance_, fit_seconds_
         As in `HLCRRegressor`.
 
     Examples

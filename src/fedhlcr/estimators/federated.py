@@ -28,6 +28,7 @@ from fedhlcr.estimators.parameters import (
 from fedhlcr.estimators.private import check_private, settle_privately, simulate_private
 from fedhlcr.estimators.progress import RoundProgress
 from fedhlcr.estimators.reading import UNSCORED
+from fedhlcr.estimators.seconds import FitClock, timed
 from fedhlcr.estimators.sharing import SharedTable
 from fedhlcr.estimators.streamed import StreamedEvents
 from fedhlcr.estimators.training import EventsInMemory, TrainingEvents
@@ -45,6 +46,7 @@ from fedhlcr.federation.run import (
     SimulationEngine,
     run_federation,
     server_for,
+    settings_for,
 )
 from fedhlcr.federation.server import Server
 from fedhlcr.federation.settings import AggregationName, FederationSettings
@@ -61,6 +63,10 @@ from fedhlcr.storage.atomic import PathLike
 ENGINES: dict[str, EngineFactory] = {"in_process": InProcessEngine.from_hierarchy, "ray": RayCluster()}
 
 
+# Called after each round with whether the history must now have the errors of all rounds, `run_federation`.
+Scoring = Callable[[Server, bool], None]
+# Rounds that are scored together.
+SCORED_AT_ONCE = 16
 # About what an entity takes in the index that workers are sent.
 BYTES_PER_ENTITY = 100
 
@@ -113,6 +119,7 @@ class FederatedPredictor(FileFitter):
     privacy_: PrivacyPlan | None = None
     stop_reason_: str | None
     n_rounds_: int
+    _clock: FitClock
 
     def likelihood_name(self) -> str:
         """The name of the likelihood that `fit` uses; the blend rule has the paper's only."""
@@ -120,6 +127,7 @@ class FederatedPredictor(FileFitter):
             return GAUSSIAN
         return chosen_likelihood(self.likelihood, self.effects, self.noise)
 
+    @timed
     def _fit(self, given: Given, validation: tuple[Any, ...] | None, resume: bool) -> Self:
         if resume and self.checkpoint is None:
             raise ArgumentError("`resume` needs the file to go on from; pass its path as `checkpoint`.")
@@ -139,11 +147,12 @@ class FederatedPredictor(FileFitter):
         del hierarchy
         simulation = Simulation(engine, index, sample, None if events is None else _converter(events))
 
-        def evaluation() -> Validation | None:
-            return None if validation is None else self._validation(validation, engine, index, events)
+        def evaluation() -> Scoring | None:
+            return None if validation is None else self._scoring(self._validation(validation, engine, index, events))
 
         return self._run(settings, simulation, evaluation, resume)
 
+    @timed
     @single_threaded_blas
     def fit_streamed(self, data: StreamedEvents) -> Self:
         """Fit the model to a table in a work folder, on a cluster whose workers read its files; see `fit_files`."""
@@ -179,11 +188,12 @@ class FederatedPredictor(FileFitter):
         self,
         settings: FederationSettings,
         simulation: Simulation,
-        evaluation: Callable[[], Validation | None] = lambda: None,
+        evaluation: Callable[[], Scoring | None] = lambda: None,
         resume: bool = False,
     ) -> Self:
         """Run the federation, and set everything that follows from it."""
         engine = simulation.engine
+        settings = settings_for(settings, engine)
         checkpoints = None if self.checkpoint is None else Checkpoints(self.checkpoint, self.checkpoint_every)
         try:
             evaluate = evaluation()
@@ -262,6 +272,18 @@ class FederatedPredictor(FileFitter):
         self._require_rows(held_out)
         target, offset = self._target(held_out.read.given.y, len(held_out)), self._own_offset(held_out)
         return Validation(engine, index, held_out.matrix, target, held_out.profiles, events, offset)
+
+    def _scoring(self, validation: Validation) -> Scoring:
+        """Writes the errors of rounds to the history, some at a time, and has the clock count that as scoring."""
+
+        def score(server: Server, now: bool) -> None:
+            if server.has_draws:
+                validation.note(server)
+            if now or validation.n_noted >= SCORED_AT_ONCE:
+                with self._clock.scoring():
+                    server.history.set_validation(validation.errors(server, self.thread_count()))
+
+        return score
 
     def _finish(self, server: Server | PrivateServer, simulation: Simulation) -> None:
         """The fitted attributes: the public draws, and every agent's labels under them."""

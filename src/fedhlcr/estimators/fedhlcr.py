@@ -68,7 +68,8 @@ class FedHLCRRegressor(RealTarget, FederatedPredictor):
         shares them among workers of a Ray cluster (`fedhlcr.engines.ray.RayCluster`), with the same result; a
         factory (`fedhlcr.federation.EngineFactory`) makes an engine from the table.
     limits : ReplyLimits or None, default=None
-        Limits on a reply; the server refuses a reply that exceeds them. None is the default limits.
+        Limits on a reply; the server refuses a reply that exceeds them. None is the default limits. A simulation
+        scales no agent down, unless `max_weight` of the limits is a number.
     aggregation : {"plain", "secure"}, default="plain"
         Whether the server sees every agent's sums, or only the sum over all agents that answer: masks hide the rest,
         `fedhlcr.privacy.secure_sum`. Secure aggregation needs the extra `privacy`. It does not support
@@ -76,8 +77,7 @@ class FedHLCRRegressor(RealTarget, FederatedPredictor):
     fixed_point : bool, default=False
         Whether agents round their sums to multiples of 2⁻³⁰, as secure aggregation always does. A plain run with
         `fixed_point=True` gives the same model as a secure one, bit for bit, and takes less time. As in a secure run,
-        the units follow from plain sums and no agent is scaled down (`max_weight` of the limits has no effect), so one
-        hostile agent can do more harm than in other plain runs.
+        the units follow from plain sums and no agent is scaled down (`max_weight` of the limits has no effect).
     min_cohort : int, default=5
         Fewest agents whose sum the server may learn under secure aggregation. A round with fewer is void.
     privacy : DifferentialPrivacy or None, default=None
@@ -114,7 +114,7 @@ class FedHLCRRegressor(RealTarget, FederatedPredictor):
     alignment_, seed_, n_features_in_, feature_names_in_, feature_means_, feature_spreads_, agent_column_,
     entity_column_, sole_agent_, recipe_, provenance_, curves_, curve_coef_, noise_shape_, entity_coef_,
     entity_intercept_, entity_coef_std_, entity_intercept_std_, entity_effects_, entity_noise_, effect_scales_,
-    agent_effect_scales_, comparison_
+    agent_effect_scales_, comparison_, fit_seconds_
         As in `HLCRRegressor`.
 
     Examples
@@ -231,7 +231,8 @@ class FedHLCRRegressor(RealTarget, FederatedPredictor):
         ----------
         X, y, agent, entity, sample_weight : as in `HLCRRegressor.fit`
         validation : tuple (X, y), (X, y, agent) or (X, y, agent, entity), optional
-            Events that are not fitted. `history_` contains their mean squared error for each round.
+            Events that are not fitted. `history_` contains their mean squared error for each round; the time that this
+            takes is `fit_seconds_.scoring`.
         resume : bool, default=False
             Continue from the file `checkpoint`, with the same table and settings. The result is the same, to the
             last digit, as that of an uninterrupted run.

@@ -156,6 +156,10 @@ class HLCRRegressor(RealTarget, CentralisedPredictor):
         One record per sweep: chain, sweep, log_joint, noise_scale (units of y),
         global_concentration, agent_concentration, n_clusters, labels_changed, kept.
     diagnostics_ : tuple of (quantity, r_hat, effective_size)
+    fit_seconds_ : FitSeconds(computing, scoring, compiling) or None
+        How long `fit` took by the clock. `computing` means the same in a centralised and a federated fit: all but
+        predicting for the `validation` of a federated one, and compiling kernels. `fit_files` does not count reading
+        the files. None in a model from a file.
     comparison_ : FitComparison or None
         Whether one ridge or a mixed model predicts the fitted events better, each event from all others. `fit` warns
         if one of them does. None with fewer than five entities, with weighted events (a `sample_weight` other than 1),

@@ -32,7 +32,7 @@ class RoundProgress(Bar):
 
     def __init__(self, n_rounds: int | None, enabled: bool) -> None:
         super().__init__(n_rounds, "federation", ROUND, enabled)
-        self._bytes = 0
+        self._bytes, self._mse = 0, math.nan
 
     def __call__(self, record: RoundRecord) -> None:
         self._bytes += record.bytes_down + record.bytes_up
@@ -46,7 +46,10 @@ class RoundProgress(Bar):
             "MB": f"{self._bytes / 1e6:.1f}",
         }
         if not math.isnan(record.validation_mse):
-            figures["MSE"] = f"{record.validation_mse:.4g}"
+            # rounds are scored some at a time: the last error known is shown
+            self._mse = record.validation_mse
+        if not math.isnan(self._mse):
+            figures["MSE"] = f"{self._mse:.4g}"
         self.advance(figures)
 
 

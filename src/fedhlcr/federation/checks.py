@@ -48,7 +48,8 @@ class ReplyLimits:
     max_target_square : the same for the target, where it is standardised
     max_weight : how many times the median agent any agent may count in the server's sums. An agent beyond it, and
         beyond what is usual among these agents, is not refused: its sums are scaled down (`federation.weights`).
-        Infinite for no limit
+        Infinite trusts everybody, in the survey too. None is 5 on a network, and infinite in a simulation, where one
+        process has all agents
     max_change : how far an agent's events and entities may differ from those of its earlier replies, relative to these;
         infinite if mods change sums
     min_events_per_entity : the fewest events of an entity; less than 1 if events have fractional weights
@@ -60,7 +61,7 @@ class ReplyLimits:
     max_event_ratio: float = 1e5
     max_mean_square: float = 1e8
     max_target_square: float = 1e3
-    max_weight: float = MAX_WEIGHT
+    max_weight: float | None = None
     max_change: float = MAX_CHANGE
     min_events_per_entity: float = 1.0
     tolerance: float = 1e-8
@@ -68,6 +69,8 @@ class ReplyLimits:
     def __post_init__(self) -> None:
         for f in fields(self):
             value: Any = getattr(self, f.name)
+            if value is None and f.default is None:
+                continue
             is_number = isinstance(value, Real)
             if not is_number or not value >= 0.0:
                 raise ArgumentError(f"`{f.name}` of the limits must be a number of at least 0, but is {value!r}.")
@@ -75,7 +78,8 @@ class ReplyLimits:
 
     def __repr__(self) -> str:
         """Without later limits that have their defaults: the text identifies a run, and older runs have no such."""
-        shown = [f for f in fields(self) if f.name not in LATER_LIMITS or getattr(self, f.name) != f.default]
+        usual = {name: (getattr(type(self), name),) for name in LATER_LIMITS} | {"max_weight": (None, MAX_WEIGHT)}
+        shown = [f for f in fields(self) if getattr(self, f.name) not in usual.get(f.name, ())]
         return f"ReplyLimits({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in shown)})"
 
 
@@ -231,6 +235,8 @@ class _Verdicts:
 
     def refuse(self, bad: NDArray[np.bool_] | np.bool_, reason: str) -> None:
         """Refuse the agents marked in `bad`, (agents,)."""
+        if not bad.any():
+            return
         for agent in np.flatnonzero(bad):
             self.reasons[agent] = self.reasons[agent] or reason
 

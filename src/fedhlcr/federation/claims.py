@@ -41,6 +41,7 @@ class Claims:
         # not from the seed of the run, which agents know
         self._secret = np.random.default_rng().normal(size=(self._own.packed_size, N_MARKS))
         self._marks, self._counts = np.empty((0, N_MARKS)), np.empty((0, 2))
+        self._usual_events: float | None = None
 
     def grow(self, n_agents: int) -> None:
         missing = n_agents - len(self._marks)
@@ -51,12 +52,14 @@ class Claims:
     def forget(self, agent: int) -> None:
         if agent < len(self._marks):
             self._marks[agent], self._counts[agent] = np.nan, np.nan
+            self._usual_events = None
 
     def set_survey(self, agents: IndexArray, grams: FloatArray, units: FloatArray) -> None:
         """Take the matrices of the survey, in the units of the run, as claims; `units` are usual mean squares."""
         self.grow(int(agents.max(initial=-1)) + 1)
         self._marks[agents] = self._scaled(grams, units) @ self._secret
         self._counts[agents, 0] = grams[:, 0]
+        self._usual_events = None
 
     def check(
         self, agents: IndexArray, sums: AgentSums, layout: GramLayout, units: FloatArray, *, of_events: bool
@@ -87,21 +90,27 @@ class Claims:
         self, agents: IndexArray, sums: AgentSums, layout: GramLayout, units: FloatArray, *, of_events: bool
     ) -> None:
         """Remember what accepted sums claim, where nothing was known."""
-        self.grow(int(agents.max(initial=-1)) + 1)
-        self._counts[agents] = np.where(np.isnan(self._counts[agents]), _counts(sums), self._counts[agents])
+        self._note_counts(agents, _counts(sums))
         if of_events and (new := np.isnan(self._marks[agents, 0])).any():
             self._marks[agents[new]] = (self._scaled(_totals(sums, layout), units) @ self._secret)[new]
 
     def note_sizes(self, agents: IndexArray, sizes: FloatArray) -> None:
         """Remember the numbers of entities and events, the first two sizes, where nothing was known."""
+        self._note_counts(agents, sizes[:, 1::-1])
+
+    def _note_counts(self, agents: IndexArray, counts: FloatArray) -> None:
         self.grow(int(agents.max(initial=-1)) + 1)
-        self._counts[agents] = np.where(np.isnan(self._counts[agents]), sizes[:, 1::-1], self._counts[agents])
+        if (new := np.isnan(self._counts[agents])).any():
+            self._counts[agents] = np.where(new, counts, self._counts[agents])
+            self._usual_events = None
 
     def usual_events(self) -> float:
         """The median number of events of the agents that have some; infinite if nothing is known."""
-        events = self._counts[:, 0]
-        known = events[events > 0.0]
-        return float(np.median(known)) if len(known) else float("inf")
+        if self._usual_events is None:
+            events = self._counts[:, 0]
+            known = events[events > 0.0]
+            self._usual_events = float(np.median(known)) if len(known) else float("inf")
+        return self._usual_events
 
     def _scaled(self, grams: FloatArray, units: FloatArray) -> FloatArray:
         """(agents, packed) the matrices per event, with columns over their usual root mean squares."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, get_type_hints
 
@@ -81,9 +81,13 @@ class History:
         """Positions of the agents that took part."""
         return np.flatnonzero(np.unpackbits(self._took_part[row]))
 
-    def set_validation(self, mse: float) -> None:
-        """Set the validation error of the last round."""
-        self.records[-1] = replace(self.records[-1], validation_mse=mse)
+    def set_validation(self, errors: Mapping[int, float]) -> None:
+        """Set the validation errors of some of the last rounds."""
+        place, n_set = len(self.records), 0
+        while place and n_set < len(errors):
+            place -= 1
+            if (record := self.records[place]).round in errors:
+                self.records[place], n_set = replace(record, validation_mse=errors[record.round]), n_set + 1
 
     def table(self, agent_ids: NDArray[np.object_], kept: Collection[int]) -> NDArray[np.void]:
         """A structured array, which a dataframe library can read. `kept` are the rounds whose draw was kept."""

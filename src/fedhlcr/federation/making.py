@@ -31,7 +31,8 @@ def make_rule(
     n_clusters = settings.start_clusters
     if settings.rule == "blend":
         scaling = settings.participation_scaling
-        return BlendRule(settings.layout, spec, n_clusters, settings.learning_rate, scaling, stream)
+        rate, most = settings.learning_rate, settings.max_weight
+        return BlendRule(settings.layout, spec, n_clusters, rate, scaling, stream, most)
     if make_account is None:
         account = _account(settings, likelihood)
     else:
@@ -45,4 +46,4 @@ def _account(settings: FederationSettings, likelihood: AnyLikelihood) -> Account
         return RunningTotal(n_clusters, likelihood)
     if settings.fixed_point:
         return FixedLedger(n_clusters, likelihood)
-    return Ledger(n_clusters, likelihood.sum_schema, settings.limits.max_weight)
+    return Ledger(n_clusters, likelihood.sum_schema, settings.max_weight)

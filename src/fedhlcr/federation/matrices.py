@@ -11,6 +11,7 @@ from fedhlcr.data.events import EventStore
 from fedhlcr.exceptions import BroadcastError
 from fedhlcr.federation.sums import weighted_counts
 from fedhlcr.kernels.grams import change_units
+from fedhlcr.model.arguments import AgentFigures
 from fedhlcr.model.curves import N_QUANTILES, column_quantiles, same_curves
 from fedhlcr.model.gram import GramLayout, Standardization, event_grams
 from fedhlcr.model.likelihood import AnyLikelihood
@@ -31,6 +32,7 @@ class AgentMatrices:
     events : the agents' events, from which curves are made and which some likelihoods need; None once they are not
         needed
     run_events : the same in the units of the run, once a likelihood needs them
+    run_figures : what agents add up of their matrices in every round, in the units of the run, once they are needed
     """
 
     agents: list[str]
@@ -44,6 +46,7 @@ class AgentMatrices:
     units: Standardization | None = field(default=None, kw_only=True)
     events: EventStore | None = field(default=None, kw_only=True)
     run_events: EventStore | None = field(default=None, kw_only=True)
+    run_figures: AgentFigures | None = field(default=None, kw_only=True)
 
     def __len__(self) -> int:
         return len(self.agents)
@@ -114,7 +117,7 @@ class AgentMatrices:
                 self.grams = self._grams_from_events(units)
             else:
                 self._convert(self.grams, units.shift, units.scale)
-            self.run_events = None
+            self.run_events = self.run_figures = None
         self.run, self.layout, self.units = run, layout, units
 
     def _convert(self, grams: FloatArray, shift: FloatArray, scale: FloatArray) -> None:

@@ -28,7 +28,7 @@ take part: `engines.flower.records`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -112,6 +112,14 @@ class Broadcast(ReadOnly):
         return replace(self, acknowledged=int(acknowledged))
 
     def to_bytes(self) -> bytes:
+        return codec.encode("broadcast", VERSION, self._to_record())
+
+    @cached_property
+    def n_bytes(self) -> int:
+        """The size of `to_bytes`."""
+        return codec.encoded_size("broadcast", VERSION, self._to_record())
+
+    def _to_record(self) -> codec.Record:
         record: codec.Record = {
             "run": self.run,
             "session": self.session,
@@ -131,7 +139,7 @@ class Broadcast(ReadOnly):
             record["curve_columns"] = np.array(self.curve_columns, dtype=np.int64)
         if self.terms is not None:
             record |= self.terms.to_record()
-        return codec.encode("broadcast", VERSION, record)
+        return record
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Broadcast:
@@ -322,14 +330,21 @@ class Contributions:
 
     def encoded_size(self) -> int:
         """Bytes of all contributions together, if each were written by `Contribution.to_bytes`."""
-        no_counts = np.empty(0, dtype=np.int32)
-        no_blocks = {block.name: np.empty((0, 0)) for block in self.sums.schema.blocks}
-        # a row without numbers stands for the quantiles, so that their field is written
-        quantiles = NO_QUANTILES if self.quantiles is None else np.empty((1, 0))
-        empty = Contribution(0, 0, 0, "", no_counts, no_counts, no_blocks, np.empty(0), np.empty(0), quantiles)
-        row = 2 * no_counts.itemsize + 8 * sum(block.size for block in self.sums.schema.blocks)
+        row = 2 * self.sums.entity_counts.itemsize + 8 * sum(block.size for block in self.sums.schema.blocks)
         numbers = self.sums.scalars.shape[1] + self.shifts.shape[1]
         if self.quantiles is not None:
             numbers += self.quantiles[0].size if len(self) else 0
-        each = len(empty.to_bytes()) + len(self.representative) * row + 8 * numbers
+        blocks = tuple(block.name for block in self.sums.schema.blocks)
+        each = _empty_size(blocks, has_quantiles=self.quantiles is not None)
+        each += len(self.representative) * row + 8 * numbers
         return len(self) * each + len("".join(self.agents).encode(errors="surrogatepass"))
+
+
+@cache
+def _empty_size(blocks: tuple[str, ...], *, has_quantiles: bool) -> int:
+    """Bytes of a contribution without numbers and without a name."""
+    no_counts, no_blocks = np.empty(0, dtype=np.int32), {name: np.empty((0, 0)) for name in blocks}
+    # a row without numbers stands for the quantiles, so that their field is written
+    quantiles = np.empty((1, 0)) if has_quantiles else NO_QUANTILES
+    empty = Contribution(0, 0, 0, "", no_counts, no_counts, no_blocks, np.empty(0), np.empty(0), quantiles)
+    return len(empty.to_bytes())

@@ -77,7 +77,7 @@ class OpenRound:
     def bytes_down(self) -> int:
         if self._packed_down is not None:
             return self._packed_down
-        return self.n_copies * len(self.broadcast.to_bytes()) + self.bytes_masked_down
+        return self.n_copies * self.broadcast.n_bytes + self.bytes_masked_down
 
     @bytes_down.setter
     def bytes_down(self, n_bytes: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,6 @@ def _read_only(value: Any) -> Any:
         case dict():
             return {name: _read_only(part) for name, part in value.items()}
         case Globals():
-            return replace(value, **{name: _read_only(part) for name, part in vars(value).items()})
+            return replace(value, **{f.name: _read_only(getattr(value, f.name)) for f in fields(value)})
         case _:
             return value

@@ -21,6 +21,7 @@ from fedhlcr.federation.laws import BlendLaw, Law
 from fedhlcr.federation.ledger import Ledger
 from fedhlcr.federation.messages import MOST_ROUNDS
 from fedhlcr.federation.sums import AgentSums
+from fedhlcr.federation.weights import MAX_WEIGHT
 from fedhlcr.model.gaussian import Gaussian
 from fedhlcr.model.gram import GramLayout
 from fedhlcr.model.likelihood import AnyLikelihood
@@ -294,18 +295,20 @@ class BlendRule:
         learning_rate: float,
         participation_scaling: bool,
         stream: Stream,
+        max_weight: float = MAX_WEIGHT,
     ) -> None:
         self._likelihood, self._stream = Gaussian(layout), stream
+        self._max_weight = max_weight
         self._given = self._likelihood.start(spec, n_clusters)
         self._learning_rate, self._scaling = learning_rate, participation_scaling
         self.cluster_of = np.arange(n_clusters)
         self._blended = ClusterSums.zero(self._likelihood.sum_schema, n_clusters)
-        self._incoming = Ledger(n_clusters, self._likelihood.sum_schema)
+        self._incoming = Ledger(n_clusters, self._likelihood.sum_schema, max_weight)
         self._n_agents = self._round = 0
 
     def open(self, round_number: int) -> BlendLaw:
         self._round = round_number
-        self._incoming = Ledger(len(self.cluster_of), self._likelihood.sum_schema)
+        self._incoming = Ledger(len(self.cluster_of), self._likelihood.sum_schema, self._max_weight)
         self._incoming.grow(self._n_agents)
         given, layout = self._given, self._likelihood.layout
         data, prior = layout.normal_equations(self._blended.grams), given.coef_scale**-2.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -99,6 +99,7 @@ class KeepsAccount(Protocol):
         """Makes the account of a server with these settings; None if it needs the contribution of each agent."""
 
 
+@runtime_checkable
 class SimulationEngine(Engine, Protocol):
     """An engine built from a table, as `FedHLCRRegressor` needs it: it can return its agents' Gram matrices."""
 
@@ -117,6 +118,11 @@ class Closes(Protocol):
     """An engine that holds processes or connections until it is closed."""
 
     def close(self) -> None: ...
+
+
+def settings_for(settings: FederationSettings, engine: Engine) -> FederationSettings:
+    """The settings with what follows from the engine: one that has all agents need distrust none of them."""
+    return replace(settings, simulated=isinstance(engine, SimulationEngine))
 
 
 def server_for(settings: FederationSettings, engine: Engine) -> Server:
@@ -188,16 +194,20 @@ def run_federation(
     engine: Engine,
     *,
     checkpoints: Checkpoints | None = None,
-    evaluate: Callable[[Server], float] | None = None,
+    evaluate: Callable[[Server, bool], None] | None = None,
     progress: Callable[[RoundRecord], None] | None = None,
 ) -> None:
-    """Run rounds until the server stops. Ctrl-C ends the run early: draws made so far are kept, if there are any."""
+    """Run rounds until the server stops. Ctrl-C ends the run early: draws made so far are kept, if there are any.
+
+    `evaluate` is called after each round with whether the history must now have the errors of all rounds so far.
+    """
     try:
         while not server.finished:
             run_round(server, engine)
-            if evaluate is not None and server.has_draws:
-                server.history.set_validation(evaluate(server))
-            if checkpoints is not None and (server.finished or server.round % checkpoints.every == 0):
+            is_saved = checkpoints is not None and (server.finished or server.round % checkpoints.every == 0)
+            if evaluate is not None:
+                evaluate(server, server.finished or is_saved)
+            if checkpoints is not None and is_saved:
                 checkpoints.save(server, engine)
             if progress is not None:
                 progress(server.history.records[-1])
@@ -205,6 +215,8 @@ def run_federation(
         server.stop(INTERRUPTED)
         if not server.has_draws:
             raise
+        if evaluate is not None:
+            evaluate(server, True)
 
 
 def run_round(server: Server, engine: Engine) -> RoundRecord:

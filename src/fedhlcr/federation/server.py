@@ -109,7 +109,7 @@ class Server:
         candidates = positions[~self.registry.withdrawn[positions]]
         n_asked = max(1, round(self.settings.participation * len(candidates)))
         number = SURVEY_ROUND if self.rule is None else self.round + 1
-        if len(np.setdiff1d(self._leaving(), positions)):
+        if len(leaving := self._leaving()) and len(np.setdiff1d(leaving, positions)):
             self.begin_epoch("an agent that has withdrawn cannot be reached")
         broadcast = self._broadcast(number)
         if number == SURVEY_ROUND and self.settings.is_secure:
@@ -121,7 +121,9 @@ class Server:
             # a late reply to an earlier survey is still accepted
             awaited = np.setdiff1d(candidates, survey.agents)
         else:
-            awaited = asked = np.union1d(self._choose(candidates, n_asked, "participants"), self._leaving())
+            awaited = asked = self._choose(candidates, n_asked, "participants")
+            if len(leaving := self._leaving()):
+                awaited = asked = np.union1d(asked, leaving)
         expected, claims = self._expected(broadcast.law), None if self.rule is None else self._claims
         limits = self.settings.limits
         self._open = OpenRound(broadcast, self.registry, len(asked), awaited, expected, limits, claims)

@@ -12,6 +12,7 @@ from fedhlcr._support.checks import SIZE_LIMIT
 from fedhlcr.exceptions import ArgumentError
 from fedhlcr.federation.checks import ReplyLimits
 from fedhlcr.federation.rules import RuleName
+from fedhlcr.federation.weights import MAX_WEIGHT
 from fedhlcr.model.choice import chosen_likelihood
 from fedhlcr.model.curves import Curves
 from fedhlcr.model.gram import GramLayout, layout_with
@@ -71,6 +72,8 @@ class FederationSettings:
         run of the same agents agree bit for bit
     min_cohort : fewest devices whose sum the server may learn under secure aggregation
     privacy : differential privacy of the agents; None for none
+    simulated : whether one process, or one operator's cluster, has all agents, so that nobody need be distrusted;
+        follows from the engine (`run.settings_for`)
     """
 
     layout: GramLayout
@@ -99,6 +102,7 @@ class FederationSettings:
     fixed_point: bool = field(default=False, repr=False)
     min_cohort: int = field(default=MIN_COHORT, repr=False)
     privacy: DifferentialPrivacy | None = field(default=None, repr=False)
+    simulated: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
         self._check()
@@ -210,6 +214,13 @@ class FederationSettings:
         return chosen_likelihood(self.likelihood, self.effects, self.noise)
 
     @property
+    def max_weight(self) -> float:
+        """How many times the median agent any agent may count: what the limits say, or what suits the engine."""
+        if self.limits.max_weight is not None:
+            return self.limits.max_weight
+        return math.inf if self.simulated else MAX_WEIGHT
+
+    @property
     def run_text(self) -> str:
         """A text that identifies the run: it differs if any setting differs."""
         name = self.likelihood_name
@@ -218,6 +229,7 @@ class FederationSettings:
         own += "/fixed point" if self.fixed_point else ""
         own += f"/secure/{self.min_cohort}" if self.is_secure else ""
         own += f"/{self.privacy}" if self.privacy is not None else ""
+        own += f"/simulated/max_weight={self.max_weight}" if self.simulated else ""
         return f"run/{self}{own}"
 
     @property

@@ -32,7 +32,7 @@ from fedhlcr.federation.sums import PAGE_SIZE, AgentSums, weighted_counts
 from fedhlcr.federation.survey_sums import survey_part
 from fedhlcr.kernels.arguments import AgentAnswers, EntityArrays
 from fedhlcr.kernels.grams import sum_by_cluster
-from fedhlcr.model.arguments import AgentsPart
+from fedhlcr.model.arguments import AgentsPart, agent_figures
 from fedhlcr.model.gram import (
     GramLayout,
     agent_means,
@@ -259,6 +259,10 @@ class AgentShard(AgentMatrices):
         state = {} if self.private is None else self.private.accepted
         arrays = self._arrays(broadcast.seed, mixed=broadcast.terms is not None)
         part = AgentsPart(arrays, agents, state, broadcast.sweep, Blocks((0, len(agents))))
+        if likelihood.has_stages:
+            if self.run_figures is None:
+                self.run_figures = agent_figures(self.grams, self.agent_start, likelihood.layout.n_features)
+            part = part._replace(figures=self.run_figures)
         if not likelihood.needs_events:
             return part
         if self.run_events is None:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -104,7 +105,7 @@ class AgentSums:
         """(agents,) the scalar of that name."""
         return self.schema.column(self.scalars, name)
 
-    @property
+    @cached_property
     def row_owner(self) -> IndexArray:
         """(rows,) the agent of each row."""
         return np.repeat(np.arange(len(self)), np.diff(self.row_start))

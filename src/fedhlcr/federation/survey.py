@@ -159,20 +159,21 @@ class Survey:
                 shape = (len(agents), len(self._curve_columns), N_QUANTILES)
                 self._quantiles = [reader.array("quantiles", "f8", shape, np.isfinite)]
 
-    def fix(self, *, standardize: bool) -> Units:
+    def fix(self, *, standardize: bool, trusting: bool = False) -> Units:
         """The units of a run: the mean of each column over all events reported, and the root mean square around it.
 
         One agent's reply must not spoil the units for all. So, column by column, an agent far from most others is left
         out, and no agent counts for more than MOST_SHARES times the median number of events. A column without spread
         among these agents may vary elsewhere; its scale is 1. A centralised fit sees all events and need not protect
-        itself, so it takes plain means (`Standardization.from_gram`).
+        itself, so it takes plain means (`Standardization.from_gram`); so does a `trusting` federation.
         """
         sums, shifts = self.answers()
         # agents without events have no row
         own_means = shifts[sums.row_owner]
         n_events = self._layout.n_events(sums.grams)
         own_squares = self._layout.diagonal(sums.grams)[:, 1:] / n_events[:, None]
-        weight = np.minimum(n_events, MOST_SHARES * np.median(n_events))[:, None] * _usual(own_means, own_squares)
+        shares = n_events if trusting else np.minimum(n_events, MOST_SHARES * np.median(n_events))
+        weight = shares[:, None] * (trusting | _usual(own_means, own_squares))
         shift = _mean(own_means, weight) if self._layout.fit_intercept else np.zeros(own_means.shape[1])
         squares = _mean(own_squares + (own_means - shift) ** 2, weight)
         scale = np.ones_like(shift)
@@ -186,8 +187,7 @@ class Survey:
             return units
         order = np.argsort(self.agents, kind="stable")
         own_quantiles = np.concatenate(self._quantiles)[order][sums.row_owner]
-        most = MOST_SHARES * np.median(n_events)
-        return _with_curves(units, self._curves(own_quantiles, np.minimum(n_events, most)))
+        return _with_curves(units, self._curves(own_quantiles, shares))
 
     def claims(self, units: Standardization) -> tuple[IndexArray, FloatArray]:
         """The agents that have reported events, and the matrix of each agent's events in the units of the run."""

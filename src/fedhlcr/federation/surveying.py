@@ -62,7 +62,8 @@ class Surveys:
         if settings.fixed_point:
             units = units_of_answers(settings.layout, *survey.answers(), standardize=settings.standardize)
         else:
-            units = survey.fix(standardize=settings.standardize)
+            trusting = math.isinf(settings.max_weight)
+            units = survey.fix(standardize=settings.standardize, trusting=trusting)
         self.n_events = survey.n_events() if np.isin(everyone, survey.agents).all() else math.inf
         claims.set_survey(*survey.claims(units.standardization), units.mean_squares)
         self.by_agent = Survey(settings.layout, settings.curves)

@@ -13,6 +13,7 @@ over all. Effects drawn under a diagonal D hardly show correlations; by way of a
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -94,7 +95,7 @@ def _draw_tightness(rng: np.random.Generator, current: FloatArray, scales: Float
     size, (_, log_det) = len(current), np.linalg.slogdet(current)
     rates = TIGHTNESSES[:, None] * np.diag(inverse(current)) + scales**-2.0
     half = 0.5 * (TIGHTNESSES + size - 1.0)
-    log_density = size * half * np.log(TIGHTNESSES) - multigammaln(half, size) - 0.5 * TIGHTNESSES * log_det
+    log_density = size * half * np.log(TIGHTNESSES) - _tightness_gammas(size) - 0.5 * TIGHTNESSES * log_det
     log_density += size * gammaln(half + 0.5) - ((half + 0.5)[:, None] * np.log(rates)).sum(axis=1)
     return float(TIGHTNESSES[_draw_index(rng, log_density)])
 
@@ -116,8 +117,20 @@ def log_full_marginal(squares: FloatArray, n: float, auxiliary: FloatArray, tigh
     prior, posterior = 0.5 * (tightness + size - 1), 0.5 * (tightness + size - 1 + n)
     scale = 2.0 * tightness * auxiliary
     _, log_det = np.linalg.slogdet(np.diag(scale) + squares)
-    constant = multigammaln(posterior, size) - multigammaln(prior, size)
+    constant = multigammaln(posterior, size) - _log_multigamma(float(prior), size)
     return float(constant + prior * np.log(scale).sum() - posterior * log_det)
+
+
+@cache
+def _log_multigamma(shape: float, size: int) -> float:
+    """The same few values are asked for in every round."""
+    return float(multigammaln(shape, size))
+
+
+@cache
+def _tightness_gammas(size: int) -> FloatArray:
+    """Multivariate log gamma functions of the priors with each κ."""
+    return np.asarray(multigammaln(0.5 * (TIGHTNESSES + size - 1.0), size))
 
 
 def log_diagonal_marginal(squares: FloatArray, n: float, auxiliary: FloatArray) -> float:
@@ -129,11 +142,18 @@ def log_diagonal_marginal(squares: FloatArray, n: float, auxiliary: FloatArray) 
 
 def draw_shape(rng: np.random.Generator, n: float, log_ratios: float, ratios: float, least: float) -> float:
     """Draw ν on its grid, with prior ∝ 1/ν, given Σ log(σ²/s²) and Σ s²/σ² over n entities with σ² ~ IG(ν/2, νs²/2)."""
-    shapes = np.geomspace(least, LARGEST_SHAPE, N_SHAPES)
-    half = 0.5 * shapes
-    log_density = n * (half * np.log(half) - gammaln(half)) - half * (log_ratios + ratios)
+    shapes, log_constants = _shape_grid(least)
+    log_density = n * log_constants - 0.5 * shapes * (log_ratios + ratios)
     weights = np.exp(log_density - log_density.max())
     return float(rng.choice(shapes, p=weights / weights.sum()))
+
+
+@cache
+def _shape_grid(least: float) -> tuple[FloatArray, FloatArray]:
+    """Values of ν, and (ν/2) log(ν/2) − log Γ(ν/2)."""
+    shapes = np.geomspace(least, LARGEST_SHAPE, N_SHAPES)
+    half = 0.5 * shapes
+    return shapes, half * np.log(half) - gammaln(half)
 
 
 def variance_ratios(shape: ArrayLike, larger: ArrayLike) -> FloatArray:

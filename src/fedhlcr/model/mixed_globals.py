@@ -75,7 +75,7 @@ class MixedGlobals(LinearGlobals):
     def at_stage(self, stage: Stage) -> MixedGlobals:
         return replace(self, stage=float(stage))
 
-    @property
+    @cached_property
     def is_plain(self) -> bool:
         """Whether there are neither effects nor noise of entities, so that agents draw labels only."""
         some = self.effect_columns.size or self.agent_effect_scale.any() or np.isfinite(self.noise_shape)
@@ -87,7 +87,7 @@ class MixedGlobals(LinearGlobals):
         used = self.effect_columns
         return root(self.effect_covariance[np.ix_(used, used)])
 
-    @property
+    @cached_property
     def effect_columns(self) -> IndexArray:
         """Coefficients that have an effect of the entity."""
         return np.flatnonzero(np.diagonal(self.effect_covariance) > 0.0)

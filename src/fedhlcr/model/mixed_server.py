@@ -6,6 +6,7 @@ See `model.mixed` for the model, and `model.covariance` for the variances of eff
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -304,16 +305,20 @@ class MixedServer(MixedAgents):
         column = shift.effects[:, : self.layout.n_linear, None]
         moments[:, 1:, 1:] += totals @ np.swapaxes(column, 1, 2) + column @ np.swapaxes(totals + n * column, 1, 2)
         moments[:, 1:, :1] = totals + n * column
-        rows, columns = np.tril_indices(self.layout.n_linear + 1)
+        rows, columns = self._lower_moments
         return {**blocks, GRAMS: data, EFFECTS: moments[:, rows, columns]}
 
     def effect_moments(self, packed: FloatArray) -> FloatArray:
         """(..., 1 + n_linear, 1 + n_linear) Σ (1, b)(1, b)ᵀ."""
-        size = self.layout.n_linear + 1
-        rows, columns = np.tril_indices(size)
+        size, (rows, columns) = self.layout.n_linear + 1, self._lower_moments
         full = np.zeros((*packed.shape[:-1], size, size))
         full[..., rows, columns] = full[..., columns, rows] = packed
         return full
+
+    @cached_property
+    def _lower_moments(self) -> tuple[IndexArray, IndexArray]:
+        """Rows and columns of the packed entries of moments of effects."""
+        return np.tril_indices(self.layout.n_linear + 1)
 
     def log_joint(self, sums: ClusterSums, regressions: CoefPosterior, given: MixedGlobals) -> float:
         """The log density of targets, effects and labels, given the noise and the globals."""

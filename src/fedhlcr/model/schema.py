@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -270,12 +270,12 @@ class Block:
     is_moments: bool = False
     possible: Check = finite
 
-    @property
+    @cached_property
     def width(self) -> int:
         """Rows of a packed matrix."""
         return int(np.sqrt(2 * self.size))
 
-    @property
+    @cached_property
     def diagonal(self) -> IndexArray:
         """(width,) positions of the diagonal of a packed matrix."""
         return np.cumsum(np.arange(1, self.width + 1)) - 1
@@ -343,12 +343,12 @@ class SumSchema:
                 "contribution has a field of that name; choose another name."
             )
 
-    @property
+    @cached_property
     def counts_events(self) -> bool:
         """Whether the sums of Gram matrices count events; if not, there is a scalar `events`."""
         return all(block.counts_events for block in self.blocks if block.is_gram)
 
-    @property
+    @cached_property
     def scalar_names(self) -> tuple[str, ...]:
         return tuple(scalar.name for scalar in self.scalars)
 

@@ -11,6 +11,7 @@ clusters with one.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,8 @@ ROUNDS_OF_EFFECTS = 20
 ACCEPTED_LOSS = 0.002
 # The same where single events say little.
 ACCEPTED_LOSS_OF_LITTLE = 0.0005
+# Numbers in the summed blocks of pairs of clusters that are looked at together.
+MOST_NUMBERS = 1 << 18
 # The summed blocks of one set of entities, by name.
 BlockRow = dict[str, FloatArray]
 
@@ -113,8 +116,16 @@ class _GainTable:
         single = self._evidence([self._rows[k] for k in self._clusters])
         self._single = dict(zip(self._clusters, single, strict=True))
         self._gains: dict[tuple[int, int], float] = {}
-        for position, k in enumerate(self._clusters):
-            self._add(k, self._clusters[position + 1 :])
+        pairs = list(combinations(self._clusters, 2))
+        at_once = max(1, MOST_NUMBERS // sum(block.shape[1] for block in sums.blocks.values()))
+        for first in range(0, len(pairs), at_once):
+            self._set_gains(sums.blocks, pairs[first : first + at_once])
+
+    def _set_gains(self, blocks: dict[str, FloatArray], pairs: list[tuple[int, int]]) -> None:
+        one, other = np.array(pairs).T
+        merged = self._likelihood.evidence({name: own[one] + own[other] for name, own in blocks.items()}, self._given)
+        for pair, value in zip(pairs, merged, strict=True):
+            self._gains[pair] = value - self._single[pair[0]] - self._single[pair[1]]
 
     def _evidence(self, rows: list[BlockRow]) -> FloatArray:
         """Log evidence of each set of entities."""

@@ -50,6 +50,15 @@ def encode(kind: str, version: int, record: Mapping[str, Value]) -> bytes:
     return body + _checksum(body)
 
 
+def encoded_size(kind: str, version: int, record: Mapping[str, Value]) -> int:
+    """Return the number of bytes of `encode`, without writing them."""
+    size = len(head(FORMAT, kind, version)) + struct.calcsize("<H") + CHECKSUM_BYTES
+    for name, value in record.items():
+        code, shape, _ = encode_value(name, value)
+        size += len(_short(name)) + struct.calcsize(f"<BB{len(shape)}Q") + size_of(code, shape)
+    return size
+
+
 def head(file_format: int, kind: str, version: int) -> bytes:
     """Return the first bytes of a record."""
     return MAGIC + struct.pack("<H", file_format) + _short(kind) + struct.pack("<H", version)

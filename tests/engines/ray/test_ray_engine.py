@@ -150,6 +150,18 @@ def test_estimators_fit_on_workers(estimator):
     assert len(actors.started) == 4
 
 
+def test_nobody_is_scaled_down_on_workers():
+    """One operator has all agents; a limit holds only on request."""
+    weight = np.where(TABLE.agent == 7, 1000.0, 1.0)
+
+    def weights(**params):
+        model = FedHLCRRegressor(engine=local_factory(2), rounds=3, max_clusters=4, n_threads=1, **params)
+        return model.fit(**FIELDS, sample_weight=weight).server_.rule.account.weights()
+
+    assert (weights() == 1.0).all()
+    assert weights(limits=ReplyLimits(max_weight=5.0)).min() < 1.0
+
+
 @pytest.mark.parametrize("number", [1, 8, 17])
 @pytest.mark.parametrize("bytes_per_round", [2**22, 64])
 def test_a_worker_that_dies_in_an_answer_is_replaced(monkeypatch, number, bytes_per_round):

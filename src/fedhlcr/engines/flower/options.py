@@ -306,7 +306,7 @@ class RunOptions:
 
     def settings(self, n_features: int, features: tuple[str, ...] = ()) -> FederationSettings:
         """The settings of the federation; `features` are the names of its columns, once they are agreed on."""
-        taken = {f.name for f in fields(FederationSettings)} - {"layout", "limits", "curves", "privacy"}
+        taken = {f.name for f in fields(FederationSettings)} - {"layout", "limits", "curves", "privacy", "simulated"}
         chosen: dict[str, Any] = {}
         for name, value in self.values.items():
             field = SETTING_NAMES.get(name, name.replace("-", "_"))

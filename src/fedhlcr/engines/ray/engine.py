@@ -99,10 +99,10 @@ class RayEngine:
         held = [block for agents in self._ranges for block in _whole_blocks(agents, len(self._names))]
         if settings.rule != "delta" or settings.fixed_point or settings.is_secure or not held:
             return None
-        limits = settings.limits
 
         def make(n_clusters: int, schema: SumSchema) -> Account:
-            self._account, self._limits = BlockLedger(n_clusters, schema, limits.max_weight, self, held), limits
+            self._account = BlockLedger(n_clusters, schema, settings.max_weight, self, held)
+            self._limits = settings.limits
             return self._account
 
         return make
