@@ -1,9 +1,12 @@
-"""Kernels are compiled once: a note says when, and arrays of a mapped file need no other version of a kernel."""
+"""Kernels are compiled once, for one type of arguments, and before they are needed."""
 
 from __future__ import annotations
 
-import logging
-from types import SimpleNamespace
+import json
+import os
+import re
+import subprocess
+import sys
 
 import numba
 import numpy as np
@@ -12,25 +15,9 @@ import pytest
 import fedhlcr
 from fedhlcr import HLCRRegressor
 from fedhlcr.datasets import make_hlcr
-from fedhlcr.kernels import compiling, effective, effects, grams, labels, mixtures, profiles
+from fedhlcr.kernels import ahead, compiling, effective, effects, grams, labels, mixtures, profiles
 from fedhlcr.storage import pages
-
-NOTE = "once per installation"
-
-
-def start_of(module):
-    return SimpleNamespace(data={"dispatcher": SimpleNamespace(py_func=SimpleNamespace(__module__=module))})
-
-
-def test_note_is_given_once_and_for_kernels_only(caplog):
-    note = compiling.CompilationNote()
-    with caplog.at_level(logging.WARNING):
-        note.on_start(start_of("somebody.else"))
-        assert NOTE not in caplog.text
-        for _ in range(3):
-            note.on_start(start_of("fedhlcr.kernels.labels"))
-        note.on_end(None)
-    assert caplog.text.count(NOTE) == 1
+from tests.kernels import walk
 
 
 def test_kernel_without_a_folder_to_keep_it_in_is_compiled_all_the_same(monkeypatch):
@@ -66,3 +53,100 @@ def test_mapped_models_need_no_other_version_of_a_kernel(tmp_path, monkeypatch):
     loaded.predict_interval(table.X, **ids)
     loaded.adapt(table.X[:9], table.y[:9], table.agent[:9], table.entity[:9])
     assert versions() == before
+
+
+# Kernels that are compiled for more than one list of types, and why.
+SEVERAL: dict[str, str] = {}
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="nothing is compiled")
+@pytest.mark.parametrize("journey", walk.JOURNEYS)
+def test_each_kernel_is_called_with_one_list_of_types_as_it_is_compiled_ahead(journey):
+    taken = walk.take_apart(journey)["types"]
+    assert len(taken) > 15
+    assert {name: of for name, of in taken.items() if len(of) > 1 and name not in SEVERAL} == {}
+    known = json.loads(ahead.SIGNATURES.read_text())
+    assert {name: of[0] for name, of in taken.items() if name in known and of[0] != known[name]["types"]} == {}
+
+
+def run(code, **environment):
+    """Run Python code in a process of its own; return what it prints, and its notes."""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ, **environment}
+    )
+    return done.stdout, done.stderr
+
+
+PREPARE = """
+import logging
+from numba.core import event
+from fedhlcr.kernels import ahead
+compiled = []
+class Listener(event.Listener):
+    def on_start(self, event): compiled.append(event.data["dispatcher"].py_func.__name__)
+    def on_end(self, event): pass
+event.register("numba:compile", Listener())
+{before}
+print(ahead.prepare(["tables"]))
+ahead.load(["tables"])
+print(compiled)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="nothing is compiled")
+def test_group_is_compiled_once_in_other_processes_and_said_by_name(tmp_path):
+    n_kernels = len(ahead.GROUPS["tables"].split())
+    printed, notes = run(PREPARE.format(before=""), NUMBA_CACHE_DIR=str(tmp_path))
+    assert printed.split("\n")[:2] == [str(n_kernels), "[]"]
+    assert re.search(rf"compiling for tables: {n_kernels} of {n_kernels} kernels", notes)
+    printed, notes = run(PREPARE.format(before=""), NUMBA_CACHE_DIR=str(tmp_path))
+    assert printed.split("\n")[:2] == ["0", "[]"]
+    assert notes == ""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="nothing is compiled")
+def test_quiet_compilation_prints_nothing(tmp_path):
+    quiet = "from fedhlcr.cli.shell import Shell; Shell(quiet=True)"
+    printed, notes = run(PREPARE.format(before=quiet), NUMBA_CACHE_DIR=str(tmp_path))
+    assert not printed.startswith("0")
+    assert notes == ""
+
+
+def test_change_of_any_source_compiles_all_kernels_again(monkeypatch):
+    before = ahead._fingerprint("fits")
+    monkeypatch.setattr(ahead, "STAMP", (compiling.STAMP[0] + 1.0, compiling.STAMP[1]))
+    assert ahead._fingerprint("fits") != before
+    if not numba.config.DISABLE_JIT:
+        assert labels.relabel_agents._cache._cache_file._source_stamp == compiling.STAMP
+
+
+@pytest.mark.parametrize("family", ["gaussian", "mixed, entity noise", *ahead.OWN_FITS])
+def test_all_that_is_compiled_ahead_exists(family):
+    known = json.loads(ahead.SIGNATURES.read_text())
+    for group in ahead.for_fits(family, federated=True):
+        for name in ahead.GROUPS[group].split():
+            assert all(ahead.numba_type(of) is not None for of in known[name]["types"])
+
+
+def test_signatures_are_those_of_the_groups():
+    named = {name for names in ahead.GROUPS.values() for name in names.split()}
+    assert named == set(json.loads(ahead.SIGNATURES.read_text()))
+
+
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="nothing is compiled")
+def test_written_number_is_a_number_like_any_other():
+    @compiling.kernel
+    def inner(n):
+        return n + 1
+
+    @compiling.kernel
+    def outer(n):
+        return inner(0) + inner(1) + inner(n)
+
+    assert outer(2) == 6
+    assert len(inner.signatures) == 1

@@ -86,6 +86,10 @@ class Bar:
             self._last_line = now
             self._console.print(f"{self._what}: {state}", soft_wrap=True, markup=False)
 
+    @property
+    def seconds_elapsed(self) -> float:
+        return time.monotonic() - self._started
+
     def _state(self, now: float, figures: dict[str, Any]) -> str:
         total = self._unit.count(self._done if self.total is None else self.total)
         parts = [total if self.total is None else f"{self._done:,} of {total}"]

@@ -92,7 +92,7 @@ def _log_likelihood(entities: Entities, spec: ModelSpec, labels: LabelArray, dra
     summands = entities.likelihood.summands(entities.grams, given, labels)
     blocks = entities.likelihood.sum_schema.zero_blocks(len(coef))
     for name, block in blocks.items():
-        add_rows(summands.blocks[name], labels, block)
+        add_rows(summands.blocks[name], labels.astype(np.int64), block)
     return entities.likelihood.log_partition_likelihood(spec, blocks, [draw.globals for draw in draws], coef)
 
 

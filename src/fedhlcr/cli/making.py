@@ -119,6 +119,26 @@ def split(
     shell.result({"train": n_train, "test": n_test})
 
 
+def compile_kernels(
+    as_json: options.JsonOption = False,
+    quiet: options.QuietOption = False,
+) -> None:
+    """Compile everything that is compiled, so that no later command waits for it: for an image, or before tests.
+
+    Otherwise each command compiles what it needs when it first runs. Compiled code is kept beside the installed package
+    or, where that cannot be written to, in the user's cache folder.
+
+    \b
+    fedhlcr compile
+    """
+    from fedhlcr.kernels import ahead
+
+    shell = Shell(as_json, quiet)
+    n_compiled = ahead.prepare()
+    shell.say(f"compiled {ahead.KERNEL.count(n_compiled)}" if n_compiled else "everything is compiled already")
+    shell.result({"compiled": n_compiled})
+
+
 def demo(
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Write the report to this file.")] = Path(
         "demo-report.html"

@@ -7,6 +7,7 @@ else. Control characters in names and ids are replaced, because they could contr
 from __future__ import annotations
 
 import json
+import logging
 import sys
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -47,6 +48,10 @@ class Shell:
     progress: bool | None = None
     interrupted: bool = False
     _notes: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        # kernels may be compiled by whatever a command calls first
+        logging.getLogger("fedhlcr.kernels").setLevel(logging.ERROR if self.quiet else logging.NOTSET)
 
     @property
     def shows_progress(self) -> bool:

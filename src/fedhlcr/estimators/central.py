@@ -25,6 +25,7 @@ from fedhlcr.estimators.seconds import timed
 from fedhlcr.estimators.streamed import StreamedEvents
 from fedhlcr.estimators.training import EventsInMemory, TrainingEvents
 from fedhlcr.exceptions import Advice, ConvergenceWarning, FitInterruptedWarning, warn_user
+from fedhlcr.kernels import ahead
 from fedhlcr.model.curves import Curves
 from fedhlcr.model.gram import Standardization, layout_with
 from fedhlcr.model.likelihood import likelihood_named
@@ -61,6 +62,7 @@ class CentralisedPredictor(FileFitter):
 
     @timed
     def _fit(self, given: Given) -> Self:
+        ahead.prepare(ahead.for_fits(self.likelihood_name()))
         with SweepProgress(self.n_chains * self.n_sweeps, self.verbose) as progress:
             data = EventsInMemory(self._training_events(given))
             results = self._sample(data, self._assemble(data), progress)
@@ -71,6 +73,7 @@ class CentralisedPredictor(FileFitter):
     @single_threaded_blas
     def fit_streamed(self, data: StreamedEvents) -> Self:
         """Fit the model to a table that has been read into a work folder; see `fit_files`."""
+        ahead.prepare(ahead.for_fits(self.likelihood_name()))
         self._begin_streamed(data)
         # bars of the passes over the table come before the one of the sweeps
         assembled = self._assemble(data)

@@ -50,6 +50,7 @@ from fedhlcr.federation.run import (
 )
 from fedhlcr.federation.server import Server
 from fedhlcr.federation.settings import AggregationName, FederationSettings
+from fedhlcr.kernels import ahead
 from fedhlcr.model.choice import chosen_likelihood
 from fedhlcr.model.gram import GramLayout, Standardization
 from fedhlcr.model.likelihood import AUTO, GAUSSIAN, AnyLikelihood
@@ -131,6 +132,7 @@ class FederatedPredictor(FileFitter):
     def _fit(self, given: Given, validation: tuple[Any, ...] | None, resume: bool) -> Self:
         if resume and self.checkpoint is None:
             raise ArgumentError("`resume` needs the file to go on from; pass its path as `checkpoint`.")
+        ahead.prepare(ahead.for_fits(self.likelihood_name(), federated=True))
         hierarchy = self._training_events(given)
         settings = self._settings(EventsInMemory(hierarchy), weighted=given.sample_weight is not None)
         _require_cohort(settings, hierarchy.index.n_agents)
@@ -156,6 +158,7 @@ class FederatedPredictor(FileFitter):
     @single_threaded_blas
     def fit_streamed(self, data: StreamedEvents) -> Self:
         """Fit the model to a table in a work folder, on a cluster whose workers read its files; see `fit_files`."""
+        ahead.prepare(ahead.for_fits(self.likelihood_name(), federated=True))
         cluster, shared = self._cluster_for_files(), SharedTable(data)
         self._begin_streamed(data)
         settings, index = self._settings(data, weighted=False), data.index

@@ -24,6 +24,7 @@ from fedhlcr.estimators.regressor import HierarchicalEstimator
 from fedhlcr.estimators.rows import EventRows
 from fedhlcr.estimators.score import Counts
 from fedhlcr.exceptions import ArgumentError, DataError, DataWarning, ForgottenIdsWarning, warn_user
+from fedhlcr.kernels import ahead
 from fedhlcr.posterior import Posterior, Profiles
 
 # What happens to rows with missing values.
@@ -155,6 +156,7 @@ class TableReader(FormulaReader, HierarchicalEstimator):
         """
         if index is None:
             check_is_fitted(self)
+            ahead.prepare(ahead.for_predictions(self.posterior_.likelihood.name))
             index = self.posterior_.memory.entities.index
         names = getattr(self, "feature_names_in_", None)
         features = None if names is None else [str(name) for name in names]

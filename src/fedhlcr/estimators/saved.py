@@ -18,6 +18,7 @@ from fedhlcr.data.families import FamilyName
 from fedhlcr.data.recipe import Recipe
 from fedhlcr.estimators.rows import EventReader
 from fedhlcr.exceptions import ArgumentError, CodecError
+from fedhlcr.kernels import ahead
 from fedhlcr.model.binary import Logistic
 from fedhlcr.model.counts import NegativeBinomial
 from fedhlcr.model.gram import read_units
@@ -66,6 +67,7 @@ class SavedModel(EventReader):
         return self.posterior_.interval(matrix, profiles, level, offset)
 
     def _rows(self, X: Any, agent: Any, entity: Any, exposure: Any) -> tuple[FloatArray, Profiles, FloatArray | None]:
+        ahead.prepare(ahead.for_predictions(self.posterior_.likelihood.name))
         table, matrix = self._read(X, agent, entity)
         index = self.posterior_.memory.entities.index
         profiles = Profiles.of(*self._find(index, table.agent, table.entity, len(matrix)))

@@ -128,7 +128,7 @@ def _counts(sums: AgentSums) -> FloatArray:
 
 def _totals(sums: AgentSums, layout: GramLayout) -> FloatArray:
     """(agents, packed) each agent's sum over clusters, without curves."""
-    rows = layout.without_curves(sums.grams)
+    rows = np.ascontiguousarray(layout.without_curves(sums.grams))
     totals = np.zeros((len(sums), rows.shape[1]))
     add_rows(rows, sums.row_owner, totals)
     return totals

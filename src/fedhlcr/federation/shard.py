@@ -338,7 +338,9 @@ class AgentShard(AgentMatrices):
         rows = np.flatnonzero(sizes)
         row_start, unlabelled = np.searchsorted(rows, np.arange(len(agents) + 1)), np.zeros(len(rows), dtype=np.int32)
         grams, one_cluster = np.empty((len(rows), own_grams.shape[1])), np.zeros(len(own_grams), dtype=np.int32)
-        sum_by_cluster(own_grams, self.agent_start, agents, one_cluster, row_start, sizes[:, None], grams)
+        sum_by_cluster(
+            own_grams, self.agent_start, agents, one_cluster, row_start, sizes[:, None].astype(np.int32), grams
+        )
         scalars = np.zeros((len(agents), len(schema.scalars)))
         sums = AgentSums(schema, row_start, unlabelled, unlabelled, unlabelled, {GRAMS: grams}, scalars)
         contributions = self._contributions(broadcast, agents, sums, self.shifts[agents])

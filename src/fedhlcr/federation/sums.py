@@ -163,7 +163,7 @@ class AgentSums:
             own_rows = {name: block * of_row[:, None] for name, block in self.blocks.items()}
             counts = (self.entity_counts * of_row, self.table_counts * of_row)
         for name, block in blocks.items():
-            add_rows(own_rows[name], self.clusters, block)
+            add_rows(np.ascontiguousarray(own_rows[name]), self.clusters.astype(np.int64), block)
         entities, tables = (weighted_counts(self.clusters, count, n_clusters) for count in counts)
         return ClusterSums.of(self.schema, blocks, entities, tables, own_scalars.sum(axis=0))
 

@@ -19,7 +19,7 @@ AGENT_EFFECT = np.uint64(3 << 10)
 def draw_agent_effects(entities, scoring, labels, law, agents, first_agent, last_agent, state, scalars):
     """Draw the effects of agents[first_agent:last_agent] given their entities' labels, in place."""
     _, agent_start, _, streams = entities
-    if not np.any(law.agent_scale > 0.0):
+    if n_positive(law.agent_scale) == 0:
         return
     for position in range(first_agent, last_agent):
         agent = agents[position]
@@ -38,9 +38,15 @@ def draw_agent_effect(scoring, law, labels, stream, first_entity, last_entity, e
     `scoring` holds the effective matrices around the old effect. a = τα, with α of precision I + τ(ΣQ)τ.
     """
     n_coef, first = effect.shape[0], law.first
-    used = np.flatnonzero(law.agent_scale > 0.0)
-    n_used = used.shape[0]
-    precision, linear = np.eye(n_used), np.zeros(n_used)
+    n_used = n_positive(law.agent_scale)
+    used, precision, linear = np.empty(n_used, dtype=np.int64), np.empty((n_used, n_used)), np.empty(n_used)
+    i = 0
+    for f in range(n_coef):
+        if law.agent_scale[f] > 0.0:
+            used[i], linear[i] = f, 0.0
+            for j in range(n_used):
+                precision[i, j] = 1.0 if i == j else 0.0
+            i += 1
     last_row = (n_coef + first) * (n_coef + first + 1) // 2
     for e in range(first_entity, last_entity):
         for i in range(n_used):
@@ -55,9 +61,19 @@ def draw_agent_effect(scoring, law, labels, stream, first_entity, last_entity, e
     normals = np.empty(n_used)
     keyed_normals(stream, np.uint64(0), law.round, AGENT_EFFECT, normals)
     solve_draw(precision, linear, normals)
-    effect[:] = 0.0
+    for f in range(n_coef):
+        effect[f] = 0.0
     for i in range(n_used):
         effect[used[i]] = law.agent_scale[used[i]] * normals[i]
+
+
+@kernel
+def n_positive(scales):
+    """The number of scales that are not 0."""
+    n = 0
+    for f in range(scales.shape[0]):
+        n += scales[f] > 0.0
+    return n
 
 
 @kernel

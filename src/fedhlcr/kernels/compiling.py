@@ -1,20 +1,26 @@
-"""How kernels are compiled. After a change here, delete the compiled kernels (`__pycache__/*.nb?`).
+"""How kernels are compiled.
 
 Compiled kernels are kept beside the sources or, where nobody may write there, in the user's cache folder
-(NUMBA_CACHE_DIR names another). So an installation compiles each kernel once. A note says so while it happens.
+(NUMBA_CACHE_DIR names another). So an installation compiles each kernel once, and again after any kernel's source has
+changed, because a kernel holds a copy of those that it calls. `kernels.ahead` compiles them before they are needed.
 """
 
 from __future__ import annotations
 
-import logging
-import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from numba import njit
-from numba.core import event
+from numba import njit, types
 
-logger = logging.getLogger(__name__)
+
+def _stamp() -> tuple[float, int]:
+    """The time of the latest change of any kernel's source, and the size of all."""
+    sources = [path.stat() for path in Path(__file__).parent.glob("*.py")]
+    return max(source.st_mtime for source in sources), sum(source.st_size for source in sources)
+
+
+STAMP = _stamp()
 
 
 def _compiler(**options: Any) -> Callable[[Callable[..., Any]], Any]:
@@ -22,12 +28,37 @@ def _compiler(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 
     def compiled(function: Callable[..., Any]) -> Any:
         try:
-            return njit(nogil=True, cache=True, **options)(function)
+            kernel = njit(nogil=True, cache=True, no_cfunc_wrapper=True, **options)(function)
         except RuntimeError:
             # there is no folder to keep it in: each process compiles for itself
-            return njit(nogil=True, **options)(function)
+            kernel = njit(nogil=True, no_cfunc_wrapper=True, **options)(function)
+        return _adapted(kernel)
 
     return compiled
+
+
+def _adapted(kernel: Any) -> Any:
+    """The same kernel, compiled no more often than necessary; without the compiler (NUMBA_DISABLE_JIT) as it is.
+
+    Kernels of a group are compiled together. Numbers that are written out, such as 0, are numbers like any other:
+    numba would compile the kernel once more for each. And numba would use a kernel that it has kept although one that
+    it calls has changed in another file.
+    """
+    compile_one, find_template = getattr(kernel, "compile", None), getattr(kernel, "get_call_template", None)
+    if compile_one is None or find_template is None:
+        return kernel
+
+    def compile_group(signature: Any) -> Any:
+        from fedhlcr.kernels import ahead
+
+        ahead.prepare_for(kernel.py_func)
+        return compile_one(signature)
+
+    kernel.compile = compile_group
+    kernel.get_call_template = lambda args, kws: find_template(tuple(types.unliteral(of) for of in args), kws)
+    if (kept := getattr(getattr(kernel, "_cache", None), "_cache_file", None)) is not None:
+        kept._source_stamp = STAMP
+    return kernel
 
 
 kernel = _compiler()
@@ -35,21 +66,3 @@ kernel = _compiler()
 vector_kernel = _compiler(fastmath={"reassoc", "contract", "nsz"})
 # Also allows vectorised maxima. Correct for finite numbers only.
 finite_kernel = _compiler(fastmath={"reassoc", "contract", "nsz", "nnan"})
-
-
-class CompilationNote(event.Listener):
-    """Says that kernels are being compiled, when the first of them is, and no more than once in a process."""
-
-    def __init__(self) -> None:
-        self._is_said = threading.Lock()
-
-    def on_start(self, event: Any) -> None:
-        module = str(event.data["dispatcher"].py_func.__module__)
-        if module.startswith(f"{__package__}.") and self._is_said.acquire(blocking=False):
-            logger.warning("fedhlcr: note: compiling, once per installation; this may take a minute or two.")
-
-    def on_end(self, event: Any) -> None:
-        """Nothing to do."""
-
-
-event.register("numba:compile", CompilationNote())

@@ -73,17 +73,20 @@ def place(i, j):
 def effect_columns(law):
     """Λ, and where its columns are."""
     width, columns, n_effects = law.coef.shape[1] + law.first + 1, law.columns, law.columns.shape[0]
-    table = np.empty((width, width), dtype=np.int64)
+    table, places = np.empty((width, width), dtype=np.int64), np.empty((width, n_effects), dtype=np.int64)
     for i in range(width):
         for j in range(width):
             table[i, j] = place(i, j)
-    root = np.zeros((n_effects, -(-n_effects // BLOCK) * BLOCK))
-    ends = np.zeros(root.shape[1], dtype=np.int64)
-    for r in range(n_effects):
-        for c in range(r, n_effects):
-            root[c, r] = law.root[c, r]
+        for r in range(n_effects):
+            places[i, r] = place(i, columns[r])
+    n_rows = -(-n_effects // BLOCK) * BLOCK
+    root, ends = np.empty((n_effects, n_rows)), np.empty(n_rows, dtype=np.int64)
+    for r in range(n_rows):
+        ends[r] = 0
+        for c in range(n_effects):
+            root[c, r] = law.root[c, r] if r <= c else 0.0
             ends[r] = c + 1 if root[c, r] != 0.0 else ends[r]
-    return EffectColumns(root, ends, columns, np.ascontiguousarray(table[:, columns]), table, law.first)
+    return EffectColumns(root, ends, columns, places, table, law.first)
 
 
 @kernel
@@ -260,5 +263,5 @@ def move_target(gram, step, first, products):
 def move_targets(grams, rows, step_of, steps, first):
     """`move_target` for the given rows of `grams`, row r by steps[step_of[r]]."""
     products = np.empty(steps.shape[1] + first + 1)
-    for r in rows:
-        move_target(grams[r], steps[step_of[r]], first, products)
+    for i in range(rows.shape[0]):
+        move_target(grams[rows[i]], steps[step_of[rows[i]]], first, products)

@@ -226,10 +226,15 @@ def draw_effects(entities, scoring, labels, law, agents, first_agent, last_agent
 def draw_rooted(entities, scoring, labels, law, agents, first_agent, last_agent, state, rows, sums, work):
     """`draw_effects` given U of these entities. `work` are Λ, scratch space, and U, which may have no groups."""
     (grams, agent_start, _, _), (of, space, roots) = entities, work
-    own_agents = agents[first_agent:last_agent]
-    old = state.agent_effects[own_agents]
+    n_coef = law.coef.shape[1]
+    moved = np.empty((last_agent - first_agent, n_coef))
+    for i in range(last_agent - first_agent):
+        for f in range(n_coef):
+            moved[i, f] = state.agent_effects[agents[first_agent + i], f]
     draw_agent_effects(entities, scoring, labels, law, agents, first_agent, last_agent, state, sums.scalars)
-    moved = state.agent_effects[own_agents] - old
+    for i in range(last_agent - first_agent):
+        for f in range(n_coef):
+            moved[i, f] = state.agent_effects[agents[first_agent + i], f] - moved[i, f]
     own_entities, positions = entities_of(agents, agent_start, first_agent, last_agent)
     is_kept = roots.shape[0] > 0
     u = roots if is_kept else empty_roots(1, of.columns.shape[0], of.table.shape[0])
@@ -239,7 +244,8 @@ def draw_rooted(entities, scoring, labels, law, agents, first_agent, last_agent,
         load_lanes(grams, state.variance, own_entities, at, n_lanes, space.grams, space.precision)
         load_state(entities, law.coef, labels, agents, state.agent_effects, lanes, space)
         if not is_kept:
-            space.effective[:] = space.grams
+            for p in range(space.grams.shape[0]):
+                store(space.effective, p, load(space.grams, p))
             integrate_effects(space.effective, space.precision, of, u, 0)
         draw_lanes(of, law.round, u, at // SIDE_BY_SIDE if is_kept else 0, space)
         finish_lanes(grams, law, lanes, rows, space, state, sums)

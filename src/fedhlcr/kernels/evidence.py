@@ -19,7 +19,8 @@ def write_figures(grams, agent_start, first_agent, last_agent, events, within):
     """For agents [first_agent, last_agent), sum events (agents,) and features' squares within entities (agents, F)."""
     for agent in range(first_agent, last_agent):
         events[agent] = 0.0
-        within[agent, :] = 0.0
+        for f in range(within.shape[1]):
+            within[agent, f] = 0.0
         for e in range(agent_start[agent], agent_start[agent + 1]):
             events[agent] += grams[e, 0]
             for f in range(within.shape[1]):
@@ -62,7 +63,8 @@ def add_evidence(grams, agent_start, agents, first_agent, last_agent, labels, la
     totals, squares, fourth = np.empty(n_coef), np.empty(n_coef), np.empty(n_coef)
     for position in range(first_agent, last_agent):
         own = scalars[position]
-        totals[:], squares[:], fourth[:] = 0.0, 0.0, 0.0
+        for f in range(n_coef):
+            totals[f] = squares[f] = fourth[f] = 0.0
         for e in range(agent_start[agents[position]], agent_start[agents[position] + 1]):
             n = grams[e, 0]
             apart = effect_scores(grams[e], coef[labels[e]], first, scores) / variance - n

@@ -43,16 +43,19 @@ def group_means(X, y, weight, group_start, out):
     n_features = X.shape[1]
     step = np.empty(n_features + 1)
     for group in range(group_start.shape[0] - 1):
-        out[group, :] = 0.0
+        for f in range(out.shape[1]):
+            out[group, f] = 0.0
         total = weight[group_start[group] : group_start[group + 1]].sum()
         for _ in range(2):
-            step[:] = 0.0
+            for f in range(n_features + 1):
+                step[f] = 0.0
             for n in range(group_start[group], group_start[group + 1]):
                 share = weight[n] / total
                 for f in range(n_features):
                     step[f] += share * (X[n, f] - out[group, f])
                 step[n_features] += share * (y[n] - out[group, n_features])
-            out[group, :] += step
+            for f in range(n_features + 1):
+                out[group, f] += step[f]
 
 
 @vector_kernel
@@ -70,7 +73,7 @@ def move_grams(grams, old_labels, labels, clusters):
 
 @kernel
 def sum_rows(rows):
-    """(columns,) Σ_r rows[r], added up in the order of the rows; of counts, too."""
+    """(columns,) Σ_r rows[r], added up in the order of the rows."""
     out = np.zeros(rows.shape[1])
     for r in range(rows.shape[0]):
         own = rows[r]
@@ -109,7 +112,8 @@ def sum_by_cluster(grams, agent_start, agents, labels, row_start, entity_counts,
             row_of[k] = row
             row += entity_counts[i, k] > 0
         for r in range(row_start[i], row_start[i + 1]):
-            out[r, :] = 0.0
+            for p in range(out.shape[1]):
+                out[r, p] = 0.0
         for e in range(agent_start[agents[i]], agent_start[agents[i] + 1]):
             r = row_of[labels[e]]
             for p in range(grams.shape[1]):

@@ -83,7 +83,9 @@ def empty_space(n_clusters, n_draws, packed):
 @kernel
 def count_agent(labels, first, last, counts):
     """Count the entities [first, last) by cluster and draw: counts (clusters, draws)."""
-    counts[:] = 0.0
+    for k in range(counts.shape[0]):
+        for d in range(counts.shape[1]):
+            counts[k, d] = 0.0
     for d in range(labels.shape[0]):
         for e in range(first, last):
             counts[labels[d, e], d] += 1.0
@@ -164,7 +166,8 @@ def write_weights(space, i, prior, counts, first, last, out, profile):
     `counts` (clusters, draws) are those of all entities of its agent, and `space.own` its own labels.
     """
     scores, best, kept, own, n_clusters = space.scores, space.best, space.kept, space.own, prior.shape[0]
-    best[first:last] = -1e300
+    for d in range(first, last):
+        best[d] = -1e300
     for k in range(n_clusters):
         if kept[i, k]:
             for d in range(first, last):
@@ -202,7 +205,9 @@ def write_prior(counts, prior, out, profile):
 def agent_counts(agent, agents, space):
     """N_ik (clusters, draws) of an agent, in `space` or where they are kept; 0 for an unknown agent."""
     if agent < 0:
-        space[:] = 0.0
+        for k in range(space.shape[0]):
+            for d in range(space.shape[1]):
+                space[k, d] = 0.0
         return space
     if agents.large[agent] >= 0:
         return agents.counts[agents.large[agent]]
@@ -223,6 +228,15 @@ def count_profiles(agents, agent_of, space, out):
 
 
 @kernel
+def any_kept(kept, i):
+    """Whether any cluster is kept of entity i."""
+    for k in range(kept.shape[1]):
+        if kept[i, k]:
+            return True
+    return False
+
+
+@kernel
 def score_kept(agents, law, agent_of, chain, n, space, out):
     """Find the clusters that the n entities in `space` may belong to, and their scores in the draws of a chain.
 
@@ -240,7 +254,8 @@ def score_kept(agents, law, agent_of, chain, n, space, out):
             for d in range(first, last):
                 for k in range(n_clusters):
                     out[position[i], d, k] = 1.0 if kept[i, k] else 0.0
-            kept[i] = False
+            for k in range(n_clusters):
+                kept[i, k] = False
     for k in range(n_clusters):
         m = 0
         for i in range(n):
@@ -265,7 +280,9 @@ def label_weights(grams, agents, law, agent_of, entity_of, first_profile, last_p
         n = 0
         while profile < last_profile and n < TOGETHER:
             if entity_of[profile] >= 0:
-                space.matrices[n], space.position[n] = grams[entity_of[profile]], profile
+                space.position[n] = profile
+                for p in range(packed):
+                    space.matrices[n, p] = grams[entity_of[profile], p]
                 n += 1
             else:
                 if agent_of[profile] != counted:
@@ -277,7 +294,7 @@ def label_weights(grams, agents, law, agent_of, entity_of, first_profile, last_p
             score_kept(agents, law, agent_of, chain, n, space, out)
             first, last = law.chain_start[chain], law.chain_start[chain + 1]
             for i in range(n):
-                if space.kept[i].any():
+                if any_kept(space.kept, i):
                     own = space.position[i]
                     if agent_of[own] != counted:
                         counted = agent_of[own]

@@ -91,9 +91,16 @@ def bernoulli_auxiliary(n_entities, stream, round_number, beta):
 
 
 @kernel
+def clear(values):
+    """Set a vector to 0; a loop, because numba compiles `values[:] = 0.0` for a quarter of a second."""
+    for i in range(values.shape[0]):
+        values[i] = 0.0
+
+
+@kernel
 def count_labels(labels, first, last, counts):
     """Count the entities [first, last) by cluster; label −1 is not counted."""
-    counts[:] = 0.0
+    clear(counts)
     for e in range(first, last):
         if labels[e] >= 0:
             counts[labels[e]] += 1.0
@@ -121,8 +128,8 @@ def relabel_agents(entities, law, old_labels, labels, agents, first_agent, last_
         agent = agents[position]
         first, last = agent_start[agent], agent_start[agent + 1]
         count_labels(old_labels, first, last, counts)
-        seen[:] = 0.0
-        tables[:] = 0.0
+        clear(seen)
+        clear(tables)
         prior = 1.0
         log_prior = log_q = changed = 0.0
         for e in range(first, last):
@@ -238,8 +245,8 @@ def count_agents(entities, law, labels, answers):
     seen, tables = np.empty(n_clusters), np.empty(n_clusters)
     for agent in range(agent_start.shape[0] - 1):
         first, last = agent_start[agent], agent_start[agent + 1]
-        seen[:] = 0.0
-        tables[:] = 0.0
+        clear(seen)
+        clear(tables)
         log_q = log_prior = 0.0
         for e in range(first, last):
             rank = e - first

@@ -28,25 +28,54 @@ def sweep_agents(entities, label_law, law, old_labels, labels, answers, remember
     """
     grams, agent_start, _, _ = entities
     n_agents, packed, n_entities = agent_start.shape[0] - 1, grams.shape[1], most_at_once(agent_start)
-    of, scoring, has_steps, first = effect_columns(law), np.empty((n_entities, packed)), np.any(state.agent_effects), 0
+    of, scoring, has_steps = effect_columns(law), np.empty((n_entities, packed)), has_effects(state.agent_effects)
+    places, owners = ascending(max(n_entities, n_agents)), np.empty(n_entities, dtype=np.int64)
     roots, space = empty_roots(n_entities, of.columns.shape[0], of.table.shape[0]), matrix_space(of, packed)
     work = of, empty_space(law, packed, sums.effects.shape[1]), roots
+    first = 0
     while first < n_agents:
         last = end_of_run(agent_start, first)
         start, end = agent_start[first], agent_start[last]
-        agents, chosen, own = np.arange(last - first), np.arange(end - start), labels[start:end]
+        agents, chosen, rows, own = (
+            places[: last - first],
+            places[: end - start],
+            owners[: end - start],
+            labels[start:end],
+        )
         part, own_state, own_answers, own_sums = cut(entities, state, answers, sums, first, last)
         for at in range(0, end - start, SIDE_BY_SIDE):
             root = roots, at // SIDE_BY_SIDE
             effective_group(part.grams, own_state.variance, chosen, (at, end - start), of, space, root, scoring)
         if has_steps:
-            owner = np.repeat(agents, np.diff(part.agent_start))
-            move_targets(scoring, chosen, owner, own_state.agent_effects, law.first)
+            for agent in range(last - first):
+                for e in range(part.agent_start[agent], part.agent_start[agent + 1]):
+                    owners[e] = agent
+            move_targets(scoring, chosen, owners, own_state.agent_effects, law.first)
         scored = EntityArrays(scoring[: end - start], part.agent_start, part.entity_keys, part.agent_streams)
         relabel_agents(scored, label_law, old_labels[start:end], own, agents, 0, last - first, own_answers, remembered)
-        rows = own.astype(np.int64)
+        for e in range(end - start):
+            rows[e] = own[e]
         draw_rooted(part, scoring, own, law, agents, 0, last - first, own_state, rows, own_sums, work)
         first = last
+
+
+@kernel
+def ascending(n):
+    """0, 1, …, n − 1."""
+    out = np.empty(n, dtype=np.int64)
+    for i in range(n):
+        out[i] = i
+    return out
+
+
+@kernel
+def has_effects(agent_effects):
+    """Whether any agent has an effect that is not 0."""
+    for agent in range(agent_effects.shape[0]):
+        for f in range(agent_effects.shape[1]):
+            if agent_effects[agent, f] != 0.0:
+                return True
+    return False
 
 
 @kernel

@@ -278,7 +278,8 @@ def mean_rows(mixture, design, row_start, mean_out, first, last):
 @kernel
 def average_coef(all_coef, kept, n, weights, out):
     """Write the mean of the coefficients of the first n components in `kept`."""
-    out[:] = 0.0
+    for f in range(out.shape[0]):
+        out[f] = 0.0
     for c in range(n):
         for f in range(out.shape[0]):
             out[f] += weights[c] * all_coef[kept[c], f]

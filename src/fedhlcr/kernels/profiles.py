@@ -75,7 +75,8 @@ def factor_draws(m, precision, roots, columns, first, h, b):
     n_effects = columns.shape[0]
     for i in range(first, h.shape[0]):
         for r in range(n_effects):
-            h[i, r, :] = 0.0
+            for lane in range(DRAWS_AT_ONCE):
+                h[i, r, lane] = 0.0
             for c in range(r, n_effects):
                 p = place(i, columns[c])
                 for lane in range(DRAWS_AT_ONCE):
@@ -84,7 +85,8 @@ def factor_draws(m, precision, roots, columns, first, h, b):
                 h[i, r, lane] *= precision[lane]
     for r in range(n_effects):
         for s in range(r + 1):
-            b[r, s, :] = 1.0 if r == s else 0.0
+            for lane in range(DRAWS_AT_ONCE):
+                b[r, s, lane] = 1.0 if r == s else 0.0
             for c in range(r, n_effects):
                 for lane in range(DRAWS_AT_ONCE):
                     b[r, s, lane] += roots[c, r, lane] * h[columns[c], s, lane]
@@ -112,7 +114,8 @@ def write_spread(first_draw, b, roots, half, out):
         for j in range(i + 1):
             factor = 1.0 if i == j else 2.0
             own = out[p, first_draw : first_draw + DRAWS_AT_ONCE]
-            own[:] = 0.0
+            for lane in range(DRAWS_AT_ONCE):
+                own[lane] = 0.0
             for r in range(n_effects):
                 for lane in range(DRAWS_AT_ONCE):
                     own[lane] += factor * half[r, i, lane] * half[r, j, lane]
@@ -276,7 +279,8 @@ def own_mean_rows(mixture, design, row_start, mean_out, first, last):
 @kernel
 def average_coef(components, n, out):
     """Write the mean of the coefficients of n components."""
-    out[:] = 0.0
+    for f in range(out.shape[0]):
+        out[f] = 0.0
     for c in range(n):
         for f in range(out.shape[0]):
             out[f] += components.weight[c] * components.coef[f, c]
@@ -315,19 +319,22 @@ def coef_moments(mixture, mean_out, covariance_out, first, last):
     for profile in range(first, last):
         n = fill_components(mixture, profile, components, NEGLIGIBLE)
         mean, covariance = mean_out[profile], covariance_out[profile]
-        mean[:] = 0.0
-        covariance[:] = 0.0
+        for i in range(mean.shape[0]):
+            mean[i] = 0.0
+            for j in range(mean.shape[0]):
+                covariance[i, j] = 0.0
         for c in range(n):
-            mean += components.weight[c] * components.coef[:, c]
+            for i in range(mean.shape[0]):
+                mean[i] += components.weight[c] * components.coef[i, c]
         for c in range(n):
-            spread = components.spread[:, components.draw[c]]
+            draw = components.draw[c]
             for i in range(mean.shape[0]):
                 apart = components.weight[c] * (components.coef[i, c] - mean[i])
                 for j in range(mean.shape[0]):
                     covariance[i, j] += apart * (components.coef[j, c] - mean[j])
             for i in range(n_effects):
                 for j in range(n_effects):
-                    value = spread[place(i, j)] * (1.0 if i == j else 0.5)
+                    value = components.spread[place(i, j), draw] * (1.0 if i == j else 0.5)
                     covariance[columns[i] - first_regressor, columns[j] - first_regressor] += (
                         components.weight[c] * value
                     )

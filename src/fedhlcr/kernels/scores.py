@@ -173,6 +173,6 @@ def exponentiate(scores, n_rows, prior_weights):
             best = max(best, scores[row, k] if prior_weights[k] > 0.0 else -1e300)
         for k in range(n_columns):
             scores[row, k] -= best
-    flat = scores[:n_rows].reshape(n_rows * n_columns)
+    flat = scores.reshape(scores.size)
     for i in range(n_rows * n_columns):
         flat[i] = small_exponential(flat[i])

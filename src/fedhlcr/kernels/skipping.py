@@ -56,7 +56,7 @@ def is_certain(roots, moved, scores_law, uniform, most_odds):
     low = other_root - reach * farthest
     if not low > up:
         return False
-    gap = (low * low - up * up) - 2.0 * rounding_error(reach, size, packed)
+    gap = (low * low - up * up) - 2.0 * rounding_error(np.float64(reach), size, packed)
     doubt = 2.0 * most_odds * math.exp(-min(gap * half_precision, 600.0)) + LEAST_ODDS
     return doubt < uniform < 1.0 - doubt
 
@@ -71,7 +71,7 @@ def remember(gram, scores, n_clusters, remembered, e):
         elif scores[k] > second:
             second = scores[k]
     reach = math.sqrt(trace_of(gram)) * (1.0 + ROUNDING)
-    error = rounding_error(reach, remembered.size, gram.shape[0])
+    error = rounding_error(reach, remembered.size, float(gram.shape[0]))
     own, other = -most / remembered.half_precision, -second / remembered.half_precision
     remembered.reach[e] = reach
     remembered.own_root[e] = math.sqrt(max(own, 0.0) + error) * (1.0 + ROUNDING)

@@ -152,7 +152,7 @@ class Logits(EventWeighted):
         assert events is not None
 
         def run(block: int) -> None:
-            arrays = events.X, terms, events.event_start, chosen, *bounds[block], coef
+            arrays = events.X, terms, events.event_start, chosen, *bounds[block], coef.copy()
             logits.write_log_likelihoods(*arrays, self.layout.first_regressor, out)
 
         part.run(run)
@@ -164,7 +164,7 @@ class Logits(EventWeighted):
         terms, everyone = self.event_terms(events, private), np.arange(len(grams))
         if given.is_plain:
             out = np.zeros((len(grams), given.n_clusters))
-            arrays = events.X, terms, events.event_start, everyone, 0, len(everyone), given.coef
+            arrays = events.X, terms, events.event_start, everyone, 0, len(everyone), given.coef.copy()
             logits.write_log_likelihoods(*arrays, self.layout.first_regressor, out)
             return out
         kept = self._known_weights(events, terms, private[EVENT_WEIGHTS])

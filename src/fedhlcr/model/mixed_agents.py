@@ -160,11 +160,12 @@ class MixedAgents(LinearLikelihood[MixedGlobals]):
         return law._replace(round=round_number)
 
     def _make_law(self, given: MixedGlobals) -> EffectsLaw:
+        # kernels are compiled for arrays that may be written to; those of a message may not
         return EffectsLaw(
-            given.coef,
-            given.effect_root,
+            given.coef.copy(),
+            given.effect_root.copy(),
             given.effect_columns + self.layout.first_regressor,
-            given.agent_effect_scale,
+            given.agent_effect_scale.copy(),
             float(given.noise_scale),
             float(given.noise_shape),
             float(given.noise_unit),
@@ -290,7 +291,8 @@ class MixedAgents(LinearLikelihood[MixedGlobals]):
         variances = self.variance_quantiles(given, N_VARIANCES)
         densities, log_dets = np.zeros((len(variances), len(grams))), np.zeros(len(grams))
         # effective matrices are divided by the noise variance
-        scoring, rows, prior = np.empty_like(grams), -0.5 * self.layout.rss_vectors(given.coef), given.prior_weights()
+        scoring, prior = np.empty_like(grams), given.prior_weights()
+        rows = np.ascontiguousarray(-0.5 * self.layout.rss_vectors(given.coef))
         for own, variance in zip(densities, variances, strict=True):
             self._write_effective(part, given, np.full(len(grams), variance), scoring, log_dets)
 

@@ -95,8 +95,9 @@ def label_law(likelihood: AnyLikelihood, given: Globals, round_number: int, *, s
     With `single`, scores are made in single precision first, if the likelihood allows it.
     """
     rows = likelihood.score_rows(given)
-    padding = -len(rows) % LANES
-    padded = np.concatenate([rows, np.zeros((padding, rows.shape[1]))])
+    # in order of rows, whatever the order in which the likelihood made them
+    padded = np.zeros((-(-len(rows) // LANES) * LANES, rows.shape[1]))
+    padded[: len(rows)] = rows
     rounded = padded[: len(padded) if single and likelihood.scores_squares(given) else 0].astype(np.float32)
     return LabelLaw(padded, given.prior_weights(), float(given.agent_concentration), round_number, rounded)
 

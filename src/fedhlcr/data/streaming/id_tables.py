@@ -114,7 +114,7 @@ class IdTable:
     def codes(self, column: pa.ChunkedArray) -> IndexArray:
         """The code of each row; no id may be missing."""
         if self.is_whole:
-            return self.numbers.codes(np.asarray(column.to_numpy(), dtype=np.int64))
+            return self.numbers.codes(np.array(column.to_numpy(), dtype=np.int64))
         if pa.types.is_string(column.type):
             return self.texts.codes(Texts.of_arrow(column.combine_chunks()))
         ids = read_ids(column, self.name, len(column))
