@@ -7,14 +7,9 @@ airline alone and models of all flights in one place make of the same flights, a
 
 from __future__ import annotations
 
-import logging
 import sys
 import textwrap
-import time
-import warnings
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from statistics import NormalDist
@@ -37,7 +32,7 @@ from fedhlcr.analysis.summary import text_table
 from fedhlcr.analysis.verdict import compare_densities
 from fedhlcr.data.hierarchy import UNKNOWN
 from fedhlcr.datasets import load_airports, load_flights
-from fedhlcr.exceptions import FedHLCRWarning
+from fedhlcr.kernels import ahead
 from fedhlcr.report import HeldOut, render_report
 from fedhlcr.report.findings import SURE
 from fedhlcr.storage import atomic
@@ -52,8 +47,6 @@ N_KNOWN, NEW_EVERY, PREDICTED_EVERY = 12, 5, 5
 PLAIN: dict[str, Any] = {"n_clusters": 4, "effects": "none"}
 FEDERATED = PLAIN | {"participation": 0.3, "failure_rate": 0.2}
 LEVEL = 0.9
-# Airlines, and rounds, with which everything is compiled before anything is timed: enough to run every kernel.
-N_WARM_UP, WARM_UP_ROUNDS = 3, 61
 # Characters in a line, and cities named in each cluster.
 WIDTH, N_CITIES = 100, 4
 # The map: lines and columns, its corners and New York as latitude and longitude.
@@ -108,7 +101,8 @@ def main(page: Path = Path("demo-report.html"), *, rounds: int | None = None) ->
     route = test[ROUTE.one].to_numpy()
     flights = Flights(test[TARGET].to_numpy(), route, ~np.isin(route, train[ROUTE.one].to_numpy()))
     _introduce(train, flights)
-    _warm_up(train)
+    # so that the times below are those of the work alone
+    ahead.load(ahead.for_fits("mixed, entity noise", federated=True))
     settings = FEDERATED if rounds is None else FEDERATED | {"rounds": rounds}
     federated, seconds = _fit(FedHLCRRegressor(**settings, verbose=True), train)
     sys.stderr.flush()
@@ -166,37 +160,10 @@ def _introduce(train: pa.Table, flights: Flights) -> None:
     """)
 
 
-def _warm_up(train: pa.Table) -> None:
-    """Compile the kernels on a few flights, so that the times below are those of the work alone."""
-    print("Warming up. The first time it compiles, which may take a minute or two ...", end=" ", flush=True)
-    start = time.perf_counter()
-    airlines = train[AIRLINE.one].to_numpy()
-    few = train.filter(pa.array(np.isin(airlines, np.unique(airlines)[:N_WARM_UP])))
-    with _silently():
-        for model in (FedHLCRRegressor(**FEDERATED, rounds=WARM_UP_ROUNDS), HLCRRegressor(**PLAIN)):
-            _predict("", _fit(model, few)[0], few, "")
-        render_report(model, HeldOut(few))
-    print(f"done in {time.perf_counter() - start:.0f} s. The times below are without it.\n", flush=True)
-
-
-@contextmanager
-def _silently() -> Iterator[None]:
-    """Without warnings about a table that is too small, and without the note about compiling, which was printed."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FedHLCRWarning)
-            yield
-    finally:
-        logging.disable(before)
-
-
 def _fit(model: Any, train: pa.Table) -> tuple[Any, float]:
-    """Return the fitted model, and the seconds that the fit took."""
-    start = time.perf_counter()
+    """Return the fitted model, and the seconds of computing that the fit took."""
     model.fit(train, TARGET, **IDS)
-    return model, time.perf_counter() - start
+    return model, model.fit_seconds_.computing
 
 
 def _predict(name: str, model: Any, test: pa.Table, sent: str) -> Prediction:

@@ -66,7 +66,8 @@ def real(_: Path) -> None:
     table = table_of("real")
     ids = {"agent": table.agent, "entity": table.entity}
     model = fedhlcr.HLCRRegressor(**SWEEPS).fit(table.X, table.y, **ids)
-    assert len(model.coef_table()) and len(model.entity_table())
+    model.coef_table()
+    model.entity_table()
 
 
 def curves(_: Path) -> None:

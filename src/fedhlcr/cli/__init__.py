@@ -67,10 +67,8 @@ for panel, commands in {
 }.items():
     for command in commands:
         app.command(rich_help_panel=panel, help=_flowing(command.__doc__ or ""))(command)
+app.command("compile", rich_help_panel=TO_TRY, help=_flowing(making.run_compiler.__doc__ or ""))(making.run_compiler)
 app.command("help", rich_help_panel=TO_TRY, help=_flowing(manual.show_help.__doc__ or ""))(manual.show_help)
-app.command("compile", rich_help_panel=TO_TRY, help=_flowing(making.compile_kernels.__doc__ or ""))(
-    making.compile_kernels
-)
 app.add_typer(flower.app, name="flower", rich_help_panel="Over a network")
 
 

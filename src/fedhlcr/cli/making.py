@@ -119,7 +119,7 @@ def split(
     shell.result({"train": n_train, "test": n_test})
 
 
-def compile_kernels(
+def run_compiler(
     as_json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:

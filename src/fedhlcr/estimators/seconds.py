@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import wraps
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from numba.core import event
+from fedhlcr.kernels.compiling import waiting
 
 Fit = TypeVar("Fit", bound=Callable[..., Any])
 
@@ -21,7 +21,7 @@ class FitSeconds(NamedTuple):
     computing : reading the table, sweeps or rounds, and all that follows from these; means the same in a centralised
         and in a federated fit
     scoring : predicting the held-out events of `validation`, which a federated fit does after each round
-    compiling : compiling kernels, once per installation
+    compiling : compiling kernels, or loading them
     """
 
     computing: float
@@ -29,31 +29,16 @@ class FitSeconds(NamedTuple):
     compiling: float
 
 
-class FitClock(event.Listener):
-    """Measures a fit. Only one kernel is compiled at a time, and those that it calls are compiled meanwhile."""
+class FitClock:
+    """Measures a fit."""
 
     def __init__(self) -> None:
-        self._begun = time.perf_counter()
-        self._scoring = self._compiling = 0.0
-        self._depth, self._compiled_from = 0, 0.0
+        self._begun, self._waited = time.perf_counter(), waiting.seconds
+        self._scoring = 0.0
 
-    def __enter__(self) -> Self:
-        self._at_end = ExitStack()
-        self._at_end.enter_context(event.install_listener("numba:compile", self))
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._at_end.close()
-
-    def on_start(self, event: Any) -> None:  # noqa: ARG002
-        if self._depth == 0:
-            self._compiled_from = time.perf_counter()
-        self._depth += 1
-
-    def on_end(self, event: Any) -> None:  # noqa: ARG002
-        self._depth -= 1
-        if self._depth == 0:
-            self._compiling += time.perf_counter() - self._compiled_from
+    @property
+    def _compiling(self) -> float:
+        return waiting.seconds - self._waited
 
     @contextmanager
     def scoring(self) -> Iterator[None]:
@@ -75,13 +60,12 @@ def timed(fit: Fit) -> Fit:
 
     @wraps(fit)
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        with FitClock() as clock:
-            self._clock = clock
-            try:
-                fitted = fit(self, *args, **kwargs)
-            finally:
-                del self._clock
-        self.fit_seconds_ = clock.seconds()
+        self._clock = FitClock()
+        try:
+            fitted = fit(self, *args, **kwargs)
+            self.fit_seconds_ = self._clock.seconds()
+        finally:
+            del self._clock
         return fitted
 
     return run  # type: ignore[return-value]

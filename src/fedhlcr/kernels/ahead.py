@@ -7,6 +7,7 @@ which `python -m tests.kernels.walk` writes from what fits and predictions call 
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import logging
@@ -19,15 +20,16 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import llvmlite
+import llvmlite  # type: ignore[import-untyped]
 import numba
 import numpy as np
-from llvmlite import binding  # type: ignore[import-untyped]
+from llvmlite import binding
 from numba import types
+from numba.core import config
 
 from fedhlcr._support.progress import Bar
-from fedhlcr._support.wording import Noun
-from fedhlcr.kernels.compiling import STAMP
+from fedhlcr._support.wording import Noun, listed
+from fedhlcr.kernels.compiling import STAMP, waiting
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +97,7 @@ class CompilationBar(Bar):
     @property
     def seconds_left(self) -> float | None:
         done = self._all - self._left
-        return None if done <= 0.0 or self._left <= 0.0 else self.seconds_elapsed * self._left / done
+        return None if done <= 0.0 or self._done == self.total else self.seconds_elapsed * self._left / done
 
 
 def prepare(groups: Iterable[str] = GROUPS) -> int:
@@ -103,10 +105,10 @@ def prepare(groups: Iterable[str] = GROUPS) -> int:
 
     Returns at once if they are. Where compiled kernels cannot be kept, each is compiled when it is called.
     """
-    with _lock:
+    with _lock, waiting.counted():
         wanted = [group for group in groups if group not in _prepared]
         _prepared.update(wanted)
-        if numba.config.DISABLE_JIT or WORKER in os.environ or (folder := _folder()) is None:
+        if config.DISABLE_JIT or WORKER in os.environ or (folder := _folder()) is None:
             return 0
         markers = {group: folder / f"ahead-{_fingerprint(group)}.nbx" for group in wanted}
         missing = [group for group in wanted if not markers[group].exists()]
@@ -122,7 +124,7 @@ def load(groups: Iterable[str]) -> None:
     """Compile and load the kernels of groups, so that what is measured afterwards does neither."""
     groups = list(groups)
     prepare(groups)
-    if not numba.config.DISABLE_JIT:
+    if not config.DISABLE_JIT:
         known = _signatures()
         for name in dict.fromkeys(name for group in groups for name in GROUPS[group].split()):
             _compile(name, known)
@@ -144,7 +146,9 @@ def prepare_for(function: Callable[..., Any]) -> None:
     package, _, module = function.__module__.rpartition(".")
     if package == __package__:
         name = f"{module}.{function.__qualname__}"
-        prepare([group for group, names in GROUPS.items() if name in names.split()][:1])
+        groups = [group for group, names in GROUPS.items() if name in names.split()]
+        if not _prepared.intersection(groups):
+            prepare(groups[:1])
 
 
 def _folder() -> Path | None:
@@ -162,11 +166,17 @@ def _fingerprint(group: str) -> str:
     return hashlib.sha256(repr(made_of).encode()).hexdigest()[:16]
 
 
+def _in_words(groups: list[str]) -> str:
+    """tables, fits and predictions of real targets"""
+    own = [group for group in groups if not any(other.startswith(f"{group} ") for other in groups)]
+    return listed([group.removesuffix(" of real targets") for group in own[:-1]] + own[-1:])
+
+
 def _compile_all(names: list[str], groups: list[str], *, enabled: bool) -> bool:
     """Compile kernels in worker processes, the longest first; return whether all are done."""
     known = _signatures()
     waiting = sorted(names, key=lambda name: -known[name]["seconds"])
-    what = f"compiling for {', '.join(groups)}" if len(groups) < len(GROUPS) else "compiling"
+    what = "compiling" if len(groups) == len(GROUPS) else f"compiling for {_in_words(groups)}"
     with CompilationBar([known[name]["seconds"] for name in names], what, enabled) as bar:
         n_workers = min(MOST_WORKERS, len(names), os.cpu_count() or 1)
         done: list[str] = []
@@ -212,7 +222,8 @@ class _Worker:
 
     def compiles(self, name: str) -> bool:
         """Compile a kernel and keep it; False if the process has ended before it was done."""
-        assert self._process.stdin is not None and self._process.stdout is not None
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         try:
             self._process.stdin.write(f"{name}\n")
             self._process.stdin.flush()
@@ -224,6 +235,8 @@ class _Worker:
 def work() -> None:
     """Compile each kernel whose name arrives, and answer with its name."""
     known = _signatures()
+    # the compiler makes millions of small objects, and the process is short
+    gc.disable()
     for line in sys.stdin:
         _compile(line.strip(), known)
         print(line.strip(), flush=True)

@@ -7,7 +7,9 @@ changed, because a kernel holds a copy of those that it calls. `kernels.ahead` c
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +25,41 @@ def _stamp() -> tuple[float, int]:
 STAMP = _stamp()
 
 
+class Waiting:
+    """The seconds that this process has waited until kernels were compiled and loaded."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._depth = 0
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """Count what happens inside, also if that asks for further kernels."""
+        begun = time.perf_counter()
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+            if self._depth == 0:
+                self.seconds += time.perf_counter() - begun
+
+
+waiting = Waiting()
+
+
 def _compiler(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     """The decorator that compiles a function when it is first called."""
 
+    # nobody calls kernels from C
+    options = {"nogil": True, "no_cfunc_wrapper": True, **options}
+
     def compiled(function: Callable[..., Any]) -> Any:
         try:
-            kernel = njit(nogil=True, cache=True, no_cfunc_wrapper=True, **options)(function)
+            return _adapted(njit(cache=True, **options)(function))
         except RuntimeError:
             # there is no folder to keep it in: each process compiles for itself
-            kernel = njit(nogil=True, no_cfunc_wrapper=True, **options)(function)
-        return _adapted(kernel)
+            return _adapted(njit(**options)(function))
 
     return compiled
 
@@ -51,8 +78,9 @@ def _adapted(kernel: Any) -> Any:
     def compile_group(signature: Any) -> Any:
         from fedhlcr.kernels import ahead
 
-        ahead.prepare_for(kernel.py_func)
-        return compile_one(signature)
+        with waiting.counted():
+            ahead.prepare_for(kernel.py_func)
+            return compile_one(signature)
 
     kernel.compile = compile_group
     kernel.get_call_template = lambda args, kws: find_template(tuple(types.unliteral(of) for of in args), kws)

@@ -230,10 +230,10 @@ def count_profiles(agents, agent_of, space, out):
 @kernel
 def any_kept(kept, i):
     """Whether any cluster is kept of entity i."""
+    found = False
     for k in range(kept.shape[1]):
-        if kept[i, k]:
-            return True
-    return False
+        found |= kept[i, k]
+    return found
 
 
 @kernel
