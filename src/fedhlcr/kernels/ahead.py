@@ -108,7 +108,7 @@ def prepare(groups: Iterable[str] = GROUPS) -> int:
     with _lock, waiting.counted():
         wanted = [group for group in groups if group not in _prepared]
         _prepared.update(wanted)
-        if config.DISABLE_JIT or WORKER in os.environ or (folder := _folder()) is None:
+        if _is_switched_off() or WORKER in os.environ or (folder := _folder()) is None:
             return 0
         markers = {group: folder / f"ahead-{_fingerprint(group)}.nbx" for group in wanted}
         missing = [group for group in wanted if not markers[group].exists()]
@@ -124,7 +124,7 @@ def load(groups: Iterable[str]) -> None:
     """Compile and load the kernels of groups, so that what is measured afterwards does neither."""
     groups = list(groups)
     prepare(groups)
-    if not config.DISABLE_JIT:
+    if not _is_switched_off():
         known = _signatures()
         for name in dict.fromkeys(name for group in groups for name in GROUPS[group].split()):
             _compile(name, known)
@@ -149,6 +149,11 @@ def prepare_for(function: Callable[..., Any]) -> None:
         groups = [group for group, names in GROUPS.items() if name in names.split()]
         if not _prepared.intersection(groups):
             prepare(groups[:1])
+
+
+def _is_switched_off() -> bool:
+    """Whether NUMBA_DISABLE_JIT has kernels run as plain Python."""
+    return bool(config.DISABLE_JIT)  # type: ignore[attr-defined]
 
 
 def _folder() -> Path | None:
