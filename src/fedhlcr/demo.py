@@ -37,20 +37,29 @@ from fedhlcr.report import HeldOut, render_report
 from fedhlcr.report.findings import SURE
 from fedhlcr.storage import atomic
 
-AIRLINE, ROUTE, MINUTE = Noun("airline", "airlines"), Noun("route", "routes"), Noun("minute", "minutes")
-TARGET, IDS = "minutes per 100 miles", {"agent": AIRLINE.one, "entity": ROUTE.one}
+AIRLINE = Noun("airline", "airlines")
+ROUTE = Noun("route", "routes")
+MINUTE = Noun("minute", "minutes")
+TARGET = "minutes per 100 miles"
+IDS = {"agent": AIRLINE.one, "entity": ROUTE.one}
 # Known flights of a route, as if it flew once a month; every fifth route is new; of the other flights, every fifth is
 # predicted.
-N_KNOWN, NEW_EVERY, PREDICTED_EVERY = 12, 5, 5
+N_KNOWN = 12
+NEW_EVERY = 5
+PREDICTED_EVERY = 5
 # So few flights do not show how a route differs from its cluster: there are no effects, as in the paper's model. Left
 # open, the number of clusters is twice as large and errors are about 2 % smaller, but few routes are surely in one.
 PLAIN: dict[str, Any] = {"n_clusters": 4, "effects": "none"}
 FEDERATED = PLAIN | {"participation": 0.3, "failure_rate": 0.2}
 LEVEL = 0.9
 # Characters in a line, and cities named in each cluster.
-WIDTH, N_CITIES = 100, 4
+WIDTH = 100
+N_CITIES = 4
 # The map: lines and columns, its corners and New York as latitude and longitude.
-MAP_SIZE, NORTH_WEST, SOUTH_EAST, NEW_YORK = (16, 66), (48.0, -125.0), (17.5, -64.0), (40.7, -73.9)
+MAP_SIZE = (16, 66)
+NORTH_WEST = (48.0, -125.0)
+SOUTH_EAST = (17.5, -64.0)
+NEW_YORK = (40.7, -73.9)
 MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
           "December")  # fmt: skip
 TITLE = "Which routes from New York are alike?"
@@ -84,7 +93,8 @@ def load_tables() -> tuple[pa.Table, pa.Table]:
     flights = load_flights()
     _, first, sizes = np.unique(flights.entity, return_index=True, return_counts=True)
     n_routes = Counter(flights.agent[first].tolist())
-    known, predicted = [], []
+    known = []
+    predicted = []
     for n, (start, size) in enumerate(zip(first, sizes, strict=True), start=1):
         middles = start + ((np.arange(N_KNOWN) + 0.5) * size / N_KNOWN).astype(int)
         predicted.append(np.setdiff1d(np.arange(start, start + size), middles)[::PREDICTED_EVERY])
@@ -115,7 +125,11 @@ def main(page: Path = Path("demo-report.html"), *, rounds: int | None = None) ->
     _tell_certainty(federated, [own, alone, mixed], flights)
     _tell_cost(federated, (seconds, central_seconds), _more(_error(pooled, flights), _error(own, flights)))
     airports = load_airports()
-    places, code = (lambda name: airports.get(_destination(name))), _code(settings)
+
+    def places(name: str) -> Any:
+        return airports.get(_destination(name))
+
+    code = _code(settings)
     report = render_report(federated, HeldOut(test), title=TITLE, places=places, code=code)
     atomic.replace_file(page, report.encode())
     _say(f"The full report is in {page}, with a map, and code that fits this model again. Open it in a browser.")
@@ -173,12 +187,15 @@ def _predict(name: str, model: Any, test: pa.Table, sent: str) -> Prediction:
 
 def _simpler(model: FedHLCRRegressor, test: pa.Table) -> list[Prediction]:
     """A ridge per route of each airline alone; a mixed model and one ridge of all flights."""
-    posterior, events = model.posterior_, model.read_events(test)
+    posterior = model.posterior_
+    events = model.read_events(test)
     agents, entities = (ids[events.profiles.of_row] for ids in (events.profiles.agents, events.profiles.entities))
-    units, everybody = posterior.standardization, SimplerModels.of(posterior)
+    units = posterior.standardization
+    everybody = SimplerModels.of(posterior)
     features, (layout, grams) = units.apply(events.matrix), everybody.known
     design = np.column_stack([np.ones(len(features)), features])
-    pooled, alone = everybody.predict(features, entities), Predicted(*np.empty((3, len(features))))
+    pooled = everybody.predict(features, entities)
+    alone = Predicted(*np.empty((3, len(features))))
     for airline, (first, last) in enumerate(pairwise(posterior.memory.entities.index.agent_start)):
         rows = agents == airline
         routes = np.where(entities[rows] == UNKNOWN, UNKNOWN, entities[rows] - first)
@@ -193,7 +210,8 @@ def _simpler(model: FedHLCRRegressor, test: pa.Table) -> list[Prediction]:
         ("mixed model, as lme4", pooled[MIXED_MODEL], "every flight"),
         ("one ridge for all routes", pooled[ONE_RIDGE], "every flight"),
     ):
-        mean, variance = units.restore_target(predicted.mean), predicted.noise_variance * (1.0 + predicted.leverage)
+        mean = units.restore_target(predicted.mean)
+        variance = predicted.noise_variance * (1.0 + predicted.leverage)
         reach = NormalDist().inv_cdf(0.5 + LEVEL / 2) * units.scale[-1] * np.sqrt(variance)
         out.append(Prediction(name, mean, mean - reach, mean + reach, sent))
     return out
@@ -201,7 +219,8 @@ def _simpler(model: FedHLCRRegressor, test: pa.Table) -> list[Prediction]:
 
 def _tell_clusters(model: FedHLCRRegressor, train: pa.Table) -> None:
     """A map of the clusters, and each cluster in words."""
-    airports, routes = load_airports(), np.array([route for _, route in model.pair_ids_])
+    airports = load_airports()
+    routes = np.array([route for _, route in model.pair_ids_])
     in_use = model.history_["n_clusters"][model.history_["round"] > 0]
     changed = np.flatnonzero(in_use != in_use[-1])
     sure = memberships(model).certainty >= SURE

@@ -35,7 +35,9 @@ class Advice:
     """
 
     def __init__(self, text: str, python_only: str = "", /, **settings: object) -> None:
-        self.text, self.python_only, self.settings = text, python_only, settings
+        self.text = text
+        self.python_only = python_only
+        self.settings = settings
 
     def worded(self, name_setting: NameSetting = name_in_python) -> str:
         """Return the text with every setting worded by `name_setting`."""
@@ -73,7 +75,8 @@ class WithAdvice(Exception):  # noqa: N818
 
     def __init__(self, message: str = "", advice: Advice | None = None) -> None:
         super().__init__(message if advice is None else f"{message} {advice}")
-        self.message, self.advice = message, advice
+        self.message = message
+        self.advice = advice
 
     def __str__(self) -> str:
         # KeyError would show the text in quotes
@@ -239,7 +242,9 @@ class Refusal(FedHLCRError):  # noqa: N818
 
     def __init__(self, kind: str, cure: str, detail: str = "") -> None:
         super().__init__(f"{kind}: {cure}")
-        self.kind, self.cure, self.detail = kind, cure, detail
+        self.kind = kind
+        self.cure = cure
+        self.detail = detail
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.kind, self.cure, self.detail)
@@ -287,7 +292,9 @@ def warn_user(message: str, category: type[FedHLCRWarning] = FedHLCRWarning, adv
 
 def give_warning(warning: FedHLCRWarning) -> None:
     """Give a warning as `warn_user` does."""
-    level, frame = 1, sys._getframe()
+    level = 1
+    frame = sys._getframe()
     while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in ("fedhlcr", "sklearn"):
-        level, frame = level + 1, frame.f_back
+        level = level + 1
+        frame = frame.f_back
     warnings.warn(warning, stacklevel=level)

@@ -128,7 +128,8 @@ def relabel_agents(entities: EntityArrays, law: LabelLaw, labels: LabelArray) ->
     beta = law.agent_concentration
     new = np.empty_like(labels)
     grams = np.zeros((n_clusters, entities.grams.shape[1]))
-    entity_counts, table_counts = np.zeros(n_clusters), np.zeros(n_clusters)
+    entity_counts = np.zeros(n_clusters)
+    table_counts = np.zeros(n_clusters)
     log_q = bernoulli = log_prior = 0.0
     for agent, (first, last) in enumerate(zip(entities.agent_start[:-1], entities.agent_start[1:], strict=True)):
         stream = entities.agent_streams[agent]
@@ -173,7 +174,9 @@ def blend_agents(
 
     The statistics contain the entity that is scored; both counts exclude it.
     """
-    n_clusters, alpha, beta = blended.n_clusters, given.global_concentration, given.agent_concentration
+    n_clusters = blended.n_clusters
+    alpha = given.global_concentration
+    beta = given.agent_concentration
     new = labels.copy()
     for agent, (first, last) in enumerate(zip(entities.agent_start[:-1], entities.agent_start[1:], strict=True)):
         current = labels[first:last].copy()
@@ -206,7 +209,8 @@ def square_roots(layout: GramLayout, grams: FloatArray, coef: FloatArray) -> tup
 
 def effective_gram(layout: GramLayout, gram: FloatArray, variance: float, covariance: FloatArray) -> FloatArray:
     """(packed,) M̃ = M − [G g]ᵀ (I + DG)⁻¹ D [G g], with M the Gram matrix over σ²: b ~ N(0, D) is integrated out."""
-    matrix, first = layout.unpack(gram) / variance, layout.first_regressor
+    matrix = layout.unpack(gram) / variance
+    first = layout.first_regressor
     rows = matrix[first:-1, first:]
     inner = np.linalg.solve(np.eye(len(covariance)) + covariance @ rows[:, :-1], covariance)
     matrix[first:, first:] -= rows.T @ inner @ rows
@@ -220,24 +224,29 @@ def draw_effects(
 
     For each agent: a | z, w, σ with b integrated out; then b | a; then σ | a, b. Sums have a row for each cluster.
     """
-    n_clusters, n_linear = given.n_clusters, layout.n_linear
+    n_clusters = given.n_clusters
+    n_linear = layout.n_linear
     coefs = np.empty((len(labels), layout.n_coef))
     new = EffectState(old.variance.copy(), old.agent_effects.copy(), coefs)
-    data, moments = np.zeros((n_clusters, layout.packed_size)), np.zeros((n_clusters, n_linear + 1, n_linear + 1))
+    data = np.zeros((n_clusters, layout.packed_size))
+    moments = np.zeros((n_clusters, n_linear + 1, n_linear + 1))
     scalars = np.zeros((len(entities.agent_streams), evidence.N_SCALARS + layout.n_coef))
     units = given.noise_unit**2
     for agent, (first, last) in enumerate(zip(entities.agent_start[:-1], entities.agent_start[1:], strict=True)):
-        stream, own = entities.agent_streams[agent], range(first, last)
+        stream = entities.agent_streams[agent]
+        own = range(first, last)
         effective = [effective_gram(layout, entities.grams[e], old.variance[e], given.effect_covariance) for e in own]
         if (given.agent_effect_scale > 0).any() and first < last:
             new.agent_effects[agent] = draw_agent_effect(layout, effective, given, labels[first:last], stream, sweep)
             scalars[agent, evidence.HAS_EFFECT] = 1.0
         scalars[agent, evidence.N_SCALARS :] = new.agent_effects[agent] ** 2
         for e in own:
-            coef, key = given.coef[labels[e]] + new.agent_effects[agent], entities.entity_keys[e]
+            coef = given.coef[labels[e]] + new.agent_effects[agent]
+            key = entities.entity_keys[e]
             effect = draw_effect(layout, entities.grams[e] / old.variance[e], given, coef, stream, key, sweep)
             new.coef[e] = coef + effect
-            squares, n = float(layout.rss(entities.grams[e], new.coef[e])), entities.grams[e][0]
+            squares = float(layout.rss(entities.grams[e], new.coef[e]))
+            n = entities.grams[e][0]
             new.variance[e] = draw_noise(given, squares, n, stream, key, sweep)
             scalars[agent, : evidence.EVENTS] += noise_scalars(given, new.variance[e] / units, squares, n)
             if given.stage == Stage.EXACT:
@@ -260,11 +269,14 @@ def draw_agent_effect(
     sweep: int,
 ) -> FloatArray:
     """a = τα, with α | z, w, σ of precision I + τ(ΣQ)τ and right side τΣ(r − Qw); Q and r are blocks of the M̃."""
-    first, used = layout.first_regressor, np.flatnonzero(given.agent_effect_scale)
+    first = layout.first_regressor
+    used = np.flatnonzero(given.agent_effect_scale)
     matrices = np.array([layout.unpack(gram) for gram in effective])
-    Q, r = matrices[:, first:-1, first:-1], matrices[:, -1, first:-1]
+    Q = matrices[:, first:-1, first:-1]
+    r = matrices[:, -1, first:-1]
     residual = (r - np.einsum("eij,ej->ei", Q, given.coef[labels])).sum(axis=0)
-    scale, effect = given.agent_effect_scale[used], np.zeros(layout.n_coef)
+    scale = given.agent_effect_scale[used]
+    effect = np.zeros(layout.n_coef)
     precision = np.eye(len(used)) + np.outer(scale, scale) * Q.sum(axis=0)[np.ix_(used, used)]
     normals = np.empty(len(used))
     keyed.keyed_normals(stream, np.uint64(0), sweep, agent_effects.AGENT_EFFECT, normals)
@@ -282,8 +294,11 @@ def draw_effect(
     sweep: int,
 ) -> FloatArray:
     """b = Λc, with c of precision I + ΛᵀGΛ and right side Λᵀ(g − Gβ)."""
-    used, root = given.effect_columns, given.effect_root
-    data, normals, effect = layout.normal_equations(gram), np.empty(len(used)), np.zeros(layout.n_coef)
+    used = given.effect_columns
+    root = given.effect_root
+    data = layout.normal_equations(gram)
+    normals = np.empty(len(used))
+    effect = np.zeros(layout.n_coef)
     keyed.keyed_normals(stream, key, sweep, effects.EFFECT, normals)
     precision = np.eye(len(used)) + root.T @ data.xx[np.ix_(used, used)] @ root
     effect[used] = root @ normal_draw(precision, root.T @ (data.xy - data.xx @ coef)[used], normals)

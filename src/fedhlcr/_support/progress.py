@@ -20,7 +20,9 @@ class Bar:
     """A progress bar on the error stream; plain lines if that is not a terminal; nothing if not enabled."""
 
     def __init__(self, total: int | None, what: str, unit: Noun, enabled: bool) -> None:
-        self.total, self._what, self._unit = total, what, unit
+        self.total = total
+        self._what = what
+        self._unit = unit
         self._done = 0
         self._started = self._last_line = time.monotonic()
         self._reports = [(self._started, 0)]

@@ -32,13 +32,20 @@ class _Late:
         return self._function(*args, **kwargs)
 
 
-betainc, betaincinv, digamma = _Late("betainc"), _Late("betaincinv"), _Late("digamma")
-expit, stdtrit = _Late("expit"), _Late("stdtrit")
+betainc = _Late("betainc")
+betaincinv = _Late("betaincinv")
+digamma = _Late("digamma")
+expit = _Late("expit")
+stdtrit = _Late("stdtrit")
 gammainc, gammaincc, gammainccinv, gammaincinv = (
     _Late(name) for name in ("gammainc", "gammaincc", "gammainccinv", "gammaincinv")
 )
-gammaln, multigammaln, logsumexp = _Late("gammaln"), _Late("multigammaln"), _Late("logsumexp")
-log_ndtr, ndtri, xlogy = _Late("log_ndtr"), _Late("ndtri"), _Late("xlogy")
+gammaln = _Late("gammaln")
+multigammaln = _Late("multigammaln")
+logsumexp = _Late("logsumexp")
+log_ndtr = _Late("log_ndtr")
+ndtri = _Late("ndtri")
+xlogy = _Late("xlogy")
 
 
 def normal_quantiles(levels: Sequence[float]) -> FloatArray:

@@ -51,7 +51,8 @@ class Blocks:
 
     @classmethod
     def _equal(cls, start: NDArray[np.int64], n_blocks: int) -> Blocks:
-        n_rows, n_items = len(start) - 1, int(start[-1])
+        n_rows = len(start) - 1
+        n_items = int(start[-1])
         n_blocks = max(1, min(n_blocks, n_rows))
         cuts = np.searchsorted(start, np.linspace(0, n_items, n_blocks + 1)[1:-1])
         return cls(tuple(np.unique([0, *cuts.tolist(), n_rows]).tolist()))

@@ -71,7 +71,8 @@ def fine_percent(share: float) -> str:
 def byte_size(size: float) -> str:
     power = 0
     while size >= 999.5 and power < len(BYTE_UNITS) - 1:
-        size, power = size / 1000.0, power + 1
+        size = size / 1000.0
+        power = power + 1
     return f"{number(size)} {'byte' if size == 1 and not power else BYTE_UNITS[power]}"
 
 
@@ -113,16 +114,21 @@ class Noun:
         return self.one if n == 1 else self.many
 
 
-AGENT, ENTITY, EVENT = Noun("agent", "agents"), Noun("entity", "entities"), Noun("event", "events")
-CLUSTER, FEATURE, CHAIN = Noun("cluster", "clusters"), Noun("feature", "features"), Noun("chain", "chains")
-ROW, COLUMN, ROUND, DRAW = (
-    Noun("row", "rows"),
-    Noun("column", "columns"),
-    Noun("round", "rounds"),
-    Noun("draw", "draws"),
-)
-SWEEP, NODE, REPLY = Noun("sweep", "sweeps"), Noun("node", "nodes"), Noun("reply", "replies")
-DEVICE, PARTY = Noun("device", "devices"), Noun("party", "parties")
+AGENT = Noun("agent", "agents")
+ENTITY = Noun("entity", "entities")
+EVENT = Noun("event", "events")
+CLUSTER = Noun("cluster", "clusters")
+FEATURE = Noun("feature", "features")
+CHAIN = Noun("chain", "chains")
+ROW = Noun("row", "rows")
+COLUMN = Noun("column", "columns")
+ROUND = Noun("round", "rounds")
+DRAW = Noun("draw", "draws")
+SWEEP = Noun("sweep", "sweeps")
+NODE = Noun("node", "nodes")
+REPLY = Noun("reply", "replies")
+DEVICE = Noun("device", "devices")
+PARTY = Noun("party", "parties")
 
 
 def noun(column: str | None, otherwise: Noun) -> Noun:

@@ -101,7 +101,8 @@ class Axis:
             return (np.asarray(places, dtype=np.float64) + 0.5) / len(self.levels)
         ends = np.array([self.low, self.high])
         if self.kind == "log":
-            places, ends = np.log(np.maximum(places + self.offset, 1e-300)), np.log(ends + self.offset)
+            places = np.log(np.maximum(places + self.offset, 1e-300))
+            ends = np.log(ends + self.offset)
         return np.asarray((places - ends[0]) / (ends[1] - ends[0]))
 
     def grid(self) -> FloatArray:

@@ -93,7 +93,8 @@ def axis_draws(
 
 def cluster_means(model: FittedModel, cluster: int, X: FloatArray) -> FloatArray:
     """(rows,) the mean of `axis_line` at any features X (rows, n_features_in_)."""
-    link, means = link_of(model), np.empty(len(X))
+    link = link_of(model)
+    means = np.empty(len(X))
     for start in range(0, len(X), ROWS_AT_ONCE):
         rows = slice(start, start + ROWS_AT_ONCE)
         by_draw, weight = _line_by_draw(model, cluster, X[rows])
@@ -139,7 +140,8 @@ def products_of(model: FittedModel) -> list[tuple[int, list[int]]]:
 
 def _line_by_draw(model: FittedModel, cluster: int, X: FloatArray) -> tuple[FloatArray, FloatArray]:
     """(draws, points) the regression of a cluster in each draw, and the weights of the draws."""
-    posterior, units = model.posterior_, model.posterior_.standardization
+    posterior = model.posterior_
+    units = model.posterior_.standardization
     design = X if units.curves is None else units.curves.expand(X)
     coef, mass = coef_by_draw(posterior.draws, model.alignment_)
     slopes = units.feature_slopes(posterior.layout, coef[:, cluster]).copy()
@@ -160,7 +162,8 @@ def axis_strengths(model: FittedModel, axes: tuple[Axis, ...]) -> FloatArray:
     Of classes and counts, it is that of the log odds or of the log rate. Products of a formula follow the axes of their
     factors, so their own axes move nothing.
     """
-    curves, covariance = model.posterior_.standardization.curves, np.diag(model.feature_spreads_**2)
+    curves = model.posterior_.standardization.curves
+    covariance = np.diag(model.feature_spreads_**2)
     coef = model.coef_
     if len(model.posterior_.memory.entities):
         covariance = feature_covariance(model, model.posterior_.memory.entities.pooled_gram)
@@ -187,7 +190,9 @@ def axis_is_clear(model: FittedModel, axes: tuple[Axis, ...]) -> NDArray[np.bool
 
 def feature_covariance(model: FittedModel, gram: FloatArray) -> FloatArray:
     """(features, features) covariance of the features over the events of a packed Gram matrix."""
-    layout, units, n = model.posterior_.layout, model.posterior_.standardization, model.n_features_in_
+    layout = model.posterior_.layout
+    units = model.posterior_.standardization
+    n = model.n_features_in_
     moments = layout.unpack(gram)[: 1 + n, : 1 + n] / layout.n_events(gram)
     scale = np.where(np.isfinite(units.scale[:n]), units.scale[:n], 0.0)
     return np.asarray((moments[1:, 1:] - np.outer(moments[0, 1:], moments[0, 1:])) * np.outer(scale, scale))
@@ -232,7 +237,8 @@ class TargetAxis:
 
 def target_axis(model: FittedModel) -> TargetAxis:
     """The axis of a model's target."""
-    name, link = target_name(model), link_of(model)
+    name = target_name(model)
+    link = link_of(model)
     if link is not None:
         return TargetAxis(link.response, None, 0.0, link)
     found = base_of_log(name)

@@ -79,7 +79,8 @@ def axis_phrase(model: FittedModel, axis: Axis, cluster: int) -> str:
 def _cycle_phrase(model: FittedModel, target: TargetAxis, axis: Axis, cluster: int) -> str:
     assert axis.cycle is not None
     places, values = cycle_line(model, axis, cluster)
-    top, bottom = values.argmax(), values.argmin()
+    top = values.argmax()
+    bottom = values.argmin()
     when = {"month": "in ", "day of the week": "on ", "hour": "at "}.get(axis.cycle.name, "")
     high, low = (f"{when}{place_name(axis, float(places[at]))}" for at in (top, bottom))
     if target.link is not None:
@@ -100,8 +101,10 @@ def _cycle_phrase(model: FittedModel, target: TargetAxis, axis: Axis, cluster: i
 
 
 def _level_phrase(target: TargetAxis, axis: Axis, values: np.ndarray) -> str:
-    top, bottom = int(values.argmax()), int(values.argmin())
-    high, low = axis.levels[top], axis.levels[bottom]
+    top = int(values.argmax())
+    bottom = int(values.argmin())
+    high = axis.levels[top]
+    low = axis.levels[bottom]
     if target.link is not None:
         a, b = _two_texts(target, values[top], values[bottom])
         if len(values) == 2:
@@ -109,7 +112,8 @@ def _level_phrase(target: TargetAxis, axis: Axis, values: np.ndarray) -> str:
         return f"is highest where {axis.name} is {high} ({a}) and lowest where it is {low} ({b})"
     if len(values) == 2:
         way = "higher" if top else "lower"
-        size, times = _amount(target, values[1] - values[0]), _factor(target, values[1] - values[0])
+        size = _amount(target, values[1] - values[0])
+        times = _factor(target, values[1] - values[0])
         if times >= TIMES:
             factor = number(times, DIGITS)
             return f"is {factor} times as high where {axis.name} is {axis.levels[1]} as where it is {axis.levels[0]}"
@@ -164,7 +168,8 @@ def _apart(target: TargetAxis, extreme: float, other: float) -> str:
 
 def _two_texts(target: TargetAxis, first: float, second: float) -> tuple[str, str]:
     """Two probabilities or rates, with a decimal if they would read the same without."""
-    a, b = target.text(first), target.text(second)
+    a = target.text(first)
+    b = target.text(second)
     if a == b and target.link is not None and target.link.is_binary:
         return fine_percent(first), fine_percent(second)
     return a, b

@@ -12,7 +12,8 @@ from fedhlcr._support.special import betaincinv
 from fedhlcr.posterior.predictive import interval_ends
 
 # Bins of a calibration table, and the probability of the intervals in it.
-N_BINS, BIN_LEVEL = 10, 0.9
+N_BINS = 10
+BIN_LEVEL = 0.9
 # Probabilities are kept this far from 0 and 1, so that the log loss is finite; the same as in scikit-learn.
 SMALLEST_PROBABILITY = float(np.finfo(np.float64).eps)
 
@@ -98,15 +99,18 @@ def calibration_bins(y: FloatArray, probability: FloatArray, n_bins: int = N_BIN
 
 
 def _bin(y: FloatArray, probability: FloatArray) -> CalibrationBin:
-    n, ones = len(y), float(y.sum())
+    n = len(y)
+    ones = float(y.sum())
     low, high = (betaincinv(ones + 0.5, n - ones + 0.5, end) for end in interval_ends(BIN_LEVEL))
-    lower, upper = float(low) if ones > 0.0 else 0.0, float(high) if ones < n else 1.0
+    lower = float(low) if ones > 0.0 else 0.0
+    upper = float(high) if ones < n else 1.0
     return CalibrationBin(n, float(probability.mean()), ones / n, lower, upper)
 
 
 def _auc(y: FloatArray, probability: FloatArray) -> float:
     second: NDArray[np.bool_] = y == 1.0
-    n_second, n_first = int(second.sum()), int((~second).sum())
+    n_second = int(second.sum())
+    n_first = int((~second).sum())
     if not n_second or not n_first:
         return float("nan")
     wins = _ranks(probability)[second].sum() - n_second * (n_second + 1) / 2

@@ -114,7 +114,8 @@ class Comparison:
     @property
     def found_by_auto(self) -> str:
         """The numbers that "auto" found in the splits: "4 clusters", or "3 to 5 clusters"."""
-        low, high = min(self.auto.occupied), max(self.auto.occupied)
+        low = min(self.auto.occupied)
+        high = max(self.auto.occupied)
         return CLUSTER.count(low) if low == high else f"{low} to {CLUSTER.count(high)}"
 
     def to_dict(self) -> dict[str, Any]:

@@ -79,8 +79,10 @@ def contrasts_of(model: FittedModel, axis: Axis) -> tuple[Contrast, ...]:
         )
     if axis.cycle is not None:
         lines = [cycle_line(model, axis, k)[1] for k in range(model.n_clusters_)]
-        places, mean = cycle_places(axis), entity_shares(model) @ np.array(lines)
-        low, high = places[mean.argmin()], places[mean.argmax()]
+        places = cycle_places(axis)
+        mean = entity_shares(model) @ np.array(lines)
+        low = places[mean.argmin()]
+        high = places[mean.argmax()]
         where = f"{axis.name}: {place_name(axis, high)} against {place_name(axis, low)}"
         return (Contrast(axis, float(low), float(high), where),)
     if is_doubled(model, axis):

@@ -39,16 +39,21 @@ class FeatureCurve(NamedTuple):
 def feature_curve(model: FittedModel, feature: int, cluster: int, x: FloatArray, level: float) -> FeatureCurve:
     """The effect of the feature at this position at the values x, in the user's units."""
     posterior = model.posterior_
-    layout, units = posterior.layout, posterior.standardization
-    mean, curves = model.feature_means_[feature], units.curves
-    columns, design = [feature], (x - mean)[:, None]
+    layout = posterior.layout
+    units = posterior.standardization
+    mean = model.feature_means_[feature]
+    curves = units.curves
+    columns = [feature]
+    design = (x - mean)[:, None]
     if curves is not None and (place := curves.place(feature)) is not None:
-        spline, span = curves.splines[place], curves.span(place)
+        spline = curves.splines[place]
+        span = curves.span(place)
         columns += range(curves.n_inputs + span.start, curves.n_inputs + span.stop)
         design = np.column_stack([design, spline.evaluate(x) - spline.evaluate(np.array([mean]))])
     coef, mass = coef_by_draw(posterior.draws, model.alignment_)
     slopes = units.feature_slopes(layout, coef)[:, cluster, columns]
-    by_draw, weight = slopes @ design.T, mass[:, cluster]
+    by_draw = slopes @ design.T
+    weight = mass[:, cluster]
     effect = weight @ by_draw / weight.sum()
     weight = weight if len(weight) > 1 else np.zeros_like(weight)
     return FeatureCurve(x, effect, *central_interval(by_draw, np.broadcast_to(weight[:, None], by_draw.shape), level))

@@ -47,10 +47,12 @@ class EntityDifferences(NamedTuple):
 def entity_differences(model: HasUnits) -> EntityDifferences | None:
     """How entities of one cluster differ; None if the model takes them as equal."""
     posterior = model.posterior_
-    found, units = posterior.likelihood.differences(posterior.draws.stacked), posterior.standardization
+    found = posterior.likelihood.differences(posterior.draws.stacked)
+    units = posterior.standardization
     if found is None:
         return None
-    target_scale, size = float(units.scale[-1]), np.concatenate([[1.0], model.feature_spreads_])
+    target_scale = float(units.scale[-1])
+    size = np.concatenate([[1.0], model.feature_spreads_])
     of_entities, of_agents = (scales.mean(axis=0) for scales in scales_by_draw(model, found))
     ends = (found.noise_quantile(0.5 - NOISE_RANGE / 2), found.noise_quantile(0.5 + NOISE_RANGE / 2))
     return EntityDifferences(
@@ -104,7 +106,8 @@ def tail_words(model: FittedModel) -> str:
     posterior = model.posterior_
     if not posterior.likelihood.has_heavy_tails or not hasattr(model, "noise_shape_"):
         return ""
-    shape, level = number(model.noise_shape_), number(posterior.noise_level())
+    shape = number(model.noise_shape_)
+    level = number(posterior.noise_level())
     return f"; Student-t with {shape} degrees of freedom, so its standard deviation is {level}"
 
 

@@ -64,12 +64,14 @@ def unit_changes(model: FittedModel) -> FloatArray:
 
 def _changes(model: FittedModel, slopes: FloatArray) -> FloatArray:
     """`unit_changes` of any slopes (..., features)."""
-    changes, shares = np.array(slopes), np.clip(model.feature_means_, 0.0, 1.0)
+    changes = np.array(slopes)
+    shares = np.clip(model.feature_means_, 0.0, 1.0)
     columns: dict[str, list[int]] = {}
     for f, (column, _) in one_hot(model).items():
         columns.setdefault(column, []).append(f)
     for features in columns.values():
-        own, share = slopes[..., features], shares[features]
+        own = slopes[..., features]
+        share = shares[features]
         elsewhere = np.where(share < 1.0, 1.0 - share, np.inf)
         changes[..., features] = (own - (own @ share)[..., None]) / elsewhere
     return changes
@@ -107,7 +109,8 @@ class RegressionDraws(NamedTuple):
 def regressions_by_draw(model: FittedModel) -> RegressionDraws:
     """What `coef_` and `intercept_` average over the draws."""
     posterior = model.posterior_
-    units, layout = posterior.standardization, posterior.layout
+    units = posterior.standardization
+    layout = posterior.layout
     coef, mass = coef_by_draw(posterior.draws, model.alignment_)
     slopes, intercepts = to_user_units(model, coef)
     levels = intercepts + slopes @ model.feature_means_
@@ -131,5 +134,6 @@ def effect_sizes(model: FittedModel) -> FloatArray:
 
 def typical_levels(model: FittedModel) -> FloatArray:
     """(clusters,): predicted target at the features' means."""
-    curves, level = model.posterior_.standardization.curves, model.intercept_ + model.coef_ @ model.feature_means_
+    curves = model.posterior_.standardization.curves
+    level = model.intercept_ + model.coef_ @ model.feature_means_
     return level if curves is None else level + model.curve_coef_ @ curves.appended(model.feature_means_[None])[0]

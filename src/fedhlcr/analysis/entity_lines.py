@@ -64,16 +64,20 @@ def expected_of_entities(
     X : (rows, n_features_in_) features
     level : probability of the interval
     """
-    posterior, link = model.posterior_, link_of(model)
-    restore, is_rate = posterior.standardization.restore_target, link is not None and not link.is_binary
+    posterior = model.posterior_
+    link = link_of(model)
+    restore = posterior.standardization.restore_target
+    is_rate = link is not None and not link.is_binary
     agents = np.asarray(posterior.memory.entities.index.agent_of[entities], dtype=np.int64)
     out = np.full((len(X), 3), np.nan)
     for part in posterior.mixtures(X, Profiles.of(agents, np.asarray(entities, dtype=np.int64))):
         found = moments_of(_noiseless(part), interval_ends(level))
-        mean, ends = restore(found.mean), restore(found.quantiles)
+        mean = restore(found.mean)
+        ends = restore(found.quantiles)
         if is_rate:
             # the mixture of log rates; the mean of the rate itself is that of the counts
-            mean, ends = moments_of(part, ()).mean, np.exp(ends)
+            mean = moments_of(part, ()).mean
+            ends = np.exp(ends)
         out[part.rows, 0] = mean
         if len(posterior.draws) > 1:
             out[part.rows, 1:] = ends
@@ -85,8 +89,10 @@ def entity_feature_means(model: FittedModel, entities: IndexArray) -> FloatArray
 
     Those of an entity without events are the means over all events.
     """
-    posterior, n = model.posterior_, model.n_features_in_
-    units, layout = posterior.standardization, posterior.layout
+    posterior = model.posterior_
+    n = model.n_features_in_
+    units = posterior.standardization
+    layout = posterior.layout
     grams = np.asarray(posterior.memory.entities.grams[entities])
     n_events = layout.n_events(grams)[:, None]
     scale = np.where(np.isfinite(units.scale[:n]), units.scale[:n], 0.0)
@@ -100,7 +106,9 @@ def entity_strengths(model: FittedModel, axes: tuple[Axis, ...], entity: int) ->
     So a feature that is the same in all of its events moves nothing.
     """
     posterior = model.posterior_
-    units, layout, entities = posterior.standardization, posterior.layout, posterior.memory.entities
+    units = posterior.standardization
+    layout = posterior.layout
+    entities = posterior.memory.entities
     gram = np.asarray(entities.grams[entity])
     covariance = feature_covariance(model, gram if layout.n_events(gram) > 0.0 else entities.pooled_gram)
     rows = _entity_rows(model, entity, model.feature_means_[None])
@@ -121,7 +129,8 @@ def entity_strengths(model: FittedModel, axes: tuple[Axis, ...], entity: int) ->
 
 def _entity_rows(model: FittedModel, entity: int, X: FloatArray) -> MixtureRows:
     """The predictive mixture of an entity, at rows of features."""
-    posterior, index = model.posterior_, model.posterior_.memory.entities.index
+    posterior = model.posterior_
+    index = model.posterior_.memory.entities.index
     one = np.array([entity], dtype=np.int64)
     profiles = Profiles(np.asarray(index.agent_of[one], dtype=np.int64), one, np.zeros(len(X), dtype=np.int64))
     (part,) = posterior.mixtures(X, profiles)

@@ -51,7 +51,8 @@ class _Named:
 def entity_columns(model: Any, level: float) -> Columns:
     """One row for each entity of each agent, in the order of `labels_`."""
     _require_entities(model)
-    table, found = _Named(model), memberships(model, None)
+    table = _Named(model)
+    found = memberships(model, None)
     runner_up, probability = found.runners_up()
     table.add_ids(model, entities=True)
     table.add("cluster", found.label)
@@ -73,7 +74,9 @@ def entity_columns(model: Any, level: float) -> Columns:
 def long_entity_columns(model: Any, level: float) -> Columns:
     """One row for each entity and coefficient, the intercept first."""
     _require_entities(model)
-    figures, table, names = _entity_figures(model, level), _Named(model), feature_names(model)
+    figures = _entity_figures(model, level)
+    table = _Named(model)
+    names = feature_names(model)
     # here features are values, not columns
     table.features = []
     table.add_ids(model, entities=True)
@@ -113,7 +116,8 @@ def _entity_figures(model: Any, level: float) -> _Figures:
 def agent_columns(model: Any, level: float) -> Columns:
     """One row for each agent, in the order of `agent_ids_`."""
     _require_entities(model)
-    store, table = model.posterior_.memory.entities, _Named(model)
+    store = model.posterior_.memory.entities
+    table = _Named(model)
     shares = mean_compositions(model.posterior_.memory, model.alignment_)
     n_events = np.bincount(
         store.index.agent_of, weights=_events_of_entities(model), minlength=store.index.n_agents
@@ -151,7 +155,8 @@ def _effect_blocks(model: Any, level: float, chosen: NDArray[np.bool_]) -> Itera
         values = kept[:, first : first + size].astype(np.float64) @ transform.T
         ends = np.quantile(values, interval_ends(level), axis=0, method="inverted_cdf")
         if len(values) == 1:
-            ends, std = np.full_like(ends, np.nan), np.full(values.shape[1:], np.nan)
+            ends = np.full_like(ends, np.nan)
+            std = np.full(values.shape[1:], np.nan)
         else:
             std = values.std(axis=0)
         yield values.mean(axis=0), std, *ends

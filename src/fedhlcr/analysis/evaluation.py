@@ -40,7 +40,8 @@ class Errors(NamedTuple):
     @classmethod
     def of(cls, observed: FloatArray, predicted: FloatArray) -> Errors:
         # rounding errors of a constant target are not a spread
-        error, spread = observed - predicted, float(observed.var()) if np.ptp(observed) > 0.0 else 0.0
+        error = observed - predicted
+        spread = float(observed.var()) if np.ptp(observed) > 0.0 else 0.0
         mse = float((error**2).mean())
         return cls(1.0 - mse / spread if spread > 0.0 else float("nan"), mse, float(np.abs(error).mean()))
 
@@ -165,7 +166,8 @@ class SeenEvents:
     @property
     def were_fitted(self) -> bool:
         """Whether most entities so far have exactly the fitted events."""
-        layout, n_same = self._model.posterior_.layout, 0
+        layout = self._model.posterior_.layout
+        n_same = 0
         last = layout.packed_size - 1
         # of the packed matrix: n, Σy, which is first in the row of the target, and Σy², which is last
         places = [0, last - layout.width + 1, last]

@@ -32,7 +32,8 @@ from fedhlcr.samplers.state import Entities, ServerState
 
 N_DRAWS = 100
 # Nodes of the integrals over a concentration's logarithm, and their reach to either side in standard deviations.
-N_NODES, REACH = 33, 8.0
+N_NODES = 33
+REACH = 8.0
 
 
 class FixedLabelDraw(NamedTuple):
@@ -74,7 +75,8 @@ def _draws_given_labels(
     entities: Entities, spec: ModelSpec, labels: LabelArray, n_clusters: int, stream: Stream
 ) -> list[FixedLabelDraw]:
     """Draws of the blocked sampler with fixed labels; clusters in use come first."""
-    likelihood, n_used = entities.likelihood, int(labels.max()) + 1
+    likelihood = entities.likelihood
+    n_used = int(labels.max()) + 1
     given = initial_globals(likelihood, spec, n_clusters, stream.generator(0, "evidence"))
     draws = []
     for number in range(1, SETTLING_PASSES + N_DRAWS + 1):
@@ -102,7 +104,8 @@ def _log_label_prior(entities: Entities, spec: ModelSpec, labels: LabelArray, dr
     The weights of the empty clusters are combined into one, their sum. So the Dirichlet distribution has one
     component for each cluster in use, and one more.
     """
-    n_clusters, n_used = len(draws[0].table_counts), int(labels.max()) + 1
+    n_clusters = len(draws[0].table_counts)
+    n_used = int(labels.max()) + 1
     # clusters behind each weight
     sizes = np.append(np.ones(n_used), n_clusters - n_used)
     sizes = sizes[sizes > 0]

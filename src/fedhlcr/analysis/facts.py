@@ -54,7 +54,8 @@ def model_facts(model: Any, provenance: Mapping[str, Any], settings: Mapping[str
     """
     settings = model.get_params() if settings is None else settings
     recipe = model.recipe_
-    store, quantities = model.posterior_.memory.entities, model.posterior_.likelihood.globals_type.traced_quantities()
+    store = model.posterior_.memory.entities
+    quantities = model.posterior_.likelihood.globals_type.traced_quantities()
     public = not len(store)
     return {
         "estimator": type(model).__name__,
@@ -124,7 +125,8 @@ def _count(n: float) -> float:
 
 
 def _clusters(model: Any, *, public: bool) -> list[dict[str, Any]]:
-    names, intervals = feature_names(model), np.stack(coef_intervals(model), axis=-1)
+    names = feature_names(model)
+    intervals = np.stack(coef_intervals(model), axis=-1)
     return [
         {
             "cluster": k,

@@ -61,7 +61,8 @@ def is_whole(model: FittedModel, feature: int) -> bool:
 
 def _around(model: FittedModel, feature: int, spreads: float) -> tuple[float, float]:
     """So many standard deviations around the mean."""
-    mean, margin = float(model.feature_means_[feature]), spreads * float(model.feature_spreads_[feature])
+    mean = float(model.feature_means_[feature])
+    margin = spreads * float(model.feature_spreads_[feature])
     return mean - (margin or 1.0), mean + (margin or 1.0)
 
 

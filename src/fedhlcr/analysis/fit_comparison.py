@@ -23,7 +23,8 @@ from fedhlcr.data.scarcity import FEWEST_ENTITIES
 from fedhlcr.posterior.prediction import Posterior
 
 # Most events to compare, and most of one entity, so that a fit takes hardly longer.
-MOST_EVENTS, MOST_PER_ENTITY = 2000, 20
+MOST_EVENTS = 2000
+MOST_PER_ENTITY = 20
 # Numbers in the matrices of the entities that the mixed model is fitted to: fewer than in `analysis.simpler`.
 NUMBERS_AFTER_A_FIT = 1 << 15
 MakeLaws = Callable[[Posterior, FittedEvents], EventLaws]
@@ -71,8 +72,10 @@ def compare_with_simpler(
     """
     if sample is None or posterior.likelihood.needs_events:
         return None
-    X, units = sample.X[:, : posterior.layout.n_inputs], posterior.standardization
-    features, target = units.apply(X), units.apply_target(sample.y)
+    X = sample.X[:, : posterior.layout.n_inputs]
+    units = posterior.standardization
+    features = units.apply(X)
+    target = units.apply_target(sample.y)
     design = np.column_stack([np.ones(len(features)), features])
     if posterior.likelihood.has_state:
         own = log_density_left_out_of_entities(posterior, X, target, sample.entities)

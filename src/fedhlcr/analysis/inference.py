@@ -50,7 +50,8 @@ def posterior_group(model: FittedModel) -> Group:
     Cluster k is that of `coef_`. Coefficients of a draw in which the cluster is empty say nothing about it: they are
     NaN. If it is empty in all draws, they are draws from its prior.
     """
-    draws, aligned = model.posterior_.draws, model.alignment_
+    draws = model.posterior_.draws
+    aligned = model.alignment_
     drawn = regressions_by_draw(model)
     unknown = (drawn.mass < SOME) & ((drawn.mass >= SOME).any(axis=0) | (drawn.mass == 0.0))
     group = {
@@ -66,8 +67,10 @@ def posterior_group(model: FittedModel) -> Group:
 
 def _quantities(model: FittedModel, unknown: NDArray[np.bool_]) -> Group:
     """The quantities of the likelihood that models have as attributes, such as noise and concentrations."""
-    posterior, group = model.posterior_, {}
-    draws, target_scale = posterior.draws, float(posterior.standardization.scale[-1])
+    posterior = model.posterior_
+    group = {}
+    draws = posterior.draws
+    target_scale = float(posterior.standardization.scale[-1])
     for q in draws.stacked.quantities():
         values = np.asarray(getattr(draws.stacked, q.name))
         if q.name in ("coef", "log_weights") or not q.attribute:
@@ -107,7 +110,8 @@ def stats_group(model: FittedModel) -> Group:
 
 def coordinates(model: FittedModel) -> dict[str, Any]:
     """Names along the axes; those of events are the numbers of their rows."""
-    names, layout = feature_names(model), model.posterior_.layout
+    names = feature_names(model)
+    layout = model.posterior_.layout
     constant = [free_name(INTERCEPT, names)] if layout.fit_intercept else []
     return {
         CLUSTER: np.arange(model.n_clusters_),
@@ -131,7 +135,8 @@ def to_arviz(model: FittedModel, groups: dict[str, Group], facts: dict[str, str]
     except ImportError as missing:
         raise missing_extra("to_inference_data needs ArviZ", "arviz") from missing
 
-    shape, names = kept_draws(model.posterior_.draws).shape, coordinates(model)
+    shape = kept_draws(model.posterior_.draws).shape
+    names = coordinates(model)
 
     def dataset(group: Group) -> Any:
         variables: dict[str, Any] = {}
@@ -139,7 +144,8 @@ def to_arviz(model: FittedModel, groups: dict[str, Group], facts: dict[str, str]
         for name, (dims, values) in group.items():
             own = np.asarray(values)
             if dims[0] == DRAW:
-                own, dims = own.reshape(*shape, *own.shape[1:]), (CHAIN, *dims)
+                own = own.reshape(*shape, *own.shape[1:])
+                dims = (CHAIN, *dims)
             variables[name] = (dims, own)
             sizes.update(zip(dims, own.shape, strict=True))
         return xarray.Dataset(variables, {dim: names.get(dim, np.arange(size)) for dim, size in sizes.items()}, facts)

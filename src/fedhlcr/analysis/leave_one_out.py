@@ -94,7 +94,8 @@ def log_label_weights(posterior: Posterior, draw: int, entities: IndexArray) -> 
 
     The same as `Posterior.label_weights`, but in logs: a label that an event excludes may be the right one without it.
     """
-    draws, memory = posterior.draws, posterior.memory
+    draws = posterior.draws
+    memory = posterior.memory
     agents, of_entity = np.unique(memory.entities.index.agent_of[entities], return_inverse=True)
     others = memory.counts(draw, agents, draws.n_clusters)[of_entity]
     others[np.arange(len(entities)), memory.labels[draw, entities]] -= 1.0

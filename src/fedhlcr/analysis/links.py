@@ -55,7 +55,8 @@ class Link:
 
 def link_of(model: FittedModel, target: str | None = None) -> Link | None:
     """The words for a model's target; None if its regressions are in units of the target."""
-    likelihood, target = model.posterior_.likelihood, target_name(model) if target is None else target
+    likelihood = model.posterior_.likelihood
+    target = target_name(model) if target is None else target
     if isinstance(likelihood, Logistic):
         of_class, where = _class_in_words(model, target)
         return Link(

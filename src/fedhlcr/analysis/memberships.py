@@ -57,7 +57,8 @@ def memberships(model: FittedModel, most_exact: int | None = MAX_EXACT) -> Membe
 
 def cluster_probabilities(model: FittedModel, profiles: Profiles) -> FloatArray:
     """(rows, clusters) probability of each cluster for rows that were already looked up."""
-    posterior, aligned = model.posterior_, model.alignment_
+    posterior = model.posterior_
+    aligned = model.alignment_
     blocks = [aligned.gather(np.moveaxis(block, 1, 0)) for _, block in posterior.blocks(profiles)]
     return np.concatenate(blocks)[profiles.of_row]
 
@@ -69,7 +70,8 @@ def effective_clusters(shares: FloatArray) -> FloatArray:
 
 def _votes(model: FittedModel) -> FloatArray:
     """(entities,) share of the draws in which an entity has its label: a rough but fast certainty."""
-    labels, target = model.posterior_.memory.labels, model.alignment_.target
+    labels = model.posterior_.memory.labels
+    target = model.alignment_.target
     agreeing: NDArray[np.int64] = np.zeros(labels.shape[1], dtype=np.int64)
     for row, reported in zip(labels, target, strict=True):
         agreeing += reported[row] == model.labels_

@@ -143,10 +143,12 @@ class MixedLikelihood:
     """
 
     def __init__(self, entities: NormalEquations, *, reml: bool, diagonal: bool = False) -> None:
-        self._entities, self._reml = entities, reml
+        self._entities = entities
+        self._reml = reml
         n_coef = entities.xy.shape[1]
         self._free = np.diag_indices(n_coef) if diagonal else np.tril_indices(n_coef)
-        self._n_coef, self._n_events = n_coef, float(entities.n.sum())
+        self._n_coef = n_coef
+        self._n_events = float(entities.n.sum())
 
     def pack(self, factor: FloatArray) -> FloatArray:
         return factor[self._free]
@@ -161,14 +163,17 @@ class MixedLikelihood:
         return fitted.deviance, self.pack(fitted.gradient)
 
     def at(self, factor: FloatArray) -> _Fitted:
-        G, g = self._entities.xx, self._entities.xy
-        GL, Lg = G @ factor, g @ factor
+        G = self._entities.xx
+        g = self._entities.xy
+        GL = G @ factor
+        Lg = g @ factor
         B = np.eye(self._n_coef) + factor.T @ GL
         # columns of B⁻¹ΛᵀG and B⁻¹Λᵀg side by side
         solved = np.linalg.solve(B, np.concatenate([GL.transpose(0, 2, 1), Lg[..., None]], axis=2))
         Q = G - GL @ solved[..., :-1]
         r = g - (GL @ solved[..., -1:])[..., 0]
-        sum_Q, sum_r = Q.sum(axis=0), r.sum(axis=0)
+        sum_Q = Q.sum(axis=0)
+        sum_r = r.sum(axis=0)
         fixed = np.linalg.solve(sum_Q, sum_r)
         left = float(self._entities.yy.sum() - np.einsum("ec,ec->", Lg, solved[..., -1]) - fixed @ sum_r)
         n = max(self._n_events - (self._n_coef if self._reml else 0), 1.0)

@@ -12,7 +12,8 @@ from fedhlcr.analysis.links import link_of
 from fedhlcr.analysis.summary import describe_effects, summarize
 
 # Most clusters and effects of each to show.
-MAX_CLUSTERS, MAX_EFFECTS = 12, 2
+MAX_CLUSTERS = 12
+MAX_EFFECTS = 2
 # The facts of the summary that are shown, by their names.
 FACTS = (
     *("data", "clusters", "classes", "dispersion", "noise scale", "entities differ", "draws"),
@@ -40,10 +41,13 @@ def model_html(model: Any) -> str:
 
 def _clusters(model: Any) -> str:
     """A table of the largest clusters, with a bar for the share of each."""
-    shares, levels, link = entity_shares(model), typical_levels(model), link_of(model)
+    shares = entity_shares(model)
+    levels = typical_levels(model)
+    link = link_of(model)
     if link is not None:
         levels = link.to_response(levels)
-    moves, n_shown = describe_effects(model, MAX_EFFECTS), min(model.n_clusters_, MAX_CLUSTERS)
+    moves = describe_effects(model, MAX_EFFECTS)
+    n_shown = min(model.n_clusters_, MAX_CLUSTERS)
     what = target_name(model) if link is None else link.response
     largest = float(shares.max())
     lines = [

@@ -99,7 +99,8 @@ def step_ratios(model: FittedModel, level: float = INTERVAL_LEVEL) -> tuple[Floa
 
 def zero_or_one(model: FittedModel) -> NDArray[np.bool_]:
     """(features,) which features are 0 or 1 in all events."""
-    means, spreads = model.feature_means_, model.feature_spreads_
+    means = model.feature_means_
+    spreads = model.feature_spreads_
     # of all columns between 0 and 1, only those without values in between have this variance
     return np.isclose(spreads**2, means * (1.0 - means), rtol=1e-9, atol=0.0) & (spreads > 0.0)
 
@@ -113,7 +114,9 @@ def step_sizes(model: FittedModel) -> FloatArray:
 
 def _steps(model: FittedModel, sizes: FloatArray) -> list[tuple[str, bool]]:
     """For each feature its step in words, and whether it compares two groups of events."""
-    names, levels, is_unit = feature_names(model), one_hot(model), zero_or_one(model)
+    names = feature_names(model)
+    levels = one_hot(model)
+    is_unit = zero_or_one(model)
     steps = []
     for f, name in enumerate(names):
         if f in levels:

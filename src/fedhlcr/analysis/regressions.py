@@ -80,7 +80,8 @@ def _log_normal(error: FloatArray, variance: FloatArray) -> FloatArray:
 
 def predict_by_one(law: CoefLaw, noise_variance: float, design: FloatArray) -> Predicted:
     """Predict rows (rows, n_coef) by one regression, the first of `law`."""
-    mean, leverage = design @ law.mean[0], np.einsum("rc,rc->r", design @ law.covariance[0], design)
+    mean = design @ law.mean[0]
+    leverage = np.einsum("rc,rc->r", design @ law.covariance[0], design)
     return Predicted(mean, leverage, np.full(len(design), noise_variance))
 
 
@@ -105,7 +106,8 @@ def predict_by_entity(
         first, last = np.searchsorted(group, [part.start, part.stop])
         # rows in blocks too: an entity may have many
         for rows in blocks(known.layout, last - first):
-            own, of_row = order[first:last][rows], group[first:last][rows] - part.start
+            own = order[first:last][rows]
+            of_row = group[first:last][rows] - part.start
             out.mean[own] = np.einsum("rc,rc->r", design[own], law.mean[of_row])
             along = (law.covariance[of_row] @ design[own][..., None])[..., 0]
             out.leverage[own] = np.einsum("rc,rc->r", design[own], along)

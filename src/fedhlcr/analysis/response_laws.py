@@ -21,11 +21,14 @@ from fedhlcr._support.special import gammaln
 from fedhlcr.data.events import EventStore
 
 # Steps end when they are shorter than this, in squared standard deviations.
-TOLERANCE, MOST_STEPS = 1e-6, 100
+TOLERANCE = 1e-6
+MOST_STEPS = 100
 # A step that makes a group worse by more than rounding errors is halved up to so often.
-ROUNDING, MOST_HALVINGS = 1e-7, 20
+ROUNDING = 1e-7
+MOST_HALVINGS = 20
 # Steps that go to and fro become shorter, others longer again.
-SHORTER, LONGER = 0.7, 1.2
+SHORTER = 0.7
+LONGER = 1.2
 # Points and weights by which functions of a standard normal variable are integrated.
 POINTS, POINT_WEIGHTS = np.polynomial.hermite_e.hermegauss(15)
 POINT_WEIGHTS /= POINT_WEIGHTS.sum()
@@ -56,7 +59,8 @@ class Responses:
     def of(cls, events: EventStore, log_size: float | None) -> Responses:
         """The events of entities, with a constant before their features."""
         columns = np.empty((events.X.shape[1] + 1, events.n_events))
-        columns[0], columns[1:] = 1.0, events.X.T
+        columns[0] = 1.0
+        columns[1:] = events.X.T
         return cls(columns, events.y, events.weight, events.offsets, events.event_start[:-1], log_size)
 
     @property
@@ -197,7 +201,8 @@ def _climb(
 ) -> tuple[NormalLaws, FloatArray]:
     """Improve laws by steps S⁻¹ = P + E Σ(−ℓ'')xxᵀ and m ← m + S(E Σℓ'x − Pm): at fixed η these are Newton's."""
     laws, (expected, bound) = start, evaluate(start)
-    length, before = np.ones(events.n_groups), np.zeros((events.n_groups, events.n_coef))
+    length = np.ones(events.n_groups)
+    before = np.zeros((events.n_groups, events.n_coef))
     for _ in range(MOST_STEPS):
         gradient = events.sum_groups(events.columns * expected.slope).T - laws.mean * prior
         covariance = np.asarray(np.linalg.inv(events.grams(expected.curvature) + np.diag(prior)), np.float64)
@@ -206,7 +211,8 @@ def _climb(
         is_near = float((gradient * step).sum(axis=1).max()) <= TOLERANCE and change <= np.sqrt(TOLERANCE)
         # means and covariances depend on each other, so steps may go to and fro
         turned = (step * before).sum(axis=1) < 0.0
-        length, before = np.where(turned, SHORTER * length, np.minimum(LONGER * length, 1.0)), step
+        length = np.where(turned, SHORTER * length, np.minimum(LONGER * length, 1.0))
+        before = step
         for _ in range(MOST_HALVINGS):
             new = laws.towards(laws.mean + step, covariance, length)
             expected, improved = evaluate(new)
@@ -214,7 +220,8 @@ def _climb(
             if is_near or not worse.any():
                 break
             length[worse] *= 0.5
-        laws, bound = new, improved
+        laws = new
+        bound = improved
         if is_near:
             break
     return laws, bound

@@ -27,15 +27,19 @@ from fedhlcr.analysis.regressions import CoefLaw
 from fedhlcr.analysis.response_laws import NormalLaws, Responses, find_laws, find_modes
 
 # Λ at the start, and the most that it and changes of μ may be: bounds where classes are separated.
-FIRST_SCALE, MOST_SCALE, MOST_CHANGE = 0.5, 10.0, 30.0
+FIRST_SCALE = 0.5
+MOST_SCALE = 10.0
+MOST_CHANGE = 30.0
 # Bounds of log r. The upper one is added to the log of the mean count: nearly a Poisson law.
-SMALLEST_LOG_SIZE, POISSON = -7.0, float(np.log(1e3))
+SMALLEST_LOG_SIZE = -7.0
+POISSON = float(np.log(1e3))
 # Of the pooled regression where μ starts, so that there is one if classes are separated.
 POOLED_PRECISION = 1e-3
 # A feature varies within entities if at least this share of its variance does.
 LEAST_WITHIN = 1e-6
 # Most random columns; and each needs so many events of the rarer class, or positive counts, to be estimated.
-MOST_RANDOM, EVENTS_PER_COLUMN = 12, 10
+MOST_RANDOM = 12
+EVENTS_PER_COLUMN = 10
 
 
 @dataclass(frozen=True)
@@ -85,8 +89,10 @@ class ResponseMixedModel:
             options={"maxiter": max_iter, "ftol": tolerance},
         )
         fitted = likelihood.at(found.x)
-        fixed, factor = np.zeros(entities.n_coef), np.zeros((entities.n_coef, entities.n_coef))
-        fixed[kept], factor[np.ix_(kept[random], kept[random])] = fitted.fixed, fitted.factor
+        fixed = np.zeros(entities.n_coef)
+        factor = np.zeros((entities.n_coef, entities.n_coef))
+        fixed[kept] = fitted.fixed
+        factor[np.ix_(kept[random], kept[random])] = fitted.factor
         return cls(fixed, factor, kept[random], fitted.log_size, fitted.log_likelihood)
 
     def law(self, entities: Responses) -> CoefLaw:
@@ -150,7 +156,8 @@ class BoundLikelihood:
     """
 
     def __init__(self, entities: Responses, random: IndexArray, *, diagonal: bool = False) -> None:
-        self._entities, self._random = entities, random
+        self._entities = entities
+        self._random = random
         self._free = np.diag_indices(len(random)) if diagonal else np.tril_indices(len(random))
         self._laws = NormalLaws.standard(entities.n_groups, len(random))
 
@@ -168,12 +175,15 @@ class BoundLikelihood:
 
     def __call__(self, packed: FloatArray) -> tuple[float, FloatArray]:
         # per event, because the first step of the optimiser is as long as the gradient
-        fitted, scale = self.at(packed), -1.0 / len(self._entities.y)
+        fitted = self.at(packed)
+        scale = -1.0 / len(self._entities.y)
         return scale * fitted.log_likelihood, scale * fitted.gradient
 
     def at(self, packed: FloatArray) -> _Fitted:
-        n_coef, n_random = self._entities.n_coef, len(self._random)
-        fixed, factor = packed[:n_coef], np.zeros((n_random, n_random))
+        n_coef = self._entities.n_coef
+        n_random = len(self._random)
+        fixed = packed[:n_coef]
+        factor = np.zeros((n_random, n_random))
         factor[self._free] = packed[n_coef : n_coef + len(self._free[0])]
         log_size = None if self._entities.log_size is None else float(packed[-1])
         entities = replace(self._entities, log_size=log_size)
@@ -186,7 +196,8 @@ class BoundLikelihood:
         of_factor = pull @ mean - (own.grams(expected.curvature) @ factor @ covariance).sum(axis=0)
         gradient = [entities.columns @ expected.slope, of_factor[self._free]]
         if log_size is not None:
-            size, y = np.exp(log_size), entities.y
+            size = np.exp(log_size)
+            y = entities.y
             of_constant = entities.weight * (digamma(y + size) - digamma(size))
             gradient.append(np.array([(size * (of_constant + expected.log_rest) - expected.slope).sum()]))
         log_likelihood = float((bound + entities.sum_groups(entities.constant())).sum())

@@ -15,7 +15,8 @@ from fedhlcr.analysis.regressions import CoefLaw
 from fedhlcr.analysis.response_laws import NormalLaws, Responses, find_modes
 
 # Penalties to try, in standardised units; after so many in a row that are no better, no more.
-PENALTIES, PATIENCE = np.logspace(3, -2, 11), 2
+PENALTIES = np.logspace(3, -2, 11)
+PATIENCE = 2
 # Parts of the events, each of which is predicted from the others.
 N_FOLDS = 5
 
@@ -47,19 +48,24 @@ class EntityRegressions:
         information = rate * (1.0 - rate) if is_binary else rate * exposed.mean()
         found = [cls(float(penalty), float(centre), float(information)) for penalty in PENALTIES]
         starts = [NormalLaws.standard(entities.n_groups, entities.n_coef)] * N_FOLDS
-        best, best_score, n_worse = found[0], -np.inf, 0
+        best = found[0]
+        best_score = -np.inf
+        n_worse = 0
         for candidate in found:
             score, starts = candidate._predict_folds(entities, starts)
             n_worse = 0 if score > best_score else n_worse + 1
             if score > best_score:
-                best, best_score = candidate, score
+                best = candidate
+                best_score = score
             if n_worse == PATIENCE:
                 break
         return best
 
     def _predict_folds(self, entities: Responses, starts: list[NormalLaws]) -> tuple[float, list[NormalLaws]]:
         """The log density of all events, each predicted without those of its fold, and the laws of each fold."""
-        own, laws, score = self._centred(entities), [], 0.0
+        own = self._centred(entities)
+        laws = []
+        score = 0.0
         fold_of = np.arange(len(own.y)) % N_FOLDS
         for fold, start in enumerate(starts):
             left = replace(own, weight=np.where(fold_of == fold, 0.0, own.weight))

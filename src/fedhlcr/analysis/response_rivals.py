@@ -27,20 +27,27 @@ from fedhlcr.data.hierarchy import UNKNOWN
 from fedhlcr.model.counts import NegativeBinomial
 from fedhlcr.posterior.prediction import Posterior
 
-ONE_RATE, RATE_PER_ENTITY = "one rate", "rate per entity"
-ONE_LOGISTIC, ONE_POISSON = "one logistic regression", "one Poisson regression"
-LOGISTIC_PER_ENTITY, POISSON_PER_ENTITY = "logistic regression per entity", "Poisson regression per entity"
+ONE_RATE = "one rate"
+RATE_PER_ENTITY = "rate per entity"
+ONE_LOGISTIC = "one logistic regression"
+ONE_POISSON = "one Poisson regression"
+LOGISTIC_PER_ENTITY = "logistic regression per entity"
+POISSON_PER_ENTITY = "Poisson regression per entity"
 MOST_ITERATIONS = 1000
 # The penalty of the Poisson regression; that of the logistic one is scikit-learn's default, as small for many events.
 POISSON_PENALTY = 1e-6
 # Numbers in the products of the columns of the events that the penalty and the mixed model are fitted to, if there are
 # more; but at least so many events. An entity costs as much as some events do, and has at most its share of all events.
-NUMBERS_FOR_PENALTY, NUMBERS_FOR_MIXED, FEWEST_EVENTS = 1 << 18, 1 << 20, 1000
-COST_OF_ENTITY, FEWEST_EACH = 4, 20
+NUMBERS_FOR_PENALTY = 1 << 18
+NUMBERS_FOR_MIXED = 1 << 20
+FEWEST_EVENTS = 1000
+COST_OF_ENTITY = 4
+FEWEST_EACH = 20
 # With fewer entities for each coefficient, the mixed model's random deviations are independent: see `MOST_CORRELATED`.
 FEWEST_CORRELATED = 5
 # Numbers in products of columns at a time, and most events of one entity that its own regression is fitted to.
-NUMBERS_AT_ONCE, MOST_EACH = 1 << 22, 20_000
+NUMBERS_AT_ONCE = 1 << 22
+MOST_EACH = 20_000
 # Largest logarithm of a predicted mean count.
 LARGEST_LOG_MEAN = 100.0
 
@@ -112,7 +119,8 @@ def predict_means_by_rivals(
 
 def _standardized(known: EventStore, features: FloatArray, n_inputs: int) -> tuple[EventStore, FloatArray]:
     """The events and the rows to predict without columns of curves, standardised: the model may not have done so."""
-    X, features = known.X[:, :n_inputs], features[:, :n_inputs]
+    X = known.X[:, :n_inputs]
+    features = features[:, :n_inputs]
     mean = np.average(X, axis=0, weights=known.weight)
     scale = np.sqrt(np.average((X - mean) ** 2, axis=0, weights=known.weight))
     # rounding errors of a constant feature are not a spread
@@ -126,7 +134,8 @@ def _rates_of_entities(known: EventStore, at_risk: FloatArray, rate: float) -> F
     The position UNKNOWN is that of the last.
     """
     assert UNKNOWN == -1
-    start, usual = known.event_start, float(at_risk.mean())
+    start = known.event_start
+    usual = float(at_risk.mean())
     ones, exposed = (
         np.diff(np.concatenate([[0.0], np.cumsum(values)])[start]) for values in (known.weight * known.y, at_risk)
     )
@@ -183,7 +192,8 @@ def _respond(mean: FloatArray, variance: FloatArray, *, is_count: bool) -> Float
 def _predict_linear(rows: _Rows, model: _Regressions, new: CoefLaw | None = None) -> tuple[FloatArray, FloatArray]:
     """Mean and variance of η of each row by its entity's regression; by `new`, or 0, where the entity is unknown."""
     design = np.column_stack([np.ones(len(rows.features)), rows.features])
-    mean, variance = np.zeros(len(design)), np.zeros(len(design))
+    mean = np.zeros(len(design))
+    variance = np.zeros(len(design))
     order = np.argsort(rows.entities, kind="stable")
     order = order[rows.entities[order] != UNKNOWN]
     distinct, group = np.unique(rows.entities[order], return_inverse=True)

@@ -95,8 +95,10 @@ class _Evidence(NamedTuple):
 
 
 def _evidence(groups: KnownEntities, spread: FloatArray) -> _Evidence:
-    unexplained, shrinkage = np.zeros(len(PENALTIES)), np.zeros(len(PENALTIES))
-    freedom, total = 0.0, 0.0
+    unexplained = np.zeros(len(PENALTIES))
+    shrinkage = np.zeros(len(PENALTIES))
+    freedom = 0.0
+    total = 0.0
     for part in blocks(groups.layout, len(groups.grams)):
         group = _centred(groups.layout, groups.grams[part])
         roots, vectors = np.linalg.eigh(group.sums[:, :-1, :-1] / (spread[:, None] * spread))

@@ -59,7 +59,8 @@ def predict_by_rivals(
     if not len(posterior.memory.entities):
         return []
     units = posterior.standardization
-    target, log_scale = units.apply_target(observed), np.log(units.scale[-1])
+    target = units.apply_target(observed)
+    log_scale = np.log(units.scale[-1])
     features = units.apply(X)[:, : posterior.layout.n_inputs]
     predicted = SimplerModels.of(posterior).predict(features, entities)
     return [

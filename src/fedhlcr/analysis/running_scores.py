@@ -54,7 +54,9 @@ class _Sums(ABC):
     def __init__(self, level: float) -> None:
         self._level = level
         self._sums = {name: np.zeros(0) for name in ("n", "inside", "width", "absolute", *self.figures)}
-        self._low, self._high, self._first = np.zeros(0), np.zeros(0), np.zeros(0)
+        self._low = np.zeros(0)
+        self._high = np.zeros(0)
+        self._first = np.zeros(0)
 
     def add(self, groups: IndexArray, y: FloatArray, predicted: Moments) -> None:
         self._grow(int(groups.max()) + 1)
@@ -111,7 +113,8 @@ class _RealSums(_Sums):
 
     def _pooled(self) -> dict[str, float]:
         # all deviations from the same value
-        sums, apart = super()._pooled(), self._first - self._first[0]
+        sums = super()._pooled()
+        apart = self._first - self._first[0]
         deviation = self._sums["deviation"] + apart * self._sums["n"]
         square = self._sums["square_deviation"] + 2.0 * apart * self._sums["deviation"] + apart**2 * self._sums["n"]
         return sums | {"deviation": float(deviation.sum()), "square_deviation": float(square.sum())}
@@ -135,7 +138,9 @@ class _CountSums(_Sums):
         return {"deviance": xlogy(y, y / mean) - y + mean, "count": y, "count_log_count": xlogy(y, y)}
 
     def _of(self, sums: dict[str, float], *, is_constant: bool) -> CountScores:
-        n, deviance, d2 = sums["n"], 2.0 * sums["deviance"] / sums["n"], float("nan")
+        n = sums["n"]
+        deviance = 2.0 * sums["deviance"] / sums["n"]
+        d2 = float("nan")
         if not is_constant:
             around_mean = 2.0 * (sums["count_log_count"] - xlogy(sums["count"], sums["count"] / n)) / n
             d2 = 1.0 - deviance / around_mean

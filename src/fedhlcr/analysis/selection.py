@@ -131,7 +131,8 @@ class _Events(NamedTuple):
     @classmethod
     def read(cls, estimator: HLCRRegressor, X: Any, y: Any, agent: Any, entity: Any) -> _Events:
         given = estimator.learn_table(Given(X, y, agent, entity)).events.given
-        matrix, names = inputs.feature_matrix(given.X), inputs.feature_names(given.X)
+        matrix = inputs.feature_matrix(given.X)
+        names = inputs.feature_names(given.X)
         n_rows = len(matrix)
         target = inputs.target_vector(given.y, n_rows)
         agents = row_agents(given.agent, n_rows)
@@ -242,9 +243,11 @@ def _evidence(model: HLCRRegressor) -> float:
     posterior = model.posterior_
     if posterior.likelihood.has_state:
         return float("nan")
-    draws, entities = posterior.draws, posterior.memory.entities
+    draws = posterior.draws
+    entities = posterior.memory.entities
     scale = float(posterior.standardization.scale[-1])
-    spec, stream = model.model_spec(entities, scale), Stream(model.seed_, ReservedChain.EVIDENCE)
+    spec = model.model_spec(entities, scale)
+    stream = Stream(model.seed_, ReservedChain.EVIDENCE)
     partitions = (model.labels_, posterior.memory.labels[np.argmax(draws.log_joint)])
     evidence = max(partition_evidence(entities, spec, labels, draws.n_clusters, stream) for labels in partitions)
     return evidence - float(posterior.layout.n_events(entities.grams).sum()) * np.log(scale)
@@ -257,7 +260,8 @@ def _compared(trials: dict[int | str, list[_Trial]], groups: NDArray[np.int64]) 
     best = max(trials, key=lambda candidate: densities[candidate].mean())
 
     def result(candidate: int | str) -> CountResult:
-        own, tried = densities[candidate], trials[candidate]
+        own = densities[candidate]
+        tried = trials[candidate]
         difference = own - densities[best]
         return CountResult(
             n_clusters=candidate,

@@ -19,7 +19,9 @@ from fedhlcr.data.hierarchy import UNKNOWN
 from fedhlcr.model.gram import GramLayout
 from fedhlcr.posterior.prediction import Posterior
 
-ONE_RIDGE, RIDGE_PER_ENTITY, MIXED_MODEL = "one ridge", "ridge per entity", "mixed model"
+ONE_RIDGE = "one ridge"
+RIDGE_PER_ENTITY = "ridge per entity"
+MIXED_MODEL = "mixed model"
 # Beyond this number of coefficients the mixed model's random deviations are independent. Covariances of so many slopes
 # take long to fit and are seldom identified.
 MOST_CORRELATED = 10

@@ -32,7 +32,8 @@ from fedhlcr.posterior.fitted_model import FittedModel
 MAX_FEATURES = 6
 MAX_CLUSTERS = 30
 # Characters of a name where there is little room, and what is between the columns of a table.
-NAME_WIDTH, GAP = 14, "  "
+NAME_WIDTH = 14
+GAP = "  "
 # If more than this share of `max_clusters` was found, the limit may be too low.
 NEAR_THE_LIMIT = 0.85
 # With fewer events per coefficient of a cluster, 90 % intervals of predictions covered 0 to 88 % in simulations, 72 %
@@ -60,7 +61,8 @@ class Summary:
     def __str__(self) -> str:
         width = max(len(what) for what, _ in self.facts)
         lines = [f"{what:<{width}}  {value}" for what, value in self.facts]
-        table, notes = text_table(self._fitting_header(), self.rows), [str(note) for note in self.notes]
+        table = text_table(self._fitting_header(), self.rows)
+        notes = [str(note) for note in self.notes]
         return "\n".join(["Hierarchical latent class regression", *lines, "", table, *notes])
 
     __repr__ = __str__
@@ -93,10 +95,12 @@ class Summary:
 
 def summarize(model: FittedModel) -> Summary:
     """The summary of a fitted model."""
-    names, effects = feature_names(model), effect_sizes(model)
+    names = feature_names(model)
+    effects = effect_sizes(model)
     # the features that matter most, in the order of the table
     shown = np.sort(np.argsort(-(effects**2).sum(axis=0), kind="stable")[:MAX_FEATURES])
-    link, figures = link_of(model), cluster_figures(model)
+    link = link_of(model)
+    figures = cluster_figures(model)
     holds_entities = len(model.labels_) > 0
     rows = tuple(
         (
@@ -154,8 +158,10 @@ class ClusterFigures(NamedTuple):
 
 def cluster_figures(model: FittedModel) -> list[ClusterFigures]:
     """The figures of each cluster."""
-    counts, shares = np.bincount(model.labels_, minlength=model.n_clusters_), entity_shares(model)
-    levels, changes = typical_levels(model), unit_changes(model)
+    counts = np.bincount(model.labels_, minlength=model.n_clusters_)
+    shares = entity_shares(model)
+    levels = typical_levels(model)
+    changes = unit_changes(model)
     if (link := link_of(model)) is not None:
         levels = link.to_response(levels)
         changes = np.array([[own.ratio for own in cluster] for cluster in cluster_ratios(model)])
@@ -235,7 +241,9 @@ def _curve_facts(model: FittedModel, scale: str | None) -> list[tuple[str, str]]
     posterior = model.posterior_
     if (curves := posterior.standardization.curves) is None:
         return []
-    names, shares, units = feature_names(model), entity_shares(model), scale or "units of the target"
+    names = feature_names(model)
+    shares = entity_shares(model)
+    units = scale or "units of the target"
     facts = []
     for curve, column in enumerate(curves.columns):
         squares = (model.curve_coef_[:, curves.span(curve)] ** 2).sum(axis=1)
@@ -259,7 +267,8 @@ def few_events(model: FittedModel) -> str | None:
     """
     posterior = model.posterior_
     # curves shrink as far as the events demand it, so they do not count
-    store, n_coef = posterior.memory.entities, posterior.layout.n_linear
+    store = posterior.memory.entities
+    n_coef = posterior.layout.n_linear
     n_events = posterior.layout.n_events(store.grams).sum()
     if len(store) < posterior.draws.entity_counts[0].sum() or n_events >= EVENTS_PER_COEF * n_coef:
         return None
@@ -285,7 +294,9 @@ def describe_clusters(
     """
     check_is_fitted(model)
     target = target_name(model) if target is None else target
-    shares, levels, link = entity_shares(model), typical_levels(model), link_of(model, target)
+    shares = entity_shares(model)
+    levels = typical_levels(model)
+    link = link_of(model, target)
     effects = describe_effects(model, n_effects)
     if link is None:
         # of a logarithm, the values themselves are described, as in the effects

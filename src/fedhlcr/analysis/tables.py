@@ -32,8 +32,11 @@ INTERCEPT = "intercept"
 
 def coef_columns(model: Any, level: float) -> Columns:
     """One row for each cluster and coefficient, clusters in order, the intercept first."""
-    names, drawn, link = feature_names(model), regressions_by_draw(model), link_of(model)
-    values, mean = drawn.slopes, model.coef_
+    names = feature_names(model)
+    drawn = regressions_by_draw(model)
+    link = link_of(model)
+    values = drawn.slopes
+    mean = model.coef_
     has_intercept = model.posterior_.layout.fit_intercept
     if has_intercept:
         names = [free_name(INTERCEPT, names), *names]
@@ -72,7 +75,8 @@ def _change_columns(model: Any, level: float) -> dict[str, FloatArray]:
 
 
 def _ratio_columns(model: Any, level: float, link: Link) -> dict[str, FloatArray]:
-    drawn, name = regressions_by_draw(model), link.ratio.replace(" ", "_")
+    drawn = regressions_by_draw(model)
+    name = link.ratio.replace(" ", "_")
     with np.errstate(over="ignore"):
         ends = [np.exp(end) for end in interval_over_draws(drawn.slopes, drawn.mass, level)]
         ratio = np.exp(model.coef_)
@@ -86,11 +90,15 @@ def _ratio_columns(model: Any, level: float, link: Link) -> dict[str, FloatArray
 
 def cluster_columns(model: Any, level: float) -> Columns:
     """One row for each cluster."""
-    draws, aligned, link = model.posterior_.draws, model.alignment_, link_of(model)
-    counts, weights = aligned.by_draw(draws.entity_counts), aligned.by_draw(np.exp(draws.log_weights))
+    draws = model.posterior_.draws
+    aligned = model.alignment_
+    link = link_of(model)
+    counts = aligned.by_draw(draws.entity_counts)
+    weights = aligned.by_draw(np.exp(draws.log_weights))
     n_entities = counts.sum(axis=1, keepdims=True)
     shares = np.divide(counts, n_entities, out=weights.copy(), where=n_entities > 0.0)
-    drawn, everyone = regressions_by_draw(model), np.ones_like(counts)
+    drawn = regressions_by_draw(model)
+    everyone = np.ones_like(counts)
     figures: dict[str, tuple[FloatArray, ...]] = {
         "share": (entity_shares(model), *interval_over_draws(shares, everyone, level)),
         "weight": (model.cluster_weights_, *interval_over_draws(weights, everyone, level)),

@@ -18,7 +18,8 @@ def nice_ticks(low: float, high: float, most: int = 5) -> list[float]:
     rough = (high - low) / most
     power = 10.0 ** math.floor(math.log10(rough))
     for step in (*(power * s for s in STEPS), 20.0 * power):
-        first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+        first = math.ceil(low / step - 1e-9)
+        last = math.floor(high / step + 1e-9)
         if last - first < most:
             break
     # steps of a tenth are not exact, so that 3 × 0.1 would not be 0.3

@@ -89,7 +89,8 @@ class FitComparison:
     @property
     def sentence(self) -> str:
         """The verdict in plain English."""
-        gain, error = abs(self.strongest.gain), self.strongest.standard_error
+        gain = abs(self.strongest.gain)
+        error = self.strongest.standard_error
         figures = f"{gain:.2g} nats per event, ± {error:.1g}"
         names = self.strongest.rival_in_words
         if self.verdict == "worse":
@@ -157,7 +158,8 @@ def compare_densities(own: FloatArray, rivals: Mapping[str, FloatArray], entitie
     entities : (events,) the entity of each event, by any number
     """
     distinct, of_event = np.unique(entities, return_inverse=True)
-    n_entities, n_events = len(distinct), len(own)
+    n_entities = len(distinct)
+    n_events = len(own)
 
     def against(name: str, theirs: FloatArray) -> Difference:
         gain = own - theirs

@@ -79,11 +79,13 @@ def _local_steps(agents: NormalEquations, n_steps: int, proximal: float) -> tupl
 
     A step is w ← w − s (C w − b + ρ (w − w₀)), with C and b of an agent's mean squared error, w₀ of the server.
     """
-    curvature, slope = agents.xx / agents.n[:, None, None], agents.xy / agents.n[:, None]
+    curvature = agents.xx / agents.n[:, None, None]
+    slope = agents.xy / agents.n[:, None]
     size = 1.0 / (np.linalg.eigvalsh(curvature)[:, -1].max() + proximal)
     identity = np.eye(slope.shape[1])
     shrink = (1.0 - size * proximal) * identity - size * curvature
-    factor, offset = np.broadcast_to(identity, curvature.shape), np.zeros_like(slope)
+    factor = np.broadcast_to(identity, curvature.shape)
+    offset = np.zeros_like(slope)
     for _ in range(n_steps):
         factor = shrink @ factor + size * proximal * identity
         offset = (shrink @ offset[..., None])[..., 0] + size * slope

@@ -124,7 +124,8 @@ class LCRRegressor(Rival):
             mixture = self._best_start(units, size, rng)
             criterion = self._judge(mixture)
             if criterion < min(self.criteria_.values()):
-                best, n_worse = mixture, 0
+                best = mixture
+                n_worse = 0
             else:
                 n_worse += 1
             self.criteria_[size] = criterion

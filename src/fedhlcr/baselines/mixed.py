@@ -40,7 +40,8 @@ class MixedModelRegressor(Rival):
     def _solve(self, data: Standardized) -> Coefficients:
         entities = data.layout.normal_equations(data.grams)
         fitted = MixedModel.fit(entities, reml=self.reml, max_iter=self.max_iter)
-        self.fixed_, self.covariance_ = fitted.fixed, fitted.covariance
+        self.fixed_ = fitted.fixed
+        self.covariance_ = fitted.covariance
         self.noise_scale_ = float(np.sqrt(fitted.noise_variance))
         self.log_likelihood_ = fitted.log_likelihood
         return Coefficients(self.fixed_, of_entities=self.fixed_ + fitted.deviations(entities))

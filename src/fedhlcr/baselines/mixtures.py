@@ -18,7 +18,8 @@ from fedhlcr.baselines.rival import Standardized
 from fedhlcr.model.gram import GramLayout
 
 # In standardised units: they keep the equations of a small class regular, and its noise above zero.
-PENALTY, LEAST_VARIANCE = 1e-3, 1e-4
+PENALTY = 1e-3
+LEAST_VARIANCE = 1e-4
 
 
 @dataclass(frozen=True)

@@ -152,8 +152,10 @@ class _Events:
     """The agents' events, to draw batches from."""
 
     def __init__(self, data: Standardized, batch_size: int | None) -> None:
-        self._X, self._y = data.design()[:, 1:].astype(np.float32), data.target().astype(np.float32)[:, None]
-        self._first, self.sizes = data.first_event[:-1], np.diff(data.first_event)
+        self._X = data.design()[:, 1:].astype(np.float32)
+        self._y = data.target().astype(np.float32)[:, None]
+        self._first = data.first_event[:-1]
+        self.sizes = np.diff(data.first_event)
         self._batch_size = batch_size
 
     def batch(self, agents: IndexArray, rng: np.random.Generator) -> _Batch:

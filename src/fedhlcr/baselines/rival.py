@@ -105,7 +105,8 @@ class Standardized:
         Every fifth event of an agent is held out, in the order of its entities, so entities are held out evenly. An
         entity without remaining events becomes unknown, as it would be in a federation.
         """
-        events, sizes = self.events, np.diff(self.first_event)
+        events = self.events
+        sizes = np.diff(self.first_event)
         held_out = (np.arange(events.n_events) - np.repeat(self.first_event[:-1], sizes)) % N_FOLDS == N_FOLDS - 1
         entity = np.repeat(np.arange(events.n_entities), np.diff(events.event_start))
         left, start = np.unique(entity[~held_out], return_index=True)
@@ -133,7 +134,8 @@ class Rival(HierarchicalRegressor):
     def fit(self, X, y, agent=None, entity=None):
         """Fit to a table; `agent` and `entity` are ids of its rows, or names of its columns."""
         events = self._training_events(Given(X, y, agent, entity))
-        layout, shift = GramLayout(events.X.shape[1]), column_means(events)
+        layout = GramLayout(events.X.shape[1])
+        shift = column_means(events)
         pooled = entity_grams(events, layout, shift).sum(axis=0)
         self.index_ = events.index
         self.standardization_ = Standardization.from_gram(layout, pooled, shift, scale=True)

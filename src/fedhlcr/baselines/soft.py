@@ -99,7 +99,8 @@ class FedEMRegressor(FederatedRival[AgentMixtures]):
 
     def _solve(self, data: Standardized) -> AgentMixtures:
         model = super()._solve(data)
-        self.agent_weights_, self.coef_ = model.agent_weights, model.coef
+        self.agent_weights_ = model.agent_weights
+        self.coef_ = model.coef
         return model
 
     def _train(self, data: Standardized, settings: Settings) -> list[Round[AgentMixtures]]:
@@ -140,7 +141,8 @@ class _Run:
     """The rounds of one start."""
 
     def __init__(self, table: _Table, n_classes: int, participation: float, rng: np.random.Generator) -> None:
-        self._table, self._rng = table, rng
+        self._table = table
+        self._rng = rng
         self._attendance = Attendance(len(table.sizes), participation)
         self._responsibilities = table.events.random_classes(n_classes, rng)
         # log evidence of each agent when it was asked last, and of all agents once all had been asked

@@ -57,7 +57,9 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-FROM_TABLES, WITH_MODELS, TO_TRY = "From a table to a model", "With a model", "To try it out, and to read about it"
+FROM_TABLES = "From a table to a model"
+WITH_MODELS = "With a model"
+TO_TRY = "To try it out, and to read about it"
 PRIVACY = "Privacy"
 for panel, commands in {
     FROM_TABLES: (making.split, fitting.fit, fitting.select, simulating.simulate),
@@ -114,7 +116,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         # typer handles Ctrl-C and returns a code
         return _failed("interrupted.", INTERRUPTED) if code == INTERRUPTED else code
     except UsageError as error:
-        reason, where = error.format_message(), "fedhlcr" if error.ctx is None else error.ctx.command_path
+        reason = error.format_message()
+        where = "fedhlcr" if error.ctx is None else error.ctx.command_path
         error_line(f"{reason if reason.endswith(('.', '?')) else f'{reason}.'} See {where} --help.")
         return WRONG_USAGE
     except (typer.Abort, KeyboardInterrupt):

@@ -114,7 +114,10 @@ def audit(
     if 0 < runs < FEWEST_RUNS:
         raise typer.BadParameter(f"must be 0 or at least {FEWEST_RUNS}, such as 20000.", param_hint="--runs")
     facts: dict[str, Any] = {"tables": {}}
-    holds, is_secure, n_agents, of_privacy = True, True, 1000, "differential privacy was not audited."
+    holds = True
+    is_secure = True
+    n_agents = 1000
+    of_privacy = "differential privacy was not audited."
     with shell.warnings_as_notes():
         choice = {"features": features, "categorical": categorical, "missing": missing}
         tables = _examples() if data is None else _own_table(data, Roles(target, agent, entity), shell, **choice)
@@ -132,11 +135,13 @@ def audit(
                 )
             _tell_table(shell, name, found)
             facts["tables"][name] = asdict(found) | {"holds": found.holds}
-            holds, is_secure = holds & found.holds, is_secure and found.wire.n_rounds > 0
+            holds = holds & found.holds
+            is_secure = is_secure and found.wire.n_rounds > 0
             n_agents = hierarchy.index.n_agents if data is not None else n_agents
         if runs:
             facts["membership"], sound = _membership(shell, epsilon, max(n_agents, 2), runs)
-            holds, of_privacy = holds & sound, _verdict(facts["membership"]["cases"])
+            holds = holds & sound
+            of_privacy = _verdict(facts["membership"]["cases"])
     shell.say(f"Verdict: {f'{KEPT[is_secure]}; {of_privacy}' if holds else BROKEN}")
     shell.result(facts | {"holds": holds})
     if not holds:
@@ -165,7 +170,8 @@ def _own_table(data: str, roles: Roles, shell: Shell, **choice: Any) -> dict[str
     from fedhlcr.data.table_files import source_name
 
     events, _ = training_events(data, roles, family=Family.real, shell=shell, **choice)
-    X, y = events.table.matrix, events.y
+    X = events.table.matrix
+    y = events.y
     return {source_name(data): build_hierarchy(X, y, np.ones(len(y)), events.agents, events.entities)}
 
 

@@ -24,7 +24,8 @@ from fedhlcr.exceptions import DataError
 
 # Rows of a batch, and about the most bytes of it. Entities are scattered over a table, so a batch reads pages from all
 # over a model file: few large batches are better than many small ones.
-BATCH_ROWS, BATCH_BYTES = 1 << 18, 1 << 26
+BATCH_ROWS = 1 << 18
+BATCH_BYTES = 1 << 26
 BYTE = Noun("byte", "bytes")
 
 
@@ -57,7 +58,8 @@ class EventBatches:
         whole = self.file.decimal_ids([name for name in self.recipe.ids if name in names])
         with shell.bar(self.file.size, what, unit_of(self.file)) as bar:
             for raw, position in batched(self.file.read_pieces(names, texts), len(names)):
-                raw, first = without_decimals(raw, whole), tally.n_rows
+                raw = without_decimals(raw, whole)
+                first = tally.n_rows
                 rows = tally.add(raw, self.recipe.find_gaps(raw))
                 if len(rows) and not (refuses and tally.n_with_gaps):
                     events = self._events(raw, rows, first, policy)
@@ -88,13 +90,17 @@ class EventBatches:
 
 def batched(pieces: Iterator[tuple[pa.Table, int]], n_columns: int) -> Iterator[tuple[pa.Table, int]]:
     """Join small pieces of a table into batches; each has the position of its last piece."""
-    most, waiting, n_rows, position = min(BATCH_ROWS, BATCH_BYTES // (8 * max(n_columns, 1))), [], 0, 0
+    most = min(BATCH_ROWS, BATCH_BYTES // (8 * max(n_columns, 1)))
+    waiting = []
+    n_rows = 0
+    position = 0
     for piece, position in pieces:
         waiting.append(piece)
         n_rows += len(piece)
         if n_rows >= most:
             yield pa.concat_tables(waiting), position
-            waiting, n_rows = [], 0
+            waiting = []
+            n_rows = 0
     if n_rows:
         yield pa.concat_tables(waiting), position
 

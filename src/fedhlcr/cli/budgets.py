@@ -16,7 +16,8 @@ from fedhlcr.exceptions import ArgumentError
 # What the model is without noise: the one that private runs fit.
 PLAIN_MODEL = {"effects": "none", "noise": "common", "curves": "none"}
 # A budget whose held-out error is at most this multiple of the error without noise costs little.
-LITTLE, MUCH = 1.05, 1.5
+LITTLE = 1.05
+MUCH = 1.5
 
 
 def budgets(text: str | None, delta: float | None) -> list[Any]:
@@ -77,7 +78,8 @@ def tell_budgets(
 
     def fitted(**own: Any) -> Any:
         model = FedHLCRRegressor(**settings, **own)
-        agent, entity = train.recipe.agent, train.recipe.entity
+        agent = train.recipe.agent
+        entity = train.recipe.entity
         return model.fit(train.table, train.y, agent=agent, entity=entity)
 
     assert train.agents is not None

@@ -142,11 +142,13 @@ def open_training(
 ) -> TrainingTable:
     """Open a table to fit a model to, plan a recipe, and tell the family of its target."""
     with shell.stage(f"reading {source_name(source)}"):
-        file, parsed = open_table(source), None
+        file = open_table(source)
+        parsed = None
         if formula is not None:
             parsed = parse_formula(formula, file.columns, [] if roles.exposure is None else [roles.exposure])
             roles = replace(roles, target=parsed.target, agent=parsed.agent, entity=parsed.entity)
-            features, categorical = list(parsed.columns), list(parsed.categories)
+            features = list(parsed.columns)
+            categorical = list(parsed.categories)
         assert roles.target is not None
         assert roles.entity is not None
         told = _family(file, roles.target, family, shell)
@@ -330,7 +332,8 @@ def seen(model: Any, events: Events) -> bool:
 
 def recipe_of(model: Any, roles: Roles, *, target: bool, shell: Shell) -> Recipe:
     """Return the model's recipe, or one from its feature names, with the columns that the user named."""
-    recipe, own = _renamed_recipe(model, roles, target=target), model.recipe_
+    recipe = _renamed_recipe(model, roles, target=target)
+    own = model.recipe_
     if target and own is not None and recipe.target != own.target:
         shell.note(f"the model was fitted to {own.target!r}, but is now compared with {recipe.target!r}")
     return recipe

@@ -87,7 +87,8 @@ def fit(
 
     shell = Shell(as_json, quiet, progress)
     check_output(out, data)
-    n_clusters, cluster = cluster_number(clusters), Cluster(engine, workers, address)
+    n_clusters = cluster_number(clusters)
+    cluster = Cluster(engine, workers, address)
     cluster.require(chains=chains, precision=precision.value)
     held_out = HoldOut(hold_out, seed)
     roles = Roles(target, agent, entity, exposure)
@@ -243,7 +244,8 @@ def _compare(estimator: Any, events: Events, shell: Shell, **settings: Any) -> A
             bar.total = total
             bar.advance({"": message})
 
-        agent, entity = events.recipe.agent, events.recipe.entity
+        agent = events.recipe.agent
+        entity = events.recipe.entity
         return compare_cluster_counts(
             events.table, events.y, agent, entity, estimator=estimator, progress=tell, **settings
         )

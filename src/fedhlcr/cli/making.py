@@ -16,7 +16,8 @@ TableOut = Annotated[
 ]
 
 # The largest count of anything in a synthetic table, and the most numbers, of eight bytes each, to draw at once.
-MOST, MOST_DRAWN = 10**9, 10**9
+MOST = 10**9
+MOST_DRAWN = 10**9
 
 
 def synth(
@@ -55,12 +56,14 @@ def synth(
     require_apart("--truth", truth, "OUT", out)
     check_table_output(out, stdout=True)
     check_table_output(truth)
-    n_entities, n_columns = agents * entities, features + 3
+    n_entities = agents * entities
+    n_columns = features + 3
     if max(n_entities * events * n_columns, n_entities * clusters, clusters * n_columns) > MOST_DRAWN:
         reason = f"together ask for more than {MOST_DRAWN:,} numbers; lower some of them."
         raise typer.BadParameter(reason, param_hint="--agents, --entities, --events, --features and --clusters")
     table, drawn = make_hlcr(agents, entities, events, features, clusters, noise, random_state=seed)
-    events_drawn, pairs = table.to_arrow(), np.unique(np.column_stack([table.agent, table.entity]), axis=0)
+    events_drawn = table.to_arrow()
+    pairs = np.unique(np.column_stack([table.agent, table.entity]), axis=0)
     files = {} if to_stdout else {out: events_drawn}
     if truth is not None:
         files[truth] = pa.table({"agent": pairs[:, 0], "entity": pairs[:, 1], "cluster": drawn.labels})

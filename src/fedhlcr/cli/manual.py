@@ -14,7 +14,9 @@ from fedhlcr.cli.parameters import Parameter, parameters_of
 from fedhlcr.cli.shell import WRONG_USAGE
 
 # Columns of text, and the indents of paragraphs and of what explains an option.
-WIDTH, INDENT, EXPLAINED = 80, 7, 14
+WIDTH = 80
+INDENT = 7
+EXPLAINED = 14
 EXIT_CODES = (
     ("0", "done"),
     ("1", "failed"),
@@ -61,13 +63,15 @@ def show_help(
     fedhlcr help fit --man
     """
     root = context.find_root()
-    found, path = root.command, ["fedhlcr"]
+    found = root.command
+    path = ["fedhlcr"]
     for name in command or []:
         children = getattr(found, "commands", {})
         if name not in children:
             known = ", ".join(children) or "none"
             raise typer.BadParameter(f"no command {' '.join([*path[1:], name])!r}; choose from: {known}.")
-        found, path = children[name], [*path, name]
+        found = children[name]
+        path = [*path, name]
     sections = tuple(_sections(found, " ".join(path)))
     typer.echo(_as_man(path, sections) if man else _as_text(sections))
 

@@ -10,7 +10,9 @@ import typer
 
 from fedhlcr.cli.choices import Effects, Family, Missing, Noise, Precision
 
-COLUMNS, MODEL_OPTIONS, SPEECH = "Columns", "Model", "Output"
+COLUMNS = "Columns"
+MODEL_OPTIONS = "Model"
+SPEECH = "Output"
 # The largest seed that numpy accepts.
 LARGEST_SEED = 2**32 - 1
 

@@ -102,7 +102,8 @@ class StreamedScores:
     def __init__(self, model: Any, batches: EventBatches, level: float, shell: Shell, *, by_agent: bool) -> None:
         kind: FamilyName = model.family
         running = running_scores(kind, level)
-        groups, seen = AgentGroups(model.posterior_.memory.entities.index), SeenEvents(model)
+        groups = AgentGroups(model.posterior_.memory.entities.index)
+        seen = SeenEvents(model)
         for events in batches.read(shell, "evaluating"):
             predicted = predict_quietly(model, events, level)
             own = groups.of_rows(events.agents, len(events)) if by_agent else np.zeros(len(events), dtype=np.int64)

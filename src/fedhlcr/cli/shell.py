@@ -21,7 +21,12 @@ from fedhlcr._support.wording import Noun
 from fedhlcr.exceptions import Advice, Category, FedHLCRError, FedHLCRWarning, FitInterruptedWarning
 
 # Exit codes; 0 is done.
-FAILED, WRONG_USAGE, BAD_DATA, BAD_MODEL, NO_OUTPUT, INTERRUPTED = 1, 2, 3, 4, 5, 130
+FAILED = 1
+WRONG_USAGE = 2
+BAD_DATA = 3
+BAD_MODEL = 4
+NO_OUTPUT = 5
+INTERRUPTED = 130
 EXIT_CODES = {
     Category.FAILED: FAILED,
     Category.USAGE: WRONG_USAGE,

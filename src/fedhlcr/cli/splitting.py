@@ -76,7 +76,8 @@ class Split:
         from fedhlcr.data.streaming.id_tables import PAIR_FACTOR, IdTable, NumberTable, is_whole
 
         tables: dict[str, IdTable] = {}
-        pairs, missing = NumberTable(), dict.fromkeys(self.ids, 0)
+        pairs = NumberTable()
+        missing = dict.fromkeys(self.ids, 0)
         codes: list[NDArray[np.int32]] = []
         for raw in self._batches(self.ids, "reading ids", shell):
             gaps = {name: rows_missing(raw[name], is_id=True) for name in self.ids}
@@ -91,7 +92,8 @@ class Split:
         if not codes:
             raise nothing_held_out()
         place = {name: table.sorted().codes for name, table in tables.items()}
-        agent_of, entity_of = pairs.numbers // PAIR_FACTOR, place[self.entity][pairs.numbers % PAIR_FACTOR]
+        agent_of = pairs.numbers // PAIR_FACTOR
+        entity_of = place[self.entity][pairs.numbers % PAIR_FACTOR]
         agent_of = agent_of if self.agent is None else place[self.agent][agent_of]
         distinct, position = np.unique(agent_of * PAIR_FACTOR + entity_of, return_inverse=True)
         pair = position.astype(np.int32)[np.concatenate(codes)]

@@ -62,6 +62,7 @@ def tell_comparison(shell: Shell, comparison: Comparison) -> None:
     evidence = ("evidence",) if comparison.has_evidence else ()
     header = ("clusters", "in use", "log density", "vs best", *evidence, "R²", "")
     shell.table(header, cells, left=(0, len(header) - 1))
-    events, splits = plural(comparison.n_held_out, "held-out event"), plural(comparison.n_splits, "split")
+    events = plural(comparison.n_held_out, "held-out event")
+    splits = plural(comparison.n_splits, "split")
     shell.say(f"Log density: mean over {events} from {splits}, in nats.")
     shell.say(comparison.verdict)

@@ -53,7 +53,8 @@ class TrainingInMemory:
     """A table in memory."""
 
     def __init__(self, events: Events, hold_out: HoldOut, source: str) -> None:
-        self.recipe, self._source = events.recipe, source
+        self.recipe = events.recipe
+        self._source = source
         self._train, self._test = split_events(events, hold_out.share, hold_out.seed)
 
     def fit(self, model: Any, shell: Shell) -> None:
@@ -68,10 +69,12 @@ class TrainingInFolder:
 
     def __init__(self, table: StreamedTable, name: str) -> None:
         self.recipe = table.events.recipe
-        self._table, self._name = table, name
+        self._table = table
+        self._name = name
 
     def fit(self, model: Any, shell: Shell) -> None:
-        index, sorter = self._table.events.index, self._table.events.sorter
+        index = self._table.events.index
+        sorter = self._table.events.sorter
         if isinstance(model.n_clusters, int):
             refuse_too_many_clusters(model.n_clusters, index.n_entities)
         model.fit_streamed(self._table.events)
@@ -83,7 +86,8 @@ class TrainingInFolder:
         sizes = self._table.events.sorter.held_out.sizes
         if not len(sizes):
             return None
-        targets, predicted = [], []
+        targets = []
+        predicted = []
         with shell.bar(int(sizes.sum()), "predicting", EVENT) as bar:
             for events in self._held_out():
                 arguments = events.table, events.agents, events.entities, LEVEL
@@ -96,7 +100,9 @@ class TrainingInFolder:
 
     def _held_out(self) -> Iterator[Events]:
         """The events that are held out, a block at a time."""
-        recipe, encoder, index = self.recipe, self._table.events.sorter.encoder, self._table.events.index
+        recipe = self.recipe
+        encoder = self._table.events.sorter.encoder
+        index = self._table.events.index
         for entity, columns in self._table.events.sorter.held_out.blocks():
             ids = {recipe.entity: index.entities.with_codes(index.entity_of[entity]).take(slice(None))}
             if recipe.agent is not None:

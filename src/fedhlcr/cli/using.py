@@ -86,7 +86,8 @@ def predict(
             n_events = batches.n_events
         else:
             events = events_to_predict(fitted, file, roles, **reading)
-            n_events, predicted = len(events), predict_events(fitted, events, interval, shell)
+            n_events = len(events)
+            predicted = predict_events(fitted, events, interval, shell)
             table = prediction_table(fitted, events, predicted, with_interval=interval is not None)
     if fitted.family == "binary":
         shell.note(f"probabilities are those of the class {str(fitted.classes_[1])!r}")
@@ -147,13 +148,15 @@ def evaluate(
     check_table_output(out, model, data)
     by_agent_too = by_agent or out is not None
     with shell.warnings_as_notes():
-        fitted, file = fedhlcr.load(model), open_events(data, shell)
+        fitted = fedhlcr.load(model)
+        file = open_events(data, shell)
         reading: dict[str, Any] = {"target": True, "missing": missing, "new_agents": new_agents, "shell": shell}
         roles = Roles(target, agent, entity, exposure)
         if is_streamed(file, stream):
             batches = open_batches(fitted, file, roles, **reading)
             found = StreamedScores(fitted, batches, level, shell, by_agent=by_agent_too)
-            result, by = tell_scores(shell, found.scores, "event"), found.by_agent
+            result = tell_scores(shell, found.scores, "event")
+            by = found.by_agent
             if len(found.y):
                 result["calibration"] = tell_calibration(shell, found.y, found.probability)
             shell.note("simpler models are compared only if the table is read at once; add --in-memory for that")
@@ -323,7 +326,8 @@ def report(
     require_for("DATA", data is not None or draw is not None, **for_data)
     check_output(out, model, data, draw, places)
     with shell.warnings_as_notes():
-        fitted, roles = fedhlcr.load(model), Roles(target, agent, entity, exposure)
+        fitted = fedhlcr.load(model)
+        roles = Roles(target, agent, entity, exposure)
         located = None if places is None else read_places(fitted, places)
 
         def read(table: str | None) -> HeldOut | None:
@@ -334,7 +338,8 @@ def report(
             )
             return HeldOut(events.table, events.y, events.agents, events.entities, events.exposure)
 
-        held_out, drawn = read(data), read(draw)
+        held_out = read(data)
+        drawn = read(draw)
         with shell.stage("writing the report"):
             page = render_report(fitted, held_out, title=title, events=drawn, places=located)
     write_output(out, page.encode())

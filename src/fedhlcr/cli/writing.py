@@ -25,7 +25,8 @@ class TableWriter:
     """
 
     def __init__(self, file: BinaryIO, kind: str | None) -> None:
-        self._file, self._kind = file, kind
+        self._file = file
+        self._kind = kind
         self._writer: Any = None
         self._quoting = "none"
 

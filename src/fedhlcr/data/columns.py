@@ -17,7 +17,8 @@ from fedhlcr.exceptions import FileError
 # Texts that mean a missing value in numbers and categories. In ids only the empty text does.
 MISSING_TEXTS = ("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NAN", "-nan", "NULL", "null", "None")
 NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$|^[+-]?(inf|Inf|INF|infinity|Infinity)$"
-DECIMAL, WHOLE_DECIMAL = r"^-?\d+\.\d+$", r"^(-?(0|[1-9]\d*))\.0+$"
+DECIMAL = r"^-?\d+\.\d+$"
+WHOLE_DECIMAL = r"^(-?(0|[1-9]\d*))\.0+$"
 COMMA_NUMBER = NUMBER.replace(r"\.", ",")
 PATTERNS = (NUMBER, COMMA_NUMBER)
 # Larger numbers overflow when they are squared and summed, so they count as missing.
@@ -243,7 +244,8 @@ class _Wrong:
     """The texts of a column that do not match a pattern."""
 
     def __init__(self) -> None:
-        self.count, self.first = 0, 0
+        self.count = 0
+        self.first = 0
         self._fitting = list(NOT_NUMBERS)
 
     def add(self, column: pa.ChunkedArray, pattern: str, n_before: int) -> None:
@@ -265,8 +267,10 @@ class _Tally:
     """What is known of one column of texts."""
 
     def __init__(self, wrong: dict[str, _Wrong]) -> None:
-        self.n_rows, self.wrong = 0, wrong
-        self._has_values, self._only_logical = False, True
+        self.n_rows = 0
+        self.wrong = wrong
+        self._has_values = False
+        self._only_logical = True
 
     @property
     def is_logical(self) -> bool:

@@ -93,7 +93,9 @@ def csv_pieces(
     written, and the rest is read accordingly: the pieces before hold the same numbers either way.
     """
     types = {column: pa.string() if column in texts else pa.float64() for column in wanted}
-    n_rows, decimal_point, rules = 0, ".", None
+    n_rows = 0
+    decimal_point = "."
+    rules = None
     while True:
         try:
             for table, n_bytes in _skipping(_stream(source, delimiter, types, decimal_point=decimal_point), n_rows):
@@ -112,7 +114,8 @@ def csv_pieces(
 
 def _number_rules(name: str, source: Path, delimiter: str, numbers: Sequence[str]) -> NumberTexts:
     """Read a whole file in pieces to find out how its numbers are written; refuse what is not a number."""
-    types, rules = dict.fromkeys(numbers, pa.string()), NumberTexts(numbers, _patterns(delimiter))
+    types = dict.fromkeys(numbers, pa.string())
+    rules = NumberTexts(numbers, _patterns(delimiter))
     try:
         for table, _ in _stream(source, delimiter, types):
             rules.add(table)

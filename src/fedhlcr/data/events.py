@@ -46,7 +46,8 @@ class EventStore:
 
     def of_entities(self, first: int, last: int) -> EventStore:
         """The events of the entities [first, last), as views."""
-        start, stop = self.event_start[first], self.event_start[last]
+        start = self.event_start[first]
+        stop = self.event_start[last]
         return self._rows(slice(start, stop), self.event_start[first : last + 1] - start)
 
     def places(self, entities: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -55,7 +56,8 @@ class EventStore:
 
     def take(self, entities: NDArray[np.int64]) -> EventStore:
         """The events of the given entities, in their order; a negative entity has none."""
-        rows, start = self.places(entities), np.concatenate([[0], np.cumsum(self._sizes(entities))])
+        rows = self.places(entities)
+        start = np.concatenate([[0], np.cumsum(self._sizes(entities))])
         return self._rows(rows, start)
 
     def where(self, kept: NDArray[np.bool_]) -> EventStore:

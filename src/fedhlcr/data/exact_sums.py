@@ -36,7 +36,8 @@ class ExactSums:
         blocks = Blocks.even(len(y))
 
         def add(block: int) -> NDArray[np.int64]:
-            rows, own = slice(*blocks.range(block)), np.zeros_like(self.totals)
+            rows = slice(*blocks.range(block))
+            own = np.zeros_like(self.totals)
             add_events(X[rows], y[rows], weight[rows], own)
             return own
 

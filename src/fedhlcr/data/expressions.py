@@ -23,8 +23,11 @@ from fedhlcr.data.columns import LARGEST
 from fedhlcr.exceptions import ArgumentError, DataError
 
 # Characters of an expression, and how deep it may be nested.
-MOST_CHARACTERS, MOST_LEVELS = 500, 50
-QUOTED, STAND_IN, DUNDER = re.compile(r"`([^`]+)`"), "_quoted_column_{}", re.compile(r"__\w+__$")
+MOST_CHARACTERS = 500
+MOST_LEVELS = 50
+QUOTED = re.compile(r"`([^`]+)`")
+STAND_IN = "_quoted_column_{}"
+DUNDER = re.compile(r"__\w+__$")
 
 
 class Function(NamedTuple):
@@ -112,13 +115,15 @@ class Expression:
             value = self._value(node.operand, columns)
             return -value if isinstance(node.op, ast.USub) else value
         if isinstance(node, ast.BinOp):
-            left, right = self._value(node.left, columns), self._value(node.right, columns)
+            left = self._value(node.left, columns)
+            right = self._value(node.right, columns)
             if isinstance(node.op, ast.Div) and (n_zero := int(np.sum(np.equal(right, 0.0)))):
                 raise self._wrong(n_zero, np.size(right), "divides by zero", "")
             return OPERATORS[type(node.op)](left, right)
         assert isinstance(node, ast.Call)
         assert isinstance(node.func, ast.Name)
-        function, argument = FUNCTIONS[node.func.id], self._value(node.args[0], columns)
+        function = FUNCTIONS[node.func.id]
+        argument = self._value(node.args[0], columns)
         if function.allows is not None and (n_wrong := int((~function.allows(argument)).sum())):
             needed, found = function.domain
             raise self._wrong(n_wrong, np.size(argument), f"needs {needed}, but the values are {found}", ",")

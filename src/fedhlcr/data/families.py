@@ -16,7 +16,8 @@ FamilyName = Literal["real", "binary", "count"]
 # Two numbers that are classes. Other pairs may be measurements.
 CLASS_NUMBERS = ((0.0, 1.0), (-1.0, 1.0))
 # Counts have few distinct values: at most so many, and at most this share of the rows.
-MOST_COUNT_VALUES, MOST_DISTINCT_SHARE = 1000, 0.5
+MOST_COUNT_VALUES = 1000
+MOST_DISTINCT_SHARE = 0.5
 # Larger whole numbers are rather ids, years or amounts.
 LARGEST_USUAL_COUNT = 10_000.0
 # Largest count that models take: beyond, sums of squares lose their digits.

@@ -21,7 +21,9 @@ from fedhlcr.data.terms import INTERCEPT, Term, columns_of, refuse_texts
 from fedhlcr.exceptions import ArgumentError, ArgumentTypeError
 
 EXAMPLE = "as in 'sales ~ price + C(brand) | store/product'"
-MOST_CHARACTERS, HIGHEST_POWER, MOST_NAMED = 4_000, 3, 20
+MOST_CHARACTERS = 4_000
+HIGHEST_POWER = 3
+MOST_NAMED = 20
 # lme4's random effects, such as (1 + x | entity)
 RANDOM_EFFECTS = re.compile(r"[+\s]*\(([^()|]*)\|{1,2}([^()|]*)\)")
 CATEGORY_OF = re.compile(rf"{CATEGORY}\(\s*(?:`([^`]+)`|([^\W\d][\w.]*))\s*\)$")
@@ -112,7 +114,8 @@ def _parts(text: str, others: Iterable[str]) -> tuple[str, Any, Any]:
     except (FormulaicError, SyntaxError, RecursionError) as error:
         reason = str(error).strip().partition("\n")[0].rstrip(".")
         raise ArgumentError(f"the formula {text!r} is not valid: {reason}. Write it {EXAMPLE}.") from None
-    left, right = getattr(found, "lhs", None), getattr(found, "rhs", None)
+    left = getattr(found, "lhs", None)
+    right = getattr(found, "rhs", None)
     if left is None or right is None:
         raise ArgumentError(f"the formula {text!r} has no target; write it before ~, {EXAMPLE}.")
     if not isinstance(right, tuple):
@@ -157,7 +160,8 @@ def _terms(right: Any) -> tuple[tuple[Term, ...], tuple[str, ...], set[str]]:
     for term in right:
         factors: dict[str, None] = {}
         for factor in term.factors:
-            text, kind = str(factor.expr), factor.eval_method.value
+            text = str(factor.expr)
+            kind = factor.eval_method.value
             if kind == "literal":
                 if text != "1":
                     raise ArgumentError(
@@ -247,7 +251,9 @@ def _refuse_arithmetic(text: str) -> None:
 
 def _without_calls(text: str) -> str:
     """The formula with a letter for every character in calls such as log(x), in braces and in backticks."""
-    out, depth, quoted = list(text), 0, False
+    out = list(text)
+    depth = 0
+    quoted = False
     for place, letter in enumerate(text):
         if letter == "`":
             quoted = not quoted
@@ -258,5 +264,6 @@ def _without_calls(text: str) -> str:
             depth += (letter in "({") - (letter in ")}")
             out[place] = "q"
         elif letter == "{" or (letter == "(" and re.search(r"\w$", text[:place])):
-            depth, out[place] = 1, "q"
+            depth = 1
+            out[place] = "q"
     return "".join(out)

@@ -49,7 +49,8 @@ def plan_features(
             "feature. A column of ones fits only the mean of each cluster."
         )
     columns = {name: arrow_column(frame[name]) for name in names}
-    declared, levels = _declared(columns, categories, called), declared_levels(categories)
+    declared = _declared(columns, categories, called)
+    levels = declared_levels(categories)
     if needs_levels:
         levels |= {name: _enum_levels(frame[name]) for name in names if name not in levels and _is_enum(frame[name])}
         _require_levels(columns, declared, levels)

@@ -197,7 +197,8 @@ def resolve(given: Given, frame: Any, remembered: Names = NO_NAMES) -> tuple[Giv
     present: Collection[str] = ()
     if table is not None:
         present = given.X.ids if isinstance(given.X, EncodedTable) else frame.columns
-    values, names = {}, {}
+    values = {}
+    names = {}
     for role in Names._fields:
         value = getattr(given, role)
         if value is None and getattr(remembered, role) in present:

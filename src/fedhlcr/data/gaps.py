@@ -15,7 +15,9 @@ from fedhlcr.data.columns import LARGEST, rows_missing
 
 MissingPolicy = Literal["refuse", "drop", "impute"]
 POLICIES: tuple[str, ...] = get_args(MissingPolicy)
-MISSING, INFINITE, TOO_LARGE = "missing", "infinite", f"too large ({LARGEST:g} or more)"
+MISSING = "missing"
+INFINITE = "infinite"
+TOO_LARGE = f"too large ({LARGEST:g} or more)"
 # Rows with a missing value, by the name of the column; columns without any are left out.
 Gaps = Mapping[str, NDArray[np.bool_]]
 

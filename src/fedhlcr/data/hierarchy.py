@@ -129,13 +129,15 @@ def index_pairs(
     width = len(entities.texts)
     pairs, positions = np.unique(agent_codes * width + entity_codes, return_inverse=True)
     # the index must not keep a code for each row in memory
-    agents, entities = agents.with_codes(), entities.with_codes()
+    agents = agents.with_codes()
+    entities = entities.with_codes()
     return EntityIndex(agents, entities, pairs // width, pairs % width), positions
 
 
 def _merge_ids(a: Ids, b: Ids) -> tuple[Ids, tuple[NDArray[np.int64], NDArray[np.int64]]]:
     """Return the distinct ids of both, and the positions of one's and of the other's among them."""
-    n, own = len(a.texts), None
+    n = len(a.texts)
+    own = None
     if a.own is not None or b.own is not None:
         kept = (ids.values if ids.own is None else ids.own for ids in (a, b))
         own = np.concatenate([part.astype(object) if part.dtype.kind != "i" else part for part in kept])
@@ -202,7 +204,9 @@ def build_hierarchy(
     rows = order.rows
     if not np.array_equal(rows, np.arange(n_rows)):
         # a table that is sorted is not copied
-        X, y, weight = gathered(X, rows, n_threads), y[rows], weight[rows]
+        X = gathered(X, rows, n_threads)
+        y = y[rows]
+        weight = weight[rows]
         offset = None if offset is None else offset[rows]
     return Hierarchy(X, y, weight, order.start, index, offset)
 

@@ -32,7 +32,8 @@ NEW = NewIds.NEW
 MISSING_ID = Noun("missing id", "missing ids")
 NO_ROWS = np.empty(0, dtype=np.int64)
 # Whole numbers as people write them, and those of them that fit into 64 bits and are not written "-0".
-WHOLE, SMALL_WHOLE = r"^-?(0|[1-9][0-9]*)$", r"^(0|-?[1-9][0-9]{0,17})$"
+WHOLE = r"^-?(0|[1-9][0-9]*)$"
+SMALL_WHOLE = r"^(0|-?[1-9][0-9]{0,17})$"
 
 # Whole numbers are counted instead of sorted if there are at most this many possible ones for each row.
 MOST_GAPS = 4
@@ -100,9 +101,11 @@ def read_ids(values: Any, argument: str, n_rows: int) -> Ids:
 def sorted_ids(ids: Ids) -> Ids:
     """Return ids in natural order. Values with the same text, such as 1 and "1", are one id, written as the first."""
     encoded = ids.texts.to_arrow().dictionary_encode()
-    distinct, of_text = Texts.of_arrow(encoded.dictionary), encoded.indices.to_numpy()
+    distinct = Texts.of_arrow(encoded.dictionary)
+    of_text = encoded.indices.to_numpy()
     order = natural_order(distinct)
-    rank, first = np.empty_like(order), np.empty_like(order)
+    rank = np.empty_like(order)
+    first = np.empty_like(order)
     rank[order] = np.arange(len(order))
     # the last assignment counts, so the first of several ids with the same text
     first[of_text[::-1]] = np.arange(len(of_text))[::-1]
@@ -125,7 +128,8 @@ def canonical_text(value: Any) -> str:
     if isinstance(value, (datetime.datetime, np.datetime64)):
         zone = ""
         if isinstance(value, datetime.datetime) and value.tzinfo is not None:
-            value, zone = value.astimezone(datetime.UTC).replace(tzinfo=None), "Z"
+            value = value.astimezone(datetime.UTC).replace(tzinfo=None)
+            zone = "Z"
         text = value.isoformat() if isinstance(value, datetime.datetime) else str(value)
         if "." in text:
             text = text.rstrip("0").rstrip(".")
@@ -156,7 +160,8 @@ def natural_order(texts: Texts) -> NDArray[np.int64]:
         everything = list(texts)
         last_first = range(len(everything) - 1, -1, -1)
         return np.array(sorted(last_first, key=lambda place: natural_key(everything[place])), dtype=np.int64)
-    numbered, others = np.flatnonzero(is_small), np.flatnonzero(~is_small)
+    numbered = np.flatnonzero(is_small)
+    others = np.flatnonzero(~is_small)
     numbers = array.take(pa.array(numbered)).cast(pa.large_string()).cast(pa.int64()).to_numpy()
     by_code_point = pc.sort_indices(array.take(pa.array(others))).to_numpy().astype(np.int64)
     return np.concatenate([numbered[np.argsort(numbers, kind="stable")], others[by_code_point]])
@@ -179,7 +184,8 @@ def _factorize(array: Any) -> tuple[Ids, int]:
         encoded = encoded.combine_chunks()
     if encoded.null_count:
         return Ids.of_texts([]), int(encoded.null_count)
-    distinct, codes = encoded.dictionary, encoded.indices.to_numpy().astype(np.int64)
+    distinct = encoded.dictionary
+    codes = encoded.indices.to_numpy().astype(np.int64)
     if pa.types.is_string(distinct.type) or pa.types.is_large_string(distinct.type):
         return Ids(Texts.of_arrow(distinct), codes), 0
     if pa.types.is_signed_integer(distinct.type):
@@ -190,7 +196,8 @@ def _factorize(array: Any) -> tuple[Ids, int]:
 def _distinct(array: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """Return the distinct values in order, and the position of each among them. Close whole numbers need no sort."""
     if array.dtype.kind in "iu" and len(array):
-        lowest, span = int(array.min()), int(array.max()) - int(array.min()) + 1
+        lowest = int(array.min())
+        span = int(array.max()) - int(array.min()) + 1
         if span <= MOST_GAPS * len(array) and lowest + span <= 2**63:
             places = array.astype(np.int64) - lowest
             occurs = np.zeros(span, dtype=bool)

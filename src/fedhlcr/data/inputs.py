@@ -32,7 +32,8 @@ class IdColumns(NamedTuple):
 
 NO_COLUMNS = IdColumns()
 # Largest and smallest exposure: beyond, sums of squares lose their digits.
-LARGEST_EXPOSURE, SMALLEST_EXPOSURE = 1e15, 1e-15
+LARGEST_EXPOSURE = 1e15
+SMALLEST_EXPOSURE = 1e-15
 VALUE = {kind: Noun(f"{kind} value", f"{kind} values") for kind in ("NaN", "infinite")}
 
 
@@ -68,7 +69,8 @@ def take_apart(
     """
     source = X if isinstance(X, EncodedTable) else as_frame(X)
     present = _possible_id_columns(source)
-    ids, columns = [], []
+    ids = []
+    columns = []
     for argument, given, known in (("agent", agent, remembered.agent), ("entity", entity, remembered.entity)):
         if given is None and known is not None:
             if known in present:

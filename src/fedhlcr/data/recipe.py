@@ -30,7 +30,9 @@ from fedhlcr.data.table_files import TableFile
 from fedhlcr.data.terms import INTERCEPT, LevelFeatures, Term, are_sound, feature_columns, feature_names, level_features
 from fedhlcr.exceptions import Advice, ArgumentTypeError, CodecError, DataError, MissingValuesError, Setting
 
-LEVEL, CLASS, VALUE = Noun("level", "levels"), Noun("class", "classes"), Noun("value", "values")
+LEVEL = Noun("level", "levels")
+CLASS = Noun("class", "classes")
+VALUE = Noun("value", "values")
 # Fields that a recipe has only if the target has classes or an exposure, if features are terms of a formula, or as
 # long as it has not learned.
 LATER_FIELDS = ("classes", "exposure", "terms", "declared")
@@ -149,7 +151,8 @@ class Recipe:
 
     def learn(self, raw: pa.Table) -> tuple[Recipe, Prepared]:
         """Return this recipe with the levels and medians of a raw table, and the table prepared by it."""
-        gaps, tally = self.find_gaps(raw), self.new_tally()
+        gaps = self.find_gaps(raw)
+        tally = self.new_tally()
         rows = tally.add(raw, gaps)
         self.check_gaps(tally)
         texts = self.with_level_texts(raw)
@@ -209,7 +212,8 @@ class Recipe:
             )
 
     def _missing_values(self, tally: GapTally) -> MissingValuesError:
-        n_rows, gaps = tally.n_with_gaps, tally.overall
+        n_rows = tally.n_with_gaps
+        gaps = tally.overall
         rows = f"{n_rows:,} of {ROW.count(tally.n_rows)} {'has' if n_rows == 1 else 'have'}"
         never_filled = [repr(name) for name in tally.columns if name in gaps and name not in self.features]
         can_fill = len(never_filled) < len(gaps)
@@ -234,7 +238,8 @@ class Recipe:
     def _prepared(self, raw: pa.Table, texts: pa.Table, rows: NDArray[np.intp], tally: GapTally) -> Prepared:
         """Replace missing values of the rows that are kept, and encode them; `texts` as from `with_level_texts`."""
         if len(rows) < len(raw):
-            raw, texts = raw.take(pa.array(rows)), texts.take(pa.array(rows))
+            raw = raw.take(pa.array(rows))
+            texts = texts.take(pa.array(rows))
         filled = [name for name, count in tally.kept.items() if count.count]
         id_columns = raw.select([name for name in self.ids if name in raw.column_names])
         ids = {name: read_ids(id_columns[name], name, len(rows)) for name in id_columns.column_names}
@@ -264,7 +269,8 @@ class Recipe:
         """Return the columns of the model's features."""
         columns: dict[str, NDArray[Any]] = {}
         for name in self.features:
-            column, fill = texts[name], self._fill_of(name) if name in filled else None
+            column = texts[name]
+            fill = self._fill_of(name) if name in filled else None
             if name not in self.categorical:
                 numbers = column.to_numpy().astype(np.float64)
                 columns[name] = numbers if fill is None else np.where(rows_missing(column), fill, numbers)

@@ -32,7 +32,8 @@ class RowOrder(NamedTuple):
 def sort_by_pair(agents: Ids, entities: Ids, rows: NDArray[np.int64]) -> RowOrder:
     """Sort `rows`, which ascend, by the codes of both columns."""
     if not pairs_ascend(agents.codes, entities.codes):
-        by_entity, by_both = np.empty_like(rows), np.empty_like(rows)
+        by_entity = np.empty_like(rows)
+        by_both = np.empty_like(rows)
         sort_rows(entities.codes, rows, np.empty(len(entities.texts) + 1, dtype=np.int64), by_entity)
         sort_rows(agents.codes, by_entity, np.empty(len(agents.texts) + 1, dtype=np.int64), by_both)
         rows = by_both
@@ -44,7 +45,8 @@ def sort_by_pair(agents: Ids, entities: Ids, rows: NDArray[np.int64]) -> RowOrde
 
 def gathered(table: FloatArray, rows: NDArray[np.int64], n_threads: int = 1) -> FloatArray:
     """table[rows] for a table (rows, columns), in blocks on threads."""
-    out, blocks = np.empty((len(rows), table.shape[1])), Blocks.even(len(rows))
+    out = np.empty((len(rows), table.shape[1]))
+    blocks = Blocks.even(len(rows))
 
     def take(block: int) -> None:
         first, last = blocks.range(block)

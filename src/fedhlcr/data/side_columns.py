@@ -63,7 +63,8 @@ def take_rows(values: Any, rows: IndexArray | None) -> Any:
 
 def are_same(values: Any, column: Any) -> bool:
     """Whether two columns have the same values wherever neither is missing."""
-    first, second = native_array(values), native_array(column)
+    first = native_array(values)
+    second = native_array(column)
     if not isinstance(first, np.ndarray) or first.shape != second.shape:
         return False
     both = ~(missing_rows(first) | missing_rows(second))

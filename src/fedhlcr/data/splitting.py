@@ -49,7 +49,8 @@ def hold_out_events(
         raise ArgumentError(
             f"`agent` has {n_agents} rows but `entity` has {n_rows}; pass one id of each per event row."
         )
-    agents, entities = row_agents(agent, n_rows), row_entities(entity, n_rows)
+    agents = row_agents(agent, n_rows)
+    entities = row_entities(entity, n_rows)
     index, pair = index_pairs(agents, entities, agents.codes, entities.codes)
     is_test = held_out(pair, index.n_entities, fraction, random_state)
     return np.flatnonzero(~is_test), np.flatnonzero(is_test)
@@ -60,7 +61,8 @@ def held_out(pair: NDArray[np.integer], n_pairs: int, fraction: float, random_st
 
     It takes about 25 bytes of memory for each row if positions have 4 bytes.
     """
-    rng, n_rows = _generator(random_state), len(pair)
+    rng = _generator(random_state)
+    n_rows = len(pair)
     # the smallest type that holds row numbers, because there may be many
     shuffled = rng.permutation(n_rows).astype(np.int32 if n_rows < 2**31 else np.int64)
     shuffled = shuffled[np.argsort(pair[shuffled], kind="stable")]

@@ -158,7 +158,8 @@ class TableFile:
             if self.pieces is not None:
                 yield from self.pieces.read(columns, texts, first)
                 return
-        table, step = self.read(columns, texts), rows_per_piece(len(columns))
+        table = self.read(columns, texts)
+        step = rows_per_piece(len(columns))
         for start in range(first, len(table), step):
             piece = table.slice(start, step)
             yield piece, start + len(piece)

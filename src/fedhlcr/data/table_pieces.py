@@ -20,7 +20,8 @@ from fedhlcr.data.csv_files import csv_pieces
 from fedhlcr.exceptions import FileError
 
 # Rows of a piece, and about the most bytes.
-PIECE_ROWS, PIECE_BYTES = 1 << 16, 1 << 24
+PIECE_ROWS = 1 << 16
+PIECE_BYTES = 1 << 24
 # A piece, and how far the table has been read: in rows, or in bytes if its number of rows is not known.
 Piece = tuple[pa.Table, int]
 
@@ -203,7 +204,8 @@ class ParquetSource(PieceSource):
                 for table in part.read(columns, first):
                     position += len(table)
                     yield table.cast(types), position
-            first, done = max(0, first - part.n_rows), done + part.n_rows
+            first = max(0, first - part.n_rows)
+            done = done + part.n_rows
 
     def _number_rules(self, columns: Sequence[str]) -> NumberTexts:
         if self.skipped:

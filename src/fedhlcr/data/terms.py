@@ -122,7 +122,8 @@ class _PlacedTerm(NamedTuple):
 
 
 def _placed(terms: Sequence[Term], categorical: Mapping[str, list[str]]) -> list[_PlacedTerm]:
-    out, first = [], 0
+    out = []
+    first = 0
     for factors in codings(terms, categorical):
         parts = [
             [(name, level) for level in levels] if name in categorical else [(name, None)] for name, levels in factors

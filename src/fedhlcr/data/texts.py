@@ -84,7 +84,8 @@ class Texts(Sequence[str]):
         """The texts one by one, in UTF-8."""
         for first in range(0, len(self), DECODED_AT_ONCE):
             offsets = self.offsets[first : first + DECODED_AT_ONCE + 1]
-            block, ends = self.data[offsets[0] : offsets[-1]].tobytes(), (offsets - offsets[0]).tolist()
+            block = self.data[offsets[0] : offsets[-1]].tobytes()
+            ends = (offsets - offsets[0]).tolist()
             yield from (block[start:end] for start, end in pairwise(ends))
 
     def __iter__(self) -> Iterator[str]:

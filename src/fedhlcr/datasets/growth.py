@@ -13,11 +13,17 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 # the mean course: height in cm at the age of two, growth in cm a year at that age, and half of how fast growth slows
-HEIGHT_AT_TWO, GROWTH_AT_TWO, SLOWING = 87.0, 8.2, 0.22
+HEIGHT_AT_TWO = 87.0
+GROWTH_AT_TWO = 8.2
+SLOWING = 0.22
 # cm that boys are taller, and cm per cm of the mother's height
-BOYS, MOTHER, MEAN_MOTHER = 1.0, 0.3, 165.0
+BOYS = 1.0
+MOTHER = 0.3
+MEAN_MOTHER = 165.0
 # standard deviations between children: of height at the age of five, of growth a year; of a measurement
-LEVELS, RATES, MEASUREMENT = 3.2, 0.55, 0.7
+LEVELS = 3.2
+RATES = 0.55
+MEASUREMENT = 0.7
 # deviations belong to this age
 MIDDLE_AGE = 5.0
 
@@ -71,8 +77,10 @@ def make_growth(
     clinic = np.repeat(numbered("K", n_clinics), children_per_clinic)
     child = np.tile(numbered("C", children_per_clinic), n_clinics)
     of_clinic = np.repeat(0.5 * rng.standard_normal(n_clinics), children_per_clinic)
-    boy, mother = rng.random(n_children) < 0.5, np.round(rng.normal(MEAN_MOTHER, 6.0, n_children))
-    level, rate = LEVELS * rng.standard_normal(n_children) + of_clinic, RATES * rng.standard_normal(n_children)
+    boy = rng.random(n_children) < 0.5
+    mother = np.round(rng.normal(MEAN_MOTHER, 6.0, n_children))
+    level = LEVELS * rng.standard_normal(n_children) + of_clinic
+    rate = RATES * rng.standard_normal(n_children)
 
     n_visits = 3 + rng.poisson(mean_visits - 3, n_children)
     entity = np.repeat(np.arange(n_children), n_visits)

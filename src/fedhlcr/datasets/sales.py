@@ -37,8 +37,10 @@ DEVIATIONS = np.array([0.25, 0.05, 0.05, 0.06])
 # a product is of its usual type with this probability
 USUAL = 0.8
 PROMOTIONS = np.array(["none", "leaflet", "display"])
-FIRST_MONDAY, N_WEEKS = np.datetime64("2024-01-01"), 104
-WEEK, YEAR = np.timedelta64(7, "D"), 365.25
+FIRST_MONDAY = np.datetime64("2024-01-01")
+N_WEEKS = 104
+WEEK = np.timedelta64(7, "D")
+YEAR = 365.25
 # days from New Year to the height of summer
 MIDSUMMER = 200.0
 

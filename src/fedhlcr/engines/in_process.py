@@ -67,7 +67,9 @@ class InProcessEngine:
         self.everyone = agents
         self._shards = agents.split()
         self._position = {name: position for position, name in enumerate(agents.agents)}
-        self._failure_rate, self._stream, self._n_threads = failure_rate, Stream(seed), n_threads
+        self._failure_rate = failure_rate
+        self._stream = Stream(seed)
+        self._n_threads = n_threads
         # as bytes if they came from a checkpoint
         self._late: list[Contributions | bytes] = []
         self._n_deliveries = 0
@@ -128,12 +130,15 @@ class InProcessEngine:
 
     def deliver(self, call: Invitation) -> Iterator[Reply]:
         """Yield replies: first the late ones of the round before, then those of each shard when it is ready."""
-        replies, self._late = self._late, []
+        replies = self._late
+        self._late = []
         yield from replies
         asked, acknowledged = self._sorted_call(call)
         fates = self._draw_fates()[asked]
         present = fates != Fate.ABSENT
-        asked, acknowledged, fates = asked[present], acknowledged[present], fates[present]
+        asked = asked[present]
+        acknowledged = acknowledged[present]
+        fates = fates[present]
         parts = list(self._by_shard(asked, acknowledged))
 
         def answer(number: int) -> Contributions | None:
@@ -170,7 +175,8 @@ class InProcessEngine:
         names = self.everyone.agents
         last = {names[i]: int(stages[i]) for i in asked[fates != Fate.FINE].tolist()}
         present = np.array([last.get(names[i], N_STAGES) > 0 for i in asked.tolist()], dtype=bool)
-        asked, acknowledged = asked[present], acknowledged[present]
+        asked = asked[present]
+        acknowledged = acknowledged[present]
         vectors: dict[str, Integers] = {}
         out_of_step: set[str] = set()
         for shard, agents, rounds in self._by_shard(asked, acknowledged):
@@ -206,7 +212,8 @@ class InProcessEngine:
 
     def _draw_fates(self) -> IndexArray:
         """What happens to each agent in this round, if it is asked."""
-        rng, n_agents = self._stream.generator(self._n_deliveries, "faults"), len(self.everyone)
+        rng = self._stream.generator(self._n_deliveries, "faults")
+        n_agents = len(self.everyone)
         self._n_deliveries += 1
         return np.where(rng.random(n_agents) < self._failure_rate, rng.integers(Fate.FINE, size=n_agents), Fate.FINE)
 
@@ -302,7 +309,8 @@ class InProcessEngine:
         groups = tuple(reader.array("curve_groups", "i8", (None,), within(1, SIZE_LIMIT)).tolist())
         n_features = self.everyone.n_features + sum(groups)
         layout = GramLayout(n_features, reader.value("fit_intercept", bool), groups)
-        likelihood, event_start = likelihood_named(name, layout), None
+        likelihood = likelihood_named(name, layout)
+        event_start = None
         if likelihood.needs_events:
             sizes = [np.diff(shard.needed_events().event_start) for shard in self._shards]
             event_start = np.concatenate([[0], np.cumsum(np.concatenate(sizes))])
@@ -323,7 +331,8 @@ class InProcessEngine:
         self.everyone.restore(reader)
         self._restore_private(reader.part("private."))
         self._restore_kept(reader.part("kept."))
-        self._n_deliveries, self._away = reader.value("n_deliveries", int, not_negative), set(reader.texts("away"))
+        self._n_deliveries = reader.value("n_deliveries", int, not_negative)
+        self._away = set(reader.texts("away"))
         sizes = reader.array("late_sizes", "i8", (None,), not_negative)
         late = reader.array("late", "u1", (int(sizes.sum()),)).tobytes()
         self._late = [late[end - size : end] for end, size in zip(np.cumsum(sizes), sizes, strict=True)]

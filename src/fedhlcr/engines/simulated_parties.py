@@ -38,13 +38,16 @@ class SimulatedParties:
         out_of_step: frozenset[str],
         last_stages: Mapping[str, int],
     ) -> None:
-        self.vectors, self.out_of_step, self.last_stages = vectors, out_of_step, last_stages
+        self.vectors = vectors
+        self.out_of_step = out_of_step
+        self.last_stages = last_stages
         self._parties: dict[str, Party] = {}
         self._stage = 0
 
     def exchange(self, terms: Terms, messages: Mapping[str, bytes]) -> dict[str, bytes]:
         """The answers of all agents that answer this message."""
-        stage, self._stage = self._stage, self._stage + 1
+        stage = self._stage
+        self._stage = self._stage + 1
         asked = [name for name in messages if stage < self.last_stages.get(name, N_STAGES)]
         replies = dict.fromkeys(set(asked) & self.out_of_step, OUT_OF_STEP) if stage == 0 else {}
         names = [name for name in asked if name in self.vectors]

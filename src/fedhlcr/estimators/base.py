@@ -177,17 +177,22 @@ class HierarchicalPredictor(NotebookResults, InferenceExport, TidyTables, Entity
             raise ArgumentError(
                 "`entity` is missing; pass one entity id per event row, so that the events find theirs."
             )
-        matrix, given = events.matrix, events.read.given
-        target, offset = self._target(given.y, len(matrix)), self._own_offset(events)
+        matrix = events.matrix
+        given = events.read.given
+        target = self._target(given.y, len(matrix))
+        offset = self._own_offset(events)
         weight = inputs.weight_vector(given.sample_weight, len(matrix))
         own_agent = None if given.agent is NEW else self._agents_or_sole(events.agent, len(matrix))
         if own_agent is None:
             raise ArgumentError("`agent` is missing and the model has several agents; pass one agent id per event row.")
-        layout, units = self.posterior_.layout, self.posterior_.standardization
-        n_threads, expanded = self.thread_count(), units.expand(matrix)
+        layout = self.posterior_.layout
+        units = self.posterior_.standardization
+        n_threads = self.thread_count()
+        expanded = units.expand(matrix)
         hierarchy = build_hierarchy(expanded, target, weight, own_agent, events.entity, offset, n_threads)
         grams = entity_grams(hierarchy, layout, units.shift, n_threads)
-        likelihood, own_events = self.posterior_.likelihood, None
+        likelihood = self.posterior_.likelihood
+        own_events = None
         if likelihood.needs_events:
             own_events = likelihood.events_in(replace(hierarchy.events, X=hierarchy.X[:, : layout.n_inputs]), units)
         return Entities(likelihood, hierarchy.index, units.rescale(layout, grams, n_threads), n_threads, own_events)
@@ -238,12 +243,17 @@ class HierarchicalPredictor(NotebookResults, InferenceExport, TidyTables, Entity
     def _begin_streamed(self, data: StreamedEvents) -> None:
         """Set what `fit` learns from a table before it samples, for one in a work folder."""
         recipe = data.recipe
-        self.recipe_, self.provenance_, self.frame_library_, self._has_intercept = None, {}, None, True
+        self.recipe_ = None
+        self.provenance_ = {}
+        self.frame_library_ = None
+        self._has_intercept = True
         validate_data(self, header_of(recipe.encoded_features), reset=True, skip_check_array=True)
         self._learn_classes(recipe, data.shape())
-        self.agent_column_, self.entity_column_ = recipe.agent, recipe.entity
+        self.agent_column_ = recipe.agent
+        self.entity_column_ = recipe.entity
         self.sole_agent_ = data.index.agent_ids if data.index.n_agents == 1 else None
-        data.read_target, data.read_offset = self._streamed_target, self._offset
+        data.read_target = self._streamed_target
+        data.read_offset = self._offset
         self._begin_fit(data.shape(), data.index)
 
     def _seed(self) -> int:
@@ -264,7 +274,8 @@ class HierarchicalPredictor(NotebookResults, InferenceExport, TidyTables, Entity
         self.alignment_ = alignment.align(posterior.draws, normal.xx / normal.n, drop_empty=found)
         means, spreads = posterior.standardization.column_moments(posterior.layout, pooled)
         n_inputs = posterior.layout.n_inputs
-        self.feature_means_, self.feature_spreads_ = means[:n_inputs], spreads[:n_inputs]
+        self.feature_means_ = means[:n_inputs]
+        self.feature_spreads_ = spreads[:n_inputs]
 
     def _warn_of_simpler_model(self) -> None:
         found = self.comparison_
@@ -276,8 +287,10 @@ class HierarchicalPredictor(NotebookResults, InferenceExport, TidyTables, Entity
 
         Those of agents and entities are computed on first access.
         """
-        posterior, aligned = self.posterior_, self.alignment_
-        draws, units = posterior.draws, posterior.standardization
+        posterior = self.posterior_
+        aligned = self.alignment_
+        draws = posterior.draws
+        units = posterior.standardization
         self.n_clusters_ = aligned.n_clusters
         self.forget_entity_figures()
         self._mean_coef = alignment.mean_coef(draws, aligned)

@@ -92,7 +92,8 @@ class CentralisedPredictor(FileFitter):
         shift = np.zeros(layout.n_features + 1)
         if self.fits_intercept:
             means = data.means(self.thread_count())
-            shift[: layout.n_inputs], shift[-1] = means[:-1], means[-1]
+            shift[: layout.n_inputs] = means[:-1]
+            shift[-1] = means[-1]
         if likelihood.linear_spread is not None:
             shift[-1] = 0.0
         raw = data.matrices(likelihood, shift, curves, self.thread_count())

@@ -57,7 +57,8 @@ def read_drawn_events(
     predicted = model.predict_moments(X, agent, entity, exposure=exposure).mean
     if exposure is not None:
         shared = np.asarray(native_array(exposure), dtype=np.float64)
-        observed, predicted = observed / shared, predicted / shared
+        observed = observed / shared
+        predicted = predicted / shared
     own_agent, own_entity = (own[rows.profiles.of_row] for own in (rows.profiles.agents, rows.profiles.entities))
     label = np.full(len(observed), UNKNOWN, dtype=np.int64)
     known = own_entity != UNKNOWN

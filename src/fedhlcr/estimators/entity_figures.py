@@ -102,7 +102,8 @@ class EntityFigures:
     @property
     def entity_noise_(self) -> FloatArray:
         """(n_entities,) posterior mean noise of each entity, in units of y: its standard deviation."""
-        posterior, found = self.posterior_, self.entity_differences()
+        posterior = self.posterior_
+        found = self.entity_differences()
         if posterior.likelihood.linear_spread is not None:
             raise AttributeError("classes and counts have no noise of their own, so there is no `entity_noise_`.")
         private = {name: values.astype(np.float64) for name, values in posterior.memory.private.items()}

@@ -145,7 +145,8 @@ class FederatedPredictor(FileFitter):
         # from here on only the agents have the events, and only as long as they need them; a simulation plays the
         # agents, so at the end it predicts from their events, and compares models on a sample of these
         events = hierarchy.events if settings.make_likelihood().needs_events else None
-        index, sample = hierarchy.index, take_sample(hierarchy)
+        index = hierarchy.index
+        sample = take_sample(hierarchy)
         del hierarchy
         simulation = Simulation(engine, index, sample, None if events is None else _converter(events))
 
@@ -159,9 +160,11 @@ class FederatedPredictor(FileFitter):
     def fit_streamed(self, data: StreamedEvents) -> Self:
         """Fit the model to a table in a work folder, on a cluster whose workers read its files; see `fit_files`."""
         ahead.prepare(ahead.for_fits(self.likelihood_name(), federated=True))
-        cluster, shared = self._cluster_for_files(), SharedTable(data)
+        cluster = self._cluster_for_files()
+        shared = SharedTable(data)
         self._begin_streamed(data)
-        settings, index = self._settings(data, weighted=False), data.index
+        settings = self._settings(data, weighted=False)
+        index = data.index
         engine = cluster.engine(index, shared.parts, BYTES_PER_ENTITY * index.n_entities, seed=self.seed_)
         needs_events = settings.make_likelihood().needs_events
         events_in = partial(engine.entity_events, data.sorter.event_start) if needs_events else None
@@ -216,7 +219,8 @@ class FederatedPredictor(FileFitter):
         return self
 
     def _settings(self, data: TrainingEvents, *, weighted: bool) -> FederationSettings:
-        n_features, names = data.shape().n_features, getattr(self, "feature_names_in_", None)
+        n_features = data.shape().n_features
+        names = getattr(self, "feature_names_in_", None)
         columns = curve_columns(self.curves, n_features, names)
         if columns and not isinstance(self.curves, str):
             # refuse columns that cannot have a curve before the run, as a centralised fit does
@@ -273,7 +277,8 @@ class FederatedPredictor(FileFitter):
         given = Given(X, y, agent, entity, exposure=exposure)
         held_out = self._events(given, UNSCORED, target=True, index=index)
         self._require_rows(held_out)
-        target, offset = self._target(held_out.read.given.y, len(held_out)), self._own_offset(held_out)
+        target = self._target(held_out.read.given.y, len(held_out))
+        offset = self._own_offset(held_out)
         return Validation(engine, index, held_out.matrix, target, held_out.profiles, events, offset)
 
     def _scoring(self, validation: Validation) -> Scoring:
@@ -290,7 +295,8 @@ class FederatedPredictor(FileFitter):
 
     def _finish(self, server: Server | PrivateServer, simulation: Simulation) -> None:
         """The fitted attributes: the public draws, and every agent's labels under them."""
-        model, index = server.model(), simulation.index
+        model = server.model()
+        index = simulation.index
         grams = simulation.engine.entity_grams(server.run, model.layout, model.standardization)
         events_in = simulation.events_in
         events = None if events_in is None else events_in(model.likelihood, model.standardization)
@@ -301,7 +307,8 @@ class FederatedPredictor(FileFitter):
         self.server_ = server
         kept = {draw.round for draw in server.kept_draws}
         self.history_ = server.history.table(self._ids_of(server, index), kept)
-        self.stop_reason_, self.n_rounds_ = server.stop_reason, server.round
+        self.stop_reason_ = server.stop_reason
+        self.n_rounds_ = server.round
         if isinstance(server, PrivateServer):
             settle_privately(self, server)
         else:

@@ -66,7 +66,8 @@ def read_table(
     file: TableFile, plan: Recipe, work: WorkFolder, hold_out: HoldOut = NO_HOLD_OUT, *, shows_progress: bool
 ) -> StreamedTable:
     """Read a table into the work folder, and learn its recipe."""
-    before, reader = _identity(file), TableReader(work, file, plan)
+    before = _identity(file)
+    reader = TableReader(work, file, plan)
     is_counted = file.pieces is None or file.pieces.n_rows is not None
     unit, step = (ROW, 1) if is_counted else (MEGABYTE, 1_000_000)
     total = None if file.size is None else file.size // step

@@ -97,7 +97,9 @@ class InferenceExport(TableReader):
         """Read events, find their entities, and warn if they are not those of the fit."""
         read = self._events(given, LEFT_OUT, target=True, needs_ids=True)
         self._require_rows(read)
-        given, n_rows, index = read.read.given, len(read), self.posterior_.memory.entities.index
+        given = read.read.given
+        n_rows = len(read)
+        index = self.posterior_.memory.entities.index
         if given.y is None:
             raise ArgumentError("`y` is missing; pass the targets of the events, or no events.")
         agents = row_agents(self._agents_or_sole(read.agent, n_rows), n_rows)
@@ -126,7 +128,8 @@ class InferenceExport(TableReader):
 
     def _constants(self, events: KnownEvents) -> Group:
         posterior = self.posterior_
-        index, units = posterior.memory.entities.index, posterior.standardization
+        index = posterior.memory.entities.index
+        units = posterior.standardization
         first = 1 - posterior.layout.first_regressor
         # a constant feature has an infinite scale
         scale = np.where(np.isfinite(units.scale), units.scale, 0.0)[: self.n_features_in_]

@@ -121,17 +121,20 @@ def _read(reader: ModelReader) -> Any:
 
 def _of_federation(public: PublicModel) -> Any:
     """The model that the server of a federation wrote, as an estimator without agents."""
-    layout, units = public.layout, public.standardization
+    layout = public.layout
+    units = public.standardization
     curves = "none" if units.curves is None else units.curves.columns.tolist()
     model = _of_likelihood(public.likelihood.name, curves)
-    model.seed_, model.privacy_ = public.seed, public.privacy
+    model.seed_ = public.seed
+    model.privacy_ = public.privacy
     _set_features(model, layout.n_inputs, list(public.features) or None)
     model.agent_column_ = model.entity_column_ = model.sole_agent_ = None
     memory = AgentMemory.of_nobody(public.likelihood, public.draws, model.thread_count())
     model.posterior_ = Posterior(public.likelihood, units, public.draws, memory)
     # the features' second moments are unknown: take them as uncorrelated, with spread 1 in standardised units
     model.alignment_ = align(public.draws, np.eye(layout.n_coef), drop_empty=True)
-    model.feature_means_, spreads = units.shift[: layout.n_inputs].copy(), units.scale[: layout.n_inputs]
+    model.feature_means_ = units.shift[: layout.n_inputs].copy()
+    spreads = units.scale[: layout.n_inputs]
     model.feature_spreads_ = np.where(np.isfinite(spreads), spreads, 0.0)
     model.set_fitted_attributes()
     return model
@@ -162,7 +165,8 @@ def _estimator(about: dict[str, Any]) -> Any:
     model = ESTIMATORS[about["estimator"]](**settings, random_state=about["seed"])
     model.check_parameters()
     model.seed_ = about["seed"]
-    model.agent_column_, model.entity_column_ = about["agent_column"], about["entity_column"]
+    model.agent_column_ = about["agent_column"]
+    model.entity_column_ = about["entity_column"]
     model.recipe_ = None if about["recipe"] is None else Recipe.from_json(about["recipe"])
     model.provenance_ = about["provenance"]
     if isinstance(model, BinaryTarget):

@@ -89,7 +89,8 @@ class Predictions(OutputChoice, TableReader):
         self._warn_of_forgotten_exposure(events.read)
         if not len(events):
             return events.read.spread(np.empty(0))
-        target, offset = self._target(events.read.given.y, len(events)), self._own_offset(events)
+        target = self._target(events.read.given.y, len(events))
+        offset = self._own_offset(events)
         return events.read.spread(self.posterior_.log_density(events.matrix, target, events.profiles, offset))
 
     @single_threaded_blas

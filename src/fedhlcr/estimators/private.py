@@ -84,8 +84,10 @@ def simulate_private(
 
 def settle_privately(estimator: Any, server: PrivateServer) -> None:
     """The fitted attributes. Those that a public model file holds follow from noisy sums alone."""
-    posterior, found = estimator.posterior_, isinstance(estimator.n_clusters, str)
-    units, n_inputs = posterior.standardization, posterior.layout.n_inputs
+    posterior = estimator.posterior_
+    found = isinstance(estimator.n_clusters, str)
+    units = posterior.standardization
+    n_inputs = posterior.layout.n_inputs
     estimator.privacy_ = server.plan
     estimator.alignment_ = alignment.align(posterior.draws, server.second_moments, drop_empty=found)
     estimator.feature_means_ = units.shift[:n_inputs].copy()
@@ -93,4 +95,5 @@ def settle_privately(estimator: Any, server: PrivateServer) -> None:
     estimator.set_fitted_attributes()
     estimator.set_diagnostics()
     # figures of single entities' predictions, and a comparison with other models, would be computed from events
-    estimator.diagnostics_, estimator.comparison_ = (), None
+    estimator.diagnostics_ = ()
+    estimator.comparison_ = None

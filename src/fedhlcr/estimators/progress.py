@@ -32,7 +32,8 @@ class RoundProgress(Bar):
 
     def __init__(self, n_rounds: int | None, enabled: bool) -> None:
         super().__init__(n_rounds, "federation", ROUND, enabled)
-        self._bytes, self._mse = 0, math.nan
+        self._bytes = 0
+        self._mse = math.nan
 
     def __call__(self, record: RoundRecord) -> None:
         self._bytes += record.bytes_down + record.bytes_up

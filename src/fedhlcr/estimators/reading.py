@@ -28,7 +28,9 @@ from fedhlcr.kernels import ahead
 from fedhlcr.posterior import Posterior, Profiles
 
 # What happens to rows with missing values.
-UNPREDICTED, UNSCORED, LEFT_OUT = "get NaN", "are not scored", "are left out"
+UNPREDICTED = "get NaN"
+UNSCORED = "are not scored"
+LEFT_OUT = "are left out"
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,8 @@ class FittedEvents:
     def counts(self) -> Counts:
         """How many rows are of known entities, of new entities, and of new agents."""
         agents, entities = (ids[self.profiles.of_row] for ids in (self.profiles.agents, self.profiles.entities))
-        new_agents, new_entities = agents == UNKNOWN, (entities == UNKNOWN) & (agents != UNKNOWN)
+        new_agents = agents == UNKNOWN
+        new_entities = (entities == UNKNOWN) & (agents != UNKNOWN)
         return Counts(int((entities != UNKNOWN).sum()), int(new_entities.sum()), int(new_agents.sum()))
 
 
@@ -74,7 +77,8 @@ class TableReader(FormulaReader, HierarchicalEstimator):
 
     def _training_events(self, given: Given) -> Hierarchy:
         # a loaded model has those of an earlier fit
-        self.recipe_, self.provenance_ = None, {}
+        self.recipe_ = None
+        self.provenance_ = {}
         if given.agent is NEW or given.entity is NEW:
             raise ArgumentError("fedhlcr.NEW is for predictions; pass one id per event row to `fit`.")
         private = getattr(self, "privacy", None) is not None
@@ -82,7 +86,8 @@ class TableReader(FormulaReader, HierarchicalEstimator):
             raise ArgumentError("missing='impute' takes medians of all events, which `privacy` forbids; use 'drop'.")
         read, recipe = self.learn_table(given)
         hierarchy = super()._training_events(read.given)
-        self.agent_column_, self.entity_column_ = read.names.agent, read.names.entity
+        self.agent_column_ = read.names.agent
+        self.entity_column_ = read.names.entity
         if recipe is not None:
             classes = getattr(self, "classes_", None)
             # medians of events are not differentially private
@@ -208,15 +213,20 @@ class TableReader(FormulaReader, HierarchicalEstimator):
 
         All entities of a new agent are new, so rows of new agents need no entities.
         """
-        agent, entity = read.given.agent, read.given.entity
+        agent = read.given.agent
+        entity = read.given.entity
         if not index.n_entities or agent is NEW:
             return
         if agent is None and self.sole_agent_ is None:
-            role, meaning = "agent", "an event of a new agent"
-            known, column = f"with {AGENT.count(index.n_agents)}", self.agent_column_
+            role = "agent"
+            meaning = "an event of a new agent"
+            known = f"with {AGENT.count(index.n_agents)}"
+            column = self.agent_column_
         elif entity is None and has_entity_ids(index) and (profiles.agents != UNKNOWN).any():
-            role, meaning = "entity", "an event of a new entity"
-            known, column = "with ids of entities", self.entity_column_
+            role = "entity"
+            meaning = "an event of a new entity"
+            known = "with ids of entities"
+            column = self.entity_column_
         else:
             return
         lost = "" if column is None else f", and `X` has no column {column!r}"

@@ -33,8 +33,10 @@ class HierarchicalEstimator(EventReader, BaseEstimator):
         """Check and sort the table given to `fit`; remember the id columns and the sole agent."""
         table = inputs.take_apart(given.X, given.agent, given.entity)
         matrix = self._features(table, reset=True)
-        target, n_rows = self._learn_target(given.y, len(matrix)), len(matrix)
-        weight, offset = inputs.weight_vector(given.sample_weight, n_rows), self._offset(given.exposure, n_rows)
+        target = self._learn_target(given.y, len(matrix))
+        n_rows = len(matrix)
+        weight = inputs.weight_vector(given.sample_weight, n_rows)
+        offset = self._offset(given.exposure, n_rows)
         hierarchy = build_hierarchy(matrix, target, weight, table.agent, table.entity, offset, self.thread_count())
         self.agent_column_, self.entity_column_ = table.columns
         self.sole_agent_ = hierarchy.index.agent_ids if hierarchy.index.n_agents == 1 else None

@@ -77,7 +77,8 @@ class SavedModel(EventReader):
 
     def _features(self, table: inputs.Table, *, reset: bool) -> FloatArray:
         del reset
-        matrix, n_features = inputs.feature_matrix(table.features), self.posterior_.layout.n_inputs
+        matrix = inputs.feature_matrix(table.features)
+        n_features = self.posterior_.layout.n_inputs
         if matrix.shape[1] != n_features:
             raise ArgumentError(f"`X` has {matrix.shape[1]} features, but the model has {n_features}.")
         return matrix

@@ -51,6 +51,7 @@ def _without_agents(model: Any) -> Any:
     posterior = model.posterior_
     nobody = AgentMemory.of_nobody(posterior.likelihood, posterior.draws, 1)
     public = copy.copy(model)
-    public.posterior_, public.feature_quantiles_ = replace(posterior, memory=nobody), None
+    public.posterior_ = replace(posterior, memory=nobody)
+    public.feature_quantiles_ = None
     public.set_fitted_attributes()
     return public

@@ -34,7 +34,8 @@ class Score(float):
 
     def __new__(cls, value: float, metric: str, counts: Counts) -> Self:
         score = super().__new__(cls, value)
-        score.metric, score.n_events = metric, sum(counts)
+        score.metric = metric
+        score.n_events = sum(counts)
         score.n_known, score.n_new_entities, score.n_new_agents = counts
         return score
 

@@ -33,7 +33,8 @@ class FitClock:
     """Measures a fit."""
 
     def __init__(self) -> None:
-        self._begun, self._waited = time.perf_counter(), waiting.seconds
+        self._begun = time.perf_counter()
+        self._waited = waiting.seconds
         self._scoring = 0.0
 
     @property
@@ -43,7 +44,8 @@ class FitClock:
     @contextmanager
     def scoring(self) -> Iterator[None]:
         """Count what happens inside as scoring."""
-        begun, compiling = time.perf_counter(), self._compiling
+        begun = time.perf_counter()
+        compiling = self._compiling
         try:
             yield
         finally:

@@ -37,7 +37,8 @@ class SharedTable:
                 "the workers of a cluster read Parquet and CSV files, but the table is of another format or "
                 "compressed; write it as Parquet, or pass it to `fit`."
             )
-        self._data, self._source = data, data.origin.source
+        self._data = data
+        self._source = data.origin.source
         self.sample: Sample | None = None
 
     def parts(self, ranges: Sequence[range]) -> list[FilePart]:
@@ -51,8 +52,10 @@ class SharedTable:
 
     def _pass_over(self, bounds: IndexArray, shares: list[_Share]) -> None:
         """Let each worker's share see its events, in the order of the table; `bounds` are of the workers' entities."""
-        data, sorter = self._data, self._data.sorter
-        sampler, file_of = _Sampler(data), self._file_of_blocks()
+        data = self._data
+        sorter = self._data.sorter
+        sampler = _Sampler(data)
+        file_of = self._file_of_blocks()
         with data.bar("sharing out") as bar, data.work.disk_errors():
             # an earlier process may have written some
             data.work.forget(sorter.held_out.files)
@@ -124,9 +127,11 @@ class _Share:
     """
 
     def __init__(self, first: int, *, holds_out: bool) -> None:
-        self._first, self._holds_out = first, holds_out
+        self._first = first
+        self._holds_out = holds_out
         self._held_out: list[NDArray[np.bool_]] = []
-        self.files, self.digest = set[int](), EventDigest()
+        self.files = set[int]()
+        self.digest = EventDigest()
 
     def add(self, file: int, kept: NDArray[np.bool_], fitted: _Events) -> None:
         """See the next events of the table, of which those that are kept are `fitted`."""
@@ -144,8 +149,10 @@ class _Sampler:
 
     def __init__(self, data: StreamedEvents) -> None:
         self._rows, self._entities = data.sampled
-        self._following, self._has_sample = data.sorter.event_start[:-1].copy(), data.has_sample
-        self._X, self._y = np.empty((len(self._rows), data.shape().n_features)), np.empty(len(self._rows))
+        self._following = data.sorter.event_start[:-1].copy()
+        self._has_sample = data.has_sample
+        self._X = np.empty((len(self._rows), data.shape().n_features))
+        self._y = np.empty(len(self._rows))
         self.n_events = 0
 
     def add(self, events: _Events) -> None:
@@ -154,7 +161,8 @@ class _Sampler:
         self.n_events += len(places)
         chosen = np.isin(places, self._rows)
         at = np.searchsorted(self._rows, places[chosen])
-        self._X[at], self._y[at] = events.X[chosen], events.y[chosen]
+        self._X[at] = events.X[chosen]
+        self._y[at] = events.y[chosen]
 
     def sample(self) -> Sample | None:
         return Sample(self._X, self._y, self._entities) if self._has_sample else None

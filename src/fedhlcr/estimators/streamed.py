@@ -32,9 +32,14 @@ from fedhlcr.model.curves import QUANTILE_LEVELS, Curves, column_quantiles
 from fedhlcr.model.gram import GramLayout, Standardization, event_grams
 from fedhlcr.model.likelihood import AnyLikelihood
 
-RAW, SCALED, POOLED, SAMPLE, SPACED = "matrices.raw", "matrices", "pooled", "sample", "spaced"
+RAW = "matrices.raw"
+SCALED = "matrices"
+POOLED = "pooled"
+SAMPLE = "sample"
+SPACED = "spaced"
 # Events in the user's units and in those of the run.
-OWN_UNITS, RUN_UNITS = "own", "run"
+OWN_UNITS = "own"
+RUN_UNITS = "run"
 # Bytes of matrices that change their units at a time.
 BLOCK_BYTES = 1 << 24
 
@@ -61,7 +66,10 @@ class StreamedEvents(TrainingEvents):
     def __init__(
         self, work: WorkFolder, sorter: EventSorter, index: EntityIndex, origin: Origin, *, shows_progress: bool
     ) -> None:
-        self.work, self.sorter, self._index, self.origin = work, sorter, index, origin
+        self.work = work
+        self.sorter = sorter
+        self._index = index
+        self.origin = origin
         self.recipe: Recipe = sorter.encoder.recipe
         self._shows_progress = shows_progress
         self.read_target: Callable[[FloatArray], FloatArray]
@@ -112,13 +120,16 @@ class StreamedEvents(TrainingEvents):
 
     def _build(self, likelihood: AnyLikelihood, shift: FloatArray, curves: Curves | None, n_threads: int) -> None:
         """Turn buckets into matrices, one after the other."""
-        sorter, work, layout = self.sorter, self.work, likelihood.layout
+        sorter = self.sorter
+        work = self.work
+        layout = likelihood.layout
         work.require_space(2 * self._index.n_entities * layout.packed_size * 8 - work.size(RAW))
         with self.bar("matrices") as bar:
             done = work.state.get("buckets", 0)
             bar.skip_to(int(sorter.event_start[sorter.bounds[done]]))
             for bucket in range(done, sorter.n_buckets):
-                first, last = sorter.bounds[bucket], sorter.bounds[bucket + 1]
+                first = sorter.bounds[bucket]
+                last = sorter.bounds[bucket + 1]
                 events = self._bucket_events(bucket)
                 expanded = events if curves is None else replace(events, X=curves.expand(events.X))
                 agents = self._index.agent_of[first:last]
@@ -150,7 +161,8 @@ class StreamedEvents(TrainingEvents):
 
     def _in_units(self, layout: GramLayout, units: Standardization) -> FloatArray:
         """Write the matrices in the units of the run, and map them."""
-        work, row = self.work, layout.packed_size
+        work = self.work
+        row = layout.packed_size
         with work.disk_errors():
             if not work.size(SCALED):
                 for block in self._raw_blocks(row, "changing units"):
@@ -175,7 +187,8 @@ class StreamedEvents(TrainingEvents):
         return np.frombuffer(mapped, dtype=np.float64).reshape(shape)
 
     def events(self, likelihood: AnyLikelihood, units: Standardization) -> EventStore:
-        work, sorter = self.work, self.sorter
+        work = self.work
+        sorter = self.sorter
         with work.disk_errors():
             if not work.state.get("has_events"):
                 with self.bar("changing units") as bar:
@@ -185,7 +198,8 @@ class StreamedEvents(TrainingEvents):
                 work.state["has_events"] = True
                 work.forget(_event_files(OWN_UNITS))
             x_file, y_file, weight_file, offset_file = _event_files(RUN_UNITS)
-            X, y = self._mapped(x_file, (sorter.n_events, -1)), self._mapped(y_file, (-1,))
+            X = self._mapped(x_file, (sorter.n_events, -1))
+            y = self._mapped(y_file, (-1,))
             offset = self._mapped(offset_file, (-1,)) if work.size(offset_file) else None
             return EventStore(X, y, self._mapped(weight_file, (-1,)), sorter.event_start, offset)
 
@@ -198,7 +212,8 @@ class StreamedEvents(TrainingEvents):
     def _stored_events(self, first: int, last: int) -> EventStore:
         """Events of entities [first, last) in the user's units."""
         start = self.sorter.event_start[first : last + 1]
-        begin, size = int(start[0]), int(start[-1] - start[0])
+        begin = int(start[0])
+        size = int(start[-1] - start[0])
 
         def read(name: str, width: int = 1) -> FloatArray:
             return self.work.read(name, np.float64, 8 * width * begin, width * size)

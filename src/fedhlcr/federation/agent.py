@@ -19,7 +19,8 @@ from fedhlcr.storage import atomic, codec
 from fedhlcr.storage.atomic import PathLike
 from fedhlcr.storage.reader import RecordReader
 
-STATE_KIND, STATE_VERSION = "agent", 1
+STATE_KIND = "agent"
+STATE_VERSION = 1
 
 
 class Agent(AgentGroup):
@@ -65,7 +66,8 @@ class Agent(AgentGroup):
     def round(self, broadcast: Broadcast) -> Contribution:
         """Answer a broadcast: draw new labels under its law, and return the entities' sums by cluster."""
         if self.disclosure is not None and not self.joins.all():
-            n_entities, n_features = len(self.shard.grams), self.shard.n_features
+            n_entities = len(self.shard.grams)
+            n_features = self.shard.n_features
             reason = self.disclosure.reason(self.shard.n_events()[0], n_entities, n_features)
             raise DisclosureError(
                 f"the agent has {reason}: too few to share sums safely, so it does not take part. It can still "
@@ -96,7 +98,8 @@ def _hierarchy_of_one(agent: Any, X: Any, y: Any, entity: Any, sample_weight: An
     if is_missing(agent):
         raise ArgumentError("`agent` is missing; pass the id by which the server will know this agent.")
     if np.shape(X)[:1] == (0,) and np.ndim(X) == 2:
-        nothing, nobody = np.empty(0), np.empty(0, dtype=np.int64)
+        nothing = np.empty(0)
+        nobody = np.empty(0, dtype=np.int64)
         index = EntityIndex(Ids.of_texts([canonical_text(agent)]), Ids.of_texts([]), nobody, nobody)
         return Hierarchy(np.empty(np.shape(X)), nothing, nothing, np.zeros(1, dtype=np.int64), index)
     matrix = inputs.feature_matrix(X)

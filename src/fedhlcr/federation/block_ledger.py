@@ -47,14 +47,16 @@ class BlockLedger(Ledger):
         self, n_clusters: int, schema: SumSchema, max_weight: float, holder: HoldsBlocks, held: Collection[int]
     ) -> None:
         super().__init__(n_clusters, schema, max_weight)
-        self._holder, self._held = holder, frozenset(held)
+        self._holder = holder
+        self._held = frozenset(held)
         self._blocks: dict[int, BlockState] = {}
         self._moves = Moves()
         self._weighted: dict[int, ClusterSums] = {}
 
     def take_moves(self) -> Moves:
         """The moves that the workers do not know yet; whoever takes them sends them."""
-        moves, self._moves = self._moves, Moves()
+        moves = self._moves
+        self._moves = Moves()
         return moves
 
     def set_block(self, state: BlockState) -> None:
@@ -84,7 +86,8 @@ class BlockLedger(Ledger):
 
     def clear(self) -> None:
         super().clear()
-        self._blocks, self._moves = {}, Moves(cleared=True)
+        self._blocks = {}
+        self._moves = Moves(cleared=True)
 
     def shift(self, likelihood: AnyLikelihood, shift: EffectShift) -> None:
         super().shift(likelihood, shift)
@@ -112,7 +115,8 @@ class BlockLedger(Ledger):
 
     def to_record(self) -> codec.Record:
         self._settle()
-        record, states = super().to_record(), [self._blocks[number] for number in sorted(self._blocks)]
+        record = super().to_record()
+        states = [self._blocks[number] for number in sorted(self._blocks)]
         if not states:
             return record
         totals = [state.total for state in states]

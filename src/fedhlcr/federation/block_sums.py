@@ -165,7 +165,8 @@ class HeldBlocks:
 
     def silent(self, block: int, names: list[str], broadcast: Broadcast) -> BlockReply:
         """The reply of a block none of whose agents was asked: its sum may have moved."""
-        nobody, answered = np.empty(0, dtype=np.int64), (broadcast.run, broadcast.session, broadcast.round)
+        nobody = np.empty(0, dtype=np.int64)
+        answered = (broadcast.run, broadcast.session, broadcast.round)
         return BlockReply(*answered, names[0], nobody, {}, 0.0, 0, self.state(block))
 
     def to_record(self) -> codec.Record:

@@ -138,7 +138,8 @@ def find_mistyped(contribution: Contribution) -> str | None:
 
 def find_malformed(contribution: Contribution, expected: Expected) -> str | None:
     """Why a contribution cannot be stacked with others, or None: its arrays have other types or shapes."""
-    n_clusters, schema = expected.n_clusters, expected.schema
+    n_clusters = expected.n_clusters
+    schema = expected.schema
     if set(contribution.blocks) != {block.name for block in schema.blocks}:
         return "its blocks are not those of the likelihood"
     values = {**vars(contribution), **contribution.blocks}
@@ -160,7 +161,8 @@ def find_malformed(contribution: Contribution, expected: Expected) -> str | None
 
 def find_faults(contributions: Contributions, expected: Expected, limits: ReplyLimits) -> list[str | None]:
     """For each agent why its contribution is impossible, or None."""
-    sums, verdicts = contributions.sums, _Verdicts(contributions)
+    sums = contributions.sums
+    verdicts = _Verdicts(contributions)
     soundness = _soundness(sums, expected, limits)
     for block in expected.schema.blocks:
         bad = soundness[block.name] == NOT_FINITE
@@ -198,13 +200,15 @@ def find_faults(contributions: Contributions, expected: Expected, limits: ReplyL
 
 def _check_columns(sums: AgentSums, expected: Expected, limits: ReplyLimits, verdicts: _Verdicts) -> None:
     """Refuse columns that are far larger than in the survey."""
-    events, diagonal = expected.layout.n_events(sums.grams), expected.layout.diagonal(sums.grams)
+    events = expected.layout.n_events(sums.grams)
+    diagonal = expected.layout.diagonal(sums.grams)
     usual = np.where(expected.units > 0, expected.units, np.inf)
     bad = (diagonal > limits.max_mean_square * usual * events[:, None]).any(axis=1)
     verdicts.refuse_rows(bad, "a column exceeds `max_mean_square`")
     if not expected.is_survey and not expected.has_link:
         # of the agent as a whole: a single cluster may hold its oddest events
-        target, weight = sums.by_agent(diagonal[:, -1]), sums.by_agent(events)
+        target = sums.by_agent(diagonal[:, -1])
+        weight = sums.by_agent(events)
         bad = target > limits.max_target_square * usual[-1] * weight
         verdicts.refuse(bad, "the target exceeds `max_target_square`")
 
@@ -248,7 +252,8 @@ class _Verdicts:
 
 def _check_fixed(contributions: Contributions, expected: Expected, verdicts: _Verdicts) -> None:
     """Refuse sums that are too large for fixed point."""
-    sums, reason = contributions.sums, "too large for fixed point: {}"
+    sums = contributions.sums
+    reason = "too large for fixed point: {}"
     verdicts.refuse((np.abs(sums.scalars) > LARGEST_WIDE).any(axis=1), reason.format("`scalars`"))
     if not expected.is_survey:
         for name, rows in sums.blocks.items():

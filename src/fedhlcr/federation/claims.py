@@ -37,10 +37,12 @@ class Claims:
     """
 
     def __init__(self, n_inputs: int, max_change: float = MAX_CHANGE) -> None:
-        self._own, self._max_change = GramLayout(n_inputs), max_change
+        self._own = GramLayout(n_inputs)
+        self._max_change = max_change
         # not from the seed of the run, which agents know
         self._secret = np.random.default_rng().normal(size=(self._own.packed_size, N_MARKS))
-        self._marks, self._counts = np.empty((0, N_MARKS)), np.empty((0, 2))
+        self._marks = np.empty((0, N_MARKS))
+        self._counts = np.empty((0, 2))
         self._usual_events: float | None = None
 
     def grow(self, n_agents: int) -> None:
@@ -51,7 +53,8 @@ class Claims:
 
     def forget(self, agent: int) -> None:
         if agent < len(self._marks):
-            self._marks[agent], self._counts[agent] = np.nan, np.nan
+            self._marks[agent] = np.nan
+            self._counts[agent] = np.nan
             self._usual_events = None
 
     def set_survey(self, agents: IndexArray, grams: FloatArray, units: FloatArray) -> None:
@@ -71,7 +74,8 @@ class Claims:
         if np.isinf(self._max_change):
             return [None] * len(agents)
         self.grow(int(agents.max(initial=-1)) + 1)
-        now, claimed = _counts(sums), self._counts[agents]
+        now = _counts(sums)
+        claimed = self._counts[agents]
         with np.errstate(invalid="ignore"):
             # what is not known cannot differ: comparisons with NaN are false
             far = np.abs(now - claimed) > self._max_change * np.maximum(now, claimed)

@@ -18,7 +18,8 @@ STANDARD_ERRORS = 2.0
 # The reason of a run that ended at its maximum number of rounds begins so, in older files too.
 AT_LIMIT = "reached "
 # The reason of a run whose log joint was stable begins so: with the second word if R-hat agrees, in older files always.
-STOPPED, CONVERGED = "stopped: ", "converged: "
+STOPPED = "stopped: "
+CONVERGED = "converged: "
 
 
 def limit_reason(n_rounds: int) -> str:

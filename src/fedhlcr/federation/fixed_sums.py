@@ -170,7 +170,8 @@ class VectorLayout:
         matrix = self.matrix(values)
         counts = matrix[:, :2].view(np.int64).astype(np.float64)
         limbs = matrix[:, 2:].reshape(len(matrix), -1, fixed_point.N_HALVES)
-        numbers, first = fixed_point.decode(limbs), 0
+        numbers = fixed_point.decode(limbs)
+        first = 0
         blocks = {}
         for block in self.schema.blocks:
             blocks[block.name] = np.ascontiguousarray(numbers[:, first : first + block.size])

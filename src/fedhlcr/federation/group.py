@@ -55,7 +55,8 @@ class AgentGroup:
     def __init__(
         self, hierarchy: Hierarchy, mods: Sequence[Mod] = (), disclosure: DisclosureRule | None = None
     ) -> None:
-        self.index, self.disclosure = hierarchy.index, disclosure
+        self.index = hierarchy.index
+        self.disclosure = disclosure
         self.shard = AgentShard.from_hierarchy(hierarchy)
         self.shard.mods = tuple(mods)
         # drawn once, and kept with the labels: a server that knows the seed must not be able to test guesses of these
@@ -93,7 +94,8 @@ class AgentGroup:
         acknowledged : round of each agent's last accepted contribution, or NEVER
         """
         joining = np.flatnonzero(self.joins[positions])
-        positions, acknowledged = positions[joining], acknowledged[joining]
+        positions = positions[joining]
+        acknowledged = acknowledged[joining]
         order = np.argsort(positions, kind="stable")
         return self.shard.answer(broadcast, positions[order], acknowledged[order])
 
@@ -139,7 +141,8 @@ class AgentGroup:
 
     def to_record(self) -> codec.Record:
         """The private state, to be kept in a local file."""
-        shard, index = self.shard, self.index
+        shard = self.shard
+        index = self.index
         record: codec.Record = {
             "agents": list(index.agents.texts),
             "entities": list(index.entities.texts),
@@ -180,7 +183,8 @@ class AgentGroup:
         )
         shifts = reader.array("shifts", "f8", (group.index.n_agents, None), np.isfinite)
         reader.require(1 <= shifts.shape[1] <= SIZE_LIMIT, "shifts")
-        layout, units = GramLayout(shifts.shape[1] - 1), None
+        layout = GramLayout(shifts.shape[1] - 1)
+        units = None
         if "run" in reader:
             layout, units = read_units(reader.part("unit_"), fit_intercept=reader.value("fit_intercept", bool))
             reader.require(layout.n_inputs == shifts.shape[1] - 1, "unit_shift")
@@ -199,8 +203,10 @@ class AgentGroup:
         # matrices with curves cannot be converted, only built from the events again
         reader.require(shard.events is not None or not layout.curve_groups, "events.start")
         if units is not None:
-            shard.layout, shard.units = layout, units
-            shard.run, shard.session = reader.value("run", int), reader.value("session", int, not_negative)
+            shard.layout = layout
+            shard.units = units
+            shard.run = reader.value("run", int)
+            shard.session = reader.value("session", int, not_negative)
             shard.newest_round = reader.value("newest_round", int, within(NEVER, MOST_ROUNDS))
             shard.read_private(reader.part("private."))
         return group

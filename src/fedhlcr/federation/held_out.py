@@ -41,8 +41,13 @@ class Validation:
         events: EventStore | None = None,
         offset: FloatArray | None = None,
     ) -> None:
-        self._engine, self._index, self._events = engine, index, events
-        self._X, self._y, self._profiles, self._offset = X, y, profiles, offset
+        self._engine = engine
+        self._index = index
+        self._events = events
+        self._X = X
+        self._y = y
+        self._profiles = profiles
+        self._offset = offset
         self._entities: Entities | None = None
         self._noted: dict[int, list[GlobalDraw]] = {}
         self._predictions: dict[int, FloatArray] = {}
@@ -78,7 +83,8 @@ class Validation:
 
     def predict(self, server: Server, draw: GlobalDraw) -> FloatArray:
         """Predictions of a single draw."""
-        entities, draws = self._prepared(server), Draws.from_chains([[draw]])
+        entities = self._prepared(server)
+        draws = Draws.from_chains([[draw]])
         memory = AgentMemory.from_draws(entities, draws, Stream(server.settings.seed, ReservedChain.HELD_OUT))
         posterior = Posterior(entities.likelihood, _units(server), draws, memory)
         return posterior.mean(self._X, self._profiles, self._offset)
@@ -86,7 +92,8 @@ class Validation:
     def _prepared(self, server: Server) -> Entities:
         """What agents predict from, which is the same in all rounds."""
         if self._entities is None:
-            units, likelihood = _units(server), server.likelihood
+            units = _units(server)
+            likelihood = server.likelihood
             grams = self._engine.entity_grams(server.run, likelihood.layout, units)
             events = None if self._events is None else likelihood.events_in(self._events, units)
             self._entities = Entities(likelihood, self._index, grams, events=events)

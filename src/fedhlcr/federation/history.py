@@ -83,11 +83,13 @@ class History:
 
     def set_validation(self, errors: Mapping[int, float]) -> None:
         """Set the validation errors of some of the last rounds."""
-        place, n_set = len(self.records), 0
+        place = len(self.records)
+        n_set = 0
         while place and n_set < len(errors):
             place -= 1
             if (record := self.records[place]).round in errors:
-                self.records[place], n_set = replace(record, validation_mse=errors[record.round]), n_set + 1
+                self.records[place] = replace(record, validation_mse=errors[record.round])
+                n_set = n_set + 1
 
     def table(self, agent_ids: NDArray[np.object_], kept: Collection[int]) -> NDArray[np.void]:
         """A structured array, which a dataframe library can read. `kept` are the rounds whose draw was kept."""

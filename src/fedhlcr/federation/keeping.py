@@ -21,7 +21,8 @@ class DrawKeeper:
     """
 
     def __init__(self, most: int) -> None:
-        self._most, self._stride = most, 1
+        self._most = most
+        self._stride = 1
         self._draws: list[GlobalDraw] = []
         self._newest: GlobalDraw | None = None
 
@@ -44,14 +45,17 @@ class DrawKeeper:
 
     def replace_newest(self, draw: GlobalDraw) -> None:
         """Replace the newest draw, and drop all others."""
-        self._newest, self._draws = draw, []
+        self._newest = draw
+        self._draws = []
 
     def kept(self) -> list[GlobalDraw]:
         """The draws that a model built now would use: only the newest one as long as clusters are merged."""
         return self._draws or ([] if self._newest is None else [self._newest])
 
     def clear(self) -> None:
-        self._newest, self._draws, self._stride = None, [], 1
+        self._newest = None
+        self._draws = []
+        self._stride = 1
 
     def to_record(self) -> codec.Record:
         if self._newest is None:

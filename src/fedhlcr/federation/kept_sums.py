@@ -42,7 +42,8 @@ class KeptSums:
 
     def settle(self, arrived: NDArray[np.bool_], never: NDArray[np.bool_]) -> None:
         """Accept the pending sums of agents whose answer arrived; those of agents never accepted are zero."""
-        chosen, fresh = np.flatnonzero(arrived & ~never), np.flatnonzero(never)
+        chosen = np.flatnonzero(arrived & ~never)
+        fresh = np.flatnonzero(never)
         if len(chosen):
             self.accepted = self.accepted.replace(chosen, self.pending.take(chosen))
         self.accepted = _without(self.accepted, fresh)
@@ -92,7 +93,8 @@ class KeptSums:
 
     def part(self, first: int, last: int) -> KeptSums:
         """Those of agents [first, last) alone."""
-        own, agents = KeptSums(self.likelihood, last - first), np.arange(first, last)
+        own = KeptSums(self.likelihood, last - first)
+        agents = np.arange(first, last)
         for version in VERSIONS:
             setattr(own, version, getattr(self, version).take(agents))
         own.epochs = self.epochs[agents]

@@ -25,11 +25,14 @@ def label_entities(
     """
     if not isinstance(law, BlendLaw):
         return relabel_agents(likelihood, part, law, labels)
-    layout, new_labels, agents = likelihood.layout, labels.copy(), part.agents
+    layout = likelihood.layout
+    new_labels = labels.copy()
+    agents = part.agents
     answers = empty_answers(len(agents), law.n_clusters)
     block = np.ascontiguousarray(part.entities.grams[:, layout.regression_block])
     block /= law.noise_scale**2
-    blended, arrays = blend_kernel_law(layout, law, part.round), part.entities._replace(grams=block)
+    blended = blend_kernel_law(layout, law, part.round)
+    arrays = part.entities._replace(grams=block)
     kernels.blend_agents(arrays, blended, labels, new_labels, agents, answers, layout.n_coef)
     return new_labels, answers, block
 

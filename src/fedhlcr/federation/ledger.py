@@ -34,7 +34,9 @@ class Ledger:
     """
 
     def __init__(self, n_clusters: int, schema: SumSchema, max_weight: float = MAX_WEIGHT) -> None:
-        self._n_clusters, self._schema, self._max_weight = n_clusters, schema, max_weight
+        self._n_clusters = n_clusters
+        self._schema = schema
+        self._max_weight = max_weight
         self._pages: list[AgentSums] = []
         # of each page: the total, and the agents' sizes
         self._totals: list[ClusterSums | None] = []
@@ -108,7 +110,9 @@ class Ledger:
             self._totals[number] = self._sizes[number] = None
 
     def _set_pages(self, pages: list[AgentSums]) -> None:
-        self._pages, self._totals, self._sizes = pages, [None] * len(pages), [None] * len(pages)
+        self._pages = pages
+        self._totals = [None] * len(pages)
+        self._sizes = [None] * len(pages)
         self._shifts = [[] for _ in pages]
 
     def sizes(self) -> FloatArray:
@@ -145,7 +149,8 @@ class Ledger:
 
     def total(self) -> ClusterSums:
         """The sum of all contributions, each with its agent's weight, by original cluster."""
-        total, light = ClusterSums.zero(self._schema, self._n_clusters), self._light_pages()
+        total = ClusterSums.zero(self._schema, self._n_clusters)
+        light = self._light_pages()
         for number in range(len(self._pages)):
             total = total + self.page_total(number, light.get(number))
         return total

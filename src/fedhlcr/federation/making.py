@@ -31,7 +31,8 @@ def make_rule(
     n_clusters = settings.start_clusters
     if settings.rule == "blend":
         scaling = settings.participation_scaling
-        rate, most = settings.learning_rate, settings.max_weight
+        rate = settings.learning_rate
+        most = settings.max_weight
         return BlendRule(settings.layout, spec, n_clusters, rate, scaling, stream, most)
     if make_account is None:
         account = _account(settings, likelihood)

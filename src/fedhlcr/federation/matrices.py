@@ -66,7 +66,8 @@ class AgentMatrices:
 
     def check_units(self, units: Standardization) -> None:
         """Raise an error if the units would make a matrix infinite: it could not be converted back."""
-        here, there = self.grams, self.grams_in(units)
+        here = self.grams
+        there = self.grams_in(units)
         # after the first round the matrices have these units already, and `grams_in` returns them as they are
         if there is here:
             return
@@ -118,7 +119,9 @@ class AgentMatrices:
             else:
                 self._convert(self.grams, units.shift, units.scale)
             self.run_events = self.run_figures = None
-        self.run, self.layout, self.units = run, layout, units
+        self.run = run
+        self.layout = layout
+        self.units = units
 
     def _convert(self, grams: FloatArray, shift: FloatArray, scale: FloatArray) -> None:
         """Convert matrices from the present units to others, in place.

@@ -325,7 +325,8 @@ class Contributions:
     def take(self, positions: IndexArray) -> Contributions:
         agents = [self.agents[position] for position in positions]
         quantiles = None if self.quantiles is None else self.quantiles[positions]
-        sums, shifts = self.sums.take(positions), self.shifts[positions]
+        sums = self.sums.take(positions)
+        shifts = self.shifts[positions]
         return replace(self, agents=agents, sums=sums, shifts=shifts, quantiles=quantiles)
 
     def encoded_size(self) -> int:
@@ -343,7 +344,8 @@ class Contributions:
 @cache
 def _empty_size(blocks: tuple[str, ...], *, has_quantiles: bool) -> int:
     """Bytes of a contribution without numbers and without a name."""
-    no_counts, no_blocks = np.empty(0, dtype=np.int32), {name: np.empty((0, 0)) for name in blocks}
+    no_counts = np.empty(0, dtype=np.int32)
+    no_blocks = {name: np.empty((0, 0)) for name in blocks}
     # a row without numbers stands for the quantiles, so that their field is written
     quantiles = np.empty((1, 0)) if has_quantiles else NO_QUANTILES
     empty = Contribution(0, 0, 0, "", no_counts, no_counts, no_blocks, np.empty(0), np.empty(0), quantiles)

@@ -61,13 +61,16 @@ class OpenRound:
         limits: ReplyLimits,
         claims: Claims | None = None,
     ) -> None:
-        self.broadcast, self.n_asked = broadcast, n_asked
+        self.broadcast = broadcast
+        self.n_asked = n_asked
         # one copy of the broadcast for each agent asked, unless the engine sends fewer
         self.n_copies = n_asked
         self.n_refused = self.bytes_up = self.bytes_masked_down = 0
         self._packed_down: int | None = None
         self.labels_changed = 0.0
-        self._registry, self._expected, self._limits = registry, expected, limits
+        self._registry = registry
+        self._expected = expected
+        self._limits = limits
         self._claims = claims
         self._awaited = np.zeros(len(registry), dtype=bool)
         self._awaited[awaited] = True
@@ -112,7 +115,8 @@ class OpenRound:
     def check_block(self, reply: BlockReply) -> bool:
         """Whether the sum of a block can be accepted. Its agents are noted, and so is who was refused by the worker."""
         self.bytes_up += reply.n_bytes
-        first, positions = reply.state.block * PAGE_SIZE, reply.positions
+        first = reply.state.block * PAGE_SIZE
+        positions = reply.positions
         names = self._registry.names[first : first + len(reply.state.sizes)]
         # a program's mistake, not that of an agent
         if not names or names[0] != reply.first or not self._awaited[positions].all():
@@ -172,7 +176,8 @@ class OpenRound:
             left = np.flatnonzero([reason is None for reason in reasons])
             if not len(left):
                 return None, NOBODY
-            contributions, positions = contributions.take(left), positions[left]
+            contributions = contributions.take(left)
+            positions = positions[left]
         self._note(contributions, positions)
         self.accept(positions)
         self.labels_changed += contributions.sums.scalar("labels_changed").sum()
@@ -210,12 +215,16 @@ class OpenRound:
         """For each agent why its contribution does not fit its earlier ones, or None."""
         if self._claims is None:
             return [None] * len(contributions)
-        layout, units, of_events = self._expected.layout, self._expected.units, self._expected.of_events
+        layout = self._expected.layout
+        units = self._expected.units
+        of_events = self._expected.of_events
         return self._claims.check(positions, contributions.sums, layout, units, of_events=of_events)
 
     def _note(self, contributions: Contributions, positions: IndexArray) -> None:
         if self._claims is not None:
-            layout, units, of_events = self._expected.layout, self._expected.units, self._expected.of_events
+            layout = self._expected.layout
+            units = self._expected.units
+            of_events = self._expected.of_events
             self._claims.note(positions, contributions.sums, layout, units, of_events=of_events)
 
     def _refuse(self, agent: object, reason: str) -> None:

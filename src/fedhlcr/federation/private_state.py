@@ -33,7 +33,8 @@ class PrivateState:
         self, likelihood: AnyLikelihood, agent_start: IndexArray, event_start: IndexArray | None = None
     ) -> None:
         self.likelihood = likelihood
-        self.agent_start, self.event_start = agent_start, event_start
+        self.agent_start = agent_start
+        self.event_start = event_start
         events = np.zeros_like(agent_start) if event_start is None else event_start[agent_start]
         # by level, (agents + 1,): the rows of agent i are [starts[i], starts[i + 1])
         self.starts = {Level.AGENT: np.arange(len(agent_start)), Level.ENTITY: agent_start, Level.EVENT: events}
@@ -44,7 +45,8 @@ class PrivateState:
     def settle(self, arrived: NDArray[np.bool_], never: NDArray[np.bool_]) -> None:
         """Accept the pending state of agents whose answer arrived; agents never accepted start again."""
         for field in self.likelihood.own_state:
-            accepted, pending = self.accepted[field.name], self.pending[field.name]
+            accepted = self.accepted[field.name]
+            pending = self.pending[field.name]
             chosen, fresh = (self._rows(field, of) for of in (arrived & ~never, never))
             accepted[chosen] = pending[chosen]
             accepted[fresh] = field.initial
@@ -60,7 +62,8 @@ class PrivateState:
 
     def part(self, first: int, last: int) -> PrivateState:
         """The state of agents [first, last) alone."""
-        entities, event_start = slice(self.agent_start[first], self.agent_start[last] + 1), None
+        entities = slice(self.agent_start[first], self.agent_start[last] + 1)
+        event_start = None
         if self.event_start is not None:
             event_start = self.event_start[entities] - self.event_start[entities.start]
         own = PrivateState(self.likelihood, self.agent_start[first : last + 1] - entities.start, event_start)

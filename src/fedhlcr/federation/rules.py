@@ -95,8 +95,11 @@ class DeltaRule:
         account: Account | None = None,
         settling: int = 0,
     ) -> None:
-        self._settling, self._exact_since = settling, 0
-        self._likelihood, self._spec, self._stream = likelihood, spec, stream
+        self._settling = settling
+        self._exact_since = 0
+        self._likelihood = likelihood
+        self._spec = spec
+        self._stream = stream
         self._merger = merger
         self.cluster_of = np.arange(n_clusters)
         self.account = Ledger(n_clusters, likelihood.sum_schema) if account is None else account
@@ -122,7 +125,8 @@ class DeltaRule:
             self._go_back(several)
         elif self._state is not None and self.account.is_empty:
             # the account has started again: the last globals hold until agents have answered
-            self._drawn, self.begins_afresh = self._state.globals, True
+            self._drawn = self._state.globals
+            self.begins_afresh = True
         elif self._state is None:
             n_clusters = int(self.cluster_of.max()) + 1
             self._drawn = blocked.initial_globals(self._likelihood, self._spec, n_clusters, rng)
@@ -252,13 +256,15 @@ class DeltaRule:
             self._merger.with_effects = reader.value("with_effects", bool)
             self._merger.merged_at = reader.value("merged_at", int, within(0, MOST_ROUNDS))
             self._exact_since = reader.value("exact_since", int, within(0, MOST_ROUNDS))
-        kind, n_coef = self._likelihood.globals_type, self._likelihood.layout.n_coef
+        kind = self._likelihood.globals_type
+        n_coef = self._likelihood.layout.n_coef
         if self._likelihood.has_stages:
             self._restore_comparison(reader, kind, n_coef)
         drawn = kind.read(reader, n_coef) if "coef" in reader else None
         n_clusters = len(self.cluster_of) if drawn is None else drawn.n_clusters
         self.cluster_of = reader.clusters("cluster_of", self.cluster_of.shape, n_clusters)
-        self._merger.idle, self._merger.over = reader.value("idle", int, not_negative), reader.value("over", bool)
+        self._merger.idle = reader.value("idle", int, not_negative)
+        self._merger.over = reader.value("over", bool)
         self.account.restore(reader, n_agents)
         self._state = None if drawn is None else self._given(drawn)
 
@@ -297,10 +303,12 @@ class BlendRule:
         stream: Stream,
         max_weight: float = MAX_WEIGHT,
     ) -> None:
-        self._likelihood, self._stream = Gaussian(layout), stream
+        self._likelihood = Gaussian(layout)
+        self._stream = stream
         self._max_weight = max_weight
         self._given = self._likelihood.start(spec, n_clusters)
-        self._learning_rate, self._scaling = learning_rate, participation_scaling
+        self._learning_rate = learning_rate
+        self._scaling = participation_scaling
         self.cluster_of = np.arange(n_clusters)
         self._blended = ClusterSums.zero(self._likelihood.sum_schema, n_clusters)
         self._incoming = Ledger(n_clusters, self._likelihood.sum_schema, max_weight)
@@ -310,8 +318,10 @@ class BlendRule:
         self._round = round_number
         self._incoming = Ledger(len(self.cluster_of), self._likelihood.sum_schema, self._max_weight)
         self._incoming.grow(self._n_agents)
-        given, layout = self._given, self._likelihood.layout
-        data, prior = layout.normal_equations(self._blended.grams), given.coef_scale**-2.0
+        given = self._given
+        layout = self._likelihood.layout
+        data = layout.normal_equations(self._blended.grams)
+        prior = given.coef_scale**-2.0
         rows, columns = np.tril_indices(layout.n_coef)
         precision = (data.xx / given.noise_scale**2 + np.diag(prior))[:, rows, columns]
         linear = data.xy / given.noise_scale**2 + given.coef_mean * prior
@@ -331,7 +341,8 @@ class BlendRule:
         if n_accepted:
             gamma = self._learning_rate
             factor = gamma * (n_known / n_accepted if self._scaling else 1.0)
-            new, old = self._incoming.total(), self._blended
+            new = self._incoming.total()
+            old = self._blended
             self._blended = replace(
                 new,
                 blocks={GRAMS: (1.0 - gamma) * old.grams + factor * new.grams},
@@ -346,7 +357,8 @@ class BlendRule:
 
     def _drawn_state(self) -> ServerState:
         """A state with coefficients drawn from the blended regressions, and weights from the paper's prior."""
-        alpha, counts = self._given.global_concentration, self._blended.entity_counts
+        alpha = self._given.global_concentration
+        counts = self._blended.entity_counts
         log_weights = np.log((counts + alpha / len(counts)) / (counts.sum() + alpha))
         given = replace(self._given, log_weights=log_weights)
         state = ServerState.given(self._likelihood, self._round, self._blended, given)

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 INTERRUPTED = "interrupted"
-CHECKPOINT_KIND, CHECKPOINT_VERSION = "checkpoint", 1
+CHECKPOINT_KIND = "checkpoint"
+CHECKPOINT_VERSION = 1
 
 
 class Engine(Protocol):
@@ -242,7 +243,8 @@ def _secure(engine: Engine) -> SecureEngine:
 
 def carry(exchange: SecureSum, engine: CarriesSums, count: Callable[[int, int], None]) -> int:
     """Carry the messages of a secure sum; `count` is told the bytes down and up. Returns how many came back empty."""
-    messages, n_empty = exchange.begin(), 0
+    messages = exchange.begin()
+    n_empty = 0
     while messages:
         replies = engine.exchange(exchange.terms, messages)
         count(sum(map(len, messages.values())), sum(map(len, replies.values())))
@@ -260,7 +262,8 @@ def run_secure_round(server: Server, engine: SecureEngine) -> RoundRecord:
 
     call = server.open_round(engine.agents())
     server.count_sent(engine.n_copies(call))
-    parties, terms = engine.parties(call), server.exchange_terms()
+    parties = engine.parties(call)
+    terms = server.exchange_terms()
     exchange = SecureSum(terms, sorted(parties), engine.verify if isinstance(engine, VerifiesKeys) else None)
     out_of_step = carry(exchange, engine, server.count_exchanged)
     if exchange.result is None:

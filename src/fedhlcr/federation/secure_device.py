@@ -38,7 +38,10 @@ class SecureDevice:
     """
 
     def __init__(self, party: Party, values: Integers, agents: list[str], *, is_private: bool = False) -> None:
-        self._party, self._values, self.agents, self.is_private = party, values, agents, is_private
+        self._party = party
+        self._values = values
+        self.agents = agents
+        self.is_private = is_private
 
     @classmethod
     def open(

@@ -56,7 +56,8 @@ from fedhlcr.storage.reader import checkpoint_reader
 
 logger = logging.getLogger(__name__)
 
-STATE_KIND, STATE_VERSION = "server", 1
+STATE_KIND = "server"
+STATE_VERSION = 1
 
 
 class Server:
@@ -69,7 +70,8 @@ class Server:
     """
 
     def __init__(self, settings: FederationSettings, make_account: AccountFactory | None = None) -> None:
-        self.settings, self._make_account = settings, make_account
+        self.settings = settings
+        self._make_account = make_account
         self.likelihood = settings.make_likelihood()
         self.registry = Registry()
         self.history = History(self.likelihood.globals_type)
@@ -124,11 +126,13 @@ class Server:
             awaited = asked = self._choose(candidates, n_asked, "participants")
             if len(leaving := self._leaving()):
                 awaited = asked = np.union1d(asked, leaving)
-        expected, claims = self._expected(broadcast.law), None if self.rule is None else self._claims
+        expected = self._expected(broadcast.law)
+        claims = None if self.rule is None else self._claims
         limits = self.settings.limits
         self._open = OpenRound(broadcast, self.registry, len(asked), awaited, expected, limits, claims)
         leavers = frozenset(self.registry.names[i] for i in self._leaving())
-        names, acknowledged = [self.registry.names[i] for i in asked], self.registry.accepted_round[asked]
+        names = [self.registry.names[i] for i in asked]
+        acknowledged = self.registry.accepted_round[asked]
         return Invitation(broadcast, names, acknowledged, leavers, expected)
 
     def _leaving(self) -> IndexArray:
@@ -204,7 +208,8 @@ class Server:
         elif reason is None:
             assert self.units is not None
             assert self._open.broadcast.terms is not None
-            account, terms = running_total(self.rule), self._open.broadcast.terms
+            account = running_total(self.rule)
+            terms = self._open.broadcast.terms
             reason = commit(account, terms, values, self.units.mean_squares)
         if reason is not None:
             self._open.refuse_cohort(len(agents), reason)
@@ -219,12 +224,15 @@ class Server:
         """The public terms of the exchange that adds up the open round's contributions."""
         if self._open is None or self._open.broadcast.terms is None:
             raise FederationError("no round of a secure aggregation is open; call open_round first.")
-        broadcast, terms = self._open.broadcast, self._open.broadcast.terms
+        broadcast = self._open.broadcast
+        terms = self._open.broadcast.terms
         if self.rule is None:
             # all surveys are round 0, so they are told apart by their epoch
-            epoch, size = self._surveys.n_done, survey_size(self.settings.layout)
+            epoch = self._surveys.n_done
+            size = survey_size(self.settings.layout)
         else:
-            epoch, size = terms.epoch, VectorLayout(self.likelihood.sum_schema, terms.rows).n_values
+            epoch = terms.epoch
+            size = VectorLayout(self.likelihood.sum_schema, terms.rows).n_values
         return Terms(self.run, self.session, epoch, broadcast.round, size, self.settings.min_cohort)
 
     def begin_epoch(self, reason: str) -> None:
@@ -251,15 +259,18 @@ class Server:
     def count_moved(self, bytes_down: int, bytes_up: int) -> None:
         """Set how many bytes were sent in the open round, if they are not those of the messages."""
         if self._open is not None:
-            self._open.bytes_down, self._open.bytes_up = bytes_down, bytes_up
+            self._open.bytes_down = bytes_down
+            self._open.bytes_up = bytes_up
 
     def _expected(self, law: Law | None) -> Expected:
         if self.rule is None or self.units is None:
             expected = Expected.survey(self.settings.layout, len(self.settings.curves))
         else:
             assert law is not None
-            n_clusters, usual = int(self.rule.cluster_of.max()) + 1, self._claims.usual_events()
-            units, tables = self.units.mean_squares, self.rule.has_tables
+            n_clusters = int(self.rule.cluster_of.max()) + 1
+            usual = self._claims.usual_events()
+            units = self.units.mean_squares
+            tables = self.rule.has_tables
             expected = Expected.under(self.likelihood, law, n_clusters, units, usual, tables=tables)
         return expected._replace(fixed_point=self.settings.fixed_point)
 
@@ -268,7 +279,8 @@ class Server:
         """End the round with the replies that have arrived, and decide whether it was the last one."""
         if self._open is None:
             raise FederationError("no round is open; call open_round first.")
-        done, self._open = self._open, None
+        done = self._open
+        self._open = None
         state = None
         if self.rule is not None:
             state = self._close_sampling(self.rule, done)
@@ -303,7 +315,9 @@ class Server:
             self._claims.note_sizes(agents, sizes[agents])
         else:
             assert self.units is not None
-            sums, layout, units = AgentSums.stack(rule.account.pages), self.likelihood.layout, self.units.mean_squares
+            sums = AgentSums.stack(rule.account.pages)
+            layout = self.likelihood.layout
+            units = self.units.mean_squares
             agents = np.flatnonzero(np.diff(sums.row_start))
             self._claims.note(agents, sums.take(agents), layout, units, of_events=sums.schema.counts_events)
 

@@ -25,20 +25,23 @@ from fedhlcr.samplers.merging import Merger, MergeSchedule
 # The first round in which clusters may be merged: with all agents in every round the same as in a centralised chain
 # (round 1 is its sweep 0), otherwise after each agent was asked FIRST_LOOK_VISITS times.
 FIRST_ROUND = 1
-FIRST_LOOK, FIRST_LOOK_VISITS = MergeSchedule.first + FIRST_ROUND, 10
+FIRST_LOOK = MergeSchedule.first + FIRST_ROUND
+FIRST_LOOK_VISITS = 10
 # Settings that may be None: the value is learned, or there is no limit.
 OPTIONAL = ("n_clusters", "rounds", "patience", *LEARNABLE)
 # The smallest value of a setting that must be above zero.
 TINY = sys.float_info.min
 AggregationName = Literal["plain", "secure"]
 # Fewest devices of a cohort, by default and at all: of the sum of two, each device learns the other's.
-MIN_COHORT, FEWEST_IN_COHORT = 5, 3
+MIN_COHORT = 5
+FEWEST_IN_COHORT = 3
 # Visits of each agent, on average, between the end of merging and the first draw that is kept, if there are effects.
 SETTLING_VISITS = 2
 # Visits of each agent after which a run with rounds=None ends even if its log joint is not stable.
 MOST_VISITS = 200
 # The same, and the factor of `patience`, where the private state of agents settles slowly.
-MOST_SLOW_VISITS, SLOW_PATIENCE = 300, 3.0
+MOST_SLOW_VISITS = 300
+SLOW_PATIENCE = 3.0
 
 
 @dataclass(frozen=True)

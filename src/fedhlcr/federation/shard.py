@@ -137,7 +137,8 @@ class AgentShard(AgentMatrices):
         return parts
 
     def _part(self, first: int, last: int) -> AgentShard:
-        agents, entities = slice(first, last), slice(self.agent_start[first], self.agent_start[last])
+        agents = slice(first, last)
+        entities = slice(self.agent_start[first], self.agent_start[last])
         events = None if self.events is None else self.events.of_entities(entities.start, entities.stop)
         return AgentShard(
             self.agents[agents],
@@ -202,7 +203,8 @@ class AgentShard(AgentMatrices):
         if terms is None or not terms.is_secure or broadcast.round == SURVEY_ROUND:
             return np.zeros(len(agents), dtype=bool)
         own = np.full(len(agents), NO_EPOCH) if self.kept is None else self.kept.epochs[agents]
-        accepted, pending = self.accepted_round[agents], self.pending_round[agents]
+        accepted = self.accepted_round[agents]
+        pending = self.pending_round[agents]
         begins = (acknowledged == NEVER) & ((own < terms.epoch) | ((own == terms.epoch) & (accepted == NEVER)))
         goes_on = (own == terms.epoch) & ((acknowledged == pending) | (acknowledged == accepted))
         return ~(begins | (goes_on & (acknowledged != NEVER)))
@@ -223,7 +225,8 @@ class AgentShard(AgentMatrices):
         self.enter_run(broadcast.run, broadcast.layout, broadcast.standardization)
         if broadcast.standardization.curves is None and not broadcast.likelihood.needs_events:
             self.events = None
-        self.session, self.newest_round = broadcast.session, broadcast.round
+        self.session = broadcast.session
+        self.newest_round = broadcast.round
         if isinstance(broadcast.law, BlendLaw):
             # under the blend rule the server acknowledges nothing: agents continue from their last answer
             acknowledged = self.pending_round[agents]
@@ -274,7 +277,8 @@ class AgentShard(AgentMatrices):
         self, broadcast: Broadcast, agents: IndexArray, labels: LabelArray, answers: AgentAnswers
     ) -> tuple[dict[str, FloatArray], FloatArray]:
         """Blocks with a row for each cluster in which an agent has entities, and the likelihood's own scalars."""
-        likelihood, row_start = broadcast.likelihood, _row_start(answers)
+        likelihood = broadcast.likelihood
+        row_start = _row_start(answers)
         given = broadcast.law if isinstance(broadcast.law, Globals) else None
         summands = likelihood.summands(self.grams, given, labels)
         blocks = {block.name: np.empty((row_start[-1], block.size)) for block in likelihood.sum_schema.blocks}
@@ -295,7 +299,8 @@ class AgentShard(AgentMatrices):
         positions, clusters = np.nonzero(answers.entities)
         row_of = np.full(answers.entities.shape, -1, dtype=np.int64)
         row_of[positions, clusters] = np.arange(len(positions))
-        rows, chosen = np.full(len(labels), -1, dtype=np.int64), part.chosen
+        rows = np.full(len(labels), -1, dtype=np.int64)
+        chosen = part.chosen
         sizes = np.diff(self.agent_start)[part.agents]
         rows[chosen] = row_of[np.repeat(np.arange(len(part.agents)), sizes), labels[chosen]]
         concluded = broadcast.likelihood.conclude(part, broadcast.law, scoring, labels, rows, len(positions))
@@ -334,10 +339,13 @@ class AgentShard(AgentMatrices):
     def _survey(self, broadcast: Broadcast, agents: IndexArray, _: IndexArray) -> Contributions:
         """One matrix of all events of each agent, around its own means. An agent without events has no row."""
         own_grams = self._own_grams()
-        schema, sizes = gram_sums(own_grams.shape[1]), np.diff(self.agent_start)[agents]
+        schema = gram_sums(own_grams.shape[1])
+        sizes = np.diff(self.agent_start)[agents]
         rows = np.flatnonzero(sizes)
-        row_start, unlabelled = np.searchsorted(rows, np.arange(len(agents) + 1)), np.zeros(len(rows), dtype=np.int32)
-        grams, one_cluster = np.empty((len(rows), own_grams.shape[1])), np.zeros(len(own_grams), dtype=np.int32)
+        row_start = np.searchsorted(rows, np.arange(len(agents) + 1))
+        unlabelled = np.zeros(len(rows), dtype=np.int32)
+        grams = np.empty((len(rows), own_grams.shape[1]))
+        one_cluster = np.zeros(len(own_grams), dtype=np.int32)
         sum_by_cluster(
             own_grams, self.agent_start, agents, one_cluster, row_start, sizes[:, None].astype(np.int32), grams
         )
@@ -377,7 +385,8 @@ class AgentShard(AgentMatrices):
         return ranges(self.agent_start[agents], np.diff(self.agent_start)[agents])
 
     def _arrays(self, seed: int, *, mixed: bool) -> EntityArrays:
-        agent_keys, entity_keys = self.agent_keys, self.entity_keys
+        agent_keys = self.agent_keys
+        entity_keys = self.entity_keys
         if mixed and self.secrets is not None:
             agent_keys = agent_keys ^ self.secrets[:, 0]
             entity_keys = entity_keys ^ self.secrets[self._agent_of, 1]

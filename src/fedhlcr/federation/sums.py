@@ -62,7 +62,8 @@ class AgentSums:
 
     @classmethod
     def empty(cls, schema: SumSchema, n_agents: int) -> AgentSums:
-        none, rows = np.empty(0, dtype=np.int32), np.zeros(n_agents + 1, dtype=np.int64)
+        none = np.empty(0, dtype=np.int32)
+        rows = np.zeros(n_agents + 1, dtype=np.int64)
         scalars = np.zeros((n_agents, len(schema.scalars)))
         return cls(schema, rows, none, none, none, schema.zero_blocks(0), scalars)
 
@@ -155,11 +156,13 @@ class AgentSums:
 
     def total(self, n_clusters: int, weights: FloatArray | None = None) -> ClusterSums:
         """Sums over the agents by original cluster, added in the agents' order, each with its weight (agents,)."""
-        blocks, own_scalars = self.schema.zero_blocks(n_clusters), self.scalars
+        blocks = self.schema.zero_blocks(n_clusters)
+        own_scalars = self.scalars
         own_rows: dict[str, FloatArray] = self.blocks
         counts: tuple[NDArray[Any], NDArray[Any]] = (self.entity_counts, self.table_counts)
         if weights is not None:
-            of_row, own_scalars = weights[self.row_owner], self.scalars * weights[:, None]
+            of_row = weights[self.row_owner]
+            own_scalars = self.scalars * weights[:, None]
             own_rows = {name: block * of_row[:, None] for name, block in self.blocks.items()}
             counts = (self.entity_counts * of_row, self.table_counts * of_row)
         for name, block in blocks.items():

@@ -83,7 +83,8 @@ class Survey:
     """
 
     def __init__(self, layout: GramLayout, curve_columns: tuple[int, ...] = ()) -> None:
-        self._layout, self._curve_columns = layout, curve_columns
+        self._layout = layout
+        self._curve_columns = curve_columns
         self._times_asked: Counter[int] = Counter()
         self._agents: list[IndexArray] = []
         self._sums: list[AgentSums] = []
@@ -138,7 +139,8 @@ class Survey:
         asked = np.array(sorted(self._times_asked.items()), dtype=np.int64).reshape(-1, 2)
         record: codec.Record = {"times_asked": asked}
         if self._agents:
-            sums, shifts = AgentSums.stack(self._sums), np.concatenate(self._shifts)
+            sums = AgentSums.stack(self._sums)
+            shifts = np.concatenate(self._shifts)
             record |= {"agents": self.agents, "shifts": shifts, **sums.to_record()}
         if self._quantiles:
             record["quantiles"] = np.concatenate(self._quantiles)
@@ -154,7 +156,9 @@ class Survey:
             shifts = reader.array("shifts", "f8", (len(agents), self._layout.width - 1), np.isfinite)
             sums = AgentSums.read(reader, gram_sums(self._layout.packed_size), len(SURVEY_CLUSTERS))
             reader.require(len(sums) == len(agents), "agents")
-            self._agents, self._shifts, self._sums = [agents], [shifts], [sums]
+            self._agents = [agents]
+            self._shifts = [shifts]
+            self._sums = [sums]
             if self._curve_columns:
                 shape = (len(agents), len(self._curve_columns), N_QUANTILES)
                 self._quantiles = [reader.array("quantiles", "f8", shape, np.isfinite)]
@@ -179,7 +183,8 @@ class Survey:
         scale = np.ones_like(shift)
         if standardize:
             varies = has_spread(np.sqrt(squares), shift)
-            scale, squares = np.where(varies, np.sqrt(squares), 1.0), np.where(varies, squares, 0.0)
+            scale = np.where(varies, np.sqrt(squares), 1.0)
+            squares = np.where(varies, squares, 0.0)
         mean_squares = np.concatenate([[1.0], squares / scale**2])
         target_spread = float(np.sqrt(mean_squares[-1])) or 1.0
         units = Units(Standardization(shift, scale), target_spread, mean_squares)
@@ -191,8 +196,10 @@ class Survey:
 
     def claims(self, units: Standardization) -> tuple[IndexArray, FloatArray]:
         """The agents that have reported events, and the matrix of each agent's events in the units of the run."""
-        sums, shifts = AgentSums.stack(self._sums), np.concatenate(self._shifts)
-        grams, inputs = sums.grams.copy(), [*range(self._layout.n_features), -1]
+        sums = AgentSums.stack(self._sums)
+        shifts = np.concatenate(self._shifts)
+        grams = sums.grams.copy()
+        inputs = [*range(self._layout.n_features), -1]
         offsets = shifts[sums.row_owner] - units.shift[inputs]
         change_units(grams, np.arange(len(grams) + 1), offsets, 1.0 / units.scale[inputs])
         return self.agents[sums.row_owner], grams
@@ -208,7 +215,8 @@ def _with_curves(units: Units, curves: Curves | None) -> Units:
     """The units with those of the curves, which have mean zero and unit mean square, before those of the target."""
     if curves is None:
         return units
-    of_columns, n_appended = units.standardization, sum(curves.groups)
+    of_columns = units.standardization
+    n_appended = sum(curves.groups)
     shift = np.insert(of_columns.shift, -1, np.zeros(n_appended))
     scale = np.insert(of_columns.scale, -1, np.ones(n_appended))
     mean_squares = np.insert(units.mean_squares, -1, np.ones(n_appended))

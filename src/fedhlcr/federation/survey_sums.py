@@ -51,7 +51,8 @@ def survey_part(layout: GramLayout, sums: AgentSums, shifts: FloatArray, centre:
 
     `sums` and `shifts` are their answers in plain mode: one matrix around the agent's own means, and these means.
     """
-    means, events = shifts[sums.row_owner], layout.n_events(sums.grams)[:, None]
+    means = shifts[sums.row_owner]
+    events = layout.n_events(sums.grams)[:, None]
     columns = events * means
     if len(centre):
         columns = layout.diagonal(sums.grams)[:, 1:] + events * (means - centre) ** 2
@@ -65,11 +66,13 @@ def survey_part(layout: GramLayout, sums: AgentSums, shifts: FloatArray, centre:
 
 def units_from_sums(layout: GramLayout, first: SurveySum, second: SurveySum, *, standardize: bool) -> Units:
     """The units of the run."""
-    shift, squares = centre_of(layout, first), second.means
+    shift = centre_of(layout, first)
+    squares = second.means
     scale = np.ones_like(shift)
     if standardize:
         varies = has_spread(np.sqrt(squares), shift)
-        scale, squares = np.where(varies, np.sqrt(squares), 1.0), np.where(varies, squares, 0.0)
+        scale = np.where(varies, np.sqrt(squares), 1.0)
+        squares = np.where(varies, squares, 0.0)
     mean_squares = np.concatenate([[1.0], squares / scale**2])
     return Units(Standardization(shift, scale), float(np.sqrt(mean_squares[-1])) or 1.0, mean_squares)
 

@@ -48,7 +48,8 @@ class Surveys:
 
     def _close_answers(self, registry: Registry, n_asked: int, claims: Claims) -> Units | None:
         """Fix the units of the run, unless too few agents have answered and there are others to ask."""
-        survey, settings = self.by_agent, self._settings
+        survey = self.by_agent
+        settings = self._settings
         if survey.n_informative == 0:
             if self.n_done < MOST_SURVEYS:
                 return None

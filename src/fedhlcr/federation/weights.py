@@ -30,14 +30,17 @@ SMALL_SHARE = 0.03
 # Squares of the target differ more between honest agents than events and entities do. They differ still more if they
 # are over noise variances, and so do the other sums. With these factors hardly any agent of the tables of RESULTS.md
 # is scaled down: two or three airlines of the flights, in some runs with effects.
-OF_TARGET, OF_WEIGHTED_TARGET, OF_OTHERS = 3.0, 20.0, 30.0
+OF_TARGET = 3.0
+OF_WEIGHTED_TARGET = 20.0
+OF_OTHERS = 30.0
 # The standard deviation of a normal law over its median absolute deviation.
 NORMAL_RATIO = 1.4826
 
 
 def agent_sizes(sums: AgentSums) -> FloatArray:
     """(agents, sizes): entities, events, squares of the target, and what else the likelihood limits."""
-    grams, schema = sums.grams, sums.schema
+    grams = sums.grams
+    schema = sums.schema
     entities = sums.by_agent(sums.entity_counts)
     events = sums.by_agent(grams[:, 0]) if schema.counts_events else sums.scalar("events")
     sizes = [entities, events, sums.by_agent(grams[:, -1])]
@@ -61,7 +64,8 @@ def agent_weights(sizes: FloatArray, max_weight: float, *, counts_events: bool =
     `max_weight` is how many times the median the number of events and entities may be in any case. `counts_events` says
     whether matrices count events as they are, `model.schema`.
     """
-    weights, factors = np.ones(len(sizes)), np.full(sizes.shape[1], OF_OTHERS)
+    weights = np.ones(len(sizes))
+    factors = np.full(sizes.shape[1], OF_OTHERS)
     factors[:3] = 1.0, 1.0, OF_TARGET if counts_events else OF_WEIGHTED_TARGET
     for size, factor in zip(sizes.T, factors, strict=True):
         limit = usual_limit(size, factor * max_weight)

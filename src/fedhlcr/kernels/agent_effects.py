@@ -23,7 +23,8 @@ def draw_agent_effects(entities, scoring, labels, law, agents, first_agent, last
         return
     for position in range(first_agent, last_agent):
         agent = agents[position]
-        start, end = agent_start[agent], agent_start[agent + 1]
+        start = agent_start[agent]
+        end = agent_start[agent + 1]
         if end > start:
             draw_agent_effect(scoring, law, labels, streams[agent], start, end, state.agent_effects[agent])
             scalars[position, HAS_EFFECT] = 1.0
@@ -37,13 +38,17 @@ def draw_agent_effect(scoring, law, labels, stream, first_entity, last_entity, e
 
     `scoring` holds the effective matrices around the old effect. a = τα, with α of precision I + τ(ΣQ)τ.
     """
-    n_coef, first = effect.shape[0], law.first
+    n_coef = effect.shape[0]
+    first = law.first
     n_used = n_positive(law.agent_scale)
-    used, precision, linear = np.empty(n_used, dtype=np.int64), np.empty((n_used, n_used)), np.empty(n_used)
+    used = np.empty(n_used, dtype=np.int64)
+    precision = np.empty((n_used, n_used))
+    linear = np.empty(n_used)
     i = 0
     for f in range(n_coef):
         if law.agent_scale[f] > 0.0:
-            used[i], linear[i] = f, 0.0
+            used[i] = f
+            linear[i] = 0.0
             for j in range(n_used):
                 precision[i, j] = 1.0 if i == j else 0.0
             i += 1

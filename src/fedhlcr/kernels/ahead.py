@@ -87,7 +87,8 @@ class CompilationBar(Bar):
 
     def __init__(self, seconds: Sequence[float], what: str, enabled: bool) -> None:
         super().__init__(len(seconds), what, KERNEL, enabled)
-        self._left, self._all = sum(seconds), sum(seconds)
+        self._left = sum(seconds)
+        self._all = sum(seconds)
 
     def finish(self, seconds: float) -> None:
         """Count a kernel that is expected to take so many seconds."""

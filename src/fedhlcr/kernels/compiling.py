@@ -71,7 +71,8 @@ def _adapted(kernel: Any) -> Any:
     numba would compile the kernel once more for each. And numba would use a kernel that it has kept although one that
     it calls has changed in another file.
     """
-    compile_one, find_template = getattr(kernel, "compile", None), getattr(kernel, "get_call_template", None)
+    compile_one = getattr(kernel, "compile", None)
+    find_template = getattr(kernel, "get_call_template", None)
     if compile_one is None or find_template is None:
         return kernel
 

@@ -50,7 +50,8 @@ def zero_probabilities(means, sizes, ratios, probabilities):
 @vector_kernel
 def take_count(count, sizes, ratios, probabilities):
     """P(count) of all points together; the probabilities become those of the next count."""
-    total, step = 0.0, 1.0 / (count + 1.0)
+    total = 0.0
+    step = 1.0 / (count + 1.0)
     for s in range(sizes.shape[0]):
         total += probabilities[s]
         probabilities[s] *= (count + sizes[s]) * ratios[s] * step
@@ -78,7 +79,9 @@ def cumulate(means, sizes, wanted, ratios, probabilities, at_most):
 def count_quantiles(means, sizes, levels, out):
     """The smallest counts (rows, levels) up to which the levels are reached; NOT_FOUND in rows with too large ones."""
     n_points = means.shape[1]
-    at_most, ratios, probabilities = np.empty(MOST_COUNTS), np.empty(n_points), np.empty(n_points)
+    at_most = np.empty(MOST_COUNTS)
+    ratios = np.empty(n_points)
+    probabilities = np.empty(n_points)
     for r in range(means.shape[0]):
         n = cumulate(means[r], sizes[r], levels.max(), ratios, probabilities, at_most)
         for q in range(levels.shape[0]):
@@ -89,7 +92,9 @@ def count_quantiles(means, sizes, levels, out):
 def count_intervals(means, sizes, level, lower_level, lower, upper):
     """Ends of intervals as `posterior.responses.count_interval` defines them; NOT_FOUND in rows with too large ones."""
     n_points = means.shape[1]
-    at_most, ratios, probabilities = np.empty(MOST_COUNTS), np.empty(n_points), np.empty(n_points)
+    at_most = np.empty(MOST_COUNTS)
+    ratios = np.empty(n_points)
+    probabilities = np.empty(n_points)
     for r in range(means.shape[0]):
         # less than `lower_level` is missing below the lower end
         n = cumulate(means[r], sizes[r], level + lower_level, ratios, probabilities, at_most)
@@ -100,7 +105,8 @@ def count_intervals(means, sizes, level, lower_level, lower, upper):
             found = min(np.searchsorted(at_most[:n], wanted), n - 1)
             before = max(found - 1, first)
             is_nearer = abs(at_most[before] - wanted) < abs(at_most[found] - wanted)
-            lower[r], upper[r] = first, before if is_nearer else found
+            lower[r] = first
+            upper[r] = before if is_nearer else found
 
 
 @finite_kernel
@@ -113,7 +119,9 @@ def stirling(x):
 @kernel
 def log_rising(size, y):
     """log Γ(r + y)/Γ(r) − y log r, without differences of large numbers."""
-    shifted, product, steps = size, 1.0, 0.0
+    shifted = size
+    product = 1.0
+    steps = 0.0
     if size < LARGE:
         shifted = size + LARGE
         steps = math.log1p(LARGE / size)
@@ -129,9 +137,11 @@ def count_log_densities(log_means, means, sizes, target, out):
     n_points = means.shape[1]
     terms = np.empty(n_points)
     for r in range(means.shape[0]):
-        y, best = target[r], -np.inf
+        y = target[r]
+        best = -np.inf
         for s in range(n_points):
-            size, mean = sizes[r, s], means[r, s]
+            size = sizes[r, s]
+            mean = means[r, s]
             spread = (y + size) * math.log1p(mean / size)
             terms[s] = y * log_means[r, s] + log_rising(size, y) - spread
             best = max(best, terms[s])

@@ -72,15 +72,19 @@ def place(i, j):
 @kernel
 def effect_columns(law):
     """Λ, and where its columns are."""
-    width, columns, n_effects = law.coef.shape[1] + law.first + 1, law.columns, law.columns.shape[0]
-    table, places = np.empty((width, width), dtype=np.int64), np.empty((width, n_effects), dtype=np.int64)
+    width = law.coef.shape[1] + law.first + 1
+    columns = law.columns
+    n_effects = law.columns.shape[0]
+    table = np.empty((width, width), dtype=np.int64)
+    places = np.empty((width, n_effects), dtype=np.int64)
     for i in range(width):
         for j in range(width):
             table[i, j] = place(i, j)
         for r in range(n_effects):
             places[i, r] = place(i, columns[r])
     n_rows = -(-n_effects // BLOCK) * BLOCK
-    root, ends = np.empty((n_effects, n_rows)), np.empty(n_rows, dtype=np.int64)
+    root = np.empty((n_effects, n_rows))
+    ends = np.empty(n_rows, dtype=np.int64)
     for r in range(n_rows):
         ends[r] = 0
         for c in range(n_effects):
@@ -95,7 +99,8 @@ def empty_roots(n_entities, n_effects, width):
 
     Entry (g, r, i) is that of row r and column i of U, and entry (g, r, width) is 1/L_rr.
     """
-    n_groups, n_rows = -(-n_entities // SIDE_BY_SIDE), -(-n_effects // BLOCK) * BLOCK
+    n_groups = -(-n_entities // SIDE_BY_SIDE)
+    n_rows = -(-n_effects // BLOCK) * BLOCK
     return empty_lanes(n_groups * n_rows * (width + 1)).reshape(n_groups, n_rows, width + 1, SIDE_BY_SIDE)
 
 
@@ -119,7 +124,9 @@ def effective_grams(grams, variance, entities, first_entity, last_entity, law, o
     Their rows of `log_dets` become log |B|, unless it is empty.
     """
     of = effect_columns(law)
-    space, n_effects, width = matrix_space(of, grams.shape[1]), of.columns.shape[0], of.table.shape[0]
+    space = matrix_space(of, grams.shape[1])
+    n_effects = of.columns.shape[0]
+    width = of.table.shape[0]
     roots = empty_roots(1, n_effects, width)
     for at in range(first_entity, last_entity, SIDE_BY_SIDE):
         effective_group(grams, variance, entities, (at, last_entity), of, space, (roots, 0), out)
@@ -144,7 +151,10 @@ def effective_group(grams, variance, entities, bounds, of, space, root, out):
     U is written to `root`, which is a group of `empty_roots` and its number.
     """
     (at, last_entity), (m, precision, least), (u, group) = bounds, space, root
-    n_lanes, first, width, table = min(SIDE_BY_SIDE, last_entity - at), of.first, of.table.shape[0], of.table
+    n_lanes = min(SIDE_BY_SIDE, last_entity - at)
+    first = of.first
+    width = of.table.shape[0]
+    table = of.table
     load_lanes(grams, variance, entities, at, n_lanes, m, precision)
     for lane in range(SIDE_BY_SIDE):
         # what is needed after this: the rows of these entities in `out`, and the next entities
@@ -180,15 +190,22 @@ def multiply_rows(m, of, u, group, r):
 
     One row and BLOCK columns at once: the sums fit into 16 registers and do not wait for each other.
     """
-    root, places, end = of.root, of.places, 0
+    root = of.root
+    places = of.places
+    end = 0
     for k in range(BLOCK):
         end = max(end, of.ends[r + k])
     for i in range(of.first, places.shape[0]):
-        a, b, c, d = spread(0.0), spread(0.0), spread(0.0), spread(0.0)
+        a = spread(0.0)
+        b = spread(0.0)
+        c = spread(0.0)
+        d = spread(0.0)
         for t in range(r, end):
             x = load(m, places[i, t])
-            a, b = a + root[t, r] * x, b + root[t, r + 1] * x
-            c, d = c + root[t, r + 2] * x, d + root[t, r + 3] * x
+            a = a + root[t, r] * x
+            b = b + root[t, r + 1] * x
+            c = c + root[t, r + 2] * x
+            d = d + root[t, r + 3] * x
         store_four(u, (group, r, i), a, b, c, d)
 
 
@@ -199,19 +216,43 @@ def scale_rows(u, group, r, of):
     Here M is the matrix from which the squares of the earlier rows of U have been subtracted. So B is I + ΛᵀMΛ in these
     rows and columns, of which BLOCK steps of a Cholesky factorisation give L.
     """
-    root, columns, first, width = of.root, of.columns, of.first, of.table.shape[0]
-    b00, b11, b22, b33 = spread(1.0), spread(1.0), spread(1.0), spread(1.0)
-    b10, b20, b30, b21, b31, b32 = spread(0.0), spread(0.0), spread(0.0), spread(0.0), spread(0.0), spread(0.0)
+    root = of.root
+    columns = of.columns
+    first = of.first
+    width = of.table.shape[0]
+    b00 = spread(1.0)
+    b11 = spread(1.0)
+    b22 = spread(1.0)
+    b33 = spread(1.0)
+    b10 = spread(0.0)
+    b20 = spread(0.0)
+    b30 = spread(0.0)
+    b21 = spread(0.0)
+    b31 = spread(0.0)
+    b32 = spread(0.0)
     for c in range(r, root.shape[0]):
-        f, g, h, q = root[c, r], root[c, r + 1], root[c, r + 2], root[c, r + 3]
+        f = root[c, r]
+        g = root[c, r + 1]
+        h = root[c, r + 2]
+        q = root[c, r + 3]
         x0, x1, x2, x3 = load_four(u, (group, r, columns[c]))
-        b00, b10, b20, b30 = b00 + f * x0, b10 + g * x0, b20 + h * x0, b30 + q * x0
-        b11, b21, b31 = b11 + g * x1, b21 + h * x1, b31 + q * x1
-        b22, b32, b33 = b22 + h * x2, b32 + q * x2, b33 + q * x3
+        b00 = b00 + f * x0
+        b10 = b10 + g * x0
+        b20 = b20 + h * x0
+        b30 = b30 + q * x0
+        b11 = b11 + g * x1
+        b21 = b21 + h * x1
+        b31 = b31 + q * x1
+        b22 = b22 + h * x2
+        b32 = b32 + q * x2
+        b33 = b33 + q * x3
     i0 = inverse_pivot(b00)
-    b10, b20, b30 = i0 * b10, i0 * b20, i0 * b30
+    b10 = i0 * b10
+    b20 = i0 * b20
+    b30 = i0 * b30
     i1 = inverse_pivot(b11 - b10 * b10)
-    b21, b31 = i1 * (b21 - b20 * b10), i1 * (b31 - b30 * b10)
+    b21 = i1 * (b21 - b20 * b10)
+    b31 = i1 * (b31 - b30 * b10)
     i2 = inverse_pivot(b22 - b20 * b20 - b21 * b21)
     b32 = i2 * (b32 - b30 * b20 - b31 * b21)
     i3 = inverse_pivot(b33 - b30 * b30 - b31 * b31 - b32 * b32)

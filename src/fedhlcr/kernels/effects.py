@@ -45,7 +45,8 @@ from fedhlcr.kernels.lanes import SIDE_BY_SIDE, empty_lanes, larger, load, sprea
 LEAST_VARIANCE = 1e-3
 # Purposes of keyed random numbers; labels use the purposes below these, and one draw may use a thousand. Effects of
 # agents have the next one.
-EFFECT, NOISE = np.uint64(1 << 10), np.uint64(2 << 10)
+EFFECT = np.uint64(1 << 10)
+NOISE = np.uint64(2 << 10)
 
 
 class EffectState(NamedTuple):
@@ -86,7 +87,8 @@ class LaneSpace(NamedTuple):
 @kernel
 def empty_space(law, packed, packed_effects):
     """Scratch space for `draw_effects`."""
-    n_coef, n_effects = law.coef.shape[1], law.columns.shape[0]
+    n_coef = law.coef.shape[1]
+    n_effects = law.columns.shape[0]
     width = n_coef + law.first + 1
     return LaneSpace(
         empty_lanes(packed),
@@ -109,15 +111,23 @@ def empty_space(law, packed, packed_effects):
 @kernel
 def solve_effects(of, u, group, space):
     """Draw the effects b from standard normals, given U in a group of `u`."""
-    normals, effect, residual, first, width = space.normals, space.effect, space.residual, of.first, of.table.shape[0]
-    root, ends, columns = of.root, of.ends, of.columns
+    normals = space.normals
+    effect = space.effect
+    residual = space.residual
+    first = of.first
+    width = of.table.shape[0]
+    root = of.root
+    ends = of.ends
+    columns = of.columns
     for j in range(effect.shape[0]):
         store(effect, j, spread(0.0))
         store(residual, first + j, spread(0.0) - load(space.cluster_coef, j) - load(space.shift, j))
     store(residual, width - 1, spread(1.0))
     for r in range(columns.shape[0] - 1, -1, -1):
         # three sums, because a sum must wait for its last summand
-        x, y, z = load(normals, r), spread(0.0), load(u, (group, r, width - 1))
+        x = load(normals, r)
+        y = spread(0.0)
+        z = load(u, (group, r, width - 1))
         for i in range(first, width - 2, 2):
             x = x + load(u, (group, r, i)) * load(residual, i)
             y = y + load(u, (group, r, i + 1)) * load(residual, i + 1)
@@ -125,7 +135,8 @@ def solve_effects(of, u, group, space):
             z = z + load(u, (group, r, width - 2)) * load(residual, width - 2)
         x = load(u, (group, r, width)) * (x + y + z)
         for c in range(r, ends[r]):
-            i, step = columns[c], root[c, r] * x
+            i = columns[c]
+            step = root[c, r] * x
             store(residual, i, load(residual, i) - step)
             store(effect, i - first, load(effect, i - first) + step)
 
@@ -134,7 +145,8 @@ def solve_effects(of, u, group, space):
 def write_moments(effect, moments):
     """Write (1, b)(1, b)ᵀ."""
     store(moments, 0, spread(1.0))
-    p, i = 1, 0
+    p = 1
+    i = 0
     while p < moments.shape[0]:
         own = load(effect, i)
         store(moments, p, own)
@@ -153,10 +165,20 @@ def write_products(m, of, vectors, out, others):
     n, table, first, (vector, other) = of.table.shape[0] - 1, of.table, of.first, vectors
     # two rows at once, because a sum must wait for its last summand
     for i in range(0, n, 2):
-        k, a, b, c, d = min(i + 1, n - 1), spread(0.0), spread(0.0), spread(0.0), spread(0.0)
+        k = min(i + 1, n - 1)
+        a = spread(0.0)
+        b = spread(0.0)
+        c = spread(0.0)
+        d = spread(0.0)
         for j in range(vector.shape[0]):
-            x, y, v, w = load(m, table[i, first + j]), load(m, table[k, first + j]), load(vector, j), load(other, j)
-            a, b, c, d = a + v * x, b + v * y, c + w * x, d + w * y
+            x = load(m, table[i, first + j])
+            y = load(m, table[k, first + j])
+            v = load(vector, j)
+            w = load(other, j)
+            a = a + v * x
+            b = b + v * y
+            c = c + w * x
+            d = d + w * y
         store(out, i, a)
         store(out, k, b)
         store(others, i, c)
@@ -166,7 +188,8 @@ def write_products(m, of, vectors, out, others):
 @kernel
 def squares_around(m, of, vector, products):
     """(−v, 1)ᵀ M (−v, 1) in each lane, never below 0; `products` are those of M with v."""
-    last_row, first = of.table[of.table.shape[0] - 1], of.first
+    last_row = of.table[of.table.shape[0] - 1]
+    first = of.first
     total = load(m, last_row[last_row.shape[0] - 1])
     for j in range(vector.shape[0]):
         linear = load(m, last_row[first + j])
@@ -177,7 +200,8 @@ def squares_around(m, of, vector, products):
 @kernel
 def move_lanes(m, of, step, products):
     """`move_target` in each lane, by `step` (n_coef, lanes); `products` are those of M with it."""
-    last_row, last = of.table[of.table.shape[0] - 1], of.table.shape[0] - 1
+    last_row = of.table[of.table.shape[0] - 1]
+    last = of.table.shape[0] - 1
     store(m, last_row[last], squares_around(m, of, step, products))
     for i in range(last):
         store(m, last_row[i], load(m, last_row[i]) - load(products, i))
@@ -198,11 +222,13 @@ def entities_of(agents, agent_start, first_agent, last_agent):
     n = 0
     for position in range(first_agent, last_agent):
         n += agent_start[agents[position] + 1] - agent_start[agents[position]]
-    entities, positions = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
+    entities = np.empty(n, dtype=np.int64)
+    positions = np.empty(n, dtype=np.int64)
     n = 0
     for position in range(first_agent, last_agent):
         for e in range(agent_start[agents[position]], agent_start[agents[position] + 1]):
-            entities[n], positions[n] = e, position
+            entities[n] = e
+            positions[n] = position
             n += 1
     return entities, positions
 
@@ -215,7 +241,8 @@ def draw_effects(entities, scoring, labels, law, agents, first_agent, last_agent
     entity's noise. `scoring` holds the effective matrices around the agents' old effects, and rows[e] the row of the
     sums to which entity e adds.
     """
-    of, packed = effect_columns(law), entities.grams.shape[1]
+    of = effect_columns(law)
+    packed = entities.grams.shape[1]
     space = empty_space(law, packed, sums.effects.shape[1])
     # U is computed again
     work = of, space, empty_roots(0, of.columns.shape[0], of.table.shape[0])
@@ -251,7 +278,8 @@ def draw_rooted(entities, scoring, labels, law, agents, first_agent, last_agent,
         finish_lanes(grams, law, lanes, rows, space, state, sums)
         if not law.given_effects:
             for lane in range(n_lanes):
-                e, step = own_entities[at + lane], moved[positions[at + lane] - first_agent]
+                e = own_entities[at + lane]
+                step = moved[positions[at + lane] - first_agent]
                 add_data(scoring[e], law.noise_unit**2, step, law.first, sums.data[rows[e]])
 
 
@@ -261,11 +289,16 @@ def load_state(entities, coef, labels, agents, agent_effects, lanes, space):
     # unpacked once, because each access to a tuple counts references
     _, _, keys, streams = entities
     own_entities, positions = lanes
-    cluster_coef, shift, lane_streams, lane_keys = space.cluster_coef, space.shift, space.streams, space.keys
+    cluster_coef = space.cluster_coef
+    shift = space.shift
+    lane_streams = space.streams
+    lane_keys = space.keys
     for lane in range(SIDE_BY_SIDE):
         shown = min(lane, own_entities.shape[0] - 1)
-        e, agent = own_entities[shown], agents[positions[shown]]
-        lane_streams[lane], lane_keys[lane] = streams[agent], keys[e]
+        e = own_entities[shown]
+        agent = agents[positions[shown]]
+        lane_streams[lane] = streams[agent]
+        lane_keys[lane] = keys[e]
         for j in range(coef.shape[1]):
             cluster_coef[j, lane] = coef[labels[e], j]
             shift[j, lane] = agent_effects[agent, j]
@@ -274,7 +307,10 @@ def load_state(entities, coef, labels, agents, agent_effects, lanes, space):
 @kernel
 def draw_lanes(of, round_number, u, group, space):
     """Draw the effects of the entities in all lanes, and write their residual sums of squares."""
-    grams, coef, shift, effect = space.grams, space.cluster_coef, space.shift, space.effect
+    grams = space.grams
+    coef = space.cluster_coef
+    shift = space.shift
+    effect = space.effect
     if of.columns.shape[0]:
         keyed_normal_lanes(space.streams, space.keys, round_number, EFFECT, space.normals)
         solve_effects(of, u, group, space)
@@ -294,13 +330,26 @@ def finish_lanes(grams, law, lanes, rows, space, state, sums):
     """
     # unpacked once, because each access to a tuple counts references
     own_entities, positions = lanes
-    m, moments, squares, streams, keys = space.grams, space.moments, space.squares, space.streams, space.keys
-    variance, coef, data, effects, scalars = state.variance, state.coef, sums.data, sums.effects, sums.scalars
-    noise, unit = (law.noise_shape, law.noise_scale, law.noise_unit, law.round), law.noise_unit**2
-    packed, n_coef, has_effects = grams.shape[1], law.coef.shape[1], law.columns.shape[0] > 0
-    last_row, given_effects = place(n_coef + law.first, 0), law.given_effects
+    m = space.grams
+    moments = space.moments
+    squares = space.squares
+    streams = space.streams
+    keys = space.keys
+    variance = state.variance
+    coef = state.coef
+    data = sums.data
+    effects = sums.effects
+    scalars = sums.scalars
+    noise = (law.noise_shape, law.noise_scale, law.noise_unit, law.round)
+    unit = law.noise_unit**2
+    packed = grams.shape[1]
+    n_coef = law.coef.shape[1]
+    has_effects = law.columns.shape[0] > 0
+    last_row = place(n_coef + law.first, 0)
+    given_effects = law.given_effects
     for lane in range(own_entities.shape[0]):
-        e, position = own_entities[lane], positions[lane]
+        e = own_entities[lane]
+        position = positions[lane]
         row = rows[e]
         if has_effects:
             for p in range(moments.shape[0]):

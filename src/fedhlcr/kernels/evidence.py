@@ -11,7 +11,11 @@ from fedhlcr.kernels.effective import place
 
 # Positions of the scalars that `draw_effects` adds up for each agent, before the squares of the agent's effects.
 LOG_VARIANCES, PRECISIONS, NOISY_ENTITIES, LOG_VOLUMES, SQUARES, SQUARED_EVENTS, EVENTS, AGENTS, HAS_EFFECT = range(9)
-NOISE_EXCESS, NOISE_SQUARES, LOG_DENSITY, WEIGHED_EVENTS, N_SCALARS = 9, 10, 11, 12, 13
+NOISE_EXCESS = 9
+NOISE_SQUARES = 10
+LOG_DENSITY = 11
+WEIGHED_EVENTS = 12
+N_SCALARS = 13
 
 
 @kernel
@@ -36,7 +40,9 @@ def effect_scores(gram, coef, first, out):
     for f in range(n_coef):
         out[f] = gram[last_row + f]
     for i in range(n_coef):
-        row, own, total = (first + i) * (first + i + 1) // 2 + first, coef[i], 0.0
+        row = (first + i) * (first + i + 1) // 2 + first
+        own = coef[i]
+        total = 0.0
         # the row is that of a symmetric matrix, and a column too
         for j in range(i):
             total += gram[row + j] * coef[j]
@@ -58,9 +64,14 @@ def add_evidence(grams, agent_start, agents, first_agent, last_agent, labels, la
     whether or not entities have effects. `noise` gets the same for the entities' noise: with q their sums of squares
     over s², Σ((q − n)² − 2n) has mean 0 and variance Σ(8n² + 48n) if all are equal.
     """
-    n_coef, first, variance = law.coef.shape[1], law.first, law.noise_scale**2
-    coef, scores = law.coef, np.empty(n_coef)
-    totals, squares, fourth = np.empty(n_coef), np.empty(n_coef), np.empty(n_coef)
+    n_coef = law.coef.shape[1]
+    first = law.first
+    variance = law.noise_scale**2
+    coef = law.coef
+    scores = np.empty(n_coef)
+    totals = np.empty(n_coef)
+    squares = np.empty(n_coef)
+    fourth = np.empty(n_coef)
     for position in range(first_agent, last_agent):
         own = scalars[position]
         for f in range(n_coef):
@@ -112,8 +123,10 @@ def add_log_densities(scoring, score_rows, prior_weights, labels, agent_start, a
     n_clusters = prior_weights.shape[0]
     scores = np.empty(n_clusters)
     for position in range(first_agent, last_agent):
-        start, end = agent_start[agents[position]], agent_start[agents[position] + 1]
-        counts, total = prior_weights.copy(), prior_weights.sum() + (end - start) - 1.0
+        start = agent_start[agents[position]]
+        end = agent_start[agents[position] + 1]
+        counts = prior_weights.copy()
+        total = prior_weights.sum() + (end - start) - 1.0
         for e in range(start, end):
             counts[labels[e]] += 1.0
         for e in range(start, end):

@@ -16,9 +16,12 @@ N_DIGITS = 68
 DIGIT_BITS = 32
 LOW_DIGIT = (1 << DIGIT_BITS) - 1
 MANTISSA_BITS = 52
-MANTISSA, LEADING_BIT, EXPONENT = (1 << MANTISSA_BITS) - 1, 1 << MANTISSA_BITS, 0x7FF
+MANTISSA = (1 << MANTISSA_BITS) - 1
+LEADING_BIT = 1 << MANTISSA_BITS
+EXPONENT = 0x7FF
 # Factor that splits a float into halves of 26 bits, and the largest product whose halves cannot overflow.
-SPLITTER, LARGEST_SPLIT = 134217729.0, 1e280
+SPLITTER = 134217729.0
+LARGEST_SPLIT = 1e280
 
 
 @kernel
@@ -31,7 +34,8 @@ def _add(value, float_view, bit_view, total):
     if exponent > 0:
         mantissa |= LEADING_BIT
         exponent -= 1
-    digit, shift = exponent >> 5, exponent & 31
+    digit = exponent >> 5
+    shift = exponent & 31
     low = (mantissa & LOW_DIGIT) << shift
     high = ((mantissa >> DIGIT_BITS) << shift) + (low >> DIGIT_BITS)
     if bits < 0:
@@ -53,7 +57,8 @@ def _rounding_error(a, b, product):
     a_high = t - (t - a)
     t = SPLITTER * b
     b_high = t - (t - b)
-    a_low, b_low = a - a_high, b - b_high
+    a_low = a - a_high
+    b_low = b - b_high
     return ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
 
 

@@ -62,7 +62,8 @@ def group_means(X, y, weight, group_start, out):
 def move_grams(grams, old_labels, labels, clusters):
     """Update the clusters' sums from old to new labels; only entities that moved are touched. Old label −1: none."""
     for e in range(labels.shape[0]):
-        source, target = old_labels[e], labels[e]
+        source = old_labels[e]
+        target = labels[e]
         if source != target:
             for p in range(grams.shape[1]):
                 clusters[target, p] += grams[e, p]
@@ -136,7 +137,8 @@ def change_units(grams, agent_start, offsets, inverse_scale):
                 sums[i] = grams[e, i * (i + 1) // 2]
             for i in range(1, width):
                 row = i * (i + 1) // 2
-                d_i, scale_i = offsets[agent, i - 1], inverse_scale[i - 1]
+                d_i = offsets[agent, i - 1]
+                scale_i = inverse_scale[i - 1]
                 grams[e, row] = (sums[i] + n * d_i) * scale_i
                 for j in range(1, i + 1):
                     d_j = offsets[agent, j - 1]
@@ -151,9 +153,14 @@ def check_grams(grams, units, tolerance, out):
     SOUND means that all pivots of M + tolerance·(diag M + n·diag u) are ≥ 0. `units` is u, (width,): a typical mean
     square of each column. Rounding errors are relative to it, not to the single matrix.
     """
-    width, packed = units.shape[0], grams.shape[1]
-    work, pivots, inverse = np.empty((packed, SIDE_BY_SIDE)), np.empty(SIDE_BY_SIDE), np.empty(SIDE_BY_SIDE)
-    factor, lowest, nothing = np.empty(SIDE_BY_SIDE), np.empty(SIDE_BY_SIDE), np.empty(SIDE_BY_SIDE)
+    width = units.shape[0]
+    packed = grams.shape[1]
+    work = np.empty((packed, SIDE_BY_SIDE))
+    pivots = np.empty(SIDE_BY_SIDE)
+    inverse = np.empty(SIDE_BY_SIDE)
+    factor = np.empty(SIDE_BY_SIDE)
+    lowest = np.empty(SIDE_BY_SIDE)
+    nothing = np.empty(SIDE_BY_SIDE)
     n_lanes = lowest.shape[0]
     for first in range(0, grams.shape[0], SIDE_BY_SIDE):
         last = min(first + SIDE_BY_SIDE, grams.shape[0])
@@ -163,7 +170,8 @@ def check_grams(grams, units, tolerance, out):
             sum_of_nothing = 0.0
             for p in range(packed):
                 sum_of_nothing += 0.0 * grams[r, p]
-            nothing[lane], lowest[lane] = sum_of_nothing, 0.0
+            nothing[lane] = sum_of_nothing
+            lowest[lane] = 0.0
             for p in range(packed):
                 work[p, lane] = grams[r, p]
         for j in range(width - 1, -1, -1):

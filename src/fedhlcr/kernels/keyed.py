@@ -64,7 +64,8 @@ def keyed_normal_lanes(streams, keys, round_number, purpose, out):
     write_normals(pairs[0].reshape(n_pairs * SIDE_BY_SIDE), pairs[1].reshape(n_pairs * SIDE_BY_SIDE))
     for i in range(n_pairs):
         for lane in range(SIDE_BY_SIDE):
-            out[2 * i, lane], out[2 * i + 1, lane] = pairs[0, i, lane], pairs[1, i, lane]
+            out[2 * i, lane] = pairs[0, i, lane]
+            out[2 * i + 1, lane] = pairs[1, i, lane]
 
 
 @kernel
@@ -80,7 +81,8 @@ def write_normals(u, v):
     for i in range(u.shape[0]):
         radius = u[i]
         cosine, sine = unit_circle(v[i])
-        u[i], v[i] = radius * cosine, radius * sine
+        u[i] = radius * cosine
+        v[i] = radius * sine
 
 
 @kernel

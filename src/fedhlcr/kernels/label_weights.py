@@ -26,7 +26,13 @@ TOGETHER = 16
 NOTHING = 45.0
 
 # 1/n!
-_C2, _C3, _C4, _C5, _C6, _C7, _C8 = 1 / 2, 1 / 6, 1 / 24, 1 / 120, 1 / 720, 1 / 5040, 1 / 40320
+_C2 = 1 / 2
+_C3 = 1 / 6
+_C4 = 1 / 24
+_C5 = 1 / 120
+_C6 = 1 / 720
+_C7 = 1 / 5040
+_C8 = 1 / 40320
 
 
 class ScoreLaw(NamedTuple):
@@ -99,23 +105,57 @@ def score_tile(matrices, chosen, n, rows, k, first, last, scores):
     """
     packed = matrices.shape[1]
     for c in range(0, n, 4):
-        i0, i1 = chosen[c], chosen[min(c + 1, n - 1)]
-        i2, i3 = chosen[min(c + 2, n - 1)], chosen[min(c + 3, n - 1)]
+        i0 = chosen[c]
+        i1 = chosen[min(c + 1, n - 1)]
+        i2 = chosen[min(c + 2, n - 1)]
+        i3 = chosen[min(c + 3, n - 1)]
         for d in range(first, last, 4):
-            d1, d2, d3 = min(d + 1, last - 1), min(d + 2, last - 1), min(d + 3, last - 1)
+            d1 = min(d + 1, last - 1)
+            d2 = min(d + 2, last - 1)
+            d3 = min(d + 3, last - 1)
             s00 = s01 = s02 = s03 = s10 = s11 = s12 = s13 = 0.0
             s20 = s21 = s22 = s23 = s30 = s31 = s32 = s33 = 0.0
             for p in range(packed):
-                x0, x1, x2, x3 = matrices[i0, p], matrices[i1, p], matrices[i2, p], matrices[i3, p]
-                y0, y1, y2, y3 = rows[k, d, p], rows[k, d1, p], rows[k, d2, p], rows[k, d3, p]
-                s00, s01, s02, s03 = s00 + x0 * y0, s01 + x0 * y1, s02 + x0 * y2, s03 + x0 * y3
-                s10, s11, s12, s13 = s10 + x1 * y0, s11 + x1 * y1, s12 + x1 * y2, s13 + x1 * y3
-                s20, s21, s22, s23 = s20 + x2 * y0, s21 + x2 * y1, s22 + x2 * y2, s23 + x2 * y3
-                s30, s31, s32, s33 = s30 + x3 * y0, s31 + x3 * y1, s32 + x3 * y2, s33 + x3 * y3
-            scores[i0, k, d], scores[i0, k, d1], scores[i0, k, d2], scores[i0, k, d3] = s00, s01, s02, s03
-            scores[i1, k, d], scores[i1, k, d1], scores[i1, k, d2], scores[i1, k, d3] = s10, s11, s12, s13
-            scores[i2, k, d], scores[i2, k, d1], scores[i2, k, d2], scores[i2, k, d3] = s20, s21, s22, s23
-            scores[i3, k, d], scores[i3, k, d1], scores[i3, k, d2], scores[i3, k, d3] = s30, s31, s32, s33
+                x0 = matrices[i0, p]
+                x1 = matrices[i1, p]
+                x2 = matrices[i2, p]
+                x3 = matrices[i3, p]
+                y0 = rows[k, d, p]
+                y1 = rows[k, d1, p]
+                y2 = rows[k, d2, p]
+                y3 = rows[k, d3, p]
+                s00 = s00 + x0 * y0
+                s01 = s01 + x0 * y1
+                s02 = s02 + x0 * y2
+                s03 = s03 + x0 * y3
+                s10 = s10 + x1 * y0
+                s11 = s11 + x1 * y1
+                s12 = s12 + x1 * y2
+                s13 = s13 + x1 * y3
+                s20 = s20 + x2 * y0
+                s21 = s21 + x2 * y1
+                s22 = s22 + x2 * y2
+                s23 = s23 + x2 * y3
+                s30 = s30 + x3 * y0
+                s31 = s31 + x3 * y1
+                s32 = s32 + x3 * y2
+                s33 = s33 + x3 * y3
+            scores[i0, k, d] = s00
+            scores[i0, k, d1] = s01
+            scores[i0, k, d2] = s02
+            scores[i0, k, d3] = s03
+            scores[i1, k, d] = s10
+            scores[i1, k, d1] = s11
+            scores[i1, k, d2] = s12
+            scores[i1, k, d3] = s13
+            scores[i2, k, d] = s20
+            scores[i2, k, d1] = s21
+            scores[i2, k, d2] = s22
+            scores[i2, k, d3] = s23
+            scores[i3, k, d] = s30
+            scores[i3, k, d1] = s31
+            scores[i3, k, d2] = s32
+            scores[i3, k, d3] = s33
 
 
 @vector_kernel
@@ -135,8 +175,10 @@ def keep_clusters(centres, i, size, n_entities, law, chain, kept):
     size : ‖M/t‖
     n_entities : of the agent, the most that N_ik can be
     """
-    n_clusters, best = kept.shape[1], -np.inf
-    radius, log_least_prior = law.radius, law.log_least_prior
+    n_clusters = kept.shape[1]
+    best = -np.inf
+    radius = law.radius
+    log_least_prior = law.log_least_prior
     for k in range(n_clusters):
         best = max(best, centres[i, 0, k] - size * radius[chain, k] + log_least_prior[chain, k])
     least = best - NOTHING - math.log(n_entities + law.largest_prior[chain])
@@ -165,7 +207,11 @@ def write_weights(space, i, prior, counts, first, last, out, profile):
 
     `counts` (clusters, draws) are those of all entities of its agent, and `space.own` its own labels.
     """
-    scores, best, kept, own, n_clusters = space.scores, space.best, space.kept, space.own, prior.shape[0]
+    scores = space.scores
+    best = space.best
+    kept = space.kept
+    own = space.own
+    n_clusters = prior.shape[0]
     for d in range(first, last):
         best[d] = -1e300
     for k in range(n_clusters):
@@ -242,13 +288,19 @@ def score_kept(agents, law, agent_of, chain, n, space, out):
 
     An entity with one such cluster gets its weights at once; then none is marked as kept.
     """
-    first, last, n_clusters = law.chain_start[chain], law.chain_start[chain + 1], law.rows.shape[0]
-    matrices, position, kept, chosen = space.matrices, space.position, space.kept, space.chosen
+    first = law.chain_start[chain]
+    last = law.chain_start[chain + 1]
+    n_clusters = law.rows.shape[0]
+    matrices = space.matrices
+    position = space.position
+    kept = space.kept
+    chosen = space.chosen
     for i in range(n):
         chosen[i] = i
     score_tile(matrices, chosen, n, law.mean_rows[chain : chain + 1], 0, 0, n_clusters, space.centres)
     for i in range(n):
-        agent, size = agent_of[position[i]], size_in_units(matrices, i, law.inverse_units)
+        agent = agent_of[position[i]]
+        size = size_in_units(matrices, i, law.inverse_units)
         n_entities = agents.agent_start[agent + 1] - agents.agent_start[agent]
         if keep_clusters(space.centres, i, size, n_entities, law, chain, kept) == 1:
             for d in range(first, last):
@@ -274,7 +326,9 @@ def label_weights(grams, agents, law, agent_of, entity_of, first_profile, last_p
     grams : (entities, packed)
     """
     n_clusters, n_draws, packed = law.rows.shape
-    space, profile, counted = empty_space(n_clusters, n_draws, packed), first_profile, -2
+    space = empty_space(n_clusters, n_draws, packed)
+    profile = first_profile
+    counted = -2
     counts = space.counts
     while profile < last_profile:
         n = 0
@@ -292,7 +346,8 @@ def label_weights(grams, agents, law, agent_of, entity_of, first_profile, last_p
             profile += 1
         for chain in range(law.chain_start.shape[0] - 1):
             score_kept(agents, law, agent_of, chain, n, space, out)
-            first, last = law.chain_start[chain], law.chain_start[chain + 1]
+            first = law.chain_start[chain]
+            last = law.chain_start[chain + 1]
             for i in range(n):
                 if any_kept(space.kept, i):
                     own = space.position[i]

@@ -36,7 +36,8 @@ SMALL = 1e-200
 LEAST_PIVOT = 1e-13
 
 
-_ENTITY_DRAW, _AGENT_DRAW = np.uint64(0), np.uint64(1)
+_ENTITY_DRAW = np.uint64(0)
+_AGENT_DRAW = np.uint64(1)
 
 
 @vector_kernel
@@ -52,7 +53,8 @@ def label_weights(likelihood, others, prior_weights, out):
 @kernel
 def pick(weights, threshold):
     """First k whose running sum exceeds the threshold; if rounding leaves none, the last k with positive weight."""
-    running, chosen = 0.0, 0
+    running = 0.0
+    chosen = 0
     for k in range(weights.shape[0]):
         if weights[k] > 0.0:
             running += weights[k]
@@ -121,12 +123,15 @@ def relabel_agents(entities, law, old_labels, labels, agents, first_agent, last_
     space = empty_chunk(score_rows.shape[0], SKIPPED_CHUNK if remembered.mode == SKIP else CHUNK)
     scores, slots, best, uniforms, listed, errors = space
     mode, _, _, _, _, own_root, _, _ = remembered
-    counts, weights = np.empty(n_clusters), np.empty(n_clusters)
-    seen, tables = np.empty(n_clusters), np.empty(n_clusters)
+    counts = np.empty(n_clusters)
+    weights = np.empty(n_clusters)
+    seen = np.empty(n_clusters)
+    tables = np.empty(n_clusters)
     chunk = chunk_end = n_scored = 0
     for position in range(first_agent, last_agent):
         agent = agents[position]
-        first, last = agent_start[agent], agent_start[agent + 1]
+        first = agent_start[agent]
+        last = agent_start[agent + 1]
         count_labels(old_labels, first, last, counts)
         clear(seen)
         clear(tables)
@@ -134,7 +139,8 @@ def relabel_agents(entities, law, old_labels, labels, agents, first_agent, last_
         log_prior = log_q = changed = 0.0
         for e in range(first, last):
             if e >= chunk_end or e < chunk:
-                chunk, chunk_end = e, chunk_after(e, agent_start, agents, position, last_agent, slots.shape[0])
+                chunk = e
+                chunk_end = chunk_after(e, agent_start, agents, position, last_agent, slots.shape[0])
                 n_scored += prepare_chunk(
                     entities, law, old_labels, agents, position, chunk, chunk_end, space, remembered
                 )
@@ -178,7 +184,9 @@ def score_again(grams, listed, slot, score_rows, scores, prior_weights):
 @kernel
 def empty_chunk(n_rows, size):
     """Scratch space for the entities of a chunk: see `prepare_chunk`."""
-    slots, best, listed = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64)
+    slots = np.empty(size, dtype=np.int64)
+    best = np.empty(size, dtype=np.int64)
+    listed = np.empty(size, dtype=np.int64)
     return np.empty((size, n_rows)), slots, best, np.empty((size, 3)), listed, np.zeros(size)
 
 
@@ -194,20 +202,28 @@ def prepare_chunk(entities, law, old_labels, agents, position, chunk, chunk_end,
     score_rows, prior_weights, beta, round_number, single_rows = law
     scores, slots, best, uniforms, listed, errors = space
     mode, half_precision, size, moved, farthest, own_root, other_root, reach = remembered
-    n_listed, scores_law = 0, (half_precision, size, float(grams.shape[1]))
+    n_listed = 0
+    scores_law = (half_precision, size, float(grams.shape[1]))
     for e in range(chunk, chunk_end):
         while e >= agent_start[agents[position] + 1]:
             position += 1
-        agent, i, own = agents[position], e - chunk, old_labels[e]
+        agent = agents[position]
+        i = e - chunk
+        own = old_labels[e]
         u_label, u_table, u_beta = keyed_uniforms(streams[agent], keys[e], round_number, _ENTITY_DRAW)
-        uniforms[i, 0], uniforms[i, 1], uniforms[i, 2] = u_label, u_table, u_beta
-        slots[i], is_known = -1, False
+        uniforms[i, 0] = u_label
+        uniforms[i, 1] = u_table
+        uniforms[i, 2] = u_beta
+        slots[i] = -1
+        is_known = False
         if mode == SKIP and own >= 0 and prior_weights[own] > 0.0:
             roots = float(own_root[e]), float(other_root[e]), float(reach[e])
             most_odds = (agent_start[agent + 1] - agent_start[agent] + beta) / prior_weights[own]
             is_known = is_certain(roots, (moved[own], farthest), scores_law, u_label, most_odds)
         if not is_known:
-            slots[i], listed[n_listed], best[n_listed] = n_listed, e, own
+            slots[i] = n_listed
+            listed[n_listed] = e
+            best[n_listed] = own
             n_listed += 1
     if single_rows.shape[0] > 0 and mode != REMEMBER:
         score_single(grams, listed, n_listed, single_rows, scores)
@@ -242,9 +258,11 @@ def count_agents(entities, law, labels, answers):
     _, agent_start, keys, streams = entities
     _, prior_weights, beta, round_number, _ = law
     n_clusters = prior_weights.shape[0]
-    seen, tables = np.empty(n_clusters), np.empty(n_clusters)
+    seen = np.empty(n_clusters)
+    tables = np.empty(n_clusters)
     for agent in range(agent_start.shape[0] - 1):
-        first, last = agent_start[agent], agent_start[agent + 1]
+        first = agent_start[agent]
+        last = agent_start[agent + 1]
         clear(seen)
         clear(tables)
         log_q = log_prior = 0.0
@@ -310,24 +328,32 @@ def collapsed_sweep(entities, law, labels, n_coef):
     last lane the entity's current cluster without it, so one batched factorisation gives every term.
     """
     grams, agent_start, keys, streams = entities
-    n_clusters, packed = law.prior_weights.shape[0], grams.shape[1]
-    clusters, totals = np.empty((packed, n_clusters)), np.zeros(n_clusters)
+    n_clusters = law.prior_weights.shape[0]
+    packed = grams.shape[1]
+    clusters = np.empty((packed, n_clusters))
+    totals = np.zeros(n_clusters)
     for k in range(n_clusters):
         clusters[:, k] = law.prior_precision
     for e in range(labels.shape[0]):
         clusters[:, labels[e]] += grams[e]
         totals[labels[e]] += 1.0
-    evidence, with_entity = np.empty(n_clusters), np.empty(n_clusters + 1)
-    work, pivots = np.empty((packed, n_clusters + 1)), np.empty(n_clusters + 1)
+    evidence = np.empty(n_clusters)
+    with_entity = np.empty(n_clusters + 1)
+    work = np.empty((packed, n_clusters + 1))
+    pivots = np.empty(n_clusters + 1)
     floors = np.empty((n_coef, n_clusters + 1))
     lane_evidence(clusters.copy(), n_coef, floors, pivots, evidence)
-    counts, weights, scores = np.empty(n_clusters), np.empty(n_clusters), np.empty((1, n_clusters))
+    counts = np.empty(n_clusters)
+    weights = np.empty(n_clusters)
+    scores = np.empty((1, n_clusters))
     base = law.prior_weights.copy()
     for agent in range(agent_start.shape[0] - 1):
-        first, last = agent_start[agent], agent_start[agent + 1]
+        first = agent_start[agent]
+        last = agent_start[agent + 1]
         count_labels(labels, first, last, counts)
         for e in range(first, last):
-            own, gram = labels[e], grams[e]
+            own = labels[e]
+            gram = grams[e]
             clusters[:, own] -= gram
             totals[own] -= 1.0
             counts[own] -= 1.0
@@ -363,20 +389,30 @@ def blend_agents(entities, law, old_labels, labels, agents, answers, n_coef):
     its labels do not follow the posterior.
     """
     grams, agent_start, keys, streams = entities
-    clusters, totals = law.clusters, law.entity_counts
+    clusters = law.clusters
+    totals = law.entity_counts
     packed, n_clusters = clusters.shape
-    evidence, with_entity, pivots = np.empty(n_clusters), np.empty(n_clusters), np.empty(n_clusters)
-    work, floors = clusters.copy(), np.empty((n_coef, n_clusters))
+    evidence = np.empty(n_clusters)
+    with_entity = np.empty(n_clusters)
+    pivots = np.empty(n_clusters)
+    work = clusters.copy()
+    floors = np.empty((n_coef, n_clusters))
     lane_evidence(work, n_coef, floors, pivots, evidence)
-    counts, weights, scores = np.empty(n_clusters), np.empty(n_clusters), np.empty((1, n_clusters))
-    others, base, no_tables = totals.copy(), np.empty(n_clusters), np.zeros(n_clusters)
+    counts = np.empty(n_clusters)
+    weights = np.empty(n_clusters)
+    scores = np.empty((1, n_clusters))
+    others = totals.copy()
+    base = np.empty(n_clusters)
+    no_tables = np.zeros(n_clusters)
     for position in range(agents.shape[0]):
         agent = agents[position]
-        first, last = agent_start[agent], agent_start[agent + 1]
+        first = agent_start[agent]
+        last = agent_start[agent + 1]
         count_labels(old_labels, first, last, counts)
         changed = 0.0
         for e in range(first, last):
-            own, gram = old_labels[e], grams[e]
+            own = old_labels[e]
+            gram = grams[e]
             if own >= 0:
                 counts[own] -= 1.0
                 others[own] = max(totals[own] - 1.0, 0.0)
@@ -401,7 +437,8 @@ def blend_agents(entities, law, old_labels, labels, agents, answers, n_coef):
 @kernel
 def paper_weights(law, totals, n_others, out):
     """β (N^(k) + α/K) / (N + α), which replaces βψ_k; counts exclude the entity itself. Paper: eq. (prior)."""
-    alpha, n_clusters = law.global_concentration, totals.shape[0]
+    alpha = law.global_concentration
+    n_clusters = totals.shape[0]
     for k in range(n_clusters):
         out[k] = law.agent_concentration * (totals[k] + alpha / n_clusters) / (n_others + alpha)
 

@@ -34,7 +34,8 @@ class LanesType(types.Type):
         super().__init__(name=f"Lanes({SIDE_BY_SIDE})")
 
 
-_LANES, _VECTOR = LanesType(), ir.VectorType(ir.DoubleType(), SIDE_BY_SIDE)
+_LANES = LanesType()
+_VECTOR = ir.VectorType(ir.DoubleType(), SIDE_BY_SIDE)
 # Products and sums may be fused. Other orders of operations are not allowed: a product with an inverse would become a
 # division, which takes much longer.
 _FLAGS = ("contract", "nsz")
@@ -80,9 +81,11 @@ def prefetch(array, row):
 def _row_pointer(context, builder, array_type, array, index_type, index):
     """The address of a row of lanes."""
     array = context.make_array(array_type)(context, builder, array)
-    positions, kinds = [index], [index_type]
+    positions = [index]
+    kinds = [index_type]
     if isinstance(index_type, types.BaseTuple):
-        positions, kinds = cgutils.unpack_tuple(builder, index), index_type.types
+        positions = cgutils.unpack_tuple(builder, index)
+        kinds = index_type.types
     positions = [context.cast(builder, *of, types.intp) for of in zip(positions, kinds, strict=True)]
     positions.append(context.get_constant(types.intp, 0))
     pointer = cgutils.get_item_pointer(context, builder, array_type, array, positions)
@@ -102,7 +105,9 @@ def _load(_, array, index):
 def _prefetch(_, array, row):
     def generate(context, builder, signature, args):
         array = context.make_array(signature.args[0])(context, builder, args[0])
-        size, byte, word = builder.extract_value(array.strides, 0), ir.IntType(8).as_pointer(), ir.IntType(32)
+        size = builder.extract_value(array.strides, 0)
+        byte = ir.IntType(8).as_pointer()
+        word = ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
         fetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
         # to read, into the second-level cache, data
@@ -129,7 +134,8 @@ def _store(_, array, index, lanes):
 @_intrinsic
 def _spread(_, value):
     def generate(_, builder, __, args):
-        nothing, zero = ir.Constant(_VECTOR, ir.Undefined), ir.Constant(ir.IntType(32), 0)
+        nothing = ir.Constant(_VECTOR, ir.Undefined)
+        zero = ir.Constant(ir.IntType(32), 0)
         single = builder.insert_element(nothing, args[0], zero)
         return builder.shuffle_vector(single, nothing, ir.Constant(ir.VectorType(zero.type, SIDE_BY_SIDE), None))
 
@@ -231,7 +237,8 @@ def cholesky_lanes(b):
             # two rows at once, because a sum must wait for its last summand
             for i in range(j + 1, n, 2):
                 k = min(i + 1, n - 1)
-                left, other = load(b, (i, j, group)), load(b, (k, j, group))
+                left = load(b, (i, j, group))
+                other = load(b, (k, j, group))
                 for t in range(j):
                     factor = load(b, (j, t, group))
                     left = left - factor * load(b, (i, t, group))

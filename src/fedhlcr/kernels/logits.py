@@ -26,7 +26,9 @@ from fedhlcr.kernels.weights import FIRST_EVENT, PER_EVENT
 MOST_FACTORS = 512
 # Most steps of Newton's method for the mode of an entity's effects, and most halvings of a step. The search ends where
 # a step gains less than this.
-MOST_STEPS, MOST_HALVINGS, LEAST_GAIN = 20, 10, 1e-8
+MOST_STEPS = 20
+MOST_HALVINGS = 10
+LEAST_GAIN = 1e-8
 # The normal law around the mode is wider by this, over the number of effects.
 WIDER = 0.5
 TINY = 1e-300
@@ -68,7 +70,8 @@ def draw_weights(
     _, agent_start, keys, streams = entities
     shape, kappa, fixed, constant = terms
     for position in range(first_agent, last_agent):
-        agent, total = agents[position], 0.0
+        agent = agents[position]
+        total = 0.0
         for e in range(agent_start[agent], agent_start[agent + 1]):
             for n in range(event_start[e], event_start[e + 1]):
                 purpose = FIRST_EVENT + PER_EVENT * np.uint64(n - event_start[e])
@@ -95,7 +98,9 @@ def write_log_likelihoods(X, terms, event_start, entities, first_entity, last_en
     """
     shape, kappa, fixed, constant = terms
     n_clusters, n_coef = coef.shape
-    odds, products, row = np.empty(n_clusters), np.empty(n_clusters), np.empty(n_coef)
+    odds = np.empty(n_clusters)
+    products = np.empty(n_clusters)
+    row = np.empty(n_coef)
     row[0] = 1.0
     transposed = np.ascontiguousarray(coef.T)
     for position in range(first_entity, last_entity):
@@ -150,20 +155,24 @@ def integrated_densities(X, terms, event_start, entities, first_entity, last_ent
     approximation, a little wider. `points` (points, effects) are standard normal numbers. `law` is an `EffectsLaw`;
     `steps` are the effects of agents, (agents, n_coef), and `step_of` is the agent of each entity.
     """
-    n_clusters, n_effects = law.coef.shape[0], law.columns.shape[0]
+    n_clusters = law.coef.shape[0]
+    n_effects = law.columns.shape[0]
     most = 0
     for position in range(first_entity, last_entity):
         most = max(most, event_start[entities[position] + 1] - event_start[entities[position]])
-    design, offsets = np.empty((most, n_effects)), np.empty(most)
+    design = np.empty((most, n_effects))
+    offsets = np.empty(most)
     mode = np.empty(n_effects)
     for position in range(first_entity, last_entity):
         e = entities[position]
-        start, n_events = event_start[e], event_start[e + 1] - event_start[e]
+        start = event_start[e]
+        n_events = event_start[e + 1] - event_start[e]
         write_effect_design(X[start : start + n_events], law, design)
         own = design[:n_events]
         for k in range(n_clusters):
             for n in range(n_events):
-                of_cluster, of_agent = law.coef[k], steps[step_of[e]]
+                of_cluster = law.coef[k]
+                of_agent = steps[step_of[e]]
                 offsets[n] = terms.fixed[start + n] + log_odds(X[start + n], of_cluster, law.first)
                 offsets[n] += log_odds(X[start + n], of_agent, law.first)
             mode[:] = 0.0
@@ -201,15 +210,19 @@ def log_joint(design, offsets, terms, start, effects):
 def integrated_density(design, offsets, terms, start, mode, points):
     """Log of the mean density over effects; `mode` holds where to start, and becomes the mode of `log_joint`."""
     n_effects = design.shape[1]
-    precision, step, zeros = np.empty((n_effects, n_effects)), np.empty(n_effects), np.zeros(n_effects)
-    best, log_det = log_joint(design, offsets, terms, start, mode), 0.0
+    precision = np.empty((n_effects, n_effects))
+    step = np.empty(n_effects)
+    zeros = np.zeros(n_effects)
+    best = log_joint(design, offsets, terms, start, mode)
+    log_det = 0.0
     for _ in range(MOST_STEPS):
         log_det = newton_step(design, offsets, terms, start, mode, precision, step, zeros)
         gain = 0.0
         for _ in range(MOST_HALVINGS):
             found = log_joint(design, offsets, terms, start, mode + step)
             if found >= best:
-                gain, best = found - best, found
+                gain = found - best
+                best = found
                 mode += step
                 break
             step *= 0.5
@@ -227,7 +240,9 @@ def log_correction(design, offsets, terms, start, mode, best, factor, points):
     Without it, large effects of entities with few events would seem less likely than they are.
     """
     n_points, n_effects = points.shape
-    wider, total, apart = 1.0 + WIDER / n_effects, 0.0, np.empty(n_effects)
+    wider = 1.0 + WIDER / n_effects
+    total = 0.0
+    apart = np.empty(n_effects)
     for s in range(n_points):
         square = 0.0
         for r in range(n_effects - 1, -1, -1):
@@ -253,10 +268,8 @@ def newton_step(design, offsets, terms, start, mode, precision, step, zeros):
         for r in range(n_effects):
             psi += design[n, r] * mode[r]
         half = 0.5 * math.tanh(0.5 * psi)
-        score, curvature = (
-            terms.kappa[start + n] - terms.shape[start + n] * half,
-            terms.shape[start + n] * (0.25 - half**2),
-        )
+        score = terms.kappa[start + n] - terms.shape[start + n] * half
+        curvature = terms.shape[start + n] * (0.25 - half**2)
         for r in range(n_effects):
             gradient[r] += score * design[n, r]
             weighted = curvature * design[n, r]

@@ -27,21 +27,26 @@ def sweep_agents(entities, label_law, law, old_labels, labels, answers, remember
     entities are added in their order, so that no digit depends on AT_ONCE.
     """
     grams, agent_start, _, _ = entities
-    n_agents, packed, n_entities = agent_start.shape[0] - 1, grams.shape[1], most_at_once(agent_start)
-    of, scoring, has_steps = effect_columns(law), np.empty((n_entities, packed)), has_effects(state.agent_effects)
-    places, owners = ascending(max(n_entities, n_agents)), np.empty(n_entities, dtype=np.int64)
-    roots, space = empty_roots(n_entities, of.columns.shape[0], of.table.shape[0]), matrix_space(of, packed)
+    n_agents = agent_start.shape[0] - 1
+    packed = grams.shape[1]
+    n_entities = most_at_once(agent_start)
+    of = effect_columns(law)
+    scoring = np.empty((n_entities, packed))
+    has_steps = has_effects(state.agent_effects)
+    places = ascending(max(n_entities, n_agents))
+    owners = np.empty(n_entities, dtype=np.int64)
+    roots = empty_roots(n_entities, of.columns.shape[0], of.table.shape[0])
+    space = matrix_space(of, packed)
     work = of, empty_space(law, packed, sums.effects.shape[1]), roots
     first = 0
     while first < n_agents:
         last = end_of_run(agent_start, first)
-        start, end = agent_start[first], agent_start[last]
-        agents, chosen, rows, own = (
-            places[: last - first],
-            places[: end - start],
-            owners[: end - start],
-            labels[start:end],
-        )
+        start = agent_start[first]
+        end = agent_start[last]
+        agents = places[: last - first]
+        chosen = places[: end - start]
+        rows = owners[: end - start]
+        own = labels[start:end]
         part, own_state, own_answers, own_sums = cut(entities, state, answers, sums, first, last)
         for at in range(0, end - start, SIDE_BY_SIDE):
             root = roots, at // SIDE_BY_SIDE
@@ -100,7 +105,8 @@ def most_at_once(agent_start):
 def cut(entities, state, answers, sums, first, last):
     """Entities, state, answers and sums of the agents [first, last) alone, in views of the arrays."""
     grams, agent_start, keys, streams = entities
-    start, end = agent_start[first], agent_start[last]
+    start = agent_start[first]
+    end = agent_start[last]
     return (
         EntityArrays(grams[start:end], agent_start[first : last + 1] - start, keys[start:end], streams[first:last]),
         EffectState(state.variance[start:end], state.agent_effects[first:last], state.coef),

@@ -44,19 +44,37 @@ MOST_STEPS = 200
 FAR = 37.0
 # With more components than this, a quantile is searched for among the first ones, which are those of a few draws, and
 # then among those that are near.
-MANY, FIRST = 256, 1 / 16
+MANY = 256
+FIRST = 1 / 16
 # Up to a scale from where the search starts, components that begin farther away than this have a mass of 0 or 1: what
 # is missing is 1e-17 of it.
 NEAR = 9.5
 
 # 1/n!
-_C2, _C3, _C4, _C5, _C6, _C7, _C8 = 1 / 2, 1 / 6, 1 / 24, 1 / 120, 1 / 720, 1 / 5040, 1 / 40320
+_C2 = 1 / 2
+_C3 = 1 / 6
+_C4 = 1 / 24
+_C5 = 1 / 120
+_C6 = 1 / 720
+_C7 = 1 / 5040
+_C8 = 1 / 40320
 # Φ(−t) = exp(−t²/2) · P(t)/Q(t) for t ≥ 0, with these coefficients of P and Q, highest power first. Hart (1968), in the
 # form of West (2005): correct to 15 digits up to 7, and to some digits of less than 1e-12 beyond.
-_P0, _P1, _P2, _P3 = 3.52624965998911e-02, 0.700383064443688, 6.37396220353165, 33.912866078383
-_P4, _P5, _P6 = 112.079291497871, 221.213596169931, 220.206867912376
-_Q0, _Q1, _Q2, _Q3 = 8.83883476483184e-02, 1.75566716318264, 16.064177579207, 86.7807322029461
-_Q4, _Q5, _Q6, _Q7 = 296.564248779674, 637.333633378831, 793.826512519948, 440.413735824752
+_P0 = 3.52624965998911e-02
+_P1 = 0.700383064443688
+_P2 = 6.37396220353165
+_P3 = 33.912866078383
+_P4 = 112.079291497871
+_P5 = 221.213596169931
+_P6 = 220.206867912376
+_Q0 = 8.83883476483184e-02
+_Q1 = 1.75566716318264
+_Q2 = 16.064177579207
+_Q3 = 86.7807322029461
+_Q4 = 296.564248779674
+_Q5 = 637.333633378831
+_Q6 = 793.826512519948
+_Q7 = 440.413735824752
 _INVERSE_ROOT_2PI = 0.3989422804014327
 
 
@@ -103,7 +121,9 @@ def mass_and_density(x, means, weights, inverses):
 @finite_kernel
 def quantile_bracket(means, scales):
     """Ends of a range that holds all quantiles, and the smallest scale."""
-    low, high, least = 1e300, -1e300, 1e300
+    low = 1e300
+    high = -1e300
+    least = 1e300
     for c in range(means.shape[0]):
         low = min(low, means[c] - REACH * scales[c])
         high = max(high, means[c] + REACH * scales[c])
@@ -150,11 +170,14 @@ def search_near(means, weights, inverses, level, start, least, spread, near):
 
     `near` (3, components) is scratch space.
     """
-    n, below = 0, 0.0
+    n = 0
+    below = 0.0
     for c in range(means.shape[0]):
         apart = start - means[c]
         if abs(apart) * inverses[c] <= NEAR:
-            near[0, n], near[1, n], near[2, n] = means[c], weights[c], inverses[c]
+            near[0, n] = means[c]
+            near[1, n] = weights[c]
+            near[2, n] = inverses[c]
             n += 1
         elif apart > 0.0:
             below += weights[c]
@@ -165,7 +188,8 @@ def search_near(means, weights, inverses, level, start, least, spread, near):
 @kernel
 def search_quantile(means, weights, inverses, level, start, low, high, least, spread):
     """One quantile: Halley's method, and bisection where it leaves the bracket or does not halve its steps."""
-    x, last_step = start, np.inf
+    x = start
+    last_step = np.inf
     enough = CUBED_STEP * least * least * spread
     for _ in range(MOST_STEPS):
         mass, density, slope = mass_and_density(x, means, weights, inverses)
@@ -173,7 +197,8 @@ def search_quantile(means, weights, inverses, level, start, low, high, least, sp
             low = x
         else:
             high = x
-        proposal, bend = np.inf, 1.0
+        proposal = np.inf
+        bend = 1.0
         if density > 0.0:
             newton = (mass - level) / density
             bend = 0.5 * newton * slope / density
@@ -182,7 +207,8 @@ def search_quantile(means, weights, inverses, level, start, low, high, least, sp
         if not is_good:
             proposal = 0.5 * (low + high)
         step = abs(proposal - x)
-        x, last_step = proposal, step
+        x = proposal
+        last_step = step
         if step <= QUANTILE_STEP * least + 4e-16 * abs(x) or (is_good and abs(bend) < 0.1 and step**3 <= enough):
             break
     return x
@@ -191,12 +217,16 @@ def search_quantile(means, weights, inverses, level, start, low, high, least, sp
 @vector_kernel
 def row_centres(coef, design, row, means):
     """means[c] = Σ_f coef[f, c] x[f], with x a row of `design`; four features at a time, in lanes over components."""
-    n_coef, n = coef.shape[0], means.shape[0]
+    n_coef = coef.shape[0]
+    n = means.shape[0]
     for c in range(n):
         means[c] = 0.0
     whole = n_coef - n_coef % 4
     for f in range(0, whole, 4):
-        x0, x1, x2, x3 = design[row, f], design[row, f + 1], design[row, f + 2], design[row, f + 3]
+        x0 = design[row, f]
+        x1 = design[row, f + 1]
+        x2 = design[row, f + 2]
+        x3 = design[row, f + 3]
         for c in range(n):
             means[c] += coef[f, c] * x0 + coef[f + 1, c] * x1 + coef[f + 2, c] * x2 + coef[f + 3, c] * x3
     for f in range(whole, n_coef):
@@ -223,7 +253,8 @@ def keep_components(all_weights, profile, kept, weights):
     n = 0
     for c in range(all_weights.shape[1]):
         if all_weights[profile, c] > NEGLIGIBLE:
-            kept[n], weights[n] = c, all_weights[profile, c]
+            kept[n] = c
+            weights[n] = all_weights[profile, c]
             n += 1
     return n
 
@@ -247,18 +278,24 @@ def mixture_rows(mixture, design, row_start, levels, normal_levels, mean_out, st
     # unpacked and sliced as seldom as possible: each access counts references, on a cache line that all threads share
     all_weights, all_coef, all_scales = mixture
     n_components, n_coef = all_coef.shape
-    space, kept = np.empty((4, n_components)), np.empty(n_components, dtype=np.int64)
-    coef, mean_coef = np.empty((n_coef, n_components)), np.empty(n_coef)
+    space = np.empty((4, n_components))
+    kept = np.empty(n_components, dtype=np.int64)
+    coef = np.empty((n_coef, n_components))
+    mean_coef = np.empty(n_coef)
     for profile in range(first, last):
         n = keep_components(all_weights, profile, kept, space[0])
         average_coef(all_coef, kept, n, space[0], mean_coef)
-        weights, scales, means, inverses = space[0, :n], space[1, :n], space[2, :n], space[3, :n]
+        weights = space[0, :n]
+        scales = space[1, :n]
+        means = space[2, :n]
+        inverses = space[3, :n]
         copy_components(all_coef, all_scales, kept, n, coef, scales)
         invert(scales, inverses)
         for r in range(row_start[profile], row_start[profile + 1]):
             row_centres(coef, design, r, means)
             mean, std = moments(means, weights, scales)
-            mean_out[r], std_out[r] = mean_at(mean_coef, design, r), std
+            mean_out[r] = mean_at(mean_coef, design, r)
+            std_out[r] = std
             if levels.shape[0] > 0:
                 mixture_quantiles(means, weights, scales, inverses, levels, normal_levels, mean, std, quantiles_out, r)
 
@@ -268,7 +305,9 @@ def mean_rows(mixture, design, row_start, mean_out, first, last):
     """The means alone, of the rows of profiles [first, last), to the same digits."""
     all_weights, all_coef, _ = mixture
     n_components, n_coef = all_coef.shape
-    weights, kept, coef = np.empty(n_components), np.empty(n_components, dtype=np.int64), np.empty(n_coef)
+    weights = np.empty(n_components)
+    kept = np.empty(n_components, dtype=np.int64)
+    coef = np.empty(n_coef)
     for profile in range(first, last):
         average_coef(all_coef, kept, keep_components(all_weights, profile, kept, weights), weights, coef)
         for r in range(row_start[profile], row_start[profile + 1]):
@@ -306,7 +345,8 @@ def log_density_rows(log_weights, coef, scales, design, row_start, target, out, 
     terms = np.empty(n_components)
     for profile in range(first, last):
         for r in range(row_start[profile], row_start[profile + 1]):
-            best, n_terms = -np.inf, 0
+            best = -np.inf
+            n_terms = 0
             for c in range(n_components):
                 term = log_weights[profile, c]
                 if term > best - NOTHING:

@@ -10,8 +10,12 @@ import numpy as np
 
 from fedhlcr.kernels.compiling import kernel
 
-SIGN, MAGNITUDE, INFINITE = np.uint64(1 << 63), np.uint64((1 << 63) - 1), np.uint64(0x7FF << 52)
-DIGIT, DIGIT_BITS, ALL_BITS = np.uint64(0xFFFF), 16, 64
+SIGN = np.uint64(1 << 63)
+MAGNITUDE = np.uint64((1 << 63) - 1)
+INFINITE = np.uint64(0x7FF << 52)
+DIGIT = np.uint64(0xFFFF)
+DIGIT_BITS = 16
+ALL_BITS = 64
 NOWHERE = -1
 
 
@@ -58,6 +62,7 @@ def collect_keys(bits, leading, prefixes, known, keys, places):
         key = _key(bits[n])
         place = _place(key, leading, prefixes, known)
         if place != NOWHERE:
-            keys[size], places[size] = key, place
+            keys[size] = key
+            places[size] = place
             size += 1
     return size

@@ -30,7 +30,8 @@ from fedhlcr.kernels.uniforms import keyed_uniforms
 # A draw has the purposes from `purpose` to `purpose + 63`, and never leaves them: nearly all need fewer than ten.
 _STEPS = 64
 # b = 1: the methods change at this z. Devroye's envelope of the density changes its form at x = _CUT.
-_SMALL_TILT, _CUT = 1.5, 0.64
+_SMALL_TILT = 1.5
+_CUT = 0.64
 # The left part of that envelope, in n = x^{−½} > _EDGE: 2 √(2/π) e^{−n²/2} ≤ 2 √(2/π) e^{_RATE²/2 − _RATE n}.
 _EDGE = 1.0 / math.sqrt(_CUT)
 _RATE = 0.5 * (_EDGE + math.sqrt(_EDGE**2 + 4.0))
@@ -44,7 +45,8 @@ _RARELY_REFUSED = 0.05
 # ρ is below 1e-12 where x is above this multiple of max(b, 1).
 _LONG = 30.0
 # Larger tilts count as _MOST, and the least number returned is _LEAST: nothing becomes zero or infinite.
-_MOST, _LEAST = 1e100, 1e-300
+_MOST = 1e100
+_LEAST = 1e-300
 # (sinh z − z)/z³ = Σ_n z^{2n}/(2n + 3)!
 _SINH = np.array([1.0 / math.factorial(2 * n + 3) for n in range(10)])
 # Σ_k 2λ_k³ = Σ_n _CUBES[n] c^{2n}
@@ -166,18 +168,22 @@ def _keeps(uniform, x, b):
     if not x <= _LONG * max(b, 1.0):  # also if x is NaN
         return False
     power = math.exp(-2.0 * (1.0 + b) / x)
-    last, term = 1.0, (2.0 + b) * power
+    last = 1.0
+    term = (2.0 + b) * power
     total = 1.0 - term
     if term < 1.0 and uniform < total:
         return True
-    weight, factor, shrink = b, power, math.exp(-4.0 / x)
+    weight = b
+    factor = power
+    shrink = math.exp(-4.0 / x)
     n = 1
     while True:
         n += 1
         factor *= shrink
         power *= factor
         weight *= (n - 1.0 + b) / n
-        last, term = term, weight * (2.0 * n + b) / b * power
+        last = term
+        term = weight * (2.0 * n + b) / b * power
         if n % 2 == 0:
             total += term
             if term <= last and uniform >= total:
@@ -191,8 +197,11 @@ def _keeps(uniform, x, b):
 @kernel
 def _sum_of_gammas(stream, key, round_number, purpose, b, c):
     """ω for b ≥ 1: three terms, and a shifted Gamma number with the first three cumulants of all others."""
-    mean, variance, third = polya_gamma_mean(b, c), polya_gamma_variance(b, c), _third_cumulant(b, c)
-    total, step = 0.0, 0
+    mean = polya_gamma_mean(b, c)
+    variance = polya_gamma_variance(b, c)
+    third = _third_cumulant(b, c)
+    total = 0.0
+    step = 0
     for k in range(1, _TERMS + 1):
         scale = 2.0 / (((2 * k - 1) * math.pi) ** 2 + c * c)
         gamma, step = _gamma(stream, key, round_number, purpose, step, b)

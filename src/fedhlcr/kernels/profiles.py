@@ -57,7 +57,8 @@ class Components(NamedTuple):
 @kernel
 def empty_components(mixture):
     n_draws, n_clusters, n_coef = mixture.coef.shape
-    size, n_effects = n_draws * n_clusters, mixture.columns.shape[0]
+    size = n_draws * n_clusters
+    n_effects = mixture.columns.shape[0]
     return Components(
         np.empty(size),
         np.empty((n_coef, size)),
@@ -128,7 +129,8 @@ def shrink_lanes(h, b, roots, columns, first, work, coef):
 
     `work` (effects, lanes) is scratch space.
     """
-    n_effects, last = columns.shape[0], h.shape[0] - 1
+    n_effects = columns.shape[0]
+    last = h.shape[0] - 1
     for r in range(n_effects):
         for lane in range(DRAWS_AT_ONCE):
             work[r, lane] = h[last, r, lane]
@@ -167,7 +169,8 @@ def start_lanes(mixture, profile, first_draw, k, least, coef):
 
     The last draw is repeated.
     """
-    n_draws, is_used = mixture.coef.shape[0], False
+    n_draws = mixture.coef.shape[0]
+    is_used = False
     for lane in range(DRAWS_AT_ONCE):
         draw = min(first_draw + lane, n_draws - 1)
         is_used |= mixture.weights[profile, draw, k] > least
@@ -180,15 +183,21 @@ def start_lanes(mixture, profile, first_draw, k, least, coef):
 def fill_components(mixture, profile, components, least):
     """Compute the components of a profile with more than the least weight, sorted by draw; return their number."""
     n_draws, n_clusters, n_coef = mixture.coef.shape
-    columns, first = mixture.columns, mixture.first
-    n_effects, width = columns.shape[0], n_coef + first + 1
-    h, b = np.empty((width, n_effects, DRAWS_AT_ONCE)), np.empty((n_effects, n_effects, DRAWS_AT_ONCE))
-    half, precision = np.empty((n_effects, n_effects, DRAWS_AT_ONCE)), np.empty(DRAWS_AT_ONCE)
-    coef, work = np.empty((n_clusters, n_coef, DRAWS_AT_ONCE)), np.empty((n_effects, DRAWS_AT_ONCE))
+    columns = mixture.columns
+    first = mixture.first
+    n_effects = columns.shape[0]
+    width = n_coef + first + 1
+    h = np.empty((width, n_effects, DRAWS_AT_ONCE))
+    b = np.empty((n_effects, n_effects, DRAWS_AT_ONCE))
+    half = np.empty((n_effects, n_effects, DRAWS_AT_ONCE))
+    precision = np.empty(DRAWS_AT_ONCE)
+    coef = np.empty((n_clusters, n_coef, DRAWS_AT_ONCE))
+    work = np.empty((n_effects, DRAWS_AT_ONCE))
     m = np.empty((mixture.grams.shape[2], DRAWS_AT_ONCE))
     n = 0
     for group in range(mixture.roots.shape[1]):
-        roots, first_draw = mixture.roots[mixture.is_new_agent[profile], group], group * DRAWS_AT_ONCE
+        roots = mixture.roots[mixture.is_new_agent[profile], group]
+        first_draw = group * DRAWS_AT_ONCE
         for lane in range(DRAWS_AT_ONCE):
             precision[lane] = 1.0 / mixture.variance[profile, min(first_draw + lane, n_draws - 1)]
         if group == 0 or mixture.grams.shape[1] > 1:
@@ -202,7 +211,8 @@ def fill_components(mixture, profile, components, least):
             for k in range(n_clusters):
                 weight = mixture.weights[profile, first_draw + lane, k]
                 if weight > least:
-                    components.weight[n], components.draw[n] = weight, first_draw + lane
+                    components.weight[n] = weight
+                    components.draw[n] = first_draw + lane
                     for j in range(n_coef):
                         components.coef[j, n] = coef[k, j, lane]
                     n += 1
@@ -215,13 +225,11 @@ def row_components(mixture, profile, components, design, row, variance, means, s
 
     `variance` (draws,) becomes the variance of each draw.
     """
-    columns, first, noise, spread, n_draws = (
-        mixture.columns,
-        mixture.first,
-        mixture.noise,
-        components.spread,
-        variance.shape[0],
-    )
+    columns = mixture.columns
+    first = mixture.first
+    noise = mixture.noise
+    spread = components.spread
+    n_draws = variance.shape[0]
     for draw in range(n_draws):
         variance[draw] = noise[profile, draw]
     p = 0
@@ -234,7 +242,8 @@ def row_components(mixture, profile, components, design, row, variance, means, s
     for draw in range(n_draws):
         variance[draw] = max(variance[draw], 0.0)
     row_centres(components.coef, design, row, means)
-    last, scale = -1, 0.0
+    last = -1
+    scale = 0.0
     for c in range(means.shape[0]):
         if components.draw[c] != last:
             last = components.draw[c]
@@ -251,15 +260,20 @@ def own_mixture_rows(mixture, design, row_start, levels, normal_levels, mean_out
     components = empty_components(mixture)
     size = components.weight.shape[0]
     space = np.empty((3, size))
-    variance, coef = np.empty(mixture.coef.shape[0]), np.empty(components.coef.shape[0])
+    variance = np.empty(mixture.coef.shape[0])
+    coef = np.empty(components.coef.shape[0])
     for profile in range(first, last):
         n = fill_components(mixture, profile, components, NEGLIGIBLE)
         average_coef(components, n, coef)
-        weights, means, scales, inverses = components.weight[:n], space[0, :n], space[1, :n], space[2, :n]
+        weights = components.weight[:n]
+        means = space[0, :n]
+        scales = space[1, :n]
+        inverses = space[2, :n]
         for r in range(row_start[profile], row_start[profile + 1]):
             row_components(mixture, profile, components, design, r, variance, means, scales)
             mean, std = moments(means, weights, scales)
-            mean_out[r], std_out[r] = mean_at(coef, design, r), std
+            mean_out[r] = mean_at(coef, design, r)
+            std_out[r] = std
             if levels.shape[0] > 0:
                 invert(scales, inverses)
                 mixture_quantiles(means, weights, scales, inverses, levels, normal_levels, mean, std, quantiles_out, r)
@@ -296,7 +310,9 @@ def own_log_density_rows(mixture, design, row_start, target, out, first, last):
     for profile in range(first, last):
         # far from all other components, one with a tiny weight may be the only one that matters
         n = fill_components(mixture, profile, components, 0.0)
-        means, scales, terms = space[0, :n], space[1, :n], space[2, :n]
+        means = space[0, :n]
+        scales = space[1, :n]
+        terms = space[2, :n]
         for r in range(row_start[profile], row_start[profile + 1]):
             row_components(mixture, profile, components, design, r, variance, means, scales)
             best = -np.inf
@@ -314,11 +330,13 @@ def own_log_density_rows(mixture, design, row_start, target, out, first, last):
 def coef_moments(mixture, mean_out, covariance_out, first, last):
     """Mean and covariance of the coefficients of profiles [first, last), over draws and clusters."""
     components = empty_components(mixture)
-    columns, first_regressor = mixture.columns, mixture.first
+    columns = mixture.columns
+    first_regressor = mixture.first
     n_effects = columns.shape[0]
     for profile in range(first, last):
         n = fill_components(mixture, profile, components, NEGLIGIBLE)
-        mean, covariance = mean_out[profile], covariance_out[profile]
+        mean = mean_out[profile]
+        covariance = covariance_out[profile]
         for i in range(mean.shape[0]):
             mean[i] = 0.0
             for j in range(mean.shape[0]):
@@ -349,26 +367,32 @@ def own_left_out_rows(mixture, design, row_start, target, density_out, mean_out,
     1/p(y | rest) is the sum of these.
     """
     components = empty_components(mixture)
-    size, n_draws = components.weight.shape[0], mixture.coef.shape[0]
+    size = components.weight.shape[0]
+    n_draws = mixture.coef.shape[0]
     space = np.empty((2, size))
     variance = np.empty(n_draws)
     for profile in range(first, last):
         # a cluster with a tiny weight may have a large one without the row
         n = fill_components(mixture, profile, components, LEAST_WEIGHT)
-        means, scales = space[0, :n], space[1, :n]
+        means = space[0, :n]
+        scales = space[1, :n]
         for r in range(row_start[profile], row_start[profile + 1]):
             row_components(mixture, profile, components, design, r, variance, means, scales)
             c = 0
             for draw in range(n_draws):
                 noise = mixture.variance[profile, draw]
                 left = max(1.0 - (variance[draw] - noise) / noise, LEAST_LEFT)
-                top, total, weighted = -np.inf, 0.0, 0.0
+                top = -np.inf
+                total = 0.0
+                weighted = 0.0
                 while c < n and components.draw[c] == draw:
                     residual = (target[r] - means[c]) / left
                     z = residual**2 * left / noise
                     term = math.log(components.weight[c] * n_draws) + 0.5 * (math.log(2.0 * math.pi * noise / left) + z)
                     if term > top:
-                        total, weighted, top = total * math.exp(top - term), weighted * math.exp(top - term), term
+                        total = total * math.exp(top - term)
+                        weighted = weighted * math.exp(top - term)
+                        top = term
                     total += math.exp(term - top)
                     weighted += math.exp(term - top) * (target[r] - residual)
                     c += 1
@@ -394,7 +418,8 @@ def sort_rows(profile, n_profiles):
         start[profile[r] + 1] += 1
     for p in range(n_profiles):
         start[p + 1] += start[p]
-    order, place = np.empty(profile.shape[0], dtype=np.int64), start.copy()
+    order = np.empty(profile.shape[0], dtype=np.int64)
+    place = start.copy()
     for r in range(profile.shape[0]):
         order[place[profile[r]]] = r
         place[profile[r]] += 1

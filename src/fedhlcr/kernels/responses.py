@@ -147,14 +147,23 @@ def mean_probability(means, weights, variance, draw, factors, totals):
 def probability_rows(own, design, offset, row_start, levels, normal_levels, mean_out, quantiles_out, first, last):
     """Mean and quantiles of the probability that the target is 1, for the rows of profiles [first, last)."""
     components = empty_components(own)
-    n_draws, size = own.coef.shape[0], components.weight.shape[0]
-    space, near, starts = np.empty((3, size)), np.empty((3, size)), np.empty(levels.shape[0])
-    fixed, near_fixed = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64)
-    variance, factors = np.empty(n_draws), np.empty((5, n_draws))
+    n_draws = own.coef.shape[0]
+    size = components.weight.shape[0]
+    space = np.empty((3, size))
+    near = np.empty((3, size))
+    starts = np.empty(levels.shape[0])
+    fixed = np.empty(size, dtype=np.int64)
+    near_fixed = np.empty(size, dtype=np.int64)
+    variance = np.empty(n_draws)
+    factors = np.empty((5, n_draws))
     for profile in range(first, last):
         n = fill_components(own, profile, components, NEGLIGIBLE)
-        weights, draw, own_fixed = components.weight[:n], components.draw[:n], fixed[:n]
-        means, scales, totals = space[0, :n], space[1, :n], space[2, :n]
+        weights = components.weight[:n]
+        draw = components.draw[:n]
+        own_fixed = fixed[:n]
+        means = space[0, :n]
+        scales = space[1, :n]
+        totals = space[2, :n]
         fix_weights(weights, own_fixed)
         for r in range(row_start[profile], row_start[profile + 1]):
             row_components(own, profile, components, design, r, variance, means, scales)
@@ -178,12 +187,17 @@ def count_rows(own, log_size, design, offset, row_start, extra, mean_out, std_ou
     A count of mean μ has variance μ(1 + extra) + μ²/r.
     """
     components = empty_components(own)
-    n_draws, space = own.coef.shape[0], np.empty((3, components.weight.shape[0]))
-    variance, factors = np.empty(n_draws), np.empty((2, n_draws))
+    n_draws = own.coef.shape[0]
+    space = np.empty((3, components.weight.shape[0]))
+    variance = np.empty(n_draws)
+    factors = np.empty((2, n_draws))
     for profile in range(first, last):
         n = fill_components(own, profile, components, NEGLIGIBLE)
-        means, scales, powers = space[0, :n], space[1, :n], space[2, :n]
-        weights, draw = components.weight[:n], components.draw[:n]
+        means = space[0, :n]
+        scales = space[1, :n]
+        powers = space[2, :n]
+        weights = components.weight[:n]
+        draw = components.draw[:n]
         for d in range(n_draws):
             factors[0, d] = 1.0 + math.exp(-log_size[profile, d])
         for r in range(row_start[profile], row_start[profile + 1]):
@@ -192,7 +206,8 @@ def count_rows(own, log_size, design, offset, row_start, extra, mean_out, std_ou
                 factors[1, d] = factors[0, d] * math.exp(min(variance[d], _MOST))
             mean, second = count_moments(means, offset[r], weights, variance, draw, factors, powers)
             second += mean * (1.0 + extra)
-            mean_out[r], std_out[r] = mean, math.sqrt(max(second - mean**2, 0.0))
+            mean_out[r] = mean
+            std_out[r] = math.sqrt(max(second - mean**2, 0.0))
 
 
 @kernel
@@ -203,9 +218,11 @@ def count_moments(means, offset, weights, variance, draw, factors, powers):
     """
     top = most = -np.inf
     for c in range(means.shape[0]):
-        log_mean, v = means[c] + offset, variance[draw[c]]
+        log_mean = means[c] + offset
+        v = variance[draw[c]]
         powers[c] = log_mean + 0.5 * v
-        top, most = max(top, powers[c]), max(most, 2.0 * log_mean + 2.0 * v)
+        top = max(top, powers[c])
+        most = max(most, 2.0 * log_mean + 2.0 * v)
     mean = second = 0.0
     if most < _MOST and top < _MOST:
         first, third = scaled_sums(powers, weights, draw, factors[1], top)
@@ -236,12 +253,15 @@ def point_rows(own, log_size, design, offset, row_start, normals, log_means_out,
     Point s of S has the component at (s + ½)/S of the weights, and lies `normals[s]` standard deviations from its mean.
     Both outputs are (rows, S).
     """
-    components, n_points = empty_components(own), normals.shape[0]
-    space, chosen = np.empty((2, components.weight.shape[0])), np.empty(n_points, dtype=np.int64)
+    components = empty_components(own)
+    n_points = normals.shape[0]
+    space = np.empty((2, components.weight.shape[0]))
+    chosen = np.empty(n_points, dtype=np.int64)
     variance = np.empty(own.coef.shape[0])
     for profile in range(first, last):
         n = fill_components(own, profile, components, NEGLIGIBLE)
-        means, scales = space[0, :n], space[1, :n]
+        means = space[0, :n]
+        scales = space[1, :n]
         choose_points(components.weight[:n], chosen)
         for r in range(row_start[profile], row_start[profile + 1]):
             row_components(own, profile, components, design, r, variance, means, scales)
@@ -254,8 +274,10 @@ def point_rows(own, log_size, design, offset, row_start, normals, log_means_out,
 @kernel
 def choose_points(weights, chosen):
     """The component of each point: that at (s + ½)/S of the weights."""
-    total, n_points = weights.sum(), chosen.shape[0]
-    c, reached = 0, weights[0]
+    total = weights.sum()
+    n_points = chosen.shape[0]
+    c = 0
+    reached = weights[0]
     for s in range(n_points):
         while reached < total * (s + 0.5) / n_points and c < weights.shape[0] - 1:
             c += 1

@@ -25,22 +25,57 @@ def score_fours(grams, listed, n_listed, score_rows, out):
     """
     packed = grams.shape[1]
     for o in range(0, n_listed, 4):
-        o1, o2, o3 = min(o + 1, n_listed - 1), min(o + 2, n_listed - 1), min(o + 3, n_listed - 1)
-        e, e1, e2, e3 = listed[o], listed[o1], listed[o2], listed[o3]
+        o1 = min(o + 1, n_listed - 1)
+        o2 = min(o + 2, n_listed - 1)
+        o3 = min(o + 3, n_listed - 1)
+        e = listed[o]
+        e1 = listed[o1]
+        e2 = listed[o2]
+        e3 = listed[o3]
         for k in range(0, score_rows.shape[0], 4):
             s00 = s01 = s02 = s03 = s10 = s11 = s12 = s13 = 0.0
             s20 = s21 = s22 = s23 = s30 = s31 = s32 = s33 = 0.0
             for p in range(packed):
-                x0, x1, x2, x3 = grams[e, p], grams[e1, p], grams[e2, p], grams[e3, p]
-                y0, y1, y2, y3 = score_rows[k, p], score_rows[k + 1, p], score_rows[k + 2, p], score_rows[k + 3, p]
-                s00, s01, s02, s03 = s00 + x0 * y0, s01 + x0 * y1, s02 + x0 * y2, s03 + x0 * y3
-                s10, s11, s12, s13 = s10 + x1 * y0, s11 + x1 * y1, s12 + x1 * y2, s13 + x1 * y3
-                s20, s21, s22, s23 = s20 + x2 * y0, s21 + x2 * y1, s22 + x2 * y2, s23 + x2 * y3
-                s30, s31, s32, s33 = s30 + x3 * y0, s31 + x3 * y1, s32 + x3 * y2, s33 + x3 * y3
-            out[o, k], out[o, k + 1], out[o, k + 2], out[o, k + 3] = s00, s01, s02, s03
-            out[o1, k], out[o1, k + 1], out[o1, k + 2], out[o1, k + 3] = s10, s11, s12, s13
-            out[o2, k], out[o2, k + 1], out[o2, k + 2], out[o2, k + 3] = s20, s21, s22, s23
-            out[o3, k], out[o3, k + 1], out[o3, k + 2], out[o3, k + 3] = s30, s31, s32, s33
+                x0 = grams[e, p]
+                x1 = grams[e1, p]
+                x2 = grams[e2, p]
+                x3 = grams[e3, p]
+                y0 = score_rows[k, p]
+                y1 = score_rows[k + 1, p]
+                y2 = score_rows[k + 2, p]
+                y3 = score_rows[k + 3, p]
+                s00 = s00 + x0 * y0
+                s01 = s01 + x0 * y1
+                s02 = s02 + x0 * y2
+                s03 = s03 + x0 * y3
+                s10 = s10 + x1 * y0
+                s11 = s11 + x1 * y1
+                s12 = s12 + x1 * y2
+                s13 = s13 + x1 * y3
+                s20 = s20 + x2 * y0
+                s21 = s21 + x2 * y1
+                s22 = s22 + x2 * y2
+                s23 = s23 + x2 * y3
+                s30 = s30 + x3 * y0
+                s31 = s31 + x3 * y1
+                s32 = s32 + x3 * y2
+                s33 = s33 + x3 * y3
+            out[o, k] = s00
+            out[o, k + 1] = s01
+            out[o, k + 2] = s02
+            out[o, k + 3] = s03
+            out[o1, k] = s10
+            out[o1, k + 1] = s11
+            out[o1, k + 2] = s12
+            out[o1, k + 3] = s13
+            out[o2, k] = s20
+            out[o2, k + 1] = s21
+            out[o2, k + 2] = s22
+            out[o2, k + 3] = s23
+            out[o3, k] = s30
+            out[o3, k + 1] = s31
+            out[o3, k + 2] = s32
+            out[o3, k + 3] = s33
 
 
 @vector_kernel
@@ -49,16 +84,33 @@ def score_pairs(grams, listed, n_listed, score_rows, out):
     packed = grams.shape[1]
     for o in range(0, n_listed, 2):
         o1 = min(o + 1, n_listed - 1)
-        e, e1 = listed[o], listed[o1]
+        e = listed[o]
+        e1 = listed[o1]
         for k in range(0, score_rows.shape[0], 4):
             s00 = s01 = s02 = s03 = s10 = s11 = s12 = s13 = 0.0
             for p in range(packed):
-                x0, x1 = grams[e, p], grams[e1, p]
-                y0, y1, y2, y3 = score_rows[k, p], score_rows[k + 1, p], score_rows[k + 2, p], score_rows[k + 3, p]
-                s00, s01, s02, s03 = s00 + x0 * y0, s01 + x0 * y1, s02 + x0 * y2, s03 + x0 * y3
-                s10, s11, s12, s13 = s10 + x1 * y0, s11 + x1 * y1, s12 + x1 * y2, s13 + x1 * y3
-            out[o, k], out[o, k + 1], out[o, k + 2], out[o, k + 3] = s00, s01, s02, s03
-            out[o1, k], out[o1, k + 1], out[o1, k + 2], out[o1, k + 3] = s10, s11, s12, s13
+                x0 = grams[e, p]
+                x1 = grams[e1, p]
+                y0 = score_rows[k, p]
+                y1 = score_rows[k + 1, p]
+                y2 = score_rows[k + 2, p]
+                y3 = score_rows[k + 3, p]
+                s00 = s00 + x0 * y0
+                s01 = s01 + x0 * y1
+                s02 = s02 + x0 * y2
+                s03 = s03 + x0 * y3
+                s10 = s10 + x1 * y0
+                s11 = s11 + x1 * y1
+                s12 = s12 + x1 * y2
+                s13 = s13 + x1 * y3
+            out[o, k] = s00
+            out[o, k + 1] = s01
+            out[o, k + 2] = s02
+            out[o, k + 3] = s03
+            out[o1, k] = s10
+            out[o1, k + 1] = s11
+            out[o1, k + 2] = s12
+            out[o1, k + 3] = s13
 
 
 score_listed = score_fours if HAS_MANY_REGISTERS else score_pairs
@@ -74,27 +126,61 @@ def score_single(grams, listed, n_listed, score_rows, out):
             e = listed[min(o + i, n_listed - 1)]
             for p in range(packed):
                 x[i, p] = grams[e, p]
-        o1, o2, o3 = min(o + 1, n_listed - 1), min(o + 2, n_listed - 1), min(o + 3, n_listed - 1)
+        o1 = min(o + 1, n_listed - 1)
+        o2 = min(o + 2, n_listed - 1)
+        o3 = min(o + 3, n_listed - 1)
         for k in range(0, score_rows.shape[0], 4):
             s00 = s01 = s02 = s03 = s10 = s11 = s12 = s13 = np.float32(0.0)
             s20 = s21 = s22 = s23 = s30 = s31 = s32 = s33 = np.float32(0.0)
             for p in range(packed):
-                x0, x1, x2, x3 = x[0, p], x[1, p], x[2, p], x[3, p]
-                y0, y1, y2, y3 = score_rows[k, p], score_rows[k + 1, p], score_rows[k + 2, p], score_rows[k + 3, p]
-                s00, s01, s02, s03 = s00 + x0 * y0, s01 + x0 * y1, s02 + x0 * y2, s03 + x0 * y3
-                s10, s11, s12, s13 = s10 + x1 * y0, s11 + x1 * y1, s12 + x1 * y2, s13 + x1 * y3
-                s20, s21, s22, s23 = s20 + x2 * y0, s21 + x2 * y1, s22 + x2 * y2, s23 + x2 * y3
-                s30, s31, s32, s33 = s30 + x3 * y0, s31 + x3 * y1, s32 + x3 * y2, s33 + x3 * y3
-            out[o, k], out[o, k + 1], out[o, k + 2], out[o, k + 3] = s00, s01, s02, s03
-            out[o1, k], out[o1, k + 1], out[o1, k + 2], out[o1, k + 3] = s10, s11, s12, s13
-            out[o2, k], out[o2, k + 1], out[o2, k + 2], out[o2, k + 3] = s20, s21, s22, s23
-            out[o3, k], out[o3, k + 1], out[o3, k + 2], out[o3, k + 3] = s30, s31, s32, s33
+                x0 = x[0, p]
+                x1 = x[1, p]
+                x2 = x[2, p]
+                x3 = x[3, p]
+                y0 = score_rows[k, p]
+                y1 = score_rows[k + 1, p]
+                y2 = score_rows[k + 2, p]
+                y3 = score_rows[k + 3, p]
+                s00 = s00 + x0 * y0
+                s01 = s01 + x0 * y1
+                s02 = s02 + x0 * y2
+                s03 = s03 + x0 * y3
+                s10 = s10 + x1 * y0
+                s11 = s11 + x1 * y1
+                s12 = s12 + x1 * y2
+                s13 = s13 + x1 * y3
+                s20 = s20 + x2 * y0
+                s21 = s21 + x2 * y1
+                s22 = s22 + x2 * y2
+                s23 = s23 + x2 * y3
+                s30 = s30 + x3 * y0
+                s31 = s31 + x3 * y1
+                s32 = s32 + x3 * y2
+                s33 = s33 + x3 * y3
+            out[o, k] = s00
+            out[o, k + 1] = s01
+            out[o, k + 2] = s02
+            out[o, k + 3] = s03
+            out[o1, k] = s10
+            out[o1, k + 1] = s11
+            out[o1, k + 2] = s12
+            out[o1, k + 3] = s13
+            out[o2, k] = s20
+            out[o2, k + 1] = s21
+            out[o2, k + 2] = s22
+            out[o2, k + 3] = s23
+            out[o3, k] = s30
+            out[o3, k + 1] = s31
+            out[o3, k + 2] = s32
+            out[o3, k + 3] = s33
 
 
 @kernel
 def trace_of(packed):
     """The trace of a packed matrix."""
-    trace, i, p = 0.0, 1, 0
+    trace = 0.0
+    i = 1
+    p = 0
     while p < packed.shape[0]:
         trace += packed[p]
         i += 1
@@ -129,7 +215,8 @@ def is_in_doubt(weights, k, uniform, total, error):
     before = 0.0
     for j in range(k):
         before += weights[j]
-    upto, factor = before + weights[k], math.exp(2.0 * error) * (1.0 + 1e-9)
+    upto = before + weights[k]
+    factor = math.exp(2.0 * error) * (1.0 + 1e-9)
     if not 1e-12 < uniform < 1.0 - 1e-12:
         return True
     is_after = before * factor * (1.0 - uniform) <= uniform * (total - before)
@@ -143,7 +230,13 @@ def score_chunk(grams, first, last, score_rows, out):
 
 
 # 1/n!
-_C2, _C3, _C4, _C5, _C6, _C7, _C8 = 1 / 2, 1 / 6, 1 / 24, 1 / 120, 1 / 720, 1 / 5040, 1 / 40320
+_C2 = 1 / 2
+_C3 = 1 / 6
+_C4 = 1 / 24
+_C5 = 1 / 120
+_C6 = 1 / 720
+_C7 = 1 / 5040
+_C8 = 1 / 40320
 
 
 @finite_kernel

@@ -64,7 +64,9 @@ def is_certain(roots, moved, scores_law, uniform, most_odds):
 @kernel
 def remember(gram, scores, n_clusters, remembered, e):
     """Keep what `is_certain` needs of an entity with these scores; return its best cluster."""
-    best, most, second = 0, -np.inf, -np.inf
+    best = 0
+    most = -np.inf
+    second = -np.inf
     for k in range(n_clusters):
         if scores[k] > most:
             best, most, second = k, scores[k], most
@@ -72,7 +74,8 @@ def remember(gram, scores, n_clusters, remembered, e):
             second = scores[k]
     reach = math.sqrt(trace_of(gram)) * (1.0 + ROUNDING)
     error = rounding_error(reach, remembered.size, float(gram.shape[0]))
-    own, other = -most / remembered.half_precision, -second / remembered.half_precision
+    own = -most / remembered.half_precision
+    other = -second / remembered.half_precision
     remembered.reach[e] = reach
     remembered.own_root[e] = math.sqrt(max(own, 0.0) + error) * (1.0 + ROUNDING)
     remembered.other_root[e] = math.sqrt(max(other - error, 0.0)) * (1.0 - ROUNDING)

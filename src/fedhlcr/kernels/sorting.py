@@ -56,9 +56,12 @@ def find_pairs(agents, entities, rows, pair_agents, pair_entities, starts):
     """
     n_pairs = 0
     for n in range(rows.shape[0]):
-        agent, entity = agents[rows[n]], entities[rows[n]]
+        agent = agents[rows[n]]
+        entity = entities[rows[n]]
         if n == 0 or agent != pair_agents[n_pairs - 1] or entity != pair_entities[n_pairs - 1]:
-            pair_agents[n_pairs], pair_entities[n_pairs], starts[n_pairs] = agent, entity, n
+            pair_agents[n_pairs] = agent
+            pair_entities[n_pairs] = entity
+            starts[n_pairs] = n
             n_pairs += 1
     starts[n_pairs] = rows.shape[0]
     return n_pairs

@@ -35,7 +35,8 @@ def certain_mass(x, means, scales, fixed):
     """Weight of the components that lie below x for certain, and of those that may, as whole numbers."""
     surely = maybe = 0
     for c in range(means.shape[0]):
-        apart, reach = x - means[c], NEAR * scales[c]
+        apart = x - means[c]
+        reach = NEAR * scales[c]
         surely += fixed[c] if apart > reach else 0
         maybe += fixed[c] if apart > -reach else 0
     return surely, maybe
@@ -83,7 +84,10 @@ def keep_near(means, scales, weights, fixed, low, high, near, near_fixed):
         if means[c] + reach < low:
             below += fixed[c]
         elif means[c] - reach <= high:
-            near[0, n], near[1, n], near[2, n], near_fixed[n] = means[c], 1.0 / scales[c], weights[c], fixed[c]
+            near[0, n] = means[c]
+            near[1, n] = 1.0 / scales[c]
+            near[2, n] = weights[c]
+            near_fixed[n] = fixed[c]
             n += 1
     return n, below
 
@@ -91,13 +95,17 @@ def keep_near(means, scales, weights, fixed, low, high, near, near_fixed):
 @finite_kernel
 def signed_mass(x, means, inverses, weights, fixed):
     """Whole weight of the components below x, what their and the others' tails add, density, slope of the density."""
-    below, tails, density, slope = 0, 0.0, 0.0, 0.0
+    below = 0
+    tails = 0.0
+    density = 0.0
+    slope = 0.0
     for c in range(means.shape[0]):
         z = (x - means[c]) * inverses[c]
         t = abs(z)
         t = FAR if t > FAR else t
         e = small_exponential(-0.5 * t * t)
-        tail, height = weights[c] * normal_tail(t, e), weights[c] * inverses[c] * e
+        tail = weights[c] * normal_tail(t, e)
+        height = weights[c] * inverses[c] * e
         below += fixed[c] if z >= 0.0 else 0
         tails += tail if z < 0.0 else -tail
         density += height
@@ -108,8 +116,12 @@ def signed_mass(x, means, inverses, weights, fixed):
 @kernel
 def search_near(near, n, near_fixed, missing, x, low, high, least, spread):
     """The quantile between `low` and `high`, as `mixtures.search_quantile`; `missing` is the level less those below."""
-    means, inverses, weights, fixed = near[0, :n], near[1, :n], near[2, :n], near_fixed[:n]
-    last_step, enough = np.inf, CUBED_STEP * least * least * spread
+    means = near[0, :n]
+    inverses = near[1, :n]
+    weights = near[2, :n]
+    fixed = near_fixed[:n]
+    last_step = np.inf
+    enough = CUBED_STEP * least * least * spread
     for _ in range(MOST_STEPS):
         below, tails, density, slope = signed_mass(x, means, inverses, weights, fixed)
         excess = (below - missing) / UNIT + tails
@@ -117,7 +129,8 @@ def search_near(near, n, near_fixed, missing, x, low, high, least, spread):
             low = x
         else:
             high = x
-        proposal, bend = np.inf, 1.0
+        proposal = np.inf
+        bend = 1.0
         if density > 0.0:
             newton = excess / density
             bend = 0.5 * newton * slope / density
@@ -126,7 +139,8 @@ def search_near(near, n, near_fixed, missing, x, low, high, least, spread):
         if not is_good:
             proposal = 0.5 * (low + high)
         step = abs(proposal - x)
-        x, last_step = proposal, step
+        x = proposal
+        last_step = step
         if step <= QUANTILE_STEP * least + 4e-16 * abs(x) or (is_good and abs(bend) < 0.1 and step**3 <= enough):
             break
     return x

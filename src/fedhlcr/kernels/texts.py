@@ -10,8 +10,10 @@ import numpy as np
 from fedhlcr.kernels.compiling import kernel
 
 # The constants of the hash FNV-1a for 64 bits, and a multiplier that spreads its bits over the table.
-FNV_START, FNV_PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
-SPREAD, HALF = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
+FNV_START = np.uint64(0xCBF29CE484222325)
+FNV_PRIME = np.uint64(0x100000001B3)
+SPREAD = np.uint64(0x9E3779B97F4A7C15)
+HALF = np.uint64(32)
 
 
 @kernel
@@ -49,7 +51,8 @@ def find_texts(data, offsets, table, wanted, wanted_offsets, out):
     """The position of each wanted text among the texts that `enter_texts` has entered, or −1."""
     n_slots = table.shape[0]
     for i in range(wanted_offsets.shape[0] - 1):
-        first, last = wanted_offsets[i], wanted_offsets[i + 1]
+        first = wanted_offsets[i]
+        last = wanted_offsets[i + 1]
         slot = _slot(wanted, first, last, n_slots)
         out[i] = -1
         while table[slot] >= 0:
@@ -68,7 +71,8 @@ def add_texts(data, offsets, n_known, table, wanted, wanted_offsets, out):
     """
     n_slots = table.shape[0]
     for i in range(wanted_offsets.shape[0] - 1):
-        first, last = wanted_offsets[i], wanted_offsets[i + 1]
+        first = wanted_offsets[i]
+        last = wanted_offsets[i + 1]
         slot = _slot(wanted, first, last, n_slots)
         while table[slot] >= 0:
             place = table[slot]

@@ -44,7 +44,8 @@ def _uniform_lanes(_, streams, keys, round_number, purpose, out, row):  # noqa: 
     def generate(context, builder, signature, args):
         arrays = [context.make_array(signature.args[i])(context, builder, args[i]) for i in (0, 1, 4)]
         stream, key = (builder.load(builder.bitcast(of.data, _WORDS.as_pointer()), align=8) for of in arrays[:2])
-        mask, shift = _words(MASK), _words(SHIFT)
+        mask = _words(MASK)
+        shift = _words(SHIFT)
         counter = [builder.and_(key, mask), builder.lshr(key, shift), *(_spread(builder, word) for word in args[2:4])]
         words = _philox(builder, counter, [builder.and_(stream, mask), builder.lshr(stream, shift)])
         for position, lanes in enumerate(_uniforms(builder, *words[:3])):
@@ -72,7 +73,8 @@ def _numbers(value):
 
 
 def _spread(builder, word):
-    nothing, zero = ir.Constant(_WORDS, ir.Undefined), ir.IntType(32)(0)
+    nothing = ir.Constant(_WORDS, ir.Undefined)
+    zero = ir.IntType(32)(0)
     single = builder.insert_element(nothing, word, zero)
     return builder.shuffle_vector(single, nothing, ir.Constant(ir.VectorType(zero.type, SIDE_BY_SIDE), None))
 
@@ -86,7 +88,8 @@ def _philox(builder, counter, key):
         product_1 = builder.mul(_words(MULTIPLIER_1), builder.and_(c2, mask))
         c0 = builder.xor(builder.xor(builder.lshr(product_1, shift), c1), k0)
         c2 = builder.xor(builder.xor(builder.lshr(product_0, shift), c3), k1)
-        c1, c3 = builder.and_(product_1, mask), builder.and_(product_0, mask)
+        c1 = builder.and_(product_1, mask)
+        c3 = builder.and_(product_0, mask)
         k0 = builder.and_(builder.add(k0, _words(WEYL_0)), mask)
         k1 = builder.and_(builder.add(k1, _words(WEYL_1)), mask)
     return c0, c1, c2, c3

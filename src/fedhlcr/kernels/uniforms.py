@@ -8,8 +8,10 @@ from fedhlcr.kernels.compiling import kernel
 
 MASK = np.uint64(0xFFFFFFFF)
 SHIFT = np.uint64(32)
-MULTIPLIER_0, MULTIPLIER_1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
-WEYL_0, WEYL_1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
+MULTIPLIER_0 = np.uint64(0xD2511F53)
+MULTIPLIER_1 = np.uint64(0xCD9E8D57)
+WEYL_0 = np.uint64(0x9E3779B9)
+WEYL_1 = np.uint64(0xBB67AE85)
 ROUNDS = 10
 
 
@@ -19,12 +21,10 @@ def philox(c0, c1, c2, c3, k0, k1):
     for _ in range(ROUNDS):
         product_0 = MULTIPLIER_0 * c0
         product_1 = MULTIPLIER_1 * c2
-        c0, c1, c2, c3 = (
-            (product_1 >> SHIFT) ^ c1 ^ k0,
-            product_1 & MASK,
-            (product_0 >> SHIFT) ^ c3 ^ k1,
-            product_0 & MASK,
-        )
+        c0 = (product_1 >> SHIFT) ^ c1 ^ k0
+        c1 = product_1 & MASK
+        c2 = (product_0 >> SHIFT) ^ c3 ^ k1
+        c3 = product_0 & MASK
         k0 = (k0 + WEYL_0) & MASK
         k1 = (k1 + WEYL_1) & MASK
     return c0, c1, c2, c3

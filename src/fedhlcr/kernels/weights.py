@@ -18,7 +18,8 @@ from fedhlcr.kernels.evidence import SQUARED_EVENTS, SQUARES
 from fedhlcr.kernels.keyed import keyed_gamma
 
 # Purposes of keyed random numbers, above those of effects: the weights of an entity's first, second, … event.
-FIRST_EVENT, PER_EVENT = np.uint64(4 << 10), np.uint64(1 << 6)
+FIRST_EVENT = np.uint64(4 << 10)
+PER_EVENT = np.uint64(1 << 6)
 # What `draw_weights` adds up for each agent, in this order.
 WEIGHT_SCALARS = ("log_event_weights", "event_weights", "weighted_events")
 
@@ -29,13 +30,15 @@ def add_event(x, y, weight, row, full):
 
     `row` (padded,) is scratch space: zeros past the width.
     """
-    n_features, padded = x.shape[0], row.shape[0]
+    n_features = x.shape[0]
+    padded = row.shape[0]
     row[0] = 1.0
     for f in range(n_features):
         row[f + 1] = x[f]
     row[n_features + 1] = y
     for i in range(n_features + 2):
-        weighted, own = weight * row[i], full[i]
+        weighted = weight * row[i]
+        own = full[i]
         for j in range(padded):
             own[j] += weighted * row[j]
 
@@ -140,5 +143,8 @@ def draw_weights(events, entities, coef, law, shape, agents, first_agent, last_a
                 logs += math.log(weight)
                 total += weight
         n_events = event_start[agent_start[agent + 1]] - event_start[agent_start[agent]]
-        scalars[position, SQUARES], scalars[position, SQUARED_EVENTS] = squares, n_events
-        totals[position, 0], totals[position, 1], totals[position, 2] = logs, total, n_events
+        scalars[position, SQUARES] = squares
+        scalars[position, SQUARED_EVENTS] = n_events
+        totals[position, 0] = logs
+        totals[position, 1] = total
+        totals[position, 2] = n_events

@@ -43,7 +43,8 @@ class AgentFigures(NamedTuple):
 def agent_figures(grams: FloatArray, agent_start: IndexArray, n_features: int, n_threads: int = 1) -> AgentFigures:
     """The figures of all agents, from the Gram matrices of their entities."""
     n_agents = len(agent_start) - 1
-    figures, blocks = AgentFigures(np.empty(n_agents), np.empty((n_agents, n_features))), Blocks.balanced(agent_start)
+    figures = AgentFigures(np.empty(n_agents), np.empty((n_agents, n_features)))
+    blocks = Blocks.balanced(agent_start)
 
     def run(block: int) -> None:
         first, last = blocks.range(block)
@@ -85,7 +86,8 @@ class AgentsPart(NamedTuple):
         `fields` declare the state.
         """
         grams, agent_start, keys, streams = self.entities
-        start, stop = int(agent_start[first]), int(agent_start[last])
+        start = int(agent_start[first])
+        stop = int(agent_start[last])
         own = EntityArrays(
             grams[start:stop], agent_start[first : last + 1] - start, keys[start:stop], streams[first:last]
         )
@@ -108,7 +110,8 @@ class AgentsPart(NamedTuple):
 
         Matrices in a mapped file are dropped from memory block by block: a fit needs no room for all of them.
         """
-        grams, agent_start = self.entities.grams, self.entities.agent_start
+        grams = self.entities.grams
+        agent_start = self.entities.agent_start
 
         def run(block: int) -> Result:
             result = task(block)

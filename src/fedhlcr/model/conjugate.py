@@ -32,7 +32,8 @@ def draw_coef_prior(rng: np.random.Generator, coef: FloatArray, kind: CoefPriorK
 
 def draw_common_mean_prior(rng: np.random.Generator, coef: FloatArray, priors: Hyperpriors) -> CoefPrior:
     """Each coefficient has its own mean and scale: draw δ_f with μ_f integrated out, then μ_f | δ_f."""
-    n_clusters, ratio = len(coef), priors.coef_mean_ratio
+    n_clusters = len(coef)
+    ratio = priors.coef_mean_ratio
     variance = draw_variance(rng, priors.coef_variance, float(n_clusters), _squares_around_mean(coef, ratio))
     shrinkage = ratio / (1.0 + ratio * n_clusters)
     mean = shrinkage * coef.sum(axis=0) + np.sqrt(shrinkage * variance) * rng.standard_normal(variance.shape)
@@ -47,7 +48,8 @@ def draw_zero_mean_prior(rng: np.random.Generator, coef: FloatArray, priors: Hyp
 
 def log_common_mean_marginal(coef: FloatArray, priors: Hyperpriors) -> FloatArray:
     """(n_coef,) log p(w_·f) of each coefficient over all clusters, with μ_f and δ_f integrated out."""
-    n_clusters, ratio = len(coef), priors.coef_mean_ratio
+    n_clusters = len(coef)
+    ratio = priors.coef_mean_ratio
     marginal = log_scale_marginal(n_clusters, _squares_around_mean(coef, ratio), priors.coef_variance)
     return marginal - 0.5 * np.log1p(ratio * n_clusters)
 

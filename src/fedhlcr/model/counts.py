@@ -50,16 +50,22 @@ POISSON_LIMIT = 50.0
 # Counts that are added to those of an entity before its mean is taken, so that it is not 0.
 ADDED_COUNT = 0.5
 # ρ ~ N(1, 1.5²); s² ~ IG(2, .2), and s is at least .3, so that ρ can move.
-CENTRE, CENTRE_SCALE, SPREAD_SHAPE, SPREAD_RATE, LEAST_SPREAD = 1.0, 1.5, 2.0, 0.2, 0.3
+CENTRE = 1.0
+CENTRE_SCALE = 1.5
+SPREAD_SHAPE = 2.0
+SPREAD_RATE = 0.2
+LEAST_SPREAD = 0.3
 # A run begins with so many rounds in which sizes stay as they are. The first coefficients are far from the data: given
 # these, rare counts would make sizes so small that the coefficients could never leave.
 ROUNDS_WITHOUT_SIZES = 15
 # Metropolis steps of an agent in each round, and what an event tells about log r, about, for the steps' length.
-N_STEPS, INFORMATION = 4, 0.15
+N_STEPS = 4
+INFORMATION = 0.15
 # Largest mean of a count that is drawn.
 LARGEST_MEAN = 1e18
 # log r stays within these bounds.
-SMALLEST, LARGEST = -12.0, 25.0
+SMALLEST = -12.0
+LARGEST = 25.0
 
 
 def _log_size(known: Known) -> tuple[Bound, Bound]:  # noqa: ARG001
@@ -118,22 +124,27 @@ class NegativeBinomial(Logits):
 
     def first_weights(self, events: EventStore, terms: EventTerms) -> FloatArray:
         """Means of the weights where an event's own count is its mean."""
-        y, offset, shape = events.y, events.offsets, terms.shape
+        y = events.y
+        offset = events.offsets
+        shape = terms.shape
         if shape.ndim == 2:
-            y, offset = y[:, None], offset[:, None]
+            y = y[:, None]
+            offset = offset[:, None]
         psi = np.log(y + ADDED_COUNT) - offset + terms.fixed
         return shape * np.tanh(0.5 * psi) / np.where(psi == 0.0, 1.0, 2.0 * psi) + np.where(psi == 0.0, 0.25 * shape, 0)
 
     def _draw_own(self, part: AgentsPart, given: MixedGlobals, coef: FloatArray, scalars: FloatArray) -> State:
         """log r of each agent, by Metropolis steps given its coefficients; agents without weights wait."""
         assert isinstance(given, CountGlobals)
-        agents, old = part.agents, part.state
+        agents = part.agents
+        old = part.state
         normals, uniforms = (np.empty((len(agents), N_STEPS)) for _ in range(2))
         # entities use this purpose under their own keys
         keyed_steps(part.entities.agent_streams, agents, part.round, FIRST_EVENT, normals, uniforms)
         n_events = self._by_agent(part, part.events.weight if part.events is not None else np.empty(0))
         length = 2.4 / np.sqrt(given.log_size_spread**-2.0 + INFORMATION * n_events)
-        log_size, began = old[LOG_SIZE].copy(), self._began(part)[agents]
+        log_size = old[LOG_SIZE].copy()
+        began = self._began(part)[agents]
         if given.stage == Stage.PLAIN and part.round < ROUNDS_WITHOUT_SIZES:
             began[:] = False
         density = self._size_density(part, given, coef, log_size)
@@ -197,7 +208,8 @@ class NegativeBinomial(Logits):
         linear = total / drawn.log_size_spread**2 + CENTRE / CENTRE_SCALE**2
         centre = linear / precision + rng.standard_normal() / np.sqrt(precision)
         apart = max(squares - 2.0 * centre * total + n * centre**2, 0.0)
-        shape, rate = SPREAD_SHAPE + 0.5 * n, SPREAD_RATE + 0.5 * apart
+        shape = SPREAD_SHAPE + 0.5 * n
+        rate = SPREAD_RATE + 0.5 * apart
         # 1/s² has a Gamma law, cut off at its largest value
         largest = gammainc(shape, rate / LEAST_SPREAD**2)
         inverse = gammaincinv(shape, rng.random() * largest) / rate
@@ -215,7 +227,8 @@ class NegativeBinomial(Logits):
 
     def event_log_densities(self, given: MixedGlobals, points: EventPoints) -> FloatArray:
         del given
-        size, y = bounded_size(np.exp(points.private[LOG_SIZE]), points.mean), points.target
+        size = bounded_size(np.exp(points.private[LOG_SIZE]), points.mean)
+        y = points.target
         # log(r + μ)
         total = np.logaddexp(np.log(size), points.linear)
         constant = gammaln(y + size) - gammaln(size) - gammaln(y + 1.0)
@@ -232,9 +245,14 @@ class NegativeBinomial(Logits):
 def count_terms(events: EventStore, log_size: FloatArray) -> EventTerms:
     """The terms of events; `log_size` is log r of each event's agent, (events,) or (events, draws)."""
     mean = np.repeat(mean_rates(events), np.diff(events.event_start)) * np.exp(events.offsets)
-    y, weight, offset = events.y, events.weight, events.offsets
+    y = events.y
+    weight = events.weight
+    offset = events.offsets
     if log_size.ndim == 2:
-        mean, y, weight, offset = mean[:, None], y[:, None], weight[:, None], offset[:, None]
+        mean = mean[:, None]
+        y = y[:, None]
+        weight = weight[:, None]
+        offset = offset[:, None]
     size = bounded_size(np.exp(log_size), mean)
     constant = weight * (gammaln(y + size) - gammaln(size) - gammaln(y + 1.0))
     return EventTerms(weight * (y + size), 0.5 * weight * (y - size), offset - np.log(size), constant)

@@ -23,7 +23,8 @@ from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.special import gammaincc, gammainccinv, gammaincinv, gammaln, multigammaln
 
 # The largest shape ν of the entities' noise variances, and the size of the grid on which it is drawn.
-LARGEST_SHAPE, N_SHAPES = 200.0, 60
+LARGEST_SHAPE = 200.0
+N_SHAPES = 60
 
 # κ of a full covariance, each with the same probability.
 TIGHTNESSES = np.array([2.0, 8.0, 32.0, 128.0])
@@ -105,7 +106,8 @@ def draw_scale(rng: np.random.Generator, auxiliary: FloatArray, scales: EffectSc
 
     The bound keeps effects finite in directions of which the data say nothing, such as those of collinear columns.
     """
-    shape, rate = 0.5 + 0.5 * len(auxiliary), 0.5 * scales.typical**2 + auxiliary.sum()
+    shape = 0.5 + 0.5 * len(auxiliary)
+    rate = 0.5 * scales.typical**2 + auxiliary.sum()
     least = rate / scales.intercept**2
     inverse_square = gammainccinv(shape, rng.random() * gammaincc(shape, least)) / rate
     return float(min(max(inverse_square, least / rate) ** -0.5, scales.intercept))
@@ -114,7 +116,8 @@ def draw_scale(rng: np.random.Generator, auxiliary: FloatArray, scales: EffectSc
 def log_full_marginal(squares: FloatArray, n: float, auxiliary: FloatArray, tightness: float = 2.0) -> float:
     """Log density of n effects with D ~ inverse Wishart(κ + q − 1, 2κ diag(h)) integrated out, up to (nq/2) log π."""
     size = len(auxiliary)
-    prior, posterior = 0.5 * (tightness + size - 1), 0.5 * (tightness + size - 1 + n)
+    prior = 0.5 * (tightness + size - 1)
+    posterior = 0.5 * (tightness + size - 1 + n)
     scale = 2.0 * tightness * auxiliary
     _, log_det = np.linalg.slogdet(np.diag(scale) + squares)
     constant = multigammaln(posterior, size) - _log_multigamma(float(prior), size)
@@ -168,7 +171,8 @@ def variance_ratios(shape: ArrayLike, larger: ArrayLike) -> FloatArray:
 
 def _inverse_wishart(rng: np.random.Generator, scale: FloatArray, degrees: float) -> FloatArray:
     """A draw from the inverse Wishart distribution, by Bartlett's decomposition."""
-    spread, size = np.sqrt(np.diag(scale)), len(scale)
+    spread = np.sqrt(np.diag(scale))
+    size = len(scale)
     # effects of collinear columns may be so correlated that rounding makes the matrix indefinite
     lower = np.linalg.cholesky(scale / np.outer(spread, spread) + RIDGE * np.eye(size))
     bartlett = np.tril(rng.standard_normal((size, size)), -1)
@@ -180,7 +184,8 @@ def _inverse_wishart(rng: np.random.Generator, scale: FloatArray, degrees: float
 
 def root(covariance: FloatArray) -> FloatArray:
     """Λ, lower triangular, with ΛΛᵀ = D; rows and columns without variance are 0."""
-    spread, lower = np.sqrt(np.diag(covariance)), np.zeros_like(covariance)
+    spread = np.sqrt(np.diag(covariance))
+    lower = np.zeros_like(covariance)
     used = np.ix_(spread > 0.0, spread > 0.0)
     lower[used] = np.linalg.cholesky(covariance[used] / np.outer(spread, spread)[used])
     return spread[:, None] * lower

@@ -45,7 +45,8 @@ def draw_curve_prior(rng: np.random.Generator, coef: FloatArray, spread: float) 
     logs = _log_joint(_Sums.of(coef), spread).ravel()
     weights = np.cumsum(np.exp(logs - logs.max()))
     choice = min(int(np.searchsorted(weights, rng.random() * weights[-1], side="right")), len(logs) - 1)
-    shared, own = spread * SCALES[choice // len(SCALES)], spread * SCALES[choice % len(SCALES)]
+    shared = spread * SCALES[choice // len(SCALES)]
+    own = spread * SCALES[choice % len(SCALES)]
     total_variance = own**2 + len(coef) * shared**2
     noise = rng.standard_normal(coef.shape[1])
     mean = shared**2 * coef.sum(axis=0) / total_variance + shared * own / np.sqrt(total_variance) * noise

@@ -210,10 +210,12 @@ def _spline_with(quantiles: FloatArray, knots: FloatArray) -> _Spline | None:
     """
     if len(knots) < 3:
         return None
-    centre, scale = float(quantiles[len(quantiles) // 2]), float(knots[-1] - knots[0])
+    centre = float(quantiles[len(quantiles) // 2])
+    scale = float(knots[-1] - knots[0])
     knots = (knots - centre) / scale
     basis = _natural_basis((quantiles - centre) / scale, knots)
-    line, curved = basis[:, :2], basis[:, 2:]
+    line = basis[:, :2]
+    curved = basis[:, 2:]
     fit = np.linalg.solve(line.T @ line, line.T @ curved)
     residual = curved - line @ fit
     squares = residual.T @ residual / len(quantiles)
@@ -233,8 +235,10 @@ def _natural_basis(t: FloatArray, knots: FloatArray) -> FloatArray:
     With d_k(t) = ((t − ξ_k)₊³ − (t − ξ_K)₊³) / (ξ_K − ξ_k) the functions are d_k − d_{K−1} up to the last knot. Beyond
     it they go on with their last slope; computed from cubes, they would lose all digits far away.
     """
-    last, inner = knots[-1], knots[:-1]
-    inside, beyond = np.minimum(t, last)[..., None], np.maximum(t - last, 0.0)[..., None]
+    last = knots[-1]
+    inner = knots[:-1]
+    inside = np.minimum(t, last)[..., None]
+    beyond = np.maximum(t - last, 0.0)[..., None]
     d = np.maximum(inside - inner, 0.0) ** 3 / (last - inner)
     slopes = 3.0 * (last - inner)
     d = d + beyond * slopes

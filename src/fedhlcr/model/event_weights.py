@@ -44,7 +44,9 @@ class EventWeighted(Mixed):
 
     def _weighted(self, part: AgentsPart, targets: FloatArray, event_weights: FloatArray) -> AgentsPart:
         """The part with weighted Gram matrices; those of agents that take no part are 0."""
-        events, chosen, bounds = part.events, part.chosen, part.entity_blocks
+        events = part.events
+        chosen = part.chosen
+        bounds = part.entity_blocks
         assert events is not None
         # those of agents that take no part are not used, but must not be read as numbers
         everyone = len(chosen) == len(part.entities.grams)
@@ -62,7 +64,8 @@ class EventWeighted(Mixed):
         grams: FloatArray, events: EventStore, targets: FloatArray, event_weights: FloatArray
     ) -> FloatArray:
         """Weighted Gram matrices of single entities; `grams` are those without weights."""
-        weighted, everyone = np.empty_like(grams), np.arange(len(grams))
+        weighted = np.empty_like(grams)
+        everyone = np.arange(len(grams))
         arrays = events.X, targets, events.event_start, event_weights
         weights.weighted_grams(*arrays, everyone, 0, len(everyone), weighted)
         return weighted
@@ -70,7 +73,8 @@ class EventWeighted(Mixed):
     @staticmethod
     def _weighted_by_draw(profiles: ProfileData, targets: FloatArray) -> FloatArray:
         """(profiles, draws, packed) weighted matrices; 0 for a new entity. `targets` are (events, draws)."""
-        events, own_weights = profiles.events, profiles.private[EVENT_WEIGHTS]
+        events = profiles.events
+        own_weights = profiles.private[EVENT_WEIGHTS]
         assert events is not None
         out = np.zeros((len(profiles.grams), own_weights.shape[1], profiles.grams.shape[1]))
         weights.weighted_grams_by_draw(events.X, targets, events.event_start, own_weights, out)
@@ -86,7 +90,8 @@ class EventWeighted(Mixed):
         sums: EffectSums,
     ) -> EffectState:
         """Draw effects given the old weights; the state holds the coefficients of each entity."""
-        old, law = weighted.state, self.kernel_law(given, weighted.round)
+        old = weighted.state
+        law = self.kernel_law(given, weighted.round)
         coef = np.zeros((len(labels), self.layout.n_coef))
         state = EffectState(self.variance(old, given), old["agent_effects"].copy(), coef)
         self._draw_effects(weighted, scoring, labels, law, state, rows, sums)

@@ -61,7 +61,8 @@ class Gaussian(LinearLikelihood[GaussianGlobals]):
         drawn = replace(current, coef=draw_coef(regressions, rng))
         if spec.noise_scale is None:
             prior = spec.hyperpriors.for_spread(spec.target_spread).noise_variance
-            n_events, squares = self.layout.n_events(sums.grams).sum(), self.layout.rss(sums.grams, drawn.coef).sum()
+            n_events = self.layout.n_events(sums.grams).sum()
+            squares = self.layout.rss(sums.grams, drawn.coef).sum()
             drawn = replace(drawn, noise_scale=float(np.sqrt(conjugate.draw_variance(rng, prior, n_events, squares))))
         return self.with_coef_prior(drawn, sums, spec, rng)
 
@@ -81,7 +82,8 @@ class Gaussian(LinearLikelihood[GaussianGlobals]):
         priors = spec.hyperpriors.for_spread(spec.target_spread)
         grams = blocks[GRAMS]
         data = self.layout.normal_equations(grams)
-        n_events, squares = float(data.n.sum()), self.layout.rss(grams, coef).sum()
+        n_events = float(data.n.sum())
+        squares = self.layout.rss(grams, coef).sum()
         if spec.noise_scale is None:
             given_coef = float(conjugate.log_scale_marginal(n_events, squares, priors.noise_variance))
         else:

@@ -176,8 +176,10 @@ class Standardization:
 
     def with_own_target(self) -> Standardization:
         """The same with the target as it is."""
-        shift, scale = self.shift.copy(), self.scale.copy()
-        shift[-1], scale[-1] = 0.0, 1.0
+        shift = self.shift.copy()
+        scale = self.scale.copy()
+        shift[-1] = 0.0
+        scale[-1] = 1.0
         return replace(self, shift=shift, scale=scale)
 
     def expand(self, X: FloatArray) -> FloatArray:
@@ -197,7 +199,8 @@ class Standardization:
     def rescale(self, layout: GramLayout, packed: FloatArray, n_threads: int = 1) -> FloatArray:
         """Scale matrices that were accumulated around the shift, in place: M → T M Tᵀ with T = diag(1, 1/scale)."""
         inverse = np.concatenate([[1.0], 1.0 / self.scale])
-        factors, blocks = layout.pack(np.outer(inverse, inverse)), Blocks.even(len(packed))
+        factors = layout.pack(np.outer(inverse, inverse))
+        blocks = Blocks.even(len(packed))
 
         def scale(block: int) -> None:
             packed[slice(*blocks.range(block))] *= factors
@@ -208,7 +211,8 @@ class Standardization:
     def column_moments(self, layout: GramLayout, pooled: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Means and standard deviations of (x, y) in the user's units, from the standardised matrix of all events."""
         n = layout.n_events(pooled)
-        mean, square = layout.unpack(pooled)[0, 1:] / n, layout.diagonal(pooled)[1:] / n
+        mean = layout.unpack(pooled)[0, 1:] / n
+        square = layout.diagonal(pooled)[1:] / n
         # a constant feature has an infinite scale
         scale = np.where(np.isfinite(self.scale), self.scale, 0.0)
         return self.shift + scale * mean, scale * np.sqrt(np.maximum(square - mean**2, 0.0))
@@ -234,7 +238,8 @@ class Standardization:
         All are in the user's units. The prediction is without the target's shift and without curves. A covariance C of
         coefficients becomes T C Tᵀ.
         """
-        n_inputs, first = layout.n_inputs, 1 - layout.first_regressor
+        n_inputs = layout.n_inputs
+        first = 1 - layout.first_regressor
         transform = np.zeros((1 + n_inputs, layout.n_coef))
         transform[0, :first] = 1.0
         transform[0, first : first + n_inputs] = (at - self.shift[:n_inputs]) / self.scale[:n_inputs]

@@ -38,7 +38,8 @@ class LinearLikelihood(Likelihood[G]):
 
     def start_with(self, spec: ModelSpec, n_clusters: int, **own: Any) -> G:
         """The globals at the start; a subclass passes its `own` quantities."""
-        n_coef, n_linear = self.layout.n_coef, self.layout.n_linear
+        n_coef = self.layout.n_coef
+        n_linear = self.layout.n_linear
         scale = spec.coef_scale if spec.coef_scale is not None else spec.target_spread * n_linear**-0.5
         coef_scale = np.full(n_coef, float(scale))
         coef_scale[n_linear:] = START_SCALE * spec.target_spread
@@ -62,7 +63,8 @@ class LinearLikelihood(Likelihood[G]):
         """
         if spec.coef_scale is not None and not self.layout.curve_groups:
             return drawn
-        occupied, n_linear = sums.occupied, self.layout.n_linear
+        occupied = sums.occupied
+        n_linear = self.layout.n_linear
         parts = [CoefPrior(drawn.coef_mean[:n_linear], drawn.coef_scale[:n_linear])]
         if spec.coef_scale is None:
             priors = spec.hyperpriors.for_spread(spec.target_spread)
@@ -76,7 +78,8 @@ class LinearLikelihood(Likelihood[G]):
 
     def log_coef_marginal(self, coef: FloatArray, spec: ModelSpec) -> float:
         """log p(w) of the coefficients of the occupied clusters, with their prior's μ and δ integrated out."""
-        linear, curves = coef[:, : self.layout.n_linear], [coef[:, span] for span in self.layout.curve_spans]
+        linear = coef[:, : self.layout.n_linear]
+        curves = [coef[:, span] for span in self.layout.curve_spans]
         of_curves = sum(log_curve_marginal(own, spec.target_spread) for own in curves)
         if spec.coef_scale is not None:
             return log_normal(linear.size, (linear**2).sum(), spec.coef_scale) + of_curves

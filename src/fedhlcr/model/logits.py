@@ -54,7 +54,8 @@ LOG_LIKELIHOOD = "log_likelihood"
 # Scalars of mixed models that are sums over weighted matrices here, so that numbers of events do not bound them.
 OF_WEIGHTS = ("squared_events", "noise_excess", "noise_squares")
 # Bounds of the first variances of effects beside a single cluster, as multiples of the usual ones.
-LEAST_START, MOST_START = 0.1, 2.0
+LEAST_START = 0.1
+MOST_START = 2.0
 # The largest factor by which effects are scaled at once.
 LONGEST_STEP = 1.5
 # Points by which effects are integrated out when clusters are compared.
@@ -148,7 +149,9 @@ class Logits(EventWeighted):
         return super().scoring_matrices(self._with_weights(part, terms, part.state[EVENT_WEIGHTS]), given)
 
     def _write_log_likelihoods(self, part: AgentsPart, terms: EventTerms, coef: FloatArray, out: FloatArray) -> None:
-        events, chosen, bounds = part.events, part.chosen, part.entity_blocks
+        events = part.events
+        chosen = part.chosen
+        bounds = part.entity_blocks
         assert events is not None
 
         def run(block: int) -> None:
@@ -161,7 +164,8 @@ class Logits(EventWeighted):
         self, grams: FloatArray, given: MixedGlobals, private: State, events: EventStore | None = None
     ) -> FloatArray:
         assert events is not None
-        terms, everyone = self.event_terms(events, private), np.arange(len(grams))
+        terms = self.event_terms(events, private)
+        everyone = np.arange(len(grams))
         if given.is_plain:
             out = np.zeros((len(grams), given.n_clusters))
             arrays = events.X, terms, events.event_start, everyone, 0, len(everyone), given.coef.copy()
@@ -186,7 +190,8 @@ class Logits(EventWeighted):
         n_rows: int,
     ) -> Concluded:
         """Draw effects given the old weights, then the weights given the coefficients of each entity."""
-        sums, law = self._empty_sums(n_rows, len(part.agents)), self.kernel_law(given, part.round)
+        sums = self._empty_sums(n_rows, len(part.agents))
+        law = self.kernel_law(given, part.round)
         if given.is_plain:
             # a run that goes back to plain clusters forgets effects
             fresh = self.fresh_state(part.state)
@@ -197,7 +202,8 @@ class Logits(EventWeighted):
             drawn = self._coef_drawn(weighted, given, scoring, labels, rows, sums)
             if not law.given_effects:
                 self._add_scale_scores(weighted, drawn, given, labels, sums.scalars)
-            state, coef = {**part.state, **self.new_state(drawn, given)}, drawn.coef
+            state = {**part.state, **self.new_state(drawn, given)}
+            coef = drawn.coef
         state |= self._draw_own(part, given, coef, sums.scalars)
         terms = self._part_terms(part, state)
         state[EVENT_WEIGHTS] = self._draw_weights(part, terms, coef, sums.scalars)
@@ -240,7 +246,9 @@ class Logits(EventWeighted):
         data: FloatArray,
     ) -> None:
         """Replace `data` by sums of the weighted Gram matrices of (x, target − xᵀstep), with a step for each entity."""
-        events, chosen, bounds = part.events, part.chosen, part.entity_blocks
+        events = part.events
+        chosen = part.chosen
+        bounds = part.entity_blocks
         assert events is not None
         # agents that have never taken part have no weights yet
         targets = terms.kappa / np.where(event_weights > 0.0, event_weights, 1.0) - terms.fixed
@@ -259,7 +267,9 @@ class Logits(EventWeighted):
 
     def _draw_weights(self, part: AgentsPart, terms: EventTerms, coef: FloatArray, scalars: FloatArray) -> FloatArray:
         """(events,) new weights of the events of agents that take part; those of others stay."""
-        events, drawn, densities = part.events, part.state[EVENT_WEIGHTS].copy(), np.empty(len(scalars))
+        events = part.events
+        drawn = part.state[EVENT_WEIGHTS].copy()
+        densities = np.empty(len(scalars))
         assert events is not None
 
         def run(block: int) -> None:
@@ -274,7 +284,9 @@ class Logits(EventWeighted):
 
     def _event_log_likelihoods(self, part: AgentsPart, terms: EventTerms, coef: FloatArray) -> FloatArray:
         """(events,) log densities given the coefficients of each entity; 0 for agents that take no part."""
-        events, chosen, bounds = part.events, part.chosen, part.entity_blocks
+        events = part.events
+        chosen = part.chosen
+        bounds = part.entity_blocks
         assert events is not None
         out = np.zeros(events.n_events)
 
@@ -290,9 +302,14 @@ class Logits(EventWeighted):
         self, part: AgentsPart, given: MixedGlobals, terms: EventTerms, labels: LabelArray, sums: EffectSums
     ) -> None:
         """Add the log density of each agent's entities, with their labels and effects integrated out."""
-        events, chosen, bounds, law = part.events, part.chosen, part.entity_blocks, self.kernel_law(given, part.round)
+        events = part.events
+        chosen = part.chosen
+        bounds = part.entity_blocks
+        law = self.kernel_law(given, part.round)
         assert events is not None
-        densities, steps, owner = np.zeros((len(labels), given.n_clusters)), part.state["agent_effects"], part.owner
+        densities = np.zeros((len(labels), given.n_clusters))
+        steps = part.state["agent_effects"]
+        owner = part.owner
         points = spread_normals(N_POINTS, len(law.columns))
 
         def integrate(block: int) -> None:
@@ -300,7 +317,9 @@ class Logits(EventWeighted):
             logits.integrated_densities(*arrays, law, steps, owner, points, densities)
 
         part.run(integrate)
-        out, rows, prior = np.zeros(len(labels)), np.eye(given.n_clusters), given.prior_weights()
+        out = np.zeros(len(labels))
+        rows = np.eye(given.n_clusters)
+        prior = given.prior_weights()
 
         def average(block: int) -> None:
             asked = part.agents, *part.blocks.range(block)

@@ -75,7 +75,8 @@ class Mixed(MixedServer):
         if given.is_plain:
             return np.asarray(base)
         base = base + known.private["agent_effects"]
-        columns, root = given.effect_columns, given.effect_root
+        columns = given.effect_columns
+        root = given.effect_root
         if not len(columns):
             return np.asarray(base)
         normal = self.layout.normal_equations(self.data_matrices(known))
@@ -119,7 +120,8 @@ class Mixed(MixedServer):
 
     def new_variances(self, draws: MixedGlobals) -> FloatArray:
         """(draws,) noise variances of a new entity: quantiles of their law, spread evenly over the draws."""
-        scale, shape = np.asarray(draws.noise_scale), np.asarray(draws.noise_shape)
+        scale = np.asarray(draws.noise_scale)
+        shape = np.asarray(draws.noise_shape)
         levels = (np.arange(1, len(scale) + 1) * GOLDEN) % 1.0
         return scale**2 * covariance.variance_ratios(shape, levels)
 

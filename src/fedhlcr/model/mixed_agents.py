@@ -120,8 +120,12 @@ class MixedAgents(LinearLikelihood[MixedGlobals]):
     def _write_effective(
         self, part: AgentsPart, given: MixedGlobals, variance: FloatArray, out: FloatArray, log_dets: FloatArray
     ) -> None:
-        grams, law, chosen, bounds = part.entities.grams, self.kernel_law(given, 0), part.chosen, part.entity_blocks
-        owner, steps = part.owner, part.state["agent_effects"]
+        grams = part.entities.grams
+        law = self.kernel_law(given, 0)
+        chosen = part.chosen
+        bounds = part.entity_blocks
+        owner = part.owner
+        steps = part.state["agent_effects"]
         has_steps = bool(steps.any())
 
         def run(block: int) -> None:
@@ -139,7 +143,9 @@ class MixedAgents(LinearLikelihood[MixedGlobals]):
         del events
         if given.is_plain:
             return grams
-        law, out, rows = self.kernel_law(given, 0), np.empty_like(grams), np.arange(len(grams))
+        law = self.kernel_law(given, 0)
+        out = np.empty_like(grams)
+        rows = np.arange(len(grams))
         steps = private["agent_effects"]
         effective.effective_grams(grams, self.variance(private, given), rows, 0, len(rows), law, out, _NO_LOGS)
         if steps.any():
@@ -185,7 +191,8 @@ class MixedAgents(LinearLikelihood[MixedGlobals]):
         n_rows: int,
     ) -> Concluded:
         """Draw a, b and σ; in plain clusters there are none."""
-        sums, law = self._empty_sums(n_rows, len(part.agents)), self.kernel_law(given, part.round)
+        sums = self._empty_sums(n_rows, len(part.agents))
+        law = self.kernel_law(given, part.round)
         self._add_scalars(part, given, labels, law, sums.scalars)
         if given.stage == Stage.WEIGHING:
             self._add_log_densities(part, given, labels, sums.scalars)
@@ -206,7 +213,8 @@ class MixedAgents(LinearLikelihood[MixedGlobals]):
     def sweep(
         self, part: AgentsPart, given: MixedGlobals, law: LabelLaw, labels: LabelArray, drawn: DrawnLabels
     ) -> Concluded:
-        sums, effects_law = self._empty_sums(given.n_clusters, len(part.agents)), self.kernel_law(given, part.round)
+        sums = self._empty_sums(given.n_clusters, len(part.agents))
+        effects_law = self.kernel_law(given, part.round)
         state = EffectState(self.variance(part.state, given), part.state["agent_effects"].copy(), _NOT_KEPT)
         mixed_sweep.sweep_agents(part.entities, law, effects_law, labels, *drawn, state, sums)
         self._add_scalars(part, given, drawn.labels, effects_law, sums.scalars)
@@ -251,7 +259,9 @@ class MixedAgents(LinearLikelihood[MixedGlobals]):
 
     def _add_counts(self, part: AgentsPart, given: MixedGlobals, scalars: FloatArray) -> None:
         """Count agents and events, and in the plain stage add up how features vary within entities."""
-        grams, agent_start, first = part.entities.grams, part.entities.agent_start, self._first_within
+        grams = part.entities.grams
+        agent_start = part.entities.agent_start
+        first = self._first_within
         figures = part.figures
         if figures is None:
             figures = agent_figures(grams, agent_start, self.layout.n_features, part.n_threads)
@@ -263,7 +273,8 @@ class MixedAgents(LinearLikelihood[MixedGlobals]):
     def _add_evidence(self, part: AgentsPart, labels: LabelArray, law: EffectsLaw, scalars: FloatArray) -> None:
         """Add what score tests of the effects need."""
         scores = np.zeros((len(scalars), len(EVIDENCE), self.layout.n_coef))
-        grams, agent_start = part.entities.grams, part.entities.agent_start
+        grams = part.entities.grams
+        agent_start = part.entities.agent_start
 
         def run(block: int) -> None:
             asked = part.agents, *part.blocks.range(block)
@@ -287,11 +298,14 @@ class MixedAgents(LinearLikelihood[MixedGlobals]):
         self, part: AgentsPart, given: MixedGlobals, labels: LabelArray, scalars: FloatArray
     ) -> None:
         """Add the log density of each agent's entities, with their labels, effects and noise integrated out."""
-        grams, chosen = part.entities.grams, part.chosen
+        grams = part.entities.grams
+        chosen = part.chosen
         variances = self.variance_quantiles(given, N_VARIANCES)
-        densities, log_dets = np.zeros((len(variances), len(grams))), np.zeros(len(grams))
+        densities = np.zeros((len(variances), len(grams)))
+        log_dets = np.zeros(len(grams))
         # effective matrices are divided by the noise variance
-        scoring, prior = np.empty_like(grams), given.prior_weights()
+        scoring = np.empty_like(grams)
+        prior = given.prior_weights()
         rows = np.ascontiguousarray(-0.5 * self.layout.rss_vectors(given.coef))
         for own, variance in zip(densities, variances, strict=True):
             self._write_effective(part, given, np.full(len(grams), variance), scoring, log_dets)

@@ -118,7 +118,8 @@ def _noise_excess(known: Known) -> tuple[Bound, Bound]:
 
 def _noise_squares(known: Known) -> tuple[Bound, Bound]:
     """Σ (8n² + 48n): least if all entities have as many events, largest if one has nearly all."""
-    squares, linear = 8.0 * known.n_events**2, 48.0 * known.n_events
+    squares = 8.0 * known.n_events**2
+    linear = 48.0 * known.n_events
     least = squares / np.maximum(known.n_entities, 1.0) + linear
     return (least if known.law.stage == Stage.PLAIN else 0.0), squares + linear
 

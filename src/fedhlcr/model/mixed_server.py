@@ -31,13 +31,19 @@ ENTITIES_PER_AGENT = 1.5
 ENOUGH_EVIDENCE = 1.0
 # The same for slopes of agents, if there are fewer agents than so many: from a handful it is hard to learn that such
 # effects are small.
-CLEAR_EVIDENCE, ENOUGH_AGENTS = 3.0, 8
+CLEAR_EVIDENCE = 3.0
+ENOUGH_AGENTS = 8
 # Starting values when effects are switched on: variances of entities' effects relative to the target's, beside several
 # clusters and beside a single one; variances of agents' effects relative to those; the shape of the noise.
-START_VARIANCE, START_VARIANCE_ALONE, START_RATIO, START_SHAPE = 0.01, 0.1, 0.1, 25.0
+START_VARIANCE = 0.01
+START_VARIANCE_ALONE = 0.1
+START_RATIO = 0.1
+START_SHAPE = 25.0
 # The least shape ν of the entities' noise, and the same where fewer than so many events are left to tell noise from
 # effects. Below, the noise of an entity that happens to fit well could collapse to zero.
-LEAST_SHAPE, LEAST_SHAPE_OF_FEW, ENOUGH_FREE_EVENTS = 6.0, 20.0, 50.0
+LEAST_SHAPE = 6.0
+LEAST_SHAPE_OF_FEW = 20.0
+ENOUGH_FREE_EVENTS = 50.0
 # Below this, a variance counts as 0.
 TINY = 1e-300
 # The least noise scale, relative to the target's spread: without it, noise vanishes where a target has none.
@@ -121,7 +127,8 @@ class MixedServer(MixedAgents):
         if spec.effects == "auto":
             evidence, agent_evidence, _ = self._evidence(sums)
             of_entities &= (evidence > ENOUGH_EVIDENCE) | (sums.occupied.sum() == 1)
-            n_agents, n_entities = sums.scalars["agents"], sums.entity_counts.sum()
+            n_agents = sums.scalars["agents"]
+            n_entities = sums.entity_counts.sum()
             weak = (n_agents >= ENOUGH_AGENTS) | self._is_intercept(np.arange(len(varies)))
             bar = np.where(weak, ENOUGH_EVIDENCE, CLEAR_EVIDENCE)
             of_agents = varies & (n_agents >= 2) & (n_entities >= ENTITIES_PER_AGENT * n_agents)
@@ -187,10 +194,12 @@ class MixedServer(MixedAgents):
         """
         if drawn.stage != Stage.EXACT and not drawn.is_plain:
             # the data matrices are effective ones, from which residuals cannot be computed
-            n_events, squares = sums.scalars["squared_events"], np.asarray(sums.scalars["squares"])
+            n_events = sums.scalars["squared_events"]
+            squares = np.asarray(sums.scalars["squares"])
         else:
             # matrices of the stage before, effective ones, do not count events, so these are counted on their own
-            n_events, squares = sums.scalars["events"], self.layout.rss(sums.grams, drawn.coef).sum()
+            n_events = sums.scalars["events"]
+            squares = self.layout.rss(sums.grams, drawn.coef).sum()
         if not self._has_entity_noise(drawn):
             prior = spec.hyperpriors.for_spread(spec.target_spread).noise_variance
             scale = float(np.sqrt(conjugate.draw_variance(rng, prior, n_events, squares))) if n_events else None
@@ -198,7 +207,8 @@ class MixedServer(MixedAgents):
         if n_events < 2.0 or squares <= 0.0:
             return drawn
         # s² ~ Gamma(½, rate) a priori: a proposal without the prior's exp(−rate·s²), which then decides about it
-        old, rate = drawn.noise_scale**2, 0.5 / spec.target_spread**2
+        old = drawn.noise_scale**2
+        rate = 0.5 / spec.target_spread**2
         new = 0.5 * squares * old / drawn.noise_unit**2 / rng.standard_gamma(0.5 * (n_events - 1.0))
         if new < (LEAST_NOISE * spec.target_spread) ** 2 or np.log(rng.random()) >= rate * (old - new):
             return drawn
@@ -209,7 +219,8 @@ class MixedServer(MixedAgents):
         self, drawn: MixedGlobals, sums: ClusterSums, spec: ModelSpec, rng: np.random.Generator
     ) -> MixedGlobals:
         """s² | ν, σ and ν | s², σ."""
-        n, unit = sums.scalars["noisy_entities"], drawn.noise_unit**2
+        n = sums.scalars["noisy_entities"]
+        unit = drawn.noise_unit**2
         if n == 0.0:
             return drawn
         precisions = sums.scalars["precisions"] / unit
@@ -254,7 +265,8 @@ class MixedServer(MixedAgents):
         self, drawn: MixedGlobals, sums: ClusterSums, spec: ModelSpec, rng: np.random.Generator
     ) -> MixedGlobals:
         """τ | a, each for itself: the agents are too few for correlations."""
-        used, n = np.flatnonzero(drawn.agent_effect_scale > 0.0), sums.scalars["agents_with_effects"]
+        used = np.flatnonzero(drawn.agent_effect_scale > 0.0)
+        n = sums.scalars["agents_with_effects"]
         if not len(used) or n == 0.0:
             return drawn
         squares = np.array([sums.scalars[f"agent_effect_{f}"] for f in used])
@@ -277,7 +289,8 @@ class MixedServer(MixedAgents):
         if drawn.stage != Stage.EXACT or not len(used):
             return Recentred(drawn, None)
         moments = self.effect_moments(sums.blocks[EFFECTS])
-        n, coef = moments[:, 0, 0], drawn.coef[:, used]
+        n = moments[:, 0, 0]
+        coef = drawn.coef[:, used]
         total = moments[:, 0, 1:][:, used] + n[:, None] * coef
         inverse = covariance.inverse(drawn.effect_covariance[np.ix_(used, used)])
         prior = drawn.coef_scale[used] ** -2.0
@@ -298,10 +311,12 @@ class MixedServer(MixedAgents):
         """b grows by the shift, so y − xᵀ(a + b) falls by xᵀshift: a congruence of both matrices."""
         data = blocks[GRAMS]
         if shift.targets.any():
-            rows, data = np.arange(len(data)), data.copy()
+            rows = np.arange(len(data))
+            data = data.copy()
             effective.move_targets(data, rows, rows, shift.targets, self.layout.first_regressor)
         moments = self.effect_moments(blocks[EFFECTS])
-        n, totals = moments[:, :1, :1], moments[:, 1:, :1]
+        n = moments[:, :1, :1]
+        totals = moments[:, 1:, :1]
         column = shift.effects[:, : self.layout.n_linear, None]
         moments[:, 1:, 1:] += totals @ np.swapaxes(column, 1, 2) + column @ np.swapaxes(totals + n * column, 1, 2)
         moments[:, 1:, :1] = totals + n * column

@@ -29,7 +29,8 @@ from fedhlcr.storage.codec import Record
 from fedhlcr.storage.reader import RecordReader
 
 # Names of axes. Their sizes are known only where values are made or read.
-CLUSTERS, COEF = "clusters", "coef"
+CLUSTERS = "clusters"
+COEF = "coef"
 # The block that every likelihood sums: augmented Gram matrices of events.
 GRAMS = "grams"
 # Fields that contributions and ledger pages have besides the blocks, which are stored under their own names.
@@ -394,7 +395,8 @@ LOG_LEAST_UNIFORM = -33.0 * np.log(2.0)
 
 def _log_beta_draws(known: Known) -> tuple[Bound, Bound]:
     """Σ log u / (β + 1 + r) over the agent's entities r = 0, 1, …: least if all u are as small as can be."""
-    first, n = known.law.agent_concentration + 1.0, known.n_entities
+    first = known.law.agent_concentration + 1.0
+    n = known.n_entities
     # the sum is at least n / (β + n), which is exact where β is so large that the difference vanishes
     total = np.maximum(digamma(first + n) - digamma(first), n / (first + n - 1.0))
     return LOG_LEAST_UNIFORM * total, 0.0
@@ -405,7 +407,9 @@ def _log_label_prior(known: Known) -> tuple[Bound, Bound]:
     law = known.law
     if not isinstance(law, Globals):
         return 0.0, 0.0
-    beta, n, smallest = law.agent_concentration, known.n_entities, np.minimum(law.prior_weights().min(), 1.0)
+    beta = law.agent_concentration
+    n = known.n_entities
+    smallest = np.minimum(law.prior_weights().min(), 1.0)
     with np.errstate(divide="ignore", invalid="ignore"):
         least = n * np.log(smallest) - gammaln(beta + n) + gammaln(beta)
     # with one cluster this is 0, and what is left of it is rounding errors

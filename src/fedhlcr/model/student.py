@@ -104,7 +104,8 @@ class MixedStudentNoise(EventWeighted):
         """Draw a and b given the old weights, then the weights; in the plain stage nothing is drawn."""
         if given.is_plain:
             return super().conclude(part, given, scoring, labels, rows, n_rows)
-        sums, law = self._empty_sums(n_rows, len(part.agents)), self.kernel_law(given, part.round)
+        sums = self._empty_sums(n_rows, len(part.agents))
+        law = self.kernel_law(given, part.round)
         self._add_scalars(part, given, labels, law, sums.scalars)
         if given.stage == Stage.WEIGHING:
             self._add_log_densities(part, given, labels, sums.scalars)
@@ -124,7 +125,8 @@ class MixedStudentNoise(EventWeighted):
         self, part: AgentsPart, given: MixedGlobals, labels: LabelArray, scalars: FloatArray
     ) -> None:
         """Those given the weights of the events; what the weights cost is added by `_add_price_of_weights`."""
-        event_weights, events = part.state[EVENT_WEIGHTS], part.events
+        event_weights = part.state[EVENT_WEIGHTS]
+        events = part.events
         assert events is not None
         super()._add_log_densities(self._with_weights(part, event_weights), given, labels, scalars)
         # the weighted matrices count events by their weights
@@ -146,7 +148,8 @@ class MixedStudentNoise(EventWeighted):
         slopes = coef[of_event, coef.shape[1] - events.X.shape[1] :]
         level = coef[of_event, 0] if self.layout.fit_intercept else 0.0
         squares = (events.y - level - (events.X * slopes).sum(axis=1)) ** 2 / given.noise_scale**2
-        prior, shape = 0.5 * given.noise_shape, 0.5 * (given.noise_shape + 1.0)
+        prior = 0.5 * given.noise_shape
+        shape = 0.5 * (given.noise_shape + 1.0)
         rate = 0.5 * (given.noise_shape + squares)
         price = 0.5 * digamma(shape) - gammaln(shape) + gammaln(prior) + prior * np.log(rate / prior)
         price += shape * (prior - rate) / rate
@@ -162,7 +165,8 @@ class MixedStudentNoise(EventWeighted):
         """(events,) new weights of the events of agents that take part; those of others stay."""
         assert part.events is not None
         arrays = part.events.X, part.events.y, part.events.event_start
-        drawn, totals = part.state[EVENT_WEIGHTS].copy(), np.zeros((len(scalars), len(WEIGHT_SCALARS)))
+        drawn = part.state[EVENT_WEIGHTS].copy()
+        totals = np.zeros((len(scalars), len(WEIGHT_SCALARS)))
 
         def run(block: int) -> None:
             asked = part.agents, *part.blocks.range(block)
@@ -175,7 +179,8 @@ class MixedStudentNoise(EventWeighted):
 
     def _add_data(self, weighted: AgentsPart, steps: FloatArray, rows: IndexArray, data: FloatArray) -> None:
         """Add the Gram matrices of (x, y − xᵀstep), with a step for each entity, to their rows of `data`."""
-        grams, chosen = weighted.entities.grams, weighted.chosen
+        grams = weighted.entities.grams
+        chosen = weighted.chosen
         effective.move_targets(grams, chosen, np.arange(len(grams)), steps, self.layout.first_regressor)
         add_chosen(grams, chosen, rows, data)
 

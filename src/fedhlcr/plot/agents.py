@@ -84,7 +84,8 @@ def label_certainty(model: HierarchicalPredictor, ax: Axes | None = None) -> Axe
     # an entity has no events here if all its weights are zero
     seen = np.flatnonzero(every > 0.0)
     chosen = seen[evenly(len(seen), MAX_ENTITIES)]
-    certainty, n_events = _certainty(model, chosen), every[chosen]
+    certainty = _certainty(model, chosen)
+    n_events = every[chosen]
     groups = _groups(n_events)
     middle = np.array([np.exp(np.log(n_events[group]).mean()) for group in groups])
     low, median, high = np.array([np.quantile(certainty[group], (0.1, 0.5, 0.9)) for group in groups]).T
@@ -111,7 +112,8 @@ def _by_dominant_cluster(weights: FloatArray) -> tuple[NDArray[np.int64], NDArra
 
 def _certainty(model: HierarchicalPredictor, entities: NDArray[np.int64]) -> FloatArray:
     agents, ids = np.empty((2, len(entities)), dtype=object)
-    agents[:], ids[:] = [model.pair_ids_[e][0] for e in entities], [model.pair_ids_[e][1] for e in entities]
+    agents[:] = [model.pair_ids_[e][0] for e in entities]
+    ids[:] = [model.pair_ids_[e][1] for e in entities]
     return model.responsibilities(agents, ids).max(axis=1)
 
 

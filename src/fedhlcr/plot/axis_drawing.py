@@ -116,6 +116,7 @@ def value_limits(lines: Iterable[AxisLine], values: FloatArray, *, tails: float 
     """Limits that hold all lines with their bands and most of the values, with a margin."""
     ends = [end for line in lines for end in (line.mean, line.lower, line.upper)]
     known = np.concatenate([np.concatenate(ends), np.quantile(values, (tails, 1.0 - tails)) if len(values) else []])
-    low, high = float(np.nanmin(known)), float(np.nanmax(known))
+    low = float(np.nanmin(known))
+    high = float(np.nanmax(known))
     margin = 0.05 * (high - low) or 0.5 * abs(high) or 1.0
     return low - margin, high + margin

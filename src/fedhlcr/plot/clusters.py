@@ -25,7 +25,9 @@ from fedhlcr.posterior.alignment import central_interval
 PER = {"spread": "standard deviation", "unit": "unit"}
 SCALES = ("common", "own")
 # Inches of the panel of one feature, without its clusters.
-PANEL_WIDTH, PANEL_HEIGHT, N_COLUMNS = 2.3, 0.75, 3
+PANEL_WIDTH = 2.3
+PANEL_HEIGHT = 0.75
+N_COLUMNS = 3
 
 
 def coefficients(
@@ -69,12 +71,14 @@ def coefficients(
     for name, value, known in (("per", per, tuple(PER)), ("scale", scale, SCALES)):
         if value not in known:
             raise ArgumentError(f"`{name}` must be {known[0]!r} or {known[1]!r}, but is {value!r}.")
-    shown, rows = chosen_clusters(model, clusters), chosen_features(model, features, model.feature_spreads_)
+    shown = chosen_clusters(model, clusters)
+    rows = chosen_features(model, features, model.feature_spreads_)
     factor = model.feature_spreads_ if per == "spread" else np.ones(model.n_features_in_)
     ends = (None, None) if level is None else coef_intervals(model, level)
     lower, upper = (None if end is None else (end * factor)[np.ix_(shown, rows)] for end in ends)
     found = Estimates((model.coef_ * factor)[np.ix_(shown, rows)], lower, upper)
-    names, link = [shorten(feature_names(model)[f]) for f in rows], link_of(model)
+    names = [shorten(feature_names(model)[f]) for f in rows]
+    link = link_of(model)
     label = (
         f"change of {label_of_target(model, target) if link is None else link.linear}\nper {PER[per]} of the feature"
     )

@@ -99,6 +99,7 @@ def _records(model: Any) -> tuple[list[NDArray[np.void]], str, int]:
 
 def _leave_out_the_start(ax: Axes, lines: list[np.ndarray]) -> None:
     later = np.concatenate([values[int(START * len(values)) :] for values in lines])
-    low, high = np.nanmin(later), max(np.nanmax(values) for values in lines)
+    low = np.nanmin(later)
+    high = max(np.nanmax(values) for values in lines)
     if high > low:
         ax.set_ylim(low - 0.05 * (high - low), high + 0.05 * (high - low))

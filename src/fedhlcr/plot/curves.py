@@ -21,7 +21,8 @@ from fedhlcr.plot.canvas import LABEL_LENGTH, axes_or_new, check_level, number_l
 from fedhlcr.plot.features import chosen_axis, chosen_clusters
 from fedhlcr.plot.palette import GREY, cluster_style
 
-PANEL_SIZE, N_COLUMNS = (2.4, 2.1), 3
+PANEL_SIZE = (2.4, 2.1)
+N_COLUMNS = 3
 
 
 def curves(
@@ -58,7 +59,8 @@ def curves(
     """
     check_model(model)
     check_level(level, model)
-    shown, axes = chosen_clusters(model, clusters), _chosen_axes(model, feature)
+    shown = chosen_clusters(model, clusters)
+    axes = _chosen_axes(model, feature)
     places = None if x is None else inputs.number_vector(x, "x")
     if places is not None and (len(axes) > 1 or axes[0].is_discrete):
         raise ArgumentError("`x` needs one feature of numbers; name it with `feature`, or leave `x` out.")

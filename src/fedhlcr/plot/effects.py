@@ -38,10 +38,12 @@ MAX_TOGETHER = 4
 # Of more events, this many are drawn as dots, and the means of all events in groups as larger ones.
 MAX_DOTS = 250
 # Groups of events along an axis of numbers, and the least events in one.
-N_GROUPS, LEAST_IN_GROUP = 12, 5
+N_GROUPS = 12
+LEAST_IN_GROUP = 5
 # Means of events at a level are drawn beside the cluster's own point, a part of the distance to the next level.
 LEVEL_GAP = 0.16
-PANEL_SIZE, N_COLUMNS = (1.75, 1.6), 4
+PANEL_SIZE = (1.75, 1.6)
+N_COLUMNS = 4
 LAYOUTS = ("panels", "together")
 
 
@@ -207,11 +209,13 @@ class _Picture(NamedTuple):
         """Dots for events, and means in groups where there are too many; of classes and counts, means only."""
         if (scatter := self.dots.get(cluster)) is None or not len(scatter.places):
             return
-        color, marker = cluster_style(cluster).color, cluster_style(cluster).marker
+        color = cluster_style(cluster).color
+        marker = cluster_style(cluster).marker
         if self.target.link is None:
             some: IndexArray = evenly(len(scatter.places), MAX_DOTS)
             across = _jitter(len(some)) if self.axis.is_discrete else 0.0
-            x, y = scatter.places[some] + shift + across, scatter.values[some]
+            x = scatter.places[some] + shift + across
+            y = scatter.values[some]
             ax.plot(x, y, ".", color=color, markersize=2.2, alpha=0.35, markeredgewidth=0, label="_event", zorder=2)
         if self.target.link is not None or len(scatter.places) > MAX_DOTS:
             means = group_means(self.axis, scatter, self.target.link)

@@ -28,7 +28,8 @@ from fedhlcr.plot.palette import GREY, ClusterStyle, cluster_style, ink_on
 # Of more events, a sample is drawn.
 MAX_DOTS = 1_000
 # Clusters with less probability have no bar of their own.
-LEAST_SHOWN, MAX_BARS = 0.01, 6
+LEAST_SHOWN = 0.01
+MAX_BARS = 6
 FIGURE_SIZE = (3.5, 2.9)
 INK = ClusterStyle("#222222", "-", "o")
 
@@ -78,13 +79,15 @@ def entity(
         axis = axes[int(np.argmax(entity_strengths(model, axes, position)))]
     else:
         axis = chosen_axis(model, axes, feature)
-    cluster, others = int(model.labels_[position]), entity_feature_means(model, np.array([position]))[0]
+    cluster = int(model.labels_[position])
+    others = entity_feature_means(model, np.array([position]))[0]
     own = entity_line(model, axis, position, None, 0.9 if level is None else level, others)
     shared = axis_line(model, axis, cluster, others=others)
     ax = axes_or_new(ax, FIGURE_SIZE)
     draw_line(ax, shared, cluster_style(cluster), f"cluster {cluster}", band=False, width=4.0)
     draw_line(ax, own, INK, f"this {noun(model.entity_column_, ENTITY).one}", band=level is not None)
-    link, shown = target_axis(model), np.empty(0)
+    link = target_axis(model)
+    shown = np.empty(0)
     if events is not None:
         shown = _draw_events(ax, axis, own.adjusted(axis.places(events.X), events.residuals), events, link.link)
     set_place_axis(ax, axis)
@@ -98,7 +101,8 @@ def _position(model: HierarchicalPredictor, agent: Any, entity: Any) -> int:
     """The entity's position in `pair_ids_`."""
     if entity is None or np.ndim(entity) or (agent is not None and np.ndim(agent)):
         raise ArgumentError("`agent` and `entity` must be the ids of one fitted entity, such as a pair of `pair_ids_`.")
-    index, sole = model.posterior_.memory.entities.index, model.sole_agent_
+    index = model.posterior_.memory.entities.index
+    sole = model.sole_agent_
     given = sole[0] if agent is None and sole is not None else agent
     position = UNKNOWN
     if given is not None:
@@ -135,7 +139,8 @@ def _draw_events(ax: Axes, axis: Axis, values: FloatArray, events: DrawnEvents, 
     if link is not None:
         scatter = group_means(axis, scatter, link)
     some = evenly(len(scatter.places), MAX_DOTS)
-    x, y = scatter.places[some], scatter.values[some]
+    x = scatter.places[some]
+    y = scatter.values[some]
     name = "its events" if link is None else "means of its events"
     ax.plot(x, y, "o", color=GREY, markersize=3.0, alpha=0.6, markeredgewidth=0, label=name, zorder=2)
     return y

@@ -66,7 +66,8 @@ def predicted_against_observed(
             predicted, observed, gridsize=CELLS, bins="log", mincnt=1, cmap=FEW_TO_MANY, linewidths=0.1, zorder=2
         )
         color_bar(ax, cells, "events")
-    low, high = predicted.min(), predicted.max()
+    low = predicted.min()
+    high = predicted.max()
     ax.plot([low, high], [low, high], color="black", linewidth=0.8, zorder=3)
     name = label_of_target(model, target)
     ax.set_xlabel(f"predicted {name}")

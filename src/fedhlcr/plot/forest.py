@@ -15,7 +15,9 @@ from fedhlcr.plot.palette import cluster_style
 # The clusters of one feature are stacked within this part of its row.
 ROW = 0.84
 # Inches between two clusters of a row, between two rows, and below all of them.
-CLUSTER_HEIGHT, ROW_GAP, BELOW = 0.1, 0.08, 0.55
+CLUSTER_HEIGHT = 0.1
+ROW_GAP = 0.08
+BELOW = 0.55
 # Up to this many clusters, colours are enough; of more, each is numbered beside its interval too.
 MAX_UNNUMBERED = 4
 
@@ -46,7 +48,8 @@ def draw_rows(ax: Axes, clusters: Sequence[int], found: Estimates, names: Sequen
     for row in range(1, n_rows, 2):
         ax.axhspan(row - 0.5, row + 0.5, color="black", alpha=0.035, linewidth=0, zorder=0)
     for number, (cluster, shift) in enumerate(zip(clusters, shifts, strict=True)):
-        height, right = np.arange(n_rows) + shift, _draw_cluster(ax, cluster, number, found, np.arange(n_rows) + shift)
+        height = np.arange(n_rows) + shift
+        right = _draw_cluster(ax, cluster, number, found, np.arange(n_rows) + shift)
         if len(clusters) > MAX_UNNUMBERED:
             for x, y in zip(right, height, strict=True):
                 _write_number(ax, cluster, x, y)
@@ -73,10 +76,12 @@ def _draw_cluster(ax: Axes, cluster: int, number: int, found: Estimates, height:
 
     An interval is a pale bar with caps, taller than the mark of the mean, so that even a short one is seen.
     """
-    means, style = found.means[number], cluster_style(cluster)
+    means = found.means[number]
+    style = cluster_style(cluster)
     right = means
     if found.lower is not None and found.upper is not None:
-        lower, upper = found.lower[number], found.upper[number]
+        lower = found.lower[number]
+        upper = found.upper[number]
         ax.hlines(height, lower, upper, color=style.color, linewidth=3.2, alpha=0.4, zorder=2)
         for end in (lower, upper):
             ax.plot(end, height, "|", color=style.color, markersize=5.0, markeredgewidth=0.9, label="_end", zorder=3)

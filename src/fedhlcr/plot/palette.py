@@ -10,7 +10,8 @@ from matplotlib.colors import LinearSegmentedColormap, to_rgb
 # olive. `--k0` to `--k7` in report/templates/report.css are the same.
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#7657B0", "#85752A")
 BLUE, ORANGE = PALETTE[:2]
-GREY, PALE = "#777777", "#dddddd"
+GREY = "#777777"
+PALE = "#dddddd"
 # From the ninth cluster on, colours come again with other lines and markers.
 LINES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (4, 1.5, 1, 1.5)))
 MARKERS = ("o", "s", "D", "^")

@@ -30,13 +30,16 @@ from fedhlcr.posterior.replicates import replicate
 # Most events to use; of more, a random sample is taken.
 MAX_EVENTS = 10_000
 # Cells of the histogram of real targets, and the share of the targets left out at either end.
-N_CELLS, TAIL = 40, 0.002
+N_CELLS = 40
+TAIL = 0.002
 # Replicates drawn as lines of their own.
 MAX_LINES = 30
 # Agents that are named, and agents that are drawn.
-MAX_NAMED, MAX_AGENTS = 12, 60
+MAX_NAMED = 12
+MAX_AGENTS = 60
 # Bars of counts; the last one stands for all counts beyond this quantile.
-MAX_BARS, LAST_BAR = 25, 0.995
+MAX_BARS = 25
+LAST_BAR = 0.995
 LEVEL = 0.9
 FIGURE_SIZE = (3.5, 2.9)
 
@@ -104,7 +107,8 @@ def posterior_predictive(
     check_model(model)
     if not isinstance(n_replicates, int | np.integer) or n_replicates < 20:
         raise ArgumentError(f"`n_replicates` must be a whole number of at least 20, but is {n_replicates!r}.")
-    found, link = _replicates(model, X, y, agent, entity, exposure, int(n_replicates)), link_of(model)
+    found = _replicates(model, X, y, agent, entity, exposure, int(n_replicates))
+    link = link_of(model)
     ax = axes_or_new(ax, FIGURE_SIZE)
     if link is None:
         _draw_densities(ax, found, label_of_target(model, target))
@@ -137,7 +141,8 @@ def checks_of(found: Replicated, link: Link | None) -> list[Check]:
         }
     checks = []
     for name, statistic in real.items():
-        observed, replicated = float(statistic(found.observed)), np.asarray(statistic(found.targets))
+        observed = float(statistic(found.observed))
+        replicated = np.asarray(statistic(found.targets))
         # rounding errors of sums are no difference
         same = np.isclose(replicated, observed, rtol=1e-12, atol=0.0)
         p = float(((replicated > observed) & ~same).mean() + 0.5 * same.mean())
@@ -157,7 +162,8 @@ def _replicates(
     profiles = Profiles.of(events.profiles.agents[of_row], events.profiles.entities[of_row])
     offset = log_exposure(exposure, len(observed))
     newcomer = _newcomers(events.agent, events.entity, len(observed))[rows]
-    posterior, seed = model.posterior_, model.seed_
+    posterior = model.posterior_
+    seed = model.seed_
     targets = replicate(
         posterior,
         events.matrix[rows],
@@ -195,7 +201,8 @@ def _draw_densities(ax: Axes, found: Replicated, target: str) -> None:
     """Histograms of the observed targets and of some replicates, as steps."""
     ends = np.quantile(np.concatenate([found.observed, found.targets[:MAX_LINES].ravel()]), (TAIL, 1.0 - TAIL))
     edges = np.linspace(ends[0], ends[1], N_CELLS + 1) if ends[1] > ends[0] else ends[0] + np.linspace(-0.5, 0.5, 11)
-    middle, width = 0.5 * (edges[1:] + edges[:-1]), edges[1] - edges[0]
+    middle = 0.5 * (edges[1:] + edges[:-1])
+    width = edges[1] - edges[0]
 
     def density(of: FloatArray) -> NDArray[Any]:
         return np.histogram(of, edges)[0] / (len(of) * width)
@@ -213,7 +220,8 @@ def _draw_densities(ax: Axes, found: Replicated, target: str) -> None:
 def _draw_shares(ax: Axes, found: Replicated, model: HierarchicalPredictor, link: Link, target: str | None) -> None:
     """The share of the second class among the events of each agent, sorted."""
     agents, place = np.unique(found.agent, return_inverse=True)
-    observed, replicated = _shares(found.observed[None], place)[0], _shares(found.targets, place)
+    observed = _shares(found.observed[None], place)[0]
+    replicated = _shares(found.targets, place)
     lower, upper = np.quantile(replicated, interval_ends(LEVEL), axis=0)
     shown = evenly(len(agents), MAX_AGENTS)
     order = shown[np.argsort(replicated.mean(axis=0)[shown], kind="stable")]
@@ -246,7 +254,8 @@ def _draw_counts(ax: Axes, found: Replicated, target: str) -> None:
     def events(of: FloatArray) -> NDArray[Any]:
         return np.bincount(np.searchsorted(edges, of, side="right") - 1, minlength=len(edges) - 1)
 
-    observed, replicated = events(found.observed), np.stack([events(own) for own in found.targets])
+    observed = events(found.observed)
+    replicated = np.stack([events(own) for own in found.targets])
     middle = starts + 0.5 * (width - 1)
     lower, upper = np.quantile(replicated, interval_ends(LEVEL), axis=0)
     ax.bar(middle, observed, width=0.8 * width, color=GREY, alpha=0.45, linewidth=0, label="observed", zorder=2)

@@ -50,16 +50,19 @@ def ratios(
     """
     check_model(model)
     check_level(level, model)
-    found, link = cluster_ratios(model, 0.9 if level is None else level), link_of(model)
+    found = cluster_ratios(model, 0.9 if level is None else level)
+    link = link_of(model)
     assert link is not None
     sizes = step_sizes(model)
-    shown, rows = chosen_clusters(model, clusters), chosen_features(model, features, sizes)
+    shown = chosen_clusters(model, clusters)
+    rows = chosen_features(model, features, sizes)
     ax = axes_or_new(ax, figure_size(len(rows), len(shown)))
     ax.axvline(1.0, color=GREY, linewidth=0.7, zorder=1)
     own = [[found[cluster][f] for f in rows] for cluster in shown]
     means, lower, upper = np.moveaxis(np.array([[(r.ratio, r.lower, r.upper) for r in row] for row in own]), 2, 0)
     estimates = Estimates(means, lower, upper) if level is not None else Estimates(means, None, None)
-    names, is_unit = feature_names(model), sizes == 1.0
+    names = feature_names(model)
+    is_unit = sizes == 1.0
     draw_rows(ax, shown, estimates, [shorten(names[f]) + ("" if is_unit[f] else ", SD") for f in rows])
     log_axis(ax)
     ax.xaxis.set_major_locator(_ticks(*ax.get_xlim()))

@@ -17,7 +17,8 @@ from fedhlcr.plot.canvas import axes_or_new, legend
 from fedhlcr.plot.palette import BLUE, GREY
 
 # Bars of the histogram, and the share of the height that the tallest takes.
-N_BARS, BAR_HEIGHT = 20, 0.15
+N_BARS = 20
+BAR_HEIGHT = 0.15
 # Half the width of a 90 % interval of a normal law, in standard deviations.
 HALF_WIDTH = 1.645
 

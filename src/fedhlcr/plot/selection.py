@@ -96,7 +96,9 @@ def _mark(ax: Axes, place: tuple[float, float], shape: str, label: str) -> None:
 
 def _mark_auto(ax: Axes, comparison: Comparison, quantity: str) -> None:
     found = np.array(comparison.auto.occupied, dtype=float)
-    value, low, high = getattr(comparison.auto, quantity), int(found.min()), int(found.max())
+    value = getattr(comparison.auto, quantity)
+    low = int(found.min())
+    high = int(found.max())
     ax.plot([low, high], [value, value], color=GREEN, linewidth=1.2, zorder=4)
     name = f"auto: {low}" if low == high else f"auto: {low}–{high}"
     ax.plot([found.mean()], [value], "D", color=GREEN, markersize=4.5, label=name, zorder=5)
@@ -107,7 +109,8 @@ def _count_axis(ax: Axes, counts: FloatArray) -> None:
     ax.set_xscale("log")
     points = 72.0 * ax.bbox.width / ax.figure.dpi
     distance = TICK_DISTANCE * float(ax.xaxis.label.get_fontsize()) / points
-    named, factor = [counts[0]], (counts[-1] / counts[0]) ** distance
+    named = [counts[0]]
+    factor = (counts[-1] / counts[0]) ** distance
     for count in counts[1:]:
         if count >= factor * named[-1]:
             named.append(count)

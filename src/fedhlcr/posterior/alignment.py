@@ -22,7 +22,8 @@ from fedhlcr.posterior.memory import AgentMemory
 from fedhlcr.posterior.predictive import interval_ends
 
 # Entities whose labels are counted at a time, and numbers in a block of votes.
-ENTITIES_AT_ONCE, CELLS_AT_ONCE = 1 << 17, 1 << 21
+ENTITIES_AT_ONCE = 1 << 17
+CELLS_AT_ONCE = 1 << 21
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,8 @@ def align(draws: Draws, second_moment: FloatArray, *, drop_empty: bool) -> Align
     for draw in range(len(draws)):
         target[draw] = _match(projected[draw], projected[best, reported], draws.entity_counts[draw] > 0)
     alignment = Alignment(target, len(reported))
-    size, weight = alignment.gather(draws.entity_counts), alignment.gather(np.exp(draws.log_weights))
+    size = alignment.gather(draws.entity_counts)
+    weight = alignment.gather(np.exp(draws.log_weights))
     order = np.lexsort((-weight, -size))
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))

@@ -40,8 +40,10 @@ def entity_coef(posterior: Posterior, transform: FloatArray) -> EntityCoef:
 
     `transform` (rows, n_coef) takes them to the user's units.
     """
-    layout, index = posterior.layout, posterior.memory.entities.index
-    n_entities, n_coef = index.n_entities, layout.n_coef
+    layout = posterior.layout
+    index = posterior.memory.entities.index
+    n_entities = index.n_entities
+    n_coef = layout.n_coef
     out = EntityCoef(*(np.empty((n_entities, size)) for size in (n_coef, n_coef, len(transform))))
     flat_coef = posterior.draws.coef.reshape(-1, n_coef)
     size = max(1, NUMBERS_AT_ONCE // n_coef**2)
@@ -64,7 +66,8 @@ def entity_coef_interval(posterior: Posterior, transform: FloatArray, level: flo
     doubt, an interval may reach from one cluster's coefficient to that of another. `transform` is as in `entity_coef`;
     its first row is that of the intercept.
     """
-    units, index = posterior.standardization, posterior.memory.entities.index
+    units = posterior.standardization
+    index = posterior.memory.entities.index
     ends = np.empty((index.n_entities, len(transform), 2))
     profiles = Profiles(index.agent_of, np.arange(index.n_entities), np.arange(index.n_entities))
     for chunk, weights in posterior.blocks(profiles, exact=False):
@@ -85,7 +88,8 @@ def _quantiles(mixture: AnyMixture, transform: FloatArray, levels: tuple[float, 
         found = own_coef_quantiles(mixture, rows, levels, n_threads)
     else:
         # nobody has effects, so all profiles have the same components, which are sorted once
-        weights, coef = mixture.weights.reshape(len(mixture.weights), -1), mixture.coef.reshape(-1, rows.shape[1])
+        weights = mixture.weights.reshape(len(mixture.weights), -1)
+        coef = mixture.coef.reshape(-1, rows.shape[1])
         found = np.empty((len(weights), len(rows), len(levels)))
         for row, values in enumerate((coef @ rows.T).T):
             order = np.argsort(values, kind="stable")

@@ -85,14 +85,17 @@ class LabelWeights:
 
     def _by_draw(self, agents: NDArray[np.int64], entities: NDArray[np.int64]) -> FloatArray:
         """The same draw by draw, for entities that have scoring matrices of their own in each."""
-        n_draws, n_clusters = len(self.draws), self.draws.n_clusters
+        n_draws = len(self.draws)
+        n_clusters = self.draws.n_clusters
         known = np.flatnonzero(entities != UNKNOWN)
         own = entities[known]
-        grams, events = self.memory.entities.grams[own], self.memory.events_of(own)
+        grams = self.memory.entities.grams[own]
+        events = self.memory.events_of(own)
         places = self.memory.places(agents[known], own)
         # draws first, so that each is written in one piece
         weights = np.empty((n_draws, len(agents), n_clusters))
-        responsibilities, counts = np.empty((len(known), n_clusters)), np.empty((n_draws, len(agents), n_clusters))
+        responsibilities = np.empty((len(known), n_clusters))
+        counts = np.empty((n_draws, len(agents), n_clusters))
         kernels.count_profiles(self._agents, agents, np.empty((n_clusters, n_draws)), counts)
         for draw, (given, law) in enumerate(self._given):
             weights[draw] = counts[draw] + law.prior_weights

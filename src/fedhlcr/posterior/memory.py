@@ -33,11 +33,14 @@ PrivateDraws = dict[str, NDArray[np.float32]]
 LABEL_SWEEPS = 5
 # The same where weights of events settle slowly: sweeps in the first draw of a segment, in its other draws, which begin
 # with the weights of the draw before, and the number of draws in a segment.
-FIRST_SWEEPS, NEXT_SWEEPS, SEGMENT = 20, 3, 10
+FIRST_SWEEPS = 20
+NEXT_SWEEPS = 3
+SEGMENT = 10
 # Agents with more entities than this are counted once, not whenever some of their entities are predicted for.
 LARGE_AGENT = 1024
 # Rows of mapped draws are few if there is less than one among so many; then so many draws are mapped at a time.
-FAR_APART, DRAWS_AT_ONCE = 100, 8
+FAR_APART = 100
+DRAWS_AT_ONCE = 8
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,8 @@ class AgentMemory:
     def from_chains(cls, entities: Entities, chains: Sequence[Sequence[Draw]]) -> AgentMemory:
         kept = [draw for chain in chains for draw in chain]
         n_clusters = max(draw.globals.n_clusters for draw in kept)
-        shape, kind = (len(kept), len(entities)), np.min_scalar_type(n_clusters)
+        shape = (len(kept), len(entities))
+        kind = np.min_scalar_type(n_clusters)
         labels = scratch.stacked((draw.labels for draw in kept), shape, kind)
         private = {}
         for name in (own.name for own in entities.likelihood.own_state):
@@ -110,7 +114,8 @@ class AgentMemory:
         out: State = {}
         places = self.places(agents, entities)
         for own in self.entities.likelihood.own_state:
-            kept, at = np.asarray(self.private[own.name]), places[own.name]
+            kept = np.asarray(self.private[own.name])
+            at = places[own.name]
             values = np.empty((len(at), len(self.labels), *kept.shape[2:]))
             if scratch.mapping_of(kept) is not None and FAR_APART * len(at) < kept.shape[1]:
                 _gather_few(kept, at, own.initial, values)
@@ -139,7 +144,8 @@ class AgentMemory:
         chosen = np.flatnonzero(np.diff(start) > LARGE_AGENT)
         large = np.full(len(start) - 1, -1, dtype=np.int64)
         large[chosen] = np.arange(len(chosen))
-        labels, counts = np.asarray(self.labels), np.empty((len(chosen), n_clusters, len(self.labels)))
+        labels = np.asarray(self.labels)
+        counts = np.empty((len(chosen), n_clusters, len(self.labels)))
         for agent, out in zip(chosen, counts, strict=True):
             count_agent(labels, start[agent], start[agent + 1], out)
         return AgentLabels(labels, start, counts, large)

@@ -52,7 +52,8 @@ class KnownEvents(NamedTuple):
         cls, posterior: Posterior, X: FloatArray, y: FloatArray, offset: FloatArray | None, entities: IndexArray
     ) -> KnownEvents:
         """Events in the user's units."""
-        units, zeros = posterior.standardization, np.zeros(len(y))
+        units = posterior.standardization
+        zeros = np.zeros(len(y))
         design = _with_constant(posterior, units.apply(X))
         return cls(design, units.apply_target(y), zeros if offset is None else offset, zeros + 1.0, entities)
 
@@ -69,13 +70,16 @@ def draw_events(posterior: Posterior, events: KnownEvents, draws: IndexArray, st
 
     Effects of an entity depend on the stream and on the entity, not on which events are given.
     """
-    likelihood, memory, scale = posterior.likelihood, posterior.memory, float(posterior.standardization.scale[-1])
+    likelihood = posterior.likelihood
+    memory = posterior.memory
+    scale = float(posterior.standardization.scale[-1])
     own, of_event = np.unique(events.entities, return_inverse=True)
     noise = likelihood.noise_scales(posterior.draws.stacked)
     means = _entity_means(posterior, own)[of_event] * np.exp(events.offset)
     out = EventDraws(*(np.empty((len(draws), len(events.target))) for _ in range(2)))
     for row, draw in enumerate(draws.tolist()):
-        given, known = posterior.draws.globals(draw), known_entities(posterior, own, draw)
+        given = posterior.draws.globals(draw)
+        known = known_entities(posterior, own, draw)
         normals = stream.generator(draw, "effects").standard_normal((len(memory.entities), posterior.layout.n_coef))
         coef = likelihood.entity_coef(given, known, normals[own])
         linear = np.einsum("nf,nf->n", events.design, coef[of_event]) + events.offset

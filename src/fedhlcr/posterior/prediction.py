@@ -79,7 +79,8 @@ class Profiles(NamedTuple):
             first = np.full(n_keys, -1, dtype=np.int64)
             first[keys] = np.arange(len(keys))
             distinct = np.flatnonzero(first >= 0)
-            first, rank = first[distinct], np.empty(n_keys, dtype=np.int64)
+            first = first[distinct]
+            rank = np.empty(n_keys, dtype=np.int64)
             rank[distinct] = np.arange(len(distinct))
             of_row = rank[keys]
         order = np.lexsort((entities[first], agents[first]))
@@ -189,7 +190,8 @@ class Posterior:
         self, X: FloatArray, profiles: Profiles, level: float, offset: FloatArray | None = None
     ) -> tuple[FloatArray, FloatArray]:
         """(rows,) ends of intervals that hold the target with probability `level`; for 0 and 1, its probability."""
-        lower, upper = np.empty(len(X)), np.empty(len(X))
+        lower = np.empty(len(X))
+        upper = np.empty(len(X))
 
         def evaluate(part: MixtureRows) -> None:
             lower[part.rows], upper[part.rows] = interval_of(part, level)
@@ -229,7 +231,8 @@ class Posterior:
 
         def run(number: int) -> None:
             block = blocks[number]
-            own, rows = block.profiles, order[block.first : block.last]
+            own = block.profiles
+            rows = order[block.first : block.last]
             weights = self._weights.of(profiles.agents[own], profiles.entities[own], exact=exact)
             if plain:
                 mixture: AnyMixture = self.likelihood.plain_mixture(self.draws.stacked, weights)
@@ -245,7 +248,9 @@ class Posterior:
     def _row_blocks(self, starts: IndexArray) -> list[RowBlock]:
         """Cut the sorted rows into blocks; a profile with many rows may be in several."""
         size = self._profiles_at_once(PLAIN_WEIGHTS_AT_ONCE if self._weights.is_plain else WEIGHTS_AT_ONCE)
-        blocks, first, n_rows = [], 0, int(starts[-1])
+        blocks = []
+        first = 0
+        n_rows = int(starts[-1])
         while first < n_rows:
             profile = int(np.searchsorted(starts, first, side="right")) - 1
             last = min(first + ROWS_AT_ONCE, int(starts[min(profile + size, len(starts) - 1)]))
@@ -282,12 +287,14 @@ class Posterior:
 
     def mixture(self, profiles: Profiles, chunk: slice, weights: FloatArray) -> AnyMixture:
         """The mixtures of consecutive profiles, from their label weights."""
-        agents, entities = profiles.agents[chunk], profiles.entities[chunk]
+        agents = profiles.agents[chunk]
+        entities = profiles.entities[chunk]
         is_known = entities != UNKNOWN
         grams = np.zeros((len(entities), self.layout.packed_size))
         if self.likelihood.has_state:
             grams[is_known] = self.memory.entities.grams[entities[is_known]]
-        private, events = self.memory.private_of(agents, entities), self.memory.events_of(entities)
+        private = self.memory.private_of(agents, entities)
+        events = self.memory.events_of(entities)
         data = ProfileData(grams, is_known, agents != UNKNOWN, private, events)
         return self.likelihood.mixture(self.draws.stacked, weights, data)
 
@@ -306,7 +313,8 @@ class Posterior:
         touched = np.zeros(index.n_agents, dtype=bool)
         touched[index.agent_of[new_position]] = True
         pairs = np.flatnonzero(touched[index.agent_of])
-        entities, old_events = Entities(self.likelihood, index, grams, old.n_threads), None
+        entities = Entities(self.likelihood, index, grams, old.n_threads)
+        old_events = None
         if old.events is not None and new.events is not None:
             events, old_events = joined(index.n_entities, old.events, old_position, new.events, new_position)
             entities = replace(entities, events=events)

@@ -69,7 +69,8 @@ class MixtureRows(NamedTuple):
 
 def mixture_mean(part: MixtureRows) -> FloatArray:
     """(n,) mean of each row's mixture of normals."""
-    out, last = np.empty(len(part.rows)), len(part.mixture.weights)
+    out = np.empty(len(part.rows))
+    last = len(part.mixture.weights)
     rows = profiles.own_mean_rows if isinstance(part.mixture, OwnMixture) else mixtures.mean_rows
     rows(part.mixture, part.design, part.row_start, out, 0, last)
     return out
@@ -78,7 +79,8 @@ def mixture_mean(part: MixtureRows) -> FloatArray:
 def mixture_moments(part: MixtureRows, levels: tuple[float, ...]) -> Moments:
     """Mean, standard deviation and quantiles of each row's mixture of normals."""
     wanted = np.array(levels, dtype=np.float64)
-    out, last = Moments.empty(len(part.rows), len(levels)), len(part.mixture.weights)
+    out = Moments.empty(len(part.rows), len(levels))
+    last = len(part.mixture.weights)
     rows = profiles.own_mixture_rows if isinstance(part.mixture, OwnMixture) else mixtures.mixture_rows
     rows(part.mixture, part.design, part.row_start, wanted, normal_quantiles(levels), *out, 0, last)
     return out
@@ -86,7 +88,9 @@ def mixture_moments(part: MixtureRows, levels: tuple[float, ...]) -> Moments:
 
 def mixture_log_density(part: MixtureRows, target: FloatArray) -> FloatArray:
     """(n,) log density of each row's mixture at its target. The mixture's weights may be overwritten."""
-    out, row_start, last = np.empty(len(part.rows)), part.row_start, len(part.mixture.weights)
+    out = np.empty(len(part.rows))
+    row_start = part.row_start
+    last = len(part.mixture.weights)
     if isinstance(part.mixture, OwnMixture):
         profiles.own_log_density_rows(part.mixture, part.design, row_start, target, out, 0, last)
         return out
@@ -111,8 +115,10 @@ def left_out_densities(part: MixtureRows, target: FloatArray) -> FloatArray:
 
 def own_coef_moments(mixture: OwnMixture, n_threads: int) -> tuple[FloatArray, FloatArray]:
     """Mean (profiles, n_coef) and covariance (profiles, n_coef, n_coef) of the profiles' coefficients."""
-    n_profiles, n_coef = len(mixture.weights), mixture.coef.shape[2]
-    mean, covariance = np.empty((n_profiles, n_coef)), np.empty((n_profiles, n_coef, n_coef))
+    n_profiles = len(mixture.weights)
+    n_coef = mixture.coef.shape[2]
+    mean = np.empty((n_profiles, n_coef))
+    covariance = np.empty((n_profiles, n_coef, n_coef))
     blocks = Blocks.balanced(np.arange(n_profiles + 1))
 
     def evaluate(block: int) -> None:
@@ -124,10 +130,13 @@ def own_coef_moments(mixture: OwnMixture, n_threads: int) -> tuple[FloatArray, F
 
 def own_coef_quantiles(mixture: OwnMixture, rows: FloatArray, levels: tuple[float, ...], n_threads: int) -> FloatArray:
     """(profiles, rows, levels) quantiles of each row (n_coef,) of `rows` times the profiles' coefficients."""
-    n_profiles, n_rows = len(mixture.weights), len(rows)
+    n_profiles = len(mixture.weights)
+    n_rows = len(rows)
     certain = mixture._replace(noise=np.full_like(mixture.noise, LEAST_VARIANCE))
-    design, row_start = np.tile(rows, (n_profiles, 1)), np.arange(n_profiles + 1) * n_rows
-    out, wanted = Moments.empty(n_profiles * n_rows, len(levels)), np.array(levels, dtype=np.float64)
+    design = np.tile(rows, (n_profiles, 1))
+    row_start = np.arange(n_profiles + 1) * n_rows
+    out = Moments.empty(n_profiles * n_rows, len(levels))
+    wanted = np.array(levels, dtype=np.float64)
     blocks = Blocks.balanced(np.arange(n_profiles + 1))
 
     def evaluate(block: int) -> None:

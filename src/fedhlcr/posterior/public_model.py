@@ -23,7 +23,8 @@ from fedhlcr.storage import atomic, codec
 from fedhlcr.storage.atomic import PathLike
 from fedhlcr.storage.reader import RecordReader
 
-MODEL_KIND, MODEL_VERSION = "public model", 1
+MODEL_KIND = "public model"
+MODEL_VERSION = 1
 
 
 @dataclass(frozen=True)

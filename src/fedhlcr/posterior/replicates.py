@@ -62,7 +62,8 @@ def replicate(
     seed : of the random numbers, which depend on it and on the number of the replicate
     newcomer : (rows,) a number for each new entity; None takes every event of a new entity as that of another one
     """
-    out, stream = np.empty((n_replicates, len(X))), Stream(seed, ReservedChain.REPLICATION)
+    out = np.empty((n_replicates, len(X)))
+    stream = Stream(seed, ReservedChain.REPLICATION)
     draws = ((np.arange(n_replicates) + 0.5) / n_replicates * len(posterior.draws)).astype(np.int64)
     newcomer = np.arange(len(X)) if newcomer is None else newcomer
     for block, part in enumerate(posterior.mixtures(X, profiles, offset)):
@@ -116,7 +117,8 @@ def _draw_plain(
 
 def _draw_coef(own: OwnMixture, layout: GramLayout, units: Units, draw: int, rng: np.random.Generator) -> FloatArray:
     """(units, n_coef) coefficients w + a + b, with b from its posterior given the label; see `kernels.profiles`."""
-    of, columns = units.profile, own.columns - own.first
+    of = units.profile
+    columns = own.columns - own.first
     labels = draw_labels(own.weights[of, draw], rng)
     coef = own.coef[draw, labels] + own.agent_effects[of, draw]
     group, lane = divmod(draw, DRAWS_AT_ONCE)
@@ -157,5 +159,6 @@ def _draw_counts(
     own_draw = np.where(is_new, rng.integers(mixture.log_size.shape[1], size=len(is_new)), draw)
     log_size = mixture.log_size[units.profile, own_draw][units.of_row]
     laws = CountLaws.of(np.minimum(linear, MOST_LOG_MEAN)[:, None], log_size[:, None])
-    means, sizes = laws.means[:, 0], laws.sizes[:, 0]
+    means = laws.means[:, 0]
+    sizes = laws.sizes[:, 0]
     return np.asarray(rng.poisson(rng.gamma(sizes, means / sizes)), dtype=np.float64)

@@ -62,7 +62,8 @@ def probability_moments(part: MixtureRows, levels: tuple[float, ...]) -> Moments
     """The mean probability of a 1, the standard deviation of such a target, and quantiles of its probability."""
     assert isinstance(part.mixture, ProbabilityMixture)
     own = part.mixture.own
-    wanted, out = np.array(levels, dtype=np.float64), Moments.empty(len(part.rows), len(levels))
+    wanted = np.array(levels, dtype=np.float64)
+    out = Moments.empty(len(part.rows), len(levels))
     row_start = part.row_start
     arrays = own, part.design, part.offset, row_start, wanted, normal_quantiles(levels)
     responses.probability_rows(*arrays, out.mean, out.quantiles, 0, len(own.weights))
@@ -80,7 +81,8 @@ def count_moments(part: MixtureRows, levels: tuple[float, ...]) -> Moments:
     """Mean and standard deviation of counts, and their quantiles: whole numbers."""
     assert isinstance(part.mixture, CountMixture)
     own, log_size = part.mixture
-    out, row_start = Moments.empty(len(part.rows), len(levels)), part.row_start
+    out = Moments.empty(len(part.rows), len(levels))
+    row_start = part.row_start
     arrays = own, log_size, part.design, part.offset, row_start, 1.0 / POISSON_LIMIT
     responses.count_rows(*arrays, out.mean, out.std, 0, len(own.weights))
     if levels:
@@ -99,7 +101,8 @@ def count_interval(part: MixtureRows, level: float) -> tuple[FloatArray, FloatAr
     makes up for that.
     """
     laws = _points(part)
-    lower, upper = np.empty(len(laws.rows)), np.empty(len(laws.rows))
+    lower = np.empty(len(laws.rows))
+    upper = np.empty(len(laws.rows))
     count_laws.count_intervals(laws.means, laws.sizes, level, interval_ends(level)[0], lower, upper)
     large = laws.take(np.flatnonzero(lower == NOT_FOUND))
     if len(large.rows):
@@ -119,7 +122,8 @@ def _large_interval(laws: CountLaws, level: float) -> tuple[FloatArray, FloatArr
 
 def count_log_density(part: MixtureRows, target: FloatArray) -> FloatArray:
     """(n,) log probability of each row's count."""
-    laws, out = _points(part), np.empty(len(target))
+    laws = _points(part)
+    out = np.empty(len(target))
     count_laws.count_log_densities(laws.log_means, laws.means, laws.sizes, target, out)
     return out
 
@@ -151,7 +155,8 @@ def _points(part: MixtureRows) -> CountLaws:
     assert isinstance(part.mixture, CountMixture)
     own, log_size = part.mixture
     shape = len(part.rows), N_POINTS
-    log_means, log_sizes = np.empty(shape), np.empty(shape)
+    log_means = np.empty(shape)
+    log_sizes = np.empty(shape)
     normals = ndtri((np.arange(1, N_POINTS + 1) * GOLDEN) % 1.0)
     arrays = own, log_size, part.design, part.offset, part.row_start, normals
     responses.point_rows(*arrays, log_means, log_sizes, 0, len(own.weights))
@@ -160,13 +165,16 @@ def _points(part: MixtureRows) -> CountLaws:
 
 def _smallest(laws: CountLaws, wanted: FloatArray) -> FloatArray:
     """The smallest number in each row up to which the count lies with at least the wanted probability."""
-    low, high = np.full(len(wanted), -1.0), np.ceil(2.0 * laws.means.mean(axis=1) + 10.0)
+    low = np.full(len(wanted), -1.0)
+    high = np.ceil(2.0 * laws.means.mean(axis=1) + 10.0)
     while (short := (laws.at_most(high) < wanted) & (high < MOST)).any():
-        low, high = np.where(short, high, low), np.where(short, 2.0 * high, high)
+        low = np.where(short, high, low)
+        high = np.where(short, 2.0 * high, high)
     middle = np.floor(0.5 * (low + high))
     # beyond 2^53 there may be no number between two that differ by more than 1
     while ((low < middle) & (middle < high)).any():
         enough = laws.at_most(np.maximum(middle, 0.0)) >= wanted
-        low, high = np.where(enough | (middle < 0.0), low, middle), np.where(enough & (middle >= 0.0), middle, high)
+        low = np.where(enough | (middle < 0.0), low, middle)
+        high = np.where(enough & (middle >= 0.0), middle, high)
         middle = np.floor(0.5 * (low + high))
     return high

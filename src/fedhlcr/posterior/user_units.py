@@ -34,7 +34,8 @@ def to_user_units(model: HasUnits, coef: FloatArray) -> tuple[FloatArray, FloatA
     slopes, intercepts = model.posterior_.standardization.to_user_units(model.posterior_.layout, coef)
     if (determined := _determined(model)) is not None:
         both = np.concatenate([intercepts[..., None], slopes], axis=-1) @ determined.T
-        slopes, intercepts = both[..., 1:], both[..., 0]
+        slopes = both[..., 1:]
+        intercepts = both[..., 0]
     return slopes, intercepts
 
 
@@ -43,7 +44,8 @@ def coef_transform(model: HasUnits, at: FloatArray) -> FloatArray:
 
     The prediction is without the target's shift and without curves; see `Standardization.coef_transform`.
     """
-    layout, units = model.posterior_.layout, model.posterior_.standardization
+    layout = model.posterior_.layout
+    units = model.posterior_.standardization
     if (determined := _determined(model)) is None:
         return units.coef_transform(layout, at)
     transform = determined @ units.coef_transform(layout, np.zeros_like(at))

@@ -21,14 +21,16 @@ from collections.abc import Callable, Iterable
 from fedhlcr._support.special import log_ndtr
 
 # Values of μ between which a budget is searched; a μ of 60 gives no protection at all.
-SMALLEST_MU, LARGEST_MU = 1e-9, 60.0
+SMALLEST_MU = 1e-9
+LARGEST_MU = 60.0
 # Least μ of one release: the noise of a smaller one does not fit into 64 bits.
 LEAST_RELEASE_MU = 2.0**-26
 
 
 def delta_of(epsilon: float, mu: float) -> float:
     """The smallest δ for which a μ-GDP mechanism is (ε, δ)-differentially private."""
-    upper, lower = log_ndtr(-epsilon / mu + mu / 2.0), epsilon + log_ndtr(-epsilon / mu - mu / 2.0)
+    upper = log_ndtr(-epsilon / mu + mu / 2.0)
+    lower = epsilon + log_ndtr(-epsilon / mu - mu / 2.0)
     # a difference of two numbers that may be nearly equal
     return float(-math.exp(upper) * math.expm1(min(lower - upper, 0.0)))
 

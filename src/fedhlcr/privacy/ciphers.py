@@ -23,7 +23,8 @@ except ImportError as missing:
 KEY_BYTES = 32
 TAG_BYTES = 16
 # Every key seals one message and makes one stream, so that nonces can be constant.
-SEAL_NONCE, STREAM_NONCE = bytes(12), bytes(16)
+SEAL_NONCE = bytes(12)
+STREAM_NONCE = bytes(16)
 
 
 class KeyPair:

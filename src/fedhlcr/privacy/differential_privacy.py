@@ -15,18 +15,27 @@ from fedhlcr.exceptions import ArgumentError, CodecError
 from fedhlcr.privacy.accounting import LARGEST_MU, LEAST_RELEASE_MU, composed, epsilon_of, mu_of
 
 # Releases before the first round, which fix the units, and how the share of the budget for units is divided.
-VOTES, LOCATIONS, SPREADS, MOMENTS = "votes", "locations", "spreads", "moments"
+VOTES = "votes"
+LOCATIONS = "locations"
+SPREADS = "spreads"
+MOMENTS = "moments"
 UNIT_SHARES = {VOTES: 0.2, LOCATIONS: 0.15, SPREADS: 0.15, MOMENTS: 0.5}
 # That share by default: the fewer agents vote, the more of the budget their votes need.
-UNIT_VOTES, LEAST_UNITS, MOST_UNITS = 60.0, 0.1, 0.4
+UNIT_VOTES = 60.0
+LEAST_UNITS = 0.1
+MOST_UNITS = 0.4
 # The three blocks of a round.
-SCORES, SIZES, RESIDUALS = "scores", "sizes", "residuals"
+SCORES = "scores"
+SIZES = "sizes"
+RESIDUALS = "residuals"
 BLOCKS = (SCORES, SIZES, RESIDUALS)
 # The queries of a run, in order, are these and then the rounds.
 STAGES = tuple(UNIT_SHARES)
 # A guarantee with a larger δ says little.
 LARGEST_DELTA = 0.01
-MOST_EPSILON, MOST_DELTA, MOST_ROUNDS = 1000.0, 0.5, 10_000
+MOST_EPSILON = 1000.0
+MOST_DELTA = 0.5
+MOST_ROUNDS = 10_000
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,8 @@ class DisclosureRule:
 
     def reason(self, n_events: float, n_entities: int, n_features: int) -> str | None:
         """Why an agent does not take part, in words, or None."""
-        least, lacks = self.least_events(n_features), []
+        least = self.least_events(n_features)
+        lacks = []
         if n_entities == 0:
             return None
         if n_events < least:
@@ -74,4 +75,5 @@ class DisclosureRule:
 
 
 # Of agents on real devices, and of simulated ones, whose sums leave no device.
-DEFAULT_RULE, NO_RULE = DisclosureRule(), DisclosureRule(0, 0)
+DEFAULT_RULE = DisclosureRule()
+NO_RULE = DisclosureRule(0, 0)

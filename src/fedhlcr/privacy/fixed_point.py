@@ -23,13 +23,15 @@ from fedhlcr.exceptions import ArgumentError, FixedPointError
 
 FRACTION_BITS = 30
 
-LIMB_BITS, N_LIMBS = 40, 8
+LIMB_BITS = 40
+N_LIMBS = 8
 # The lowest bit of the lowest limb is 2^LOWEST; numbers from 2^HIGHEST on do not fit.
 LOWEST = -LIMB_BITS * N_LIMBS // 2
 HIGHEST = LOWEST + LIMB_BITS * N_LIMBS
 
 # The lower of two parts holds a number modulo 2¹⁰, the higher one its multiples of 2¹⁰.
-LOWER_BITS, N_HALVES = 10, 2
+LOWER_BITS = 10
+N_HALVES = 2
 LIMIT = 2.0 ** (LOWER_BITS + LIMB_BITS)
 
 FixedArray = NDArray[np.uint64]

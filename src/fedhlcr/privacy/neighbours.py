@@ -42,8 +42,10 @@ import numpy as np
 from fedhlcr._support.arrays import IndexArray
 
 COMPLETE_UP_TO = 100
-COLLUDING, DROPPING = 0.2, 0.1
-SECRECY_BOUND, RECOVERY_BOUND = 2.0**-40, 2.0**-20
+COLLUDING = 0.2
+DROPPING = 0.1
+SECRECY_BOUND = 2.0**-40
+RECOVERY_BOUND = 2.0**-20
 
 
 def threshold(group_size: int) -> int:
@@ -64,8 +66,10 @@ def _is_enough(n_parties: int, k: int) -> bool:
     # here, because it takes long to import, and a Flower node does so for each message
     from scipy.stats import hypergeom
 
-    group, t = k + 1, threshold(k + 1)
-    colluding, dropping = math.ceil(COLLUDING * n_parties), math.ceil(DROPPING * n_parties)
+    group = k + 1
+    t = threshold(k + 1)
+    colluding = math.ceil(COLLUDING * n_parties)
+    dropping = math.ceil(DROPPING * n_parties)
     seen = n_parties * hypergeom.sf(t - 1, n_parties - 1, colluding, k)
     apart = n_parties * (COLLUDING + DROPPING) ** (k // 2)
     lost = n_parties * hypergeom.sf(group - t, n_parties, dropping, group)

@@ -28,7 +28,8 @@ from fedhlcr.storage.codec import Record
 from fedhlcr.storage.reader import RecordReader
 
 # The two secrets of a party, in the order of its shares: one for its own mask, one for the masks it shares.
-SELF_SEED, MASKING_KEY = 0, 1
+SELF_SEED = 0
+MASKING_KEY = 1
 SHARES_SHAPE = (2, shamir.N_LIMBS)
 SEALED_BYTES = 2 * shamir.SHARE_BYTES + TAG_BYTES
 
@@ -102,7 +103,8 @@ class Membership:
         present = reader.array("present", "?", (None,))
         n_parties = len(present)
         group = reader.array("group", "i8", (None,), lambda index: (index >= 0) & (index < n_parties))
-        size, index = len(group), reader.value("index", int)
+        size = len(group)
+        index = reader.value("index", int)
         reader.require(index in group.tolist() and (np.diff(group) > 0).all(), "group")
         return cls(
             reader.array("digest", "u1", (DIGEST_BYTES,)).tobytes(),
@@ -144,7 +146,9 @@ class Party:
     """
 
     def __init__(self, name: str, terms: Terms, identity: Identity | None = None) -> None:
-        self.name, self.terms, self.identity = name, terms, identity
+        self.name = name
+        self.terms = terms
+        self.identity = identity
         self.stage = Stage.KEYS
         self._secrets: Secrets | None = None
         self._member: Membership | None = None
@@ -212,7 +216,8 @@ class Party:
         return self._reply({"digest": as_array(member.digest), "sealed": sealed}, Stage.MASKED)
 
     def _mask(self, reader: RecordReader, values: Callable[[], FixedArray]) -> bytes:
-        secrets, member = self._secrets, self._member
+        secrets = self._secrets
+        member = self._member
         assert secrets is not None
         assert member is not None
         present = reader.array("present", "?", (member.n_parties,))
@@ -248,7 +253,8 @@ class Party:
     def _require_enough(self, present: NDArray[np.bool_], what: str) -> None:
         member = self._member
         assert member is not None
-        count, near = int(present.sum()), int(present[member.group].sum())
+        count = int(present.sum())
+        near = int(present[member.group].sum())
         if count < self.terms.min_parties or near < member.threshold:
             raise SecureSumError(
                 f"{PARTY.count(count)} {what}, {near} of them in this party's group of {len(member.group)}; at least "
@@ -299,7 +305,8 @@ def _envelope(digest: bytes, sender: int, receiver: int) -> bytes:
 
 def _open_shares(member: Membership, present: NDArray[np.bool_], sealed: NDArray[np.uint8]) -> Membership:
     """Add the shares that the members of the group sent. What cannot be opened is not held; others may hold enough."""
-    shares, held = member.shares.copy(), member.held.copy()
+    shares = member.shares.copy()
+    held = member.held.copy()
     senders = np.flatnonzero(present[member.group] & member.others).tolist()
     for row, data in zip(senders, sealed, strict=True):
         context = _envelope(member.digest, int(member.group[row]), member.index)

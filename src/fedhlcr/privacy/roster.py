@@ -24,7 +24,8 @@ from fedhlcr.storage.codec import Record
 from fedhlcr.storage.reader import RecordReader
 
 # Each party advertises two keys: one encrypts the shares sent to it, one makes masks.
-CHANNEL, MASKING = 0, 1
+CHANNEL = 0
+MASKING = 1
 N_KEYS = 2
 SIGNATURE_LIMIT = 1024
 

@@ -109,7 +109,8 @@ class SecureSum:
     def __init__(self, terms: Terms, parties: Sequence[str], verify: Verify | None = None) -> None:
         if len(set(parties)) < len(parties):
             raise ArgumentError("`parties` must all be different, but some are named twice; name each party once.")
-        self.terms, self.parties = terms, tuple(parties)
+        self.terms = terms
+        self.parties = tuple(parties)
         self.result: SecureTotal | None = None
         self.void_reason: str | None = None
         self.has_asked_for_values = False
@@ -182,12 +183,14 @@ class SecureSum:
         for party, rows in received.items():
             sealed[self._index[party]] = rows
             self._present[self._index[party]] = True
-        self._stage, self.has_asked_for_values = Stage.MASKED, True
+        self._stage = Stage.MASKED
+        self.has_asked_for_values = True
         return {party: self._inbox(self._index[party], sealed) for party in received}
 
     def _inbox(self, index: int, sealed: NDArray[np.uint8]) -> bytes:
         """The message with the shares that a party's group sealed for it."""
-        group, places = self._roster.groups[index], self._roster.places[index]
+        group = self._roster.groups[index]
+        places = self._roster.places[index]
         rows = self._present[group] & (group != index)
         inbox = {"present": self._present, "sealed": sealed[group[rows], places[rows]]}
         return write_request(Stage.MASKED, self.terms, inbox)
@@ -195,7 +198,8 @@ class SecureSum:
     def _take_masked(self, replies: Mapping[str, bytes]) -> Messages:
         roster = self._roster
         asked = [name for name, present in zip(roster.names, self._present, strict=True) if present]
-        total, commitments = np.zeros(self.terms.n_values, np.uint64), dict[int, bytes]()
+        total = np.zeros(self.terms.n_values, np.uint64)
+        commitments = dict[int, bytes]()
 
         def read(_: str, reader: RecordReader) -> tuple[FixedArray, bytes]:
             masked = reader.array("masked", "u8", (self.terms.n_values,))
@@ -207,13 +211,15 @@ class SecureSum:
         for party, (masked, commitment) in received.items():
             commitments[self._index[party]] = commitment
             total += masked
-        self._total, self._unmasking = total, Unmasking(roster, self._present, commitments)
+        self._total = total
+        self._unmasking = Unmasking(roster, self._present, commitments)
         survivors = np.isin(np.arange(len(roster)), list(commitments))
         self._stage = Stage.UNMASKING
         return dict.fromkeys(received, write_request(Stage.UNMASKING, self.terms, {"survivors": survivors}))
 
     def _take_unmasking(self, replies: Mapping[str, bytes]) -> Messages:
-        roster, unmasking = self._roster, self._unmasking
+        roster = self._roster
+        unmasking = self._unmasking
         survivors = tuple(roster.names[index] for index in unmasking.commitments)
 
         def read(party: str, reader: RecordReader) -> tuple[Shares, NDArray[np.bool_]]:

@@ -59,7 +59,8 @@ def interpolate(shares: Shares, points: NDArray[np.int64], at: int) -> FieldArra
 def _lagrange(points: tuple[int, ...], at: int) -> FieldArray:
     """The weight of each point's value in the value at `at`: the product of (at − x_j) / (x_i − x_j) over j ≠ i."""
     x = np.array(points, dtype=np.int64)
-    above, below = np.ones(len(x), np.int64), np.ones(len(x), np.int64)
+    above = np.ones(len(x), np.int64)
+    below = np.ones(len(x), np.int64)
     for other in range(len(x)):
         apart = x - x[other]
         apart[other] = 1

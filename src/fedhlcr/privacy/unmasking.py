@@ -46,7 +46,8 @@ class Unmasking:
         shape = len(self.roster), self.roster.group_size
         # by owner and place in the owner's group
         self.shares = np.zeros((*shape, shamir.N_LIMBS), np.uint32)
-        self.asked, self.held = np.zeros(shape, np.bool_), np.zeros(shape, np.bool_)
+        self.asked = np.zeros(shape, np.bool_)
+        self.held = np.zeros(shape, np.bool_)
         self.suspects: set[int] = set()
 
     def rows_of(self, holder: int) -> IndexArray:
@@ -56,7 +57,8 @@ class Unmasking:
     def add(self, holder: int, shares: shamir.Shares, held: NDArray[np.bool_]) -> None:
         """Take the shares that one party holds."""
         rows = self.rows_of(holder)
-        owners, places = self.roster.groups[holder, rows], self.roster.places[holder, rows]
+        owners = self.roster.groups[holder, rows]
+        places = self.roster.places[holder, rows]
         self.shares[owners, places] = shares
         self.asked[owners, places] = True
         self.held[owners, places] = held
@@ -68,7 +70,9 @@ class Unmasking:
         # a party whose whole group dropped out left no mask behind
         left = survivors | (self.present & survivors[self.roster.groups].any(axis=1))
         secrets = self._secrets(np.flatnonzero(left).tolist())
-        total, digest, n_values = total.copy(), self.roster.digest, self.roster.terms.n_values
+        total = total.copy()
+        digest = self.roster.digest
+        n_values = self.roster.terms.n_values
         for owner, secret in secrets.items():
             if survivors[owner]:
                 total -= self_mask(secret, digest, n_values)
@@ -109,7 +113,8 @@ class Unmasking:
 
     def _search(self, owner: int) -> bytes:
         """The secret from other choices of shares; parties whose shares do not fit become suspects."""
-        members, threshold = self.roster.groups[owner], self.roster.threshold
+        members = self.roster.groups[owner]
+        threshold = self.roster.threshold
         held = np.flatnonzero(self.held[owner] & ~np.isin(members, list(self.suspects)))
         for places in _choices(held, threshold):
             shares = self.shares[owner, places][None]

@@ -52,7 +52,8 @@ def calibrate(model: HierarchicalPredictor, data: HeldOut) -> Calibration:
     observed = model.numeric_target(data.y, len(events.matrix))
     rows = np.arange(0, len(observed), -(-len(observed) // MOST_EVENTS))
     profiles = events.profiles._replace(of_row=events.profiles.of_row[rows])
-    X, y = events.matrix[rows], observed[rows]
+    X = events.matrix[rows]
+    y = observed[rows]
     posterior = model.posterior_
     if posterior.likelihood.needs_events and not posterior.likelihood.has_heavy_tails:
         offset = _offset(data, len(observed))
@@ -76,7 +77,8 @@ def _offset(data: HeldOut, n_events: int) -> FloatArray | None:
 def in_words(coverage: FloatArray, n_events: int, *, is_sample: bool = False) -> str:
     """Whether intervals of 50 % and of 90 % hold what they promise; `is_sample` if there are more events."""
     who = f"a sample of {EVENT.count(n_events)}" if is_sample else EVENT.count(n_events)
-    middle, outer = coverage[LEVELS.index(0.5)], coverage[LEVELS.index(0.9)]
+    middle = coverage[LEVELS.index(0.5)]
+    outer = coverage[LEVELS.index(0.9)]
     figures = (
         f"{percent(float(outer))} of {who} lie in their 90 % intervals, and {percent(float(middle))} "
         "in their 50 % intervals"

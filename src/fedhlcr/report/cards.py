@@ -37,9 +37,11 @@ def cluster_section(findings: Findings, certainty: Certainty, target: TargetAxis
     ]
     clear, faded = ([card for card in cards if card.is_faded == side] for side in (False, True))
     if not clear or not certainty.is_finding:
-        clear, faded = [], cards
+        clear = []
+        faded = cards
     elif len(faded) == 1:
-        clear, faded = cards, []
+        clear = cards
+        faded = []
     listing = listings.cluster_listing(findings)
     return {
         "cards": clear[:OPEN_CARDS],

@@ -33,7 +33,8 @@ class Certainty:
 
     @classmethod
     def of(cls, findings: Findings) -> Certainty:
-        clusters, entities = findings.clusters, findings.entities
+        clusters = findings.clusters
+        entities = findings.entities
         if entities is None or len(clusters) == 1:
             n_all = 0 if entities is None else entities.n_all
             return cls(n_all, n_all, tuple(cluster.number for cluster in clusters), (), 0.0)

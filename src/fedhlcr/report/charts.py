@@ -20,7 +20,8 @@ from fedhlcr._support.wording import number, percent
 from fedhlcr.analysis.class_scores import CalibrationBin
 
 # Points of a line, and cells along a side of a density.
-MAX_POINTS, CELLS = 400, 48
+MAX_POINTS = 400
+CELLS = 48
 # Most rows in the picture of many agents; if there are more agents, neighbours are averaged.
 MAX_BANDS = 400
 # Colour of that picture; its opacity shows the share.
@@ -30,7 +31,8 @@ HISTOGRAM_BARS = 20
 # Clusters with a colour of their own; the others repeat these, with stripes or dashes, and every one has its number.
 N_COLORS = 8
 # A part of a bar of shares this wide has room for its number; shares told to those who do not see the bar.
-ROOM, MAX_TOLD = 0.03, 12
+ROOM = 0.03
+MAX_TOLD = 12
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,8 @@ def share_bar(shares: Sequence[tuple[int, float]], faded: Sequence[int] = ()) ->
 
 def mix_bar(mix: Sequence[tuple[int, float]]) -> Markup:
     """A bar of shares (cluster, per cent), side by side."""
-    parts, left = [], 0.0
+    parts = []
+    left = 0.0
     for cluster, share in mix:
         parts.append(
             Markup('<rect class="{}" x="{:.1f}" y="0" width="{:.1f}" height="10"/>').format(
@@ -100,7 +103,8 @@ def line_chart(
     """
     every = np.concatenate([*(values for _, values in lines), *(end for band in bands for end in band)])
     every = every[np.isfinite(every)]
-    low, high = (0.0 if zero else float(every.min())), float(every.max())
+    low = 0.0 if zero else float(every.min())
+    high = float(every.max())
     drawn = Markup("").join(
         Markup('<path class="band l{}" d="{}"/>').format(number_of, _band(x, lower, upper, low, high))
         for number_of, (lower, upper) in enumerate(bands)
@@ -138,21 +142,24 @@ def _ends(values: FloatArray) -> str:
     known = values[np.isfinite(values)]
     if not len(known):
         return "not known"
-    first, last = number(float(known[0])), number(float(known[-1]))
+    first = number(float(known[0]))
+    last = number(float(known[-1]))
     return f"from {first} to {last}" if first != last else f"{first} at both ends"
 
 
 def _path(x: FloatArray, values: FloatArray, low: float, high: float) -> str:
     rows = np.unique(np.linspace(0, len(values) - 1, MAX_POINTS).astype(np.int64))
     rows = rows[np.isfinite(values[rows])]
-    width, height = float(x[-1] - x[0]) or 1.0, (high - low) or 1.0
+    width = float(x[-1] - x[0]) or 1.0
+    height = (high - low) or 1.0
     points = [f"{100 * (x[r] - x[0]) / width:.1f} {98 - 96 * (values[r] - low) / height:.1f}" for r in rows]
     return f"M{'L'.join(points)}" if points else ""
 
 
 def _band(x: FloatArray, lower: FloatArray, upper: FloatArray, low: float, high: float) -> str:
     """The area between two lines; empty where the ends are not known."""
-    there, back = _path(x, upper, low, high), _path(x, lower, low, high)
+    there = _path(x, upper, low, high)
+    back = _path(x, lower, low, high)
     return f"{there}L{'L'.join(reversed(back[1:].split('L')))}Z" if there and back else ""
 
 
@@ -184,7 +191,8 @@ def density(observed: FloatArray, predicted: FloatArray) -> tuple[Markup, tuple[
 def reliability(bins: Sequence[CalibrationBin], predicted: FloatArray) -> Markup:
     """Observed shares against predicted probabilities, with intervals; below, a histogram of the predictions."""
     heights, _ = np.histogram(predicted, bins=HISTOGRAM_BARS, range=(0.0, 1.0))
-    width, tallest = CELLS / HISTOGRAM_BARS, float(heights.max() or 1)
+    width = CELLS / HISTOGRAM_BARS
+    tallest = float(heights.max() or 1)
     drawn = Markup("").join(
         Markup('<rect class="event-bar" x="{:.2f}" y="{:.2f}" width="{:.2f}" height="{:.2f}"/>').format(
             bar * width, CELLS - 0.15 * CELLS * height / tallest, 0.9 * width, 0.15 * CELLS * height / tallest
@@ -230,7 +238,8 @@ def agent_picture(weights: FloatArray) -> AgentPicture:
     """Agents sorted by main cluster, then by its share."""
     main = weights.argmax(axis=1)
     order = np.lexsort((-weights.max(axis=1), main))
-    sorted_weights, sorted_main = weights[order], main[order]
+    sorted_weights = weights[order]
+    sorted_main = main[order]
     edges = np.unique(np.linspace(0, len(order), min(MAX_BANDS, len(order)) + 1).astype(np.int64))
     means = np.add.reduceat(sorted_weights, edges[:-1], axis=0) / np.diff(edges)[:, None]
     clusters, starts, counts = np.unique(sorted_main, return_index=True, return_counts=True)

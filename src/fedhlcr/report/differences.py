@@ -32,13 +32,16 @@ class DifferenceSection(NamedTuple):
 
 def describe_differences(model: HierarchicalPredictor, findings: Findings) -> DifferenceSection | None:
     """What the report says about differences; None if the likelihood says nothing about them."""
-    names, found = findings.names, findings.differences
+    names = findings.names
+    found = findings.differences
     if found is None:
         if model.posterior_.likelihood.name != GAUSSIAN:
             return None
         equal = f"This is the model of the paper: all {names.entity.many} of a cluster have the same regression"
         return DifferenceSection((f"{equal}, and the noise is the same everywhere, {number(findings.noise)}.",))
-    link, axes, alone = findings.link, feature_axes(model), len(findings.clusters) == 1
+    link = findings.link
+    axes = feature_axes(model)
+    alone = len(findings.clusters) == 1
     scatter: tuple[str, ...] = ()
     if link is None:
         scatter = (_noise(model, found, findings),)
@@ -111,7 +114,8 @@ def _dispersion(model: Any, findings: Findings) -> str:
 
 
 def _noise(model: HierarchicalPredictor, found: EntityDifferences, findings: Findings) -> str:
-    entities, typical = findings.names.entity.many, number(findings.noise)
+    entities = findings.names.entity.many
+    typical = number(findings.noise)
     if tails := tail_words(model):
         return f"The noise is the same for all {entities}. Its scale is {number(model.noise_scale_)}{tails}."
     if found.noise_range is None:

@@ -32,9 +32,11 @@ ALIKE = 0.25
 # Most pairs of alike clusters to name.
 PAIRS_NAMED = 5
 # An entity scatters widely if its events scatter by this factor more than the noise, and there are enough of them.
-WIDE, ENOUGH_EVENTS = 2.0, 5
+WIDE = 2.0
+ENOUGH_EVENTS = 5
 # From these shares on a doubt is serious: it concerns the whole model.
-MANY_UNCERTAIN, MANY_WIDE = 0.2, 0.05
+MANY_UNCERTAIN = 0.2
+MANY_WIDE = 0.05
 # So many groups of events may miss their observed share by chance.
 MISSED_BINS = 3
 # At this share of the target's standard deviation, noise is half of the variance.
@@ -93,7 +95,8 @@ def _interruption(model: HierarchicalPredictor, rounds: Rounds | None) -> Iterat
     trace = getattr(model, "trace_", None)
     if trace is None:
         return
-    planned, done = model.n_chains * model.n_sweeps, len(trace)
+    planned = model.n_chains * model.n_sweeps
+    done = len(trace)
     if done < planned:
         text = "The model uses the draws kept so far. Fit it again to get all of them."
         yield Doubt(f"The fit was interrupted after {done:,} of {planned:,} sweeps", text, serious=True)
@@ -111,7 +114,8 @@ def _agreement(model: HierarchicalPredictor, findings: Findings, rounds: Rounds 
             yield Doubt(f"The {findings.n_chains} chains disagree", text, serious=True)
         return
     if figures:
-        headline, longer = "The fit had not settled, so its figures may still change", "Let it run longer."
+        headline = "The fit had not settled, so its figures may still change"
+        longer = "Let it run longer."
         if rounds is not None and ended_stable(rounds.stop_reason):
             # the run ended because the log joint was stable; other quantities may not have been
             headline = "Not everything had settled when the run ended"
@@ -176,7 +180,8 @@ def _held_out_responses(findings: Findings, scores: LinkScores | None) -> Iterat
             better = listed([rival_name(name, findings.names) for name in found])
             headline = f"On held-out events {better} {'predicts' if len(found) == 1 else 'predict'} better than HLCR"
             yield Doubt(headline, _use_of_clusters(findings), is_told=True)
-    own, constant = scores.model, scores.constant
+    own = scores.model
+    constant = scores.constant
     if isinstance(own, CountScores):
         yield from _coverage(own.coverage, own.n_events)
         worse = isinstance(constant, CountScores) and constant.deviance < own.deviance
@@ -232,7 +237,8 @@ def _labels(findings: Findings) -> Iterator[Doubt]:
     entities = findings.entities
     if entities is None or not entities.n_uncertain:
         return
-    share, nouns = entities.n_uncertain / entities.n_all, findings.names.entity
+    share = entities.n_uncertain / entities.n_all
+    nouns = findings.names.entity
     text = (
         f"The probability of the cluster shown is below {percent(SURE)} for {percent(share)} of all {nouns.many}. "
         "They have few events, or several clusters fit them equally well. Predictions average over all clusters."
@@ -244,7 +250,8 @@ def _labels(findings: Findings) -> Iterator[Doubt]:
 def _small_clusters(findings: Findings) -> Iterator[Doubt]:
     if findings.entities is None or len(findings.clusters) < 2:
         return
-    nouns, n_all = findings.names.entity, findings.entities.n_all
+    nouns = findings.names.entity
+    n_all = findings.entities.n_all
     few = [c for c in findings.clusters if c.share * n_all < FEW]
     if few:
         which = ("Cluster " if len(few) == 1 else "Clusters ") + listed([str(c.number) for c in few])
@@ -285,7 +292,8 @@ def _scatter(findings: Findings) -> Iterator[Doubt]:
     assert entities.noise is not None
     wide = (entities.scatter > WIDE * entities.noise) & (entities.n_events >= ENOUGH_EVENTS)
     if wide.any():
-        n, nouns = int(wide.sum()), findings.names.entity
+        n = int(wide.sum())
+        nouns = findings.names.entity
         have, whose = ("has", "its") if n == 1 else ("have", "their")
         text = (
             f"The scatter of {whose} events is more than {WIDE:g} times the {findings.noise_name}, which is "

@@ -19,7 +19,8 @@ from fedhlcr.report.certainty import Certainty
 from fedhlcr.report.frames import Tick
 
 # Charts shown, and clusters in each of them.
-MOST_CHARTS, MOST_ROWS = 12, 16
+MOST_CHARTS = 12
+MOST_ROWS = 16
 # Charts shown at once; the others are behind a click.
 FIRST_CHARTS = 6
 

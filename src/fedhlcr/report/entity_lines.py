@@ -19,9 +19,11 @@ from fedhlcr.report.events import DrawnEvents
 from fedhlcr.report.packing import Scale, pack
 
 # Axes offered, and the most levels of a category on one of them.
-MAX_AXES, MAX_LEVELS = 4, 24
+MAX_AXES = 4
+MAX_LEVELS = 24
 # Points of a straight line, whose interval is curved, and of a curve.
-STRAIGHT_POINTS, CURVE_POINTS = 5, 13
+STRAIGHT_POINTS = 5
+CURVE_POINTS = 13
 # Events beyond the ends of an axis stretch it by at most this share to either side.
 MOST_STRETCH = 0.5
 FRACTIONS = Scale(0.0, 1.0)
@@ -78,7 +80,8 @@ def _stretched(axis: Axis, X: FloatArray) -> Axis:
     if axis.is_discrete or axis.cycle is not None:
         return axis
     at = axis.fractions(axis.places(X))
-    low, high = max(float(at.min()), -MOST_STRETCH), min(float(at.max()), 1.0 + MOST_STRETCH)
+    low = max(float(at.min()), -MOST_STRETCH)
+    high = min(float(at.max()), 1.0 + MOST_STRETCH)
     if axis.kind == "log":
         ends = np.log(np.array([axis.low, axis.high]) + axis.offset)
         low, high = (float(np.exp(ends[0] + end * (ends[1] - ends[0])) - axis.offset) for end in (low, high))
@@ -88,7 +91,8 @@ def _stretched(axis: Axis, X: FloatArray) -> Axis:
 
 
 def _with_places(model: HierarchicalPredictor, axis: Axis) -> DrawnAxis:
-    grid, curves = axis.grid(), model.posterior_.standardization.curves
+    grid = axis.grid()
+    curves = model.posterior_.standardization.curves
     if axis.is_discrete:
         return DrawnAxis(axis, grid)
     is_curve = curves is not None and any(curves.place(f) is not None for f in axis.columns)
@@ -132,9 +136,11 @@ def entity_lines(model: HierarchicalPredictor, axes: list[DrawnAxis], entities: 
     The mean is what the model predicts. Intervals are those of the regression, without the noise of single events.
     """
     X = _features(model, axes, entities)
-    n_points, flat = X.shape[1], X.reshape(-1, X.shape[2])
+    n_points = X.shape[1]
+    flat = X.reshape(-1, X.shape[2])
     own = expected_of_entities(model, np.repeat(entities, n_points), flat)
-    shared, label = np.empty(len(flat)), np.repeat(model.labels_[entities], n_points)
+    shared = np.empty(len(flat))
+    label = np.repeat(model.labels_[entities], n_points)
     for k in np.unique(label):
         shared[label == k] = cluster_means(model, int(k), flat[label == k])
     clusters = np.empty((model.n_clusters_, n_points, 3))

@@ -26,7 +26,8 @@ def fitted_events(model: HierarchicalPredictor) -> DrawnEvents | None:
         return None
     of_entity = np.repeat(np.arange(known.n_entities), np.diff(known.event_start))
     rows = np.arange(0, known.n_events, -(-known.n_events // MOST_FITTED))
-    units, n = model.posterior_.standardization, model.n_features_in_
+    units = model.posterior_.standardization
+    n = model.n_features_in_
     # a constant feature has an infinite scale
     scale = np.where(np.isfinite(units.scale[:n]), units.scale[:n], 0.0)
     X = np.asarray(known.X[rows][:, :n] * scale + units.shift[:n])

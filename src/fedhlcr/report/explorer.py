@@ -70,7 +70,8 @@ def explorer_section(
     events : events to draw as dots; None draws none
     judged : held-out events, for the errors of agents
     """
-    entities, agents = findings.entities, findings.agents
+    entities = findings.entities
+    agents = findings.agents
     if entities is None or agents is None:
         return None
     known = None if events is None or not (events.entity != UNKNOWN).any() else events
@@ -142,7 +143,8 @@ def _details(
     model: HierarchicalPredictor, entities: Entities, detail: Detail, events: DrawnEvents | None
 ) -> dict[str, Any]:
     """Lines, events and neighbours of the entities with details."""
-    rows, axes = detail.rows, detail.axes
+    rows = detail.rows
+    axes = detail.axes
     positions = entities.position[rows]
     drawn = None
     if events is not None and axes:
@@ -162,7 +164,8 @@ def coordinates(model: HierarchicalPredictor) -> FloatArray:
     The level at average features, the change per standard deviation of each feature, and the coefficients of curves.
     All are in units of the target or, with a link, on the linear scale.
     """
-    slopes, posterior = model.entity_coef_, model.posterior_
+    slopes = model.entity_coef_
+    posterior = model.posterior_
     level = model.entity_intercept_ + slopes @ model.feature_means_
     every = posterior.standardization.feature_slopes(posterior.layout, model.entity_regressions().mean)
     return np.column_stack([level, slopes * model.feature_spreads_, every[:, posterior.layout.n_inputs :]])

@@ -34,7 +34,8 @@ SURE = 0.8
 # Most entities to list; of more, the least certain are listed.
 MAX_LISTED = 50_000
 # Entities named as examples of a cluster, and effects described.
-N_EXAMPLES, N_EFFECTS = 3, 3
+N_EXAMPLES = 3
+N_EFFECTS = 3
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,8 @@ class Entities:
 
     def name(self, row: int) -> str:
         """The entity and, if there are several agents, its agent."""
-        entity, agent = self.entities[self.entity[row]], self.agents[self.agent[row]]
+        entity = self.entities[self.entity[row]]
+        agent = self.agents[self.agent[row]]
         alone = len(self.agents) < 2 or (begins_with(entity, agent) and not agent.isdigit())
         entity_name = named(entity, self.names.entity)
         return entity_name if alone else f"{entity_name} of {named(agent, self.names.agent)}"
@@ -172,8 +174,10 @@ class Findings:
 def gather(model: HierarchicalPredictor) -> Findings:
     """Gather all that a report shows of a fitted model, except scores on held-out events."""
     posterior = model.posterior_
-    index, grams = posterior.memory.entities.index, posterior.memory.entities.grams
-    members, link = memberships(model, MAX_LISTED), link_of(model)
+    index = posterior.memory.entities.index
+    grams = posterior.memory.entities.grams
+    members = memberships(model, MAX_LISTED)
+    link = link_of(model)
     residual = _residual_squares(model, members.label) if link is None else None
     n_events = posterior.layout.n_events(grams)
     agents = _list_agents(model, n_events) if len(index.agent_of) else None
@@ -229,7 +233,8 @@ def _residual_squares(model: HierarchicalPredictor, label: IndexArray) -> FloatA
         rss = posterior.layout.rss(posterior.memory.entities.grams, model.entity_regressions().mean)
         return np.asarray(rss * target_scale**2)
     coef = alignment.mean_coef(posterior.draws, model.alignment_)
-    squares, grams = np.zeros(len(label)), posterior.memory.entities.grams
+    squares = np.zeros(len(label))
+    grams = posterior.memory.entities.grams
     for k, vector in enumerate(posterior.layout.rss_vectors(coef)):
         own = np.flatnonzero(label == k)
         squares[own] = grams[own] @ vector
@@ -237,7 +242,8 @@ def _residual_squares(model: HierarchicalPredictor, label: IndexArray) -> FloatA
 
 
 def _clusters(model: HierarchicalPredictor, entities: Entities | None, members: Memberships) -> tuple[Cluster, ...]:
-    figures, moves = cluster_figures(model), describe_effects(model, N_EFFECTS)
+    figures = cluster_figures(model)
+    moves = describe_effects(model, N_EFFECTS)
     effects, (lower, upper) = effect_sizes(model), change_intervals(model)
     clear = (lower > 0.0) | (upper < 0.0)
     if link_of(model) is not None:
@@ -300,7 +306,8 @@ def _list_entities(
     n_events = posterior.layout.n_events(posterior.memory.entities.grams[chosen])
     scatter = noise = observed = None
     if residual is not None:
-        scatter, noise = np.sqrt(residual[chosen] / np.maximum(n_events, 1e-300)), model.entity_noise_[chosen]
+        scatter = np.sqrt(residual[chosen] / np.maximum(n_events, 1e-300))
+        noise = model.entity_noise_[chosen]
     else:
         totals, exposures = _totals(model)
         observed = totals[chosen] / np.maximum(exposures[chosen], 1e-300)

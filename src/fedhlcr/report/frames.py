@@ -51,7 +51,8 @@ def scale_around(values: Sequence[FloatArray], margin: float = 0.06) -> Scale:
     every = every[np.isfinite(every)]
     low, high = (float(every.min()), float(every.max())) if len(every) else (0.0, 1.0)
     if high <= low:
-        low, high = low - (abs(low) * 0.1 or 0.5), high + (abs(high) * 0.1 or 0.5)
+        low = low - (abs(low) * 0.1 or 0.5)
+        high = high + (abs(high) * 0.1 or 0.5)
     pad = margin * (high - low)
     return Scale(low - pad, high + pad)
 

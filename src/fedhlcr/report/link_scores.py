@@ -172,7 +172,8 @@ def score_section(scores: LinkScores) -> dict[str, Any]:
     header, rows = score_rows(scores)
     own = scores.model
     if isinstance(own, ClassScores):
-        picture, ends = charts.reliability(scores.bins, scores.predicted), ("0", "1")
+        picture = charts.reliability(scores.bins, scores.predicted)
+        ends = ("0", "1")
         caption = (
             f"Observed share against predicted probability, in groups of events; lines are {percent(BIN_LEVEL)} "
             "intervals. On the diagonal they are equal. Bars below show how many events have which prediction"

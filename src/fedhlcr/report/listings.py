@@ -23,7 +23,9 @@ from fedhlcr.report.scores import AgentErrors, HeldOutScores
 # Rows shown at a time.
 PAGE_ROWS = 25
 # Features with a column in the table of clusters; clusters in an agent's bar, and those named beside it.
-MAX_FEATURES, MAX_MIX, NAMED_MIX = 24, 12, 3
+MAX_FEATURES = 24
+MAX_MIX = 12
+NAMED_MIX = 3
 # Columns that fit on paper; the style sheet hides the others in print.
 PAPER_COLUMNS = 12
 # Clusters with a smaller share do not influence the scale of effects.
@@ -132,7 +134,8 @@ class Listing:
 
 def cluster_listing(findings: Findings) -> Listing:
     """The table of clusters, with a column for each of the strongest features."""
-    clusters, names = findings.clusters, findings.names
+    clusters = findings.clusters
+    names = findings.names
     columns = [
         Column("cluster", "cluster", [c.number for c in clusters]),
         Column(
@@ -153,8 +156,10 @@ def cluster_listing(findings: Findings) -> Listing:
         columns.append(
             Column(names.entity.many, "count", counts, hint="those in this cluster in most draws: their label")
         )
-    levels, link = [c.level for c in clusters], findings.link
-    is_share, what = link is not None and link.is_binary, names.target if link is None else link.response
+    levels = [c.level for c in clusters]
+    link = findings.link
+    is_share = link is not None and link.is_binary
+    what = names.target if link is None else link.response
     columns.append(
         Column(
             "level",
@@ -321,7 +326,8 @@ def effect_scale(clusters: Sequence[Cluster]) -> float:
 def _shares(values: Any, digits: int = 4) -> list[float]:
     """Rounded, but to 0 or 1 only if exactly so."""
     shares = np.asarray(values, dtype=np.float64)
-    rounded, least = np.round(shares, digits), 0.1**digits
+    rounded = np.round(shares, digits)
+    least = 0.1**digits
     return np.where((shares > 0.0) & (shares < 1.0), rounded.clip(least, 1.0 - least), rounded).round(digits).tolist()
 
 

@@ -18,19 +18,26 @@ from fedhlcr.report.places import Places
 from fedhlcr.report.seasons import Seasons, season_curves
 
 # Width of the drawing, its smallest and largest height, and the radius of a dot, in the same units.
-WIDTH, LOWEST, HIGHEST, RADIUS = 1000.0, 420.0, 900.0, 6.0
+WIDTH = 1000.0
+LOWEST = 420.0
+HIGHEST = 900.0
+RADIUS = 6.0
 # Room around the outermost places, as a share of the map's extent; degrees that it covers at least.
-MARGIN, LEAST_DEGREES = 0.06, 0.2
+MARGIN = 0.06
+LEAST_DEGREES = 0.2
 # Most dots. Of more entities, those at one place share a dot; of more places, evenly spaced ones are drawn.
 MAX_DOTS = 1_200
 # Characters of the name that a dot tells.
 LONGEST = 80
 # Places with a name beside them; of these, those also shown on a phone.
-MAX_LABELS, PHONE_LABELS = 9, 4
+MAX_LABELS = 9
+PHONE_LABELS = 4
 # Names closer than this, in per cent of the map, would overlap.
-LABEL_WIDTH, LABEL_HEIGHT = 15.0, 8.0
+LABEL_WIDTH = 15.0
+LABEL_HEIGHT = 8.0
 # At most one entity in so many, at either side, is left beyond the edge if the map then shrinks by this factor.
-FEW, WORTH_IT = 100, 0.8
+FEW = 100
+WORTH_IT = 0.8
 STEPS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 45.0)
 MAX_MERIDIANS = 7
 # The angle between dots around one place fills a disc evenly.
@@ -151,7 +158,8 @@ class Projection:
 
     def graticule(self) -> Markup:
         """Meridians and parallels at round degrees, with their degrees at the edges."""
-        width, height = WIDTH / self.per_degree / self.shortened, self.height / self.per_degree
+        width = WIDTH / self.per_degree / self.shortened
+        height = self.height / self.per_degree
         step = next((step for step in STEPS if max(width, height) / step <= MAX_MERIDIANS), STEPS[-1])
         lines = []
         for n in range(int(np.ceil(self.west / step)), int(np.floor((self.west + width) / step)) + 1):
@@ -167,7 +175,8 @@ def _extent(degrees: FloatArray) -> tuple[float, float]:
     """The range of all values or, if it is much smaller, that without the outermost hundredth at either side."""
     ordered = np.sort(degrees)
     few = len(ordered) // FEW
-    low, high = ordered[few], ordered[-1 - few]
+    low = ordered[few]
+    high = ordered[-1 - few]
     low = low if ordered[-1] - low < WORTH_IT * (ordered[-1] - ordered[0]) else ordered[0]
     high = high if high - low < WORTH_IT * (ordered[-1] - low) else ordered[-1]
     return float(low), float(high)
@@ -217,9 +226,12 @@ def _dots(entities: Entities, rows: IndexArray, spots: list[Spot]) -> tuple[list
     for spot in spots:
         members = spot.members[np.argsort(entities.label[rows[spot.members]], kind="stable")]
         for n, row in enumerate(rows[members].tolist()):
-            label, certainty = int(entities.label[row]), float(entities.certainty[row])
-            angle, radius = GOLDEN_ANGLE * n, 1.1 * RADIUS * np.sqrt(n)
-            x, y = spot.x + radius * np.cos(angle), spot.y + radius * np.sin(angle)
+            label = int(entities.label[row])
+            certainty = float(entities.certainty[row])
+            angle = GOLDEN_ANGLE * n
+            radius = 1.1 * RADIUS * np.sqrt(n)
+            x = spot.x + radius * np.cos(angle)
+            y = spot.y + radius * np.sin(angle)
             words = f"{shortened(entities.name(row), LONGEST)}: cluster {label}, {percent(certainty)}"
             dots.append(Dot(row, x, y, RADIUS, label, certainty, words))
     return dots, False
@@ -250,14 +262,16 @@ def _labels(
     entities: Entities, rows: IndexArray, spots: list[Spot], names: list[str], frame: Projection
 ) -> tuple[Label, ...]:
     """Names of the outermost places and of those with the most entities, as far as they do not overlap."""
-    x, y = np.array([spot.x for spot in spots]), np.array([spot.y for spot in spots])
+    x = np.array([spot.x for spot in spots])
+    y = np.array([spot.y for spot in spots])
     by_size = np.argsort([-len(spot.members) for spot in spots], kind="stable")
     # the four outermost places in turn with the largest ones
     order = [*by_size[:1], y.argmin(), x.argmin(), y.argmax(), x.argmax(), *by_size[1:]]
     chosen: list[Label] = []
     for n in dict.fromkeys(map(int, order)):
         text = _place_name(entities, rows, spots[n], names)
-        left, top = 100.0 * x[n] / WIDTH, 100.0 * y[n] / frame.height
+        left = 100.0 * x[n] / WIDTH
+        top = 100.0 * y[n] / frame.height
         arrow = "←" if left < 0.0 else "→" if left > 100.0 else "↑" if top < 0.0 else "↓" if top > 100.0 else ""
         text = f"{arrow} {text}".strip() if text else ""
         left, top = (min(max(own, 1.5), 98.5) for own in (left, top))

@@ -29,7 +29,8 @@ class Names(NamedTuple):
         agent = noun(getattr(recipe, "agent", None) or getattr(model, "agent_column_", None), AGENT)
         entity = noun(getattr(recipe, "entity", None) or getattr(model, "entity_column_", None), ENTITY)
         if agent == entity:
-            agent, entity = AGENT, ENTITY
+            agent = AGENT
+            entity = ENTITY
         return cls(agent, entity, target_name(model), tuple(printable(name) for name in feature_names(model)))
 
 

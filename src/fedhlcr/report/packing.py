@@ -19,7 +19,8 @@ SHARE_STEPS = 10_000
 # Smaller probabilities are left out.
 SMALLEST_SHARE = 0.01
 # Quantised values take two bytes. The largest number stands for "no value".
-STEPS, NO_VALUE = 65_534, 65_535
+STEPS = 65_534
+NO_VALUE = 65_535
 # Base64 takes four characters for three bytes.
 CHARACTERS_PER_BYTE = 4.0 / 3.0
 # Of more names, the size is that of so many, evenly spaced.

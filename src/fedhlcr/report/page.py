@@ -140,7 +140,9 @@ class _Told(NamedTuple):
 
 def _answers(told: _Told) -> dict[str, Any]:
     """What the page answers in words: what the clusters are, how sure that is, and whether the model is any good."""
-    model, findings, scores = told.model, told.findings, told.scores
+    model = told.model
+    findings = told.findings
+    scores = told.scores
     doubts = find_doubts(model, findings, told.rounds, scores)
     return {
         "names": findings.names,
@@ -160,7 +162,8 @@ def _answers(told: _Told) -> dict[str, Any]:
 
 
 def _pictures(told: _Told) -> dict[str, Any]:
-    model, findings = told.model, told.findings
+    model = told.model
+    findings = told.findings
     return {
         "picture": draw_picture(model, findings, told.certainty, told.drawn),
         "effects": draw_effects(model, told.certainty),
@@ -289,7 +292,8 @@ def _r2(value: float) -> str:
 
 
 def _title(model: HierarchicalPredictor, findings: Findings) -> str:
-    names, target = findings.names, target_axis(model).name
+    names = findings.names
+    target = target_axis(model).name
     if len(findings.clusters) == 1:
         return f"What moves {target}, and how {names.entity.many} differ"
     return f"Clusters of {names.entity.many}{'' if names.target == NO_TARGET else f' by {target}'}"
@@ -297,7 +301,9 @@ def _title(model: HierarchicalPredictor, findings: Findings) -> str:
 
 def _facts(model: Any, findings: Findings, scores: HeldOutScores | LinkScores | None) -> list[tuple[str, str]]:
     """The figures a reader looks for first: (name, value)."""
-    names, agents, entities = findings.names, findings.agents, findings.entities
+    names = findings.names
+    agents = findings.agents
+    entities = findings.entities
     facts = [(CLUSTER.of(len(findings.clusters)), f"{len(findings.clusters):,}")]
     if agents is not None and entities is not None:
         if findings.has_agents:

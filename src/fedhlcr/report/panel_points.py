@@ -12,7 +12,9 @@ from fedhlcr.analysis.links import Link
 from fedhlcr.report.events import DrawnEvents
 
 # Dots of one panel; groups of events of classes and counts, and events in each of them.
-MOST_DOTS, MOST_GROUPS, FEWEST_IN_GROUP = 120, 8, 8
+MOST_DOTS = 120
+MOST_GROUPS = 8
+FEWEST_IN_GROUP = 8
 # Half the width of the scatter of a level's dots, as a share of the room of a level.
 HALF_SCATTER = 0.3
 
@@ -30,7 +32,8 @@ def points_of(
     else:
         shown = rows
     places = axis.places(events.X[shown])
-    x, on_line = axis.fractions(places), np.empty(len(shown))
+    x = axis.fractions(places)
+    on_line = np.empty(len(shown))
     for k in own:
         mine = events.label[shown] == k
         on_line[mine] = lines[k].at(places[mine])

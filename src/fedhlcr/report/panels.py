@@ -24,7 +24,9 @@ from fedhlcr.report.frames import Scale, Tick
 from fedhlcr.report.panel_points import points_of
 
 # Axes shown at once, and behind a click; panels of one axis.
-FIRST_AXES, MORE_AXES, MOST_PANELS = 3, 9, 6
+FIRST_AXES = 3
+MORE_AXES = 9
+MOST_PANELS = 6
 # Of one common regression there is room for more axes.
 AXES_OF_ONE = 4
 # Dots that are this far apart are drawn, as a multiple of the range of the lines.
@@ -32,19 +34,26 @@ ZOOM = 4.0
 # Half the width of a level's mark, as a share of the room of a level.
 HALF_MARK = 0.36
 # From so many letters on, names of levels are written upright.
-UPRIGHT_LETTERS, UPRIGHT_LETTERS_OF_FEW, UPRIGHT_LETTERS_OF_ONE, MOST_LEVEL_TICKS = 16, 22, 28, 14
+UPRIGHT_LETTERS = 16
+UPRIGHT_LETTERS_OF_FEW = 22
+UPRIGHT_LETTERS_OF_ONE = 28
+MOST_LEVEL_TICKS = 14
 # Fewer panels than this stand in a column, so that each is wide.
 STACKED = 4
 # A line is drawn over the events of its cluster but this share at either end; at least over this share of the axis.
-OUTSIDE, SHORTEST = 0.005, 0.1
+OUTSIDE = 0.005
+SHORTEST = 0.1
 # If every line covers less than this share of a common scale, each panel has a scale of its own.
 FLAT = 0.25
 # Most numbers beside the lines of one panel, and the height of each, in per cent.
-MOST_LABELS, LABEL_HEIGHT, CROWDED = 12, 16.0, 6
+MOST_LABELS = 12
+LABEL_HEIGHT = 16.0
+CROWDED = 6
 # Ticks of the target with more letters need more room.
 LONG_TICK = 6
 # Widths in a narrow panel, in per cent: of a letter, and of the gap between two ticks.
-LETTER, GAP = 5.5, 2.5
+LETTER = 5.5
+GAP = 2.5
 
 
 @dataclass(frozen=True)
@@ -148,13 +157,15 @@ def draw_picture(
 
 def shown_clusters(certainty: Certainty) -> list[tuple[int, ...]]:
     """The clusters of each panel: clear ones alone, the others together."""
-    clear, blurred = list(certainty.clear), list(certainty.blurred)
+    clear = list(certainty.clear)
+    blurred = list(certainty.blurred)
     if not certainty.is_finding:
         return [tuple(sorted(clear + blurred))]
     room = MOST_PANELS - bool(blurred)
     if len(clear) > room:
         room = MOST_PANELS - 1
-    alone, rest = clear[:room], sorted(clear[room:] + blurred)
+    alone = clear[:room]
+    rest = sorted(clear[room:] + blurred)
     return [*((k,) for k in alone), *([tuple(rest)] if rest else [])]
 
 
@@ -269,13 +280,15 @@ def _height(lines: list[AxisLine], points: list[tuple[FloatArray, FloatArray, in
         for own in lines
     ]
     every = np.concatenate(known)
-    low, high = float(every.min()), float(every.max())
+    low = float(every.min())
+    high = float(every.max())
     seen = np.concatenate([targets for _, targets, _ in points])
     if len(seen):
         room = ZOOM * max(high - low, float(np.subtract(*np.quantile(seen, (0.75, 0.25)))) / 2.0)
         bottom, top = (float(end) for end in np.quantile(seen, (0.02, 0.98)))
         middle = (low + high) / 2.0
-        low, high = min(low, max(bottom, middle - room / 2.0)), max(high, min(top, middle + room / 2.0))
+        low = min(low, max(bottom, middle - room / 2.0))
+        high = max(high, min(top, middle + room / 2.0))
     return frames.scale_around([np.array([low, high])], 0.05)
 
 
@@ -314,7 +327,8 @@ def line_labels(own: tuple[int, ...], lines: dict[int, AxisLine], height: Scale)
     ends = sorted((float(np.clip(height(lines[k].mean[-1:])[0], 0.0, 100.0)), k) for k in own[:MOST_LABELS])
     # many labels stand in two columns by turns
     apart = LABEL_HEIGHT / (2.0 if len(ends) > CROWDED else 1.0)
-    places, lowest = [], LABEL_HEIGHT / 2.0
+    places = []
+    lowest = LABEL_HEIGHT / 2.0
     for end, _ in ends:
         places.append(max(end, lowest))
         lowest = places[-1] + apart

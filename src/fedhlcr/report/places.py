@@ -17,7 +17,8 @@ from fedhlcr.data.ids import canonical_text
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.exceptions import ArgumentError, ArgumentTypeError
 
-LATITUDES, LONGITUDES = ("latitude", "lat"), ("longitude", "lon", "lng", "long")
+LATITUDES = ("latitude", "lat")
+LONGITUDES = ("longitude", "lon", "lng", "long")
 # Columns that may name a place.
 PLACE_NAMES = ("place", "city", "location", "name")
 EXPECTED = "(latitude, longitude) or (latitude, longitude, name of the place), in degrees"
@@ -120,7 +121,8 @@ def _of_frame(model: HierarchicalPredictor, index: EntityIndex, frame: Any) -> l
 def _of_mapping(index: EntityIndex, spots: Mapping[Any, Spot]) -> list[Spot | None]:
     """By pairs if keys are pairs; else by entity or, if no key is one of an entity, by agent."""
     if any(isinstance(key, tuple) for key in spots):
-        agents, entities = list(index.agents.texts), list(index.entities.texts)
+        agents = list(index.agents.texts)
+        entities = list(index.entities.texts)
         pairs = zip(index.agent_of.tolist(), index.entity_of.tolist(), strict=True)
         return [spots.get((agents[agent], entities[entity])) for agent, entity in pairs]
     of_entities = any(text in spots for text in index.entities.texts)
@@ -141,7 +143,8 @@ def _spot(value: Any) -> Spot:
     """Check the coordinates of a place. Errors do not show them."""
     try:
         north, east, *rest = value
-        north, east = float(north), float(east)
+        north = float(north)
+        east = float(east)
     except (TypeError, ValueError):
         raise ArgumentError(f"`places` has an entry that is no place; each must be {EXPECTED}.") from None
     if math.isnan(north) or math.isnan(east):

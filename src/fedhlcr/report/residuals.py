@@ -18,7 +18,8 @@ from fedhlcr.report.frames import Scale, Tick
 from fedhlcr.report.names import Names, named
 
 # With more agents, only those at both ends are drawn.
-MOST_AGENTS, AT_EACH_END = 40, 15
+MOST_AGENTS = 40
+AT_EACH_END = 15
 # More rows than these are set in columns.
 LONG = 14
 # A mean this many standard errors from zero counts.
@@ -61,7 +62,8 @@ class ResidualChart:
 def draw_residuals(events: DrawnEvents, agents: Agents, names: Names) -> ResidualChart | None:
     """The chart; None with fewer than two agents that have events."""
     known = events.agent != UNKNOWN
-    agent, residual = events.agent[known], events.residuals[known]
+    agent = events.agent[known]
+    residual = events.residuals[known]
     n = np.bincount(agent, minlength=len(agents))
     with_events = np.flatnonzero(n)
     if len(with_events) < 2:
@@ -77,7 +79,8 @@ def draw_residuals(events: DrawnEvents, agents: Agents, names: Names) -> Residua
     scale = frames.scale_around([np.zeros(1), (mean - spread)[shown], (mean + spread)[shown]])
 
     def row(i: int) -> ResidualRow:
-        name, told = named(agents.ids[i], names.agent), f"{number(mean[i])}, spread {number(spread[i])}"
+        name = named(agents.ids[i], names.agent)
+        told = f"{number(mean[i])}, spread {number(spread[i])}"
         return ResidualRow(name, _row(scale, mean[i], spread[i], f"{name}: {told}"), number(mean[i], 2), int(n[i]))
 
     # dots at the same place look like one
@@ -98,7 +101,8 @@ def _zero(scale: Scale) -> Markup:
 
 
 def _row(scale: Scale, mean: float, spread: float, told: str) -> Markup:
-    ends, middle = scale(np.array([mean - spread, mean + spread])), np.array([50.0, 50.0])
+    ends = scale(np.array([mean - spread, mean + spread]))
+    middle = np.array([50.0, 50.0])
     marks = (
         _zero(scale) + frames.line(ends, middle, "whisker") + frames.dots(scale(np.array([mean])), middle[:1], "spot")
     )

@@ -14,13 +14,18 @@ from fedhlcr.report.packing import SMALLEST_SHARE, size_of_names
 # words, pictures and map of a page take up to 650,000.
 ROOM = 2_300_000
 # Least and most characters for lines, events and neighbours of single entities.
-LEAST_DETAILS, MOST_DETAILS = 150_000, 400_000
+LEAST_DETAILS = 150_000
+MOST_DETAILS = 400_000
 # Characters of a row and of each cluster probability in it, besides its names.
-AGENT_ROW, AGENT_SHARE, ENTITY_ROW, ENTITY_SHARE = 24.0, 7.0, 7.0, 5.0
+AGENT_ROW = 24.0
+AGENT_SHARE = 7.0
+ENTITY_ROW = 7.0
+ENTITY_SHARE = 5.0
 # Of more entities than this, the page keeps fewer digits and details.
 MANY_ENTITIES = 20_000
 # Clusters named for each agent and entity; fewer if there are very many entities.
-MAX_SHARES, FEW_SHARES = 12, 4
+MAX_SHARES = 12
+FEW_SHARES = 4
 
 
 def most_shares(n_entities: int) -> int:

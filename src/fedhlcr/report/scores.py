@@ -95,7 +95,8 @@ def score_held_out(model: HierarchicalPredictor, data: HeldOut) -> HeldOutScores
     """Compare a model's predictions with the observed targets."""
     features, matrix, profiles, own_agent, own_entity = model.read_events(data.X, data.agent, data.entity)
     observed = inputs.target_vector(data.y, len(matrix))
-    agents, entities = profiles.agents[profiles.of_row], profiles.entities[profiles.of_row]
+    agents = profiles.agents[profiles.of_row]
+    entities = profiles.entities[profiles.of_row]
     moments = model.posterior_.predict(matrix, profiles, interval_ends(LEVEL))
     lower, upper = moments.quantiles.T
     density = model.posterior_.log_density(matrix, observed, profiles)

@@ -55,9 +55,11 @@ def season_curves(model: HierarchicalPredictor, clusters: IndexArray) -> Seasons
     curves = np.array([axis_line(model, axis, k).mean for k in shown])
     # the last point is the first again
     curves -= curves[:, :-1].mean(axis=1, keepdims=True)
-    low, high = float(curves.min()), float(curves.max())
+    low = float(curves.min())
+    high = float(curves.max())
     margin = 0.05 * (high - low or 1.0)
-    low, high = low - margin, high + margin
+    low = low - margin
+    high = high + margin
     down = 100.0 * (high - curves) / (high - low)
     at = 100.0 * axis.fractions(axis.grid())
     drawn = Markup("").join(
@@ -66,7 +68,8 @@ def season_curves(model: HierarchicalPredictor, clusters: IndexArray) -> Seasons
         )
         for k, own in zip(shown, down, strict=True)
     )
-    target, ticks = target_axis(model), axis.ticks()
+    target = target_axis(model)
+    ticks = axis.ticks()
     round_name = ROUNDS.get(axis.name, "cycle")
     places = 100.0 * axis.fractions(np.array([place for place, _ in ticks]))
     zero = 100.0 * high / (high - low)

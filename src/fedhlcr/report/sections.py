@@ -15,7 +15,8 @@ from fedhlcr.report.rounds import Rounds
 from fedhlcr.report.scores import HeldOutScores
 
 # Most agents in the matrix, and uncertain entities named.
-MATRIX_AGENTS, N_UNCERTAIN = 60, 10
+MATRIX_AGENTS = 60
+N_UNCERTAIN = 10
 
 
 def score_table(findings: Findings, scores: HeldOutScores | LinkScores) -> dict[str, Any]:
@@ -48,7 +49,8 @@ def _by_agent(findings: Findings, scores: HeldOutScores) -> str:
         return ""
     seen = by_agent.n_events > 0
     better = int((by_agent.model[seen] < by_agent.ridge_per_entity[seen]).sum())
-    agent, entity = findings.names.agent, findings.names.entity
+    agent = findings.names.agent
+    entity = findings.names.entity
     return f"HLCR has a smaller error than a ridge per {entity.one} for {better:,} of {agent.count(int(seen.sum()))}."
 
 

@@ -93,7 +93,8 @@ def _privacy(model: HierarchicalPredictor) -> str | None:
 
 
 def _claim(model: HierarchicalPredictor, n_events: float, *, is_command: bool) -> str:
-    of_fit, what = model.provenance_.get("events", n_events), "command" if is_command else "code"
+    of_fit = model.provenance_.get("events", n_events)
+    what = "command" if is_command else "code"
     # a public model holds no events, whatever it was fitted with
     if "adapted" in model.provenance_ or (n_events and of_fit != n_events):
         return f"It was fitted with this {what}, and adapted to other events afterwards:"
@@ -166,7 +167,8 @@ def _as_text(value: Any) -> str:
 
 def _snippet(model: HierarchicalPredictor, changed: dict[str, Any]) -> str:
     """Python code that fits the same model."""
-    name, recipe = type(model).__name__, model.recipe_
+    name = type(model).__name__
+    recipe = model.recipe_
     if recipe is not None:
         if recipe.categorical:
             changed = {**changed, "categories": list(recipe.categorical)}

@@ -61,7 +61,8 @@ def goodness(model: HierarchicalPredictor, findings: Findings, scores: HeldOutSc
 
 
 def _what(model: HierarchicalPredictor, findings: Findings) -> str:
-    names, n_clusters = findings.names, len(findings.clusters)
+    names = findings.names
+    n_clusters = len(findings.clusters)
     # readers see a category as one feature, even if it is encoded in several columns
     n_features = len(names.features if model.recipe_ is None else model.recipe_.features)
     features = f"the {FEATURE.count(n_features)}"
@@ -76,7 +77,8 @@ def _what(model: HierarchicalPredictor, findings: Findings) -> str:
             f"This model has {clusters} of {names.entity.many}. {found}. {regression} "
             f"It is public: it holds no data of any {names.agent.one}, so no {names.entity.one} can be looked up here."
         )
-    n_agents, n_entities = len(findings.agents), findings.entities.n_all
+    n_agents = len(findings.agents)
+    n_entities = findings.entities.n_all
     owners = f" of {names.agent.count(n_agents) if n_agents > 1 else f'one {names.agent.one}'}"
     if not findings.has_agents:
         owners = ""
@@ -142,7 +144,8 @@ def what_is_sent(findings: Findings, rounds: Rounds) -> str:
 def agents_in_words(agents: Agents, names: tuple[Noun, Noun]) -> list[str]:
     """How the clusters are spread over the agents."""
     agent, entity = names
-    n_clusters, main = agents.weights.shape[1], agents.main_cluster
+    n_clusters = agents.weights.shape[1]
+    main = agents.main_cluster
     if len(agents) == 1:
         name = "" if agents.ids[0] == NO_NAME else f", {agents.ids[0]}"
         return [f"All {entity.many} belong to one {agent.one}{name}."]

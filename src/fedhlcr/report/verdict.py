@@ -127,7 +127,8 @@ def _of_events(
     densities: FitComparison,
     errors: FitComparison,
 ) -> Verdict:
-    names, target = findings.names, findings.names.target
+    names = findings.names
+    target = findings.names.target
     name, told = _judged(findings, scores, densities, errors)
     label, hint = SPLIT.get((errors.verdict, densities.verdict), ("", ""))
     if not label and name != "about the same" and is_slight(scores, errors):
@@ -157,8 +158,10 @@ def _judged(
     findings: Findings, scores: HeldOutScores, densities: FitComparison, errors: FitComparison
 ) -> tuple[VerdictName, str]:
     """The verdict by errors and log densities, and the sentence that tells it."""
-    names, target = findings.names, findings.names.target
-    of_errors, of_densities = errors.verdict, densities.verdict
+    names = findings.names
+    target = findings.names.target
+    of_errors = errors.verdict
+    of_densities = densities.verdict
     everyone = listed([rival_name(d.rival, names) for d in densities.differences], "or")
     on = f"On {EVENT.count(scores.n_events)} that it was not fitted to,"
     accurate, honest = (rival_name(c.strongest.rival, names) for c in (errors, densities))
@@ -212,10 +215,12 @@ def _typical_error(target: TargetAxis, error: float) -> str:
 def _of_responses(
     model: HierarchicalPredictor, findings: Findings, scores: LinkScores, found: FitComparison
 ) -> Verdict:
-    names, strongest = findings.names, found.strongest.rival
+    names = findings.names
+    strongest = found.strongest.rival
     rows = [("this model", scores.model), *((rival_name(n, names), s) for n, s in scores.rivals)]
     shares = [(name, score.d2) for name, score in rows]
-    own, best = shares[0][1], dict(shares)[rival_name(strongest, names)]
+    own = shares[0][1]
+    best = dict(shares)[rival_name(strongest, names)]
     slight = found.verdict != "about the same" and abs(own - best) < SLIGHT
     sentences = [_told_of_responses(findings, scores, found, slight=slight), _typically(scores.model)]
     is_mixed = MIXED_MODEL in [difference.rival for difference in found.differences]
@@ -262,7 +267,8 @@ def _typically(score: ClassScores | CountScores) -> str:
 
 def _of_fit(findings: Findings, found: FitComparison) -> Verdict:
     """By the fitted events."""
-    names, target = findings.names, findings.names.target
+    names = findings.names
+    target = findings.names.target
     everyone = listed([rival_name(d.rival, names) for d in found.differences], "or")
     best = rival_name(found.strongest.rival, names)
     told = {

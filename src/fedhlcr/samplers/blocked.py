@@ -102,7 +102,8 @@ def draw_globals(
 
 def draw_concentrations(rng: np.random.Generator, sums: ClusterSums, current: Globals, spec: ModelSpec) -> Globals:
     """α | m and β | m, auxiliaries, each unless the user fixed it."""
-    priors, scalars = spec.hyperpriors, sums.scalars
+    priors = spec.hyperpriors
+    scalars = sums.scalars
     if spec.global_concentration is None:
         alpha = label_prior.draw_global_concentration(
             rng, current.global_concentration, sums.table_counts, priors.global_concentration
@@ -196,13 +197,16 @@ def relabel_pages(
     The matrices of a page stay in the processor's cache from where they are made to where they are summed, and there
     are never those of all entities. How agents are cut into pages depends on the data only.
     """
-    start, fields = part.entities.agent_start, likelihood.own_state
+    start = part.entities.agent_start
+    fields = likelihood.own_state
     pages = Blocks.of_size(start, max(1, PAGE_BYTES // (8 * part.entities.grams.shape[1])))
-    new_labels, state = np.empty_like(labels), {name: np.empty_like(of) for name, of in part.state.items()}
+    new_labels = np.empty_like(labels)
+    state = {name: np.empty_like(of) for name, of in part.state.items()}
 
     def run(number: int) -> tuple[FloatArray, ...]:
         first, last = pages.range(number)
-        page, own = part.page(first, last, fields), slice(start[first], start[last])
+        page = part.page(first, last, fields)
+        own = slice(start[first], start[last])
         new_labels[own], answers, concluded = relabel_page(likelihood, page, given, labels[own])
         kept = part._replace(state=state).page(first, last, fields).state
         for name, values in concluded.state.items():
@@ -278,7 +282,8 @@ def summed_grams(
     previous: dict[str, FloatArray] | None,
 ) -> FloatArray:
     """(clusters, packed) sums of the Gram matrices by label: updated from the previous ones, or from scratch."""
-    grams, bounds = part.entities.grams, part.entity_blocks
+    grams = part.entities.grams
+    bounds = part.entity_blocks
     if previous is None:
         old_labels = np.full_like(labels, -1)
 

@@ -78,7 +78,8 @@ class SweepRecord(NamedTuple):
 
     def row(self) -> tuple[float, ...]:
         """The values, in the order of `trace_columns`."""
-        before, after = self[:3], self[4:]
+        before = self[:3]
+        after = self[4:]
         return *before, *self.shared.values(), *after
 
 
@@ -113,7 +114,8 @@ def run_chain(
     draws: deque[Draw] = deque(maxlen=plan.n_draws)
     trace: list[SweepRecord] = []
     interrupted = False
-    state, shortcuts = blocked.initial_state(entities, spec, start_clusters, stream), blocked.Shortcuts(entities)
+    state = blocked.initial_state(entities, spec, start_clusters, stream)
+    shortcuts = blocked.Shortcuts(entities)
     try:
         while state.round < plan.n_sweeps:
             state = _step(entities, spec, plan, state, stream, merger.going_back(), shortcuts)

@@ -34,7 +34,8 @@ def step(
      - an event is scored before it updates the regression, not after: all events of an entity are scored in one block;
      - the K matrices are factored again by Cholesky instead of downdated, which loses precision when xᵀHx/σ² → 1.
     """
-    likelihood, round_number = entities.likelihood, state.round + 1
+    likelihood = entities.likelihood
+    round_number = state.round + 1
     given = state.globals
     terms = likelihood.collapsed_terms(entities.grams, given)
     arrays = entities.arrays(stream)._replace(grams=terms.grams)

@@ -42,7 +42,8 @@ MANY_EVENTS = 10.0
 GAIN_WITH_FEW = 0.25
 # The loss that is accepted for the sake of clusters, which say more than effects do, where entities have very many
 # events; and the number of events below which none is. With many events both predict about equally well.
-LOSS_WITH_MANY, VERY_MANY_EVENTS = 0.02, 40.0
+LOSS_WITH_MANY = 0.02
+VERY_MANY_EVENTS = 40.0
 # Where single events say little, as those with two outcomes do, the several clusters need this gain if entities have
 # hardly any events, and none if they have very many; a coefficient costs one nat.
 GAIN_WITH_LITTLE = 0.02
@@ -50,14 +51,21 @@ GAIN_WITH_LITTLE = 0.02
 USUAL_PER_COEF = 50.0
 # Clusters with fewer events for each coefficient, or fewer entities, may fit these so well by chance that entities do
 # not seem to differ within them.
-ENOUGH_EVENTS, ENOUGH_ENTITIES = 30.0, 50.0
+ENOUGH_EVENTS = 30.0
+ENOUGH_ENTITIES = 50.0
 # Clusters that gain less, in nats per event and without effects, may be no more than effects cut into pieces.
 ENOUGH_GAIN = 0.3
 # Lengths of the phases as shares of the rounds in which clusters are found, and the fewest such rounds. The comparison
 # may take so much longer than these rounds, or a few rounds more in a short run, where no phase is shorter than
 # `SHORTEST_PHASE`.
-SETTLING, WEIGHED, PLAIN_ALONE, EFFECTS_ALONE, RETURNING, LONGER = 0.05, 0.05, 0.05, 0.25, 0.02, 0.2
-FEWEST_ROUNDS, SHORTEST_PHASE = 30, 2
+SETTLING = 0.05
+WEIGHED = 0.05
+PLAIN_ALONE = 0.05
+EFFECTS_ALONE = 0.25
+RETURNING = 0.02
+LONGER = 0.2
+FEWEST_ROUNDS = 30
+SHORTEST_PHASE = 2
 
 
 class Phase(IntEnum):
@@ -158,7 +166,8 @@ class Comparison:
         """Whether several clusters are doubtful: entities differ within them, they have few events or say little."""
         if not likelihood.has_stages:
             return False
-        n_clusters, n_events = int(state.sums.occupied.sum()), state.sums.scalars["events"]
+        n_clusters = int(state.sums.occupied.sum())
+        n_events = state.sums.scalars["events"]
         if n_clusters == 1:
             # then it is not known yet whether entities differ within this one
             return self.n_plain > 1
@@ -227,16 +236,19 @@ class Comparison:
         return self._decision(likelihood, state) if self.phase == Phase.ONE else Phase(self.phase + 1)
 
     def _weigh(self, state: ServerState) -> None:
-        number, scalars = int(self.phase == Phase.ONE), state.sums.scalars
+        number = int(self.phase == Phase.ONE)
+        scalars = state.sums.scalars
         if scalars["weighed_events"] > 0.0:
             self.weights[number] = self.weights[number].plus(scalars["log_density"] / scalars["weighed_events"])
 
     def _decision(self, likelihood: AnyLikelihood, state: ServerState) -> Phase:
-        n_events, n_entities = state.sums.scalars["events"], state.sums.entity_counts.sum()
+        n_events = state.sums.scalars["events"]
+        n_entities = state.sums.entity_counts.sum()
         assert self.several is not None
         layout = likelihood.layout
         per_coef = n_events / (self.several.n_clusters * layout.n_linear)
-        needed, price = least_gain_of_outcomes(n_events / n_entities), 1.0
+        needed = least_gain_of_outcomes(n_events / n_entities)
+        price = 1.0
         if not likelihood.doubts_clusters:
             needed = least_gain(n_events / n_entities, per_coef, has_curves=bool(layout.curve_groups))
             price = 0.5 * float(np.log(max(n_events, 1.0)))

@@ -31,7 +31,8 @@ def draw_global_concentration(
 
     p(m | α) ∝ Γ(α)/Γ(α + Σm) ∏ Γ(α/K + m_k)/Γ(α/K)
     """
-    occupied, n_clusters = table_counts[table_counts > 0], len(table_counts)
+    occupied = table_counts[table_counts > 0]
+    n_clusters = len(table_counts)
 
     def log_density(log_alpha: float) -> float:
         alpha = np.exp(log_alpha)

@@ -109,7 +109,8 @@ class _GainTable:
     """The gains of all pairs of occupied clusters, updated as pairs merge."""
 
     def __init__(self, likelihood: AnyLikelihood, sums: ClusterSums, given: Globals) -> None:
-        self._likelihood, self._given = likelihood, given
+        self._likelihood = likelihood
+        self._given = given
         occupied = np.flatnonzero(sums.occupied)
         self._clusters = occupied.tolist()
         self._rows = {k: {name: block[k] for name, block in sums.blocks.items()} for k in self._clusters}
@@ -175,7 +176,8 @@ def merge_state(likelihood: AnyLikelihood, state: ChainState, target: NDArray[np
     merged = merge_globals(state.globals, state.sums.entity_counts, target)
     shift = merge_shift(state.globals, merged, target)
     blocks = likelihood.shifted(state.sums.blocks, likelihood.effect_shift(shift, state.globals))
-    sums, labels = replace(state.sums, blocks=blocks).regroup(target), target[state.labels].astype(np.int32)
+    sums = replace(state.sums, blocks=blocks).regroup(target)
+    labels = target[state.labels].astype(np.int32)
     return ChainState.of(likelihood, state.round, labels, sums, merged, state.private)
 
 

@@ -19,7 +19,8 @@ from fedhlcr.model.schema import Globals
 # everywhere, and the uncertain ones are found out first.
 MOST_SCORED = 0.6
 # After a vain attempt, sweeps without one: twice as many each time, up to the most.
-FIRST_PAUSE, LONGEST_PAUSE = 2, 64
+FIRST_PAUSE = 2
+LONGEST_PAUSE = 64
 # A new sweep is remembered when this many sweeps' worth of entities had to be scored that need not have been.
 MOST_WASTE = 1.0
 
@@ -39,7 +40,8 @@ class Certainty:
         self._labels: LabelArray | None = None
         self._coef: FloatArray | None = None
         self._pause = self._waiting = 0
-        self._least, self._waste = 1.0, 0.0
+        self._least = 1.0
+        self._waste = 0.0
 
     def before(self, likelihood: AnyLikelihood, given: Globals, labels: LabelArray) -> Remembered:
         """How to draw the labels that follow `labels` given these globals."""
@@ -49,13 +51,19 @@ class Certainty:
             return everyone()
         if self._labels is not labels:
             # another chain, or merged clusters
-            self._coef, self._waiting, self._pause = None, 0, 0
-        mode, moved, size = self._mode(given), np.zeros(given.n_clusters), _size(given.coef)
+            self._coef = None
+            self._waiting = 0
+            self._pause = 0
+        mode = self._mode(given)
+        moved = np.zeros(given.n_clusters)
+        size = _size(given.coef)
         if mode == SKIP and self._coef is not None:
             moved = np.linalg.norm(given.coef - self._coef, axis=1) * (1.0 + 1e-12)
             size = max(size, _size(self._coef))
         elif mode == REMEMBER:
-            self._coef, self._least, self._waste = given.coef.copy(), 1.0, 0.0
+            self._coef = given.coef.copy()
+            self._least = 1.0
+            self._waste = 0.0
         return Remembered(mode, 0.5 / scale**2, size, moved, float(moved.max()), *self._roots)
 
     def _mode(self, given: Globals) -> int:
@@ -77,7 +85,8 @@ class Certainty:
         self._waste += share - self._least
         if share > MOST_SCORED:
             self._pause = min(max(2 * self._pause, FIRST_PAUSE), LONGEST_PAUSE)
-            self._waiting, self._coef = self._pause, None
+            self._waiting = self._pause
+            self._coef = None
         elif self._waste > MOST_WASTE:
             self._coef = None
         else:

@@ -33,7 +33,8 @@ except ModuleNotFoundError:
 PathLike = str | os.PathLike[str]
 # What a file is to hold: bytes, or a function that writes them, so that they are never all in memory.
 Content = bytes | Callable[[BinaryIO], None]
-DRAFT_PREFIX, DRAFT_SUFFIX = ".fedhlcr-", ".draft"
+DRAFT_PREFIX = ".fedhlcr-"
+DRAFT_SUFFIX = ".draft"
 
 
 def previous_of(path: PathLike) -> Path:

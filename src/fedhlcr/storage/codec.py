@@ -236,7 +236,9 @@ class _Reader:
         return self.take(self.number("<B")).decode(errors="replace")
 
     def field(self) -> tuple[str, int, tuple[int, ...]]:
-        name, code, n_axes = self.text(), self.number("<B"), self.number("<B")
+        name = self.text()
+        code = self.number("<B")
+        n_axes = self.number("<B")
         if n_axes > MAX_AXES:
             raise CodecError(f"the record has an array of {n_axes} axes; expected at most {MAX_AXES}.")
         return name, code, tuple(self.number("<Q") for _ in range(n_axes))

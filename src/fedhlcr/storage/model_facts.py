@@ -14,7 +14,8 @@ from fedhlcr.exceptions import CodecError, ModelFileError
 from fedhlcr.storage import codec, pages
 from fedhlcr.storage.atomic import PathLike
 
-KIND, VERSION = "model", 2
+KIND = "model"
+VERSION = 2
 # The version of files that are single records, as release 0.1 wrote them.
 RECORD_VERSION = 1
 FACTS = "facts"
@@ -102,7 +103,8 @@ def _has(value: Any, parts: dict[str, type]) -> bool:
 
 def _is_shown(description: dict[str, Any]) -> bool:
     """Whether all texts of a description are where they belong."""
-    facts, width = description["facts"], len(description["header"])
+    facts = description["facts"]
+    width = len(description["header"])
     lists = (description["header"], description["sentences"], *description["rows"])
     return (
         bool(facts)

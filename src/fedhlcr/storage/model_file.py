@@ -193,7 +193,8 @@ def _private_part(model: FittedModel) -> Record:
 
 def _ids_record(name: str, ids: Ids) -> Record:
     """Ids as numbers if all of them are integers, otherwise as texts, which are unique."""
-    own, texts = ids.own, ids.texts
+    own = ids.own
+    texts = ids.texts
     if own is None or not _are_integers(own):
         return {f"{name}_texts": texts.data, f"{name}_offsets": texts.offsets}
     record: Record = {f"{name}_numbers": own.astype(np.int64)}

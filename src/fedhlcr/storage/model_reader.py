@@ -97,7 +97,8 @@ class ModelReader(RecordReader):
         """The agents' matrices and labels; no agents if the file is public."""
         if self.is_public:
             return AgentMemory.of_nobody(likelihood, draws, n_threads)
-        private, layout = self.part(PRIVATE), likelihood.layout
+        private = self.part(PRIVATE)
+        layout = likelihood.layout
         index = EntityIndex.read(private, self._ids("agents"), self._ids("entities"))
         grams = private.array("grams", "f8", (index.n_entities, layout.packed_size), partial(_are_possible, layout))
         private.require(len(grams), "grams")
@@ -197,7 +198,8 @@ def read_classes(record: Any) -> NDArray[Any]:
     """Read the fields of `plain_classes`, and check them."""
     if not isinstance(record, dict) or not isinstance(record.get("values"), list) or len(record["values"]) != 2:
         raise CodecError("the model is not valid: it must have two classes; save it again.")
-    kind, values = record.get("type"), record["values"]
+    kind = record.get("type")
+    values = record["values"]
     if kind == "text":
         return np.array(values) if all(isinstance(value, str) for value in values) else np.array(values, dtype=object)
     dtype = np.dtype(str(kind))

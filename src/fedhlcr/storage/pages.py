@@ -31,7 +31,8 @@ from fedhlcr.storage import codec, scratch
 from fedhlcr.storage.codec import MAGIC, Value
 
 FORMAT = 2
-DIRECTORY, DIRECTORY_VERSION = "directory", 1
+DIRECTORY = "directory"
+DIRECTORY_VERSION = 1
 PAGE = 1 << 20
 ALIGNMENT = 64
 # Smaller files are read, larger ones mapped. A mapped file must not be overwritten in place while it is in use.
@@ -155,7 +156,8 @@ class PagedRecord(Mapping[str, Any]):
     def _read_fields(self, directory: codec.Record) -> dict[str, tuple[int, tuple[int, ...], int]]:
         """Type, shape and position of every value, by name."""
         try:
-            n_axes, sizes = directory["n_axes"].tolist(), iter(directory["sizes"].tolist())
+            n_axes = directory["n_axes"].tolist()
+            sizes = iter(directory["sizes"].tolist())
             shapes = [tuple(next(sizes) for _ in range(n)) for n in n_axes]
             columns = directory["names"], directory["codes"].tolist(), shapes, directory["positions"].tolist()
             fields = {name: (code, shape, at) for name, code, shape, at in zip(*columns, strict=True)}

@@ -31,7 +31,10 @@ class RecordReader:
     """
 
     def __init__(self, record: Mapping[str, Any], what: str, cure: str, prefix: str = "") -> None:
-        self._record, self._what, self._cure, self._prefix = record, what, cure, prefix
+        self._record = record
+        self._what = what
+        self._cure = cure
+        self._prefix = prefix
 
     def part(self, prefix: str) -> RecordReader:
         """Return a reader of the fields whose names start with `prefix`."""

@@ -45,7 +45,9 @@ class _Arena:
     """
 
     def __init__(self, n_bytes: int) -> None:
-        self.mapped, self.process, self._used = _reserved(n_bytes), os.getpid(), 0
+        self.mapped = _reserved(n_bytes)
+        self.process = os.getpid()
+        self._used = 0
 
     def take(self, n_bytes: int) -> int | None:
         """The start of so many bytes; None if there is no room for them."""
@@ -165,7 +167,8 @@ def release(*arrays: NDArray[Any]) -> None:
 
 def drop(mapped: mmap.mmap, start: int, stop: int) -> None:
     """Drop from memory the pages of a mapped file that lie within bytes [start, stop)."""
-    start, stop = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE, stop // mmap.PAGESIZE * mmap.PAGESIZE
+    start = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
+    stop = stop // mmap.PAGESIZE * mmap.PAGESIZE
     if start < stop and hasattr(mapped, "madvise"):
         mapped.madvise(mmap.MADV_DONTNEED, start, stop - start)
 

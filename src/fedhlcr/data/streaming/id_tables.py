@@ -70,7 +70,9 @@ class TextTable:
 
     def __init__(self, texts: Texts | None = None) -> None:
         texts = Texts.of([]) if texts is None else texts
-        self._data, self._offsets, self._size = texts.data.copy(), texts.offsets.copy(), len(texts)
+        self._data = texts.data.copy()
+        self._offsets = texts.offsets.copy()
+        self._size = len(texts)
         self._slots = np.empty(0, dtype=np.int32)
 
     def __len__(self) -> int:
@@ -105,8 +107,10 @@ class IdTable:
     """
 
     def __init__(self, name: str, *, is_whole: bool) -> None:
-        self.name, self.is_whole = name, is_whole
-        self.numbers, self.texts = NumberTable(), TextTable()
+        self.name = name
+        self.is_whole = is_whole
+        self.numbers = NumberTable()
+        self.texts = TextTable()
 
     def __len__(self) -> int:
         return len(self.numbers) if self.is_whole else len(self.texts)

@@ -150,7 +150,8 @@ class EventEncoder:
 
     def features(self, columns: FloatArray) -> FloatArray:
         """(rows, encoded features) of columns (columns, rows)."""
-        recipe, parts = self.recipe, []
+        recipe = self.recipe
+        parts = []
         for name, values in zip(recipe.features, columns, strict=False):
             if name not in recipe.categorical:
                 fill = float(recipe.fill[name])

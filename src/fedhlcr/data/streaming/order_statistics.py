@@ -27,7 +27,8 @@ def order_statistics(read: Read, ranks: Sequence[int]) -> FloatArray:
     `read` returns an iterator over all values; NaN does not count. Zeros have no sign.
     """
     # of each rank: the leading bits of its value, and its rank among the values with these bits
-    prefixes, within = np.zeros(len(ranks), dtype=np.uint64), np.array(ranks, dtype=np.int64)
+    prefixes = np.zeros(len(ranks), dtype=np.uint64)
+    within = np.array(ranks, dtype=np.int64)
     for known in range(0, ALL_BITS, DIGIT_BITS):
         distinct, of_rank = np.unique(prefixes, return_inverse=True)
         counts = _counts(read, distinct, known)
@@ -43,7 +44,8 @@ def order_statistics(read: Read, ranks: Sequence[int]) -> FloatArray:
 
 def _counts(read: Read, prefixes: Keys, known: int) -> IndexArray:
     """(prefixes, N_DIGITS) how many values have a prefix of `known` bits and then each digit."""
-    counts, leading = np.zeros((len(prefixes), N_DIGITS), dtype=np.int64), _leading(prefixes, known)
+    counts = np.zeros((len(prefixes), N_DIGITS), dtype=np.int64)
+    leading = _leading(prefixes, known)
     for values in read():
         count_digits(values.view(np.uint64), leading, prefixes, known, counts)
     return counts
@@ -52,9 +54,11 @@ def _counts(read: Read, prefixes: Keys, known: int) -> IndexArray:
 def _selected(read: Read, prefixes: Keys, within: IndexArray, known: int) -> FloatArray:
     """The values of these ranks among the few that have these prefixes."""
     distinct, of_rank = np.unique(prefixes, return_inverse=True)
-    leading, found = _leading(distinct, known), []
+    leading = _leading(distinct, known)
+    found = []
     for values in read():
-        keys, places = np.empty(len(values), dtype=np.uint64), np.empty(len(values), dtype=np.int64)
+        keys = np.empty(len(values), dtype=np.uint64)
+        places = np.empty(len(values), dtype=np.int64)
         size = collect_keys(values.view(np.uint64), leading, distinct, known, keys, places)
         found.append((keys[:size].copy(), places[:size].copy()))
     keys, places = (np.concatenate([piece[part] for piece in found]) for part in (0, 1))

@@ -20,7 +20,8 @@ from fedhlcr.data.streaming.work_folder import WorkFolder
 from fedhlcr.data.table_files import TableFile
 from fedhlcr.data.texts import Texts
 
-PAIRS, BLOCK_ROWS = "pairs", "table.rows"
+PAIRS = "pairs"
+BLOCK_ROWS = "table.rows"
 # Called with the position in the table after each piece.
 Progress = Callable[[int], None]
 
@@ -29,7 +30,8 @@ class PairCodes:
     """The distinct ids of a table and their pairs, which are kept in the work folder at each checkpoint."""
 
     def __init__(self, work: WorkFolder, recipe: Recipe) -> None:
-        self._work, self._recipe = work, recipe
+        self._work = work
+        self._recipe = recipe
         self._tables = {name: _stored_ids(work, place, name) for place, name in enumerate(recipe.ids)}
         self._pairs = NumberTable(work.read(PAIRS, np.int64))
 
@@ -94,7 +96,9 @@ class TableReader:
     """
 
     def __init__(self, work: WorkFolder, file: TableFile, plan: Recipe) -> None:
-        self._work, self._file, self._plan = work, file, plan
+        self._work = work
+        self._file = file
+        self._plan = plan
         self._learner = RecipeLearner(plan, work.state.get("learner"))
         self._pairs = PairCodes(work, plan)
         # columns in which all ids so far have a decimal point, those of rows that are dropped included

@@ -22,7 +22,8 @@ from fedhlcr.data.streaming.work_folder import WorkFolder
 from fedhlcr.kernels.sorting import count_events
 
 # About so many bytes of events are sorted at a time, in at most so many buckets.
-BUCKET_BYTES, MOST_BUCKETS = 1 << 25, 512
+BUCKET_BYTES = 1 << 25
+MOST_BUCKETS = 512
 
 
 class EventSorter:
@@ -47,8 +48,12 @@ class EventSorter:
         n_entities: int,
         held_out: NDArray[np.bool_] | None,
     ) -> None:
-        self._work, self._spool, self.encoder = work, spool, encoder
-        self._places, self._n_entities, self._held_out = places, n_entities, held_out
+        self._work = work
+        self._spool = spool
+        self.encoder = encoder
+        self._places = places
+        self._n_entities = n_entities
+        self._held_out = held_out
         self._n_columns = len(encoder.columns)
         self.held_out = EventSpool(work, "held-out", self._n_columns)
 
@@ -57,7 +62,8 @@ class EventSorter:
         """(entities + 1,) sorted events of entity e are [event_start[e], event_start[e + 1])."""
         name = "event-start"
         if not self._work.size(name):
-            counts, first = np.zeros(self._n_entities, dtype=np.int64), 0
+            counts = np.zeros(self._n_entities, dtype=np.int64)
+            first = 0
             for codes in self._spool.codes():
                 count_events(self._places[codes], self._is_kept(first, len(codes)), counts)
                 first += len(codes)
@@ -95,13 +101,15 @@ class EventSorter:
         state = self._state
         if state.get("done"):
             return
-        sums, first = self._sums, state["events"]
+        sums = self._sums
+        first = state["events"]
         blocks = self.blocks(state["blocks"], first)
         for number, (entity, columns, kept) in enumerate(blocks, state["blocks"] + 1):
             first += len(kept)
             if not kept.all():
                 self.held_out.append(entity[~kept], columns[:, ~kept])
-                entity, columns = entity[kept], columns[:, kept]
+                entity = entity[kept]
+                columns = columns[:, kept]
             target = self.encoder.targets(columns)
             sums.add(self.encoder.features(columns), target, np.ones(len(target)))
             self._write(entity, columns)
@@ -110,7 +118,8 @@ class EventSorter:
                 self._save(blocks=number, events=first)
         self._save(done=True)
         self._work.forget(self._spool.files)
-        self._places, self._held_out = np.empty(0, dtype=np.int64), None
+        self._places = np.empty(0, dtype=np.int64)
+        self._held_out = None
 
     def blocks(
         self, first_block: int = 0, first_event: int = 0
@@ -156,13 +165,16 @@ class EventSorter:
     def bucket(self, number: int) -> tuple[FloatArray, FloatArray, IndexArray, FloatArray | None]:
         """The sorted events of a bucket: features, targets, where the events of each entity start, and exposures."""
         rows = self._work.read(self.bucket_file(number), np.float64).reshape(-1, 1 + self._n_columns)
-        first, last = self.bounds[number], self.bounds[number + 1]
+        first = self.bounds[number]
+        last = self.bounds[number + 1]
         own = rows[:, 0].astype(np.int64) - first
         # numpy sorts small whole numbers by counting
         order = np.argsort(own.astype(np.uint16) if last - first < 1 << 16 else own, kind="stable")
-        columns, encoder = rows[order, 1:].T, self.encoder
+        columns = rows[order, 1:].T
+        encoder = self.encoder
         start = self.event_start[first : last + 1] - self.event_start[first]
-        target, exposure = np.ascontiguousarray(encoder.targets(columns)), encoder.exposures(columns)
+        target = np.ascontiguousarray(encoder.targets(columns))
+        exposure = encoder.exposures(columns)
         return encoder.features(columns), target, start, None if exposure is None else np.ascontiguousarray(exposure)
 
     def means(self) -> FloatArray:
@@ -173,10 +185,14 @@ class EventSorter:
     def target_varies(self) -> bool:
         """Whether the events that are kept have more than one target."""
         if "target_varies" not in self._work.state:
-            place, first, lowest, highest = len(self.encoder.recipe.features), 0, np.inf, -np.inf
+            place = len(self.encoder.recipe.features)
+            first = 0
+            lowest = np.inf
+            highest = -np.inf
             for values in self._spool.column(place):
                 kept = values[self._is_kept(first, len(values))]
-                lowest, highest = min(lowest, kept.min(initial=np.inf)), max(highest, kept.max(initial=-np.inf))
+                lowest = min(lowest, kept.min(initial=np.inf))
+                highest = max(highest, kept.max(initial=-np.inf))
                 first += len(values)
             self._work.save(target_varies=bool(highest > lowest))
         return bool(self._work.state["target_varies"])
@@ -204,7 +220,8 @@ class EventSorter:
 
     def _kept_values(self, place: int) -> Iterator[FloatArray]:
         """The values of a feature, in the order of the table."""
-        first, fill = 0, float(self.encoder.recipe.fill[self.encoder.columns[place]])
+        first = 0
+        fill = float(self.encoder.recipe.fill[self.encoder.columns[place]])
         for values in self._spool.column(place):
             kept = values[self._is_kept(first, len(values))]
             yield np.where(np.isnan(kept), fill, kept)

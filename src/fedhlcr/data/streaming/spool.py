@@ -25,8 +25,10 @@ class EventSpool:
     """
 
     def __init__(self, work: WorkFolder, name: str, n_columns: int) -> None:
-        self._work, self._n_columns = work, n_columns
-        self._events, self._sizes = f"{name}.events", f"{name}.sizes"
+        self._work = work
+        self._n_columns = n_columns
+        self._events = f"{name}.events"
+        self._sizes = f"{name}.sizes"
 
     @property
     def files(self) -> list[str]:

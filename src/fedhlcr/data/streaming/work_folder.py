@@ -33,7 +33,8 @@ except ModuleNotFoundError:
     # Windows has no such locks
     fcntl = None
 
-STATE, LOCK = "fedhlcr-build.json", "lock"
+STATE = "fedhlcr-build.json"
+LOCK = "lock"
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 # Seconds from one checkpoint to the next.
 BETWEEN_CHECKPOINTS = 2.0
@@ -76,7 +77,9 @@ class WorkFolder:
                 ) from None
         saved = self._saved()
         if saved is not None and saved["identity"] == self._identity and self._cut_files(saved["sizes"]):
-            self.resumed, self.state, self._sizes = True, saved["state"], saved["sizes"]
+            self.resumed = True
+            self.state = saved["state"]
+            self._sizes = saved["sizes"]
             return
         self.replaced = saved is not None
         self.restart()
@@ -106,7 +109,8 @@ class WorkFolder:
         for entry in self.path.iterdir():
             if entry.name != LOCK:
                 entry.unlink()
-        self.state, self._sizes = {}, {}
+        self.state = {}
+        self._sizes = {}
         self.save()
 
     def __enter__(self) -> Self:
@@ -180,7 +184,8 @@ class WorkFolder:
             cure = "check the disk, or write to another one"
             if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                 free = shutil.disk_usage(self.path if self.path.exists() else self.path.parent).free
-                reason, cure = f"the disk is full ({free / 1e9:,.1f} GB free)", "free some space, or use another disk"
+                reason = f"the disk is full ({free / 1e9:,.1f} GB free)"
+                cure = "free some space, or use another disk"
             raise OutputError(
                 f"cannot write temporary files to {str(self.path)!r}: {reason}; {cure}. The same command then goes on "
                 "where it stopped."

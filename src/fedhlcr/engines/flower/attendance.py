@@ -63,7 +63,8 @@ class Attendance:
         self._dismissed.pop(node, None)
         if node not in self.present:
             logger.info("node %s is ready: %s.", self.labels[node], AGENT.count(len(agents)))
-        self.present[node], self._presences[node] = agents, presence
+        self.present[node] = agents
+        self._presences[node] = presence
         return None
 
     def admit_again(self, node: int) -> Refusal | None:

@@ -93,7 +93,8 @@ def assign_to_nodes(flights: HierarchicalData) -> IndexArray:
     Airlines are not divided. From the largest to the smallest, each goes to the node with the fewest flights so far.
     """
     airlines, codes, sizes = np.unique([agent[:2] for agent in flights.agent], return_inverse=True, return_counts=True)
-    node_of, load = np.empty(len(airlines), dtype=np.int64), np.zeros(len(NODES), dtype=np.int64)
+    node_of = np.empty(len(airlines), dtype=np.int64)
+    load = np.zeros(len(NODES), dtype=np.int64)
     for airline in np.argsort(-sizes, kind="stable"):
         node_of[airline] = load.argmin()
         load[node_of[airline]] += sizes[airline]
@@ -142,7 +143,8 @@ def compare(train: HierarchicalData, test: HierarchicalData, home: IndexArray, s
     predicted = central.predict(test.X, agent=test.agent, entity=test.entity)
     rows = []
     for name, own in [*((f"node {node}", home == i) for i, node in enumerate(NODES)), ("all", home >= 0)]:
-        errors, spread = test.y[own] - predicted[own], test.y[own] - test.y[own].mean()
+        errors = test.y[own] - predicted[own]
+        spread = test.y[own] - test.y[own].mean()
         # a node that was away at the end has no score
         score = scores.get(name, {"n_events": 0, "r2": float("nan")})
         rows.append(

@@ -153,7 +153,8 @@ class FlowerEngine:
         if len(voters) < len(self.present):
             reasons.append(f"{NODE.count(len(self.present))} would be ready, but they use different columns")
         needed = "`min-nodes`, `min-cohort`" if self._is_secure else "`min-nodes`"
-        ready, are = NODE.count(len(voters)), "is" if len(voters) == 1 else "are"
+        ready = NODE.count(len(voters))
+        are = "is" if len(voters) == 1 else "are"
         return NotEnoughNodesError(
             f"{ready} {are} ready after {self.waiting.for_nodes:g} seconds, but at least "
             f"{self.waiting.min_nodes} are needed ({needed}); {len(online)} are connected, {len(silent)} of them "
@@ -180,7 +181,8 @@ class FlowerEngine:
     def deliver(self, call: Invitation) -> Iterator[Reply]:
         """Send the broadcast to each node with an agent asked, and yield contributions as they arrive."""
         acknowledged = dict(zip(call.agents, call.acknowledged.tolist(), strict=True))
-        broadcast, group = pack(call.broadcast.to_bytes()), f"{call.broadcast.round}"
+        broadcast = pack(call.broadcast.to_bytes())
+        group = f"{call.broadcast.round}"
         self._bytes_down = self._bytes_up = 0
         largest = largest_contribution(call.broadcast, call.agents)
         sent = set()
@@ -282,7 +284,8 @@ class FlowerEngine:
         self._awaited = sent
         while sent & self._sent.keys():
             if time.monotonic() - looked > LOOK_AROUND:
-                online, looked = self._look_around(), time.monotonic()
+                online = self._look_around()
+                looked = time.monotonic()
                 for ticket in [t for t in sent & self._sent.keys() if self._sent[t].node not in online]:
                     # the node is gone; the SuperLink would report that only after a minute
                     self._forget(ticket)

@@ -42,12 +42,14 @@ from fedhlcr.exceptions import LoopbackError
 
 CONNECTION = "loopback"
 # Seconds that a SuperLink may take to start, and a flwr command to end: a busy machine must not end a federation.
-START, COMMAND = 300.0, 600.0
+START = 300.0
+COMMAND = 600.0
 # Seconds between two starts of a SuperNode that has ended.
 REVIVE_AGAIN = 15.0
 # Lines of a log that are shown with an error.
 N_LINES = 12
-FINISHED, SUCCESS = "finished", "finished:completed"
+FINISHED = "finished"
+SUCCESS = "finished:completed"
 
 
 @dataclass
@@ -153,7 +155,9 @@ class Loopback:
 
     def follow(self, run: int, show: Callable[[str], object] = str, limit: float = 3600.0) -> None:
         """Wait for a run to end, and pass each line of its log to `show`. Raises an error if the run fails."""
-        deadline, n_shown, status = time.monotonic() + limit, 0, ""
+        deadline = time.monotonic() + limit
+        n_shown = 0
+        status = ""
         while not status.startswith(FINISHED):
             # a SuperLink that is too busy to answer breaks the stream off; a new one begins with the first line
             n_shown = self._follow_stream(run, show, n_shown, deadline)
@@ -165,7 +169,8 @@ class Loopback:
         """Show the lines of a run's log, but for the first ones, until the stream ends. Returns how many there are."""
         self.log_path(f"run-{run}").unlink(missing_ok=True)
         name = self.watch(run)
-        stream, n_lines = self.processes[name], 0
+        stream = self.processes[name]
+        n_lines = 0
         with open(self.log_path(name), encoding="utf-8", errors="replace") as log:
             over = False
             while not over:

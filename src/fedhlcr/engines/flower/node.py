@@ -39,7 +39,8 @@ from fedhlcr.storage.reader import RecordReader
 
 logger = logging.getLogger(__name__)
 
-STATE_KIND, STATE_VERSION = "node", 1
+STATE_KIND = "node"
+STATE_VERSION = 1
 # Seconds that a process waits for another process of the same node.
 LONGEST_LOCK = 600.0
 # Sums over fewer test events could reveal single events.
@@ -110,7 +111,8 @@ class Node:
             group = self._held().group
         names = [name for name, joins in zip(group.names, group.joins, strict=True) if joins]
         if n_left_out := len(group.names) - len(names):
-            rule, n_features = self.options.disclosure, group.shard.n_features
+            rule = self.options.disclosure
+            n_features = group.shard.n_features
             logger.warning("%s", rule.warning(n_left_out, len(group.names), n_features))
             if not names:
                 cure = (
@@ -176,7 +178,8 @@ class Node:
         with self._alone():
             if self.options.is_secure:
                 raise Refusal(PLAIN_REFUSED, _ONLY_SECURE)
-            found, query = self._private_sum(inquiry), inquiry.query
+            found = self._private_sum(inquiry)
+            query = inquiry.query
             with _writing():
                 self.desk.mark(query.run, inquiry.session, query.place)
             return write_sum(inquiry, found.values)
@@ -238,7 +241,8 @@ class Node:
         return terms
 
     def _begin_sum(self, asked: SumMessage, letter: Letter, identity: NodeIdentity | None) -> SecureDevice | None:
-        broadcast, terms = Broadcast.from_bytes(letter.broadcast), self._terms_of(asked)
+        broadcast = Broadcast.from_bytes(letter.broadcast)
+        terms = self._terms_of(asked)
         held, positions = self._prepare(letter, broadcast, is_secure=True)
         rounds = np.array(letter.acknowledged, dtype=np.int64)
         with _suiting_target():
@@ -332,7 +336,8 @@ class Node:
             record = atomic.read_newest(self.state_path, STATE_KIND, STATE_VERSION)
             reader = RecordReader(record, "the node's state", "it is built from the table again")
             was = Source(*(reader.value(name, str) for name in Source._fields))
-            order, columns = tuple(reader.texts("features")), reader.value("columns", str)
+            order = tuple(reader.texts("features"))
+            columns = reader.value("columns", str)
             group = AgentGroup.read(reader, self.mods, self.options.disclosure)
         except (StorageError, CodecError) as error:
             logger.warning("%s; the labels are lost, and the agents start again.", error)

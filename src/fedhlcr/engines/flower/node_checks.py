@@ -18,12 +18,14 @@ from fedhlcr.engines.flower.node_folder import NodeFolder
 from fedhlcr.exceptions import ArgumentError, Refusal
 
 # SuperLink refuses signatures from the future, or older than five minutes; a server's time has whole seconds.
-MOST_AHEAD, MOST_BEHIND = 5.0, 300.0
+MOST_AHEAD = 5.0
+MOST_BEHIND = 300.0
 # Bytes that a node needs for its state, its app and temporary files.
 LEAST_DISK = 200_000_000
 SECONDS = 15.0
 # OpenSSL's codes for certificates that are not valid yet, or no longer.
-_NOT_YET, _EXPIRED = 9, 10
+_NOT_YET = 9
+_EXPIRED = 10
 
 
 class Finding(NamedTuple):

@@ -17,7 +17,8 @@ from fedhlcr.engines.flower.app_folder import NODE_COMMENTS
 from fedhlcr.engines.flower.node_options import NODE_KEYS, NodeOptions
 from fedhlcr.exceptions import ArgumentError, Refusal
 
-SETTINGS, PEERS = "node.toml", "peers"
+SETTINGS = "node.toml"
+PEERS = "peers"
 HEAD = """\
 # A node of a federation. Set the options below, then start it in this folder: fedhlcr flower node .
 server = {address}          # where nodes reach the server
@@ -50,7 +51,9 @@ class NodeFolder:
             ) from None
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             raise ArgumentError(f"{path} cannot be read: {error}.") from None
-        server, name, table = settings.get("server", ""), settings.get("name", ""), settings.get("table", {})
+        server = settings.get("server", "")
+        name = settings.get("name", "")
+        table = settings.get("table", {})
         if not isinstance(server, str) or not server.rpartition(":")[0] or not server.rpartition(":")[2].isdecimal():
             raise ArgumentError(f'`server` in {path} must be an address such as "server.example.org:9443".')
         if not isinstance(table, dict) or not all(isinstance(value, str) for value in table.values()):

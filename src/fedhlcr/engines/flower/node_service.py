@@ -16,7 +16,8 @@ from fedhlcr.exceptions import ArgumentError
 
 # SuperLink notices after a minute that a node is gone, and does not let it in before; a busy one takes longer.
 NOTICED_AFTER = 100.0
-_NOT_LET_IN, _UNAUTHORISED = "[code: 2004]", "401"
+_NOT_LET_IN = "[code: 2004]"
+_UNAUTHORISED = "401"
 
 
 def check(folder: Path) -> list[Finding]:

@@ -70,7 +70,8 @@ class NodeTable:
 
     def read(self, path: Path, own: Collection[str] | None = None) -> Events:
         """Read and check a table. A simulated node keeps its share of the agents, or `own` if that is given."""
-        options, file = self.options, self.file_of(path)
+        options = self.options
+        file = self.file_of(path)
         ids = [name for name in (options.agent, options.entity) if name]
         texts = [*ids, options.target] if options.positive else ids
         exposed = [options.exposure] if options.exposure else []
@@ -89,7 +90,8 @@ class NodeTable:
         if options.exposure:
             with _checking(file, f"column {options.exposure!r}"):
                 offset = _log_exposures(table[options.exposure])
-        agents, entities = _sole(options.agent_name, len(X)), None
+        agents = _sole(options.agent_name, len(X))
+        entities = None
         if options.agent:
             with _checking(file, f"column {options.agent!r}"):
                 agents = _ids(table[options.agent], "agent")

@@ -25,7 +25,8 @@ from fedhlcr.storage.reader import RecordReader
 
 logger = logging.getLogger(__name__)
 
-KIND, VERSION = "open-sum", 1
+KIND = "open-sum"
+VERSION = 1
 _CURE = "it is written again in the next round"
 
 

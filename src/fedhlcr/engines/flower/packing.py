@@ -10,7 +10,8 @@ import zlib
 
 from fedhlcr.exceptions import RecordError
 
-_AS_IS, _ZLIB = b"\0", b"\1"
+_AS_IS = b"\0"
+_ZLIB = b"\1"
 # Most of a contribution is zeros; higher levels take longer and save next to nothing.
 LEVEL = 6
 # Bytes that a node unpacks at most: a broadcast or a model beyond this is not one of ours.
@@ -28,7 +29,8 @@ def pack(data: bytes, *, compress: bool = True) -> bytes:
 
 def unpack(data: bytes, limit: int) -> bytes:
     """The bytes that were packed. RecordError if there are more than `limit`, or if they are damaged."""
-    form, body = data[:1], data[1:]
+    form = data[:1]
+    body = data[1:]
     if form == _AS_IS:
         if len(body) > limit:
             raise RecordError(f"a message has {len(body):,} bytes, but at most {limit:,} are expected")

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 logger = logging.getLogger(__name__)
 
 # Seconds between checks for replies: short at first, because a simulated round takes less than a second; then longer.
-FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
+FIRST_PAUSE = 0.05
+LONGEST_PAUSE = 1.0
 # Seconds between log lines while replies are awaited.
 LOG_AGAIN = 30.0
 

@@ -35,7 +35,8 @@ PINNED_FILE = "peers.pinned"
 # Flower signs with the same key; what is signed here begins with these words, and with nothing that Flower signs.
 PURPOSE = b"fedhlcr: keys of a node in a round of secure aggregation|"
 ALGORITHM = ec.ECDSA(hashes.SHA384())
-PUBLIC_KEYS, PEER_KEY = "*.pub", "PeerKey"
+PUBLIC_KEYS = "*.pub"
+PEER_KEY = "PeerKey"
 
 PublicKey = ec.EllipticCurvePublicKey
 
@@ -138,7 +139,8 @@ class PeerKeys:
             shown,
             self.path,
         )
-        self.known, self.new = {**self.new, **before}, {}
+        self.known = {**self.new, **before}
+        self.new = {}
 
 
 def read_keys(path: Path) -> dict[str, str]:

@@ -61,8 +61,11 @@ class Preview:
         events = Node(options, "preview").read_table()
         weight = np.ones(len(events.y))
         hierarchy = build_hierarchy(events.X, events.y, weight, events.agent, events.entity, events.offset)
-        index, n_features, sizes = hierarchy.index, hierarchy.X.shape[1], np.diff(hierarchy.event_start)
-        agents, joining = [], []
+        index = hierarchy.index
+        n_features = hierarchy.X.shape[1]
+        sizes = np.diff(hierarchy.event_start)
+        agents = []
+        joining = []
         for position, name in enumerate(index.agents.texts):
             own = sizes[index.agent_start[position] : index.agent_start[position + 1]]
             reason = options.disclosure.reason(int(own.sum()), len(own), n_features)

@@ -30,7 +30,8 @@ from fedhlcr.storage.reader import RecordReader
 
 logger = logging.getLogger(__name__)
 
-KIND, VERSION = "private labels", 1
+KIND = "private labels"
+VERSION = 1
 
 
 class Sum(NamedTuple):
@@ -121,7 +122,8 @@ def check_terms(inquiry: Inquiry, terms: Terms) -> None:
 
 @single_threaded_blas
 def _add_up(agents: PrivateAgents, inquiry: Inquiry, group: AgentGroup) -> Sum:
-    query, joining = inquiry.query, np.flatnonzero(group.joins)
+    query = inquiry.query
+    joining = np.flatnonzero(group.joins)
     total = np.zeros(query.n_values, dtype=np.int64)
     # whatever overflows under a server's absurd query is clipped
     with np.errstate(all="ignore"):

@@ -69,8 +69,11 @@ class NodesAsked:
     """
 
     def __init__(self, server: PrivateServer, engine: FlowerEngine, source: NoiseSource = discrete_gaussian) -> None:
-        self._engine, self._plan, self._source = engine, server.plan, source
-        self._session, self._n_sums = time.time_ns(), 0
+        self._engine = engine
+        self._plan = server.plan
+        self._source = source
+        self._session = time.time_ns()
+        self._n_sums = 0
         self._is_secure = server.settings.is_secure
         self._fewest = fewest_remaining(len(engine.present), server.settings.min_cohort) if self._is_secure else 1
         then = "start another run; its budget adds to what this one has spent"
@@ -90,8 +93,12 @@ class NodesAsked:
         return self._secure(inquiry) if self._is_secure else self._plain(inquiry)
 
     def _plain(self, inquiry: Inquiry) -> Outcome:
-        query, engine, data = inquiry.query, self._engine, inquiry.to_bytes()
-        agents_of, answered, vectors = engine.begin_query(data), list[str](), []
+        query = inquiry.query
+        engine = self._engine
+        data = inquiry.to_bytes()
+        agents_of = engine.begin_query(data)
+        answered = list[str]()
+        vectors = []
         replies = engine.ask_all(query.place, query.n_values)
         for party, reply in replies.items():
             try:
@@ -115,7 +122,8 @@ class NodesAsked:
         # here, because it needs the extra `privacy`
         from fedhlcr.privacy.secure_sum import SecureSum
 
-        query, data = inquiry.query, inquiry.to_bytes()
+        query = inquiry.query
+        data = inquiry.to_bytes()
         self._n_sums += 1
         agents_of = self._engine.begin_query(data)
         terms = Terms(query.run, self._session, query.place, self._n_sums, query.n_values, self._fewest)

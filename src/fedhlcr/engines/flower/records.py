@@ -225,7 +225,8 @@ class Score(_Record):
     def __add__(self, other: Score) -> Score:
         """The score of both nodes' events together."""
         n_events = self.n_events + other.n_events
-        share, apart = other.n_events / n_events, other.mean - self.mean
+        share = other.n_events / n_events
+        apart = other.mean - self.mean
         between = self.n_events * share * apart**2
         return Score(
             n_events,

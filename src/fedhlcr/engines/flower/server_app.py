@@ -117,7 +117,8 @@ class _Progress:
         self._began = time.monotonic()
 
     def __call__(self, record: RoundRecord) -> None:
-        seconds, self._began = time.monotonic() - self._began, time.monotonic()
+        seconds = time.monotonic() - self._began
+        self._began = time.monotonic()
         what = f"round {record.round} of at most {self._most}" if record.round else "survey"
         found = f"{CLUSTER.count(record.n_clusters)}, {_shared(record)}; " if record.n_clusters else ""
         logger.info(

@@ -23,7 +23,8 @@ from fedhlcr.exceptions import ArgumentError, LoopbackError
 from fedhlcr.storage.atomic import replace_file
 
 CONNECTION = "federation"
-NODE_PORT, SUPERLINK_PORT = 9443, 8000
+NODE_PORT = 9443
+SUPERLINK_PORT = 8000
 # The largest request of a node. Before compression a contribution has 543 kB with 64 clusters and 30 features, and
 # grows with the square of the features.
 LARGEST_BODY = "64m"
@@ -145,7 +146,8 @@ class ServerFolder:
         known = {node["name"]: node for node in json.loads(self.flwr("supernode", "list", *_JSON))["nodes"]}
         registered = []
         for path in sorted(self.keys.nodes.glob("*.pub")):
-            name, record = path.stem, self.folder / "nodes" / path.stem / ".registered"
+            name = path.stem
+            record = self.folder / "nodes" / path.stem / ".registered"
             is_same = record.exists() and record.read_bytes() == path.read_bytes()
             if name in known and is_same:
                 continue

@@ -17,7 +17,8 @@ from fedhlcr.privacy.terms import Terms
 # Bytes of a reply without contributions: a score, a refusal, and Flower's own fields.
 SMALL_REPLY = 65_536
 # Bytes for the names of a node's columns, and for the name of each agent.
-COLUMN_NAMES, AGENT_NAME = 1_000_000, 1_000
+COLUMN_NAMES = 1_000_000
+AGENT_NAME = 1_000
 # Bytes that packing and Flower add to each contribution.
 _AROUND_EACH = 64
 

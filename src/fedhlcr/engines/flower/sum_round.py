@@ -33,20 +33,24 @@ class SumRound:
     def of(cls, call: Invitation, attendance: Attendance) -> SumRound:
         """All nodes that take part and have an agent asked."""
         acknowledged = dict(zip(call.agents, call.acknowledged.tolist(), strict=True))
-        broadcast, made = pack(call.broadcast.to_bytes()), cls(leaving=call.leaving)
+        broadcast = pack(call.broadcast.to_bytes())
+        made = cls(leaving=call.leaving)
         for party, node in _parties(attendance):
             asked = [name for name in call.agents if name in attendance.present[node]]
             if asked:
-                made.nodes[party], made.agents[party] = node, asked
+                made.nodes[party] = node
+                made.agents[party] = asked
                 made.letters[party] = Letter(broadcast, asked, [acknowledged[name] for name in asked])
         return made
 
     @classmethod
     def of_query(cls, inquiry: bytes, attendance: Attendance) -> SumRound:
         """All nodes that take part, each with all of its agents: a query of a private run goes to everybody."""
-        made, letter = cls(), InquiryLetter(pack(inquiry))
+        made = cls()
+        letter = InquiryLetter(pack(inquiry))
         for party, node in _parties(attendance):
-            made.nodes[party], made.agents[party] = node, sorted(attendance.present[node])
+            made.nodes[party] = node
+            made.agents[party] = sorted(attendance.present[node])
             made.letters[party] = letter
         return made
 

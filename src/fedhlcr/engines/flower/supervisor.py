@@ -31,9 +31,12 @@ from fedhlcr.engines.flower.processes import (
 )
 
 # Seconds before a process is started again: more and more, until it has run for a while.
-FIRST_PAUSE, LONGEST_PAUSE, LONG_RUN = 5.0, 60.0, 120.0
+FIRST_PAUSE = 5.0
+LONGEST_PAUSE = 60.0
+LONG_RUN = 120.0
 # How often a running process is looked after, and asked whether it still runs, in seconds.
-LOOK_AFTER, POLL = 30.0, 0.3
+LOOK_AFTER = 30.0
+POLL = 0.3
 # Seconds to wait for the last lines of a process that has ended.
 LAST_WORDS = 2.0
 # Lines of a process that are searched for the reason why it ended.
@@ -146,14 +149,16 @@ def _keep(program: Program, before: Callable[[Program], str]) -> None:
 
 def _watch(program: Program) -> int:
     """Wait for the end of a program, and look after it meanwhile. Returns its exit code."""
-    said, looked = "", time.monotonic()
+    said = ""
+    looked = time.monotonic()
     assert program.process is not None
     # asked, not waited for: when this program is ended, another thread waits for the process
     while (code := program.process.poll()) is None:
         time.sleep(POLL)
         if time.monotonic() - looked < LOOK_AFTER:
             continue
-        looked, trouble = time.monotonic(), program.look_after()
+        looked = time.monotonic()
+        trouble = program.look_after()
         if trouble and trouble != said:
             say(trouble)
         said = trouble

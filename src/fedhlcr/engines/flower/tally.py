@@ -27,10 +27,12 @@ from fedhlcr.storage.reader import RecordReader
 logger = logging.getLogger(__name__)
 
 TALLY_FILE = "privacy.tally"
-KIND, VERSION = "privacy tally", 1
+KIND = "privacy tally"
+VERSION = 1
 # An ε that is computed again may differ by rounding.
 ROUNDING = 1e-6
-REFUSED, ANSWERED = "PrivacyRefused", "AlreadyAnswered"
+REFUSED = "PrivacyRefused"
+ANSWERED = "AlreadyAnswered"
 
 
 @dataclass
@@ -89,7 +91,8 @@ class Tally:
             _check_order(own, place)
             cost = own.plan.mu_until(place + 1, place) ** 2
             self._check_budget(_least_delta(runs), _spent(runs) + cost)
-            own.next_place, own.spent = place + 1, own.spent + cost
+            own.next_place = place + 1
+            own.spent = own.spent + cost
             self._write(runs)
 
     def has(self, experiment: str) -> bool:
@@ -114,7 +117,8 @@ class Tally:
             )
             raise Refusal(REFUSED, cure)
         entered = RunTally(experiment, inquiry.query.run, inquiry.session, plan)
-        total, delta = _spent(runs) + plan.mu**2, _least_delta([*runs, entered])
+        total = _spent(runs) + plan.mu**2
+        delta = _least_delta([*runs, entered])
         self._check_budget(delta, total)
         logger.info("%s", plan)
         epsilon = epsilon_of(math.sqrt(total), delta)

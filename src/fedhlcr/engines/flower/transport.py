@@ -33,11 +33,14 @@ from fedhlcr.exceptions import Refusal, ReplyGivenUpError, ReplyLostError, Reply
 logger = logging.getLogger(__name__)
 
 # Bytes of SuperLink's answer to "is there a reply?", and of those that it adds to a part of a reply.
-LONGEST_ANSWER, AROUND_A_PART = 65_536, 1_024
+LONGEST_ANSWER = 65_536
+AROUND_A_PART = 1_024
 # A reply consists of a message, its content and one record; a few more do no harm.
 MOST_OBJECTS = 8
 # Seconds between two checks for a reply: short at first, then longer, and longer still if many replies are awaited.
-FIRST_POLL, LONGEST_POLL, POLLS_PER_SECOND = 0.05, 1.0, 50.0
+FIRST_POLL = 0.05
+LONGEST_POLL = 1.0
+POLLS_PER_SECOND = 50.0
 # Seconds between two checks of which nodes are connected.
 NODES_POLL = 1.0
 # Messages that are sent at the same time: SuperLink's database takes one writer at a time.

@@ -61,7 +61,10 @@ class RayEngine:
         mods: Sequence[Mod] = (),
         on_close: Callable[[], None] = lambda: None,
     ) -> None:
-        self._actors, self._names, self._agent_start, self._on_close = actors, names, agent_start, on_close
+        self._actors = actors
+        self._names = names
+        self._agent_start = agent_start
+        self._on_close = on_close
         self._position = {name: position for position, name in enumerate(names)}
         self._ranges = [agents for agents, _ in parts]
         self._account: BlockLedger | None = None
@@ -111,7 +114,8 @@ class RayEngine:
         """Ask all workers at once, and yield the replies of each when it is ready."""
         positions = np.array([self._position[name] for name in call.agents], dtype=np.int64)
         order = np.argsort(positions, kind="stable")
-        positions, acknowledged = positions[order], call.acknowledged[order]
+        positions = positions[order]
+        acknowledged = call.acknowledged[order]
         letter = call.broadcast.to_bytes()
         of_sums = self._question_of_sums(call, letter)
         to_all = self._actors.put(Question(letter) if of_sums is None else of_sums)
@@ -129,7 +133,8 @@ class RayEngine:
         """What is asked of workers that add up their agents' contributions; None if the server wants these."""
         if self._account is None or call.expected is None or call.broadcast.round == SURVEY_ROUND:
             return None
-        units, usual = call.expected.units, call.expected.usual_events
+        units = call.expected.units
+        usual = call.expected.usual_events
         return Question(letter, units, usual, self._limits, self._account.take_moves())
 
     def moved(self, moves: Moves) -> list[BlockState]:
@@ -164,7 +169,8 @@ class RayEngine:
 
         Only for a likelihood that needs events: otherwise the agents have not kept theirs.
         """
-        n_events, layout = int(event_start[-1]), likelihood.layout
+        n_events = int(event_start[-1])
+        layout = likelihood.layout
         X, y, weight, offset = (scratch.empty((n_events, *more)) for more in ((layout.n_features,), (), (), ()))
         has_offset = False
         for seat, shard, start, stop in self._event_pieces(event_start, PIECE_BYTES // (8 * (layout.n_features + 3))):
@@ -172,9 +178,12 @@ class RayEngine:
             self._seats[seat].ask("events", shard, (start - first, stop - first), likelihood.name, layout, units)
             piece: EventStore = self._seats[seat].result()
             rows = slice(int(event_start[start]), int(event_start[stop]))
-            X[rows], y[rows], weight[rows] = piece.X, piece.y, piece.weight
+            X[rows] = piece.X
+            y[rows] = piece.y
+            weight[rows] = piece.weight
             if piece.offset is not None:
-                has_offset, offset[rows] = True, piece.offset
+                has_offset = True
+                offset[rows] = piece.offset
             scratch.release(X, y, weight, offset)
         return EventStore(X, y, weight, event_start, offset if has_offset else None)
 

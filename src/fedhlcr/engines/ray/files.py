@@ -67,7 +67,8 @@ class FilePart:
     digest: str
 
     def load(self) -> Hierarchy:
-        node, index = platform.node(), own_copy(self.index)
+        node = platform.node()
+        index = own_copy(self.index)
         sorted_events = _SortedEvents(self.event_start.copy(), self.recipe)
         try:
             for entity, prepared in self._events(self._open(), index):
@@ -96,7 +97,8 @@ class FilePart:
     def _events(self, file: TableFile, index: EntityIndex) -> Iterator[tuple[IndexArray, Prepared]]:
         """The events of the worker's agents, in the order of the table, with their entities."""
         decimals = file.decimal_ids(self.recipe.ids)
-        held_out, n_seen = None, 0
+        held_out = None
+        n_seen = 0
         if self.held_out is not None:
             held_out = np.unpackbits(self.held_out).astype(bool)
         for piece, _ in file.read_pieces(*self.recipe.wanted(file, target=True)):
@@ -104,7 +106,8 @@ class FilePart:
             if held_out is not None:
                 fitted = np.flatnonzero(~held_out[n_seen : n_seen + len(own)])
                 n_seen += len(own)
-                entity, own = entity[fitted], own.take(pa.array(fitted))
+                entity = entity[fitted]
+                own = own.take(pa.array(fitted))
             if len(own):
                 yield entity, self.recipe.prepare(own)
 
@@ -117,7 +120,8 @@ class FilePart:
         agents = index.find_agents(row_agents(None if recipe.agent is None else raw[recipe.agent], len(raw)))
         entity = index.find_entities(agents, row_entities(raw[recipe.entity], len(raw)))
         own = np.flatnonzero(entity != UNKNOWN)
-        raw, entity = raw.take(pa.array(own)), entity[own]
+        raw = raw.take(pa.array(own))
+        entity = entity[own]
         kept = recipe.new_tally().add(raw, recipe.find_gaps(raw))
         return entity[kept], raw if len(kept) == len(raw) else raw.take(pa.array(kept))
 
@@ -132,15 +136,21 @@ class _SortedEvents:
 
     def __init__(self, event_start: IndexArray, recipe: Recipe) -> None:
         n_events = int(event_start[-1])
-        self._start, self._following, self._recipe = event_start, event_start[:-1].copy(), recipe
+        self._start = event_start
+        self._following = event_start[:-1].copy()
+        self._recipe = recipe
         self._X = scratch.empty((n_events, len(recipe.encoded_features)))
-        self._y, self._offset = scratch.empty((n_events,)), None
+        self._y = scratch.empty((n_events,))
+        self._offset = None
         if recipe.exposure is not None:
             self._offset = scratch.empty((n_events,))
-        self.digest, self.are_known = EventDigest(), True
+        self.digest = EventDigest()
+        self.are_known = True
 
     def add(self, entity: IndexArray, events: Prepared) -> None:
-        X, y, exposure = events.table.matrix, events.target, events.exposure
+        X = events.table.matrix
+        y = events.target
+        exposure = events.exposure
         assert y is not None
         if self._recipe.classes is not None:
             y = y == class_values(self._recipe.classes)[1]
@@ -151,7 +161,8 @@ class _SortedEvents:
         self.are_known = self.are_known and bool((places < self._start[entity + 1]).all())
         if not self.are_known:
             return
-        self._X[places], self._y[places] = X, y
+        self._X[places] = X
+        self._y[places] = y
         if self._offset is not None and exposure is not None:
             self._offset[places] = np.log(exposure)
 

@@ -49,7 +49,9 @@ class TablePart:
     def load(self) -> Hierarchy:
         # copies: arrays in the object store are read-only, and kernels are compiled for writable ones
         offset = None if self.offset is None else self.offset.copy()
-        X, y, weight = self.X.copy(), self.y.copy(), self.weight.copy()
+        X = self.X.copy()
+        y = self.y.copy()
+        weight = self.weight.copy()
         return Hierarchy(X, y, weight, self.event_start.copy(), self.index, offset)
 
 
@@ -85,7 +87,8 @@ def share_out(agent_start: IndexArray, n_workers: int) -> list[range]:
     A worker has whole blocks of PAGE_SIZE agents. Only if there are few agents, and fewer blocks than workers, several
     workers share a block.
     """
-    n_agents, sizes = len(agent_start) - 1, np.diff(agent_start).astype(np.float64)
+    n_agents = len(agent_start) - 1
+    sizes = np.diff(agent_start).astype(np.float64)
     blocks = [*range(0, n_agents, PAGE_SIZE), n_agents]
     n_blocks = len(blocks) - 1
     if n_blocks >= n_workers or n_agents > MOST_SINGLE:

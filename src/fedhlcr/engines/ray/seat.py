@@ -33,7 +33,9 @@ class Seat:
     """
 
     def __init__(self, actors: Actors, name: str, built_from: tuple[Any, ...]) -> None:
-        self._actors, self._name, self._built_from = actors, name, built_from
+        self._actors = actors
+        self._name = name
+        self._built_from = built_from
         self._saved: codec.Record | None = None
         self._log: list[tuple[str, tuple[Any, ...]]] = []
         self._asked: tuple[str, tuple[Any, ...]] = ("build", built_from)
@@ -58,7 +60,8 @@ class Seat:
                 continue
             self._n_deaths = 0
             if isinstance(found, Answer) and found.before is not None:
-                self._saved, self._log = found.before, [self._asked]
+                self._saved = found.before
+                self._log = [self._asked]
             return found
 
     def _replace(self, death: Exception) -> None:
@@ -90,7 +93,8 @@ class Seat:
 
     def restore(self, state: codec.Record) -> None:
         """Let the worker continue from a state."""
-        self._saved, self._log = state, []
+        self._saved = state
+        self._log = []
         self.ask("restore", state)
 
     def leave(self) -> None:

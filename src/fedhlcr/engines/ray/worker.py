@@ -27,7 +27,8 @@ from fedhlcr.model.sums import ClusterSums
 from fedhlcr.storage import codec
 
 # A state of up to so many bytes is sent in every round; a larger one in every second, third, … round.
-BYTES_PER_ROUND, LONGEST = 4 * 2**20, 16
+BYTES_PER_ROUND = 4 * 2**20
+LONGEST = 16
 HELD = "held."
 
 
@@ -74,7 +75,9 @@ class ShardWorker:
         `first` is the position of the first of them among all; `holds` says whether they are whole blocks, so that
         their sums are held here.
         """
-        self._first, self._holds, hierarchy = first, holds, part.load()
+        self._first = first
+        self._holds = holds
+        hierarchy = part.load()
         self._engine = InProcessEngine.from_hierarchy(
             hierarchy, failure_rate=0.0, seed=seed, n_threads=n_threads, mods=mods
         )
@@ -82,7 +85,8 @@ class ShardWorker:
     @single_threaded_blas
     def answer(self, question: Question, asked: IndexArray, acknowledged: IndexArray) -> Answer:
         """Answer a broadcast for the agents at the given places."""
-        broadcast, names = Broadcast.from_bytes(question.broadcast), self._engine.everyone.agents
+        broadcast = Broadcast.from_bytes(question.broadcast)
+        names = self._engine.everyone.agents
         before = self._state_if_due()
         call = Invitation(broadcast, [names[place] for place in asked.tolist()], acknowledged)
         replies = self._engine.deliver(call)
@@ -112,7 +116,8 @@ class ShardWorker:
     def _hold(self, broadcast: Broadcast) -> HeldBlocks:
         assert broadcast.cluster_of is not None
         if self._held is None:
-            n_agents, n_clusters = len(self._engine.everyone), len(broadcast.cluster_of)
+            n_agents = len(self._engine.everyone)
+            n_clusters = len(broadcast.cluster_of)
             self._held = HeldBlocks(broadcast.likelihood, n_clusters, self._first // PAGE_SIZE, n_agents)
         return self._held
 
@@ -166,5 +171,6 @@ def _expected(question: Question, broadcast: Broadcast) -> Expected:
     assert broadcast.law is not None
     assert question.units is not None
     # a copy: arrays in the object store are read-only, and kernels are compiled for writable ones
-    units, n_clusters = question.units.copy(), len(broadcast.representative)
+    units = question.units.copy()
+    n_clusters = len(broadcast.representative)
     return Expected.under(broadcast.likelihood, broadcast.law, n_clusters, units, question.usual_events, tables=True)

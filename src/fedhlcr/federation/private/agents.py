@@ -45,12 +45,14 @@ class PrivateAgents:
     def __init__(
         self, shard: AgentShard, *, n_threads: int = 1, secret: int | None = None, labels: LabelArray | None = None
     ) -> None:
-        self._shard, self._n_threads = shard, n_threads
+        self._shard = shard
+        self._n_threads = n_threads
         self.secret = secrets.randbits(62) if secret is None else secret
         self.labels = np.full(len(shard.grams), -1, dtype=np.int32) if labels is None else labels
         self._stream = Stream(self.secret)
         # (entities,) by the clusters of the query, and (agents, clusters) their numbers
-        self._present, self._entities = self.labels, np.zeros((len(shard), 0), dtype=np.int32)
+        self._present = self.labels
+        self._entities = np.zeros((len(shard), 0), dtype=np.int32)
         shard.events = None
 
     @property
@@ -103,7 +105,8 @@ class PrivateAgents:
         self._entities[agents] = answers.entities
 
     def _rows(self, agents: IndexArray) -> ClusterRows:
-        shard, entities = self._shard, self._entities[agents]
+        shard = self._shard
+        entities = self._entities[agents]
         row_start = np.concatenate([[0], np.cumsum((entities > 0).sum(axis=1))])
         grams = np.empty((row_start[-1], shard.grams.shape[1]))
         sum_by_cluster(shard.grams, shard.agent_start, agents, self._present, row_start, entities, grams)

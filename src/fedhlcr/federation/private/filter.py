@@ -21,16 +21,22 @@ from fedhlcr.privacy.differential_privacy import RESIDUALS, SCORES, SIZES, Priva
 # Variance of the score that comes from labels that change, as a share of σ²G.
 LABEL_NOISE = 0.05
 # How far regressions move between rounds: variance in units of σ²/n_coef, and its decay in the second half of the run.
-MOTION, MOTION_DECAY = 0.5, 0.75
+MOTION = 0.5
+MOTION_DECAY = 0.75
 # How far sizes move between rounds, in units of the mean size, and what is seen as no events, in standard deviations.
-EVENT_MOTION, EVENT_FLOOR = 0.3, 0.7
+EVENT_MOTION = 0.3
+EVENT_FLOOR = 0.7
 # Second moments: prior standard deviation of an entry, and how far it moves between rounds.
-MOMENT_PRIOR, MOMENT_MOTION = 0.5, 0.1
+MOMENT_PRIOR = 0.5
+MOMENT_MOTION = 0.1
 LEAST_MOMENT = 0.1
 # Clusters merge between these shares of the rounds.
-MERGE_FROM, MERGE_UNTIL = 0.34, 0.67
+MERGE_FROM = 0.34
+MERGE_UNTIL = 0.67
 # σ² changes at most by these factors in a round, and stays between these multiples of the target's variance, 1.
-SLOWEST, LEAST_VARIANCE, MOST_VARIANCE = 0.3, 1e-6, 2.0
+SLOWEST = 0.3
+LEAST_VARIANCE = 1e-6
+MOST_VARIANCE = 2.0
 # Norm of a regression in whitened coordinates, where the target's spread is 1: noise must not carry it farther.
 LONGEST = 5.0
 
@@ -114,10 +120,12 @@ class Noisy:
 
     @classmethod
     def of(cls, sums: dict[str, FloatArray], query: RoundQuery, plan: PrivacyPlan) -> Noisy:
-        n, sigma = query.n_coef, query.noise_scale
+        n = query.n_coef
+        sigma = query.noise_scale
         sizes = sums[SIZES].reshape(query.n_clusters, -1)
         scores = sums[SCORES].reshape(query.n_clusters, n) * (query.score_clip * sigma)
-        event_unit, deviation_unit = query.events_clip / EVENTS_PART, query.deviation_clip / MOMENTS_PART
+        event_unit = query.events_clip / EVENTS_PART
+        deviation_unit = query.deviation_clip / MOMENTS_PART
         return cls(
             scores,
             query.score_clip * sigma / plan.mu_of(SCORES),
@@ -161,7 +169,8 @@ def _with_moments(clusters: Clusters, noisy: Noisy) -> Clusters:
 
 
 def _with_coef(clusters: Clusters, noisy: Noisy, number: int, n_rounds: int) -> Clusters:
-    eye, information = np.eye(clusters.n_coef), clusters.information
+    eye = np.eye(clusters.n_coef)
+    information = clusters.information
     motion = MOTION * clusters.variance / clusters.n_coef * MOTION_DECAY ** max(0, number - n_rounds // 2)
     error = LABEL_NOISE * clusters.variance * information + noisy.score_noise**2 * eye
     weighted = np.linalg.solve(error, information).transpose(0, 2, 1)
@@ -199,7 +208,8 @@ def _log_factors(coef: FloatArray, errors: FloatArray, spread: float) -> FloatAr
     n_clusters, n_coef = coef.shape
     out = np.full((n_clusters, n_clusters), np.inf)
     first, second = np.triu_indices(n_clusters, 1)
-    difference, error = coef[first] - coef[second], errors[first] + errors[second]
+    difference = coef[first] - coef[second]
+    error = errors[first] + errors[second]
     both = error + 2.0 * spread * np.eye(n_coef)
     quadratic = [
         np.einsum("pf,pf->p", difference, np.linalg.solve(m, difference[..., None])[..., 0]) for m in (both, error)

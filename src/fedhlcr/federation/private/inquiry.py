@@ -26,7 +26,9 @@ from fedhlcr.privacy.release import UNIT, Block
 from fedhlcr.storage import codec
 from fedhlcr.storage.reader import RecordReader
 
-KIND, ANSWER_KIND, VERSION = "private query", "private sum", 1
+KIND = "private query"
+ANSWER_KIND = "private sum"
+VERSION = 1
 _CURE = "use the same release of fedhlcr at the server and its agents"
 _COMMON = {"run", "session", "stage", "number", "n_features", "fit_intercept", "n_agents", "delta", "rounds", "mu"}
 _LIMITS = {"limits.low", "limits.high", "limits.most_events"}
@@ -45,7 +47,8 @@ class Inquiry:
     query: Query
 
     def to_bytes(self) -> bytes:
-        query, plan = self.query, self.plan
+        query = self.query
+        plan = self.plan
         record: codec.Record = {
             "run": query.run,
             "session": self.session,

@@ -95,14 +95,16 @@ class SecureTotals:
     """
 
     def __init__(self, agents: Sequence[str], min_cohort: int, source: NoiseSource = discrete_gaussian) -> None:
-        self._agents, self._source = agents, source
+        self._agents = agents
+        self._source = source
         self._fewest = fewest_remaining(len(agents), min_cohort)
         if self._fewest > len(agents):
             raise FederationError(
                 f"a secure sum needs at least {self._fewest} agents, but there are {len(agents)}; add agents, or "
                 "lower `min_cohort`."
             )
-        self._session, self._n_sums = time.time_ns(), 0
+        self._session = time.time_ns()
+        self._n_sums = 0
 
     def __call__(self, query: Query, pages: Pages) -> NDArray[np.int64] | None:
         # here, because they need the extra `privacy`
@@ -116,7 +118,8 @@ class SecureTotals:
         if len(values) < self._fewest:
             return None
         exchange = SecureSum(terms, sorted(values))
-        parties, messages = {name: Party(name, terms) for name in values}, exchange.begin()
+        parties = {name: Party(name, terms) for name in values}
+        messages = exchange.begin()
         while messages:
             own = {name: partial(values.__getitem__, name) for name in messages}
             messages = exchange.proceed(
@@ -150,8 +153,10 @@ class AgentsHere:
         failure_rate: float = 0.0,
         rng: np.random.Generator | None = None,
     ) -> None:
-        self._agents, self._aggregate = agents, aggregate
-        self._failure_rate, self._rng = failure_rate, rng or np.random.default_rng(0)
+        self._agents = agents
+        self._aggregate = aggregate
+        self._failure_rate = failure_rate
+        self._rng = rng or np.random.default_rng(0)
 
     @classmethod
     def of(cls, server: PrivateServer, agents: PrivateAgents, *, failure_rate: float = 0.0) -> AgentsHere:

@@ -24,7 +24,8 @@ from fedhlcr.privacy.release import Block, clip_rows
 # The norm at which scores are clipped, in multiples of its root mean square if the broadcast is right.
 SCORE_CLIP = 1.25
 # How the clip of the sizes is divided between events and second moments; the squares add up to 1.
-EVENTS_PART, MOMENTS_PART = 0.8, 0.6
+EVENTS_PART = 0.8
+MOMENTS_PART = 0.6
 # Norm of an agent's events by cluster at which they are clipped, in multiples of its events.
 EVENTS_CLIP = 0.75
 # Norm of deviating second moments at which they are clipped, in multiples of its root mean square for normal x.
@@ -107,7 +108,8 @@ class ClusterRows:
 
 def agent_blocks(rows: ClusterRows, layout: GramLayout, query: RoundQuery) -> tuple[FloatArray, FloatArray, FloatArray]:
     """For each block, (agents, size) in units of its clip, before `release.clip_rows`."""
-    x, whitening = slice(layout.first_regressor, layout.width - 1), query.whitening
+    x = slice(layout.first_regressor, layout.width - 1)
+    whitening = query.whitening
     full = layout.unpack(rows.grams)
     events = full[:, 0, 0]
     weight = _weights(rows, events, query.most_events)

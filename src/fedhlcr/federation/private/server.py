@@ -38,7 +38,9 @@ from fedhlcr.samplers.state import GlobalDraw
 
 # Clusters to start with, if their number is to be found: so many that, at the start, the score of a cluster tells its
 # coefficients to this many standard deviations of the noise, in units of σ.
-CLARITY, FEWEST_START, MOST_START = 18.0, 8, 48
+CLARITY = 18.0
+FEWEST_START = 8
+MOST_START = 48
 # The share of the rounds, at the end, whose regressions are kept as draws.
 KEPT_SHARE = 0.4
 # Standard deviations of its size by which a cluster must exceed zero to be reported.
@@ -49,7 +51,8 @@ class PrivateServer:
     """One private federation. `plan` has been shown to whoever is responsible before the first query."""
 
     def __init__(self, settings: FederationSettings, plan: PrivacyPlan, agents: list[str]) -> None:
-        self.settings, self.plan = settings, plan
+        self.settings = settings
+        self.plan = plan
         self.likelihood = Gaussian(settings.layout)
         self.registry = Registry()
         self.registry.register(agents)
@@ -75,7 +78,8 @@ class PrivateServer:
     @property
     def _n_start(self) -> int:
         """Number of clusters to start with, once the units are known."""
-        settings, found = self.settings, self._units
+        settings = self.settings
+        found = self._units
         if settings.n_clusters is not None:
             return 2 * settings.n_clusters
         assert found is not None
@@ -107,7 +111,8 @@ class PrivateServer:
         if self.finished:
             raise FederationError(f"the run has ended ({self.stop_reason}); start another.")
         if self._stages:
-            stage, layout = self._stages[0], self.settings.layout
+            stage = self._stages[0]
+            layout = self.settings.layout
             blocks = planned_blocks(stage, layout, self.plan)
             return Query(self.run, stage, 0, layout, blocks, self._limits, self._provisional)
         assert self._units is not None
@@ -125,7 +130,8 @@ class PrivateServer:
         )
 
     def _round_query(self) -> RoundQuery:
-        found, clusters = self._units, self._clusters
+        found = self._units
+        clusters = self._clusters
         assert found is not None
         assert clusters is not None
         return RoundQuery(
@@ -139,7 +145,8 @@ class PrivateServer:
 
     def _law(self, coef: FloatArray | None = None) -> GaussianGlobals:
         """The globals of the present state, with these or the present regressions in whitened coordinates."""
-        clusters, settings = self._clusters, self.settings
+        clusters = self._clusters
+        settings = self.settings
         assert clusters is not None
         own = clusters.coef if coef is None else coef
         in_units = own @ self._whitening
@@ -198,7 +205,8 @@ class PrivateServer:
     @property
     def spent(self) -> str:
         """What has been asked so far, and what that costs, in words."""
-        plan, mu = self.plan, self.plan.mu_until(self._n_spent)
+        plan = self.plan
+        mu = self.plan.mu_until(self._n_spent)
         epsilon = epsilon_of(mu, plan.delta) if self._n_spent else 0.0
         return (
             f"{self._n_spent} of {plan.n_queries} queries of the privacy plan were asked; they cost epsilon = "
@@ -206,7 +214,8 @@ class PrivateServer:
         )
 
     def _take_units(self, stage: str, total: FloatArray, noise_scale: float) -> None:
-        n_columns, layout = self._n_columns, self.settings.layout
+        n_columns = self._n_columns
+        layout = self.settings.layout
         if stage == VOTES:
             self._limits = units.read_votes(total, n_columns, noise_scale)
             return
@@ -243,7 +252,8 @@ class PrivateServer:
     def _end_round(self) -> None:
         """Merge clusters, keep draws, and end the run where the plan says so."""
         assert self._clusters is not None
-        number, n_rounds = self.round, self.plan.rounds
+        number = self.round
+        n_rounds = self.plan.rounds
         self.round += 1
         rng = self._stream.generator(self.round)
         first, last = (int(share * n_rounds) for share in (clusters_filter.MERGE_FROM, clusters_filter.MERGE_UNTIL))

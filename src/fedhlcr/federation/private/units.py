@@ -19,14 +19,16 @@ from fedhlcr._support.arrays import FloatArray
 from fedhlcr.model.gram import GramLayout, Standardization
 
 # Powers of two that can be voted for.
-LEAST_EXPONENT, MOST_EXPONENT = -60, 60
+LEAST_EXPONENT = -60
+MOST_EXPONENT = 60
 N_EXPONENTS = MOST_EXPONENT - LEAST_EXPONENT + 1
 # Noise looks like votes; votes for 2^15 and 2^-15 need to stand out by a standard deviation more than those for 1.
 USUAL_EXPONENTS = 15.0
 # Numbers of events are voted for in powers of two.
 N_SIZES = 30
 # The grid of places, and how many of its cells are looked at together first.
-N_CELLS, CELLS_TOGETHER = 256, 16
+N_CELLS = 256
+CELLS_TOGETHER = 16
 # An agent with more events than this share of the agents counts as if it had so many.
 CAP_SHARE = 0.8
 # The number of events that counts is at most this multiple of that of a typical agent.
@@ -66,7 +68,8 @@ def _exponents(values: FloatArray) -> NDArray[np.int64]:
 
 def votes(own: AgentMoments) -> FloatArray:
     """(agents, size) votes for sign and power of two of each column's mean, and for the number of events."""
-    present, n_columns = own.n_events > 0, own.means.shape[1]
+    present = own.n_events > 0
+    n_columns = own.means.shape[1]
     signed = np.where(own.means < 0, 0, N_EXPONENTS) + _exponents(own.means)
     sizes = np.clip(np.floor(np.log2(np.maximum(own.n_events, 1.0))), 0, N_SIZES - 1).astype(np.int64)
     cast = np.column_stack([_one_hot(signed, 2 * N_EXPONENTS, present), _one_hot(sizes[:, None], N_SIZES, present)])
@@ -97,11 +100,14 @@ class Limits:
 
 def read_votes(total: FloatArray, n_columns: int, noise_scale: float) -> Limits:
     """Limits from noisy votes. `noise_scale` is in units of the clip."""
-    counts, noise = total * np.sqrt(n_columns + 1), noise_scale * np.sqrt(n_columns + 1)
+    counts = total * np.sqrt(n_columns + 1)
+    noise = noise_scale * np.sqrt(n_columns + 1)
     powers = 2.0 ** np.arange(LEAST_EXPONENT, MOST_EXPONENT + 1)
-    lower, upper = np.concatenate([-2 * powers, powers]), np.concatenate([-powers, 2 * powers])
+    lower = np.concatenate([-2 * powers, powers])
+    upper = np.concatenate([-powers, 2 * powers])
     # the least power stands for everything nearer to zero
-    upper[0], lower[N_EXPONENTS] = 0.0, 0.0
+    upper[0] = 0.0
+    lower[N_EXPONENTS] = 0.0
     columns = counts[:-N_SIZES].reshape(n_columns, -1) - noise * np.tile(_doubt(), 2)
     chosen = columns >= np.minimum(4.0 * noise, columns.max(axis=1))[:, None]
     low = np.where(chosen, lower, np.inf).min(axis=1)
@@ -123,7 +129,8 @@ def locations(own: AgentMoments, limits: Limits) -> FloatArray:
 def read_locations(total: FloatArray, limits: Limits, noise_scale: float) -> FloatArray:
     """(columns,) places: the median of the votes, among groups of cells, then within the group if a cell stands out."""
     n_columns = len(limits.low)
-    counts, noise = total.reshape(n_columns, N_CELLS) * np.sqrt(n_columns), noise_scale * np.sqrt(n_columns)
+    counts = total.reshape(n_columns, N_CELLS) * np.sqrt(n_columns)
+    noise = noise_scale * np.sqrt(n_columns)
     places = np.empty(n_columns)
     for column, own in enumerate(counts):
         together = own.reshape(-1, CELLS_TOGETHER).sum(axis=1)
@@ -171,7 +178,8 @@ def moments(own: AgentMoments, layout: GramLayout, units: Standardization, most_
     inverse = np.concatenate([[1.0], 1.0 / units.scale])
     full = layout.unpack(own.grams) * np.outer(inverse, inverse) / np.maximum(own.n_events, 1e-300)[:, None, None]
     around = np.concatenate([np.ones((len(offset), 1)), offset], axis=1)
-    full[:, 0, 1:], full[:, 1:, 0] = 0.0, 0.0
+    full[:, 0, 1:] = 0.0
+    full[:, 1:, 0] = 0.0
     full[:, 0, 0] = 0.0
     full += around[:, :, None] * around[:, None, :]
     packed = layout.pack(full) * _multiplicity(layout) * weight[:, None]
@@ -218,7 +226,8 @@ def read_moments(
     # noise must not make the number of agents vanish
     weight = max(sums[0, 0], 2.0 * noise_scale * clip, 1e-9)
     typical = most_events * float(np.clip(total[-1] * clip / weight, 0.05, 1.0))
-    means, squares = sums[0, 1:] / weight, sums[1:, 1:] / weight
+    means = sums[0, 1:] / weight
+    squares = sums[1:, 1:] / weight
     error = noise_scale * clip / weight
     means = np.clip(means, -2.0, 2.0)
     if not layout.fit_intercept:

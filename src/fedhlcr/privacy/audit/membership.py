@@ -35,15 +35,19 @@ from fedhlcr.privacy.differential_privacy import BLOCKS, UNIT_SHARES, Differenti
 from fedhlcr.privacy.noise import NoiseSource, discrete_gaussian
 from fedhlcr.privacy.release import Block
 
-CONSTANT, ALTERNATING, REPLAYED = "constant", "alternating", "replayed"
+CONSTANT = "constant"
+ALTERNATING = "alternating"
+REPLAYED = "replayed"
 # How many numbers a block has in the audit, one for each of so many clusters. What holds for these holds for more.
 N_CLUSTERS = 3
 # Honest agents besides the canary, and how far beyond the clip the canary is.
-N_OTHERS, BEYOND = 4, 1e3
+N_OTHERS = 4
+BEYOND = 1e3
 # Probability with which one bound of the audit is too high: so low that no sound mechanism fails one of many.
 ERROR = 1e-4
 # The share of the runs that choose the threshold, the error of their bounds, and how many quantiles are tried.
-CHOOSING, LENIENT = 0.2, 0.2
+CHOOSING = 0.2
+LENIENT = 0.2
 N_THRESHOLDS = 199
 # All blocks of a round together.
 ALL = "all blocks"
@@ -137,7 +141,8 @@ class MembershipAudit:
         """(runs,) the adversary's statistic: all rounds of a run in the direction of the canary."""
         releases = [release for release in self.plan.releases if release.name in names]
         blocks = [Block(release.name, N_CLUSTERS, release.mu) for release in releases]
-        source, replayed = self.make_source(), self.make_source()
+        source = self.make_source()
+        replayed = self.make_source()
         scores = np.zeros(self.n_runs)
         for number in range(releases[0].times):
             sign = -1.0 if canary == ALTERNATING and number % 2 else 1.0

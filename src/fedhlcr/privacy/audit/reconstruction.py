@@ -124,7 +124,8 @@ class _Attack:
     def _matches(self) -> Iterator[tuple[FloatArray, str]]:
         """Matrices that one cluster lost and another one gained. Several entities could do the same, but rarely do."""
         for _, changes, differences in steps(self.statements, self._tolerance):
-            lost, gained = -differences[changes == -1], differences[changes == 1]
+            lost = -differences[changes == -1]
+            gained = differences[changes == 1]
             found = [gram for gram in gained if same(lost, gram, self._tolerance(np.abs(gram).max())).any()]
             grams = np.array(found).reshape(-1, differences.shape[1])
             values = np.linalg.eigvalsh(self.layout.unpack(grams))
@@ -150,7 +151,8 @@ class _Attack:
         if not found:
             return
         changes, differences = (np.concatenate(part) for part in zip(*found, strict=True))
-        swapped, paired = changes == 0, np.abs(changes) == 2
+        swapped = changes == 0
+        paired = np.abs(changes) == 2
         # a − b for every swap, both ways; a + b for every pair that came or went together
         differences_of_two = np.concatenate([differences[swapped], -differences[swapped]])
         sums_of_two = differences[paired] * np.sign(changes[paired])[:, None]
@@ -212,7 +214,8 @@ def steps(
         n_clusters = len(own.cluster_of)
         counts, grams = own.regrouped(own.cluster_of).dense(n_clusters)
         counts_before, grams_before = before.regrouped(own.cluster_of).dense(n_clusters)
-        changes, differences = counts - counts_before, grams - grams_before
+        changes = counts - counts_before
+        differences = grams - grams_before
         size = np.abs(grams).max(axis=1) + np.abs(grams_before).max(axis=1)
         changed = (np.abs(differences).max(axis=1) > tolerance(size)) | (changes != 0)
         yield own, changes[changed], differences[changed]

@@ -111,7 +111,8 @@ class RecordingEngine:
 
     def keep_total(self, server: Server) -> None:
         """Keep the total that the server has after a round, in the absolute coordinates in which agents report."""
-        rule, broadcast = server.rule, self.calls[-1].broadcast
+        rule = server.rule
+        broadcast = self.calls[-1].broadcast
         if not isinstance(rule, DeltaRule) or not isinstance(rule.account, FixedAccount):
             return
         if broadcast.cluster_of is None:
@@ -162,7 +163,8 @@ def _statements(call: Invitation, reply: Reply) -> Iterator[tuple[Statement, str
     if isinstance(reply, Contribution):
         reply = Contributions.from_one(reply, broadcast.representative, schema)
     sums = reply.sums
-    changed, is_exact = sums.scalar("labels_changed"), sums_events(broadcast)
+    changed = sums.scalar("labels_changed")
+    is_exact = sums_events(broadcast)
     for position, agent in enumerate(reply.agents):
         rows = slice(*sums.row_start[position : position + 2])
         yield (
@@ -194,7 +196,8 @@ def record_run(
     settings: FederationSettings, engine: Carrier, n_rounds: int | None = None
 ) -> tuple[Server, RecordingEngine]:
     """Run a federation to its end, or its first rounds only, and keep all that its server sees."""
-    recording, server = RecordingEngine(engine), Server(settings)
+    recording = RecordingEngine(engine)
+    server = Server(settings)
     while not server.finished and (n_rounds is None or server.round < n_rounds):
         run_round(server, recording)
         recording.keep_total(server)

@@ -14,7 +14,8 @@ def rows_in(layout: GramLayout, gram: FloatArray) -> FloatArray:
     With M = Σ (1, x, y)(1, x, y)ᵀ over two events, the mean m is half of the first row of M, and M/2 − mmᵀ = ddᵀ with
     half the distance of the events d. So the events are m ± d.
     """
-    full, n_events = layout.unpack(gram), round(float(gram[0]))
+    full = layout.unpack(gram)
+    n_events = round(float(gram[0]))
     if n_events == 1:
         return np.asarray(full[:1, 1:] / full[0, 0])
     if n_events != 2:

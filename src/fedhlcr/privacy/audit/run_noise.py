@@ -23,7 +23,9 @@ from fedhlcr.federation.shard import AgentShard
 from fedhlcr.model.gram import GramLayout
 from fedhlcr.privacy.differential_privacy import BLOCKS, DifferentialPrivacy
 
-N_AGENTS, N_FEATURES, N_RUNS = 12, 2, 4
+N_AGENTS = 12
+N_FEATURES = 2
+N_RUNS = 4
 # Standard errors by which a figure of sound noise may be off.
 STANDARD_ERRORS = 4.0
 # By block, the noise of a run: (rounds, numbers), in units of the planned standard deviation.

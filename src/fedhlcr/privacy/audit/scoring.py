@@ -115,13 +115,16 @@ class Exposure:
 
 def exposure(view: ServerView, truth: Truth) -> Exposure:
     """Compare the changes of a view's sums with the matrices of all entities."""
-    n_rounds, shown, entities = 0, 0, set[int]()
+    n_rounds = 0
+    shown = 0
+    entities = set[int]()
     for statements in view.statements.values():
         exact = [own for own in statements if own.is_exact]
         for _, changes, differences in steps(exact, lambda size: tolerance(view, size)):
             moved = differences * changes[:, None]
             found = {entity for gram in moved[np.abs(changes) == 1] for entity in _matches(gram, truth, view)}
-            n_rounds, shown = n_rounds + 1, shown + bool(found)
+            n_rounds = n_rounds + 1
+            shown = shown + bool(found)
             entities |= found
     return Exposure(n_rounds, shown, len(entities))
 

@@ -61,7 +61,8 @@ class Statement:
         present, positions = np.unique(cluster_of, return_index=True)
         rows = positions[np.searchsorted(present, cluster_of[self.clusters])]
         clusters, inverse = np.unique(rows, return_inverse=True)
-        counts, grams = np.zeros(len(clusters)), np.zeros((len(clusters), self.grams.shape[1]))
+        counts = np.zeros(len(clusters))
+        grams = np.zeros((len(clusters), self.grams.shape[1]))
         np.add.at(counts, inverse, self.entity_counts)
         np.add.at(grams, inverse, self.grams)
         return replace(
@@ -70,8 +71,10 @@ class Statement:
 
     def dense(self, n_clusters: int) -> tuple[FloatArray, FloatArray]:
         """Counts and matrices with a row for every original cluster."""
-        counts, grams = np.zeros(n_clusters), np.zeros((n_clusters, self.grams.shape[1]))
-        counts[self.clusters], grams[self.clusters] = self.entity_counts, self.grams
+        counts = np.zeros(n_clusters)
+        grams = np.zeros((n_clusters, self.grams.shape[1]))
+        counts[self.clusters] = self.entity_counts
+        grams[self.clusters] = self.grams
         return counts, grams
 
     def dense_rows(self, clusters: IndexArray) -> tuple[FloatArray, FloatArray]:

@@ -40,9 +40,11 @@ from fedhlcr.privacy.terms import Stage, Terms, read_reply, read_request
 # Pairs of parties whose sum is looked at in each round.
 MOST_PAIRS = 500
 # Numbers whose last bits are all zero, such as whole numbers, and small ones occur in any message: lengths, positions.
-SMALLEST_KNOWN, LAST_BITS = 2**24, 2**16 - 1
+SMALLEST_KNOWN = 2**24
+LAST_BITS = 2**16 - 1
 
-MASKED, STRIPPED = "masked", "stripped"
+MASKED = "masked"
+STRIPPED = "stripped"
 
 Messages = Mapping[str, bytes]
 
@@ -120,7 +122,8 @@ class WireRound:
             return {}
         request = next(iter(self.requests[shares_stage].values()))
         roster = Roster.read(read_request(request, Stage.SHARES, self.terms), self.terms)
-        seeds, masked = self._seeds(roster, self.replies[last]), self.masked
+        seeds = self._seeds(roster, self.replies[last])
+        masked = self.masked
         return {
             party: masked[party] - self_mask(seed, roster.digest, self.terms.n_values) for party, seed in seeds.items()
         }
@@ -130,7 +133,8 @@ class WireRound:
         found: dict[int, list[tuple[int, shamir.Shares]]] = {}
         present = [roster.names.index(party) for party in self.replies[list(Stage).index(Stage.SHARES)]]
         for holder, data in replies.items():
-            index, reader = roster.names.index(holder), read_reply(data, Stage.UNMASKING, self.terms)
+            index = roster.names.index(holder)
+            reader = read_reply(data, Stage.UNMASKING, self.terms)
             rows = np.flatnonzero(np.isin(roster.groups[index], present))
             shares = reader.array("shares", "u4", (len(rows), shamir.N_LIMBS))
             held = reader.array("held", "?", (len(rows),))
