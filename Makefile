@@ -72,6 +72,7 @@ reproduce: $(VENV)/.experiments ## The same in full, as in RESULTS.md: some two 
 
 test: $(VENV)/.dev ## Run the tests
 	@# half of the tests each, not in turn: a worker has most fixtures and kernels of its half for itself
+	@$(BIN)/fedhlcr compile
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
 test-all: $(VENV)/.dev ## Run the tests and the long statistical checks

@@ -35,7 +35,9 @@ make_environment() {
         "$python" -c pass 2>/dev/null || continue
         rm -rf "$folder"
         "$python" -m venv "$folder" || continue
-        "$folder/bin/python" -m pip install --quiet --disable-pip-version-check "$@" ".[test-core]" && return 0
+        # each compiles for itself: numba keeps kernels by its own version and Python's
+        "$folder/bin/python" -m pip install --quiet --disable-pip-version-check "$@" ".[test-core]" &&
+            nice "$folder/bin/fedhlcr" compile --quiet && return 0
     done
     rm -rf "$folder"
     return 1

@@ -36,8 +36,8 @@ MUTATIONS = {
         "            own = old_labels[e]\n            if own >= 0:\n                counts[own] -= 0.0\n",
     ),
     "counts of the wrong agent": (
-        "        count_labels(old_labels, first, last, counts)\n        seen[:] = 0.0\n",
-        "        count_labels(old_labels, 0, first, counts)\n        seen[:] = 0.0\n",
+        "        count_labels(old_labels, first, last, counts)\n        clear(seen)\n",
+        "        count_labels(old_labels, 0, first, counts)\n        clear(seen)\n",
     ),
     "only the first opens a table": (
         "    opens = (seen[k] == 0.0) | (uniform * seated < prior_weights[k])\n",

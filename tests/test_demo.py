@@ -71,7 +71,7 @@ def test_demo_tells_one_story_and_its_report_runs_as_printed(tmp_path, capsys):
     assert list(held) == list(rows)[:3]
     assert all(60 < share <= 100 for shares in held.values() for share in shares)
     assert re.search(r"What it cost: 12 rounds, with \S+ [kM]B up and \S+ [kM]B down for each airline", flat)
-    assert flat.index("The times below are without it") < flat.index("The fit took")
+    assert flat.index("What it found") < flat.index("The fit took")
     assert "a curious server can infer much" in flat
     assert "onverged" not in said
     html = (tmp_path / "report.html").read_text()

@@ -15,6 +15,9 @@ THIRD_PARTY_ATTRIBUTES = {
     *("sys._getframe", "model._validate_params"),
     # Flower has no other way to see how large a reply is before it is read
     *("getattr(grid, '_runtime_client', None)", "getattr(runtime, '_client', None)"),
+    # numba keeps a kernel by the time of its own file only; there is no other way to name the times of all
+    *("getattr(getattr(kernel, '_cache', None), '_cache_file', None)", "getattr(kernel, '_cache', None)"),
+    "kept._source_stamp",
 }
 THIRD_PARTY_IMPORTS = {"sklearn.base._fit_context"}
 

@@ -37,6 +37,7 @@ def test_every_command_has_help(capsys):
         "report",
         "demo",
         "audit",
+        "compile",
         "help",
     }
     assert set(commands) == wanted | {"flower"}

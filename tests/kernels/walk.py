@@ -64,6 +64,8 @@ def fit_all(target: str, central: Any, federated: Any, **only: Any) -> None:
 def real(_: Path) -> None:
     fit_all("real", fedhlcr.HLCRRegressor, fedhlcr.FedHLCRRegressor)
     table = table_of("real")
+    # in no order, as most tables are
+    table = table[np.random.default_rng(0).permutation(len(table))]
     ids = {"agent": table.agent, "entity": table.entity}
     model = fedhlcr.HLCRRegressor(**SWEEPS).fit(table.X, table.y, **ids)
     model.coef_table()
@@ -116,6 +118,7 @@ def files(folder: Path) -> None:
 
     table = table_of("real")
     frame = table.to_arrow()
+    frame = frame.set_column(frame.schema.get_field_index("agent"), "agent", pa.array([f"agent {i}" for i in table.agent]))
     source = folder / "events"
     source.mkdir()
     for part in range(2):

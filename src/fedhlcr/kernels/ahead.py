@@ -11,11 +11,13 @@ import gc
 import hashlib
 import json
 import logging
+import math
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -29,14 +31,20 @@ from numba.core import config
 
 from fedhlcr._support.progress import Bar
 from fedhlcr._support.wording import Noun, listed
-from fedhlcr.kernels.compiling import STAMP, waiting
+from fedhlcr.kernels.compiling import STAMP, first_call, waiting
+from fedhlcr.kernels.uniforms import keyed_uniforms
+
+try:
+    import fcntl
+except ImportError:  # on Windows
+    fcntl = None  # type: ignore[assignment]
 
 logger = logging.getLogger(__name__)
 
 KERNEL = Noun("kernel", "kernels")
 # The kernels that are called from outside of this package, by what they are for.
 GROUPS = {
-    "tables": "sorting.find_pairs sorting.pairs_ascend texts.enter_texts texts.find_texts grams.accumulate_grams",
+    "tables": "sorting.find_pairs sorting.pairs_ascend sorting.sort_rows sorting.take_rows texts.enter_texts texts.find_texts grams.accumulate_grams",
     "fits": "labels.relabel_agents effective.effective_grams effective.move_targets evidence.write_figures "
     "evidence.add_evidence evidence.add_log_densities grams.add_rows grams.sum_rows grams.move_grams "
     "exact_sums.add_events exact_sums.add_totals",
@@ -58,7 +66,7 @@ GROUPS = {
     "predictions of counts": "count_laws.count_intervals count_laws.count_log_densities count_laws.write_laws "
     "responses.count_rows responses.point_rows logits.write_log_likelihoods",
     "tables in files": "order_statistics.collect_keys order_statistics.count_digits sorting.count_events "
-    "texts.add_numbers texts.enter_numbers",
+    "texts.add_numbers texts.add_texts texts.enter_numbers",
     "the paper's samplers": "labels.blend_agents labels.collapsed_sweep labels.count_agents",
 }
 # What the likelihoods need besides; others need what those of real targets do.
@@ -77,6 +85,8 @@ SIGNATURES = Path(__file__).with_name("signatures.json")
 MOST_WORKERS = 6
 # Marks the processes that compile.
 WORKER = "FEDHLCR_COMPILES"
+# Held by the process that compiles, in the folder of compiled kernels.
+LOCK = "ahead.lock"
 
 _prepared: set[str] = set()
 _lock = threading.RLock()
@@ -89,6 +99,9 @@ class CompilationBar(Bar):
         super().__init__(len(seconds), what, KERNEL, enabled)
         self._left = sum(seconds)
         self._all = sum(seconds)
+        # the first kernel takes seconds, and nobody should wait in silence
+        self._last_line = -math.inf
+        self.advance({}, 0)
 
     def finish(self, seconds: float) -> None:
         """Count a kernel that is expected to take so many seconds."""
@@ -112,13 +125,33 @@ def prepare(groups: Iterable[str] = GROUPS) -> int:
         if _is_switched_off() or WORKER in os.environ or (folder := _folder()) is None:
             return 0
         markers = {group: folder / f"ahead-{_fingerprint(group)}.nbx" for group in wanted}
-        missing = [group for group in wanted if not markers[group].exists()]
-        names = list(dict.fromkeys(name for group in missing for name in GROUPS[group].split()))
-        if not names or not _compile_all(names, missing, enabled=logger.isEnabledFor(logging.WARNING)):
+        if all(marker.exists() for marker in markers.values()):
             return 0
-        for group in missing:
-            markers[group].touch()
-        return len(names)
+        with _alone(folder):
+            # another process may have kept some meanwhile
+            missing = [group for group in wanted if not markers[group].exists()]
+            names = list(dict.fromkeys(name for group in missing for name in GROUPS[group].split()))
+            if not names or not _compile_all(names, missing, enabled=logger.isEnabledFor(logging.WARNING)):
+                return 0
+            for group in missing:
+                markers[group].touch()
+            return len(names)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Let one process at a time compile into a folder, so that the others need only load what it has kept."""
+    with (folder / LOCK).open("a") as lock:
+        if fcntl is not None:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                logger.warning("another process is compiling kernels; waiting for it")
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            except OSError:
+                # some network file systems have no locks: then each process compiles for itself
+                logger.debug("no locks in the folder of compiled kernels")
+        yield
 
 
 def load(groups: Iterable[str]) -> None:
@@ -152,6 +185,9 @@ def prepare_for(function: Callable[..., Any]) -> None:
             prepare(groups[:1])
 
 
+first_call.prepare = prepare_for
+
+
 def _is_switched_off() -> bool:
     """Whether NUMBA_DISABLE_JIT has kernels run as plain Python."""
     return bool(config.DISABLE_JIT)  # type: ignore[attr-defined]
@@ -159,9 +195,7 @@ def _is_switched_off() -> bool:
 
 def _folder() -> Path | None:
     """Where compiled kernels are kept; None if they cannot be."""
-    from fedhlcr.kernels import uniforms
-
-    path = uniforms.keyed_uniforms.stats.cache_path
+    path = keyed_uniforms.stats.cache_path
     return None if path is None else Path(path)
 
 
@@ -181,7 +215,7 @@ def _in_words(groups: list[str]) -> str:
 def _compile_all(names: list[str], groups: list[str], *, enabled: bool) -> bool:
     """Compile kernels in worker processes, the longest first; return whether all are done."""
     known = _signatures()
-    waiting = sorted(names, key=lambda name: -known[name]["seconds"])
+    queue = sorted(names, key=lambda name: -known[name]["seconds"])
     what = "compiling" if len(groups) == len(GROUPS) else f"compiling for {_in_words(groups)}"
     with CompilationBar([known[name]["seconds"] for name in names], what, enabled) as bar:
         n_workers = min(MOST_WORKERS, len(names), os.cpu_count() or 1)
@@ -190,8 +224,8 @@ def _compile_all(names: list[str], groups: list[str], *, enabled: bool) -> bool:
 
         def run() -> None:
             with _Worker() as worker:
-                while waiting:
-                    name = waiting.pop(0)
+                while queue:
+                    name = queue.pop(0)
                     if not worker.compiles(name):
                         return
                     with counting:

@@ -25,6 +25,16 @@ def _stamp() -> tuple[float, int]:
 STAMP = _stamp()
 
 
+class FirstCall:
+    """What happens before a kernel is compiled for its first call: nothing, until `kernels.ahead` asks for its group."""
+
+    def __init__(self) -> None:
+        self.prepare: Callable[[Callable[..., Any]], None] = lambda function: None
+
+
+first_call = FirstCall()
+
+
 class Waiting:
     """The seconds that this process has waited until kernels were compiled and loaded."""
 
@@ -77,10 +87,8 @@ def _adapted(kernel: Any) -> Any:
         return kernel
 
     def compile_group(signature: Any) -> Any:
-        from fedhlcr.kernels import ahead
-
         with waiting.counted():
-            ahead.prepare_for(kernel.py_func)
+            first_call.prepare(kernel.py_func)
             return compile_one(signature)
 
     kernel.compile = compile_group

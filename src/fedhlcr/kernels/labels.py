@@ -269,7 +269,7 @@ def count_agents(entities, law, labels, answers):
         for e in range(first, last):
             rank = e - first
             _, u_table, u_beta = keyed_uniforms(streams[agent], keys[e], round_number, _ENTITY_DRAW)
-            log_prior += math.log(seat(labels[e], u_table, prior_weights, seen, tables) / (beta + rank))
+            log_prior += math.log(seat(np.int64(labels[e]), u_table, prior_weights, seen, tables) / (beta + rank))
             log_q += beta_auxiliary(u_beta, rank, beta)
         bernoulli = bernoulli_auxiliary(float(last - first), streams[agent], round_number, beta)
         store_answer(answers, agent, seen, tables, (log_q, bernoulli, log_prior, 0.0))
@@ -367,7 +367,7 @@ def collapsed_sweep(entities, law, labels, n_coef):
             lane_evidence(work, n_coef, floors, pivots, with_entity)
             evidence[own] = with_entity[n_clusters]
             if law.global_concentration > 0.0:
-                paper_weights(law, totals, float(labels.shape[0] - 1), base)
+                paper_weights(law.global_concentration, law.agent_concentration, totals, labels.shape[0] - 1.0, base)
             for k in range(n_clusters):
                 scores[0, k] = with_entity[k] - evidence[k]
             exponentiate(scores, 1, base)
@@ -420,7 +420,7 @@ def blend_agents(entities, law, old_labels, labels, agents, answers, n_coef):
                 for k in range(n_clusters):
                     work[p, k] = clusters[p, k] + gram[p]
             lane_evidence(work, n_coef, floors, pivots, with_entity)
-            paper_weights(law, others, others.sum(), base)
+            paper_weights(law.global_concentration, law.agent_concentration, others, others.sum(), base)
             for k in range(n_clusters):
                 scores[0, k] = with_entity[k] - evidence[k]
             exponentiate(scores, 1, base)
@@ -435,12 +435,11 @@ def blend_agents(entities, law, old_labels, labels, agents, answers, n_coef):
 
 
 @kernel
-def paper_weights(law, totals, n_others, out):
+def paper_weights(alpha, beta, totals, n_others, out):
     """β (N^(k) + α/K) / (N + α), which replaces βψ_k; counts exclude the entity itself. Paper: eq. (prior)."""
-    alpha = law.global_concentration
     n_clusters = totals.shape[0]
     for k in range(n_clusters):
-        out[k] = law.agent_concentration * (totals[k] + alpha / n_clusters) / (n_others + alpha)
+        out[k] = beta * (totals[k] + alpha / n_clusters) / (n_others + alpha)
 
 
 @kernel
