@@ -118,7 +118,8 @@ def files(folder: Path) -> None:
 
     table = table_of("real")
     frame = table.to_arrow()
-    frame = frame.set_column(frame.schema.get_field_index("agent"), "agent", pa.array([f"agent {i}" for i in table.agent]))
+    names = pa.array([f"agent {i}" for i in table.agent])
+    frame = frame.set_column(frame.schema.get_field_index("agent"), "agent", names)
     source = folder / "events"
     source.mkdir()
     for part in range(2):

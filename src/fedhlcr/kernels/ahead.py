@@ -44,7 +44,8 @@ logger = logging.getLogger(__name__)
 KERNEL = Noun("kernel", "kernels")
 # The kernels that are called from outside of this package, by what they are for.
 GROUPS = {
-    "tables": "sorting.find_pairs sorting.pairs_ascend sorting.sort_rows sorting.take_rows texts.enter_texts texts.find_texts grams.accumulate_grams",
+    "tables": "sorting.find_pairs sorting.pairs_ascend sorting.sort_rows sorting.take_rows texts.enter_texts "
+    "texts.find_texts grams.accumulate_grams",
     "fits": "labels.relabel_agents effective.effective_grams effective.move_targets evidence.write_figures "
     "evidence.add_evidence evidence.add_log_densities grams.add_rows grams.sum_rows grams.move_grams "
     "exact_sums.add_events exact_sums.add_totals",

@@ -25,11 +25,15 @@ def _stamp() -> tuple[float, int]:
 STAMP = _stamp()
 
 
+def _prepare_nothing(_: Callable[..., Any]) -> None:
+    """What happens before a kernel's first call until `kernels.ahead` is imported."""
+
+
 class FirstCall:
-    """What happens before a kernel is compiled for its first call: nothing, until `kernels.ahead` asks for its group."""
+    """What happens before a kernel is compiled for its first call; `kernels.ahead` has its whole group compiled."""
 
     def __init__(self) -> None:
-        self.prepare: Callable[[Callable[..., Any]], None] = lambda function: None
+        self.prepare: Callable[[Callable[..., Any]], None] = _prepare_nothing
 
 
 first_call = FirstCall()
