@@ -8,6 +8,7 @@ import subprocess
 import sys
 from html import unescape
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -33,7 +34,7 @@ main()
 
 
 def table_rows(text):
-    """Error on known routes, on new routes, and R², by the name of the model."""
+    """Errors on known and on new routes, and R², by the name of the model."""
     found = re.findall(r"^ *(\S[^\n]*?)((?:  +\d\.\d{3}){3})  +\S", text, re.MULTILINE)
     return {name: tuple(map(float, figures.split())) for name, figures in found}
 
@@ -56,21 +57,26 @@ def test_demo_tells_one_story_and_its_report_runs_as_printed(tmp_path, capsys):
     said = capsys.readouterr().out
     flat = " ".join(said.split())
     rows = table_rows(said)
-    own, alone, mixed = (rows[name] for name in list(rows)[:3])
-    assert list(rows)[:3] == ["federated HLCR", "an airline alone, a ridge per route", "mixed model, as lme4"]
-    assert list(rows)[3:] == ["one ridge for all routes", "centralised HLCR"]
+    own, alone, ridges, mixed = (rows[name] for name in list(rows)[:4])
+    assert list(rows)[:2] == ["federated HLCR", "alone: HLCR"]
+    assert list(rows)[2:] == ["alone: ridge per route", "mixed model, as lme4", "one ridge", "centralised HLCR"]
     # sentences say what the table says, up to its rounding
-    for name, figures in (("An airline alone", alone), ("A mixed model", mixed)):
-        words = re.search(rf"{name} is off by (.*?)(?<!\d)\. ", flat)[1]
-        shares = re.findall(r"(?:under )?(\d+) % (more|less)", words)
+    words = re.search(
+        r"Alone, a station with the same model is off (.*?); with a ridge per route, (.*?)\. A mixed model, which "
+        r"needs every flight in one place, is off (.*?)\. ",
+        flat,
+    )
+    for clause, figures in zip(words.groups(), (alone, ridges, mixed), strict=True):
+        shares = re.findall(r"(?:under )?(\d+) % (more|less) on (?:known routes|new ones)", clause)
+        assert len(shares) == 2
         for (share, direction), theirs, ours in zip(shares, figures, own, strict=False):
             assert abs(int(share) - 100 * abs(theirs / ours - 1)) < 1.2
             assert int(share) < 2 or direction == ("more" if theirs > ours else "less")
     assert f"the best is: {max(rows, key=lambda name: rows[name][2])}." in flat
     held = held_shares(said)
-    assert list(held) == list(rows)[:3]
+    assert list(held) == list(rows)[:4]
     assert all(60 < share <= 100 for shares in held.values() for share in shares)
-    assert re.search(r"What it cost: 12 rounds, with \S+ [kM]B up and \S+ [kM]B down for each airline", flat)
+    assert re.search(r"What it cost: 12 rounds, with \S+ [kM]B up and \S+ [kM]B down for each station", flat)
     assert flat.index("What it found") < flat.index("The fit took")
     assert "a curious server can infer much" in flat
     assert "onverged" not in said
@@ -78,10 +84,11 @@ def test_demo_tells_one_story_and_its_report_runs_as_printed(tmp_path, capsys):
     page, n_clusters = Page(html), int(re.search(r"What it found: (\d+) clusters?", said)[1])
     clusters = page.columns("clusters")
     assert len(clusters["cluster"]) == n_clusters
-    described = {int(k): int(n) for k, n in re.findall(r"Cluster (\d+): (\d+) routes?", said)}
+    described = {int(k): int(n) for k, n in re.findall(r"Cluster (\d+)(?:, of the mixed group)?: (\d+) routes?", flat)}
     assert all(clusters["routes"][k] == n for k, n in described.items())
-    assert sum(described.values()) == sum(clusters["routes"])
-    sure = re.search(r"(\d+) % of the routes are surely in their cluster", flat)[1]
+    rest = re.search(r"more clusters? (?:has|have) (\d+) routes?\.", flat)
+    assert sum(described.values()) + (int(rest[1]) if rest else 0) == sum(clusters["routes"])
+    sure = re.search(r"(\d+) % of routes are surely in their cluster", flat)[1]
     assert f"{sure} % of routes are surely in their cluster" in page.text.replace("\N{NO-BREAK SPACE}", " ")
     assert f"R² on held-out events {own[2]:.3f}" in page.text
     empty = tmp_path / "empty"
@@ -96,26 +103,26 @@ def test_demo_tells_one_story_and_its_report_runs_as_printed(tmp_path, capsys):
 def test_tables_are_real_flights_chosen_by_the_rule():
     flights = load_flights().to_arrow()
     train, test = demo.load_tables()
-    assert train.column_names == test.column_names == ["airline", "route", *flights.column_names[2:-1], demo.TARGET]
+    assert train.column_names == test.column_names == ["station", "route", *flights.column_names[2:-1], demo.TARGET]
     known, n_known = np.unique(train["route"].to_numpy(), return_counts=True)
-    assert set(n_known) == {12}
+    assert set(n_known) == {6}
     rows = [
         set(zip(*(column.to_pylist() for column in table.columns), strict=True)) for table in (flights, train, test)
     ]
     assert rows[1] <= rows[0]
     assert rows[2] <= rows[0]
-    assert set(train["airline"].to_pylist()) == set(flights["agent"].to_pylist())
+    assert set(train["station"].to_pylist()) == set(flights["agent"].to_pylist())
     every = np.unique(flights["entity"].to_numpy())
     new = set(every) - set(known)
     assert new <= set(every[4::5])
     assert set(test["route"].to_pylist()) == set(every)
-    # only an airline's only route is known though it is a fifth one
+    # only a station's only route is known though it is a fifth one
     kept = [route for route in every[4::5] if route not in new]
     assert all(sum(other[:6] == route[:6] for other in every) == 1 for route in kept)
     # spread over the year: of a route that flies all year, no quarter lacks a known flight
-    sines, cosines = (train[name].to_numpy().reshape(len(known), 12) for name in ("sin_y", "cos_y"))
+    sines, cosines = (train[name].to_numpy().reshape(len(known), 6) for name in ("sin_y", "cos_y"))
     quarters = (np.arctan2(sines, cosines) // (np.pi / 2)).astype(int)
-    assert np.mean([len(set(of_route)) for of_route in quarters]) > 3.5
+    assert np.mean([len(set(of_route)) for of_route in quarters]) > 3
 
 
 def test_no_known_flight_is_predicted():
@@ -144,12 +151,30 @@ def test_demo_runs_without_posix_on_a_console_of_few_characters(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["demo-report.html"]
 
 
-def test_seasons_are_told_in_months_and_minutes():
+def test_clusters_are_described_at_their_usual_flights():
     angle = 2 * np.pi * 1.5 / 12
     coef = np.array([0.01, 0.0, 2.0, 1.5 * np.sin(angle), 1.5 * np.cos(angle), -1.0])
-    told = demo._describe_season(coef, 1000.0)
-    assert told == "A typical flight, 1,000 miles, takes 30 minutes longer in February than in August."
-    assert "December than in June" in demo._describe_season(coef * [1, 1, 1, -1, 1, 1] * [1, 1, 1, 0.5, 1, 1], 1000.0)
+    usual = np.array([10.0, 0.0, 0.5, 0.0, 0.0, np.log(1000.0)])
+    told = demo._describe_cluster(20.0, coef, usual)
+    assert told == (
+        "A flight of 1,000 miles takes 14.2 minutes per 100 miles; on a route twice as long, 0.7 fewer; and in "
+        "February, 3.0 more than in August."
+    )
+    told = demo._describe_cluster(20.0, coef * [1, 1, 1, -1, 1, -1], usual)
+    assert "0.7 more; and in November, 3.0 more than in May" in told
+
+
+@pytest.mark.parametrize(
+    ("in_use", "n_clusters", "told"),
+    [
+        ([9, 9, 4, 4], 4, "It merged those alike, from 9 at first, and kept this number from round 3 on."),
+        ([8, 8, 8, 8], 8, ""),
+        ([9, 9, 4, 4], 5, ""),
+    ],
+)
+def test_merging_is_told_where_it_has_led_to_the_clusters(in_use, n_clusters, told):
+    history = {"round": np.arange(5), "n_clusters": np.array([0, *in_use])}
+    assert demo._describe_merging(SimpleNamespace(history_=history, n_clusters_=n_clusters)) == told
 
 
 def test_map_shows_the_cluster_of_most_routes_at_each_place():

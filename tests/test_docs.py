@@ -158,6 +158,10 @@ def test_every_page_is_in_the_navigation():
         assert str(page.relative_to(ROOT / "docs")) in navigation, page
 
 
+def test_readme_is_short():
+    assert len((ROOT / "README.md").read_text().split()) <= 1300
+
+
 @pytest.mark.parametrize("start", ["README.md", "docs/index.md"])
 def test_start_pages_list_tutorial_how_tos_and_explanations(start):
     start = ROOT / start

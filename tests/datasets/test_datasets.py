@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 
 from fedhlcr import hold_out_events
 from fedhlcr.baselines import GroupedRidge
 from fedhlcr.datasets import load_airports, load_flights, make_hlcr
+from fedhlcr.exceptions import MissingDependencyError
 
 
 def test_flights():
@@ -19,6 +22,12 @@ def test_flights():
     table = flights.to_arrow()
     assert table.column_names == ["agent", "entity", *flights.feature_names, "target"]
     assert flights[:10].to_pandas()["target"].tolist() == flights.y[:10].tolist()
+
+
+def test_frame_without_pandas_names_the_cure(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(MissingDependencyError, match=r"pip install pandas.*to_arrow"):
+        load_flights()[:10].to_pandas()
 
 
 def test_make_hlcr_is_the_model():

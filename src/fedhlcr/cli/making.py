@@ -151,9 +151,9 @@ def demo(
         typer.Option("--rounds", min=1, help="Maximum number of rounds. By default the run ends when it is stable."),
     ] = None,
 ) -> None:
-    """Run an example on real flights: airlines with few flights learn from each other without showing them.
+    """Run an example on real flights: stations with few flights learn from each other without showing them.
 
-    It compares their federation with an airline alone and with models of all flights in one place, says how sure it is
+    It compares their federation with a station alone and with models of all flights in one place, says how sure it is
     and what it costs, and writes a report to the current folder. It needs no other file and no network.
 
     \b

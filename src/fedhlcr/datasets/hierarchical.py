@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray
+from fedhlcr.exceptions import MissingDependencyError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,4 +50,10 @@ class HierarchicalData:
 
     def to_pandas(self) -> pd.DataFrame:
         """The table as a pandas frame (pandas must be installed)."""
+        try:
+            import pandas as pd  # noqa: F401
+        except ImportError as error:
+            raise MissingDependencyError(
+                "a pandas frame needs pandas: pip install pandas. `to_arrow` makes a table without it."
+            ) from error
         return self.to_arrow().to_pandas()

@@ -318,7 +318,10 @@ def _federation(rounds: Rounds | None) -> Iterator[Doubt]:
     if rounds is None:
         return
     if n_refused := rounds.refused.sum():
-        text = "They came too late or did not pass the server’s checks. The server’s log gives the reasons."
+        text = (
+            "They came too late or did not pass the server’s checks. The log of a server gives the reasons; in a "
+            "simulation with a failure rate, they are its failures."
+        )
         yield Doubt(f"{ANSWER.count(n_refused)} {'was' if n_refused == 1 else 'were'} refused", text)
     none = int((rounds.accepted == 0).sum())
     if none:

@@ -28,6 +28,8 @@ from fedhlcr.engines.flower.app_folder import write_app
 from fedhlcr.engines.flower.loopback import Loopback
 from fedhlcr.engines.flower.processes import END_SIGNALS
 from fedhlcr.exceptions import LoopbackError
+from fedhlcr.federation import ReplyLimits
+from fedhlcr.federation.weights import MAX_WEIGHT
 from fedhlcr.posterior import PublicModel
 
 FOLDER = Path("demo-flower")
@@ -155,13 +157,14 @@ def compare(train: HierarchicalData, test: HierarchicalData, home: IndexArray, s
 
 
 def check(train: HierarchicalData, model: PublicModel, rounds: int) -> None:
-    """Compare the model with that of the same federation simulated in this process."""
-    alone = FedHLCRRegressor(rounds=rounds, random_state=SEED)
+    """Compare the model with that of the same federation simulated in this process, with the limits of a network."""
+    alone = FedHLCRRegressor(rounds=rounds, random_state=SEED, limits=ReplyLimits(max_weight=MAX_WEIGHT))
     alone.fit(train.X, train.y, agent=train.agent, entity=train.entity)
-    if model.draws.coef.shape != alone.posterior_.draws.coef.shape:
-        print("\nSome replies came too late, so the model is not that of the same federation in one process.")
+    of_nodes, of_this_process = (of.draws.coef for of in (model, alone.posterior_))
+    if of_nodes.shape != of_this_process.shape:
+        print("\nThe model is not that of the same federation in one process, as happens where a reply is missing.")
         return
-    apart = np.abs(model.draws.coef - alone.posterior_.draws.coef).max()
+    apart = np.abs(of_nodes - of_this_process).max()
     print(f"\nThe same federation in one process gives the same coefficients: the largest difference is {apart:.1g}.")
 
 
