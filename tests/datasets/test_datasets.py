@@ -25,9 +25,10 @@ def test_flights():
 
 
 def test_frame_without_pandas_names_the_cure(monkeypatch):
+    flights = load_flights()[:10]
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(MissingDependencyError, match=r"pip install pandas.*to_arrow"):
-        load_flights()[:10].to_pandas()
+        flights.to_pandas()
 
 
 def test_make_hlcr_is_the_model():
