@@ -22,6 +22,17 @@ settings.load_profile("seeded")
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
+def pytest_collection_modifyitems(items):
+    """Tests of a group (`xdist_group`) stand together, before the others.
+
+    `--dist worksteal` gives each worker a part of the list. So tests that start processes run in one worker, one after
+    the other, and share what they build.
+    """
+    groups = [item.get_closest_marker("xdist_group") for item in items]
+    order = {id(item): (not group, group.args if group else ()) for item, group in zip(items, groups, strict=True)}
+    items.sort(key=lambda item: order[id(item)])
+
+
 @pytest.fixture(autouse=True)
 def no_figure_is_left():
     """What one test draws is not there in the next, whichever it is; matplotlib is not loaded for it."""

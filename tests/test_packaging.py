@@ -17,7 +17,7 @@ import fedhlcr
 from tests.reports import Page
 
 ROOT = Path(__file__).parents[1]
-pytestmark = [pytest.mark.slow, pytest.mark.ci]
+pytestmark = [pytest.mark.slow, pytest.mark.ci, pytest.mark.xdist_group("processes")]
 # Reads the wheel from a source distribution, as `python -m build` does, with the hatchling that is installed.
 BUILD = "import sys; from hatchling import build; print(getattr(build, sys.argv[1])(sys.argv[2]))"
 

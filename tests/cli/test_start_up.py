@@ -16,6 +16,8 @@ from fedhlcr.estimators import saved
 from fedhlcr.storage import model_facts
 from tests.golden import cases
 
+pytestmark = pytest.mark.xdist_group("processes")
+
 HEAVY = ("sklearn", "scipy.stats", "scipy.optimize", "pandas", "narwhals", "matplotlib", "flwr")
 # Runs a command as a process of its own does, and prints which of the modules it has imported.
 CODE = """
