@@ -55,12 +55,22 @@ def in_arrow(frame):
     return table.set_column(place, "diagnosis", table["diagnosis"].dictionary_encode())
 
 
+def ordered_afterwards(frame):
+    return frame.assign(diagnosis=frame["diagnosis"].astype("category").cat.as_ordered())
+
+
 UNDECLARED = {
     "texts": (lambda frame: frame, {}),
     "texts of polars": (pl.from_pandas, {}),
     "named texts": (lambda frame: frame, {"categories": ["diagnosis"]}),
     "inferred categorical": (lambda frame: frame.astype({"diagnosis": "category"}), {}),
     "categorical": (lambda frame: frame.assign(diagnosis=pd.Categorical(frame["diagnosis"], categories=LEVELS)), {}),
+    "ordered categorical": (lambda frame: frame.assign(diagnosis=pd.Categorical(frame["diagnosis"], ordered=True)), {}),
+    "ordered afterwards": (ordered_afterwards, {}),
+    "ordered and named": (ordered_afterwards, {"categories": ["diagnosis"]}),
+    "ordered and dropped": (ordered_afterwards, {"missing": "drop"}),
+    "cut": (lambda frame: frame.assign(diagnosis=pd.cut(frame["dose"], 3)), {}),
+    "cut at quantiles": (lambda frame: frame.assign(diagnosis=pd.qcut(frame["dose"], 3)), {}),
     "categorical of polars": (in_polars(pl.Categorical), {}),
     "arrow dictionary": (in_arrow, {}),
     "a number as a category": (
@@ -81,8 +91,10 @@ def test_levels_that_nobody_declared_are_refused(case):
 def test_levels_that_a_formula_would_take_from_rows_are_refused():
     pytest.importorskip("formulaic", reason="the formula extra is not installed")
     formula = "cost ~ dose + C(diagnosis) | clinic/patient"
-    with pytest.raises(DataError, match="'diagnosis' are not declared"):
-        FedHLCRRegressor(**PRIVATE_RUN, formula=formula).fit(clinics())
+    for frame in (clinics(), ordered_afterwards(clinics())):
+        for text in (formula, "cost ~ dose + diagnosis | clinic/patient"):
+            with pytest.raises(DataError, match="'diagnosis' are not declared"):
+                FedHLCRRegressor(**PRIVATE_RUN, formula=text).fit(frame)
     model = FedHLCRRegressor(**PRIVATE_RUN, formula=formula, categories={"diagnosis": LEVELS}).fit(clinics())
     assert list(model.feature_names_in_) == ["dose", *(f"diagnosis={level}" for level in LEVELS)]
 
