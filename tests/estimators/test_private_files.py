@@ -15,6 +15,7 @@ pytest.importorskip("opendp", reason="the privacy extra is not installed")
 
 import fedhlcr
 from fedhlcr import DifferentialPrivacy, FedHLCRRegressor
+from fedhlcr.data.frames import Given
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.exceptions import ArgumentError, DataError
 from fedhlcr.storage.model_facts import KIND, PRIVATE, VERSION
@@ -97,6 +98,32 @@ def test_levels_that_a_formula_would_take_from_rows_are_refused():
                 FedHLCRRegressor(**PRIVATE_RUN, formula=text).fit(frame)
     model = FedHLCRRegressor(**PRIVATE_RUN, formula=formula, categories={"diagnosis": LEVELS}).fit(clinics())
     assert list(model.feature_names_in_) == ["dose", *(f"diagnosis={level}" for level in LEVELS)]
+
+
+@pytest.mark.parametrize("formula", [None, "cost ~ dose + C(diagnosis) | clinic/patient"])
+def test_levels_of_a_table_that_another_estimator_has_encoded_are_refused(formula):
+    given = Given(clinics(), "cost", **IDS)
+    if formula is not None:
+        pytest.importorskip("formulaic", reason="the formula extra is not installed")
+        given = Given(clinics())
+    read = FedHLCRRegressor(formula=formula, categories=["diagnosis"]).learn_table(given).events.given
+    for table in (read.X, read.X.take(slice(None))):
+        with pytest.raises(DataError, match=r"the levels of 'diagnosis' .* as `categories`") as error:
+            FedHLCRRegressor(**PRIVATE_RUN).fit(table, read.y, agent=read.agent, entity=read.entity)
+        assert RARE not in str(error.value)
+
+
+def test_levels_of_an_encoded_table_may_be_declared():
+    read = FedHLCRRegressor(categories={"diagnosis": LEVELS}).learn_table(Given(clinics(), "cost", **IDS)).events.given
+    model = FedHLCRRegressor(**PRIVATE_RUN).fit(read.X, read.y, agent=read.agent, entity=read.entity)
+    assert f"diagnosis={RARE}" in model.feature_names_in_
+
+
+def test_levels_of_a_table_that_a_model_has_read_are_refused():
+    model = FedHLCRRegressor(n_clusters=2, rounds=2, categories=["diagnosis"]).fit(clinics(), "cost", **IDS)
+    read = model.events_of(clinics(), "cost")
+    with pytest.raises(DataError, match="'diagnosis'"):
+        FedHLCRRegressor(**PRIVATE_RUN).fit(read.X, read.y, agent=read.agent, entity=read.entity)
 
 
 DECLARED = {

@@ -165,7 +165,7 @@ class Recipe:
         }
         classes = None if self.classes is None else classes_of(self.target, taught[self.target])
         recipe = self.taught(levels, fill, classes)
-        return recipe, recipe._with_counts(recipe._prepared(raw, texts, rows, tally), in_fit=True)
+        return recipe, recipe._with_counts(recipe._prepared(raw, texts, rows, tally, self.declared or ()), in_fit=True)
 
     def learned_levels(self, name: str, texts: pa.ChunkedArray) -> list[str]:
         """Return the levels of a category, from its texts in a table."""
@@ -235,15 +235,26 @@ class Recipe:
             raise DataError(f"{tally.all_missing()}; none is left.")
         return self._with_counts(self._prepared(raw, self.with_level_texts(raw), rows, tally))
 
-    def _prepared(self, raw: pa.Table, texts: pa.Table, rows: NDArray[np.intp], tally: GapTally) -> Prepared:
-        """Replace missing values of the rows that are kept, and encode them; `texts` as from `with_level_texts`."""
+    def _prepared(
+        self,
+        raw: pa.Table,
+        texts: pa.Table,
+        rows: NDArray[np.intp],
+        tally: GapTally,
+        declared: Collection[str] = (),
+    ) -> Prepared:
+        """Replace missing values of the rows that are kept, and encode them.
+
+        `texts` as from `with_level_texts`. `declared` are the categories whose levels are known to be declared.
+        """
         if len(rows) < len(raw):
             raw = raw.take(pa.array(rows))
             texts = texts.take(pa.array(rows))
         filled = [name for name, count in tally.kept.items() if count.count]
         id_columns = raw.select([name for name in self.ids if name in raw.column_names])
         ids = {name: read_ids(id_columns[name], name, len(rows)) for name in id_columns.column_names}
-        table = EncodedTable(np.column_stack(self._encoded(texts, filled)), self.encoded_features, ids)
+        undeclared = tuple(name for name in self.categorical if name not in declared)
+        table = EncodedTable(np.column_stack(self._encoded(texts, filled)), self.encoded_features, ids, undeclared)
         target = self._targets(texts) if self.target in raw.column_names else None
         exposure = self._exposures(raw) if self.exposure in raw.column_names else None
         return Prepared(table, target, rows, tuple(tally.notes()), id_columns, exposure)
