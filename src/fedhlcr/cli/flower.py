@@ -167,11 +167,11 @@ def release(
         from fedhlcr.engines.flower import names
     freed = names.release(folder, node or (), agent or ())
     if not freed:
-        known = sorted({pin.shown for pin in names.read_pins(folder / names.PINS_FILE).values()})
+        known = sorted({pin.shown for pin in names.read_pins(folder / names.PINS_FILE).owners.values()})
         raise ArgumentError(
             f"{folder} has no such names; it knows {', '.join(known)}." if known else f"{folder} binds no names."
         )
-    typer.echo(f"Released the names of {AGENT.count(len(freed))}.")
+    typer.echo(f"Released the names of {AGENT.count(freed)}.")
 
 
 @app.command()
