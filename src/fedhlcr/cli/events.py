@@ -199,7 +199,7 @@ def _family(file: TableFile, target: str, family: Family, shell: Shell) -> Famil
     if family is not Family.auto:
         return cast(FamilyName, family.value)
     file.require([target], settings={"target": target})
-    values = TargetValues()
+    values = TargetValues(target)
     for piece, _ in file.read_pieces([target], {target}):
         values.add(piece[target])
         if values.are_many:

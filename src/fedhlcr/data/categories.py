@@ -37,7 +37,7 @@ def _declared(name: str, levels: Any) -> list[str]:
             f"`categories` must hold a list of levels for {name!r}, but holds {type(levels).__name__}; write it as in "
             "categories={'size': ['S', 'M', 'L']}."
         )
-    texts = level_texts(pa.chunked_array([pa.array([canonical_text(level) for level in levels], pa.string())]))
+    texts = level_texts(name, pa.chunked_array([pa.array([canonical_text(level) for level in levels], pa.string())]))
     found = texts.to_pylist()
     if None in found or not found or len(set(found)) < len(found) or len(found) > MOST_LEVELS:
         raise ArgumentError(
@@ -48,14 +48,21 @@ def _declared(name: str, levels: Any) -> list[str]:
     return found
 
 
-def level_texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def level_texts(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return categories as texts, the same for every format: 1, 1.0 and "1.0" are "1", True and "TRUE" are "true"."""
     if not pa.types.is_string(column.type):
         if pa.types.is_floating(column.type):
             column = pc.if_else(pc.is_finite(column), column, pa.scalar(None, column.type))
-        distinct = pc.unique(pc.drop_null(column))
-        texts = pa.array([canonical_text(value) for value in distinct.to_pylist()], pa.string())
-        column = pa.chunked_array([texts.take(pc.index_in(column, distinct).combine_chunks())])
+        try:
+            distinct = pc.unique(pc.drop_null(column))
+            texts = pa.array([canonical_text(value) for value in distinct.to_pylist()], pa.string())
+            column = pa.chunked_array([texts.take(pc.index_in(column, distinct).combine_chunks())])
+        except (pa.ArrowException, OverflowError, ValueError):
+            # the message of these errors may quote a value
+            raise DataError(
+                f"column {name!r} holds values of the type {column.type} that cannot be levels or classes, such as "
+                "times outside of the years 1 to 9999; correct them, or leave the column out."
+            ) from None
     column = pc.replace_substring_regex(without_missing_texts(column), WHOLE_DECIMAL, r"\1")
     lower = pc.utf8_lower(column)
     return pc.if_else(pc.is_in(lower, pa.array(["true", "false"])), lower, column)

@@ -170,7 +170,7 @@ def as_numbers(name: str, table: str, column: pa.ChunkedArray) -> pa.ChunkedArra
 
 
 def decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column without dictionary, run-end or extension encoding, and with all texts as one type."""
+    """Return a column without dictionary, run-end or extension encoding, with one type for texts, without float16."""
     if isinstance(column.type, pa.BaseExtensionType):
         column = column.cast(column.type.storage_type)
     if pa.types.is_dictionary(column.type):
@@ -179,6 +179,9 @@ def decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
         column = pa.chunked_array([pc.run_end_decode(chunk) for chunk in column.chunks], column.type.value_type)
     if str(column.type) in ("large_string", "string_view"):
         column = column.cast(pa.string())
+    if pa.types.is_float16(column.type):
+        # arrow finds no values in a column of this type
+        column = column.cast(pa.float32())
     return column
 
 

@@ -172,5 +172,7 @@ def _level_order(series: Any, column: pa.ChunkedArray) -> list[str]:
     has_order = series.implementation.is_pandas_like() or series.dtype == nw.Enum or column.type.ordered
     if not has_order or not column.num_chunks:
         return []
-    levels: Sequence[Any] = level_texts(decoded(pa.chunked_array([column.chunk(0).dictionary]))).to_pylist()
+    levels: Sequence[Any] = level_texts(
+        series.name, decoded(pa.chunked_array([column.chunk(0).dictionary]))
+    ).to_pylist()
     return [level for level in dict.fromkeys(levels) if level is not None]

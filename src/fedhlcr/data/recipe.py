@@ -202,7 +202,7 @@ class Recipe:
 
     def with_level_texts(self, raw: pa.Table) -> pa.Table:
         """Return the table with the texts of their levels in the columns that are categories or classes."""
-        return pa.table({n: level_texts(raw[n]) if n in self._text_columns else raw[n] for n in raw.column_names})
+        return pa.table({n: level_texts(n, raw[n]) if n in self._text_columns else raw[n] for n in raw.column_names})
 
     def _require_distinct_names(self) -> None:
         names = [*self.ids, *self.encoded_features]

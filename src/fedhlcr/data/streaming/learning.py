@@ -92,7 +92,7 @@ class RecipeLearner:
         out = np.empty((len(self.columns), len(rows)))
         for name, values in zip(self.columns, out, strict=True):
             if name in self._levels:
-                values[:] = self._levels[name].codes(name, level_texts(kept[name]))
+                values[:] = self._levels[name].codes(name, level_texts(name, kept[name]))
                 continue
             values[:] = kept[name].to_numpy()
             if name in gaps:
