@@ -11,7 +11,10 @@ import typer
 
 from fedhlcr._support.extras import missing_extra
 from fedhlcr.cli.manual import show_help_if_alone
-from fedhlcr.exceptions import ArgumentError, Refusal
+from fedhlcr.exceptions import ArgumentError, DataError, Refusal
+
+# Refusals of a node that lie in its table, not in its options.
+TABLE_FAULTS = ("FileError", "DataError")
 
 app = typer.Typer(
     help="Federations over a network, on Flower.", invoke_without_command=True, callback=show_help_if_alone
@@ -212,7 +215,8 @@ def preview(
     try:
         shown = Preview.of_node(NodeOptions.from_context(given, {}), clusters)
     except Refusal as refusal:
-        raise ArgumentError(_in_words(refusal)) from None
+        error = DataError if refusal.kind in TABLE_FAULTS else ArgumentError
+        raise error(_in_words(refusal)) from None
     for line in shown.lines():
         typer.echo(line)
 
