@@ -102,7 +102,13 @@ def test_fit_refuses_bad_tables(kind, tmp_path, capsys):
 
 
 def test_advice_to_leave_a_column_out_is_for_features_only(tmp_path, capsys):
-    assert call("fit", bad_table("text in the target", tmp_path), *FIT, "--out", tmp_path / "m") == BAD_DATA
+    table = bad_table("text in the target", tmp_path)
+    assert call("fit", table, *FIT, "--out", tmp_path / "m") == BAD_DATA
+    told = " ".join(capsys.readouterr().err.split())
+    assert "it is the target, so correct them, or name another column" in told
+    assert "leave it out" not in told
+    columns = ("--target", "price", "--features", "sales", *COLUMNS[2:])
+    assert call("fit", table, *columns, "--out", tmp_path / "m") == BAD_DATA
     told = " ".join(capsys.readouterr().err.split())
     assert "correct them, or, if it is a feature, name it as a category" in told
     assert "or leave it out" in told

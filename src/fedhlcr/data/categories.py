@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from fedhlcr._support.wording import Noun
-from fedhlcr.data.columns import WHOLE_DECIMAL, rows_missing, without_missing_texts
+from fedhlcr.data.columns import NUMBER, WHOLE_DECIMAL, rows_missing, without_missing_texts
 from fedhlcr.data.ids import canonical_text, natural_key
 from fedhlcr.exceptions import ArgumentError, DataError, Setting
 
@@ -97,9 +98,12 @@ def classes_of(name: str, texts: pa.ChunkedArray) -> list[str]:
     """Return the two classes of a target, in the order of their values; `texts` as `level_texts` returns them."""
     levels = pc.unique(pc.drop_null(texts)).to_pylist()
     if len(levels) != 2:
+        found = f"column {name!r} has {DISTINCT.count(len(levels))}, but a binary target has two"
+        more = "More than two classes need Python: the how-to 'More than two classes' fits one model for each."
+        if not all(re.match(NUMBER, level) for level in levels):
+            raise DataError(f"{found}; check the column. {more}" if len(levels) > 2 else f"{found}; check the column.")
         raise DataError(
-            f"column {name!r} has {DISTINCT.count(len(levels))}, but a binary target has two; check the column, or "
-            "choose another family. More than two classes need Python: OneVsRestClassifier fits one model for each.",
+            f"{found}; check the column, or choose another family. {more}",
             options=(Setting("family", "real"), Setting("family", "count")),
         )
     return sorted(levels, key=natural_key if _are_whole(levels) else None)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fedhlcr._support.wording import ROW
 from fedhlcr.data.ids import canonical_text, is_missing
-from fedhlcr.exceptions import FileError
+from fedhlcr.exceptions import FileError, TextColumnError
 
 # Texts that mean a missing value in numbers and categories. In ids only the empty text does.
 MISSING_TEXTS = ("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NAN", "-nan", "NULL", "null", "None")
@@ -223,11 +223,12 @@ class NumberTexts:
             wrong = tally.wrong[self._pattern]
             if wrong.count and not tally.is_logical:
                 came, cure = wrong.described()
-                rows = f"{wrong.count:,} of its {ROW.count(tally.n_rows)} {'holds' if wrong.count == 1 else 'hold'}"
-                raise FileError(
-                    f"column {name!r} of {table!r} must hold numbers, but {rows} {came} (first: row "
-                    f"{wrong.first + 1:,}); {cure}."
+                hold = "holds" if wrong.count == 1 else "hold"
+                rows = (
+                    f"{wrong.count:,} of its {ROW.count(tally.n_rows)} {hold} {came} (first: row {wrong.first + 1:,})"
                 )
+                message = f"column {name!r} of {table!r} must hold numbers, but {rows}; {cure}."
+                raise TextColumnError(message, name) if cure == TEXT_CURE else FileError(message)
 
     def converted(self, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
         """Return some rows of a column as numbers, null where they are missing."""

@@ -47,7 +47,7 @@ def count_faults(target: NDArray[Any]) -> dict[str, int]:
     """How many values of a target are no counts, by what they are."""
     faults = {
         "negative": target < 0.0,
-        "not whole numbers": target % 1.0 != 0.0,
+        "not whole": target % 1.0 != 0.0,
         f"above {LARGEST_COUNT:.0e}": target > LARGEST_COUNT,
     }
     return {what: int(wrong.sum()) for what, wrong in faults.items() if wrong.any()}
@@ -89,7 +89,7 @@ class TargetValues:
         try:
             numbers = np.array([float(text) for text in self._counts])
         except ValueError:
-            # anything else than two texts is refused where the column is read as numbers
+            # other texts are refused where the column is read as numbers
             return Told("binary", "it holds two values", is_text=True) if len(self._counts) == 2 else Told("real")
         order = np.argsort(numbers)
         return _of_numbers(numbers[order], np.array(list(self._counts.values()), dtype=np.float64)[order])

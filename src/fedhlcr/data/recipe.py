@@ -262,7 +262,7 @@ class Recipe:
     def _with_counts(self, prepared: Prepared, *, in_fit: bool = False) -> Prepared:
         """Refuse a target that must hold counts and holds something else."""
         if self.has_counts and prepared.target is not None and (faults := count_faults(prepared.target)):
-            raise wrong_counts(self.target, faults, len(prepared.target), in_fit=in_fit)
+            raise wrong_counts(f"column {self.target!r}", faults, len(prepared.target), in_fit=in_fit)
         return prepared
 
     def _targets(self, texts: pa.Table) -> NDArray[Any]:
@@ -379,10 +379,11 @@ class Recipe:
         return recipe
 
 
-def wrong_counts(name: str, faults: dict[str, int], n_rows: int, *, in_fit: bool = False) -> DataError:
+def wrong_counts(where: str, faults: dict[str, int], n_rows: int, *, in_fit: bool = False) -> DataError:
     """Return the error about a target that must hold counts; `faults` are those of `count_faults`."""
     what, n_wrong = next(iter(faults.items()))
-    found = f"column {name!r} must hold counts (0, 1, 2, …), but {n_wrong:,} of {VALUE.count(n_rows)} are {what}"
+    values = f"{n_wrong:,} of {VALUE.count(n_rows)} {'is' if n_wrong == 1 else 'are'}"
+    found = f"{where} must hold counts (0, 1, 2, …), but {values} {what}"
     if not in_fit:
         return DataError(f"{found}; correct these rows, or leave them out.")
     other = Advice("", "HLCRRegressor is for real numbers.")
@@ -390,8 +391,9 @@ def wrong_counts(name: str, faults: dict[str, int], n_rows: int, *, in_fit: bool
 
 
 def wrong_exposures(name: str, n_wrong: int, n_rows: int) -> DataError:
+    are = "is" if n_wrong == 1 else "are"
     return DataError(
-        f"column {name!r} is the exposure and must hold positive numbers, but {n_wrong:,} of {ROW.count(n_rows)} are "
+        f"column {name!r} is the exposure and must hold positive numbers, but {n_wrong:,} of {ROW.count(n_rows)} {are} "
         "zero or negative; correct them, or leave these rows out: an event that was not exposed cannot have a count."
     )
 
