@@ -138,6 +138,19 @@ class FileError(FedHLCRError, ValueError):
     category = Category.DATA
 
 
+class TextColumnError(FileError):
+    """A column that must hold numbers holds texts.
+
+    Attributes
+    ----------
+    column : its name
+    """
+
+    def __init__(self, message: str = "", column: str = "") -> None:
+        super().__init__(message)
+        self.column = column
+
+
 # Files of fedhlcr
 
 

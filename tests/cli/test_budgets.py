@@ -32,6 +32,13 @@ def test_budgets_are_told_in_words(shop, capsys):
     assert "saw all events in one place" in told
 
 
+def test_budgets_may_take_levels_from_rows(shop, capsys):
+    """No model of a budget is saved."""
+    category = ("--features", "price,season", "--categorical", "season")
+    assert call("simulate", shop / "all.csv", *COLUMNS, *category, "--rounds", "3", "--epsilon", "20") == 0
+    assert "times the error without noise" in capsys.readouterr().out
+
+
 def test_quiet_says_nothing(shop, capsys):
     assert call("simulate", shop / "all.csv", *COLUMNS, *FEW, "--epsilon", "20", "--quiet") == 0
     assert capsys.readouterr() == ("", "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import re
@@ -14,7 +15,7 @@ from sklearn.metrics import log_loss, mean_poisson_deviance, roc_auc_score
 import fedhlcr
 from fedhlcr.cli.shell import BAD_DATA, WRONG_USAGE
 from fedhlcr.datasets import make_hlcr
-from fedhlcr.exceptions import DataError
+from fedhlcr.exceptions import DataError, MissingValuesWarning
 from tests.commands import call
 
 COLUMNS = ("--agent", "clinic", "--entity", "patient")
@@ -93,7 +94,7 @@ def test_options_of_other_families_are_refused(folder, tmp_path, capsys):
 
 TARGETS = {
     "negative": -3.0,
-    "not whole numbers": 2.5,
+    "not whole": 2.5,
     "above 1e+12": 1e13,
 }
 
@@ -114,7 +115,7 @@ def test_targets_that_are_no_counts_are_bad_data_of_a_column(no_counts, more, tm
     assert call("fit", table, *columns, *more) == BAD_DATA
     said = capsys.readouterr().err
     assert "'visits'" in said
-    assert f"1 of {len(pd.read_csv(table)):,} values are {wrong}" in said
+    assert f"1 of {len(pd.read_csv(table)):,} values is {wrong}" in said
     assert "--family real" in said
     assert "HLCR" not in said
     assert "`y`" not in said
@@ -139,6 +140,57 @@ def test_python_names_the_column_of_a_file(no_counts):
     table, wrong = no_counts
     with pytest.raises(DataError, match=f"'visits'.*{re.escape(wrong)}.*HLCRRegressor"):
         fedhlcr.HLCRCountRegressor().fit_files(table, target="visits", agent="clinic", entity="patient")
+
+
+@pytest.mark.parametrize("drops_rows", [False, True])
+def test_python_names_the_column_of_a_dataframe(drops_rows):
+    frame = frame_of("count", "visits").astype({"visits": float})
+    frame.loc[7, "visits"] = -3.0
+    if drops_rows:
+        frame.loc[8, "visits"] = np.nan
+    n = len(frame) - drops_rows
+    model = fedhlcr.HLCRCountRegressor(missing="drop" if drops_rows else "raise")
+    warned = pytest.warns(MissingValuesWarning) if drops_rows else contextlib.nullcontext()
+    expected = f"^column 'visits' must hold counts.* 1 of {n} values is negative"
+    with warned, pytest.raises(DataError, match=expected):
+        model.fit(frame, "visits", agent="clinic", entity="patient")
+    given = frame.fillna(0.0)
+    with pytest.raises(DataError, match=r"^`y` must hold counts"):
+        model.fit(given[["age", "dose"]], given["visits"].to_numpy(), agent=given["clinic"], entity=given["patient"])
+
+
+@pytest.mark.parametrize("more", [("--stream",), ("--in-memory",)])
+@pytest.mark.parametrize("family", ["real", "count"])
+def test_advice_on_a_target_of_texts_is_for_targets(family, more, folder, tmp_path, capsys):
+    columns = ("--target", "reply", *COLUMNS, "--family", family, "--out", tmp_path / "m", *more)
+    assert call("fit", folder / "reply.csv", *columns) == BAD_DATA
+    said = capsys.readouterr().err
+    assert "column 'reply' of 'reply.csv' must hold numbers" in said
+    assert "it is the target" in said
+    assert "Use --family binary." in said
+    assert "category" not in said
+    replies = pd.read_csv(folder / "reply.csv")
+    replies.loc[:9, "reply"] = "perhaps"
+    replies.to_csv(tmp_path / "three.csv", index=False)
+    assert call("fit", tmp_path / "three.csv", *columns) == BAD_DATA
+    said = capsys.readouterr().err
+    assert "it is the target" in said
+    assert "--family" not in said
+    assert "category" not in said
+
+
+def test_advice_on_more_than_two_classes_fits_the_values(folder, tmp_path, capsys):
+    replies = pd.read_csv(folder / "reply.csv")
+    for value, is_other_family_possible in (("perhaps", False), (2, True)):
+        changed = replies.assign(reply=(replies["reply"] == "yes").astype(int)) if value == 2 else replies.copy()
+        changed.loc[:9, "reply"] = value
+        changed.to_csv(tmp_path / "three.csv", index=False)
+        columns = ("--target", "reply", *COLUMNS, "--family", "binary", "--out", tmp_path / "m")
+        assert call("fit", tmp_path / "three.csv", *columns) == BAD_DATA
+        said = capsys.readouterr().err
+        assert "3 distinct values, but a binary target has two" in said
+        assert "More than two classes" in said
+        assert ("--family real" in said) == is_other_family_possible
 
 
 BAD_TARGETS = {

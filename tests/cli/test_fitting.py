@@ -7,6 +7,7 @@ from typing import get_args
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import fedhlcr
@@ -101,10 +102,52 @@ def test_fit_refuses_bad_tables(kind, tmp_path, capsys):
 
 
 def test_advice_to_leave_a_column_out_is_for_features_only(tmp_path, capsys):
-    assert call("fit", bad_table("text in the target", tmp_path), *FIT, "--out", tmp_path / "m") == BAD_DATA
+    table = bad_table("text in the target", tmp_path)
+    assert call("fit", table, *FIT, "--out", tmp_path / "m") == BAD_DATA
+    told = " ".join(capsys.readouterr().err.split())
+    assert "it is the target, so correct them, or name another column" in told
+    assert "leave it out" not in told
+    columns = ("--target", "price", "--features", "sales", *COLUMNS[2:])
+    assert call("fit", table, *columns, "--out", tmp_path / "m") == BAD_DATA
     told = " ".join(capsys.readouterr().err.split())
     assert "correct them, or, if it is a feature, name it as a category" in told
     assert "or leave it out" in told
+
+
+def odd_category(kind, folder):
+    """A sound file whose category has a type that few tables have."""
+    table = pa.Table.from_pandas(shop_table(), preserve_index=False).drop_columns(["promotion"])
+    n = len(table)
+    columns = {
+        "half": pa.array(np.arange(n) % 3, pa.float16()),
+        "late": pa.array(np.full(n, 2**63 - 1), pa.timestamp("us")),
+    }
+    with pa.ipc.new_file(folder / "odd.arrow", (table := table.append_column("odd", columns[kind])).schema) as file:
+        file.write_table(table)
+    return folder / "odd.arrow"
+
+
+@pytest.mark.parametrize("how", ["--in-memory", "--stream"])
+def test_half_precision_numbers_may_be_a_category(how, tmp_path, capsys):
+    data = odd_category("half", tmp_path)
+    options = (*COLUMNS, "--categorical", "odd,season", "--sweeps", 4, how, "--out", tmp_path / "m", "-q")
+    assert call("fit", data, *options) == 0
+    assert fedhlcr.load(tmp_path / "m").recipe_.categorical["odd"] == ["0", "1", "2"]
+    if how == "--in-memory":
+        assert call("evaluate", tmp_path / "m", data, "-q") == 0
+        assert call("report", tmp_path / "m", data, "--out", tmp_path / "r.html", "-q") == 0
+
+
+@pytest.mark.parametrize("how", ["--in-memory", "--stream"])
+def test_times_that_have_no_text_are_bad_data(how, tmp_path, capsys):
+    data = odd_category("late", tmp_path)
+    options = (*COLUMNS, "--categorical", "odd,season", "--sweeps", 4, how, "--out", tmp_path / "m")
+    assert call("fit", data, *options) == BAD_DATA
+    assert "column 'odd' holds values of the type timestamp[us]" in capsys.readouterr().err
+    assert (
+        call("fit", data, "--target", "odd", *COLUMNS[2:], "--features", "price", "--out", tmp_path / "m") == BAD_DATA
+    )
+    assert "column 'odd'" in capsys.readouterr().err
 
 
 def test_similar_column_is_suggested(shop, tmp_path, capsys):

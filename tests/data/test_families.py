@@ -16,9 +16,9 @@ def column(values):
 
 def family(values):
     """That of a typed column; that of CSV, where numbers are texts, must be the same."""
-    told = family_of(column(values))
+    told = family_of("y", column(values))
     texts = [str(value) for value in np.asarray(values).tolist()]
-    assert family_of(column(texts)).family == told.family
+    assert family_of("y", column(texts)).family == told.family
     return told.family
 
 
@@ -65,11 +65,11 @@ def test_other_numbers_are_real(values):
 
 def test_ids_years_ages_and_ratings_get_a_reason():
     for values in (RNG.integers(1990, 2026, N), RNG.integers(1, 6, N), 10 - RNG.poisson(1, N).clip(0, 10)):
-        assert "whole numbers" in family_of(column(values)).reason
-    assert family_of(column(RNG.normal(size=N))).reason == ""
+        assert "whole numbers" in family_of("y", column(values)).reason
+    assert family_of("y", column(RNG.normal(size=N))).reason == ""
 
 
 def test_missing_values_do_not_count():
-    assert family_of(column(["yes", "", "no", "NA", "yes"])).family == "binary"
-    assert family_of(column([0.0, None, 1.0, 1.0])).family == "binary"
-    assert family_of(column(["a", "b", "c"])).family == "real"
+    assert family_of("y", column(["yes", "", "no", "NA", "yes"])).family == "binary"
+    assert family_of("y", column([0.0, None, 1.0, 1.0])).family == "binary"
+    assert family_of("y", column(["a", "b", "c"])).family == "real"

@@ -15,6 +15,7 @@ pytest.importorskip("opendp", reason="the privacy extra is not installed")
 
 import fedhlcr
 from fedhlcr import DifferentialPrivacy, FedHLCRRegressor
+from fedhlcr.data.frames import Given
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.exceptions import ArgumentError, DataError
 from fedhlcr.storage.model_facts import KIND, PRIVATE, VERSION
@@ -55,12 +56,22 @@ def in_arrow(frame):
     return table.set_column(place, "diagnosis", table["diagnosis"].dictionary_encode())
 
 
+def ordered_afterwards(frame):
+    return frame.assign(diagnosis=frame["diagnosis"].astype("category").cat.as_ordered())
+
+
 UNDECLARED = {
     "texts": (lambda frame: frame, {}),
     "texts of polars": (pl.from_pandas, {}),
     "named texts": (lambda frame: frame, {"categories": ["diagnosis"]}),
     "inferred categorical": (lambda frame: frame.astype({"diagnosis": "category"}), {}),
     "categorical": (lambda frame: frame.assign(diagnosis=pd.Categorical(frame["diagnosis"], categories=LEVELS)), {}),
+    "ordered categorical": (lambda frame: frame.assign(diagnosis=pd.Categorical(frame["diagnosis"], ordered=True)), {}),
+    "ordered afterwards": (ordered_afterwards, {}),
+    "ordered and named": (ordered_afterwards, {"categories": ["diagnosis"]}),
+    "ordered and dropped": (ordered_afterwards, {"missing": "drop"}),
+    "cut": (lambda frame: frame.assign(diagnosis=pd.cut(frame["dose"], 3)), {}),
+    "cut at quantiles": (lambda frame: frame.assign(diagnosis=pd.qcut(frame["dose"], 3)), {}),
     "categorical of polars": (in_polars(pl.Categorical), {}),
     "arrow dictionary": (in_arrow, {}),
     "a number as a category": (
@@ -81,10 +92,38 @@ def test_levels_that_nobody_declared_are_refused(case):
 def test_levels_that_a_formula_would_take_from_rows_are_refused():
     pytest.importorskip("formulaic", reason="the formula extra is not installed")
     formula = "cost ~ dose + C(diagnosis) | clinic/patient"
-    with pytest.raises(DataError, match="'diagnosis' are not declared"):
-        FedHLCRRegressor(**PRIVATE_RUN, formula=formula).fit(clinics())
+    for frame in (clinics(), ordered_afterwards(clinics())):
+        for text in (formula, "cost ~ dose + diagnosis | clinic/patient"):
+            with pytest.raises(DataError, match="'diagnosis' are not declared"):
+                FedHLCRRegressor(**PRIVATE_RUN, formula=text).fit(frame)
     model = FedHLCRRegressor(**PRIVATE_RUN, formula=formula, categories={"diagnosis": LEVELS}).fit(clinics())
     assert list(model.feature_names_in_) == ["dose", *(f"diagnosis={level}" for level in LEVELS)]
+
+
+@pytest.mark.parametrize("formula", [None, "cost ~ dose + C(diagnosis) | clinic/patient"])
+def test_levels_of_a_table_that_another_estimator_has_encoded_are_refused(formula):
+    given = Given(clinics(), "cost", **IDS)
+    if formula is not None:
+        pytest.importorskip("formulaic", reason="the formula extra is not installed")
+        given = Given(clinics())
+    read = FedHLCRRegressor(formula=formula, categories=["diagnosis"]).learn_table(given).events.given
+    for table in (read.X, read.X.take(slice(None))):
+        with pytest.raises(DataError, match=r"the levels of 'diagnosis' .* as `categories`") as error:
+            FedHLCRRegressor(**PRIVATE_RUN).fit(table, read.y, agent=read.agent, entity=read.entity)
+        assert RARE not in str(error.value)
+
+
+def test_levels_of_an_encoded_table_may_be_declared():
+    read = FedHLCRRegressor(categories={"diagnosis": LEVELS}).learn_table(Given(clinics(), "cost", **IDS)).events.given
+    model = FedHLCRRegressor(**PRIVATE_RUN).fit(read.X, read.y, agent=read.agent, entity=read.entity)
+    assert f"diagnosis={RARE}" in model.feature_names_in_
+
+
+def test_levels_of_a_table_that_a_model_has_read_are_refused():
+    model = FedHLCRRegressor(n_clusters=2, rounds=2, categories=["diagnosis"]).fit(clinics(), "cost", **IDS)
+    read = model.events_of(clinics(), "cost")
+    with pytest.raises(DataError, match="'diagnosis'"):
+        FedHLCRRegressor(**PRIVATE_RUN).fit(read.X, read.y, agent=read.agent, entity=read.entity)
 
 
 DECLARED = {

@@ -98,8 +98,8 @@ def model_of(family, **settings):
         ("real", {}, "fractional"),
         ("real", {"noise": "student"}, None),
         ("real", {"fixed_point": True, "participation": 0.4}, None),
-        pytest.param("classes", {}, None, marks=pytest.mark.slow),
-        pytest.param("classes", {"effects": "none"}, "frequencies", marks=pytest.mark.slow),
+        pytest.param("classes", {}, None, marks=(pytest.mark.slow, pytest.mark.ci)),
+        pytest.param("classes", {"effects": "none"}, "frequencies", marks=(pytest.mark.slow, pytest.mark.ci)),
         pytest.param("counts", {}, None, marks=(pytest.mark.slow, pytest.mark.ci)),
     ],
 )

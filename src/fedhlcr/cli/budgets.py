@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -75,12 +76,14 @@ def tell_budgets(
     from fedhlcr.estimators.private import plan_shown_already
 
     train, test = parts
+    # the command may take levels from rows, because it saves none of these models
+    table = replace(train.table, undeclared=())
 
     def fitted(**own: Any) -> Any:
         model = FedHLCRRegressor(**settings, **own)
         agent = train.recipe.agent
         entity = train.recipe.entity
-        return model.fit(train.table, train.y, agent=agent, entity=entity)
+        return model.fit(table, train.y, agent=agent, entity=entity)
 
     assert train.agents is not None
     n_agents = len(np.unique(train.agents.codes))

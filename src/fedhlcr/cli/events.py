@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -16,15 +18,16 @@ from fedhlcr.cli.option_checks import split_names
 from fedhlcr.cli.shell import Shell, plural
 from fedhlcr.cli.sizes import note_on_memory
 from fedhlcr.data.categories import class_texts
+from fedhlcr.data.columns import TEXT_CURE
 from fedhlcr.data.encoded import EncodedTable
-from fedhlcr.data.families import FamilyName, TargetValues
+from fedhlcr.data.families import FamilyName, TargetValues, Told
 from fedhlcr.data.formula import parse_formula
 from fedhlcr.data.hierarchy import UNKNOWN, index_pairs, row_sole_agent
 from fedhlcr.data.ids import Ids
 from fedhlcr.data.recipe import Prepared, Recipe
 from fedhlcr.data.recipe_plan import note_on_unnamed, plan_recipe
 from fedhlcr.data.table_files import TableFile, open_table, source_name
-from fedhlcr.exceptions import DataError
+from fedhlcr.exceptions import DataError, Setting, TextColumnError
 
 # How to choose another family than the one that was told.
 OTHER_FAMILIES: dict[FamilyName, str] = {
@@ -123,10 +126,26 @@ class TrainingTable:
 
     def read(self, shell: Shell) -> Events:
         """Read the table at once."""
-        with shell.stage(f"reading {self.file.name}"):
+        with shell.stage(f"reading {self.file.name}"), advice_on_the_target(self):
             recipe, prepared = self.plan.learn(self.plan.read(self.file, target=True))
         tell_learned(recipe, prepared.notes, shell)
         return Events(recipe, prepared)
+
+
+@contextmanager
+def advice_on_the_target(table: TrainingTable) -> Iterator[None]:
+    """Where the target holds texts, say what to do about a target: it can be neither a category nor left out."""
+    try:
+        yield
+    except TextColumnError as error:
+        if error.column != table.plan.target:
+            raise
+        found = error.message.removesuffix(f"; {TEXT_CURE}.")
+        found = f"{found}; it is the target, so correct them, or name another column"
+        if _told(table.file, error.column).family != "binary":
+            raise DataError(f"{found}.") from None
+        cure = f"{found}, or, as it holds two values, fit a classifier."
+        raise DataError(cure, options=(Setting("family", "binary"),)) from None
 
 
 def open_training(
@@ -199,16 +218,21 @@ def _family(file: TableFile, target: str, family: Family, shell: Shell) -> Famil
     if family is not Family.auto:
         return cast(FamilyName, family.value)
     file.require([target], settings={"target": target})
-    values = TargetValues()
-    for piece, _ in file.read_pieces([target], {target}):
-        values.add(piece[target])
-        if values.are_many:
-            break
-    told = values.told()
+    told = _told(file, target)
     if told.reason:
         cure = NO_OTHER_FAMILY if told.is_text else OTHER_FAMILIES[told.family]
         shell.note(f"target {target!r} is taken as {told.family}: {told.reason}; {cure}")
     return told.family
+
+
+def _told(file: TableFile, target: str) -> Told:
+    """The family of a column."""
+    values = TargetValues(target)
+    for piece, _ in file.read_pieces([target], {target}):
+        values.add(piece[target])
+        if values.are_many:
+            break
+    return values.told()
 
 
 def open_events(source: str, shell: Shell) -> TableFile:

@@ -11,7 +11,10 @@ import typer
 
 from fedhlcr._support.extras import missing_extra
 from fedhlcr.cli.manual import show_help_if_alone
-from fedhlcr.exceptions import ArgumentError, Refusal
+from fedhlcr.exceptions import ArgumentError, DataError, Refusal
+
+# Refusals of a node that lie in its table, not in its options.
+TABLE_FAULTS = ("FileError", "DataError")
 
 app = typer.Typer(
     help="Federations over a network, on Flower.", invoke_without_command=True, callback=show_help_if_alone
@@ -167,11 +170,11 @@ def release(
         from fedhlcr.engines.flower import names
     freed = names.release(folder, node or (), agent or ())
     if not freed:
-        known = sorted({pin.shown for pin in names.read_pins(folder / names.PINS_FILE).values()})
+        known = sorted({pin.shown for pin in names.read_pins(folder / names.PINS_FILE).owners.values()})
         raise ArgumentError(
             f"{folder} has no such names; it knows {', '.join(known)}." if known else f"{folder} binds no names."
         )
-    typer.echo(f"Released the names of {AGENT.count(len(freed))}.")
+    typer.echo(f"Released the names of {AGENT.count(freed)}.")
 
 
 @app.command()
@@ -212,7 +215,8 @@ def preview(
     try:
         shown = Preview.of_node(NodeOptions.from_context(given, {}), clusters)
     except Refusal as refusal:
-        raise ArgumentError(_in_words(refusal)) from None
+        error = DataError if refusal.kind in TABLE_FAULTS else ArgumentError
+        raise error(_in_words(refusal)) from None
     for line in shown.lines():
         typer.echo(line)
 

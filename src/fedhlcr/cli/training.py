@@ -15,7 +15,7 @@ import typer
 from fedhlcr._support.memory import keep_little
 from fedhlcr._support.wording import EVENT
 from fedhlcr.analysis.evaluation import predict_in_chunks
-from fedhlcr.cli.events import Events, TrainingTable, tell_learned
+from fedhlcr.cli.events import Events, TrainingTable, advice_on_the_target, tell_learned
 from fedhlcr.cli.model_runs import fit_model, note_if_not_settled, refuse_too_many_clusters, split_events
 from fedhlcr.cli.option_checks import UsageError
 from fedhlcr.cli.scoring import AnyScores, score, scores_of_targets
@@ -144,7 +144,8 @@ def opened_training(
     with open_work(out.with_name(f"{out.name}.build"), file, table.plan, settings, hold_out) as work:
         _tell_work(work, shell)
         try:
-            read = read_table(file, table.plan, work, hold_out, shows_progress=shell.shows_progress)
+            with advice_on_the_target(table):
+                read = read_table(file, table.plan, work, hold_out, shows_progress=shell.shows_progress)
             tell_learned(read.events.recipe, read.notes, shell)
             yield TrainingInFolder(read, file.name)
         except (OutputError, FederationError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from fedhlcr._support.wording import Noun
-from fedhlcr.data.columns import WHOLE_DECIMAL, rows_missing, without_missing_texts
+from fedhlcr.data.columns import NUMBER, WHOLE_DECIMAL, rows_missing, without_missing_texts
 from fedhlcr.data.ids import canonical_text, natural_key
 from fedhlcr.exceptions import ArgumentError, DataError, Setting
 
@@ -37,7 +38,7 @@ def _declared(name: str, levels: Any) -> list[str]:
             f"`categories` must hold a list of levels for {name!r}, but holds {type(levels).__name__}; write it as in "
             "categories={'size': ['S', 'M', 'L']}."
         )
-    texts = level_texts(pa.chunked_array([pa.array([canonical_text(level) for level in levels], pa.string())]))
+    texts = level_texts(name, pa.chunked_array([pa.array([canonical_text(level) for level in levels], pa.string())]))
     found = texts.to_pylist()
     if None in found or not found or len(set(found)) < len(found) or len(found) > MOST_LEVELS:
         raise ArgumentError(
@@ -48,14 +49,21 @@ def _declared(name: str, levels: Any) -> list[str]:
     return found
 
 
-def level_texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def level_texts(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return categories as texts, the same for every format: 1, 1.0 and "1.0" are "1", True and "TRUE" are "true"."""
     if not pa.types.is_string(column.type):
         if pa.types.is_floating(column.type):
             column = pc.if_else(pc.is_finite(column), column, pa.scalar(None, column.type))
-        distinct = pc.unique(pc.drop_null(column))
-        texts = pa.array([canonical_text(value) for value in distinct.to_pylist()], pa.string())
-        column = pa.chunked_array([texts.take(pc.index_in(column, distinct).combine_chunks())])
+        try:
+            distinct = pc.unique(pc.drop_null(column))
+            texts = pa.array([canonical_text(value) for value in distinct.to_pylist()], pa.string())
+            column = pa.chunked_array([texts.take(pc.index_in(column, distinct).combine_chunks())])
+        except (pa.ArrowException, OverflowError, ValueError):
+            # the message of these errors may quote a value
+            raise DataError(
+                f"column {name!r} holds values of the type {column.type} that cannot be levels or classes, such as "
+                "times outside of the years 1 to 9999; correct them, or leave the column out."
+            ) from None
     column = pc.replace_substring_regex(without_missing_texts(column), WHOLE_DECIMAL, r"\1")
     lower = pc.utf8_lower(column)
     return pc.if_else(pc.is_in(lower, pa.array(["true", "false"])), lower, column)
@@ -90,9 +98,12 @@ def classes_of(name: str, texts: pa.ChunkedArray) -> list[str]:
     """Return the two classes of a target, in the order of their values; `texts` as `level_texts` returns them."""
     levels = pc.unique(pc.drop_null(texts)).to_pylist()
     if len(levels) != 2:
+        found = f"column {name!r} has {DISTINCT.count(len(levels))}, but a binary target has two"
+        more = "More than two classes need Python: the how-to 'More than two classes' fits one model for each."
+        if not all(re.match(NUMBER, level) for level in levels):
+            raise DataError(f"{found}; check the column. {more}" if len(levels) > 2 else f"{found}; check the column.")
         raise DataError(
-            f"column {name!r} has {DISTINCT.count(len(levels))}, but a binary target has two; check the column, or "
-            "choose another family. More than two classes need Python: OneVsRestClassifier fits one model for each.",
+            f"{found}; check the column, or choose another family. {more}",
             options=(Setting("family", "real"), Setting("family", "count")),
         )
     return sorted(levels, key=natural_key if _are_whole(levels) else None)

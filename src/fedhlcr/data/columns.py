@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fedhlcr._support.wording import ROW
 from fedhlcr.data.ids import canonical_text, is_missing
-from fedhlcr.exceptions import FileError
+from fedhlcr.exceptions import FileError, TextColumnError
 
 # Texts that mean a missing value in numbers and categories. In ids only the empty text does.
 MISSING_TEXTS = ("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NAN", "-nan", "NULL", "null", "None")
@@ -170,7 +170,7 @@ def as_numbers(name: str, table: str, column: pa.ChunkedArray) -> pa.ChunkedArra
 
 
 def decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column without dictionary, run-end or extension encoding, and with all texts as one type."""
+    """Return a column without dictionary, run-end or extension encoding, with one type for texts, without float16."""
     if isinstance(column.type, pa.BaseExtensionType):
         column = column.cast(column.type.storage_type)
     if pa.types.is_dictionary(column.type):
@@ -179,6 +179,9 @@ def decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
         column = pa.chunked_array([pc.run_end_decode(chunk) for chunk in column.chunks], column.type.value_type)
     if str(column.type) in ("large_string", "string_view"):
         column = column.cast(pa.string())
+    if pa.types.is_float16(column.type):
+        # arrow finds no values in a column of this type
+        column = column.cast(pa.float32())
     return column
 
 
@@ -220,11 +223,12 @@ class NumberTexts:
             wrong = tally.wrong[self._pattern]
             if wrong.count and not tally.is_logical:
                 came, cure = wrong.described()
-                rows = f"{wrong.count:,} of its {ROW.count(tally.n_rows)} {'holds' if wrong.count == 1 else 'hold'}"
-                raise FileError(
-                    f"column {name!r} of {table!r} must hold numbers, but {rows} {came} (first: row "
-                    f"{wrong.first + 1:,}); {cure}."
+                hold = "holds" if wrong.count == 1 else "hold"
+                rows = (
+                    f"{wrong.count:,} of its {ROW.count(tally.n_rows)} {hold} {came} (first: row {wrong.first + 1:,})"
                 )
+                message = f"column {name!r} of {table!r} must hold numbers, but {rows}; {cure}."
+                raise TextColumnError(message, name) if cure == TEXT_CURE else FileError(message)
 
     def converted(self, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
         """Return some rows of a column as numbers, null where they are missing."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -20,11 +20,13 @@ class EncodedTable:
     matrix : (events, features) finite numbers
     names : names of the features, in the order of the matrix's columns
     ids : the ids of each id column, by the column's name
+    undeclared : categories whose levels, which are in the names, may come from rows
     """
 
     matrix: FloatArray
     names: tuple[str, ...]
     ids: Mapping[str, Ids]
+    undeclared: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.matrix)
@@ -40,7 +42,7 @@ class EncodedTable:
 
     def take(self, rows: IndexArray | slice) -> EncodedTable:
         """Return the given rows."""
-        return EncodedTable(self.matrix[rows], self.names, {name: ids.take(rows) for name, ids in self.ids.items()})
+        return replace(self, matrix=self.matrix[rows], ids={name: ids.take(rows) for name, ids in self.ids.items()})
 
 
 def header_of(names: Iterable[str]) -> pa.Table:

@@ -22,7 +22,6 @@ MOST_DISTINCT_SHARE = 0.5
 LARGEST_USUAL_COUNT = 10_000.0
 # Largest count that models take: beyond, sums of squares lose their digits.
 LARGEST_COUNT = 1e12
-NAN = float("nan")
 
 
 class Told(NamedTuple):
@@ -33,13 +32,13 @@ class Told(NamedTuple):
     is_text: bool = False
 
 
-def family_of(column: pa.ChunkedArray) -> Told:
+def family_of(name: str, column: pa.ChunkedArray) -> Told:
     """Tell the family of a target from its column: texts, as CSV has them, or numbers.
 
     Two classes are two texts, true and false, or the numbers 0 and 1 or -1 and 1. Counts are whole numbers from 0
     onwards with few distinct values, most of them in the lower half of their range. In doubt, a target is real.
     """
-    values = TargetValues()
+    values = TargetValues(name)
     values.add(column)
     return values.told()
 
@@ -48,7 +47,7 @@ def count_faults(target: NDArray[Any]) -> dict[str, int]:
     """How many values of a target are no counts, by what they are."""
     faults = {
         "negative": target < 0.0,
-        "not whole numbers": target % 1.0 != 0.0,
+        "not whole": target % 1.0 != 0.0,
         f"above {LARGEST_COUNT:.0e}": target > LARGEST_COUNT,
     }
     return {what: int(wrong.sum()) for what, wrong in faults.items() if wrong.any()}
@@ -57,44 +56,43 @@ def count_faults(target: NDArray[Any]) -> dict[str, int]:
 class TargetValues:
     """The distinct values of a target, from all rows, which may come in pieces.
 
+    Parameters
+    ----------
+    name : name of its column
+
     Attributes
     ----------
     are_many : whether there are so many that the target is real whatever follows
     """
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
         self.are_many = False
-        self._counts: dict[Any, int] = {}
-        self._type: pa.DataType = pa.null()
+        self._name = name
+        self._counts: dict[str, int] = {}
 
     def add(self, column: pa.ChunkedArray) -> None:
-        """Count the values of the next rows; all pieces have the same type."""
-        self._type = column.type
+        """Count the values of the next rows."""
         self.are_many = self.are_many or pc.count_distinct(column).as_py() > MOST_COUNT_VALUES
         if self.are_many:
             return
-        for pair in pc.value_counts(pc.drop_null(column)).to_pylist():
-            # NaN is not equal to itself, so it must be one object
-            value = NAN if pair["values"] != pair["values"] else pair["values"]
-            self._counts[value] = self._counts.get(value, 0) + pair["counts"]
+        pairs = pc.value_counts(pc.drop_null(column))
+        texts = level_texts(self._name, pa.chunked_array([pairs.field("values")])).to_pylist()
+        for text, count in zip(texts, pairs.field("counts").to_pylist(), strict=True):
+            if text is not None:
+                self._counts[text] = self._counts.get(text, 0) + count
         self.are_many = len(self._counts) > MOST_COUNT_VALUES
 
     def told(self) -> Told:
         """The family, if these are all values."""
         if self.are_many:
             return Told("real")
-        texts = level_texts(pa.chunked_array([pa.array(list(self._counts), self._type)])).to_pylist()
-        counts: dict[str, int] = {}
-        for text, count in zip(texts, self._counts.values(), strict=True):
-            if text is not None:
-                counts[text] = counts.get(text, 0) + count
         try:
-            numbers = np.array([float(text) for text in counts])
+            numbers = np.array([float(text) for text in self._counts])
         except ValueError:
-            # anything else than two texts is refused where the column is read as numbers
-            return Told("binary", "it holds two values", is_text=True) if len(counts) == 2 else Told("real")
+            # other texts are refused where the column is read as numbers
+            return Told("binary", "it holds two values", is_text=True) if len(self._counts) == 2 else Told("real")
         order = np.argsort(numbers)
-        return _of_numbers(numbers[order], np.array(list(counts.values()), dtype=np.float64)[order])
+        return _of_numbers(numbers[order], np.array(list(self._counts.values()), dtype=np.float64)[order])
 
 
 def _of_numbers(numbers: FloatArray, counts: FloatArray) -> Told:

@@ -4,7 +4,8 @@ Columns of a categorical type (pandas Categorical, polars Enum and Categorical, 
 Texts are categories if the user names them or, with "auto", if they have few levels for their rows; see `AUTO_RULE`.
 
 Levels come from the rows, unless the user declares them: in `categories`, or by the type polars Enum. A pandas
-Categorical does not count as a declaration, because `astype("category")` takes its levels from the rows.
+Categorical, ordered or not, does not count as a declaration: `astype("category")` and `pd.cut` take its levels from the
+rows.
 """
 
 from __future__ import annotations
@@ -74,9 +75,10 @@ def _declared(columns: dict[str, pa.ChunkedArray], categories: Categories, calle
 
 
 def _is_enum(series: Any) -> bool:
+    """Whether a column is a polars Enum. To narwhals, ordered categories of pandas are an Enum, too."""
     import narwhals as nw
 
-    return series.dtype == nw.Enum
+    return series.implementation.is_polars() and series.dtype == nw.Enum
 
 
 def _enum_levels(series: Any) -> list[str]:
@@ -170,5 +172,7 @@ def _level_order(series: Any, column: pa.ChunkedArray) -> list[str]:
     has_order = series.implementation.is_pandas_like() or series.dtype == nw.Enum or column.type.ordered
     if not has_order or not column.num_chunks:
         return []
-    levels: Sequence[Any] = level_texts(decoded(pa.chunked_array([column.chunk(0).dictionary]))).to_pylist()
+    levels: Sequence[Any] = level_texts(
+        series.name, decoded(pa.chunked_array([column.chunk(0).dictionary]))
+    ).to_pylist()
     return [level for level in dict.fromkeys(levels) if level is not None]

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
-from fedhlcr._support.wording import ROW
+from fedhlcr._support.wording import ROW, listed
 from fedhlcr.data.categories import Categories
 from fedhlcr.data.columns import LARGEST
 from fedhlcr.data.encoded import EncodedTable
@@ -123,6 +123,8 @@ def learn(
     policy = POLICIES[missing]
     if frame is None:
         _require_no_names(categories)
+        if needs_levels:
+            _require_declared(given.X)
         return _learn_array(given, names, policy)
     if formula is None:
         features = frame.drop([name for name in dict.fromkeys(names) if name is not None])
@@ -345,6 +347,16 @@ def _require_no_names(categories: Categories) -> None:
         raise ArgumentError(
             "`categories` names columns, but `X` is an array without column names; pass a dataframe, or leave "
             "`categories` out."
+        )
+
+
+def _require_declared(X: Any) -> None:
+    """Refuse an encoded table whose features are named after levels that may come from rows."""
+    if isinstance(X, EncodedTable) and X.undeclared:
+        raise DataError(
+            f"`X` is encoded already, and the levels of {listed([repr(name) for name in X.undeclared])} may have been "
+            "taken from its rows; they would be in the model without noise, which `privacy` forbids. Pass the "
+            "dataframe as it was before, and all levels that may occur as `categories`."
         )
 
 

@@ -244,9 +244,10 @@ def log_exposure(exposure: Any, n_rows: int) -> FloatArray | None:
     vector = number_vector(values, "exposure")
     require_length(vector, "exposure", "exposure", n_rows)
     if (wrong := (vector < SMALLEST_EXPOSURE) | (vector > LARGEST_EXPOSURE)).any():
+        n_wrong = int(wrong.sum())
         raise ArgumentError(
-            f"`exposure` must hold positive numbers, but {int(wrong.sum())} of {n_rows} are zero, negative or "
-            "extreme; an event that was not exposed cannot have a count: leave it out."
+            f"`exposure` must hold positive numbers, but {n_wrong} of {n_rows} {'is' if n_wrong == 1 else 'are'} zero, "
+            "negative or extreme; an event that was not exposed cannot have a count: leave it out."
         )
     return np.log(vector)
 

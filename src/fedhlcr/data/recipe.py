@@ -165,7 +165,7 @@ class Recipe:
         }
         classes = None if self.classes is None else classes_of(self.target, taught[self.target])
         recipe = self.taught(levels, fill, classes)
-        return recipe, recipe._with_counts(recipe._prepared(raw, texts, rows, tally), in_fit=True)
+        return recipe, recipe._with_counts(recipe._prepared(raw, texts, rows, tally, self.declared or ()), in_fit=True)
 
     def learned_levels(self, name: str, texts: pa.ChunkedArray) -> list[str]:
         """Return the levels of a category, from its texts in a table."""
@@ -202,7 +202,7 @@ class Recipe:
 
     def with_level_texts(self, raw: pa.Table) -> pa.Table:
         """Return the table with the texts of their levels in the columns that are categories or classes."""
-        return pa.table({n: level_texts(raw[n]) if n in self._text_columns else raw[n] for n in raw.column_names})
+        return pa.table({n: level_texts(n, raw[n]) if n in self._text_columns else raw[n] for n in raw.column_names})
 
     def _require_distinct_names(self) -> None:
         names = [*self.ids, *self.encoded_features]
@@ -235,15 +235,26 @@ class Recipe:
             raise DataError(f"{tally.all_missing()}; none is left.")
         return self._with_counts(self._prepared(raw, self.with_level_texts(raw), rows, tally))
 
-    def _prepared(self, raw: pa.Table, texts: pa.Table, rows: NDArray[np.intp], tally: GapTally) -> Prepared:
-        """Replace missing values of the rows that are kept, and encode them; `texts` as from `with_level_texts`."""
+    def _prepared(
+        self,
+        raw: pa.Table,
+        texts: pa.Table,
+        rows: NDArray[np.intp],
+        tally: GapTally,
+        declared: Collection[str] = (),
+    ) -> Prepared:
+        """Replace missing values of the rows that are kept, and encode them.
+
+        `texts` as from `with_level_texts`. `declared` are the categories whose levels are known to be declared.
+        """
         if len(rows) < len(raw):
             raw = raw.take(pa.array(rows))
             texts = texts.take(pa.array(rows))
         filled = [name for name, count in tally.kept.items() if count.count]
         id_columns = raw.select([name for name in self.ids if name in raw.column_names])
         ids = {name: read_ids(id_columns[name], name, len(rows)) for name in id_columns.column_names}
-        table = EncodedTable(np.column_stack(self._encoded(texts, filled)), self.encoded_features, ids)
+        undeclared = tuple(name for name in self.categorical if name not in declared)
+        table = EncodedTable(np.column_stack(self._encoded(texts, filled)), self.encoded_features, ids, undeclared)
         target = self._targets(texts) if self.target in raw.column_names else None
         exposure = self._exposures(raw) if self.exposure in raw.column_names else None
         return Prepared(table, target, rows, tuple(tally.notes()), id_columns, exposure)
@@ -251,7 +262,7 @@ class Recipe:
     def _with_counts(self, prepared: Prepared, *, in_fit: bool = False) -> Prepared:
         """Refuse a target that must hold counts and holds something else."""
         if self.has_counts and prepared.target is not None and (faults := count_faults(prepared.target)):
-            raise wrong_counts(self.target, faults, len(prepared.target), in_fit=in_fit)
+            raise wrong_counts(f"column {self.target!r}", faults, len(prepared.target), in_fit=in_fit)
         return prepared
 
     def _targets(self, texts: pa.Table) -> NDArray[Any]:
@@ -368,10 +379,11 @@ class Recipe:
         return recipe
 
 
-def wrong_counts(name: str, faults: dict[str, int], n_rows: int, *, in_fit: bool = False) -> DataError:
+def wrong_counts(where: str, faults: dict[str, int], n_rows: int, *, in_fit: bool = False) -> DataError:
     """Return the error about a target that must hold counts; `faults` are those of `count_faults`."""
     what, n_wrong = next(iter(faults.items()))
-    found = f"column {name!r} must hold counts (0, 1, 2, …), but {n_wrong:,} of {VALUE.count(n_rows)} are {what}"
+    values = f"{n_wrong:,} of {VALUE.count(n_rows)} {'is' if n_wrong == 1 else 'are'}"
+    found = f"{where} must hold counts (0, 1, 2, …), but {values} {what}"
     if not in_fit:
         return DataError(f"{found}; correct these rows, or leave them out.")
     other = Advice("", "HLCRRegressor is for real numbers.")
@@ -379,8 +391,9 @@ def wrong_counts(name: str, faults: dict[str, int], n_rows: int, *, in_fit: bool
 
 
 def wrong_exposures(name: str, n_wrong: int, n_rows: int) -> DataError:
+    are = "is" if n_wrong == 1 else "are"
     return DataError(
-        f"column {name!r} is the exposure and must hold positive numbers, but {n_wrong:,} of {ROW.count(n_rows)} are "
+        f"column {name!r} is the exposure and must hold positive numbers, but {n_wrong:,} of {ROW.count(n_rows)} {are} "
         "zero or negative; correct them, or leave these rows out: an event that was not exposed cannot have a count."
     )
 

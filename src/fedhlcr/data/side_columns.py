@@ -57,7 +57,7 @@ def take_rows(values: Any, rows: IndexArray | None) -> Any:
     # a series without its gaps keeps its type; an array of it would hold objects or floats
     wrapped = nw.from_native(values, pass_through=True, allow_series=True)
     if isinstance(wrapped, nw.Series | nw.DataFrame):
-        return native_array(wrapped[rows.tolist()])
+        return wrapped[rows.tolist()]
     return [values[row] for row in rows]
 
 

@@ -11,10 +11,10 @@ from fedhlcr._support.arrays import FloatArray
 from fedhlcr.data import inputs
 from fedhlcr.data.families import FamilyName, count_faults
 from fedhlcr.data.frames import Given
+from fedhlcr.data.recipe import wrong_counts
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.estimators.regressor import HierarchicalRegressor
 from fedhlcr.estimators.score import Score
-from fedhlcr.exceptions import ArgumentError
 from fedhlcr.model.counts import CountGlobals
 
 
@@ -132,11 +132,9 @@ class CountTarget(HierarchicalRegressor, HierarchicalPredictor):
 
     def _target(self, y: Any, n_rows: int) -> FloatArray:
         counts = inputs.target_vector(y, n_rows)
-        for what, n_wrong in count_faults(counts).items():
-            raise ArgumentError(
-                f"`y` must hold counts (0, 1, 2, …), but {n_wrong:,} of {n_rows:,} are {what}; check the target, or "
-                "use HLCRRegressor for real numbers."
-            )
+        if faults := count_faults(counts):
+            name = getattr(y, "name", None)
+            raise wrong_counts(f"column {name!r}" if isinstance(name, str) else "`y`", faults, n_rows, in_fit=True)
         return counts
 
     def _offset(self, exposure: Any, n_rows: int) -> FloatArray | None:

@@ -46,6 +46,25 @@ def test_name_stays_bound_after_a_restart(pins):
     assert pins.pins.stat().st_mode & 0o077 == 0
 
 
+def test_file_holds_no_names(pins):
+    pins.claim(NORTH, ["north-clinic", "south-clinic"])
+    table = json.loads(pins.pins.read_text())
+    assert len(table["owners"]) == 2
+    assert "clinic" not in pins.pins.read_text()
+    other = AgentNames(pins.pins.with_name("other") / "agents.json")
+    other.claim(NORTH, ["north-clinic", "south-clinic"])
+    assert not table["owners"].keys() & json.loads(other.pins.read_text())["owners"].keys()
+
+
+def test_names_in_a_file_of_an_earlier_version_stay_bound(pins):
+    pins.pins.parent.mkdir()
+    owner = {"key": "SHA256:north", "node": "north"}
+    pins.pins.write_text(json.dumps(dict.fromkeys(["clinic", "secret", "owners"], owner)))
+    assert pins.claim(SOUTH, ["clinic"]).kind == "NameTaken"
+    assert pins.claim(NORTH, ["clinic", "secret", "owners"]) is None
+    assert "clinic" not in pins.pins.read_text()
+
+
 def test_same_name_of_another_node_is_no_proof(pins):
     """Only the key counts."""
     pins.claim(NORTH, ["a"])
@@ -54,8 +73,8 @@ def test_same_name_of_another_node_is_no_proof(pins):
 
 def test_released_names_belong_to_the_next_key(pins):
     pins.claim(NORTH, ["a", "b"])
-    assert release(pins.pins.parent, [], ["b"]) == ["b"]
-    assert release(pins.pins.parent, ["north"], []) == ["a"]
+    assert release(pins.pins.parent, [], ["b", "c"]) == 1
+    assert release(pins.pins.parent, ["north"], []) == 1
     assert pins.claim(Identity("SHA256:new", "north"), ["a", "b"]) is None
 
 
@@ -99,7 +118,7 @@ def test_bad_list_is_refused(tmp_path, text):
         read_owners(path)
 
 
-@pytest.mark.parametrize("text", ["[", "[1]", '{"a": 5}', '{"a": {}}'])
+@pytest.mark.parametrize("text", ["[", "[1]", '{"a": 5}', '{"a": {}}', '{"secret": "x"}', '{"secret": ""}'])
 def test_damaged_pins_are_not_ignored(tmp_path, text):
     path = tmp_path / "agents.json"
     path.write_text(text)
@@ -132,7 +151,7 @@ def run_link(link, folder, **options):
 def test_thief_is_refused_while_the_owner_is_away_and_after_a_restart(nodes, tmp_path, logged):
     keys = {100: b"key 0", 101: b"key 1", 102: b"key 2", 103: b"key of a thief"}
     run_link(FakeSuperLink(dict(nodes), keys), tmp_path, experiment="first", min_nodes=3)
-    assert len(json.loads((tmp_path / "out" / "agents.json").read_text())) == 12
+    assert len(json.loads((tmp_path / "out" / "agents.json").read_text())["owners"]) == 12
     # the owner is away; another node, with a key of its own, has a copy of its table
     owner = nodes.pop(100)
     nodes[103] = LocalNode({**owner.config, "state-dir": str(tmp_path / "thief")})

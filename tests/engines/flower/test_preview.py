@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("flwr", reason="the flower extra is not installed")
 
 from fedhlcr.cli import run
-from fedhlcr.cli.shell import WRONG_USAGE
+from fedhlcr.cli.shell import BAD_DATA, WRONG_USAGE
 from fedhlcr.engines.flower.node import Node
 from fedhlcr.engines.flower.node_options import NodeOptions
 from fedhlcr.exceptions import Refusal
@@ -110,10 +110,17 @@ def test_the_rule_can_be_changed(table, capsys):
 
 
 def test_a_wrong_column_is_an_error_in_one_line(table, capsys):
-    assert run(["flower", "preview", str(table), "--target", "nothing", *COLUMNS[2:]]) == WRONG_USAGE
+    assert run(["flower", "preview", str(table), "--target", "nothing", *COLUMNS[2:]]) == BAD_DATA
     assert "nothing" in capsys.readouterr().err
     assert run(["flower", "preview", str(table), *COLUMNS[:4]]) == WRONG_USAGE
     assert "agent-name" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("data", [b"PAR1 and no more", b"", b"shop,item,price,deal,sales\na,b,1,2,text\n"])
+def test_a_table_that_cannot_be_used_is_bad_data_as_elsewhere(data, table, capsys):
+    table.write_bytes(data)
+    assert run(["flower", "preview", str(table), *COLUMNS]) == BAD_DATA
+    assert "'shops.csv'" in capsys.readouterr().err
 
 
 def config_of(table, tmp_path, **more):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,8 +20,9 @@ from fedhlcr.exceptions import FederationError, NotEnoughNodesError
 from fedhlcr.federation.private.inquiry import ANSWER_KIND
 from fedhlcr.privacy.terms import Stage
 from fedhlcr.storage import codec
-from tests.flower_grid import LocalGrid, history_of, run_app, scores_of
+from tests.flower_grid import LocalGrid, history_of, local_nodes, run_app, scores_of
 from tests.flower_keys import keyed_nodes
+from tests.flower_link import FakeSuperLink
 from tests.flower_private import OPTIONS, ROUNDS, assert_same_draws, server_in_process, without_noise
 
 SECURE = {**OPTIONS, "aggregation": "secure", "min_cohort": 3}
@@ -57,16 +60,23 @@ def test_nodes_keep_a_model_that_says_what_was_guaranteed(nodes, tmp_path, capsy
     assert "epsilon 100, delta 0.001 for each of 12 agents" in capsys.readouterr().out
 
 
-def test_the_files_of_a_run_hold_nothing_of_a_row(nodes, table, tmp_path):
-    """The model names features, which are columns, and no agent, entity or number of an event; nor does the history."""
+def test_the_files_of_a_run_hold_nothing_of_a_row(table, tmp_path, monkeypatch):
+    """The model names features, which are columns, and no agent, entity or number of an event; nor do other files."""
+    ids = {name: np.array([f"{name}-{i}-street" for i in getattr(table, name)]) for name in ("agent", "entity")}
+    nodes = local_nodes(tmp_path, replace(table, **ids))
+    keys = {number: b"key %d" % number for number in nodes}
+    # nodes with keys of their own: the server remembers whose agents are whose
+    monkeypatch.setattr("tests.flower_grid.LocalGrid", lambda nodes: FakeSuperLink(nodes, keys).grid())
     run_app(nodes, tmp_path, **OPTIONS)
-    written = [*tmp_path.glob("out*/*.model"), *tmp_path.glob("out*/*.json"), tmp_path / "0.csv.state/experiment.model"]
-    assert len(written) == 4
+    written = [*(tmp_path / "out").iterdir(), tmp_path / "0.csv.state/experiment.model"]
+    names = {"agents.json", *(f"experiment.{ending}" for ending in ("model", "history.json", "scores.json"))}
+    assert {path.name for path in written} == names
+    assert len(json.loads((tmp_path / "out/agents.json").read_text())["owners"]) == 12
     numbers = [np.float64(value) for value in np.unique(np.column_stack([table.X, table.y])[:200])]
     for path in written:
         data = path.read_bytes()
         assert not [value for value in numbers if value.tobytes() in data or str(value)[:10].encode() in data]
-        assert b"agent" not in data.replace(b"agent_concentration", b"").replace(b"n_agents", b"")
+        assert not [name for own in ids.values() for name in own if name.encode() in data]
 
 
 def test_the_plan_is_logged_before_anything_is_asked(nodes, tmp_path, logged):

@@ -92,7 +92,7 @@ class RecipeLearner:
         out = np.empty((len(self.columns), len(rows)))
         for name, values in zip(self.columns, out, strict=True):
             if name in self._levels:
-                values[:] = self._levels[name].codes(name, level_texts(kept[name]))
+                values[:] = self._levels[name].codes(name, level_texts(name, kept[name]))
                 continue
             values[:] = kept[name].to_numpy()
             if name in gaps:
@@ -120,7 +120,7 @@ class RecipeLearner:
         classes = None if plan.classes is None else classes_of(plan.target, self._levels[plan.target].distinct())
         recipe = plan.taught(levels, fill, classes)
         if self._count_faults:
-            raise wrong_counts(plan.target, self._count_faults, self.n_events, in_fit=True)
+            raise wrong_counts(f"column {plan.target!r}", self._count_faults, self.n_events, in_fit=True)
         if self._n_wrong_exposures:
             raise wrong_exposures(str(plan.exposure), self._n_wrong_exposures, self.n_events)
         return recipe, tuple(self._tally.notes())

@@ -2,19 +2,24 @@
 
 Without a list of the operator, a name belongs to the node that had it first. The server keeps this in a file, so it
 also holds while that node is away and after the server was restarted. With a list, only what it says is allowed.
+
+The file holds a keyed hash of each name. Its key is in the same file, so that it hides names from a glance, not from
+somebody who tries the names that may occur.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import hmac
 import json
+import secrets
 import tomllib
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_public_key
@@ -56,6 +61,23 @@ def fingerprint(public_key: bytes) -> str:
 
 
 @dataclass(frozen=True)
+class Pins:
+    """Which node's key each agent's name belongs to.
+
+    Attributes
+    ----------
+    secret : the key of the hashes
+    owners : the owner of each name, by the name's hash
+    """
+
+    secret: bytes = field(default_factory=lambda: secrets.token_bytes(32))
+    owners: Mapping[str, Identity] = field(default_factory=dict)
+
+    def hashed(self, agents: Iterable[str]) -> list[str]:
+        return [hmac.new(self.secret, name.encode(errors="surrogatepass"), "sha256").hexdigest() for name in agents]
+
+
+@dataclass(frozen=True)
 class AgentNames:
     """Decides which node may hold which agents.
 
@@ -78,21 +100,23 @@ class AgentNames:
             return _find_unlisted(self.owners, node, agents)
         if self.pins is None or not node.key:
             return None
-        pinned = read_pins(self.pins)
-        if taken := [name for name in agents if pinned.get(name, node).key != node.key]:
+        pins = read_pins(self.pins)
+        names = pins.hashed(agents)
+        owners = [pins.owners.get(name, node) for name in names]
+        if taken := [owner for owner in owners if owner.key != node.key]:
             return Refusal(
                 "NameTaken",
                 f"{AGENT.count(len(taken))} of its {len(agents):,} belong to the key of node "
-                f"{pinned[taken[0]].shown}, but this node has the key {node.key}. If the node has a new key, or agents "
+                f"{taken[0].shown}, but this node has the key {node.key}. If the node has a new key, or agents "
                 f"have moved, release their names: fedhlcr flower release {self.pins.parent} --node "
-                f"{pinned[taken[0]].name or pinned[taken[0]].key}",
+                f"{taken[0].name or taken[0].key}",
             )
-        if new := [name for name in agents if name not in pinned]:
+        if new := [name for name in names if name not in pins.owners]:
             # or a node could take every name there is, a few at a time
-            n_own = sum(pin.key == node.key for pin in pinned.values())
+            n_own = sum(pin.key == node.key for pin in pins.owners.values())
             if n_own + len(new) > self.max_agents:
                 return self._too_many(f"{len(new):,} new agents beside the {n_own:,} that its key has had so far")
-            write_pins(self.pins, pinned | dict.fromkeys(new, node))
+            write_pins(self.pins, replace(pins, owners={**pins.owners, **dict.fromkeys(new, node)}))
         return None
 
     def _too_many(self, count: str) -> Refusal:
@@ -132,31 +156,50 @@ def _is_texts(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(one, str) for one in value)
 
 
-def read_pins(path: Path) -> dict[str, Identity]:
-    """The key that each agent's name belongs to, from the server's file; none if there is no file."""
+def read_pins(path: Path) -> Pins:
+    """The key that each agent's name belongs to, from the server's file; none if there is no file.
+
+    A file with names, as earlier versions wrote it, is replaced by one with their hashes.
+    """
     if not path.exists():
-        return {}
+        return Pins()
     try:
         table = json.loads(path.read_text(encoding="utf-8"))
-        return {str(name): Identity(str(pin["key"]), str(pin["node"])) for name, pin in table.items()}
+        if isinstance(secret := table.get("secret"), str):
+            return Pins(bytes.fromhex(secret), _owners(table["owners"]))
+        named = _owners(table)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         raise StorageError(
             f"{path}, which says which node's key each agent belongs to, cannot be read; restore it, or remove it to "
             "let every name belong to the node that comes first."
         ) from None
+    pins = Pins()
+    pins = replace(pins, owners=dict(zip(pins.hashed(named), named.values(), strict=True)))
+    write_pins(path, pins)
+    return pins
 
 
-def write_pins(path: Path, pins: Mapping[str, Identity]) -> None:
-    table = {name: {"key": pin.key, "node": pin.name} for name, pin in pins.items()}
+def _owners(table: Mapping[str, Any]) -> dict[str, Identity]:
+    return {name: Identity(str(pin["key"]), str(pin["node"])) for name, pin in table.items()}
+
+
+def write_pins(path: Path, pins: Pins) -> None:
+    owners = {name: {"key": pin.key, "node": pin.name} for name, pin in pins.owners.items()}
+    table = {"secret": pins.secret.hex(), "owners": owners}
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, json.dumps(table, indent=1).encode(), private=True)
 
 
-def release(folder: Path, nodes: Collection[str], agents: Collection[str]) -> list[str]:
-    """Let the names of these nodes or agents belong to whoever has them next. Returns the names."""
+def release(folder: Path, nodes: Collection[str], agents: Collection[str]) -> int:
+    """Let the names of these nodes or agents belong to whoever has them next. Returns how many there are."""
     path = folder / PINS_FILE
     pins = read_pins(path)
-    freed = [name for name, pin in pins.items() if name in agents or pin.key in nodes or pin.name in nodes]
-    if freed:
-        write_pins(path, {name: pin for name, pin in pins.items() if name not in freed})
-    return freed
+    names = set(pins.hashed(agents))
+    kept = {
+        name: pin
+        for name, pin in pins.owners.items()
+        if name not in names and pin.key not in nodes and pin.name not in nodes
+    }
+    if len(kept) < len(pins.owners):
+        write_pins(path, replace(pins, owners=kept))
+    return len(pins.owners) - len(kept)

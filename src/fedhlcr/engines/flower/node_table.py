@@ -85,7 +85,11 @@ class NodeTable:
             X = inputs.feature_matrix(table.select(list(self.columns)))
         with _checking(file, f"column {options.target!r}"):
             target = table[options.target]
-            y = _is_class(target, options.positive) if options.positive else inputs.target_vector(target, len(X))
+            y = (
+                _is_class(options.target, target, options.positive)
+                if options.positive
+                else inputs.target_vector(target, len(X))
+            )
         offset = None
         if options.exposure:
             with _checking(file, f"column {options.exposure!r}"):
@@ -142,9 +146,9 @@ def _ids(column: pa.ChunkedArray, argument: str) -> Ids:
     return read_ids(column, argument, len(column))
 
 
-def _is_class(column: pa.ChunkedArray, positive: str) -> FloatArray:
+def _is_class(name: str, column: pa.ChunkedArray, positive: str) -> FloatArray:
     """1 where a target has the class `positive`, and 0 where it has the other."""
-    texts = level_texts(column)
+    texts = level_texts(name, column)
     if texts.null_count:
         raise ArgumentError(f"{texts.null_count:,} classes are missing; leave these rows out.")
     is_class = pc.equal(texts, positive)
