@@ -25,6 +25,7 @@ from fedhlcr.data.recipe import Prepared, Recipe
 from fedhlcr.data.recipe_plan import note_on_unnamed, plan_recipe
 from fedhlcr.data.table_files import TableFile, open_table, source_name
 from fedhlcr.exceptions import DataError
+from fedhlcr.kernels import ahead
 
 # How to choose another family than the one that was told.
 OTHER_FAMILIES: dict[FamilyName, str] = {
@@ -272,6 +273,7 @@ class UnknownIds:
 
     def __init__(self, model: Any, *, new_agents: bool) -> None:
         self._index = model.posterior_.memory.entities.index
+        self._likelihood = model.posterior_.likelihood.name
         self._new_agents = new_agents
         self._agents: set[str] = set()
         self._n_rows_of_agents = self._n_rows_of_entities = 0
@@ -293,6 +295,8 @@ class UnknownIds:
 
     def add(self, events: Events) -> None:
         """Count the next events."""
+        # what follows predicts, so that all is compiled at once
+        ahead.prepare(ahead.for_predictions(self._likelihood))
         if self.knows_nobody:
             return
         if events.recipe.agent is None:
