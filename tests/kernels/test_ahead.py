@@ -92,9 +92,9 @@ def test_command_without_a_folder_says_so(folder, monkeypatch, capsys, caplog):
     monkeypatch.setattr(ahead, "_folder", lambda: None)
     assert run(["compile"]) == 5
     assert "NUMBA_CACHE_DIR" in capsys.readouterr().err
-    assert len(caplog.records) == 1
-    monkeypatch.setattr(ahead, "_prepared", set())
-    ahead.prepare()
+    assert not caplog.records
+    for group in ("fits", "tables"):
+        assert ahead.prepare([group]) == ahead.NOWHERE
     assert len(caplog.records) == 1
 
 

@@ -25,7 +25,6 @@ from fedhlcr.data.recipe import Prepared, Recipe
 from fedhlcr.data.recipe_plan import note_on_unnamed, plan_recipe
 from fedhlcr.data.table_files import TableFile, open_table, source_name
 from fedhlcr.exceptions import DataError
-from fedhlcr.kernels import ahead
 
 # How to choose another family than the one that was told.
 OTHER_FAMILIES: dict[FamilyName, str] = {
@@ -295,6 +294,9 @@ class UnknownIds:
 
     def add(self, events: Events) -> None:
         """Count the next events."""
+        # `split` needs no kernels
+        from fedhlcr.kernels import ahead
+
         # what follows predicts, so that all is compiled at once
         ahead.prepare(ahead.for_predictions(self._likelihood))
         if self.knows_nobody:

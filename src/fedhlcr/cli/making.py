@@ -140,7 +140,7 @@ def run_compiler(
     from fedhlcr.kernels import ahead
 
     shell = Shell(as_json, quiet, progress)
-    outcome = ahead.prepare()
+    outcome = ahead.compile_groups(ahead.GROUPS)
     shell.result({"outcome": outcome.name, "compiled": outcome.n_compiled})
     if code := {"failed": FAILED, "nowhere": NO_OUTPUT}.get(outcome.name, 0):
         error_line(outcome.text)

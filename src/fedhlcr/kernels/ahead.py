@@ -149,10 +149,18 @@ class CompilationBar(Bar):
 
 
 def prepare(groups: Iterable[str] = GROUPS) -> Outcome:
-    """Compile the kernels of groups that are not kept from an earlier time.
+    """Compile the kernels of groups that are not kept from an earlier time; returns at once if they are.
 
-    Returns at once if they are. Kernels that cannot be compiled so are compiled when they are called.
+    Says so if that fails: then this process compiles kernels when it calls them.
     """
+    outcome = compile_groups(groups)
+    if outcome.name in ("failed", "nowhere"):
+        _say_once(f"{outcome.text}. So this process compiles what it needs, one by one")
+    return outcome
+
+
+def compile_groups(groups: Iterable[str]) -> Outcome:
+    """Do the same, and leave it to the caller to say what has failed."""
     with waiting.counted(), _lock:
         wanted = [group for group in dict.fromkeys(groups) if group not in _prepared]
         outcome = _prepare(wanted)
@@ -167,7 +175,6 @@ def _prepare(groups: list[str]) -> Outcome:
     if not groups or WORKER in os.environ:
         return KNOWN
     if (folder := _folder()) is None:
-        _say_once(f"{NOWHERE.text}. So this process compiles what it needs, one by one")
         return NOWHERE
     if not _missing(groups, folder):
         return KNOWN
@@ -180,9 +187,7 @@ def _prepare(groups: list[str]) -> Outcome:
             if outcome.name == "compiled":
                 _mark(missing, folder)
         except OSError as error:
-            outcome = Outcome("failed", f"no kernel was compiled: {error}")
-        if outcome.name == "failed":
-            logger.warning("%s; the others are compiled one by one when they are called", outcome.text)
+            return Outcome("failed", f"no kernel was compiled: {error}")
         return outcome
 
 
