@@ -66,6 +66,9 @@ class AheadLocator:
         is_ours = Path(file).parent == SOURCES and not config.CACHE_DIR  # type: ignore[attr-defined]
         return cls(function.__code__.co_firstlineno) if is_ours and IS_COMPLETE else None
 
+    def ensure_cache_path(self) -> None:
+        """Nothing is written there."""
+
     def get_cache_path(self) -> str:
         return str(BESIDE)
 
