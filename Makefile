@@ -71,8 +71,8 @@ reproduce: $(VENV)/.experiments ## The same in full, as in RESULTS.md: some two 
 	@$(BIN)/python -m experiments --full
 
 test: $(VENV)/.dev ## Run the tests
-	@# half of the tests each, not in turn: a worker has most fixtures and kernels of its half for itself
 	@$(BIN)/fedhlcr compile
+	@# half of the tests each, not in turn: a worker has most fixtures and kernels of its half for itself
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
 test-all: $(VENV)/.dev ## Run the tests and the long statistical checks

@@ -18,6 +18,8 @@ THIRD_PARTY_ATTRIBUTES = {
     # numba keeps a kernel by the time of its own file only; there is no other way to name the times of all
     *("getattr(getattr(kernel, '_cache', None), '_cache_file', None)", "getattr(kernel, '_cache', None)"),
     "kept._source_stamp",
+    # numba has no public list of the places where it looks for kernels
+    *("caching.FunctionCache._impl_class", "caching.FunctionCache._impl_class._locator_classes"),
 }
 THIRD_PARTY_IMPORTS = {"sklearn.base._fit_context"}
 

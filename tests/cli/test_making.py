@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pandas as pd
 import pytest
 
+from fedhlcr import demo
 from fedhlcr.cli.shell import BAD_DATA
+from fedhlcr.exceptions import DataError
 from tests.commands import (
     COLUMNS,
     FIT,
@@ -61,3 +64,19 @@ def test_fit_reads_what_synth_writes(tmp_path, capsys):
 def test_json_of_a_synthetic_table_is_one_object(capsys):
     assert call("synth", "-", "--agents", "3", "--features", "1", "--json") == 0
     assert list(json.loads(capsys.readouterr().out)) == ["agent", "entity", "x0", "target"]
+
+
+def test_quiet_demo_prints_nothing(tmp_path, monkeypatch, capsys):
+    def main(page, *, rounds):
+        print("clusters")
+        print("rounds", file=sys.stderr)
+        if rounds:
+            raise DataError("there are no flights.")
+
+    monkeypatch.setattr(demo, "main", main)
+    assert call("demo", "--quiet", "--out", tmp_path / "page.html") == 0
+    assert capsys.readouterr() == ("", "")
+    assert call("demo", "--quiet", "--rounds", "1", "--out", tmp_path / "page.html") == BAD_DATA
+    assert capsys.readouterr() == ("", "fedhlcr: there are no flights.\n")
+    assert call("demo", "--out", tmp_path / "page.html") == 0
+    assert capsys.readouterr() == ("clusters\n", "rounds\n")

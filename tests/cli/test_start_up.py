@@ -59,11 +59,13 @@ def folder(tmp_path_factory):
     HLCRCountRegressor(n_sweeps=6, max_clusters=4).fit(X, counts, **ids).save(folder / "count.fedhlcr")
     paper = HLCRRegressor(n_sweeps=6, max_clusters=4, effects="none", noise="common")
     paper.fit(X, table.y, **ids).save(folder / "paper.fedhlcr")
+    student = HLCRRegressor(n_sweeps=6, max_clusters=4, noise="student")
+    student.fit(X, table.y, **ids).save(folder / "student.fedhlcr")
     FedHLCRRegressor(rounds=3, max_clusters=4).fit(X, table.y, **ids).save(folder / "federated.fedhlcr")
     return folder
 
 
-MODELS = ("real", "public", "binary", "count", "federated", "paper")
+MODELS = ("real", "public", "binary", "count", "federated", "paper", "student")
 
 
 def test_help_imports_no_numbers():
@@ -85,7 +87,7 @@ def test_split_imports_neither_compiler_nor_statistics(folder):
 
 @pytest.mark.slow
 def test_predict_imports_no_scikit_learn(folder):
-    for name in MODELS[:3]:
+    for name in (*MODELS[:3], "student"):
         new = ["--new-agents"] if name == "public" else []
         assert imported(HEAVY, "predict", folder / f"{name}.fedhlcr", folder / "events.csv", *new) == "[]"
 

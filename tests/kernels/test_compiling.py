@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -104,7 +106,7 @@ class Listener(event.Listener):
     def on_end(self, event): pass
 event.register("numba:compile", Listener())
 {before}
-print(ahead.prepare(["tables"]))
+print(ahead.prepare(["tables"]).n_compiled)
 ahead.load(["tables"])
 print(compiled)
 """
@@ -132,10 +134,17 @@ def test_quiet_compilation_prints_nothing(tmp_path):
     assert notes == ""
 
 
-def test_change_of_any_source_compiles_all_kernels_again(monkeypatch):
-    before = ahead._fingerprint("fits")
-    monkeypatch.setattr(ahead, "STAMP", (compiling.STAMP[0] + 1.0, compiling.STAMP[1]))
-    assert ahead._fingerprint("fits") != before
+def test_change_of_any_source_compiles_all_kernels_again(tmp_path, monkeypatch):
+    before = compiling.marker("fits")
+    copy = Path(shutil.copytree(compiling.SOURCES, tmp_path / "kernels"))
+    monkeypatch.setattr(compiling, "SOURCES", copy)
+    # a copy in an image has other times
+    os.utime(copy / "lanes.py", (1, 1))
+    assert compiling._stamp() == compiling.STAMP
+    (copy / "lanes.py").write_text(f"{(copy / 'lanes.py').read_text()}\n")
+    monkeypatch.setattr(compiling, "STAMP", compiling._stamp())
+    assert compiling.marker("fits") != before
+    monkeypatch.undo()
     if not numba.config.DISABLE_JIT:
         assert labels.relabel_agents._cache._cache_file._source_stamp == compiling.STAMP
 

@@ -14,6 +14,10 @@ RECENT = 1 / 3
 SILENT = 0.1
 # Seconds from one line to the next if the error stream is not a terminal.
 BETWEEN_LINES = 5.0
+# Columns of a terminal from which on there is room for a bar beside the figures.
+WIDE = 80
+# The description has at most this share of a terminal's width.
+DESCRIBED = 1 / 3
 
 
 class Bar:
@@ -26,6 +30,8 @@ class Bar:
         self._done = 0
         self._started = self._last_line = time.monotonic()
         self._reports = [(self._started, 0)]
+        self._figures: dict[str, Any] = {}
+        self._told: str | None = "preparing"
         self._console: Any = None
         self._display: Any = None
         if enabled:
@@ -39,14 +45,18 @@ class Bar:
         from rich.progress import BarColumn, Progress, TextColumn
         from rich.table import Column
 
+        width = math.ceil(DESCRIBED * self._console.width)
+        described = Column(no_wrap=True, min_width=min(len(self._what), width), max_width=width)
+        bar = BarColumn(bar_width=None, table_column=Column(min_width=10, max_width=24, ratio=1))
         columns = [
-            TextColumn("{task.description}", table_column=Column(no_wrap=True, min_width=len(self._what))),
-            BarColumn(bar_width=None, table_column=Column(min_width=10, max_width=24, ratio=1)),
+            TextColumn("{task.description}", table_column=described),
+            *([bar] if self._console.width >= WIDE else []),
             # a narrow terminal cuts off the last figures
             TextColumn("{task.fields[state]}", markup=False, table_column=Column(no_wrap=True, ratio=4)),
         ]
         self._display = Progress(*columns, console=self._console, transient=True, expand=True)
-        self._task = self._display.add_task(self._what, total=self.total, state="preparing")
+        # written anew several times a second, so that the clock never stands still
+        self._task = self._display.add_task(self._what, total=self.total, state=self)
         self._display.start()
 
     def __enter__(self) -> Self:
@@ -71,8 +81,7 @@ class Bar:
 
     def tell(self, state: str) -> None:
         """Show what is being done, without counting a step."""
-        if self._display is not None:
-            self._display.update(self._task, state=state)
+        self._told = state
 
     def advance(self, figures: dict[str, Any], steps: int = 1) -> None:
         """Count finished steps and show the figures by name."""
@@ -81,24 +90,33 @@ class Bar:
         self._done += steps
         now = time.monotonic()
         self._reports.append((now, self._done))
-        state = self._state(now, figures)
+        self._figures = figures
+        self._told = None
         if self._display is not None:
-            self._display.update(self._task, completed=self._done, total=self.total, state=state)
+            self._display.update(self._task, completed=self._filled, total=self.total)
         elif now - self._last_line > BETWEEN_LINES or self._done == self.total:
             self._last_line = now
-            self._console.print(f"{self._what}: {state}", soft_wrap=True, markup=False)
+            self._console.print(f"{self._what}: {self}", soft_wrap=True, markup=False)
+
+    @property
+    def _filled(self) -> float:
+        """How much of the bar is filled, of `total`."""
+        return self._done
 
     @property
     def seconds_elapsed(self) -> float:
         return time.monotonic() - self._started
 
-    def _state(self, now: float, figures: dict[str, Any]) -> str:
+    def __str__(self) -> str:
+        """What the bar says now."""
+        if self._told is not None:
+            return self._told
         total = self._unit.count(self._done if self.total is None else self.total)
         parts = [total if self.total is None else f"{self._done:,} of {total}"]
         if (left := self.seconds_left) is not None:
             parts.append(f"about {duration(left)} left")
-        parts.append(f"{duration(now - self._started)} elapsed")
-        return ", ".join(parts) + "".join(f" · {name} {value}".rstrip() for name, value in figures.items())
+        parts.append(f"{duration(self.seconds_elapsed)} elapsed")
+        return ", ".join(parts) + "".join(f" · {name} {value}".rstrip() for name, value in self._figures.items())
 
     @property
     def seconds_left(self) -> float | None:

@@ -107,6 +107,9 @@ def audit(
     fedhlcr audit sales.csv --target sales --agent store --entity product
     """
     from fedhlcr.cli.events import Roles
+    from fedhlcr.kernels import ahead
+    from fedhlcr.model.choice import chosen_likelihood
+    from fedhlcr.model.likelihood import AUTO
     from fedhlcr.privacy.audit.tables import audit_table
 
     shell = Shell(as_json, quiet, progress)
@@ -120,6 +123,7 @@ def audit(
     of_privacy = "differential privacy was not audited."
     with shell.warnings_as_notes():
         choice = {"features": features, "categorical": categorical, "missing": missing}
+        ahead.prepare(ahead.for_audits(chosen_likelihood(AUTO, effects.value, noise.value)))
         tables = _examples() if data is None else _own_table(data, Roles(target, agent, entity), shell, **choice)
         for name, hierarchy in tables.items():
             with shell.stage(f"attacking {name}"):

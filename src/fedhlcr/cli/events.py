@@ -296,6 +296,7 @@ class UnknownIds:
 
     def __init__(self, model: Any, *, new_agents: bool) -> None:
         self._index = model.posterior_.memory.entities.index
+        self._likelihood = model.posterior_.likelihood.name
         self._new_agents = new_agents
         self._agents: set[str] = set()
         self._n_rows_of_agents = self._n_rows_of_entities = 0
@@ -317,6 +318,11 @@ class UnknownIds:
 
     def add(self, events: Events) -> None:
         """Count the next events."""
+        # `split` needs no kernels
+        from fedhlcr.kernels import ahead
+
+        # what follows predicts, so that all is compiled at once
+        ahead.prepare(ahead.for_predictions(self._likelihood))
         if self.knows_nobody:
             return
         if events.recipe.agent is None:

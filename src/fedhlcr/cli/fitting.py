@@ -81,9 +81,11 @@ def fit(
     from fedhlcr.cli.events import Roles, open_training
     from fedhlcr.cli.output import check_output
     from fedhlcr.cli.scoring import tell_scores
+    from fedhlcr.cli.sizes import is_streamed
     from fedhlcr.cli.telling import model_facts, tell_model
     from fedhlcr.cli.training import opened_training
     from fedhlcr.estimators.files import HoldOut
+    from fedhlcr.kernels import ahead
 
     shell = Shell(as_json, quiet, progress)
     check_output(out, data)
@@ -123,8 +125,12 @@ def fit(
             verbose=shell.shows_progress,
             fit_intercept=table.has_intercept,
         )
+        streamed = is_streamed(table.file, cluster.streams(stream))
+        if streamed:
+            # reading a table piece by piece needs kernels, too
+            ahead.prepare(ahead.for_files(model.likelihood_name(), federated=engine is not Engine.here))
         with opened_training(
-            table, data, out=out, hold_out=held_out, stream=cluster.streams(stream), settings=settings, shell=shell
+            table, data, out=out, hold_out=held_out, stream=streamed, settings=settings, shell=shell
         ) as training:
             model.set_params(curves=curve_names(curves, training.recipe))
             training.fit(model, shell)

@@ -9,7 +9,7 @@ import typer
 
 from fedhlcr.cli import options
 from fedhlcr.cli.option_checks import require_apart
-from fedhlcr.cli.shell import Shell, plural
+from fedhlcr.cli.shell import FAILED, NO_OUTPUT, Shell, error_line, plural
 
 TableOut = Annotated[
     Path, typer.Argument(metavar="OUT", help="A .csv, .csv.gz, .parquet, .feather or .arrow file to write.")
@@ -125,21 +125,27 @@ def split(
 def run_compiler(
     as_json: options.JsonOption = False,
     quiet: options.QuietOption = False,
+    progress: options.ProgressOption = None,
 ) -> None:
     """Compile everything that is compiled, so that no later command waits for it: for an image, or before tests.
 
     Otherwise each command compiles what it needs when it first runs. Compiled code is kept beside the installed package
-    or, where that cannot be written to, in the user's cache folder.
+    or, where that cannot be written to, in the user's cache folder; NUMBA_CACHE_DIR names another folder.
+
+    Exit code 1: not everything could be compiled. Exit code 5: there is no folder to keep it in.
 
     \b
     fedhlcr compile
     """
     from fedhlcr.kernels import ahead
 
-    shell = Shell(as_json, quiet)
-    n_compiled = ahead.prepare()
-    shell.say(f"compiled {ahead.KERNEL.count(n_compiled)}" if n_compiled else "everything is compiled already")
-    shell.result({"compiled": n_compiled})
+    shell = Shell(as_json, quiet, progress)
+    outcome = ahead.compile_groups(ahead.GROUPS)
+    shell.result({"outcome": outcome.name, "compiled": outcome.n_compiled})
+    if code := {"failed": FAILED, "nowhere": NO_OUTPUT}.get(outcome.name, 0):
+        error_line(outcome.text)
+        raise typer.Exit(code)
+    shell.say(outcome.text)
 
 
 def demo(
@@ -150,6 +156,7 @@ def demo(
         int | None,
         typer.Option("--rounds", min=1, help="Maximum number of rounds. By default the run ends when it is stable."),
     ] = None,
+    quiet: options.QuietOption = False,
 ) -> None:
     """Run an example on real flights: stations with few flights learn from each other without showing them.
 
@@ -163,4 +170,5 @@ def demo(
     from fedhlcr.demo import main
 
     check_output(out)
-    main(out, rounds=rounds)
+    with Shell(quiet=quiet).silence():
+        main(out, rounds=rounds)

@@ -1,17 +1,19 @@
 """What commands print: results on standard output, notes and progress on standard error.
 
-On a terminal there are colours and progress, in a pipe neither. With `--json` a command prints one object and nothing
-else. Control characters in names and ids are replaced, because they could control the terminal.
+On a terminal there are colours and progress; in a pipe there is neither, except for a line now and then while kernels
+are compiled. With `--json` a command prints one object and nothing else. Control characters in names and ids are
+replaced, because they could control the terminal.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,7 +58,8 @@ class Shell:
 
     def __post_init__(self) -> None:
         # kernels may be compiled by whatever a command calls first
-        logging.getLogger("fedhlcr.kernels").setLevel(logging.ERROR if self.quiet else logging.NOTSET)
+        is_silent = self.quiet or self.progress is False
+        logging.getLogger("fedhlcr.kernels").setLevel(logging.ERROR if is_silent else logging.NOTSET)
 
     @property
     def shows_progress(self) -> bool:
@@ -121,6 +124,15 @@ class Shell:
                 yield
         else:
             error_line(f"{what} …")
+            yield
+
+    @contextmanager
+    def silence(self) -> Iterator[None]:
+        """With `--quiet`, print nothing of what others print; errors are shown afterwards."""
+        with open(os.devnull, "w") as nowhere, ExitStack() as stack:
+            if self.quiet:
+                stack.enter_context(redirect_stdout(nowhere))
+                stack.enter_context(redirect_stderr(nowhere))
             yield
 
     @contextmanager

@@ -239,6 +239,7 @@ def adapt(
     from fedhlcr.cli.events import Roles, events_for, seen
     from fedhlcr.cli.output import check_output, write_output
     from fedhlcr.estimators import saving
+    from fedhlcr.kernels import ahead
 
     shell = Shell(as_json, quiet, progress)
     check_output(out, data)
@@ -246,6 +247,7 @@ def adapt(
         fitted = fedhlcr.load(model)
         roles = Roles(target, agent, entity, exposure)
         events = events_for(fitted, data, roles, target=True, missing=missing, shell=shell)
+        ahead.prepare(ahead.for_adapting(fitted.posterior_.likelihood.name))
         if seen(fitted, events):
             shell.note("the model was fitted to these very events, so they now count twice")
         with shell.stage("adapting"):
@@ -318,6 +320,7 @@ def report(
     from fedhlcr.cli.events import Roles, events_to_predict
     from fedhlcr.cli.output import check_output, write_output
     from fedhlcr.cli.places import read_places
+    from fedhlcr.kernels import ahead
     from fedhlcr.report import HeldOut, render_report
 
     shell = Shell(as_json, quiet, progress)
@@ -327,6 +330,7 @@ def report(
     check_output(out, model, data, draw, places)
     with shell.warnings_as_notes():
         fitted = fedhlcr.load(model)
+        ahead.prepare(ahead.for_reports(fitted.posterior_.likelihood.name))
         roles = Roles(target, agent, entity, exposure)
         located = None if places is None else read_places(fitted, places)
 

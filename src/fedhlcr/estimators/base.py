@@ -36,6 +36,7 @@ from fedhlcr.estimators.streamed import StreamedEvents
 from fedhlcr.estimators.tidy_tables import TidyTables, check_probability
 from fedhlcr.estimators.training import EventsInMemory
 from fedhlcr.exceptions import ArgumentError, ArgumentTypeError, give_warning
+from fedhlcr.kernels import ahead
 from fedhlcr.model.gram import entity_grams
 from fedhlcr.model.priors import EffectsName
 from fedhlcr.posterior import Posterior, Profiles, alignment
@@ -125,6 +126,8 @@ class HierarchicalPredictor(NotebookResults, InferenceExport, TidyTables, Entity
 
     @single_threaded_blas
     def _adapt(self, given: Given) -> Self:
+        check_is_fitted(self)
+        ahead.prepare(ahead.for_adapting(self.posterior_.likelihood.name))
         new = self._entities(given)
         adapted = copy.copy(self)
         adapted.posterior_ = self.posterior_.adapt(new, Stream(self.seed_, ReservedChain.ADAPTATION))

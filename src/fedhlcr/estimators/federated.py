@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,6 +121,7 @@ class FederatedPredictor(FileFitter):
     stop_reason_: str | None
     n_rounds_: int
     _clock: FitClock
+    _is_federated: ClassVar[bool] = True
 
     def likelihood_name(self) -> str:
         """The name of the likelihood that `fit` uses; the blend rule has the paper's only."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Self
+from typing import ClassVar, Self
 
 from sklearn.base import is_classifier
 
@@ -20,12 +20,14 @@ from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.estimators.files import open_work, read_table
 from fedhlcr.estimators.streamed import StreamedEvents
 from fedhlcr.exceptions import ArgumentError
+from fedhlcr.kernels import ahead
 
 
 class FileFitter(HierarchicalPredictor):
     """An estimator that can be fitted to files. A subclass fits what has been read from them."""
 
     verbose: bool
+    _is_federated: ClassVar[bool] = False
 
     @abstractmethod
     def likelihood_name(self) -> str:
@@ -106,6 +108,7 @@ class FileFitter(HierarchicalPredictor):
             if folder is None:
                 folder = Path(at_end.enter_context(TemporaryDirectory(prefix="fedhlcr-"))) / "fit"
             work = at_end.enter_context(open_work(Path(folder), file, plan, settings))
+            ahead.prepare(ahead.for_files(self.likelihood_name(), federated=self._is_federated))
             self.fit_streamed(read_table(file, plan, work, shows_progress=self.verbose).events)
             work.remove()
         return self

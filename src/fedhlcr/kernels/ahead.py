@@ -8,30 +8,32 @@ which `python -m tests.kernels.walk` writes from what fits and predictions call 
 from __future__ import annotations
 
 import gc
-import hashlib
 import json
 import logging
 import math
 import os
+import re
 import subprocess
 import sys
+import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, NamedTuple
 
-import llvmlite  # type: ignore[import-untyped]
 import numba
 import numpy as np
-from llvmlite import binding
 from numba import types
 from numba.core import config
 
-from fedhlcr._support.progress import Bar
-from fedhlcr._support.wording import Noun, listed
-from fedhlcr.kernels.compiling import STAMP, first_call, waiting
+from fedhlcr._support.progress import Bar, duration
+from fedhlcr._support.threads import available_threads
+from fedhlcr._support.wording import Noun
+from fedhlcr.kernels.compiling import EVERYTHING, first_call, marker, waiting
 from fedhlcr.kernels.uniforms import keyed_uniforms
 
 try:
@@ -88,71 +90,151 @@ MOST_WORKERS = 6
 WORKER = "FEDHLCR_COMPILES"
 # Held by the process that compiles, in the folder of compiled kernels.
 LOCK = "ahead.lock"
+# Seconds from one line to the next while another process compiles.
+BETWEEN_LINES = 30.0
+# Lines of a failed compilation that are shown.
+MOST_LINES = 3
+# What the name of a group says that it is for.
+PURPOSE = re.compile(r"(?:\w+ of|fits with) (.*)")
 
 _prepared: set[str] = set()
 _lock = threading.RLock()
 
 
-class CompilationBar(Bar):
-    """A bar that knows how long each kernel takes to compile, relative to the others."""
+class Outcome(NamedTuple):
+    """How `prepare` ended: a name for programs, a sentence, and the number of kernels that were compiled."""
 
-    def __init__(self, seconds: Sequence[float], what: str, enabled: bool) -> None:
+    name: str
+    text: str
+    n_compiled: int = 0
+
+
+KNOWN = Outcome("known", "everything is compiled already")
+SWITCHED_OFF = Outcome("switched off", "nothing is compiled: NUMBA_DISABLE_JIT has kernels run as plain Python")
+NOWHERE = Outcome(
+    "nowhere",
+    "compiled kernels cannot be kept, because no folder for them can be written to; name one by NUMBA_CACHE_DIR",
+)
+
+
+class CompilationBar(Bar):
+    """A bar that knows how long each kernel takes to compile, relative to the others, and in which order they come."""
+
+    def __init__(self, seconds: Sequence[float], n_workers: int, what: str, enabled: bool) -> None:
         super().__init__(len(seconds), what, KERNEL, enabled)
-        self._left = sum(seconds)
         self._all = sum(seconds)
+        self._left = list(seconds)
+        self._n_workers = n_workers
+        # by the clock, for all
+        self._expected = self._all / n_workers
         # the first kernel takes seconds, and nobody should wait in silence
         self._last_line = -math.inf
         self.advance({}, 0)
 
     def finish(self, seconds: float) -> None:
-        """Count a kernel that is expected to take so many seconds."""
-        self._left -= seconds
+        """Count a kernel that takes so many seconds."""
+        self._left.remove(seconds)
+        # those that are being compiled count half
+        done = self._all - sum(self._left) + sum(self._left[: self._n_workers]) / 2
+        self._expected = self.seconds_elapsed * self._all / done
         self.advance({})
 
     @property
+    def _filled(self) -> float:
+        return (self.total or 0) * (1.0 - sum(self._left) / self._all)
+
+    @property
     def seconds_left(self) -> float | None:
-        done = self._all - self._left
-        return None if done <= 0.0 or self._done == self.total else self.seconds_elapsed * self._left / done
+        return max(1.0, self._expected - self.seconds_elapsed) if self._left else None
 
 
-def prepare(groups: Iterable[str] = GROUPS) -> int:
-    """Compile the kernels of groups that are not kept from an earlier time; return their number.
+def prepare(groups: Iterable[str] = GROUPS) -> Outcome:
+    """Compile the kernels of groups that are not kept from an earlier time; returns at once if they are.
 
-    Returns at once if they are. Where compiled kernels cannot be kept, each is compiled when it is called.
+    Says so if that fails: then this process compiles kernels when it calls them.
     """
-    with _lock, waiting.counted():
-        wanted = [group for group in groups if group not in _prepared]
+    outcome = compile_groups(groups)
+    if outcome.name in ("failed", "nowhere"):
+        _say_once(f"{outcome.text}. So this process compiles what it needs, one by one")
+    return outcome
+
+
+def compile_groups(groups: Iterable[str]) -> Outcome:
+    """Do the same, and leave it to the caller to say what has failed."""
+    with waiting.counted(), _lock:
+        wanted = [group for group in dict.fromkeys(groups) if group not in _prepared]
+        outcome = _prepare(wanted)
+        # whoever interrupts it is asked to wait again next time
         _prepared.update(wanted)
-        if _is_switched_off() or WORKER in os.environ or (folder := _folder()) is None:
-            return 0
-        markers = {group: folder / f"ahead-{_fingerprint(group)}.nbx" for group in wanted}
-        if all(marker.exists() for marker in markers.values()):
-            return 0
-        with _alone(folder):
-            # another process may have kept some meanwhile
-            missing = [group for group in wanted if not markers[group].exists()]
-            names = list(dict.fromkeys(name for group in missing for name in GROUPS[group].split()))
-            if not names or not _compile_all(names, missing, enabled=logger.isEnabledFor(logging.WARNING)):
-                return 0
-            for group in missing:
-                markers[group].touch()
-            return len(names)
+        return outcome
+
+
+def _prepare(groups: list[str]) -> Outcome:
+    if _is_switched_off():
+        return SWITCHED_OFF
+    if not groups or WORKER in os.environ:
+        return KNOWN
+    if (folder := _folder()) is None:
+        return NOWHERE
+    if not _missing(groups, folder):
+        return KNOWN
+    with _alone(folder):
+        # another process may have kept some meanwhile
+        if not (missing := _missing(groups, folder)):
+            return KNOWN
+        try:
+            outcome = _compile_all(missing)
+            if outcome.name == "compiled":
+                _mark(missing, folder)
+        except OSError as error:
+            return Outcome("failed", f"no kernel was compiled: {error}")
+        return outcome
+
+
+def _mark(groups: Iterable[str], folder: Path) -> None:
+    """Write down that the kernels of groups are kept."""
+    for group in groups:
+        (folder / marker(group)).touch()
+    if not _missing(GROUPS, folder):
+        (folder / marker(EVERYTHING)).touch()
+
+
+def _missing(groups: Iterable[str], folder: Path) -> list[str]:
+    return [group for group in groups if not (folder / marker(group)).exists()]
+
+
+@cache
+def _say_once(text: str) -> None:
+    logger.warning(text)
 
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """Let one process at a time compile into a folder, so that the others need only load what it has kept."""
-    with (folder / LOCK).open("a") as lock:
-        if fcntl is not None:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                logger.warning("another process is compiling kernels; waiting for it")
-                fcntl.flock(lock, fcntl.LOCK_EX)
-            except OSError:
-                # some network file systems have no locks: then each process compiles for itself
-                logger.debug("no locks in the folder of compiled kernels")
+    with ExitStack() as stack:
+        try:
+            _acquire(stack.enter_context((folder / LOCK).open("a")))
+        except OSError:
+            # another user's lock, or a network file system without locks: then each process compiles for itself
+            logger.debug("no lock in the folder of compiled kernels")
         yield
+
+
+def _acquire(lock: IO[str]) -> None:
+    """Wait for a lock, if there are locks, and say now and then that one waits."""
+    begun = time.monotonic()
+    next_line = 0.0
+    while fcntl is not None:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            waited = time.monotonic() - begun
+            if waited >= next_line:
+                so_far = f", {duration(waited)} so far" if next_line else ""
+                logger.warning("another process is compiling kernels; waiting for it%s", so_far)
+                next_line += BETWEEN_LINES
+            time.sleep(0.1)
 
 
 def load(groups: Iterable[str]) -> None:
@@ -174,6 +256,26 @@ def for_fits(likelihood: str, *, federated: bool = False) -> list[str]:
     """The groups that fits of a likelihood need, and predictions: whoever fits a model predicts with it."""
     own = OWN_FITS.get(likelihood, ("fits of real targets",))
     return ["fits", *own, *(["federations"] if federated else []), *for_predictions(likelihood)]
+
+
+def for_files(likelihood: str, *, federated: bool = False) -> list[str]:
+    """The groups that fits to tables in files need, and predictions."""
+    return ["tables in files", *for_fits(likelihood, federated=federated)]
+
+
+def for_adapting(likelihood: str) -> list[str]:
+    """The groups that a model needs to take in new events, and for predictions."""
+    return ["fits", *OWN_FITS.get(likelihood, ()), *for_predictions(likelihood)]
+
+
+def for_reports(likelihood: str) -> list[str]:
+    """The groups that a report on a model needs: its coefficients are real numbers, whatever the target."""
+    return ["predictions of real targets", *for_adapting(likelihood)]
+
+
+def for_audits(likelihood: str) -> list[str]:
+    """The groups that rounds of a federation need, without predictions."""
+    return ["federations", "tables", "fits", *OWN_FITS.get(likelihood, ())]
 
 
 def prepare_for(function: Callable[..., Any]) -> None:
@@ -200,87 +302,71 @@ def _folder() -> Path | None:
     return None if path is None else Path(path)
 
 
-def _fingerprint(group: str) -> str:
-    """Changes with whatever makes numba compile again: sources, versions, processor."""
-    machine = binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten()
-    made_of = group, GROUPS[group], STAMP, numba.__version__, llvmlite.__version__, sys.version, machine
-    return hashlib.sha256(repr(made_of).encode()).hexdigest()[:16]
+def _in_words(groups: Sequence[str]) -> str:
+    """What groups are for, in few words: real targets, say; the first group if they are for all targets."""
+    return next((found[1] for group in reversed(groups) if (found := PURPOSE.match(group))), groups[0])
 
 
-def _in_words(groups: list[str]) -> str:
-    """tables, fits and predictions of real targets"""
-    own = [group for group in groups if not any(other.startswith(f"{group} ") for other in groups)]
-    return listed([group.removesuffix(" of real targets") for group in own[:-1]] + own[-1:])
+def _compile_all(groups: Sequence[str]) -> Outcome:
+    """Compile kernels in worker processes, the longest first.
 
-
-def _compile_all(names: list[str], groups: list[str], *, enabled: bool) -> bool:
-    """Compile kernels in worker processes, the longest first; return whether all are done."""
+    Each worker takes the next number of a kernel, one byte, from a pipe that all share, and answers by another.
+    """
     known = _signatures()
-    queue = sorted(names, key=lambda name: -known[name]["seconds"])
+    seconds_of = {name: max(0.1, known[name]["seconds"]) for group in groups for name in GROUPS[group].split()}
+    names = sorted(seconds_of, key=lambda name: -seconds_of[name])
+    seconds = [seconds_of[name] for name in names]
     what = "compiling" if len(groups) == len(GROUPS) else f"compiling for {_in_words(groups)}"
-    with CompilationBar([known[name]["seconds"] for name in names], what, enabled) as bar:
-        n_workers = min(MOST_WORKERS, len(names), os.cpu_count() or 1)
-        done: list[str] = []
-        counting = threading.Lock()
-
-        def run() -> None:
-            with _Worker() as worker:
-                while queue:
-                    name = queue.pop(0)
-                    if not worker.compiles(name):
-                        return
-                    with counting:
-                        done.append(name)
-                        bar.finish(known[name]["seconds"])
-
-        threads = [threading.Thread(target=run, daemon=True) for _ in range(n_workers)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    return len(done) == len(names)
-
-
-class _Worker:
-    """A process that compiles kernels, one after the other."""
-
-    def __enter__(self) -> _Worker:
-        source = str(Path(__file__).parents[2])
-        path = os.pathsep.join([source, *filter(None, [os.environ.get("PYTHONPATH")])])
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", f"from {__name__} import work; work()"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            env={**os.environ, "PYTHONPATH": path, WORKER: "1"},
-        )
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.communicate()
-
-    def compiles(self, name: str) -> bool:
-        """Compile a kernel and keep it; False if the process has ended before it was done."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
+    n_workers = min(MOST_WORKERS, len(names), available_threads())
+    queue, put = os.pipe()
+    answers, answer = os.pipe()
+    with tempfile.TemporaryFile() as errors, open(answers, "rb", buffering=0) as done:
+        with open(put, "wb") as numbers:
+            numbers.write(bytes(range(len(names))))
+        workers: list[subprocess.Popen[bytes]] = []
         try:
-            self._process.stdin.write(f"{name}\n")
-            self._process.stdin.flush()
-        except OSError:
-            return False
-        return self._process.stdout.readline().strip() == name
+            with open(queue, "rb") as stdin, open(answer, "wb") as stdout:
+                streams = {"stdin": stdin, "stdout": stdout, "stderr": errors}
+                workers.extend(_start_worker(names, **streams) for _ in range(n_workers))
+            with CompilationBar(seconds, n_workers, what, logger.isEnabledFor(logging.WARNING)) as bar:
+                for n_done in range(len(names)):
+                    if not (number := done.read(1)):
+                        codes = {worker.wait() for worker in workers} - {0}
+                        return _failure(n_done, len(names), codes, errors)
+                    bar.finish(seconds[number[0]])
+        finally:
+            for worker in workers:
+                worker.kill()
+                worker.wait()
+    return Outcome("compiled", f"compiled {KERNEL.count(len(names))}", len(names))
+
+
+def _start_worker(names: Sequence[str], **streams: Any) -> subprocess.Popen[bytes]:
+    # modules are found as they are here
+    code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import work; work()"
+    return subprocess.Popen([sys.executable, "-c", code, *names], env={**os.environ, WORKER: "1"}, **streams)
+
+
+def _failure(n_done: int, n_all: int, codes: Iterable[int], errors: IO[bytes]) -> Outcome:
+    """What is known of workers that ended early: their exit codes, and what they said last."""
+    errors.seek(0)
+    said = errors.read().decode(errors="replace").strip().splitlines()[-MOST_LINES:]
+    killed = "a process that compiled was killed, perhaps because memory ran out"
+    reasons = [killed] * any(code < 0 for code in codes) + said or ["the processes that compile have ended"]
+    return Outcome("failed", f"compiled {n_done} of {KERNEL.count(n_all)} only: {' / '.join(reasons)}", n_done)
 
 
 def work() -> None:
-    """Compile each kernel whose name arrives, and answer with its name."""
+    """Compile the kernels whose numbers arrive, and answer with the same numbers."""
     known = _signatures()
+    # whatever else is printed goes to the errors
+    answers = os.dup(1)
+    os.dup2(2, 1)
     # the compiler makes millions of small objects, and the process is short
     gc.disable()
-    for line in sys.stdin:
-        _compile(line.strip(), known)
-        print(line.strip(), flush=True)
+    while number := os.read(0, 1):
+        _compile(sys.argv[1:][number[0]], known)
+        os.write(answers, number)
 
 
 def _compile(name: str, known: dict[str, dict[str, Any]]) -> None:

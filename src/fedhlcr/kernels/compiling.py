@@ -1,28 +1,88 @@
 """How kernels are compiled.
 
 Compiled kernels are kept beside the sources or, where nobody may write there, in the user's cache folder
-(NUMBA_CACHE_DIR names another). So an installation compiles each kernel once, and again after any kernel's source has
-changed, because a kernel holds a copy of those that it calls. `kernels.ahead` compiles them before they are needed.
+(NUMBA_CACHE_DIR names another). Those that `fedhlcr compile` has kept beside the sources are used by everybody. So an
+installation compiles each kernel once, and again after any kernel's source has changed, because a kernel holds a copy
+of those that it calls. `kernels.ahead` compiles them before they are needed.
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import llvmlite  # type: ignore[import-untyped]
+import numba
+from llvmlite import binding
 from numba import njit, types
+from numba.core import caching, config
+
+SOURCES = Path(__file__).parent
+# Beside the sources, where Python keeps its own compiled files.
+BESIDE = SOURCES / "__pycache__"
 
 
-def _stamp() -> tuple[float, int]:
-    """The time of the latest change of any kernel's source, and the size of all."""
-    sources = [path.stat() for path in Path(__file__).parent.glob("*.py")]
-    return max(source.st_mtime for source in sources), sum(source.st_size for source in sources)
+def _stamp() -> str:
+    """Changes with any kernel's source. Times of files would change when an image is copied."""
+    digest = hashlib.sha256()
+    for path in sorted([*SOURCES.glob("*.py"), *SOURCES.glob("*.json")]):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 STAMP = _stamp()
+
+
+def marker(what: str) -> str:
+    """The name of the file that says that kernels are kept; another for other sources, versions and processors."""
+    machine = binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten()
+    made_of = what, STAMP, numba.__version__, llvmlite.__version__, sys.version, machine
+    return f"ahead-{hashlib.sha256(repr(made_of).encode()).hexdigest()[:16]}.nbx"
+
+
+# What `marker` calls all kernels.
+EVERYTHING = "everything"
+
+
+class AheadLocator:
+    """Finds kernels that were compiled ahead beside the sources, for those who may only read there.
+
+    One of numba's locators of kept kernels; its own do not look into a folder that they cannot write to.
+    """
+
+    def __init__(self, line: int) -> None:
+        self._line = line
+
+    @classmethod
+    def from_function(cls, function: Callable[..., Any], file: str) -> AheadLocator | None:
+        """The locator of a function in a file; None leaves it to the other locators."""
+        is_ours = Path(file).parent == SOURCES and not config.CACHE_DIR  # type: ignore[attr-defined]
+        return cls(function.__code__.co_firstlineno) if is_ours and IS_COMPLETE else None
+
+    def ensure_cache_path(self) -> None:
+        """Nothing is written there."""
+
+    def get_cache_path(self) -> str:
+        return str(BESIDE)
+
+    def get_source_stamp(self) -> str:
+        return STAMP
+
+    def get_disambiguator(self) -> str:
+        """What tells functions of one name apart, as numba does where it keeps them."""
+        return str(self._line)
+
+
+# Whether all kernels are beside the sources and nobody can add to them.
+IS_COMPLETE = (BESIDE / marker(EVERYTHING)).exists() and not os.access(BESIDE, os.W_OK)
+caching.FunctionCache._impl_class._locator_classes.insert(0, AheadLocator)  # type: ignore[arg-type]
 
 
 def _prepare_nothing(_: Callable[..., Any]) -> None:
@@ -39,8 +99,8 @@ class FirstCall:
 first_call = FirstCall()
 
 
-class Waiting:
-    """The seconds that this process has waited until kernels were compiled and loaded."""
+class Waiting(threading.local):
+    """The seconds that this thread has waited until kernels were compiled and loaded."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -99,6 +159,9 @@ def _adapted(kernel: Any) -> Any:
     kernel.get_call_template = lambda args, kws: find_template(tuple(types.unliteral(of) for of in args), kws)
     if (kept := getattr(getattr(kernel, "_cache", None), "_cache_file", None)) is not None:
         kept._source_stamp = STAMP
+        if IS_COMPLETE and kernel.stats.cache_path == str(BESIDE):
+            # a kernel that is not there is compiled by each process
+            kept.save = lambda *_: None
     return kernel
 
 

@@ -22,6 +22,7 @@ from fedhlcr.analysis.links import NO_TARGET, Link
 from fedhlcr.analysis.rivals import Score
 from fedhlcr.estimators.base import HierarchicalPredictor, check_model
 from fedhlcr.exceptions import ArgumentTypeError
+from fedhlcr.kernels import ahead
 from fedhlcr.report import charts, sections, story
 from fedhlcr.report.calibration import Calibration, calibrate
 from fedhlcr.report.cards import cluster_section
@@ -90,6 +91,7 @@ def render_report(
     '<!doctype html>'
     """
     _check(model, held_out=held_out, events=events)
+    ahead.prepare(ahead.for_reports(model.posterior_.likelihood.name))
     told = _Told.of(model, held_out, events)
     context = {
         "title": printable(title) if title else _title(model, told.findings),
