@@ -44,8 +44,8 @@ MUTATIONS = {
         "    opens = seen[k] == 0.0\n",
     ),
     "own data not removed": (
-        "            clusters[:, own] -= gram\n",
-        "            clusters[:, own] -= 0.0 * gram\n",
+        "                clusters[p, own] -= gram[p]\n",
+        "                clusters[p, own] -= 0.0 * gram[p]\n",
     ),
     "own label kept in the collapsed sweep": (
         "            counts[own] -= 1.0\n            if totals[own] == 0.0:\n",

@@ -13,6 +13,7 @@ from fedhlcr import FedHLCRRegressor, HLCRClassifier, HLCRCountRegressor, HLCRRe
 from fedhlcr.cli import run
 from fedhlcr.datasets import make_hlcr
 from fedhlcr.estimators import saved
+from fedhlcr.model import choice
 from fedhlcr.storage import model_facts
 from tests.golden import cases
 
@@ -59,13 +60,14 @@ def folder(tmp_path_factory):
     HLCRCountRegressor(n_sweeps=6, max_clusters=4).fit(X, counts, **ids).save(folder / "count.fedhlcr")
     paper = HLCRRegressor(n_sweeps=6, max_clusters=4, effects="none", noise="common")
     paper.fit(X, table.y, **ids).save(folder / "paper.fedhlcr")
-    student = HLCRRegressor(n_sweeps=6, max_clusters=4, noise="student")
-    student.fit(X, table.y, **ids).save(folder / "student.fedhlcr")
+    for noise in ("common", "student"):
+        model = HLCRRegressor(n_sweeps=6, max_clusters=4, noise=noise)
+        model.fit(X, table.y, **ids).save(folder / f"{noise}.fedhlcr")
     FedHLCRRegressor(rounds=3, max_clusters=4).fit(X, table.y, **ids).save(folder / "federated.fedhlcr")
     return folder
 
 
-MODELS = ("real", "public", "binary", "count", "federated", "paper", "student")
+MODELS = ("real", "public", "binary", "count", "federated", "paper", "common", "student")
 
 
 def test_help_imports_no_numbers():
@@ -106,6 +108,19 @@ def test_linear_algebra_can_be_imported_after_numba():
         "from fedhlcr.cli import start_up; start_up.import_numba(); from scipy.linalg import cholesky; print(cholesky)"
     )
     assert "cholesky" in subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+
+def test_models_of_all_likelihoods_are_read_in_a_fresh_process(folder):
+    """A likelihood is known only once its module has been imported."""
+    code = """
+import sys
+from fedhlcr.estimators.saved import load_to_predict
+for path in sys.argv[1:]:
+    print(load_to_predict(path).posterior_.likelihood.name)
+"""
+    paths = [folder / f"{name}.fedhlcr" for name in MODELS]
+    done = subprocess.run([sys.executable, "-c", code, *paths], capture_output=True, text=True, check=True)
+    assert set(done.stdout.splitlines()) == set(choice.NOISE_OF)
 
 
 @pytest.mark.parametrize("name", MODELS)

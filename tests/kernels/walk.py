@@ -16,6 +16,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -83,11 +84,21 @@ def student(_: Path) -> None:
 def classes(_: Path) -> None:
     settings = ({}, {"effects": "none"}, {"effects": "entity+agent"})
     fit_all("binary", fedhlcr.HLCRClassifier, fedhlcr.FedHLCRClassifier, settings=settings)
+    quantiles_and_table("binary", fedhlcr.HLCRClassifier(**SWEEPS))
 
 
 def counts(_: Path) -> None:
     settings = ({}, {"effects": "none"}, {"effects": "entity+agent"})
     fit_all("count", fedhlcr.HLCRCountRegressor, fedhlcr.FedHLCRCountRegressor, settings=settings)
+    quantiles_and_table("count", fedhlcr.HLCRCountRegressor(**SWEEPS))
+
+
+def quantiles_and_table(target: str, model: Any) -> None:
+    table = table_of(target)
+    ids = {"agent": table.agent, "entity": table.entity}
+    model.fit(table.X, table.y, **ids)
+    model.predict_moments(table.X, **ids, levels=(0.1, 0.9))
+    model.entity_table()
 
 
 def paper(_: Path) -> None:
@@ -134,9 +145,97 @@ def files(folder: Path) -> None:
         fedhlcr.load(folder / f"{name}.fedhlcr").predict(frame if name == "events" else numbers)
 
 
+def without_ids(folder: Path) -> None:
+    """Fits without agents, or without entities too; and predictions of models that were saved."""
+    table = table_of("real")
+    for ids in ({}, {"entity": table.entity}, {"agent": table.agent}):
+        model = fedhlcr.HLCRRegressor(**SWEEPS).fit(table.X, table.y, **ids)
+        model.predict(table.X, **ids)
+        model.save(folder / "model")
+        fedhlcr.load(folder / "model").predict(table.X, **ids)
+
+
+def read_only(folder: Path) -> None:
+    """Arrays that are mapped from files, sorted and in no order."""
+    real, count = table_of("real"), table_of("count")
+    shuffled = np.random.default_rng(0).permutation(len(real))
+    for name, table in (("sorted", real), ("shuffled", real[shuffled]), ("counts", count)):
+        arrays = {"X": table.X, "y": table.y, "agent": table.agent, "entity": table.entity}
+        arrays["sample_weight"] = np.ones(len(table.y))
+        for part, values in arrays.items():
+            np.save(folder / f"{name}-{part}.npy", values)
+        mapped = {part: np.load(folder / f"{name}-{part}.npy", mmap_mode="r") for part in arrays}
+        ids = {part: mapped[part] for part in ("agent", "entity")}
+        models: list[Any] = [fedhlcr.HLCRCountRegressor(**SWEEPS), fedhlcr.FedHLCRCountRegressor(**ROUNDS)]
+        if name != "counts":
+            models = [fedhlcr.HLCRRegressor(**SWEEPS), fedhlcr.FedHLCRRegressor(**ROUNDS)]
+            models.append(fedhlcr.HLCRRegressor(noise="student", **SWEEPS))
+        for model in models:
+            model.fit(**mapped)
+            model.predict(mapped["X"], **ids)
+            model.predict_interval(mapped["X"], **ids)
+            model.log_density(mapped["X"], mapped["y"], **ids)
+
+
+def large_agents(_: Path) -> None:
+    """Agents whose entities are counted once for all predictions."""
+    table, _ = make_hlcr(2, 1100, 2, 2, 2, 0.4, random_state=1)
+    ids = {"agent": table.agent, "entity": table.entity}
+    for settings in ({}, {"effects": "none", "noise": "common"}):
+        few = {**SWEEPS, "n_sweeps": 12}
+        fedhlcr.HLCRRegressor(**few, **settings).fit(table.X, table.y, **ids).predict(table.X, **ids)
+
+
+def many_clusters(_: Path) -> None:
+    """More clusters than a byte can number."""
+    table, _ = make_hlcr(40, 40, 6, 2, 4, 0.2, random_state=2)
+    ids = {"agent": table.agent, "entity": table.entity}
+    for settings in ({"effects": "entity"}, {"effects": "none", "noise": "common"}):
+        model = fedhlcr.HLCRRegressor(n_sweeps=12, n_clusters=300, random_state=0, **settings)
+        use(model.fit(table.X, table.y, **ids), table)
+
+
+def cluster(folder: Path) -> None:
+    """Workers like those of a Ray cluster, given a table in memory and one in files."""
+    import pyarrow.parquet as pq
+    import pytest
+
+    from tests.local_actors import use_local_actors
+
+    table = table_of("real")
+    for part in range(2):
+        pq.write_table(table.to_arrow().slice(part * len(table) // 2, len(table) // 2), folder / f"{part}.parquet")
+    columns = {"target": "target", "agent": "agent", "entity": "entity"}
+    with pytest.MonkeyPatch.context() as patch:
+        use_local_actors(patch)
+        for settings in ({}, {"noise": "student"}):
+            model = fedhlcr.FedHLCRRegressor(engine="ray", **ROUNDS, **settings)
+            use(model.fit(table.X, table.y, agent=table.agent, entity=table.entity), table)
+            fedhlcr.FedHLCRRegressor(engine="ray", **ROUNDS, **settings).fit_files(folder, **columns)
+
+
+def flower(folder: Path) -> None:
+    """A server and nodes of Flower, in this process."""
+    from tests.flower_grid import local_nodes, run_app
+
+    table = table_of("real")
+    run_app(local_nodes(folder, table), folder, rounds=60, round_timeout=600.0)
+
+
 JOURNEYS: dict[str, Callable[[Path], None]] = {
-    of.__name__: of for of in (real, curves, student, classes, counts, paper, guarded, files)
+    of.__name__: of
+    for of in (
+        *(real, curves, student, classes, counts, paper, guarded, files),
+        *(without_ids, read_only, large_agents, many_clusters, cluster, flower),
+    )
 }
+# What journeys need besides the package.
+EXTRAS = {"flower": "flwr"}
+
+
+def is_possible(journey: str) -> bool:
+    """Whether what the journey needs is installed."""
+    return journey not in EXTRAS or find_spec(EXTRAS[journey]) is not None
 
 
 class Stopwatch(event.Listener):

@@ -38,7 +38,8 @@ class ExactSums:
         def add(block: int) -> NDArray[np.int64]:
             rows = slice(*blocks.range(block))
             own = np.zeros_like(self.totals)
-            add_events(X[rows], y[rows], weight[rows], own)
+            number = np.zeros(1)
+            add_events(X[rows], y[rows], weight[rows], number, number.view(np.int64), own)
             return own
 
         for own in run_blocks(add, len(blocks), n_threads):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhlcr._support.arrays import FloatArray
+from fedhlcr._support.arrays import FloatArray, for_kernels
 from fedhlcr._support.wording import COLUMN, ROW, Noun
 from fedhlcr.data.encoded import EncodedTable
 from fedhlcr.data.ids import Ids, is_missing, native_array, read_ids, require_length
@@ -147,7 +147,8 @@ def feature_matrix(X: Any, *, allows_gaps: bool = False) -> FloatArray:
     matrix = _with_rows(check_array(X, dtype=np.float64, ensure_all_finite=False, ensure_min_samples=0, input_name="X"))
     if not allows_gaps:
         _refuse_not_finite(matrix, "`X`", names)
-    return np.ascontiguousarray(matrix)
+    # a table that is read-only is copied, also one that is mapped from a file; larger ones are read by `fit_files`
+    return for_kernels(matrix)
 
 
 def _stacked(frame: nw.DataFrame[Any]) -> FloatArray:

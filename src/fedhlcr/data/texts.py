@@ -36,7 +36,9 @@ class Texts(Sequence[str]):
             return texts
         encoded = [text.encode(errors="surrogatepass") for text in texts]
         sizes = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))
-        return cls(np.frombuffer(b"".join(encoded), dtype=np.uint8), np.concatenate([[0], np.cumsum(sizes)]))
+        # not of bytes, which are read-only
+        data = np.frombuffer(bytearray().join(encoded), dtype=np.uint8)
+        return cls(data, np.concatenate([[0], np.cumsum(sizes)]))
 
     @classmethod
     def of_arrow(cls, array: Any) -> Texts:

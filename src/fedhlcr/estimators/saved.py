@@ -19,7 +19,7 @@ from fedhlcr.data.recipe import Recipe
 from fedhlcr.estimators.rows import EventReader
 from fedhlcr.exceptions import ArgumentError, CodecError
 from fedhlcr.kernels import ahead
-from fedhlcr.model import choice as choice  # has all likelihoods known by name
+from fedhlcr.model import choice as choice  # it registers all likelihoods
 from fedhlcr.model.binary import Logistic
 from fedhlcr.model.counts import NegativeBinomial
 from fedhlcr.model.gram import read_units

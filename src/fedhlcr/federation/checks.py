@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhlcr._support.arrays import FloatArray
+from fedhlcr._support.arrays import FloatArray, for_kernels
 from fedhlcr.exceptions import ArgumentError
 from fedhlcr.federation.claims import MAX_CHANGE
 from fedhlcr.federation.laws import Law
@@ -217,7 +217,7 @@ def _soundness(sums: AgentSums, expected: Expected, limits: ReplyLimits) -> dict
     """For each row of each block SOUND or NOT_FINITE, and for a Gram matrix also NOT_POSITIVE."""
     found: dict[str, NDArray[np.int64]] = {}
     for block in expected.schema.blocks:
-        rows = sums.blocks[block.name]
+        rows = for_kernels(sums.blocks[block.name])
         if block.is_gram:
             found[block.name] = np.empty(len(rows), dtype=np.int64)
             check_grams(rows, expected.units, limits.tolerance, found[block.name])

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhlcr._support.arrays import FloatArray, IndexArray
+from fedhlcr._support.arrays import FloatArray, IndexArray, for_kernels
 from fedhlcr.federation.sums import AgentSums
 from fedhlcr.kernels.grams import add_rows
 from fedhlcr.model.gram import GramLayout
@@ -132,7 +132,7 @@ def _counts(sums: AgentSums) -> FloatArray:
 
 def _totals(sums: AgentSums, layout: GramLayout) -> FloatArray:
     """(agents, packed) each agent's sum over clusters, without curves."""
-    rows = np.ascontiguousarray(layout.without_curves(sums.grams))
+    rows = for_kernels(layout.without_curves(sums.grams))
     totals = np.zeros((len(sums), rows.shape[1]))
     add_rows(rows, sums.row_owner, totals)
     return totals

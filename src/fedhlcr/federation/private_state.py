@@ -44,7 +44,7 @@ class PrivateState:
 
     def settle(self, arrived: NDArray[np.bool_], never: NDArray[np.bool_]) -> None:
         """Accept the pending state of agents whose answer arrived; agents never accepted start again."""
-        for field in self.likelihood.own_state:
+        for field in self.likelihood.state_fields:
             accepted = self.accepted[field.name]
             pending = self.pending[field.name]
             chosen, fresh = (self._rows(field, of) for of in (arrived & ~never, never))
@@ -53,7 +53,7 @@ class PrivateState:
 
     def propose(self, state: State, asked: NDArray[np.bool_]) -> None:
         """Set the pending state of the agents that were asked."""
-        for field in self.likelihood.own_state:
+        for field in self.likelihood.state_fields:
             rows = self._rows(field, asked)
             self.pending[field.name][rows] = state[field.name][rows]
 
@@ -68,7 +68,7 @@ class PrivateState:
             event_start = self.event_start[entities] - self.event_start[entities.start]
         own = PrivateState(self.likelihood, self.agent_start[first : last + 1] - entities.start, event_start)
         for version in VERSIONS:
-            for field in self.likelihood.own_state:
+            for field in self.likelihood.state_fields:
                 rows = slice(*self.starts[field.level][[first, last]])
                 getattr(own, version)[field.name][:] = getattr(self, version)[field.name][rows]
         return own
@@ -80,7 +80,7 @@ class PrivateState:
     def restore(self, reader: RecordReader) -> None:
         """Read and check the fields of `to_record`, for the same agents."""
         for version in VERSIONS:
-            for field in self.likelihood.own_state:
+            for field in self.likelihood.state_fields:
                 array = getattr(self, version)[field.name]
                 array[:] = reader.array(f"{version}_{field.name}", "f8", array.shape, field.possible)
 
@@ -91,7 +91,7 @@ def joined(states: Sequence[PrivateState], kept: NDArray[np.bool_]) -> codec.Rec
     likelihood = states[0].likelihood
     whole: codec.Record = {"likelihood": likelihood.name}
     for version in VERSIONS:
-        for field in likelihood.own_state:
+        for field in likelihood.state_fields:
             name = f"{version}_{field.name}"
             values = np.concatenate([record[name] for record in records])
             sizes = np.concatenate([np.diff(state.starts[field.level]) for state in states])

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhlcr._support.arrays import CountArray, FloatArray, IndexArray, ranges
+from fedhlcr._support.arrays import CountArray, FloatArray, IndexArray, for_kernels, ranges
 from fedhlcr._support.checks import finite, not_negative, within
 from fedhlcr.kernels.grams import add_rows
 from fedhlcr.model.schema import GRAMS, SumSchema
@@ -166,7 +166,7 @@ class AgentSums:
             own_rows = {name: block * of_row[:, None] for name, block in self.blocks.items()}
             counts = (self.entity_counts * of_row, self.table_counts * of_row)
         for name, block in blocks.items():
-            add_rows(np.ascontiguousarray(own_rows[name]), self.clusters.astype(np.int64), block)
+            add_rows(for_kernels(own_rows[name]), self.clusters.astype(np.int64), block)
         entities, tables = (weighted_counts(self.clusters, count, n_clusters) for count in counts)
         return ClusterSums.of(self.schema, blocks, entities, tables, own_scalars.sum(axis=0))
 

@@ -59,17 +59,16 @@ GROUPS = {
     "fits of counts": "keyed.keyed_steps logits.event_log_likelihoods",
     "federations": "effects.draw_effects grams.add_chosen grams.change_units grams.check_grams grams.group_means "
     "grams.sum_by_cluster",
-    "predictions": "label_weights.count_profiles labels.responsibilities profiles.gather_draws profiles.sort_rows "
-    "effective.effective_grams effective.move_targets",
+    "predictions": "label_weights.count_agent label_weights.count_profiles labels.responsibilities "
+    "profiles.coef_moments profiles.gather_draws profiles.sort_rows effective.effective_grams effective.move_targets",
     "predictions of real targets": "label_weights.label_weights profiles.own_log_density_rows profiles.own_mean_rows "
-    "profiles.own_mixture_rows profiles.coef_moments mixtures.log_density_rows mixtures.mean_rows "
-    "mixtures.mixture_rows",
+    "profiles.own_mixture_rows mixtures.log_density_rows mixtures.mean_rows mixtures.mixture_rows",
     "predictions with weights of events": "weights.weighted_grams weights.weighted_grams_by_draw",
     "predictions of classes": "responses.probability_rows logits.write_log_likelihoods",
-    "predictions of counts": "count_laws.count_intervals count_laws.count_log_densities count_laws.write_laws "
-    "responses.count_rows responses.point_rows logits.write_log_likelihoods",
+    "predictions of counts": "count_laws.count_intervals count_laws.count_log_densities count_laws.count_quantiles "
+    "count_laws.write_laws responses.count_rows responses.point_rows logits.write_log_likelihoods",
     "tables in files": "order_statistics.collect_keys order_statistics.count_digits sorting.count_events "
-    "texts.add_numbers texts.add_texts texts.enter_numbers",
+    "sorting.place_events texts.add_numbers texts.add_texts texts.enter_numbers",
     "the paper's samplers": "labels.blend_agents labels.collapsed_sweep labels.count_agents",
 }
 # What the likelihoods need besides; others need what those of real targets do.

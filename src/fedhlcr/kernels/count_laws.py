@@ -13,6 +13,7 @@ import math
 import numpy as np
 
 from fedhlcr.kernels.compiling import finite_kernel, kernel, vector_kernel
+from fedhlcr.kernels.vectors import total_of
 
 # Most counts that are summed over: this takes a third of the time of a search.
 MOST_COUNTS = 1 << 14
@@ -64,7 +65,8 @@ def cumulate(means, sizes, wanted, ratios, probabilities, at_most):
 
     `ratios` and `probabilities` (points,) are scratch space.
     """
-    if means.mean() > 0.5 * at_most.shape[0] or not zero_probabilities(means, sizes, ratios, probabilities):
+    mean = total_of(means) / means.shape[0]
+    if mean > 0.5 * at_most.shape[0] or not zero_probabilities(means, sizes, ratios, probabilities):
         return 0
     total = 0.0
     for count in range(at_most.shape[0]):
@@ -76,16 +78,33 @@ def cumulate(means, sizes, wanted, ratios, probabilities, at_most):
 
 
 @kernel
+def first_reaching(at_most, n, level):
+    """The first of n ascending values that is at least `level`; n if none is."""
+    low = 0
+    high = n
+    while low < high:
+        middle = (low + high) >> 1
+        if at_most[middle] < level:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@kernel
 def count_quantiles(means, sizes, levels, out):
     """The smallest counts (rows, levels) up to which the levels are reached; NOT_FOUND in rows with too large ones."""
     n_points = means.shape[1]
     at_most = np.empty(MOST_COUNTS)
     ratios = np.empty(n_points)
     probabilities = np.empty(n_points)
+    highest = 0.0
+    for q in range(levels.shape[0]):
+        highest = max(highest, levels[q])
     for r in range(means.shape[0]):
-        n = cumulate(means[r], sizes[r], levels.max(), ratios, probabilities, at_most)
+        n = cumulate(means[r], sizes[r], highest, ratios, probabilities, at_most)
         for q in range(levels.shape[0]):
-            out[r, q] = np.searchsorted(at_most[:n], levels[q]) if n > 0 else NOT_FOUND
+            out[r, q] = first_reaching(at_most, n, levels[q]) if n > 0 else NOT_FOUND
 
 
 @kernel
@@ -100,9 +119,9 @@ def count_intervals(means, sizes, level, lower_level, lower, upper):
         n = cumulate(means[r], sizes[r], level + lower_level, ratios, probabilities, at_most)
         lower[r] = upper[r] = NOT_FOUND
         if n > 0:
-            first = np.searchsorted(at_most[:n], lower_level)
+            first = first_reaching(at_most, n, lower_level)
             wanted = level + (at_most[first - 1] if first > 0 else 0.0)
-            found = min(np.searchsorted(at_most[:n], wanted), n - 1)
+            found = min(first_reaching(at_most, n, wanted), n - 1)
             before = max(found - 1, first)
             is_nearer = abs(at_most[before] - wanted) < abs(at_most[found] - wanted)
             lower[r] = first

@@ -122,11 +122,14 @@ def add_log_densities(scoring, score_rows, prior_weights, labels, agent_start, a
     """
     n_clusters = prior_weights.shape[0]
     scores = np.empty(n_clusters)
+    prior_total = 0.0
+    for k in range(n_clusters):
+        prior_total += prior_weights[k]
     for position in range(first_agent, last_agent):
         start = agent_start[agents[position]]
         end = agent_start[agents[position] + 1]
         counts = prior_weights.copy()
-        total = prior_weights.sum() + (end - start) - 1.0
+        total = prior_total + (end - start) - 1.0
         for e in range(start, end):
             counts[labels[e]] += 1.0
         for e in range(start, end):

@@ -8,8 +8,6 @@ that adding a float changes three of them. Products with weights are exact unles
 
 from __future__ import annotations
 
-import numpy as np
-
 from fedhlcr.kernels.compiling import kernel
 
 N_DIGITS = 68
@@ -71,11 +69,12 @@ def _carry(total):
 
 
 @kernel
-def add_events(X, y, weight, totals):
-    """Add w·(x, y, 1) of every event to the totals (n_features + 2, N_DIGITS); fewer than 2³⁰ events at a time."""
+def add_events(X, y, weight, float_view, bit_view, totals):
+    """Add w·(x, y, 1) of every event to the totals (n_features + 2, N_DIGITS); fewer than 2³⁰ events at a time.
+
+    `float_view` and `bit_view` (1,) share one number, as scratch space.
+    """
     n_features = X.shape[1]
-    float_view = np.zeros(1)
-    bit_view = float_view.view(np.int64)
     for n in range(X.shape[0]):
         w = weight[n]
         for f in range(n_features + 1):

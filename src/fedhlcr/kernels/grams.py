@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedhlcr.kernels.compiling import kernel, vector_kernel
+from fedhlcr.kernels.vectors import total_of
 
 # Number of matrices that are factored at once, in vector lanes.
 SIDE_BY_SIDE = 32
@@ -45,7 +46,7 @@ def group_means(X, y, weight, group_start, out):
     for group in range(group_start.shape[0] - 1):
         for f in range(out.shape[1]):
             out[group, f] = 0.0
-        total = weight[group_start[group] : group_start[group + 1]].sum()
+        total = total_of(weight[group_start[group] : group_start[group + 1]])
         for _ in range(2):
             for f in range(n_features + 1):
                 step[f] = 0.0

@@ -23,6 +23,7 @@ from fedhlcr.kernels.scores import (
 )
 from fedhlcr.kernels.skipping import EVERYONE, REMEMBER, SKIP, is_certain, remember
 from fedhlcr.kernels.uniforms import keyed_uniforms
+from fedhlcr.kernels.vectors import clear, total_of
 
 # Number of entities scored at once: their scores stay in the L1 cache until their labels are drawn.
 CHUNK = 64
@@ -90,13 +91,6 @@ def bernoulli_auxiliary(n_entities, stream, round_number, beta):
     """The agent's second auxiliary variable for β: s ~ Bernoulli(N / (N + β))."""
     u_agent, _, _ = keyed_uniforms(stream, np.uint64(0), round_number, _AGENT_DRAW)
     return 1.0 if u_agent * (n_entities + beta) < n_entities else 0.0
-
-
-@kernel
-def clear(values):
-    """Set a vector to 0; a loop, because numba compiles `values[:] = 0.0` for a quarter of a second."""
-    for i in range(values.shape[0]):
-        values[i] = 0.0
 
 
 @kernel
@@ -333,9 +327,11 @@ def collapsed_sweep(entities, law, labels, n_coef):
     clusters = np.empty((packed, n_clusters))
     totals = np.zeros(n_clusters)
     for k in range(n_clusters):
-        clusters[:, k] = law.prior_precision
+        for p in range(packed):
+            clusters[p, k] = law.prior_precision[p]
     for e in range(labels.shape[0]):
-        clusters[:, labels[e]] += grams[e]
+        for p in range(packed):
+            clusters[p, labels[e]] += grams[e, p]
         totals[labels[e]] += 1.0
     evidence = np.empty(n_clusters)
     with_entity = np.empty(n_clusters + 1)
@@ -354,12 +350,14 @@ def collapsed_sweep(entities, law, labels, n_coef):
         for e in range(first, last):
             own = labels[e]
             gram = grams[e]
-            clusters[:, own] -= gram
+            for p in range(packed):
+                clusters[p, own] -= gram[p]
             totals[own] -= 1.0
             counts[own] -= 1.0
             if totals[own] == 0.0:
                 # what subtracting leaves is rounding, and may outweigh the prior
-                clusters[:, own] = law.prior_precision
+                for p in range(packed):
+                    clusters[p, own] = law.prior_precision[p]
             for p in range(packed):
                 for k in range(n_clusters):
                     work[p, k] = clusters[p, k] + gram[p]
@@ -376,7 +374,8 @@ def collapsed_sweep(entities, law, labels, n_coef):
             counts[k] += 1.0
             totals[k] += 1.0
             labels[e] = k
-            clusters[:, k] += gram
+            for p in range(packed):
+                clusters[p, k] += gram[p]
             evidence[k] = with_entity[k]
 
 
@@ -420,7 +419,7 @@ def blend_agents(entities, law, old_labels, labels, agents, answers, n_coef):
                 for k in range(n_clusters):
                     work[p, k] = clusters[p, k] + gram[p]
             lane_evidence(work, n_coef, floors, pivots, with_entity)
-            paper_weights(law.global_concentration, law.agent_concentration, others, others.sum(), base)
+            paper_weights(law.global_concentration, law.agent_concentration, others, total_of(others), base)
             for k in range(n_clusters):
                 scores[0, k] = with_entity[k] - evidence[k]
             exponentiate(scores, 1, base)

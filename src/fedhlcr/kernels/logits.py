@@ -20,6 +20,7 @@ from fedhlcr.kernels.agent_effects import solve_draw
 from fedhlcr.kernels.compiling import finite_kernel, kernel
 from fedhlcr.kernels.polyagamma import keyed_polya_gamma
 from fedhlcr.kernels.scores import small_exponential
+from fedhlcr.kernels.vectors import clear
 from fedhlcr.kernels.weights import FIRST_EVENT, PER_EVENT
 
 # A product of so many factors of at most 2 does not overflow.
@@ -102,16 +103,21 @@ def write_log_likelihoods(X, terms, event_start, entities, first_entity, last_en
     products = np.empty(n_clusters)
     row = np.empty(n_coef)
     row[0] = 1.0
-    transposed = np.ascontiguousarray(coef.T)
+    transposed = np.empty((n_coef, n_clusters))
+    for j in range(n_coef):
+        for k in range(n_clusters):
+            transposed[j, k] = coef[k, j]
     for position in range(first_entity, last_entity):
         e = entities[position]
         own = out[e]
-        own[:] = 0.0
-        products[:] = 1.0
+        for k in range(n_clusters):
+            own[k] = 0.0
+            products[k] = 1.0
         for n in range(event_start[e], event_start[e + 1]):
             for f in range(X.shape[1]):
                 row[f + 1 - first] = X[n, f]
-            odds[:] = fixed[n]
+            for k in range(n_clusters):
+                odds[k] = fixed[n]
             for j in range(n_coef):
                 for k in range(n_clusters):
                     odds[k] += row[j] * transposed[j, k]
@@ -175,7 +181,7 @@ def integrated_densities(X, terms, event_start, entities, first_entity, last_ent
                 of_agent = steps[step_of[e]]
                 offsets[n] = terms.fixed[start + n] + log_odds(X[start + n], of_cluster, law.first)
                 offsets[n] += log_odds(X[start + n], of_agent, law.first)
-            mode[:] = 0.0
+            clear(mode)
             out[e, k] = integrated_density(own, offsets[:n_events], terms, start, mode, points)
 
 
@@ -212,20 +218,24 @@ def integrated_density(design, offsets, terms, start, mode, points):
     n_effects = design.shape[1]
     precision = np.empty((n_effects, n_effects))
     step = np.empty(n_effects)
-    zeros = np.zeros(n_effects)
+    tried = np.empty(n_effects)
     best = log_joint(design, offsets, terms, start, mode)
     log_det = 0.0
     for _ in range(MOST_STEPS):
-        log_det = newton_step(design, offsets, terms, start, mode, precision, step, zeros)
+        log_det = newton_step(design, offsets, terms, start, mode, precision, step)
         gain = 0.0
         for _ in range(MOST_HALVINGS):
-            found = log_joint(design, offsets, terms, start, mode + step)
+            for r in range(n_effects):
+                tried[r] = mode[r] + step[r]
+            found = log_joint(design, offsets, terms, start, tried)
             if found >= best:
                 gain = found - best
                 best = found
-                mode += step
+                for r in range(n_effects):
+                    mode[r] = tried[r]
                 break
-            step *= 0.5
+            for r in range(n_effects):
+                step[r] *= 0.5
         if gain < LEAST_GAIN:
             break
     if n_effects == 0:
@@ -243,6 +253,7 @@ def log_correction(design, offsets, terms, start, mode, best, factor, points):
     wider = 1.0 + WIDER / n_effects
     total = 0.0
     apart = np.empty(n_effects)
+    tried = np.empty(n_effects)
     for s in range(n_points):
         square = 0.0
         for r in range(n_effects - 1, -1, -1):
@@ -251,17 +262,19 @@ def log_correction(design, offsets, terms, start, mode, best, factor, points):
             for c in range(r + 1, n_effects):
                 apart[r] -= factor[c, r] * apart[c]
             apart[r] /= factor[r, r]
-        total += math.exp(log_joint(design, offsets, terms, start, mode + apart) - best + 0.5 * square)
+            tried[r] = mode[r] + apart[r]
+        total += math.exp(log_joint(design, offsets, terms, start, tried) - best + 0.5 * square)
     return math.log(max(total, TINY) / n_points) + n_effects * math.log(wider)
 
 
 @kernel
-def newton_step(design, offsets, terms, start, mode, precision, step, zeros):
+def newton_step(design, offsets, terms, start, mode, precision, step):
     """Write the step to the maximum of a parabola through `log_joint` at `mode`; return log |its curvature|."""
     n_events, n_effects = design.shape
-    precision[:] = 0.0
-    gradient = -mode
+    gradient = np.empty(n_effects)
     for r in range(n_effects):
+        gradient[r] = -mode[r]
+        clear(precision[r])
         precision[r, r] = 1.0
     for n in range(n_events):
         psi = offsets[n]
@@ -275,8 +288,8 @@ def newton_step(design, offsets, terms, start, mode, precision, step, zeros):
             weighted = curvature * design[n, r]
             for s in range(r + 1):
                 precision[r, s] += weighted * design[n, s]
-    step[:] = zeros
     # without random numbers the draw is the mean
+    clear(step)
     solve_draw(precision, gradient, step)
     log_det = 0.0
     for r in range(n_effects):

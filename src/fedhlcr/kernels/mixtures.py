@@ -12,6 +12,7 @@ import numpy as np
 
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr.kernels.compiling import finite_kernel, kernel, vector_kernel
+from fedhlcr.kernels.vectors import total_of
 
 
 class Mixture(NamedTuple):
@@ -158,7 +159,7 @@ def mixture_quantiles(means, weights, scales, inverses, levels, normal_levels, c
 def search_first(means, weights, inverses, level, start, low, high, least, spread):
     """The quantile of the first components alone: mostly less than a scale away from that of all."""
     n = int(FIRST * means.shape[0])
-    share = weights[:n].sum()
+    share = total_of(weights[:n])
     if not share > 0.0:
         return start
     return search_quantile(means[:n], weights[:n], inverses[:n], level * share, start, low, high, least, spread)

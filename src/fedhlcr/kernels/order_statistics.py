@@ -35,8 +35,15 @@ def _place(key, leading, prefixes, known):
     if not leading[np.int64(key >> np.uint64(ALL_BITS - DIGIT_BITS))]:
         return NOWHERE
     own = key >> np.uint64(ALL_BITS - known)
-    place = np.searchsorted(prefixes, own)
-    return place if place < prefixes.shape[0] and prefixes[place] == own else NOWHERE
+    low = 0
+    high = prefixes.shape[0]
+    while low < high:
+        middle = (low + high) >> 1
+        if prefixes[middle] < own:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low < prefixes.shape[0] and prefixes[low] == own else NOWHERE
 
 
 @kernel

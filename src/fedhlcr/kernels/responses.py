@@ -18,6 +18,7 @@ from fedhlcr.kernels.mixtures import FAR, NEGLIGIBLE, moments, normal_tail
 from fedhlcr.kernels.profiles import OwnMixture, empty_components, fill_components, row_components
 from fedhlcr.kernels.scores import small_exponential
 from fedhlcr.kernels.steps import fix_weights, step_quantiles
+from fedhlcr.kernels.vectors import clear, total_of
 
 # p_i and s_i, by least squares over η.
 _SHARES = (0.02333414, 0.20785437, 0.42996044, 0.29464026, 0.04421079)
@@ -124,12 +125,14 @@ def mean_probability(means, weights, variance, draw, factors, totals):
 
     `factors` (5, draws) and `totals` (components,) are scratch space.
     """
-    is_small = variance.max() < _SMALL_VARIANCE
+    is_small = True
+    for d in range(variance.shape[0]):
+        is_small &= variance[d] < _SMALL_VARIANCE
     if is_small:
         write_small_variances(means, variance, draw, totals)
     else:
         write_factors(variance, factors)
-        totals[:] = 0.0
+        clear(totals)
         for i, share in enumerate(_SHARES):
             add_normal_parts(means, draw, factors[i], share, totals)
     probability = 0.0
@@ -274,7 +277,7 @@ def point_rows(own, log_size, design, offset, row_start, normals, log_means_out,
 @kernel
 def choose_points(weights, chosen):
     """The component of each point: that at (s + ½)/S of the weights."""
-    total = weights.sum()
+    total = total_of(weights)
     n_points = chosen.shape[0]
     c = 0
     reached = weights[0]

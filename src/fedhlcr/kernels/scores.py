@@ -226,7 +226,10 @@ def is_in_doubt(weights, k, uniform, total, error):
 @kernel
 def score_chunk(grams, first, last, score_rows, out):
     """Scores of entities [first, last) against all clusters."""
-    score_listed(grams, np.arange(first, last), last - first, score_rows, out)
+    listed = np.empty(last - first, dtype=np.int64)
+    for i in range(last - first):
+        listed[i] = first + i
+    score_listed(grams, listed, last - first, score_rows, out)
 
 
 # 1/n!

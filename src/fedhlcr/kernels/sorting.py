@@ -36,7 +36,8 @@ def sort_rows(codes, rows, places, out):
 
     `places` (codes + 1,) is overwritten.
     """
-    places[:] = 0
+    for code in range(places.shape[0]):
+        places[code] = 0
     for row in rows:
         places[codes[row] + 1] += 1
     for code in range(1, places.shape[0]):

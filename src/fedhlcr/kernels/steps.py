@@ -153,7 +153,9 @@ def step_quantiles(means, scales, weights, fixed, levels, starts, spread, near, 
     `near` (3, components) and `near_fixed` (components,) are scratch space.
     """
     lowest, highest, least = quantile_bracket(means, scales)
-    widest = 2.0 * NEAR * scales.max()
+    widest = 0.0
+    for c in range(scales.shape[0]):
+        widest = max(widest, 2.0 * NEAR * scales[c])
     for q in range(levels.shape[0]):
         level = np.int64((levels[q] - ROUNDING) * UNIT)
         start = min(max(starts[q], lowest), highest)

@@ -16,6 +16,7 @@ import numpy as np
 from fedhlcr.kernels.compiling import kernel, vector_kernel
 from fedhlcr.kernels.evidence import SQUARED_EVENTS, SQUARES
 from fedhlcr.kernels.keyed import keyed_gamma
+from fedhlcr.kernels.vectors import clear
 
 # Purposes of keyed random numbers, above those of effects: the weights of an entity's first, second, … event.
 FIRST_EVENT = np.uint64(4 << 10)
@@ -66,7 +67,8 @@ def weighted_grams(X, y, event_start, weights, entities, first, last, out):
     full = np.empty((X.shape[1] + 2, row.shape[0]))
     for position in range(first, last):
         e = entities[position]
-        full[:] = 0.0
+        for i in range(full.shape[0]):
+            clear(full[i])
         for n in range(event_start[e], event_start[e + 1]):
             add_event(X[n], y[n], weights[n], row, full)
         pack_full(full, out[e])
@@ -85,7 +87,8 @@ def weighted_sums(X, y, event_start, weights, entities, first, last, rows, out):
             add_event(X[n], y[n], weights[n], row, own)
     for r in range(out.shape[0]):
         pack_full(full[r], packed)
-        out[r] += packed
+        for p in range(packed.shape[0]):
+            out[r, p] += packed[p]
 
 
 @kernel
@@ -98,7 +101,8 @@ def weighted_grams_by_draw(X, targets, event_start, weights, out):
     full = np.empty((X.shape[1] + 2, row.shape[0]))
     for e in range(out.shape[0]):
         for draw in range(out.shape[1]):
-            full[:] = 0.0
+            for i in range(full.shape[0]):
+                clear(full[i])
             for n in range(event_start[e], event_start[e + 1]):
                 add_event(X[n], targets[n, draw], weights[n, draw], row, full)
             pack_full(full, out[e, draw])

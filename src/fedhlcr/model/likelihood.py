@@ -137,14 +137,19 @@ class Likelihood(ABC, Generic[G]):
         """What each agent keeps for itself from round to round, besides its labels: nothing by default."""
         return ()
 
+    @cached_property
+    def state_fields(self) -> tuple[StateField, ...]:
+        """`own_state`, put together once: every round asks for it."""
+        return self.own_state
+
     @property
     def has_state(self) -> bool:
         """Whether agents draw more than labels; then `conclude` replaces `summands`."""
-        return bool(self.own_state)
+        return bool(self.state_fields)
 
     def start_state(self, n_agents: int, n_entities: int, n_events: int = 0) -> State:
         """The private state of agents that have not answered yet; `n_events` matters only if events are needed."""
-        return {field.name: field.start(n_agents, n_entities, n_events) for field in self.own_state}
+        return {field.name: field.start(n_agents, n_entities, n_events) for field in self.state_fields}
 
     def events_in(self, events: EventStore, units: Standardization) -> EventStore:
         """The agents' events in the units of a run, with its curves, for a likelihood that needs them.
@@ -155,7 +160,7 @@ class Likelihood(ABC, Generic[G]):
 
     def fresh_state(self, state: State) -> State:
         """The private state of the same agents, as if they had not answered yet."""
-        return {field.name: np.full_like(state[field.name], field.initial) for field in self.own_state}
+        return {field.name: np.full_like(state[field.name], field.initial) for field in self.state_fields}
 
     @cached_property
     def sum_schema(self) -> SumSchema:

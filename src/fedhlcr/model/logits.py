@@ -123,7 +123,7 @@ class Logits(EventWeighted):
         assert part.events is not None
         by_entity = {
             own.name: state[own.name][part.owner] if own.level == Level.AGENT else state[own.name]
-            for own in self.own_state
+            for own in self.state_fields
         }
         return self.event_terms(part.events, by_entity)
 

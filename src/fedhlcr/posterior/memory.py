@@ -59,7 +59,7 @@ class AgentMemory:
         kind = np.min_scalar_type(n_clusters)
         labels = scratch.stacked((draw.labels for draw in kept), shape, kind)
         private = {}
-        for name in (own.name for own in entities.likelihood.own_state):
+        for name in (own.name for own in entities.likelihood.state_fields):
             shape = (len(kept), *kept[0].private[name].shape)
             private[name] = scratch.stacked((draw.private[name] for draw in kept), shape, np.float32)
         return cls(entities, labels, private)
@@ -113,7 +113,7 @@ class AgentMemory:
         """
         out: State = {}
         places = self.places(agents, entities)
-        for own in self.entities.likelihood.own_state:
+        for own in self.entities.likelihood.state_fields:
             kept = np.asarray(self.private[own.name])
             at = places[own.name]
             values = np.empty((len(at), len(self.labels), *kept.shape[2:]))
@@ -132,7 +132,7 @@ class AgentMemory:
         of: dict[Level, IndexArray] = {Level.AGENT: agents, Level.ENTITY: entities}
         if self.entities.events is not None:
             of[Level.EVENT] = self.entities.events.places(entities)
-        return {own.name: of[own.level] for own in self.entities.likelihood.own_state}
+        return {own.name: of[own.level] for own in self.entities.likelihood.state_fields}
 
     def events_of(self, entities: IndexArray) -> EventStore | None:
         """The events of the given entities, if they are kept; UNKNOWN has none."""
@@ -177,4 +177,5 @@ def _gather_few(kept: NDArray[np.float32], at: IndexArray, initial: float, out: 
 def empty_private(entities: Entities, n_draws: int) -> PrivateDraws:
     """Arrays for the private state of each draw, to be filled."""
     sizes = entities.index.n_agents, len(entities), entities.n_events
-    return {own.name: scratch.empty((n_draws, *own.shape(*sizes)), np.float32) for own in entities.likelihood.own_state}
+    fields = entities.likelihood.state_fields
+    return {own.name: scratch.empty((n_draws, *own.shape(*sizes)), np.float32) for own in fields}

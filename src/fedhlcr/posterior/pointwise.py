@@ -87,7 +87,7 @@ def draw_events(posterior: Posterior, events: KnownEvents, draws: IndexArray, st
         # the state of single events is not needed here
         private = {
             field.name: known.private[field.name][of_event]
-            for field in likelihood.own_state
+            for field in likelihood.state_fields
             if field.level != Level.EVENT
         }
         points = EventPoints(linear, events.target, scales[of_event], means, private)

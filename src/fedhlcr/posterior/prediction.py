@@ -330,13 +330,13 @@ class Posterior:
             given = self.draws.globals(draw)
             state = {
                 own.name: private[own.name][draw, places[own.level]].astype(np.float64)
-                for own in self.likelihood.own_state
+                for own in self.likelihood.state_fields
             }
             agents = Agents(np.ascontiguousarray(labels[draw, pairs]), state)
             for sweep in range(ADAPT_SWEEPS):
                 agents = redraw(part, given, agents, draw * ADAPT_SWEEPS + sweep, stream)
             labels[draw, pairs] = agents.labels
-            for own in self.likelihood.own_state:
+            for own in self.likelihood.state_fields:
                 private[own.name][draw, places[own.level]] = agents.private[own.name]
 
         run_blocks(resample, len(self.draws), old.n_threads)
@@ -352,7 +352,7 @@ class Posterior:
         private = empty_private(entities, len(self.draws))
         old_agents = entities.index.agents.texts.find(self.memory.entities.index.agents.texts)
         places = {Level.AGENT: old_agents, Level.ENTITY: old_position, Level.EVENT: old_events}
-        for own in self.likelihood.own_state:
+        for own in self.likelihood.state_fields:
             private[own.name][:] = own.initial
             private[own.name][:, places[own.level]] = self.memory.private[own.name]
         return private

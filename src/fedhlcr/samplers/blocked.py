@@ -198,7 +198,7 @@ def relabel_pages(
     are never those of all entities. How agents are cut into pages depends on the data only.
     """
     start = part.entities.agent_start
-    fields = likelihood.own_state
+    fields = likelihood.state_fields
     pages = Blocks.of_size(start, max(1, PAGE_BYTES // (8 * part.entities.grams.shape[1])))
     new_labels = np.empty_like(labels)
     state = {name: np.empty_like(of) for name, of in part.state.items()}

@@ -111,7 +111,7 @@ class ModelReader(RecordReader):
         sizes = index.n_agents, index.n_entities, entities.n_events
         state = {
             own.name: private.array(f"state.{own.name}", "f4", (len(draws), *own.shape(*sizes)), own.possible)
-            for own in likelihood.own_state
+            for own in likelihood.state_fields
         }
         return AgentMemory(entities, labels, state)
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedhlcr._support.arrays import for_kernels
 from fedhlcr._support.checks import SIZE_LIMIT, Check, within
 from fedhlcr.exceptions import CodecError
 from fedhlcr.storage.pages import PagedRecord
@@ -75,8 +76,8 @@ class RecordReader:
         self.require(all(wanted in (None, size) for size, wanted in zip(array.shape, shape, strict=True)), name)
         with np.errstate(all="ignore"):
             self._require_all(array, test, name)
-        # kernels are compiled for writable arrays: those of bytes are read-only, those of a mapped file are not
-        return array if array.flags.writeable else np.array(array)
+        # those of bytes are read-only, those of a mapped file are not
+        return for_kernels(array)
 
     def _require_all(self, array: NDArray[Any], test: Check | None, name: str) -> None:
         if test is None:

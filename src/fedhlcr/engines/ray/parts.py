@@ -52,7 +52,7 @@ class TablePart:
         X = self.X.copy()
         y = self.y.copy()
         weight = self.weight.copy()
-        return Hierarchy(X, y, weight, self.event_start.copy(), self.index, offset)
+        return Hierarchy(X, y, weight, self.event_start.copy(), own_copy(self.index), offset)
 
 
 def part_of(index: EntityIndex, agents: range) -> EntityIndex:

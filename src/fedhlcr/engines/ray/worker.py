@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedhlcr._support.arrays import FloatArray, IndexArray
+from fedhlcr._support.arrays import FloatArray, IndexArray, for_kernels
 from fedhlcr._support.threads import single_threaded_blas
 from fedhlcr.data.events import EventStore
 from fedhlcr.engines.in_process import InProcessEngine
@@ -170,7 +170,6 @@ class ShardWorker:
 def _expected(question: Question, broadcast: Broadcast) -> Expected:
     assert broadcast.law is not None
     assert question.units is not None
-    # a copy: arrays in the object store are read-only, and kernels are compiled for writable ones
-    units = question.units.copy()
+    units = for_kernels(question.units)
     n_clusters = len(broadcast.representative)
     return Expected.under(broadcast.likelihood, broadcast.law, n_clusters, units, question.usual_events, tables=True)
