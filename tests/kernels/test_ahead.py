@@ -26,7 +26,9 @@ compiles = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="nothing is compi
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """An empty folder of compiled kernels, in a process that has compiled nothing."""
+    """An empty folder of compiled kernels, in a process that has compiled nothing and is not quiet."""
+    # a command of an earlier test may have been
+    logging.getLogger("fedhlcr.kernels").setLevel(logging.NOTSET)
     monkeypatch.setattr(ahead, "_folder", lambda: tmp_path)
     monkeypatch.setattr(ahead, "_prepared", set())
     monkeypatch.setattr(ahead, "_is_switched_off", lambda: False)
