@@ -108,8 +108,11 @@ def load_tables() -> tuple[pa.Table, pa.Table]:
     return train, test
 
 
-def main(page: Path = Path("demo-report.html"), *, rounds: int | None = None) -> None:
-    """Run the demo and write the report to `page`; `rounds` is the maximum number of rounds, None for no maximum."""
+def main(page: Path = Path("demo-report.html"), *, rounds: int | None = None, verbose: bool = True) -> None:
+    """Run the demo and write the report to `page`.
+
+    `rounds` is the maximum number of rounds, None for no maximum; `verbose` shows the progress of the federation.
+    """
     train, test = load_tables()
     route = test[ROUTE.one].to_numpy()
     flights = Flights(test[TARGET].to_numpy(), route, ~np.isin(route, train[ROUTE.one].to_numpy()))
@@ -117,7 +120,7 @@ def main(page: Path = Path("demo-report.html"), *, rounds: int | None = None) ->
     # so that the times below are those of the work alone
     ahead.load(ahead.for_fits("mixed, entity noise", federated=True))
     settings = FEDERATED if rounds is None else FEDERATED | {"rounds": rounds}
-    federated, seconds = _fit(FedHLCRRegressor(**settings, verbose=True), train)
+    federated, seconds = _fit(FedHLCRRegressor(**settings, verbose=verbose), train)
     sys.stderr.flush()
     central, central_seconds = _fit(HLCRRegressor(), train)
     own = _predict("federated HLCR", federated, test, "sums by cluster")
@@ -126,7 +129,7 @@ def main(page: Path = Path("demo-report.html"), *, rounds: int | None = None) ->
     ridges, mixed, ridge = _simpler(federated, test)
     _tell_clusters(federated, train)
     _tell_errors([own, alone, ridges, mixed, ridge, pooled], flights)
-    _tell_certainty(federated, [own, alone, ridges, mixed], flights)
+    _tell_certainty([own, alone, ridges, mixed], flights)
     _tell_cost(federated, (seconds, central_seconds), _against(own, pooled, flights))
     airports = load_airports()
 
@@ -250,41 +253,50 @@ def _tell_clusters(model: FedHLCRRegressor, train: pa.Table) -> None:
     findings = gather(model)
     certainty = Certainty.of(findings)
     mixed = certainty.blurred if certainty.is_finding and len(certainty.blurred) > 1 else ()
+    sizes = np.bincount(model.labels_, minlength=model.n_clusters_)
+    if sure := how_sure(certainty, findings.names):
+        sure += f"""
+            {mixed_group(certainty, findings.names)} "Surely" means with a probability of {percent(SURE)} or more.
+            Predictions weigh all clusters that a route may be in. This is one run: with another seed, a route that is
+            not surely in its cluster may be in another, and small clusters may come or go.
+        """
     _say(f"""
-        What it found: {CLUSTER.count(model.n_clusters_)} of routes that behave alike. {_describe_merging(model)}
-        {how_sure(certainty, findings.names)} {mixed_group(certainty, findings.names)} "Surely" means with a probability
-        of {percent(SURE)} or more. Predictions weigh all clusters that a route may be in. This is one run: with another
-        seed, a route that is not surely in its cluster may be in another, and small clusters may come or go.
+        What it found: {CLUSTER.count(model.n_clusters_)} of routes that behave alike. {_describe_search(model)} {sure}
 
         On this map each airport shows the cluster of most routes to it; * is New York. The model itself knows no map.
     """)
     print(_draw_map([airports[_destination(route)][:2] for route in routes], model.labels_), end="\n\n")
     names = [name for name in train.column_names if name not in (*IDS.values(), TARGET)]
     features = np.column_stack([train[name].to_numpy() for name in names])
-    for cluster in findings.clusters[:N_DESCRIBED]:
+    held = [cluster for cluster in findings.clusters if sizes[cluster.number]]
+    for cluster in held[:N_DESCRIBED]:
         k = cluster.number
         own = routes[model.labels_ == k]
         cities = Counter(airports[_destination(route)].city for route in own).most_common(N_CITIES)
         usual = features[np.isin(train[ROUTE.one].to_numpy(), own)].mean(axis=0)
         name = f"Cluster {k}, of the mixed group" if k in mixed else f"Cluster {k}"
-        sure = percent((cluster.n_sure or 0) / max(len(own), 1))
+        share = percent((cluster.n_sure or 0) / len(own))
         _say(f"""
-            {name}: {ROUTE.count(len(own))}, {sure} of them surely in it, for example to
+            {name}: {ROUTE.count(len(own))}, {share} of them surely in it, for example to
             {listed([city for city, _ in cities])}.
             {_describe_cluster(float(model.intercept_[k]), model.coef_[k], usual)}
         """)
-    if (rest := model.n_clusters_ - N_DESCRIBED) > 0:
-        n_routes = int(np.sum(model.labels_ >= N_DESCRIBED))
-        _say(f"{rest} more {CLUSTER.of(rest)} {'has' if rest == 1 else 'have'} {ROUTE.count(n_routes)}.")
+    if more := len(held[N_DESCRIBED:]):
+        n_routes = int(sum(sizes[cluster.number] for cluster in held[N_DESCRIBED:]))
+        _say(f"{more} more {CLUSTER.of(more)} {'has' if more == 1 else 'have'} {ROUTE.count(n_routes)}.")
+    if n_empty := len(sizes) - len(held):
+        _say(f"No route is in the other {CLUSTER.count(n_empty) if n_empty > 1 else 'cluster'} in most draws.")
 
 
-def _describe_merging(model: FedHLCRRegressor) -> str:
-    """From how many clusters it came down to those that it has, and when."""
+def _describe_search(model: FedHLCRRegressor) -> str:
+    """How it came to its clusters: what was merged, and whether one cluster was tried."""
     in_use = model.history_["n_clusters"][model.history_["round"] > 0]
-    changed = np.flatnonzero(in_use != in_use[-1])
-    if in_use.max() == in_use[-1] or in_use[-1] != model.n_clusters_:
+    if model.n_clusters_ == 1:
         return ""
-    return f"It merged those alike, from {in_use.max()} at first, and kept this number from round {changed[-1] + 2} on."
+    n_tried = int(np.count_nonzero(in_use == 1))
+    merged = f"It began with up to {in_use.max()} and merged those alike." if in_use.max() > model.n_clusters_ else ""
+    tried = f"In {ROUND.count(n_tried)} it tried one cluster for all routes, which was worse." if n_tried else ""
+    return f"{merged} {tried}".strip()
 
 
 def _draw_map(places: list[tuple[float, float]], labels: NDArray[np.integer]) -> str:
@@ -327,9 +339,9 @@ def _error(prediction: Prediction, flights: Flights, *, new: bool = False) -> fl
     return float(np.abs(flights.y - prediction.mean)[flights.is_new == new].mean())
 
 
-def _more(error: float, than: float) -> str:
-    """5 % more"""
-    return f"{percent(abs(error / than - 1.0))} {'more' if error > than else 'less'}"
+def _compared(figure: float, other: float) -> str:
+    """5 % larger"""
+    return f"{percent(abs(figure / other - 1.0))} {'larger' if figure > other else 'smaller'}"
 
 
 def _tell_errors(predictions: list[Prediction], flights: Flights) -> None:
@@ -344,17 +356,18 @@ def _tell_errors(predictions: list[Prediction], flights: Flights) -> None:
         What it is good for: the mean absolute error, in {TARGET}, on known routes and on new ones, and the share of the
         variance that is explained (R²) on both together.
     """)
-    print(text_table(("", "known routes", "new routes", "R²", "leaves a station"), tuple(rows)), end="\n\n")
+    print(text_table(("", "known routes", "new routes", "R²", "what leaves it"), tuple(rows)), end="\n\n")
     _say(f"""
-        Alone, a station with the same model is off {_against(own, alone, flights)}; with a ridge per route,
-        {_against(own, ridges, flights)}. A mixed model, which needs every flight in one place, is off
+        Alone, a station with the same model has an error that is {_against(own, alone, flights)}; with a ridge per
+        route, {_against(own, ridges, flights)}. The error of a mixed model, which needs every flight in one place, is
         {_against(own, mixed, flights)}. By R², where few large errors count most, the best is:
-        {max(r2, key=r2.__getitem__)}.
+        {max(r2, key=r2.__getitem__)}. (The report also has a ridge per route, with one ridge of all flights for new
+        routes.)
     """)
 
 
 def _against(own: Prediction, other: Prediction, flights: Flights) -> str:
-    """How much more or less a model is off than the federation, on known and on new routes."""
+    """How the error of a model compares with that of the federation, on known and on new routes."""
     words = []
     for new, where in ((False, "on known routes"), (True, "on new ones")):
         rows = flights.is_new == new
@@ -362,41 +375,37 @@ def _against(own: Prediction, other: Prediction, flights: Flights) -> str:
         ours, theirs = (-np.abs(flights.y - p.mean)[rows] for p in (own, other))
         verdict = compare_densities(ours, {other.name: theirs}, routes).verdict
         chance = " (may be chance)" if verdict == "about the same" else ""
-        words.append(f"by {_more(_error(other, flights, new=new), _error(own, flights, new=new))} {where}{chance}")
+        words.append(f"{_compared(_error(other, flights, new=new), _error(own, flights, new=new))} {where}{chance}")
     return listed(words)
 
 
-def _tell_certainty(model: FedHLCRRegressor, predictions: list[Prediction], flights: Flights) -> None:
-    """How often the intervals hold, also on the routes that vary least and most."""
-    routes = np.array([route for _, route in model.pair_ids_])[np.argsort(model.entity_noise_)]
-    calm, variable = (
-        np.isin(flights.route, part) for part in (routes[: len(routes) // 5], routes[-len(routes) // 5 :])
-    )
+def _tell_certainty(predictions: list[Prediction], flights: Flights) -> None:
+    """How often the intervals hold, and how wide they are; the federation's come first, and a mixed model's last."""
     rows = []
+    widths = []
     for p in predictions:
         inside = (p.lower <= flights.y) & (flights.y <= p.upper)
-        shares = (percent(inside[group].mean()) for group in (~flights.is_new, calm, variable, flights.is_new))
-        rows.append((p.name, *shares, f"{np.median(p.upper - p.lower):.1f}"))
+        widths.append(float(np.median(p.upper - p.lower)))
+        shares = (percent(inside[flights.is_new == new].mean()) for new in (False, True))
+        rows.append((p.name, *shares, f"{widths[-1]:.1f}"))
     _say(f"""
-        How sure it is: {percent(LEVEL)} of the flights should be inside its intervals, on all known routes, on the
-        fifth of them that varies least, on the fifth that varies most, and on new routes. The narrower they are then,
-        the better; the width is the median.
+        How sure it is: the share of the flights inside its intervals, which should be {percent(LEVEL)}, on known routes
+        and on new ones, and the usual (median) width of the intervals in {TARGET}.
     """)
-    header = ("", "known routes", "calmest", "most variable", "new routes", "width")
-    print(text_table(header, tuple(rows)), end="\n\n")
-    _say("""
-        A mixed model has one spread for all routes, so its intervals are too wide on calm ones and too narrow on
-        others. HLCR learns the spread of each route.
+    print(text_table(("", "known routes", "new routes", "width"), tuple(rows)), end="\n\n")
+    _say(f"""
+        Where shares are alike, narrower is better. A mixed model has one spread for all routes, HLCR one for each
+        route: the usual width of a mixed model's intervals is {_compared(widths[-1], widths[0])}.
     """)
 
 
 def _tell_cost(model: FedHLCRRegressor, seconds: tuple[float, float], central: str) -> None:
-    """What the federation cost, and what it does not hide; `central` is how far off the centralised fit is."""
+    """What the federation cost, and what it does not hide; `central` compares the centralised fit's error."""
     up, down = (byte_size(model.history_[name].sum() / len(model.agent_ids_)) for name in ("bytes_up", "bytes_down"))
     _say(f"""
         What it cost: {ROUND.count(model.n_rounds_)}, with {up} up and {down} down for each station, on average. The fit
         took {seconds[0]:.1f} s here, with all stations in one process; a network adds its delays. With every flight in
-        one place the same model takes {seconds[1]:.1f} s and is off {central}. {describe_run(model)[0]}
+        one place the same model takes {seconds[1]:.1f} s, and its error is {central}. {describe_run(model)[0]}
 
         Privacy: flights never leave their station, but sums do, and a curious server can infer much about single routes
         from them (`fedhlcr audit` shows how much). Secure aggregation hides the sums of single stations; differential

@@ -67,9 +67,10 @@ def test_json_of_a_synthetic_table_is_one_object(capsys):
 
 
 def test_quiet_demo_prints_nothing(tmp_path, monkeypatch, capsys):
-    def main(page, *, rounds):
+    def main(page, *, rounds, verbose):
         print("clusters")
-        print("rounds", file=sys.stderr)
+        if verbose:
+            print("rounds", file=sys.stderr)
         if rounds:
             raise DataError("there are no flights.")
 
@@ -80,3 +81,5 @@ def test_quiet_demo_prints_nothing(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr() == ("", "fedhlcr: there are no flights.\n")
     assert call("demo", "--out", tmp_path / "page.html") == 0
     assert capsys.readouterr() == ("clusters\n", "rounds\n")
+    assert call("demo", "--no-progress", "--out", tmp_path / "page.html") == 0
+    assert capsys.readouterr() == ("clusters\n", "")

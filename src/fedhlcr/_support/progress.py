@@ -15,7 +15,7 @@ SILENT = 0.1
 # Seconds from one line to the next if the error stream is not a terminal.
 BETWEEN_LINES = 5.0
 # Columns of a terminal from which on there is room for a bar beside the figures.
-WIDE = 80
+WIDE = 100
 # The description has at most this share of a terminal's width.
 DESCRIBED = 1 / 3
 

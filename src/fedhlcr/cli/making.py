@@ -157,6 +157,7 @@ def demo(
         typer.Option("--rounds", min=1, help="Maximum number of rounds. By default the run ends when it is stable."),
     ] = None,
     quiet: options.QuietOption = False,
+    progress: options.ProgressOption = None,
 ) -> None:
     """Run an example on real flights: stations with few flights learn from each other without showing them.
 
@@ -170,5 +171,6 @@ def demo(
     from fedhlcr.demo import main
 
     check_output(out)
-    with Shell(quiet=quiet).silence():
-        main(out, rounds=rounds)
+    shell = Shell(quiet=quiet, progress=progress)
+    with shell.silence(), shell.warnings_as_notes():
+        main(out, rounds=rounds, verbose=progress is not False)

@@ -129,7 +129,7 @@ class Shell:
     @contextmanager
     def silence(self) -> Iterator[None]:
         """With `--quiet`, print nothing of what others print; errors are shown afterwards."""
-        with open(os.devnull, "w") as nowhere, ExitStack() as stack:
+        with open(os.devnull, "w", encoding="utf-8") as nowhere, ExitStack() as stack:
             if self.quiet:
                 stack.enter_context(redirect_stdout(nowhere))
                 stack.enter_context(redirect_stderr(nowhere))
