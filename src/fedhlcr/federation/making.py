@@ -10,7 +10,8 @@ from fedhlcr.federation.rules import BlendRule, DeltaRule, Rule
 from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.federation.survey import Units
 from fedhlcr.model.likelihood import AnyLikelihood
-from fedhlcr.model.priors import LEARNABLE, ModelSpec
+from fedhlcr.model.priors import ModelSpec
+from fedhlcr.settings import LEARNABLE
 
 
 def make_rule(
