@@ -29,7 +29,7 @@ from fedhlcr.exceptions import ArgumentError, FederationError, UnknownAgentError
 from fedhlcr.federation.account import AccountFactory
 from fedhlcr.federation.block_ledger import BlockLedger
 from fedhlcr.federation.block_sums import BlockReply
-from fedhlcr.federation.checks import Expected
+from fedhlcr.federation.checks import ExpectedReply
 from fedhlcr.federation.claims import Claims
 from fedhlcr.federation.cohorts import commit, leaving, running_total
 from fedhlcr.federation.convergence import has_settled, limit_reason, stable_reason
@@ -262,16 +262,16 @@ class Server:
             self._open.bytes_down = bytes_down
             self._open.bytes_up = bytes_up
 
-    def _expected(self, law: Law | None) -> Expected:
+    def _expected(self, law: Law | None) -> ExpectedReply:
         if self.rule is None or self.units is None:
-            expected = Expected.survey(self.settings.layout, len(self.settings.curves))
+            expected = ExpectedReply.survey(self.settings.layout, len(self.settings.curves))
         else:
             assert law is not None
             n_clusters = int(self.rule.cluster_of.max()) + 1
             usual = self._claims.usual_events()
             units = self.units.mean_squares
             tables = self.rule.has_tables
-            expected = Expected.under(self.likelihood, law, n_clusters, units, usual, tables=tables)
+            expected = ExpectedReply.under(self.likelihood, law, n_clusters, units, usual, tables=tables)
         return expected._replace(fixed_point=self.settings.fixed_point)
 
     @single_threaded_blas

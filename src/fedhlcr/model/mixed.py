@@ -27,7 +27,7 @@ import numpy as np
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr.kernels.profiles import DRAWS_AT_ONCE, OwnMixture
 from fedhlcr.model import covariance
-from fedhlcr.model.arguments import KnownEntities, ProfileData
+from fedhlcr.model.arguments import FittedEntities, ProfileData
 from fedhlcr.model.differences import Differences
 from fedhlcr.model.likelihood import register
 from fedhlcr.model.mixed_globals import MixedGlobals
@@ -69,7 +69,7 @@ class Mixed(MixedServer):
             self.layout.first_regressor,
         )
 
-    def entity_coef(self, given: MixedGlobals, known: KnownEntities, normals: FloatArray) -> FloatArray:
+    def entity_coef(self, given: MixedGlobals, known: FittedEntities, normals: FloatArray) -> FloatArray:
         """w + a + b with b drawn given everything else: Λ(B⁻¹Λᵀ(g − G(w + a)) + L⁻ᵀε), in the notation of `kernels`."""
         base = given.coef[known.labels]
         if given.is_plain:
@@ -89,7 +89,7 @@ class Mixed(MixedServer):
         base[:, columns] += drawn @ root.T
         return np.asarray(base)
 
-    def data_matrices(self, known: KnownEntities) -> FloatArray:
+    def data_matrices(self, known: FittedEntities) -> FloatArray:
         """(entities, packed) the Gram matrices of which effects are drawn; those of weighted events differ."""
         return known.grams
 

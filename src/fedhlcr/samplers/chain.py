@@ -16,7 +16,7 @@ from fedhlcr.model.schema import Globals
 from fedhlcr.samplers import blocked, collapsed
 from fedhlcr.samplers.collapsed import LabelPrior
 from fedhlcr.samplers.merging import Merger, MergeSchedule, merge_state
-from fedhlcr.samplers.state import ChainState, Draw, Entities
+from fedhlcr.samplers.state import ChainState, Draw, EntityData
 
 SamplerName = Literal["blocked", "collapsed"]
 Progress = Callable[[ChainState], None]
@@ -101,7 +101,7 @@ class ChainResult:
 
 
 def run_chain(
-    entities: Entities, spec: ModelSpec, plan: ChainPlan, stream: Stream, progress: Progress | None = None
+    entities: EntityData, spec: ModelSpec, plan: ChainPlan, stream: Stream, progress: Progress | None = None
 ) -> ChainResult:
     """Run a chain. Ctrl-C ends it early and keeps what has been sampled so far.
 
@@ -145,7 +145,7 @@ def run_chain(
 
 
 def _step(
-    entities: Entities,
+    entities: EntityData,
     spec: ModelSpec,
     plan: ChainPlan,
     state: ChainState,
@@ -158,7 +158,7 @@ def _step(
     return collapsed.step(entities, spec, state, stream, plan.label_prior)
 
 
-def _merged(entities: Entities, state: ChainState, target: NDArray[np.int64] | None) -> ChainState:
+def _merged(entities: EntityData, state: ChainState, target: NDArray[np.int64] | None) -> ChainState:
     return state if target is None else merge_state(entities.likelihood, state, target)
 
 

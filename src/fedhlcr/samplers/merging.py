@@ -21,7 +21,7 @@ from fedhlcr.model.likelihood import AnyLikelihood
 from fedhlcr.model.priors import ModelSpec
 from fedhlcr.model.schema import Globals, Stage
 from fedhlcr.model.sums import ClusterSums
-from fedhlcr.samplers.comparing import FEWEST_ROUNDS, Comparison, Phase
+from fedhlcr.samplers.comparing import FEWEST_ROUNDS, ClusterComparison, Phase
 from fedhlcr.samplers.state import ChainState, ServerState
 
 # Effects are switched on after this many checks in a row without a merge of plain clusters.
@@ -209,13 +209,13 @@ class Merger:
     idle: int = 0
     with_effects: bool = False
     merged_at: int = 0
-    comparison: Comparison | None = None
+    comparison: ClusterComparison | None = None
 
     @classmethod
     def planned(cls, schedule: MergeSchedule, n_wanted: int | None, spec: ModelSpec, *, over: bool = False) -> Merger:
         """With a comparison, if there are effects, the number of clusters is open, and the run is long enough."""
         compares = n_wanted is None and spec.effects != "none" and schedule.length >= FEWEST_ROUNDS
-        comparison = Comparison(schedule.length, schedule.start) if compares else None
+        comparison = ClusterComparison(schedule.length, schedule.start) if compares else None
         return cls(schedule, n_wanted, over=over, comparison=comparison)
 
     def stage(self, round_number: int) -> Stage:

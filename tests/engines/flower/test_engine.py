@@ -10,7 +10,7 @@ pytest.importorskip("flwr", reason="the flower extra is not installed")
 
 from fedhlcr.engines.flower import client_app
 from fedhlcr.engines.flower.engine import FlowerEngine, NotEnoughNodesError
-from fedhlcr.engines.flower.pauses import Waiting
+from fedhlcr.engines.flower.pauses import WaitTimes
 from fedhlcr.engines.flower.records import Errand
 from fedhlcr.federation.messages import Contribution
 from fedhlcr.federation.run import run_round
@@ -104,7 +104,7 @@ def test_node_whose_reply_is_lost_continues_from_accepted_labels(nodes, tmp_path
 
 
 def test_late_reply_is_delivered_and_refused(nodes, table, tmp_path):
-    carrier = FlowerEngine(LocalGrid(nodes), "experiment", Waiting(3, 5.0, 0.3))
+    carrier = FlowerEngine(LocalGrid(nodes), "experiment", WaitTimes(3, 5.0, 0.3))
     carrier.gather()
     server = server_for(table.X.shape[1], seed=3, rounds=6)
     records = []
@@ -116,7 +116,7 @@ def test_late_reply_is_delivered_and_refused(nodes, table, tmp_path):
 
 
 def test_late_reply_of_some_agents_brings_back_the_whole_node(nodes, table, tmp_path):
-    carrier = FlowerEngine(LocalGrid(nodes), "experiment", Waiting(3, 5.0, 0.3))
+    carrier = FlowerEngine(LocalGrid(nodes), "experiment", WaitTimes(3, 5.0, 0.3))
     carrier.gather()
 
     def deaf_to_roll_calls(message):
@@ -169,7 +169,7 @@ def test_node_cannot_reply_for_agents_of_another_node(nodes, tmp_path, monkeypat
         return [*answers, replace(one, agent=stolen).to_bytes()]
 
     monkeypatch.setattr(client_app.Node, "answer", forge)
-    carrier = FlowerEngine(LocalGrid(nodes), "experiment", Waiting(3, 5.0, 1.0))
+    carrier = FlowerEngine(LocalGrid(nodes), "experiment", WaitTimes(3, 5.0, 1.0))
     carrier.gather()
     server = server_for(7, seed=3)
     handed = [reply.agent for reply in carrier.deliver(server.open_round(carrier.agents()))]
@@ -222,7 +222,7 @@ def test_too_few_nodes_fail_after_the_waiting_time(nodes, tmp_path):
 
 
 def test_nodes_that_are_all_slow_are_asked_again_at_once(nodes, table, tmp_path):
-    carrier = FlowerEngine(LocalGrid(nodes), "experiment", Waiting(3, 2.0, 0.2))
+    carrier = FlowerEngine(LocalGrid(nodes), "experiment", WaitTimes(3, 2.0, 0.2))
     carrier.gather()
     server = server_for(table.X.shape[1], seed=3, rounds=60)
     run_round(server, carrier)
@@ -253,7 +253,7 @@ def test_silent_node_delays_one_round_only(nodes, tmp_path, logged):
 
 @pytest.mark.parametrize("late_by", [4, 8, 1000])
 def test_slow_node_is_asked_less_and_less_often(late_by, nodes, table, clock):
-    carrier = FlowerEngine(LocalGrid(nodes), "experiment", Waiting(3, 5.0, 0.2))
+    carrier = FlowerEngine(LocalGrid(nodes), "experiment", WaitTimes(3, 5.0, 0.2))
     carrier.gather()
     server = server_for(table.X.shape[1], seed=3, rounds=60)
 

@@ -19,7 +19,7 @@ from fedhlcr.engines.flower.engine import FlowerEngine, NotEnoughNodesError
 from fedhlcr.engines.flower.node import Node
 from fedhlcr.engines.flower.node_options import NodeOptions
 from fedhlcr.engines.flower.packing import LARGEST_MESSAGE, unpack
-from fedhlcr.engines.flower.pauses import Waiting
+from fedhlcr.engines.flower.pauses import WaitTimes
 from fedhlcr.engines.flower.records import Letter
 from fedhlcr.engines.flower.refusal import Refusal
 from fedhlcr.federation.run import run_round
@@ -110,7 +110,7 @@ def opened(message):
 
 def test_old_letter_does_not_overwrite_newer_state(nodes, table, tmp_path):
     """A slow answer to an old letter comes to an end after a newer one was answered."""
-    carrier = FlowerEngine(LocalGrid(nodes), "experiment", Waiting(3, 5.0, 1.0))
+    carrier = FlowerEngine(LocalGrid(nodes), "experiment", WaitTimes(3, 5.0, 1.0))
     carrier.gather()
     server = server_for(table.X.shape[1], seed=3, rounds=6)
     for _ in range(3):
@@ -213,7 +213,7 @@ def test_forged_state_file_costs_labels_only(nodes, tmp_path, logged):
 
 @pytest.mark.parametrize("name", ["../evil", "", ".hidden", "a/b", "x" * 65])
 def test_experiment_name_cannot_be_a_path(name, nodes, tmp_path):
-    carrier = FlowerEngine(LocalGrid(nodes), name, Waiting(1, 0.3, 1.0))
+    carrier = FlowerEngine(LocalGrid(nodes), name, WaitTimes(1, 0.3, 1.0))
     with pytest.raises(NotEnoughNodesError, match="ArgumentError"):
         carrier.gather()
     assert not list(tmp_path.rglob("*.state/*"))

@@ -13,7 +13,7 @@ pytest.importorskip("flwr", reason="the flower extra is not installed")
 from fedhlcr.engines.flower import client_app, engine
 from fedhlcr.engines.flower.engine import FlowerEngine
 from fedhlcr.engines.flower.packing import pack, unpack
-from fedhlcr.engines.flower.pauses import Waiting
+from fedhlcr.engines.flower.pauses import WaitTimes
 from fedhlcr.engines.flower.sizes import largest_contribution
 from fedhlcr.exceptions import RecordError
 from fedhlcr.federation.run import run_round
@@ -84,7 +84,7 @@ def test_one_contribution_is_unpacked_for_each_agent_asked(nodes, table, monkeyp
 
     monkeypatch.setattr(engine, "unpack", count)
     monkeypatch.setattr(client_app.Node, "answer", many)
-    carrier = FlowerEngine(LocalGrid(nodes), "experiment", Waiting(3, 5.0, 5.0))
+    carrier = FlowerEngine(LocalGrid(nodes), "experiment", WaitTimes(3, 5.0, 5.0))
     carrier.gather()
     assert run_round(server_for(table.X.shape[1], seed=3), carrier).n_accepted == 12
     assert len(n_unpacked) == 12
@@ -101,7 +101,7 @@ def test_largest_contribution_is_exact(settings, nodes, table, monkeypatch):
         return answers
 
     monkeypatch.setattr(client_app.Node, "answer", answer)
-    carrier = FlowerEngine(LocalGrid(nodes), "experiment", Waiting(3, 5.0, 5.0))
+    carrier = FlowerEngine(LocalGrid(nodes), "experiment", WaitTimes(3, 5.0, 5.0))
     carrier.gather()
     server = server_for(table.X.shape[1], seed=3, **settings)
     for _ in range(3):
@@ -116,7 +116,7 @@ def test_largest_contribution_is_exact(settings, nodes, table, monkeypatch):
 
 
 def test_bytes_are_counted_as_sent(nodes, table):
-    carrier = FlowerEngine(LocalGrid(nodes), "experiment", Waiting(3, 5.0, 5.0))
+    carrier = FlowerEngine(LocalGrid(nodes), "experiment", WaitTimes(3, 5.0, 5.0))
     carrier.gather()
     server = server_for(table.X.shape[1], seed=3)
     for _ in range(4):

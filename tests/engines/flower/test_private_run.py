@@ -18,7 +18,7 @@ from fedhlcr.engines.flower import private_desk
 from fedhlcr.engines.flower.options import RunOptions
 from fedhlcr.exceptions import FederationError, NotEnoughNodesError
 from fedhlcr.federation.private.inquiry import ANSWER_KIND
-from fedhlcr.privacy.terms import Stage
+from fedhlcr.privacy.terms import SumStage
 from fedhlcr.storage import codec
 from tests.flower_grid import LocalGrid, history_of, local_nodes, run_app, scores_of
 from tests.flower_keys import keyed_nodes
@@ -219,14 +219,14 @@ def stage_of(message):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stage", [stage for stage in Stage if stage is not Stage.OVER])
+@pytest.mark.parametrize("stage", [stage for stage in SumStage if stage is not SumStage.OVER])
 def test_a_secure_run_survives_a_node_that_dies_in_any_stage(keyed, tmp_path, stage):
     keyed[103].dies_at = lambda message: (message.metadata.group_id, stage_of(message)) == ("6", stage.value)
     run_app(keyed, tmp_path, **SECURE)
     counts = [record["n_accepted"] for record in history_of(tmp_path)]
     assert counts[:2] == [48, 12]
     # who dies after its masked sum was sent is in that sum
-    first_missing = 3 if stage is Stage.UNMASKING else 2
+    first_missing = 3 if stage is SumStage.UNMASKING else 2
     assert counts[first_missing:] == [10] * len(counts[first_missing:])
 
 
@@ -259,7 +259,7 @@ class Returning(LocalGrid):
 def test_a_void_sum_is_asked_for_again_if_nothing_was_sent(keyed, tmp_path, monkeypatch, logged):
     """Two of five nodes are missing before masked values are asked for."""
     monkeypatch.setattr("tests.flower_grid.LocalGrid", Returning)
-    dies_once(keyed, (101, 102), "6", Stage.SHARES)
+    dies_once(keyed, (101, 102), "6", SumStage.SHARES)
     run_app(keyed, tmp_path, **SECURE)
     assert "a sum is void, and nothing is lost" in logged.text
     assert [record["n_accepted"] for record in history_of(tmp_path)] == [48, *[12] * ROUNDS]
@@ -268,7 +268,7 @@ def test_a_void_sum_is_asked_for_again_if_nothing_was_sent(keyed, tmp_path, monk
 @pytest.mark.slow
 def test_a_sum_that_may_have_been_revealed_is_not_asked_for_again(keyed, tmp_path, monkeypatch, logged):
     monkeypatch.setattr("tests.flower_grid.LocalGrid", Returning)
-    dies_once(keyed, (101, 102), "6", Stage.MASKED)
+    dies_once(keyed, (101, 102), "6", SumStage.MASKED)
     run_app(keyed, tmp_path, **SECURE)
     assert "the sum of round 2 is lost, and its part of the budget is spent" in logged.text
     assert [record["n_accepted"] for record in history_of(tmp_path)] == [48, 12, 0, 12, 12, 12]

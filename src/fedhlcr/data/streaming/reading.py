@@ -87,7 +87,7 @@ def _stored_ids(work: WorkFolder, place: int, name: str) -> IdTable:
     return table
 
 
-class TableReader:
+class StreamReader:
     """Reads a table into the work folder, from where an earlier process has stopped.
 
     Attributes

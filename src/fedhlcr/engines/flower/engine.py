@@ -19,9 +19,9 @@ from fedhlcr._support.version import __version__
 from fedhlcr._support.wording import NODE
 from fedhlcr.data.ids import natural_key
 from fedhlcr.engines.flower.attendance import TIMED_OUT, Attendance
-from fedhlcr.engines.flower.names import AgentNames, Identity
+from fedhlcr.engines.flower.names import AgentNames, NodeName
 from fedhlcr.engines.flower.packing import pack, unpack
-from fedhlcr.engines.flower.pauses import Pauses, Waiting
+from fedhlcr.engines.flower.pauses import Pauses, WaitTimes
 from fedhlcr.engines.flower.records import (
     GONE,
     Answers,
@@ -64,7 +64,7 @@ ASK_AGAIN = 60.0
 LATE_ROUNDS = 2
 
 
-class Question(NamedTuple):
+class NodeRequest(NamedTuple):
     """What a node is asked, and what may come back.
 
     Attributes
@@ -83,7 +83,7 @@ class Question(NamedTuple):
 class Sent(NamedTuple):
     """A message that was sent and not answered yet: the question, its node, and when the reply is given up."""
 
-    question: Question
+    question: NodeRequest
     node: int
     expires: float
 
@@ -101,7 +101,7 @@ class FlowerEngine:
 
     grid: Grid
     experiment: str
-    waiting: Waiting = Waiting()
+    waiting: WaitTimes = WaitTimes()
     features: tuple[str, ...] = ()
     names: AgentNames = AgentNames()
     nodes: Attendance = field(init=False)
@@ -191,7 +191,7 @@ class FlowerEngine:
             if asked:
                 letter = Letter(broadcast, asked, [acknowledged[name] for name in asked])
                 expires = LATE_ROUNDS * self.waiting.for_replies
-                question = Question(
+                question = NodeRequest(
                     Errand.LETTER, group, frozenset(asked), largest_answers(largest, len(asked)), largest
                 )
                 sent.add(self._send(node, packed(letter, self._envelope()), question, expires))
@@ -206,7 +206,7 @@ class FlowerEngine:
     def exchange(self, terms: Terms, messages: Mapping[str, bytes]) -> dict[str, bytes]:
         """Send one message of a secure sum to each node; the replies of those that answer in time."""
         assert self._round is not None
-        question = Question(Errand.SUM, f"{terms.round}", limit=largest_sum_reply(terms, len(self._round.nodes)))
+        question = NodeRequest(Errand.SUM, f"{terms.round}", limit=largest_sum_reply(terms, len(self._round.nodes)))
         contents = {party: packed(*self._round.records(party, messages[party]), self._envelope()) for party in messages}
         return self._collect_sums(contents, question)
 
@@ -218,11 +218,11 @@ class FlowerEngine:
     def ask_all(self, place: int, n_values: int) -> dict[str, bytes]:
         """Send the query to all nodes without masks; the replies of those that answer in time."""
         assert self._round is not None
-        question = Question(Errand.INQUIRY, f"{place}", limit=largest_query_reply(n_values))
+        question = NodeRequest(Errand.INQUIRY, f"{place}", limit=largest_query_reply(n_values))
         contents = {party: packed(letter, self._envelope()) for party, letter in self._round.letters.items()}
         return self._collect_sums(contents, question)
 
-    def _collect_sums(self, contents: Mapping[str, RecordDict], question: Question) -> dict[str, bytes]:
+    def _collect_sums(self, contents: Mapping[str, RecordDict], question: NodeRequest) -> dict[str, bytes]:
         """Send these messages, by party, and return the replies that came in time."""
         assert self._round is not None
         names = {self._round.nodes[party]: party for party in contents}
@@ -252,7 +252,7 @@ class FlowerEngine:
         self._look_around()
         self._collect()
         content = packed(Keepsake(pack(model.to_bytes())), self._envelope())
-        question = Question(Errand.KEEPSAKE, "model", limit=SMALL_REPLY)
+        question = NodeRequest(Errand.KEEPSAKE, "model", limit=SMALL_REPLY)
         sent = {self._send(node, content, question, self.waiting.for_replies) for node in list(self.present)}
         for _ in self._await(sent):
             pass
@@ -313,13 +313,13 @@ class FlowerEngine:
         for info in self._post.nodes():
             online.add(info.node_id)
             self.nodes.labels[info.node_id] = info.name or str(info.node_id)
-            self.nodes.identities[info.node_id] = Identity.of(info)
+            self.nodes.identities[info.node_id] = NodeName.of(info)
         for node in self.present.keys() - online:
             self.nodes.dismiss(node, GONE, 0.0)
         asked = self._nodes_asked(Errand.ROLL_CALL)
         for node in sorted(online - self.present.keys() - asked):
             if self.nodes.may_ask(node) or (self.nodes.is_slow(node) and not spare_the_slow):
-                question = Question(Errand.ROLL_CALL, "roll call", limit=largest_presence(self.names.max_agents))
+                question = NodeRequest(Errand.ROLL_CALL, "roll call", limit=largest_presence(self.names.max_agents))
                 self._send(node, self._envelope().to_content(), question, self.waiting.for_replies)
         return online
 
@@ -329,7 +329,7 @@ class FlowerEngine:
     def _envelope(self) -> Envelope:
         return Envelope(__version__, self.experiment, list(self.features))
 
-    def _send(self, node: int, content: RecordDict, question: Question, seconds: float) -> int:
+    def _send(self, node: int, content: RecordDict, question: NodeRequest, seconds: float) -> int:
         """Send one message, whose reply is awaited so long. Returns its ticket."""
         seconds = max(seconds, 1.0)
         message = Message(content, node, str(question.errand), ttl=seconds, group_id=question.group)

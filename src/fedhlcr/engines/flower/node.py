@@ -19,7 +19,7 @@ from filelock import FileLock, Timeout
 from fedhlcr._support.arrays import IndexArray
 from fedhlcr.data.hierarchy import build_hierarchy
 from fedhlcr.engines.flower.node_options import NodeOptions
-from fedhlcr.engines.flower.node_table import Events, NodeTable, Source, digest_of, stamp_of
+from fedhlcr.engines.flower.node_table import NodeEvents, NodeTable, Source, digest_of, stamp_of
 from fedhlcr.engines.flower.open_sum import OpenSum
 from fedhlcr.engines.flower.peers import NodeIdentity
 from fedhlcr.engines.flower.private_desk import PrivateDesk, Sum, check_terms
@@ -33,7 +33,7 @@ from fedhlcr.federation.mods import Mod
 from fedhlcr.federation.private.inquiry import Inquiry, write_sum
 from fedhlcr.federation.secure_device import OUT_OF_STEP, SecureDevice
 from fedhlcr.posterior import PublicModel
-from fedhlcr.privacy.terms import Stage, Terms, terms_of
+from fedhlcr.privacy.terms import SumStage, Terms, terms_of
 from fedhlcr.storage import atomic, codec
 from fedhlcr.storage.reader import RecordReader
 
@@ -132,7 +132,7 @@ class Node:
             self.table.read(self.options.test_path)
         return len(events.y), len(set(events.agent))
 
-    def read_table(self) -> Events:
+    def read_table(self) -> NodeEvents:
         """The events of the node's table, after all checks; nothing is kept."""
         return self.table.read(self.options.data_path)
 
@@ -212,7 +212,7 @@ class Node:
                 if begun is None:
                     return OUT_OF_STEP
                 device = begun
-            counts = device.is_private and device.stage is Stage.MASKED
+            counts = device.is_private and device.stage is SumStage.MASKED
             with _writing():
                 reply = self.open_sum.handle(device, asked.message)
                 if counts:

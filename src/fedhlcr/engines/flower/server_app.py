@@ -19,7 +19,7 @@ from fedhlcr.engines.flower.engine import FlowerEngine
 from fedhlcr.engines.flower.logs import log_through_flower
 from fedhlcr.engines.flower.names import PINS_FILE, AgentNames, read_owners
 from fedhlcr.engines.flower.options import RunOptions
-from fedhlcr.engines.flower.pauses import Waiting
+from fedhlcr.engines.flower.pauses import WaitTimes
 from fedhlcr.engines.flower.private_run import private_server, run_on_nodes
 from fedhlcr.engines.flower.records import Score
 from fedhlcr.exceptions import ArgumentError
@@ -60,7 +60,7 @@ def run(grid: Grid, options: RunOptions) -> PublicModel:
     checkpoints = Checkpoints(outputs.checkpoint)
     fewest = options["min-cohort"] if options["aggregation"] == "secure" else 1
     min_nodes = max(options["min-nodes"], fewest)
-    waiting = Waiting(min_nodes, options["wait-for-nodes"], options["round-timeout"], fewest)
+    waiting = WaitTimes(min_nodes, options["wait-for-nodes"], options["round-timeout"], fewest)
     engine = FlowerEngine(grid, options["experiment"], waiting, options.features, _names(options))
     # errors of a resumed run are raised before the server waits for nodes
     server = _resume(checkpoints, engine, options) if options["resume"] else None
