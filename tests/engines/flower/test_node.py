@@ -20,7 +20,7 @@ from fedhlcr.engines.flower.node import Node
 from fedhlcr.engines.flower.node_options import NodeOptions
 from fedhlcr.engines.flower.packing import LARGEST_MESSAGE, unpack
 from fedhlcr.engines.flower.pauses import WaitTimes
-from fedhlcr.engines.flower.records import Letter
+from fedhlcr.engines.flower.records import RoundRequest
 from fedhlcr.engines.flower.refusal import Refusal
 from fedhlcr.federation.run import run_round
 from fedhlcr.storage import atomic, codec
@@ -104,8 +104,8 @@ def test_copied_table_keeps_its_labels(nodes, tmp_path, logged):
 
 def opened(message):
     """A letter with its broadcast unpacked, as the app hands it to the node."""
-    letter = Letter.from_content(message.content)
-    return replace(letter, broadcast=unpack(letter.broadcast, LARGEST_MESSAGE))
+    request = RoundRequest.from_content(message.content)
+    return replace(request, broadcast=unpack(request.broadcast, LARGEST_MESSAGE))
 
 
 def test_old_letter_does_not_overwrite_newer_state(nodes, table, tmp_path):
@@ -115,7 +115,7 @@ def test_old_letter_does_not_overwrite_newer_state(nodes, table, tmp_path):
     server = server_for(table.X.shape[1], seed=3, rounds=6)
     for _ in range(3):
         run_round(server, carrier)
-    old, new = (m for m in nodes[100].letters if m.metadata.group_id in ("1", "2"))
+    old, new = (m for m in nodes[100].requests if m.metadata.group_id in ("1", "2"))
     node = Node(NodeOptions.from_context(nodes[100].config, {}), "experiment", carrier.features)
     before = node.state_path.read_bytes()
     with pytest.raises(Refusal, match="OutdatedLetter"):

@@ -14,7 +14,7 @@ pytest.importorskip("opendp", reason="the privacy extra is not installed")
 from fedhlcr import DifferentialPrivacy
 from fedhlcr.engines.flower.node import Node
 from fedhlcr.engines.flower.node_options import NodeOptions
-from fedhlcr.engines.flower.records import Letter, SumMessage
+from fedhlcr.engines.flower.records import RoundRequest, SumMessage
 from fedhlcr.engines.flower.tally import TALLY_FILE, Tally
 from fedhlcr.exceptions import Refusal
 from fedhlcr.federation.private.agents import PrivateAgents
@@ -177,7 +177,7 @@ def test_a_node_with_a_budget_takes_part_in_nothing_else(make_node):
     node = make_node(**{"max-epsilon": "3"})
     survey = server_for(N_FEATURES).open_round(["1"]).broadcast.to_bytes()
     with pytest.raises(Refusal, match=r"PrivacyRequired.*start the run with `epsilon`"):
-        node.answer(Letter(survey, ["1"], [-1]))
+        node.answer(RoundRequest(survey, ["1"], [-1]))
 
 
 def test_a_node_that_insists_on_masks_does_not_answer_in_the_open(make_node):

@@ -15,7 +15,7 @@ from fedhlcr.engines.flower.open_sum import KIND, VERSION, OpenSum
 from fedhlcr.engines.flower.options import RunOptions
 from fedhlcr.engines.flower.pauses import WaitTimes
 from fedhlcr.engines.flower.peers import NodeIdentity
-from fedhlcr.engines.flower.records import Errand, SumMessage
+from fedhlcr.engines.flower.records import RequestType, SumMessage
 from fedhlcr.federation.run import run_round
 from fedhlcr.privacy import terms as terms_module
 from fedhlcr.privacy.roster import Roster
@@ -97,16 +97,16 @@ def test_a_node_that_signs_wrongly_does_not_spoil_the_round(nodes, logged, monke
 def test_nothing_but_masked_sums_leaves_a_node_in_a_round(nodes, tmp_path):
     run_app(nodes, tmp_path, **OPTIONS)
     for node in nodes.values():
-        kinds = {message.metadata.message_type for message in node.letters}
-        assert kinds == {Errand.ROLL_CALL, Errand.SUM, Errand.KEEPSAKE}
+        kinds = {message.metadata.message_type for message in node.requests}
+        assert kinds == {RequestType.ROLL_CALL, RequestType.SUM, RequestType.MODEL}
 
 
 def test_replies_have_the_same_size_at_all_nodes(nodes, monkeypatch):
     sizes = {}
     honest = Node.add_up
 
-    def add_up(self, asked, letter):
-        reply = honest(self, asked, letter)
+    def add_up(self, asked, request):
+        reply = honest(self, asked, request)
         kind, terms = codec.kind_of(reply), self.open_sum._last()
         sizes.setdefault((kind, terms.round, terms.epoch), set()).add(len(reply))
         return reply
@@ -243,7 +243,7 @@ def test_a_node_answers_each_message_once(stage, nodes):
     server, engine = secure_server(), engine_for(nodes)
     for _ in range(3):
         run_round(server, engine)
-    first = [message for message in nodes[100].letters if stage_of(message) == stage][-1]
+    first = [message for message in nodes[100].requests if stage_of(message) == stage][-1]
     before = state_of(nodes[100]).shard.pending.copy()
     reply = nodes[100].handle(100, first)
     assert reply.content.config_records["refusal"]["kind"] == ("OutdatedSum" if stage == "keys" else "RoundLost")
@@ -363,7 +363,7 @@ def test_terms_of_another_round_are_refused(nodes, monkeypatch):
     for name in ("run", "session", "epoch", "round", "n_values"):
         wrong = terms_module.Terms(**{**good.to_record(), name: getattr(good, name) + 1})
         message = write_request(SumStage.KEYS, wrong, wrong.to_record())
-        letter = engine._round.letters["100"]
-        content = client_app.records.packed(SumMessage("100", message, []), letter, engine._envelope())
-        reply = nodes[100].handle(100, client_app.Message(content, 100, str(Errand.SUM)))
+        request = engine._round.requests["100"]
+        content = client_app.records.packed(SumMessage("100", message, []), request, engine._envelope())
+        reply = nodes[100].handle(100, client_app.Message(content, 100, str(RequestType.SUM)))
         assert reply.content.config_records["refusal"]["kind"] == "SecureSumError", name

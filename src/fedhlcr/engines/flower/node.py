@@ -23,7 +23,7 @@ from fedhlcr.engines.flower.node_table import NodeEvents, NodeTable, Source, dig
 from fedhlcr.engines.flower.open_sum import OpenSum
 from fedhlcr.engines.flower.peers import NodeIdentity
 from fedhlcr.engines.flower.private_desk import PrivateDesk, Sum, check_terms
-from fedhlcr.engines.flower.records import Letter, Score, SumMessage
+from fedhlcr.engines.flower.records import NodeScore, RoundRequest, SumMessage
 from fedhlcr.engines.flower.refusal import PLAIN_REFUSED, PRIVACY_REQUIRED, UNKNOWN_AGENT
 from fedhlcr.engines.flower.tally import Tally
 from fedhlcr.exceptions import ArgumentError, CodecError, FixedPointError, Refusal, StorageError
@@ -45,7 +45,7 @@ STATE_VERSION = 1
 LONGEST_LOCK = 600.0
 # Sums over fewer test events could reveal single events.
 FEWEST_SCORED = 10
-NO_SCORE = Score(0, 0.0, 0.0, 0.0)
+NO_SCORE = NodeScore(0, 0.0, 0.0, 0.0)
 _ONLY_SECURE = 'the node only takes part in secure aggregation; start the run with aggregation="secure"'
 
 
@@ -168,10 +168,10 @@ class Node:
         finally:
             lock.release()
 
-    def answer(self, letter: Letter) -> list[bytes]:
+    def answer(self, request: RoundRequest) -> list[bytes]:
         """One contribution for each agent asked. New labels are saved before the reply is sent."""
         with self._alone():
-            return self._answer(letter, Broadcast.from_bytes(letter.broadcast))
+            return self._answer(request, Broadcast.from_bytes(request.broadcast))
 
     def answer_query(self, inquiry: Inquiry) -> bytes:
         """The sum of the agents' clipped vectors, for a server that is trusted to add the noise."""
@@ -195,7 +195,7 @@ class Node:
         with _writing():
             return self.desk.answer(inquiry, held.group, held.source.digest)
 
-    def add_up(self, asked: SumMessage, opening: Letter | Inquiry | None) -> bytes:
+    def add_up(self, asked: SumMessage, opening: RoundRequest | Inquiry | None) -> bytes:
         """Answer one of the four messages of a secure sum; a letter, or a query, comes with the first.
 
         New labels, and then the secrets of the round, are saved before the reply is sent. A query of a private run
@@ -240,11 +240,13 @@ class Node:
             )
         return terms
 
-    def _begin_sum(self, asked: SumMessage, letter: Letter, identity: NodeIdentity | None) -> SecureDevice | None:
-        broadcast = Broadcast.from_bytes(letter.broadcast)
+    def _begin_sum(
+        self, asked: SumMessage, request: RoundRequest, identity: NodeIdentity | None
+    ) -> SecureDevice | None:
+        broadcast = Broadcast.from_bytes(request.broadcast)
         terms = self._terms_of(asked)
-        held, positions = self._prepare(letter, broadcast, is_secure=True)
-        rounds = np.array(letter.acknowledged, dtype=np.int64)
+        held, positions = self._prepare(request, broadcast, is_secure=True)
+        rounds = np.array(request.acknowledged, dtype=np.int64)
         with _suiting_target():
             own = asked.party, identity
             device = self.open_sum.begin(held.group, broadcast, (positions, rounds), terms, own, asked.leaving)
@@ -259,14 +261,14 @@ class Node:
             return None
         return NodeIdentity.read(options.key_path, options.peers_path, options.state_dir)
 
-    def _answer(self, letter: Letter, broadcast: Broadcast) -> list[bytes]:
-        held, positions = self._prepare(letter, broadcast, is_secure=False)
+    def _answer(self, request: RoundRequest, broadcast: Broadcast) -> list[bytes]:
+        held, positions = self._prepare(request, broadcast, is_secure=False)
         with _suiting_target():
-            contributions = held.group.answer(broadcast, positions, np.array(letter.acknowledged, dtype=np.int64))
+            contributions = held.group.answer(broadcast, positions, np.array(request.acknowledged, dtype=np.int64))
         self._save(held)
         return [contributions[i].to_bytes() for i in range(len(contributions))]
 
-    def _prepare(self, letter: Letter, broadcast: Broadcast, *, is_secure: bool) -> tuple[Held, IndexArray]:
+    def _prepare(self, request: RoundRequest, broadcast: Broadcast, *, is_secure: bool) -> tuple[Held, IndexArray]:
         """The node's agents, ready to answer a broadcast, and the positions of those asked."""
         self._check_aggregation(broadcast, is_secure=is_secure)
         held = self._held()
@@ -282,7 +284,7 @@ class Node:
             )
             raise Refusal("OutdatedLetter", cure)
         try:
-            return held, held.group.positions(letter.agents)
+            return held, held.group.positions(request.agents)
         except KeyError:
             raise Refusal(
                 UNKNOWN_AGENT,
@@ -307,7 +309,7 @@ class Node:
             # the run is over
             self.open_sum.close()
 
-    def score(self, model: PublicModel) -> Score:
+    def score(self, model: PublicModel) -> NodeScore:
         """How well the model predicts the test events. Only sums over them are sent, and none after a private run."""
         if self.options.test_path is None:
             return NO_SCORE
@@ -326,7 +328,7 @@ class Node:
         moments = group.predict(model, events.X, events.entity, agent=events.agent, offset=events.offset)
         mean = float(events.y.mean())
         spread, error = (float(np.sum((events.y - other) ** 2)) for other in (mean, moments.mean))
-        return Score(len(events.y), mean, spread, error)
+        return NodeScore(len(events.y), mean, spread, error)
 
     def _saved(self) -> Held | None:
         """The saved state, or None if there is none for this table and these columns."""

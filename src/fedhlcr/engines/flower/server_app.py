@@ -21,7 +21,7 @@ from fedhlcr.engines.flower.names import PINS_FILE, AgentNames, read_owners
 from fedhlcr.engines.flower.options import RunOptions
 from fedhlcr.engines.flower.pauses import WaitTimes
 from fedhlcr.engines.flower.private_run import private_server, run_on_nodes
-from fedhlcr.engines.flower.records import Score
+from fedhlcr.engines.flower.records import NodeScore
 from fedhlcr.exceptions import ArgumentError
 from fedhlcr.federation.history import RoundRecord
 from fedhlcr.federation.private.server import PrivateServer
@@ -140,7 +140,7 @@ def _shared(record: RoundRecord) -> str:
     return f"{name.replace('_', ' ')} {value:.4g}"
 
 
-def _report_scores(scores: dict[str, Score], path: Path) -> None:
+def _report_scores(scores: dict[str, NodeScore], path: Path) -> None:
     """Log and write R² of each node with test events, and of all of them together."""
     scored = {node: score for node, score in scores.items() if score.n_events}
     logger.info("nodes that kept the model: %d; nodes that scored it: %d.", len(scores), len(scored))

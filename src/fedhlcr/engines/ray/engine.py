@@ -116,9 +116,9 @@ class RayEngine:
         order = np.argsort(positions, kind="stable")
         positions = positions[order]
         acknowledged = call.acknowledged[order]
-        letter = call.broadcast.to_bytes()
-        of_sums = self._question_of_sums(call, letter)
-        to_all = self._actors.put(WorkerRequest(letter) if of_sums is None else of_sums)
+        data = call.broadcast.to_bytes()
+        of_sums = self._question_of_sums(call, data)
+        to_all = self._actors.put(WorkerRequest(data) if of_sums is None else of_sums)
         asked = []
         for seat, agents in zip(self._seats, self._ranges, strict=True):
             own = slice(*np.searchsorted(positions, [agents.start, agents.stop]).tolist())
@@ -129,13 +129,13 @@ class RayEngine:
         while asked:
             yield from asked.pop(self._actors.next_ready([seat.pending for seat in asked])).result().replies
 
-    def _question_of_sums(self, call: Invitation, letter: bytes) -> WorkerRequest | None:
+    def _question_of_sums(self, call: Invitation, data: bytes) -> WorkerRequest | None:
         """What is asked of workers that add up their agents' contributions; None if the server wants these."""
         if self._account is None or call.expected is None or call.broadcast.round == SURVEY_ROUND:
             return None
         units = call.expected.units
         usual = call.expected.usual_events
-        return WorkerRequest(letter, units, usual, self._limits, self._account.take_moves())
+        return WorkerRequest(data, units, usual, self._limits, self._account.take_moves())
 
     def moved(self, moves: Moves) -> list[BlockState]:
         """All blocks that are held, after these moves."""
