@@ -19,9 +19,9 @@ from fedhlcr.data.categories import Categories
 from fedhlcr.data.columns import LARGEST
 from fedhlcr.data.encoded import EncodedTable
 from fedhlcr.data.formula import Formula
-from fedhlcr.data.gaps import MissingPolicy
 from fedhlcr.data.ids import NEW, require_length
 from fedhlcr.data.inputs import as_frame, feature_matrix, feature_names
+from fedhlcr.data.missing_values import MissingPolicy
 from fedhlcr.data.recipe import Recipe
 from fedhlcr.data.side_columns import are_same, missing_rows, take_rows
 from fedhlcr.exceptions import (

@@ -13,7 +13,7 @@ from sklearn.base import is_classifier
 
 from fedhlcr.data.categories import Categories
 from fedhlcr.data.frames import POLICIES
-from fedhlcr.data.gaps import MissingPolicy
+from fedhlcr.data.missing_values import MissingPolicy
 from fedhlcr.data.recipe_plan import plan_recipe
 from fedhlcr.data.table_files import open_table
 from fedhlcr.estimators.base import HierarchicalPredictor

@@ -14,10 +14,10 @@ from fedhlcr._support.arrays import IndexArray
 from fedhlcr._support.memory import give_back
 from fedhlcr._support.progress import Bar
 from fedhlcr._support.wording import ROW, Noun
+from fedhlcr.data.hold_out import held_out, nothing_held_out
 from fedhlcr.data.recipe import Recipe
-from fedhlcr.data.splitting import held_out, nothing_held_out
-from fedhlcr.data.streaming.reading import StreamReader
-from fedhlcr.data.streaming.sorting import EventSorter
+from fedhlcr.data.streaming.event_sorter import EventSorter
+from fedhlcr.data.streaming.stream_reader import StreamReader
 from fedhlcr.data.streaming.work_folder import WorkFolder, identity_of
 from fedhlcr.data.table_files import TableFile
 from fedhlcr.estimators.streamed import Origin, StreamedEvents

@@ -15,9 +15,9 @@ from fedhlcr._support.wording import AGENT
 from fedhlcr.data import frames, inputs
 from fedhlcr.data.categories import Categories, class_texts
 from fedhlcr.data.frames import ColumnNames, Given, Learned, MissingName, ReadEvents
-from fedhlcr.data.gaps import MissingPolicy
 from fedhlcr.data.hierarchy import UNKNOWN, EntityIndex, Hierarchy, has_entity_ids
 from fedhlcr.data.ids import NEW, Ids, read_ids
+from fedhlcr.data.missing_values import MissingPolicy
 from fedhlcr.data.recipe import Recipe
 from fedhlcr.estimators.formulas import FormulaReader
 from fedhlcr.estimators.regressor import HierarchicalEstimator

@@ -35,7 +35,7 @@ from fedhlcr.federation.cohorts import commit, leaving, running_total
 from fedhlcr.federation.convergence import has_settled, limit_reason, stable_reason
 from fedhlcr.federation.fixed_sums import Integers, SumTerms, VectorLayout
 from fedhlcr.federation.history import History, RoundRecord
-from fedhlcr.federation.keeping import DrawKeeper
+from fedhlcr.federation.kept_draws import DrawKeeper
 from fedhlcr.federation.laws import Law
 from fedhlcr.federation.ledger import Ledger
 from fedhlcr.federation.making import make_rule
@@ -46,8 +46,8 @@ from fedhlcr.federation.rules import DeltaRule, Rule
 from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.federation.sums import AgentSums
 from fedhlcr.federation.survey import Units
+from fedhlcr.federation.survey_rounds import SurveyRounds
 from fedhlcr.federation.survey_sums import survey_size
-from fedhlcr.federation.surveying import Surveys
 from fedhlcr.posterior import Draws, PublicModel
 from fedhlcr.privacy.terms import Terms
 from fedhlcr.samplers.state import GlobalDraw, ServerState
@@ -82,7 +82,7 @@ class Server:
         self._stream = Stream(settings.seed)
         # 63 bits, because records hold signed numbers
         self.run = text_key(settings.run_text) >> 1
-        self._surveys = Surveys(settings)
+        self._surveys = SurveyRounds(settings)
         self._claims = Claims(settings.layout.n_inputs, settings.limits.max_change)
         # agents that the log has reported as scaled down
         self._scaled_down: set[int] = set()

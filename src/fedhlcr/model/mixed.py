@@ -8,11 +8,11 @@ D = 0, τ = 0 and ν = ∞ is the paper's model; one cluster is the nested mixed
 
 A run has stages (`schema.Stage`). In the first, all is as in `model.gaussian`. When effects are switched on, the sums
 hold effective Gram matrices, with b integrated out, by which clusters are still merged. While several clusters are
-compared with one (`samplers.comparing`), agents also add up log densities, and effects may be off again for a while.
-When all this is over, the sums hold the Gram matrices of (x, y − xᵀ(a + b)) given the effects drawn, and Σ (1, b)(1,
-b)ᵀ. From these the server draws w twice: given b, and given β = w + b, which moves every entity's b by the change of w
-(`recentre`). So sums of absent agents stay a valid part of the chain's state: the account applies the same shift to
-them.
+compared with one (`samplers.cluster_comparison`), agents also add up log densities, and effects may be off again for a
+while. When all this is over, the sums hold the Gram matrices of (x, y − xᵀ(a + b)) given the effects drawn, and
+Σ (1, b)(1, b)ᵀ. From these the server draws w twice: given b, and given β = w + b, which moves every entity's b by the
+change of w (`recentre`). So sums of absent agents stay a valid part of the chain's state: the account applies the same
+shift to them.
 
 The two halves of a round are `model.mixed_agents` and `model.mixed_server`; this module adds predictions, and the
 likelihoods that users choose.

@@ -30,7 +30,7 @@ class ChainPlan:
     """How long a chain runs, with how many clusters, and which draws it keeps.
 
     A chain knows how long it runs, so the plan can fix `first_kept` and `thinning` beforehand. A federation may stop at
-    any round and cannot do so: `federation.keeping.DrawKeeper` thins its draws as it goes.
+    any round and cannot do so: `federation.kept_draws.DrawKeeper` thins its draws as it goes.
 
     Attributes
     ----------

@@ -4,8 +4,8 @@ The gain of merging clusters k and l is evidence(M_k + M_l) âˆ’ evidence(M_k) âˆ
 alone, so a server can decide without a message. The prior of the labels is left out of the gain, because with it some
 true clusters are merged.
 
-With effects, `Merger` also switches these on, and when merging is over it lets `samplers.comparing` compare several
-clusters with one.
+With effects, `Merger` also switches these on, and when merging is over it lets `samplers.cluster_comparison` compare
+several clusters with one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fedhlcr.model.likelihood import AnyLikelihood
 from fedhlcr.model.priors import ModelSpec
 from fedhlcr.model.schema import Globals, Stage
 from fedhlcr.model.sums import ClusterSums
-from fedhlcr.samplers.comparing import FEWEST_ROUNDS, ClusterComparison, Phase
+from fedhlcr.samplers.cluster_comparison import FEWEST_ROUNDS, ClusterComparison, Phase
 from fedhlcr.samplers.state import ChainState, ServerState
 
 # Effects are switched on after this many checks in a row without a merge of plain clusters.

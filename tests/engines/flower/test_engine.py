@@ -48,7 +48,7 @@ def test_node_killed_in_a_round_continues_from_its_labels(nodes, table, tmp_path
 
 
 def test_replies_that_arrived_while_others_were_asked_count(nodes, tmp_path, clock, logged):
-    """However long it takes to ask all nodes: here, longer than a letter is valid."""
+    """However long it takes to ask all nodes: here, longer than a request is valid."""
     for node in nodes.values():
 
         def handle(node_id, message, handle=node.handle):

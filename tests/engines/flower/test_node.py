@@ -15,10 +15,10 @@ pytest.importorskip("flwr", reason="the flower extra is not installed")
 
 
 from fedhlcr.engines.flower import node as node_module
+from fedhlcr.engines.flower.compression import LARGEST_MESSAGE, unpack
 from fedhlcr.engines.flower.engine import FlowerEngine, NotEnoughNodesError
 from fedhlcr.engines.flower.node import Node
 from fedhlcr.engines.flower.node_options import NodeOptions
-from fedhlcr.engines.flower.packing import LARGEST_MESSAGE, unpack
 from fedhlcr.engines.flower.pauses import WaitTimes
 from fedhlcr.engines.flower.records import RoundRequest
 from fedhlcr.engines.flower.refusal import Refusal
@@ -103,13 +103,13 @@ def test_copied_table_keeps_its_labels(nodes, tmp_path, logged):
 
 
 def opened(message):
-    """A letter with its broadcast unpacked, as the app hands it to the node."""
+    """A request with its broadcast unpacked, as the app hands it to the node."""
     request = RoundRequest.from_content(message.content)
     return replace(request, broadcast=unpack(request.broadcast, LARGEST_MESSAGE))
 
 
-def test_old_letter_does_not_overwrite_newer_state(nodes, table, tmp_path):
-    """A slow answer to an old letter comes to an end after a newer one was answered."""
+def test_old_request_does_not_overwrite_newer_state(nodes, table, tmp_path):
+    """A slow answer to an old request comes to an end after a newer one was answered."""
     carrier = FlowerEngine(LocalGrid(nodes), "experiment", WaitTimes(3, 5.0, 1.0))
     carrier.gather()
     server = server_for(table.X.shape[1], seed=3, rounds=6)

@@ -14,7 +14,7 @@ pytest.importorskip("opendp", reason="the privacy extra is not installed")
 
 import fedhlcr
 from fedhlcr.cli import run
-from fedhlcr.engines.flower import private_desk
+from fedhlcr.engines.flower import private_node
 from fedhlcr.engines.flower.options import RunOptions
 from fedhlcr.exceptions import FederationError, NotEnoughNodesError
 from fedhlcr.federation.private.inquiry import ANSWER_KIND
@@ -123,14 +123,14 @@ def watch(monkeypatch):
         grids.append(Watched(nodes))
         return grids[-1]
 
-    honest = private_desk._add_up
+    honest = private_node._add_up
 
     def spy(*args):
         sums.append(honest(*args).values)
-        return private_desk.Sum(sums[-1], [])
+        return private_node.Sum(sums[-1], [])
 
     monkeypatch.setattr("tests.flower_grid.LocalGrid", grid)
-    monkeypatch.setattr(private_desk, "_add_up", spy)
+    monkeypatch.setattr(private_node, "_add_up", spy)
     return grids, sums
 
 
@@ -165,13 +165,13 @@ def test_masked_messages_hold_no_number_of_a_node(keyed, tmp_path, monkeypatch):
     """Under secure aggregation neither the agents' sum nor the noisy one is in any message."""
     grids, sums = watch(monkeypatch)
     noisy = []
-    honest = private_desk.PrivateDesk.with_noise
+    honest = private_node.PrivateNode.with_noise
 
     def spy(self, *args):
         noisy.append(honest(self, *args))
         return noisy[-1]
 
-    monkeypatch.setattr(private_desk.PrivateDesk, "with_noise", spy)
+    monkeypatch.setattr(private_node.PrivateNode, "with_noise", spy)
     run_app(keyed, tmp_path, **SECURE)
     (grid,) = grids
     secrets = np.concatenate([*(own.view(np.uint64) for own in sums), *noisy])
@@ -300,13 +300,13 @@ def test_a_secure_run_that_nodes_refuse_ends_at_once(keyed, tmp_path, logged):
 
 def test_an_answer_beyond_the_clips_is_refused(nodes, tmp_path, monkeypatch, logged):
     """One node of three sends too much: the others' sum does not suffer."""
-    honest = private_desk._add_up
+    honest = private_node._add_up
 
     def huge(agents, inquiry, group):
         found = honest(agents, inquiry, group)
         return found._replace(values=found.values + 2**40) if "0" in agents.names else found
 
-    monkeypatch.setattr(private_desk, "_add_up", huge)
+    monkeypatch.setattr(private_node, "_add_up", huge)
     run_app(nodes, tmp_path, **OPTIONS)
     assert {record["n_accepted"] for record in history_of(tmp_path)[1:]} == {8}
     assert "the answer of node" in logged.text

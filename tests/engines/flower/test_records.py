@@ -38,7 +38,7 @@ def test_answers_round_trip_through_flower():
 
 
 @pytest.mark.parametrize(("agents", "acknowledged"), [(["a", "a"], [1, 1]), (["a", "b"], [1]), (["a"], [1, 2])])
-def test_letter_needs_one_round_for_each_agent(agents, acknowledged):
+def test_round_request_needs_one_round_for_each_agent(agents, acknowledged):
     with pytest.raises(RecordError, match="names an agent twice, or does not have one acknowledged round"):
         RoundRequest.from_content(RoundRequest(b"", agents, acknowledged).to_content())
 

@@ -41,8 +41,8 @@ from fedhlcr.storage import codec
 honest = Node.add_up
 
 
-def add_up(self, asked, letter):
-    reply = honest(self, asked, letter)
+def add_up(self, asked, opening):
+    reply = honest(self, asked, opening)
     order = self.options.state_dir / "stop-at"
     if order.exists() and codec.kind_of(asked.message) == "secure-sum-ask-" + order.read_text():
         order.rename(order.with_name("stopped"))

@@ -364,6 +364,6 @@ def test_terms_of_another_round_are_refused(nodes, monkeypatch):
         wrong = terms_module.Terms(**{**good.to_record(), name: getattr(good, name) + 1})
         message = write_request(SumStage.KEYS, wrong, wrong.to_record())
         request = engine._round.requests["100"]
-        content = client_app.records.packed(SumMessage("100", message, []), request, engine._envelope())
+        content = client_app.records.packed(SumMessage("100", message, []), request, engine._header())
         reply = nodes[100].handle(100, client_app.Message(content, 100, str(RequestType.SUM)))
         assert reply.content.config_records["refusal"]["kind"] == "SecureSumError", name

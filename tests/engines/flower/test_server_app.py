@@ -192,7 +192,7 @@ def test_interrupted_run_resumes_to_the_same_model(nodes, tmp_path, logged):
 
 
 def test_run_stops_when_no_node_can_answer_and_resumes(nodes, tmp_path, monkeypatch):
-    """Rounds are not burnt on nodes that say they are there and fail at every letter."""
+    """Rounds are not burnt on nodes that say they are there and fail at every request."""
 
     def full(path, *arguments, **parameters):
         if str(path).endswith(".state"):

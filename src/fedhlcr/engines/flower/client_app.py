@@ -12,11 +12,11 @@ from flwr.clientapp import ClientApp
 
 from fedhlcr._support.version import __version__
 from fedhlcr.engines.flower import records
+from fedhlcr.engines.flower.compression import LARGEST_MESSAGE, pack, unpack
 from fedhlcr.engines.flower.logs import log_through_flower
 from fedhlcr.engines.flower.node import Node
 from fedhlcr.engines.flower.node_options import NodeOptions
 from fedhlcr.engines.flower.options import check_experiment
-from fedhlcr.engines.flower.packing import LARGEST_MESSAGE, pack, unpack
 from fedhlcr.engines.flower.records import RequestType
 from fedhlcr.engines.flower.refusal import refusal_of
 from fedhlcr.exceptions import Refusal

@@ -19,8 +19,8 @@ from fedhlcr._support.version import __version__
 from fedhlcr._support.wording import NODE
 from fedhlcr.data.ids import natural_key
 from fedhlcr.engines.flower.attendance import TIMED_OUT, Attendance
+from fedhlcr.engines.flower.compression import pack, unpack
 from fedhlcr.engines.flower.names import AgentNames, NodeName
-from fedhlcr.engines.flower.packing import pack, unpack
 from fedhlcr.engines.flower.pauses import Pauses, WaitTimes
 from fedhlcr.engines.flower.records import (
     GONE,

@@ -22,7 +22,7 @@ from fedhlcr.engines.flower.node_options import NodeOptions
 from fedhlcr.engines.flower.node_table import NodeEvents, NodeTable, Source, digest_of, stamp_of
 from fedhlcr.engines.flower.open_sum import OpenSum
 from fedhlcr.engines.flower.peers import NodeIdentity
-from fedhlcr.engines.flower.private_desk import PrivateDesk, Sum, check_terms
+from fedhlcr.engines.flower.private_node import PrivateNode, Sum, check_terms
 from fedhlcr.engines.flower.records import NodeScore, RoundRequest, SumMessage
 from fedhlcr.engines.flower.refusal import PLAIN_REFUSED, PRIVACY_REQUIRED, UNKNOWN_AGENT
 from fedhlcr.engines.flower.tally import Tally
@@ -100,10 +100,10 @@ class Node:
         return OpenSum(self.options.state_dir / f"{self.experiment}.secure")
 
     @property
-    def desk(self) -> PrivateDesk:
+    def desk(self) -> PrivateNode:
         folder = self.options.state_dir
         tally = Tally.of(folder, self.options.max_epsilon, self.options.max_delta)
-        return PrivateDesk(folder / f"{self.experiment}.private", self.experiment, tally)
+        return PrivateNode(folder / f"{self.experiment}.private", self.experiment, tally)
 
     def names(self) -> list[str]:
         """Names of the node's agents."""
@@ -196,7 +196,7 @@ class Node:
             return self.desk.answer(inquiry, held.group, held.source.digest)
 
     def add_up(self, asked: SumMessage, opening: RoundRequest | Inquiry | None) -> bytes:
-        """Answer one of the four messages of a secure sum; a letter, or a query, comes with the first.
+        """Answer one of the four messages of a secure sum; a broadcast, or a query, comes with the first.
 
         New labels, and then the secrets of the round, are saved before the reply is sent. A query of a private run
         counts as answered once the masked sum is sent.

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from fedhlcr.engines.flower.attendance import Attendance
-from fedhlcr.engines.flower.packing import pack
+from fedhlcr.engines.flower.compression import pack
 from fedhlcr.engines.flower.peers import fingerprint_of, signer_of
 from fedhlcr.engines.flower.records import QueryRequest, RoundRequest, SumMessage
 from fedhlcr.federation.open_round import Invitation

@@ -13,9 +13,9 @@ from fedhlcr.datasets import load_flights, make_hlcr
 from fedhlcr.datasets.hierarchical import HierarchicalData
 from fedhlcr.federation.settings import FEWEST_IN_COHORT, FederationSettings
 from fedhlcr.model.gram import GramLayout
+from fedhlcr.privacy.audit.attack_score import AttackScore, Exposure, Truth, exposure, score, weighted_alone
 from fedhlcr.privacy.audit.reconstruction import reconstruct
-from fedhlcr.privacy.audit.recording import KnownAgents, record_run
-from fedhlcr.privacy.audit.scoring import AttackScore, Exposure, Truth, exposure, score, weighted_alone
+from fedhlcr.privacy.audit.recording_engine import KnownAgents, record_run
 from fedhlcr.privacy.audit.view import EVERYONE
 from fedhlcr.privacy.audit.wire import attack_wire, known_numbers, read_surveys
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 pytest.importorskip("flwr", reason="the flower extra is not installed")
 
 from fedhlcr.engines.flower import client_app, engine
+from fedhlcr.engines.flower.compression import pack, unpack
 from fedhlcr.engines.flower.engine import FlowerEngine
-from fedhlcr.engines.flower.packing import pack, unpack
 from fedhlcr.engines.flower.pauses import WaitTimes
 from fedhlcr.engines.flower.sizes import largest_contribution
 from fedhlcr.exceptions import RecordError

@@ -22,7 +22,7 @@ MOST_DEATHS = 3
 CHANGES = ("answer", "moved")
 
 
-class Seat:
+class WorkerHandle:
     """One worker.
 
     Parameters

@@ -25,8 +25,8 @@ from fedhlcr.model.priors import ModelSpec
 from fedhlcr.model.schema import Stage
 from fedhlcr.model.student import EVENT_WEIGHTS, MixedStudentNoise
 from fedhlcr.model.sums import ClusterSums
-from fedhlcr.samplers import blocked, comparing, merging
-from fedhlcr.samplers.comparing import ClusterComparison, Phase, Weight, least_gain, least_gain_of_outcomes
+from fedhlcr.samplers import blocked, cluster_comparison, merging
+from fedhlcr.samplers.cluster_comparison import ClusterComparison, Phase, Weight, least_gain, least_gain_of_outcomes
 from fedhlcr.samplers.merging import Merger, MergeSchedule
 from tests.effects_problems import LIKELIHOODS, globals_with, random_covariance, random_events
 from tests.federations import four_clusters, one_cluster
@@ -320,16 +320,16 @@ def tuned(monkeypatch):
     constants |= {"LOSS_WITH_MANY": 0.01, "VERY_MANY_EVENTS": 40.0}
     constants |= {"ENOUGH_EVENTS": 30.0, "ENOUGH_ENTITIES": 50.0, "ENOUGH_GAIN": 0.3, "LONGER": 0.2}
     for name, value in constants.items():
-        monkeypatch.setattr(comparing, name, value)
-    shares = dict(zip(comparing.LENGTHS, (0.05, 0.05, 0.05, 0.25, 0.05, 0.02), strict=True))
-    monkeypatch.setattr(comparing, "LENGTHS", shares)
+        monkeypatch.setattr(cluster_comparison, name, value)
+    shares = dict(zip(cluster_comparison.LENGTHS, (0.05, 0.05, 0.05, 0.25, 0.05, 0.02), strict=True))
+    monkeypatch.setattr(cluster_comparison, "LENGTHS", shares)
 
 
 def test_outcomes_need_a_gain_unless_entities_have_very_many_events():
     gains = [least_gain_of_outcomes(per_entity) for per_entity in (1.0, 5.0, 20.0, 40.0, 400.0)]
-    assert gains[0] == pytest.approx(comparing.GAIN_WITH_LITTLE, rel=0.05)
+    assert gains[0] == pytest.approx(cluster_comparison.GAIN_WITH_LITTLE, rel=0.05)
     assert gains == sorted(gains, reverse=True)
-    assert gains[2] == pytest.approx(0.5 * comparing.GAIN_WITH_LITTLE)
+    assert gains[2] == pytest.approx(0.5 * cluster_comparison.GAIN_WITH_LITTLE)
     assert gains[3] == gains[4] == 0.0
 
 
@@ -415,7 +415,7 @@ def least(monkeypatch, tuned):
         assert events_per_entity == pytest.approx(1000 / 300)
         return 0.15
 
-    monkeypatch.setattr(comparing, "least_gain", asked)
+    monkeypatch.setattr(cluster_comparison, "least_gain", asked)
     return 0.15 + 3.0 * np.log(1000.0) / 1000.0
 
 
@@ -649,5 +649,5 @@ def test_data_of_the_paper_are_fitted_without_a_comparison_as_by_the_paper(seed)
 
 def test_a_run_that_never_goes_back_loses_the_clusters(monkeypatch):
     """Were the end of the comparison not seen, the tests above would say nothing."""
-    monkeypatch.setattr(comparing, "least_gain", lambda *_, **__: np.inf)
+    monkeypatch.setattr(cluster_comparison, "least_gain", lambda *_, **__: np.inf)
     assert course(fit(four_clusters()[0]))[-2:] == [4, 1]

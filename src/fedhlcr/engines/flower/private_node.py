@@ -42,7 +42,7 @@ class Sum(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PrivateDesk:
+class PrivateNode:
     """Answers the queries of private runs of one experiment at one node.
 
     Attributes
