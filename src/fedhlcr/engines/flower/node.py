@@ -100,7 +100,7 @@ class Node:
         return OpenSum(self.options.state_dir / f"{self.experiment}.secure")
 
     @property
-    def desk(self) -> PrivateNode:
+    def private(self) -> PrivateNode:
         folder = self.options.state_dir
         tally = Tally.of(folder, self.options.max_epsilon, self.options.max_delta)
         return PrivateNode(folder / f"{self.experiment}.private", self.experiment, tally)
@@ -181,7 +181,7 @@ class Node:
             found = self._private_sum(inquiry)
             query = inquiry.query
             with _writing():
-                self.desk.mark(query.run, inquiry.session, query.place)
+                self.private.mark(query.run, inquiry.session, query.place)
             return write_sum(inquiry, found.values)
 
     def _private_sum(self, inquiry: Inquiry) -> Sum:
@@ -193,7 +193,7 @@ class Node:
             # an ordinary run of this name has converted the matrices; its state stays as it is
             held = self._build()
         with _writing():
-            return self.desk.answer(inquiry, held.group, held.source.digest)
+            return self.private.answer(inquiry, held.group, held.source.digest)
 
     def add_up(self, asked: SumMessage, opening: RoundRequest | Inquiry | None) -> bytes:
         """Answer one of the four messages of a secure sum; a broadcast, or a query, comes with the first.
@@ -216,7 +216,7 @@ class Node:
             with _writing():
                 reply = self.open_sum.handle(device, asked.message)
                 if counts:
-                    self.desk.mark(device.terms.run, device.terms.session, device.terms.epoch)
+                    self.private.mark(device.terms.run, device.terms.session, device.terms.epoch)
                 if identity is not None:
                     identity.peers.keep_new()
             return reply
@@ -226,7 +226,7 @@ class Node:
         check_terms(inquiry, terms)
         self.open_sum.check_new(terms)
         found = self._private_sum(inquiry)
-        values = self.desk.with_noise(found, inquiry, terms)
+        values = self.private.with_noise(found, inquiry, terms)
         return SecureDevice.of(terms, values, found.agents, (asked.party, identity), is_private=True)
 
     def _terms_of(self, asked: SumMessage) -> Terms:
@@ -314,7 +314,7 @@ class Node:
         if self.options.test_path is None:
             return NO_SCORE
         is_private = self.options.max_epsilon is not None or model.privacy is not None
-        if is_private or self.desk.tally.has(self.experiment):
+        if is_private or self.private.tally.has(self.experiment):
             logger.info("no score is sent: runs of this name are private, and their plans do not count it.")
             return NO_SCORE
         with self._alone():

@@ -105,7 +105,7 @@ class ShardWorker:
             if block not in blocks:
                 blocks[block] = held.silent(block, self._names(block), broadcast)
         if before is not None and answers_whole(blocks.values()):
-            # every sum that was held before has been replaced, so a retry from that state does not need them
+            # this round replaces all sums held before, so a worker that starts again from that state needs none of them
             before = {name: value for name, value in before.items() if not name.startswith(HELD)}
         return WorkerReply([blocks[block] for block in held.blocks], before)
 
