@@ -30,7 +30,7 @@ INTEGER_LIMIT = 2**63
 _NUMBERS = ("run", "session", "epoch", "round", "n_values", "min_parties")
 
 
-class Stage(Enum):
+class SumStage(Enum):
     """What a party answers next; in each stage the server asks once."""
 
     KEYS = "keys"
@@ -85,27 +85,27 @@ def _text(numbers: Record) -> bytes:
     return PROTOCOL + struct.pack("<6q", *(numbers[name] for name in _NUMBERS))
 
 
-def write_request(stage: Stage, terms: Terms, record: Mapping[str, Value]) -> bytes:
+def write_request(stage: SumStage, terms: Terms, record: Mapping[str, Value]) -> bytes:
     """Return what the server asks of a party in a stage, as bytes."""
     return codec.encode(f"secure-sum-ask-{stage.value}", VERSION, {"context": as_array(terms.context), **record})
 
 
-def write_reply(stage: Stage, terms: Terms, record: Mapping[str, Value]) -> bytes:
+def write_reply(stage: SumStage, terms: Terms, record: Mapping[str, Value]) -> bytes:
     """Return what a party answers in a stage, as bytes."""
     return codec.encode(f"secure-sum-{stage.value}", VERSION, {"context": as_array(terms.context), **record})
 
 
 def terms_of(data: bytes) -> Terms:
     """Return the terms that the server proposes in the first message of a sum."""
-    record = codec.decode(data, f"secure-sum-ask-{Stage.KEYS.value}", VERSION)
+    record = codec.decode(data, f"secure-sum-ask-{SumStage.KEYS.value}", VERSION)
     return Terms.read(RecordReader(record, "the message", "wait for the next round"))
 
 
-def read_request(data: bytes, stage: Stage, terms: Terms) -> RecordReader:
+def read_request(data: bytes, stage: SumStage, terms: Terms) -> RecordReader:
     return _read(data, f"secure-sum-ask-{stage.value}", terms)
 
 
-def read_reply(data: bytes, stage: Stage, terms: Terms) -> RecordReader:
+def read_reply(data: bytes, stage: SumStage, terms: Terms) -> RecordReader:
     return _read(data, f"secure-sum-{stage.value}", terms)
 
 
