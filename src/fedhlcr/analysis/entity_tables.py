@@ -66,7 +66,7 @@ def entity_columns(model: Any, level: float) -> Columns:
     for ending, values in (("std", figures.std), ("lower", figures.lower), ("upper", figures.upper)):
         for name, of in zip((intercept, *table.features), values.T, strict=True):
             table.add(f"{name}_{ending}", of)
-    if model.family == "real":
+    if not model.family.has_link:
         table.add("noise", model.entity_noise_)
     return table.columns
 

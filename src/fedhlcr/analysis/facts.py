@@ -90,7 +90,7 @@ def _own_facts(model: Any) -> dict[str, Any]:
     """What only models of classes or of counts have."""
     if (link := link_of(model)) is None:
         return {}
-    if link.is_binary:
+    if link.family.has_classes:
         return {"classes": model.classes_}
     return {"exposure": None if model.recipe_ is None else model.recipe_.exposure, "dispersion": model.dispersion_}
 

@@ -229,7 +229,7 @@ def _target_facts(model: Any) -> list[tuple[str, str]]:
     """The classes of a classifier, or the dispersion of counts."""
     if (link := link_of(model)) is None:
         return []
-    if link.is_binary:
+    if link.family.has_classes:
         first, second = (printable(name) for name in model.classes_)
         return [("classes", f"{first} and {second}; odds and probabilities are those of {second}")]
     dispersion = number(model.dispersion_)

@@ -13,6 +13,7 @@ import numpy as np
 
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr.data.events import EventStore
+from fedhlcr.data.families import BINARY, Family
 from fedhlcr.exceptions import ArgumentError
 from fedhlcr.kernels.logits import EventTerms
 from fedhlcr.kernels.responses import ProbabilityMixture
@@ -29,6 +30,7 @@ class Logistic(Logits):
     """A target is 0 or 1, and its log odds are linear."""
 
     name: ClassVar[str] = "logistic"
+    family: ClassVar[Family] = BINARY
     # log odds of standardised features: most probabilities lie between .5 % and 99.5 %
     linear_spread: ClassVar[float | None] = 2.5
 

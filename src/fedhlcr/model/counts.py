@@ -26,6 +26,7 @@ from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.checks import finite, positive
 from fedhlcr._support.special import gammainc, gammaincinv, gammaln, ndtri
 from fedhlcr.data.events import EventStore
+from fedhlcr.data.families import COUNT, Family
 from fedhlcr.exceptions import ArgumentError
 from fedhlcr.kernels.keyed import keyed_steps
 from fedhlcr.kernels.logits import EventTerms
@@ -96,6 +97,7 @@ class NegativeBinomial(Logits):
     """A target is a count, and the log of its mean is linear."""
 
     name: ClassVar[str] = "negative binomial"
+    family: ClassVar[Family] = COUNT
     globals_type = CountGlobals
     linear_spread: ClassVar[float | None] = 1.0
 

@@ -62,6 +62,7 @@ import numpy as np
 
 from fedhlcr._support.arrays import FloatArray, IndexArray, LabelArray
 from fedhlcr.data.events import EventStore
+from fedhlcr.data.families import REAL, Family
 from fedhlcr.exceptions import ArgumentError
 from fedhlcr.kernels.arguments import LabelLaw
 from fedhlcr.kernels.mixtures import Mixture
@@ -112,6 +113,8 @@ class Likelihood(ABC, Generic[G]):
     doubts_clusters: ClassVar[bool] = False
     # the spread of the linear part, if the target is not in its units, as with a link; then targets stay as they are
     linear_spread: ClassVar[float | None] = None
+    # what targets are
+    family: ClassVar[Family] = REAL
 
     def __init__(self, layout: GramLayout) -> None:
         self.layout = layout

@@ -45,7 +45,7 @@ def describe_differences(model: HierarchicalPredictor, findings: Findings) -> Di
     scatter: tuple[str, ...] = ()
     if link is None:
         scatter = (_noise(model, found, findings),)
-    elif not link.is_binary:
+    elif not link.family.has_classes:
         scatter = (_dispersion(model, findings),)
     return DifferenceSection(
         (" ".join(_effects(found, names, link, axes, alone=alone)), *scatter),
