@@ -57,7 +57,7 @@ from fedhlcr.model.likelihood import AUTO, GAUSSIAN, AnyLikelihood
 from fedhlcr.model.priors import CoefPriorKind, NoiseName
 from fedhlcr.posterior import AgentMemory, Posterior
 from fedhlcr.privacy.differential_privacy import DifferentialPrivacy, PrivacyPlan
-from fedhlcr.samplers.state import Entities
+from fedhlcr.samplers.state import EntityData
 from fedhlcr.storage.atomic import PathLike
 
 # Engines by the names that users give them.
@@ -301,7 +301,7 @@ class FederatedPredictor(FileFitter):
         grams = simulation.engine.entity_grams(server.run, model.layout, model.standardization)
         events_in = simulation.events_in
         events = None if events_in is None else events_in(model.likelihood, model.standardization)
-        entities = Entities(model.likelihood, index, grams, self.thread_count(), events)
+        entities = EntityData(model.likelihood, index, grams, self.thread_count(), events)
         memory = AgentMemory.from_draws(entities, model.draws, Stream(self.seed_, ReservedChain.PREDICTION))
         memory.release()
         self.posterior_ = Posterior(model.likelihood, model.standardization, model.draws, memory)

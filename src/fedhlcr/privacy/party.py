@@ -22,8 +22,8 @@ from fedhlcr.privacy import shamir
 from fedhlcr.privacy.ciphers import KEY_BYTES, TAG_BYTES, KeyPair, derive, keystream, seal, unseal
 from fedhlcr.privacy.fixed_point import FixedArray
 from fedhlcr.privacy.neighbours import threshold
-from fedhlcr.privacy.roster import CHANNEL, MASKING, Advert, Identity, Roster, signed_text
-from fedhlcr.privacy.terms import DIGEST_BYTES, Stage, Terms, as_array, read_request, write_reply
+from fedhlcr.privacy.roster import CHANNEL, MASKING, Advert, Roster, Signer, signed_text
+from fedhlcr.privacy.terms import DIGEST_BYTES, SumStage, Terms, as_array, read_request, write_reply
 from fedhlcr.storage.codec import Record
 from fedhlcr.storage.reader import RecordReader
 from fedhlcr.storage.records import Below, Sizes, from_record, stored, to_record, under
@@ -121,30 +121,30 @@ class Party:
         unchanged
     """
 
-    def __init__(self, name: str, terms: Terms, identity: Identity | None = None) -> None:
+    def __init__(self, name: str, terms: Terms, identity: Signer | None = None) -> None:
         self.name = name
         self.terms = terms
         self.identity = identity
-        self.stage = Stage.KEYS
+        self.stage = SumStage.KEYS
         self._secrets: Secrets | None = None
         self._member: Membership | None = None
 
     def handle(self, message: bytes, values: Callable[[], FixedArray]) -> bytes:
         """Answer a message of the server. `values` is called once, in the third of the four stages."""
-        if self.stage is Stage.OVER:
+        if self.stage is SumStage.OVER:
             raise SecureSumError("the round is over: every stage is answered once. Wait for the next round.")
         reader = read_request(message, self.stage, self.terms)
-        if self.stage is Stage.KEYS:
+        if self.stage is SumStage.KEYS:
             reply = self._advertise()
-        elif self.stage is Stage.SHARES:
+        elif self.stage is SumStage.SHARES:
             reply = self._share(Roster.read(reader, self.terms))
-        elif self.stage is Stage.MASKED:
+        elif self.stage is SumStage.MASKED:
             reply = self._mask(reader, values)
         else:
             reply = self._unmask(reader)
         return reply
 
-    def _reply(self, record: Record, then: Stage) -> bytes:
+    def _reply(self, record: Record, then: SumStage) -> bytes:
         reply = write_reply(self.stage, self.terms, record)
         self.stage = then
         return reply
@@ -155,7 +155,7 @@ class Party:
         if self.identity is not None:
             signature = self.identity.sign(signed_text(self.terms, self.name, secrets.public))
         self._secrets = secrets
-        return self._reply(to_record(Advert(secrets.public, signature)), Stage.SHARES)
+        return self._reply(to_record(Advert(secrets.public, signature)), SumStage.SHARES)
 
     def _share(self, roster: Roster) -> bytes:
         secrets = self._secrets
@@ -188,7 +188,7 @@ class Party:
             data = seal(member.channel_keys[row, 0].tobytes(), shares[row].astype("<u4").tobytes(), context)
             sealed[row] = np.frombuffer(data, np.uint8)
         self._member = member
-        return self._reply({"digest": as_array(member.digest), "sealed": sealed}, Stage.MASKED)
+        return self._reply({"digest": as_array(member.digest), "sealed": sealed}, SumStage.MASKED)
 
     def _mask(self, reader: RecordReader, values: Callable[[], FixedArray]) -> bytes:
         secrets = self._secrets
@@ -210,7 +210,7 @@ class Party:
         masked += _checked(values(), self.terms.n_values)
         self._member = member
         seal_of_seed = commitment(secrets.seed, member.digest, member.index)
-        return self._reply({"masked": masked, "commitment": as_array(seal_of_seed)}, Stage.UNMASKING)
+        return self._reply({"masked": masked, "commitment": as_array(seal_of_seed)}, SumStage.UNMASKING)
 
     def _unmask(self, reader: RecordReader) -> bytes:
         member = self._member
@@ -223,7 +223,7 @@ class Party:
         which = np.where(survivors[member.group[rows]], SELF_SEED, MASKING_KEY)
         record = {"shares": member.shares[rows, which], "held": member.held[rows]}
         self._secrets = self._member = None
-        return self._reply(record, Stage.OVER)
+        return self._reply(record, SumStage.OVER)
 
     def _require_enough(self, present: NDArray[np.bool_], what: str) -> None:
         member = self._member
@@ -247,16 +247,16 @@ class Party:
         return record
 
     @classmethod
-    def read(cls, reader: RecordReader, identity: Identity | None = None) -> Party:
+    def read(cls, reader: RecordReader, identity: Signer | None = None) -> Party:
         """Return the party whose `to_record` the reader has."""
         party = cls(reader.value("name", str), from_record(Terms, reader.part("terms_")), identity)
         stage = reader.value("stage", str)
-        reader.require(stage in {known.value for known in Stage}, "stage")
-        party.stage = Stage(stage)
-        if party.stage in (Stage.SHARES, Stage.MASKED, Stage.UNMASKING):
+        reader.require(stage in {known.value for known in SumStage}, "stage")
+        party.stage = SumStage(stage)
+        if party.stage in (SumStage.SHARES, SumStage.MASKED, SumStage.UNMASKING):
             channel, masking, seed = (row.tobytes() for row in reader.array("secrets", "u1", (3, KEY_BYTES)))
             party._secrets = Secrets(KeyPair.from_secret(channel), KeyPair.from_secret(masking), seed)
-        if party.stage in (Stage.MASKED, Stage.UNMASKING):
+        if party.stage in (SumStage.MASKED, SumStage.UNMASKING):
             party._member = from_record(Membership, reader.part("member_"))
         return party
 

@@ -31,7 +31,7 @@ N_KEYS = 2
 SIGNATURE_LIMIT = 1024
 
 
-class Identity(Protocol):
+class Signer(Protocol):
     """Who a party is beyond one round: it signs the party's keys and verifies those of others."""
 
     def sign(self, data: bytes) -> bytes: ...
@@ -103,7 +103,7 @@ class Roster:
     def threshold(self) -> int:
         return threshold(self.group_size)
 
-    def check(self, identity: Identity | None) -> None:
+    def check(self, identity: Signer | None) -> None:
         """SecureSumError unless there are enough parties, all different, each with keys that it signed."""
         if len(self) < self.terms.min_parties:
             raise SecureSumError(

@@ -31,7 +31,7 @@ FEWEST_PARTIES = 2
 INTEGER_LIMIT = 2**63
 
 
-class Stage(Enum):
+class SumStage(Enum):
     """What a party answers next; in each stage the server asks once."""
 
     KEYS = "keys"
@@ -72,27 +72,27 @@ class Terms:
         return sha256(PROTOCOL + struct.pack("<6q", *to_record(self).values())).digest()
 
 
-def write_request(stage: Stage, terms: Terms, record: Mapping[str, Value]) -> bytes:
+def write_request(stage: SumStage, terms: Terms, record: Mapping[str, Value]) -> bytes:
     """Return what the server asks of a party in a stage, as bytes."""
     return codec.encode(f"secure-sum-ask-{stage.value}", VERSION, {"context": as_array(terms.context), **record})
 
 
-def write_reply(stage: Stage, terms: Terms, record: Mapping[str, Value]) -> bytes:
+def write_reply(stage: SumStage, terms: Terms, record: Mapping[str, Value]) -> bytes:
     """Return what a party answers in a stage, as bytes."""
     return codec.encode(f"secure-sum-{stage.value}", VERSION, {"context": as_array(terms.context), **record})
 
 
 def terms_of(data: bytes) -> Terms:
     """Return the terms that the server proposes in the first message of a sum."""
-    record = codec.decode(data, f"secure-sum-ask-{Stage.KEYS.value}", VERSION)
+    record = codec.decode(data, f"secure-sum-ask-{SumStage.KEYS.value}", VERSION)
     return from_record(Terms, RecordReader(record, "the message", "wait for the next round"))
 
 
-def read_request(data: bytes, stage: Stage, terms: Terms) -> RecordReader:
+def read_request(data: bytes, stage: SumStage, terms: Terms) -> RecordReader:
     return _read(data, f"secure-sum-ask-{stage.value}", terms)
 
 
-def read_reply(data: bytes, stage: Stage, terms: Terms) -> RecordReader:
+def read_reply(data: bytes, stage: SumStage, terms: Terms) -> RecordReader:
     return _read(data, f"secure-sum-{stage.value}", terms)
 
 

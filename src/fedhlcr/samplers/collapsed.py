@@ -19,13 +19,13 @@ from fedhlcr.kernels.arguments import CollapsedLaw
 from fedhlcr.model.priors import ModelSpec
 from fedhlcr.model.schema import Globals
 from fedhlcr.samplers.blocked import draw_globals, sums_of_labels
-from fedhlcr.samplers.state import ChainState, Entities
+from fedhlcr.samplers.state import ChainState, EntityData
 
 LabelPrior = Literal["tables", "paper"]
 
 
 def step(
-    entities: Entities, spec: ModelSpec, state: ChainState, stream: Stream, label_prior: LabelPrior = "tables"
+    entities: EntityData, spec: ModelSpec, state: ChainState, stream: Stream, label_prior: LabelPrior = "tables"
 ) -> ChainState:
     """One sweep: draw every label given all others, then the globals given the labels. Paper: Algorithm 2.
 
