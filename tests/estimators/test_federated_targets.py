@@ -17,7 +17,7 @@ from fedhlcr.model.event_weights import EVENT_WEIGHTS
 from fedhlcr.model.gram import entity_grams
 from fedhlcr.model.priors import ModelSpec
 from fedhlcr.model.schema import GRAMS, Stage
-from fedhlcr.samplers.state import Entities
+from fedhlcr.samplers.state import EntityData
 from tests.federations import centralised_states, hierarchy_of, in_process, run_rounds, server_for
 from tests.logits_problems import LIKELIHOODS
 
@@ -42,10 +42,10 @@ def one_cluster(target: str) -> HierarchicalData:
     return HierarchicalData(X, y.astype(float), entity // 5, entity, ("u", "v"))
 
 
-def entities_of(table, server) -> Entities:
+def entities_of(table, server) -> EntityData:
     units, hierarchy, likelihood = server.units.standardization, hierarchy_of(table), server.likelihood
     grams = units.rescale(likelihood.layout, entity_grams(hierarchy, likelihood.layout, units.shift))
-    return Entities(likelihood, hierarchy.index, grams, events=likelihood.events_in(hierarchy.events, units))
+    return EntityData(likelihood, hierarchy.index, grams, events=likelihood.events_in(hierarchy.events, units))
 
 
 def assert_centralised(table, target, n_rounds, effects="auto", seed=5):

@@ -18,7 +18,7 @@ from fedhlcr.federation.run import Checkpoints, run_round
 from fedhlcr.federation.server import STATE_KIND
 from fedhlcr.model.mixed_globals import EFFECTS
 from fedhlcr.model.schema import Stage
-from fedhlcr.samplers.comparing import Phase
+from fedhlcr.samplers.cluster_comparison import Phase
 from fedhlcr.storage import codec
 from tests.federation.test_faults import FaultyEngine, check_books
 from tests.federations import (

@@ -18,7 +18,7 @@ from fedhlcr.model.priors import ModelSpec
 from fedhlcr.model.schema import GRAMS, Stage
 from fedhlcr.model.student import EVENT_WEIGHTS
 from fedhlcr.posterior import PublicModel
-from fedhlcr.samplers.state import Entities
+from fedhlcr.samplers.state import EntityData
 from tests.federations import (
     OneByOneEngine,
     agents_of,
@@ -44,10 +44,10 @@ def heavy():
     return HierarchicalData(X, y, agent.astype(str), entity.astype(str), ("a", "b"))
 
 
-def entities_of(table, server) -> Entities:
+def entities_of(table, server) -> EntityData:
     units, hierarchy = server.units.standardization, hierarchy_of(table)
     grams = units.rescale(server.likelihood.layout, entity_grams(hierarchy, server.likelihood.layout, units.shift))
-    return Entities(server.likelihood, hierarchy.index, grams, events=standard_events(hierarchy.events, units))
+    return EntityData(server.likelihood, hierarchy.index, grams, events=standard_events(hierarchy.events, units))
 
 
 @pytest.mark.parametrize("effects", ["auto", "none", "entity+agent"])

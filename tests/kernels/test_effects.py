@@ -113,7 +113,7 @@ def test_draws_do_not_depend_on_threads():
     ways = []
     for n_threads in (1, 3):
         *_, entities, given, private = drawn_problem(5, 2, "entity", n_threads=n_threads)
-        agents = blocked.Agents(np.zeros(30, dtype=np.int32), private)
+        agents = blocked.AgentStates(np.zeros(30, dtype=np.int32), private)
         ways.append(blocked.relabel(entities, given, agents, 4, Stream(3)))
     (one, sums), (other, other_sums) = ways
     np.testing.assert_array_equal(one.private["variance"], other.private["variance"])

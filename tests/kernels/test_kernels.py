@@ -74,7 +74,7 @@ def test_relabel_equals_readable_version(n_clusters, entities_per_agent):
     expected_labels, expected = relabel_agents(entities.arrays(stream), law, labels)
     old = np.zeros((n_clusters, entities.layout.packed_size))
     np.add.at(old, labels[labels >= 0], entities.grams[labels >= 0])
-    agents, sums = blocked.relabel(entities, given, blocked.Agents(labels, {}), 6, stream, {GRAMS: old})
+    agents, sums = blocked.relabel(entities, given, blocked.AgentStates(labels, {}), 6, stream, {GRAMS: old})
     np.testing.assert_array_equal(agents.labels, expected_labels)
     np.testing.assert_array_equal(sums.entity_counts, expected.entity_counts)
     np.testing.assert_array_equal(sums.table_counts, expected.table_counts)
@@ -138,7 +138,7 @@ def test_blend_equals_readable_version(n_clusters):
 def test_sums_of_labels_equal_sums_of_the_sweep():
     entities, given, _ = blocked_problem()
     stream = Stream(8)
-    agents, sums = blocked.relabel(entities, given, blocked.Agents.unlabelled(entities), 2, stream)
+    agents, sums = blocked.relabel(entities, given, blocked.AgentStates.unlabelled(entities), 2, stream)
     again = blocked.sums_of_labels(entities, given, agents.labels, 2, stream)
     np.testing.assert_allclose(again.grams, sums.grams, rtol=1e-12)
     np.testing.assert_array_equal(again.table_counts, sums.table_counts)

@@ -34,7 +34,7 @@ def start_in(unit, stage=Stage.EXACT, *, sizes=(9, 1, 17, 3), n_events=4, has_ef
         noise_unit=unit,
         stage=float(stage),
     )
-    agents = blocked.Agents(
+    agents = blocked.AgentStates(
         rng.integers(K, size=n).astype(np.int32),
         {"variance": rng.uniform(0.3, 2, n) / unit**2, "agent_effects": rng.normal(size=(len(sizes), 3)) * has_effects},
     )

@@ -29,7 +29,7 @@ from fedhlcr.model.regression import coef_posterior, draw_coef
 from fedhlcr.model.schema import CLUSTERS, COEF, GRAMS, Quantity, quantity
 from fedhlcr.report import render_report
 from fedhlcr.samplers import blocked
-from fedhlcr.samplers.state import Entities
+from fedhlcr.samplers.state import EntityData
 from fedhlcr.storage import codec
 from tests.enumeration import exact_posterior, labeling_index
 from tests.federations import assert_same_server, centralised_states, hierarchy_of, in_process, server_for
@@ -287,7 +287,7 @@ def test_federation_of_all_agents_equals_the_centralised_chain(data):
         run_round(server, engine)
     model, spec = server.model(), ModelSpec(target_spread=server.units.target_spread)
     grams = engine.entity_grams(server.run, model.layout, model.standardization)
-    entities = Entities(ClusterNoise(model.layout), hierarchy_of(data[0]).index, grams)
+    entities = EntityData(ClusterNoise(model.layout), hierarchy_of(data[0]).index, grams)
     for state in islice(centralised_states(entities, spec, 12, Stream(5)), 40):
         drawn, expected = server.kept_draws[-1].globals, state.globals
         np.testing.assert_array_equal(server.rule.cluster_of[engine.everyone.pending], state.labels)

@@ -53,7 +53,7 @@ def relabelled(likelihood, stage, rank, agent_effects):
         "agent_effects": rng.normal(size=(len(SIZES), n_coef)) * agent_effects,
     }
     labels = rng.integers(-1, K, size=n).astype(np.int32)
-    return blocked.relabel(replace(entities, n_threads=1), given, blocked.Agents(labels, private), 4, Stream(3))
+    return blocked.relabel(replace(entities, n_threads=1), given, blocked.AgentStates(labels, private), 4, Stream(3))
 
 
 @pytest.mark.parametrize(

@@ -179,7 +179,7 @@ def z_scores(noise, effects, n_starts, seed=3, n_sweeps=4, events=MANY):
 
 def swept(entities, spec, stream, n_sweeps, given, labels, private):
     """The state of a chain that starts at the given one, with its agents' half of a sweep."""
-    agents, sums = blocked.relabel(entities, given, blocked.Agents(labels, private), 0, stream)
+    agents, sums = blocked.relabel(entities, given, blocked.AgentStates(labels, private), 0, stream)
     state = ChainState.of(entities.likelihood, 0, agents.labels, sums, given, agents.private)
     for _ in range(n_sweeps):
         state = blocked.step(entities, spec, state, stream)

@@ -9,7 +9,7 @@ import pytest
 
 from fedhlcr._support.streams import Stream
 from fedhlcr.engines.in_process import InProcessEngine
-from fedhlcr.federation.private_state import PrivateState
+from fedhlcr.federation.agent_state import AgentState
 from fedhlcr.federation.rules import DeltaRule
 from fedhlcr.federation.run import run_round
 from fedhlcr.federation.shard import AgentShard
@@ -63,7 +63,7 @@ def federated_visits(target, effects, n_visits, *, data=4, seed=1, spacing=2, fa
     return np.array(labels), np.array(values)
 
 
-def state_at(private: PrivateState, arrived):
+def state_at(private: AgentState, arrived):
     """The state that goes with the sums that the server has: that of the last answer where it arrived."""
     rows = {field.name: private._rows(field, arrived) for field in private.likelihood.own_state}
     accepted = {name: values.copy() for name, values in private.accepted.items()}

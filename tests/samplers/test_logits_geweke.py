@@ -153,7 +153,7 @@ def z_scores(target, effects, n_starts, seed=3, n_sweeps=4):
     for start in range(n_starts):
         entities, given, labels, private, effect = draw_prior(rng, target, effects)
         stream, likelihood = Stream(seed, start), entities.likelihood
-        agents, sums = blocked.relabel(entities, given, blocked.Agents(labels, private), 0, stream)
+        agents, sums = blocked.relabel(entities, given, blocked.AgentStates(labels, private), 0, stream)
         state = ChainState.of(likelihood, 0, agents.labels, sums, given, agents.private)
         for _ in range(n_sweeps):
             state = blocked.step(entities, spec, state, stream)

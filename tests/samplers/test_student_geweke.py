@@ -109,7 +109,7 @@ def z_scores(effects, n_starts, seed=3, n_sweeps=4):
         events = replace(empty.events, y=y)
         grams = event_grams(events, GramLayout(1), np.zeros(2), OWNER)
         entities, stream = replace(empty, grams=grams, events=events), Stream(seed, start)
-        agents, sums = blocked.relabel(entities, given, blocked.Agents(labels, private), 0, stream)
+        agents, sums = blocked.relabel(entities, given, blocked.AgentStates(labels, private), 0, stream)
         state = ChainState.of(entities.likelihood, 0, agents.labels, sums, given, agents.private)
         for _ in range(n_sweeps):
             state = blocked.step(entities, spec, state, stream)

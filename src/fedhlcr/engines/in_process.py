@@ -26,12 +26,12 @@ from fedhlcr.data.events import EventStore
 from fedhlcr.data.hierarchy import Hierarchy
 from fedhlcr.engines.simulated_parties import N_STAGES, SimulatedParties
 from fedhlcr.exceptions import ArgumentError, DataWarning, DisclosureError, warn_user
+from fedhlcr.federation.agent_state import AgentState, joined
 from fedhlcr.federation.fixed_sums import Integers
 from fedhlcr.federation.kept_sums import KeptSums
 from fedhlcr.federation.messages import Contribution, Contributions
 from fedhlcr.federation.mods import Mod
 from fedhlcr.federation.open_round import Invitation, Reply
-from fedhlcr.federation.private_state import PrivateState, joined
 from fedhlcr.federation.shard import AgentShard
 from fedhlcr.federation.sums import PAGE_SIZE
 from fedhlcr.model.gram import GramLayout, Standardization
@@ -314,7 +314,7 @@ class InProcessEngine:
         if likelihood.needs_events:
             sizes = [np.diff(shard.needed_events().event_start) for shard in self._shards]
             event_start = np.concatenate([[0], np.cumsum(np.concatenate(sizes))])
-        whole = PrivateState(likelihood, self.everyone.agent_start, event_start)
+        whole = AgentState(likelihood, self.everyone.agent_start, event_start)
         whole.restore(reader)
         for number, shard in enumerate(self._shards):
             first = number * PAGE_SIZE

@@ -37,7 +37,7 @@ from fedhlcr.model.gram import GramLayout, read_units
 from fedhlcr.posterior import AgentMemory, Posterior, Profiles, PublicModel
 from fedhlcr.posterior.predictive import Moments
 from fedhlcr.privacy.disclosure import DisclosureRule
-from fedhlcr.samplers.state import Entities
+from fedhlcr.samplers.state import EntityData
 from fedhlcr.storage import codec
 from fedhlcr.storage.reader import RecordReader
 
@@ -135,7 +135,7 @@ class AgentGroup:
             self.shard.events_in(model.standardization, model.likelihood) if model.likelihood.needs_events else None
         )
         grams = self.shard.grams_in(model.standardization)
-        entities = Entities(model.likelihood, self.index, grams, events=events)
+        entities = EntityData(model.likelihood, self.index, grams, events=events)
         memory = AgentMemory.from_draws(entities, model.draws, Stream(model.seed, ReservedChain.PREDICTION))
         return Posterior(model.likelihood, model.standardization, model.draws, memory)
 

@@ -20,14 +20,14 @@ from fedhlcr._support.threads import Blocks
 from fedhlcr._support.wording import FEATURE
 from fedhlcr.data.hierarchy import EntityIndex, Hierarchy
 from fedhlcr.exceptions import BroadcastError
+from fedhlcr.federation.agent_state import AgentState
 from fedhlcr.federation.fixed_sums import Integers, VectorLayout
 from fedhlcr.federation.kept_sums import NO_EPOCH, KeptSums
-from fedhlcr.federation.labelling import label_entities
+from fedhlcr.federation.label_draws import label_entities
 from fedhlcr.federation.laws import BlendLaw
 from fedhlcr.federation.matrices import AgentMatrices
 from fedhlcr.federation.messages import MOST_ROUNDS, NEVER, SURVEY_ROUND, Broadcast, Contributions
 from fedhlcr.federation.mods import Mod, with_mods
-from fedhlcr.federation.private_state import PrivateState
 from fedhlcr.federation.sums import PAGE_SIZE, AgentSums, weighted_counts
 from fedhlcr.federation.survey_sums import survey_part
 from fedhlcr.kernels.arguments import AgentAnswers, EntityArrays
@@ -70,7 +70,7 @@ class AgentShard(AgentMatrices):
     session: int = 0
     newest_round: int = NEVER
     is_split: bool = False
-    private: PrivateState | None = None
+    private: AgentState | None = None
     mods: tuple[Mod, ...] = ()
     secrets: KeyArray | None = None
     kept: KeptSums | None = None
@@ -120,10 +120,10 @@ class AgentShard(AgentMatrices):
         self.private = self.start_private(likelihood)
         self.private.restore(reader)
 
-    def start_private(self, likelihood: AnyLikelihood) -> PrivateState:
+    def start_private(self, likelihood: AnyLikelihood) -> AgentState:
         """The private state of agents that have not answered yet."""
         events = self.needed_events().event_start if likelihood.needs_events else None
-        return PrivateState(likelihood, self.agent_start, events)
+        return AgentState(likelihood, self.agent_start, events)
 
     def split(self, size: int = PAGE_SIZE) -> list[AgentShard]:
         """The same agents in shards of `size`. They share this shard's arrays, and only they may change them now."""

@@ -166,7 +166,7 @@ class ProfileData(NamedTuple):
     events: EventStore | None = None
 
 
-class KnownEntities(NamedTuple):
+class FittedEntities(NamedTuple):
     """What agents keep of some entities in one draw.
 
     Attributes

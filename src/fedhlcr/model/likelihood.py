@@ -73,8 +73,8 @@ from fedhlcr.model.arguments import (
     DrawnLabels,
     EffectShift,
     EventPoints,
+    FittedEntities,
     G,
-    KnownEntities,
     ProfileData,
     Recentred,
     Summands,
@@ -349,7 +349,7 @@ class Likelihood(ABC, Generic[G]):
 
     # Called for pointwise log likelihoods.
 
-    def entity_coef(self, given: G, known: KnownEntities, normals: FloatArray) -> FloatArray:  # noqa: ARG002
+    def entity_coef(self, given: G, known: FittedEntities, normals: FloatArray) -> FloatArray:  # noqa: ARG002
         """(entities, n_coef) coefficients of known entities in one draw, given all else; by default the cluster's.
 
         What agents do not keep is drawn from its conditional law, from standard normal numbers (entities, n_coef).

@@ -28,7 +28,7 @@ from fedhlcr.kernels.effects import EffectState, EffectSums
 from fedhlcr.kernels.grams import add_chosen
 from fedhlcr.kernels.logits import EventTerms
 from fedhlcr.kernels.profiles import OwnMixture
-from fedhlcr.model.arguments import AgentsPart, Concluded, KnownEntities, ProfileData
+from fedhlcr.model.arguments import AgentsPart, Concluded, FittedEntities, ProfileData
 from fedhlcr.model.differences import Differences
 from fedhlcr.model.event_weights import EVENT_WEIGHTS, EventWeighted
 from fedhlcr.model.mixed_globals import EFFECTS, EVIDENCE, MixedGlobals, positive_or_infinite
@@ -402,7 +402,7 @@ class Logits(EventWeighted):
         grams = self._weighted_by_draw(profiles._replace(private=private), kappa / kept - fixed)
         return common._replace(grams=grams)
 
-    def data_matrices(self, known: KnownEntities) -> FloatArray:
+    def data_matrices(self, known: FittedEntities) -> FloatArray:
         events = known.events
         assert events is not None
         terms = self.event_terms(events, known.private)

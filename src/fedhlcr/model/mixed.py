@@ -8,11 +8,11 @@ D = 0, τ = 0 and ν = ∞ is the paper's model; one cluster is the nested mixed
 
 A run has stages (`schema.Stage`). In the first, all is as in `model.gaussian`. When effects are switched on, the sums
 hold effective Gram matrices, with b integrated out, by which clusters are still merged. While several clusters are
-compared with one (`samplers.comparing`), agents also add up log densities, and effects may be off again for a while.
-When all this is over, the sums hold the Gram matrices of (x, y − xᵀ(a + b)) given the effects drawn, and Σ (1, b)(1,
-b)ᵀ. From these the server draws w twice: given b, and given β = w + b, which moves every entity's b by the change of w
-(`recentre`). So sums of absent agents stay a valid part of the chain's state: the account applies the same shift to
-them.
+compared with one (`samplers.cluster_comparison`), agents also add up log densities, and effects may be off again for a
+while. When all this is over, the sums hold the Gram matrices of (x, y − xᵀ(a + b)) given the effects drawn, and
+Σ (1, b)(1, b)ᵀ. From these the server draws w twice: given b, and given β = w + b, which moves every entity's b by the
+change of w (`recentre`). So sums of absent agents stay a valid part of the chain's state: the account applies the same
+shift to them.
 
 The two halves of a round are `model.mixed_agents` and `model.mixed_server`; this module adds predictions, and the
 likelihoods that users choose.
@@ -27,7 +27,7 @@ import numpy as np
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr.kernels.profiles import DRAWS_AT_ONCE, OwnMixture
 from fedhlcr.model import covariance
-from fedhlcr.model.arguments import KnownEntities, ProfileData
+from fedhlcr.model.arguments import FittedEntities, ProfileData
 from fedhlcr.model.differences import Differences
 from fedhlcr.model.likelihood import register
 from fedhlcr.model.mixed_globals import MixedGlobals
@@ -69,7 +69,7 @@ class Mixed(MixedServer):
             self.layout.first_regressor,
         )
 
-    def entity_coef(self, given: MixedGlobals, known: KnownEntities, normals: FloatArray) -> FloatArray:
+    def entity_coef(self, given: MixedGlobals, known: FittedEntities, normals: FloatArray) -> FloatArray:
         """w + a + b with b drawn given everything else: Λ(B⁻¹Λᵀ(g − G(w + a)) + L⁻ᵀε), in the notation of `kernels`."""
         base = given.coef[known.labels]
         if given.is_plain:
@@ -89,7 +89,7 @@ class Mixed(MixedServer):
         base[:, columns] += drawn @ root.T
         return np.asarray(base)
 
-    def data_matrices(self, known: KnownEntities) -> FloatArray:
+    def data_matrices(self, known: FittedEntities) -> FloatArray:
         """(entities, packed) the Gram matrices of which effects are drawn; those of weighted events differ."""
         return known.grams
 

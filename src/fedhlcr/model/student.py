@@ -25,7 +25,7 @@ from fedhlcr.kernels.grams import add_chosen
 from fedhlcr.kernels.profiles import OwnMixture
 from fedhlcr.kernels.weights import WEIGHT_SCALARS
 from fedhlcr.model import covariance
-from fedhlcr.model.arguments import AgentsPart, Concluded, EventPoints, KnownEntities, ProfileData
+from fedhlcr.model.arguments import AgentsPart, Concluded, EventPoints, FittedEntities, ProfileData
 from fedhlcr.model.differences import Differences
 from fedhlcr.model.event_weights import EVENT_WEIGHTS, EventWeighted
 from fedhlcr.model.gram import Standardization
@@ -229,7 +229,7 @@ class MixedStudentNoise(EventWeighted):
         grams = self._weighted_by_draw(profiles, targets)
         return common._replace(grams=grams, variance=variance, noise=noise)
 
-    def data_matrices(self, known: KnownEntities) -> FloatArray:
+    def data_matrices(self, known: FittedEntities) -> FloatArray:
         assert known.events is not None
         return self._weighted_entities(known.grams, known.events, known.events.y, known.private[EVENT_WEIGHTS])
 

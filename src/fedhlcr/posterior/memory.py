@@ -23,8 +23,8 @@ from fedhlcr.kernels.profiles import gather_draws
 from fedhlcr.model.likelihood import AnyLikelihood
 from fedhlcr.model.schema import Level, State
 from fedhlcr.posterior.draws import Draws
-from fedhlcr.samplers.blocked import Agents, redraw
-from fedhlcr.samplers.state import Draw, Entities
+from fedhlcr.samplers.blocked import AgentStates, redraw
+from fedhlcr.samplers.state import Draw, EntityData
 from fedhlcr.storage import scratch
 
 # The private state of agents in each draw, by name: (draws, agents or entities or events, ...).
@@ -47,12 +47,12 @@ DRAWS_AT_ONCE = 8
 class AgentMemory:
     """The private part: the agents' Gram matrices, and the labels and the private state of each draw."""
 
-    entities: Entities
+    entities: EntityData
     labels: NDArray[np.integer]  # (draws, entities)
     private: PrivateDraws = field(default_factory=dict)
 
     @classmethod
-    def from_chains(cls, entities: Entities, chains: Sequence[Sequence[Draw]]) -> AgentMemory:
+    def from_chains(cls, entities: EntityData, chains: Sequence[Sequence[Draw]]) -> AgentMemory:
         kept = [draw for chain in chains for draw in chain]
         n_clusters = max(draw.globals.n_clusters for draw in kept)
         shape = (len(kept), len(entities))
@@ -69,12 +69,12 @@ class AgentMemory:
         """The memory of a public model: no agents."""
         grams = np.empty((0, likelihood.layout.packed_size))
         events = EventStore.empty(likelihood.layout.n_features) if likelihood.needs_events else None
-        entities = Entities(likelihood, EntityIndex.empty(), grams, n_threads, events)
+        entities = EntityData(likelihood, EntityIndex.empty(), grams, n_threads, events)
         labels = np.empty((len(draws), 0), dtype=np.min_scalar_type(draws.n_clusters))
         return cls(entities, labels, empty_private(entities, len(draws)))
 
     @classmethod
-    def from_draws(cls, entities: Entities, draws: Draws, stream: Stream) -> AgentMemory:
+    def from_draws(cls, entities: EntityData, draws: Draws, stream: Stream) -> AgentMemory:
         """Draw labels given the public draws alone, so that agents can predict that took no part in the fit.
 
         Given the globals the agents are independent, so this is the agents' half of the blocked sampler. It starts
@@ -89,7 +89,7 @@ class AgentMemory:
         segment, first, following = (SEGMENT, FIRST_SWEEPS, NEXT_SWEEPS) if slow else (1, LABEL_SWEEPS, LABEL_SWEEPS)
 
         def label(number: int) -> None:
-            own = Agents.unlabelled(alone)
+            own = AgentStates.unlabelled(alone)
             for draw in range(number * segment, min((number + 1) * segment, len(draws))):
                 n_sweeps = first if draw % segment == 0 else following
                 own = replace(own, labels=np.full_like(own.labels, -1))
@@ -174,7 +174,7 @@ def _gather_few(kept: NDArray[np.float32], at: IndexArray, initial: float, out: 
     scratch.release(kept)
 
 
-def empty_private(entities: Entities, n_draws: int) -> PrivateDraws:
+def empty_private(entities: EntityData, n_draws: int) -> PrivateDraws:
     """Arrays for the private state of each draw, to be filled."""
     sizes = entities.index.n_agents, len(entities), entities.n_events
     fields = entities.likelihood.state_fields

@@ -14,7 +14,7 @@ import numpy as np
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.streams import Stream
-from fedhlcr.model.arguments import EventPoints, KnownEntities
+from fedhlcr.model.arguments import EventPoints, FittedEntities
 from fedhlcr.model.counts import mean_rates
 from fedhlcr.model.schema import Level, State
 from fedhlcr.posterior.prediction import Posterior
@@ -96,13 +96,13 @@ def draw_events(posterior: Posterior, events: KnownEvents, draws: IndexArray, st
     return out._replace(predictive=posterior.standardization.restore_target(out.predictive))
 
 
-def known_entities(posterior: Posterior, entities: IndexArray, draw: int) -> KnownEntities:
+def known_entities(posterior: Posterior, entities: IndexArray, draw: int) -> FittedEntities:
     """What agents keep of the given entities in one draw."""
     memory = posterior.memory
     places = memory.places(memory.entities.index.agent_of[entities], entities)
     private = {name: memory.private[name][draw, of].astype(np.float64) for name, of in places.items()}
     labels = np.asarray(memory.labels[draw, entities]).astype(np.int64)
-    return KnownEntities(memory.entities.grams[entities], labels, private, memory.events_of(entities))
+    return FittedEntities(memory.entities.grams[entities], labels, private, memory.events_of(entities))
 
 
 def _scales(posterior: Posterior, draw: int, private: State, of_cluster: FloatArray) -> FloatArray:

@@ -38,8 +38,8 @@ from fedhlcr.posterior.label_weights import LabelWeights
 from fedhlcr.posterior.memory import AgentMemory, PrivateDraws, empty_private
 from fedhlcr.posterior.predictive import AnyMixture, MixtureRows, Moments
 from fedhlcr.posterior.responses import interval_of, log_density_of, mean_of, moments_of
-from fedhlcr.samplers.blocked import Agents, redraw
-from fedhlcr.samplers.state import Entities
+from fedhlcr.samplers.blocked import AgentStates, redraw
+from fedhlcr.samplers.state import EntityData
 from fedhlcr.storage.scratch import mapping_of
 
 # Numbers in the label weights, (profiles, draws, clusters), of one block of profiles: 16 MB.
@@ -298,7 +298,7 @@ class Posterior:
         data = ProfileData(grams, is_known, agents != UNKNOWN, private, events)
         return self.likelihood.mixture(self.draws.stacked, weights, data)
 
-    def adapt(self, new: Entities, stream: Stream) -> Posterior:
+    def adapt(self, new: EntityData, stream: Stream) -> Posterior:
         """Return the posterior after agents have seen the events of `new`, with the globals fixed.
 
         In every draw, the labels and the private state of these agents and of all their entities are sampled again.
@@ -313,7 +313,7 @@ class Posterior:
         touched = np.zeros(index.n_agents, dtype=bool)
         touched[index.agent_of[new_position]] = True
         pairs = np.flatnonzero(touched[index.agent_of])
-        entities = Entities(self.likelihood, index, grams, old.n_threads)
+        entities = EntityData(self.likelihood, index, grams, old.n_threads)
         old_events = None
         if old.events is not None and new.events is not None:
             events, old_events = joined(index.n_entities, old.events, old_position, new.events, new_position)
@@ -321,7 +321,7 @@ class Posterior:
         private = self._private_in(entities, old_position, old_events)
         # an index of some pairs still has all agents
         places: dict[Level, Any] = {Level.AGENT: slice(None), Level.ENTITY: pairs}
-        part = Entities(self.likelihood, index.subset(pairs), grams[pairs])
+        part = EntityData(self.likelihood, index.subset(pairs), grams[pairs])
         if entities.events is not None:
             part = replace(part, events=entities.events.take(pairs))
             places[Level.EVENT] = entities.events.places(pairs)
@@ -332,7 +332,7 @@ class Posterior:
                 own.name: private[own.name][draw, places[own.level]].astype(np.float64)
                 for own in self.likelihood.state_fields
             }
-            agents = Agents(np.ascontiguousarray(labels[draw, pairs]), state)
+            agents = AgentStates(np.ascontiguousarray(labels[draw, pairs]), state)
             for sweep in range(ADAPT_SWEEPS):
                 agents = redraw(part, given, agents, draw * ADAPT_SWEEPS + sweep, stream)
             labels[draw, pairs] = agents.labels
@@ -343,7 +343,7 @@ class Posterior:
         return replace(self, memory=AgentMemory(entities, labels.astype(self.memory.labels.dtype), private))
 
     def _private_in(
-        self, entities: Entities, old_position: NDArray[np.int64], old_events: NDArray[np.int64] | None
+        self, entities: EntityData, old_position: NDArray[np.int64], old_events: NDArray[np.int64] | None
     ) -> PrivateDraws:
         """The private state of all draws, with the initial values for what is new in `entities`.
 

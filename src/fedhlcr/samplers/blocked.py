@@ -23,8 +23,8 @@ from fedhlcr.model.priors import ModelSpec
 from fedhlcr.model.schema import GRAMS, LABEL_SCALARS, Globals, State
 from fedhlcr.model.sums import ClusterSums
 from fedhlcr.samplers import label_prior
-from fedhlcr.samplers.skipping import Certainty, everyone
-from fedhlcr.samplers.state import ChainState, Entities, ServerState, label_law
+from fedhlcr.samplers.skipping import LabelCertainty, everyone
+from fedhlcr.samplers.state import ChainState, EntityData, ServerState, label_law
 
 REBUILD_EVERY = 64
 # Size of the matrices that are made and used at once: they should stay in the cache of one core.
@@ -35,7 +35,7 @@ FIRST_SETTLING_ROUND = 1 << 31
 
 
 def step(
-    entities: Entities,
+    entities: EntityData,
     spec: ModelSpec,
     state: ChainState,
     stream: Stream,
@@ -48,21 +48,21 @@ def step(
     same shortcuts to all of them.
     """
     round_number = state.round + 1
-    agents = Agents(state.labels, state.private)
+    agents = AgentStates(state.labels, state.private)
     if drawn is None:
         drawn = draw_globals(entities.likelihood, state, spec, stream.generator(round_number)).globals
     elif drawn.n_clusters != state.globals.n_clusters:
-        agents = Agents.unlabelled(entities)
+        agents = AgentStates.unlabelled(entities)
     # sums are updated from the entities that move, and rebuilt now and then, because rounding errors add up
     previous = None if round_number % REBUILD_EVERY == 0 else _old_sums(entities.likelihood, state, shortcuts)
     agents, sums = relabel(entities, drawn, agents, round_number, stream, previous, shortcuts)
     return ChainState.of(entities.likelihood, round_number, agents.labels, sums, drawn, agents.private)
 
 
-def initial_state(entities: Entities, spec: ModelSpec, n_clusters: int, stream: Stream) -> ChainState:
+def initial_state(entities: EntityData, spec: ModelSpec, n_clusters: int, stream: Stream) -> ChainState:
     """Start a chain: draw coefficients from the prior, so that the clusters differ, then labels given these."""
     given = initial_globals(entities.likelihood, spec, n_clusters, stream.generator(0))
-    agents, sums = relabel(entities, given, Agents.unlabelled(entities), 0, stream)
+    agents, sums = relabel(entities, given, AgentStates.unlabelled(entities), 0, stream)
     return ChainState.of(entities.likelihood, 0, agents.labels, sums, given, agents.private)
 
 
@@ -73,7 +73,7 @@ def initial_globals(likelihood: AnyLikelihood, spec: ModelSpec, n_clusters: int,
 
 
 def state_from_labels(
-    entities: Entities, spec: ModelSpec, labels: LabelArray, n_clusters: int, stream: Stream
+    entities: EntityData, spec: ModelSpec, labels: LabelArray, n_clusters: int, stream: Stream
 ) -> ChainState:
     """Start a chain at given labels: hyperparameters at their starting values, everything else drawn."""
     likelihood = entities.likelihood
@@ -119,14 +119,14 @@ def draw_concentrations(rng: np.random.Generator, sums: ClusterSums, current: Gl
 
 
 @dataclass(frozen=True)
-class Agents:
+class AgentStates:
     """What agents keep from round to round: labels (entities,), −1 for none, and the likelihood's private state."""
 
     labels: LabelArray
     private: State
 
     @classmethod
-    def unlabelled(cls, entities: Entities) -> Agents:
+    def unlabelled(cls, entities: EntityData) -> AgentStates:
         return cls(np.full(len(entities), -1, dtype=np.int32), entities.start_state())
 
 
@@ -139,8 +139,8 @@ class Shortcuts:
     summed_labels : the labels under which the matrices of entities were summed; None if something else was summed
     """
 
-    def __init__(self, entities: Entities) -> None:
-        self.certainty = Certainty(len(entities))
+    def __init__(self, entities: EntityData) -> None:
+        self.certainty = LabelCertainty(len(entities))
         self.summed_labels: LabelArray | None = None
 
 
@@ -153,14 +153,14 @@ def _old_sums(
 
 
 def relabel(
-    entities: Entities,
+    entities: EntityData,
     given: Globals,
-    agents: Agents,
+    agents: AgentStates,
     round_number: int,
     stream: Stream,
     previous: dict[str, FloatArray] | None = None,
     shortcuts: Shortcuts | None = None,
-) -> tuple[Agents, ClusterSums]:
+) -> tuple[AgentStates, ClusterSums]:
     """The agents' half of a sweep: every agent's new labels and private state given the globals, and their sums.
 
     Parameters
@@ -176,7 +176,7 @@ def relabel(
     certainty = None if shortcuts is None else shortcuts.certainty
     labels, answers, scoring = relabel_agents(likelihood, part, given, agents.labels, certainty)
     if not likelihood.has_state:
-        return Agents(labels, {}), summed(entities, given, labels, answers, agents.labels, previous)
+        return AgentStates(labels, {}), summed(entities, given, labels, answers, agents.labels, previous)
     if shortcuts is not None:
         shortcuts.summed_labels = labels
     counts = added_up(answers)
@@ -186,12 +186,12 @@ def relabel(
     blocks = likelihood.sum_schema.zero_blocks(given.n_clusters)
     blocks[GRAMS] = summed_grams(part, given.n_clusters, labels, agents.labels, previous)
     sums = total_sums(likelihood, blocks, counts, sum_rows(concluded.scalars))
-    return Agents(labels, concluded.state), sums
+    return AgentStates(labels, concluded.state), sums
 
 
 def relabel_pages(
     likelihood: AnyLikelihood, part: AgentsPart, given: Globals, labels: LabelArray
-) -> tuple[Agents, ClusterSums]:
+) -> tuple[AgentStates, ClusterSums]:
     """The same page by page, where agents score matrices of their own, such as effective ones.
 
     The matrices of a page stay in the processor's cache from where they are made to where they are summed, and there
@@ -223,7 +223,7 @@ def relabel_pages(
     blocks = dict(zip((block.name for block in likelihood.sum_schema.blocks), arrays, strict=True))
     whole = np.append(scalars, own_scalars)
     sums = ClusterSums.of(likelihood.sum_schema, blocks, entity_counts, table_counts, whole)
-    return Agents(new_labels, state), sums
+    return AgentStates(new_labels, state), sums
 
 
 def relabel_page(
@@ -240,7 +240,7 @@ def relabel_page(
     return new_labels, answers, likelihood.conclude(page, given, scoring, new_labels, rows, given.n_clusters)
 
 
-def redraw(entities: Entities, given: Globals, agents: Agents, round_number: int, stream: Stream) -> Agents:
+def redraw(entities: EntityData, given: Globals, agents: AgentStates, round_number: int, stream: Stream) -> AgentStates:
     """The agents' half of a sweep without its sums."""
     return relabel(entities, given, agents, round_number, stream)[0]
 
@@ -250,7 +250,7 @@ def relabel_agents(
     part: AgentsPart,
     given: Globals,
     labels: LabelArray,
-    certainty: Certainty | None = None,
+    certainty: LabelCertainty | None = None,
 ) -> tuple[LabelArray, AgentAnswers, FloatArray]:
     """Draw new labels of a part's entities; return all labels, these agents' counts, and the scoring matrices.
 
@@ -298,7 +298,7 @@ def summed_grams(
 
 
 def summed(
-    entities: Entities,
+    entities: EntityData,
     given: Globals,
     labels: LabelArray,
     answers: AgentAnswers,
@@ -342,7 +342,7 @@ def total_sums(
 
 
 def sums_of_labels(
-    entities: Entities, given: Globals, labels: LabelArray, round_number: int, stream: Stream
+    entities: EntityData, given: Globals, labels: LabelArray, round_number: int, stream: Stream
 ) -> ClusterSums:
     """Sums, table counts and auxiliaries of given labels, which stay as they are."""
     answers = empty_answers(entities.index.n_agents, given.n_clusters)

@@ -8,7 +8,6 @@ cluster: the paper's approximate one (`label_prior="paper"`) or the exact one, f
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
 
 import numpy as np
 
@@ -19,13 +18,12 @@ from fedhlcr.kernels.arguments import CollapsedLaw
 from fedhlcr.model.priors import ModelSpec
 from fedhlcr.model.schema import Globals
 from fedhlcr.samplers.blocked import draw_globals, sums_of_labels
-from fedhlcr.samplers.state import ChainState, Entities
-
-LabelPrior = Literal["tables", "paper"]
+from fedhlcr.samplers.state import ChainState, EntityData
+from fedhlcr.settings import LabelPrior
 
 
 def step(
-    entities: Entities, spec: ModelSpec, state: ChainState, stream: Stream, label_prior: LabelPrior = "tables"
+    entities: EntityData, spec: ModelSpec, state: ChainState, stream: Stream, label_prior: LabelPrior = "tables"
 ) -> ChainState:
     """One sweep: draw every label given all others, then the globals given the labels. Paper: Algorithm 2.
 

@@ -4,8 +4,8 @@ The gain of merging clusters k and l is evidence(M_k + M_l) âˆ’ evidence(M_k) âˆ
 alone, so a server can decide without a message. The prior of the labels is left out of the gain, because with it some
 true clusters are merged.
 
-With effects, `Merger` also switches these on, and when merging is over it lets `samplers.comparing` compare several
-clusters with one.
+With effects, `Merger` also switches these on, and when merging is over it lets `samplers.cluster_comparison` compare
+several clusters with one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fedhlcr.model.likelihood import AnyLikelihood
 from fedhlcr.model.priors import ModelSpec
 from fedhlcr.model.schema import Globals, Stage
 from fedhlcr.model.sums import ClusterSums
-from fedhlcr.samplers.comparing import FEWEST_ROUNDS, Comparison, Phase
+from fedhlcr.samplers.cluster_comparison import FEWEST_ROUNDS, ClusterComparison, Phase
 from fedhlcr.samplers.state import ChainState, ServerState
 
 # Effects are switched on after this many checks in a row without a merge of plain clusters.
@@ -209,13 +209,13 @@ class Merger:
     idle: int = 0
     with_effects: bool = False
     merged_at: int = 0
-    comparison: Comparison | None = None
+    comparison: ClusterComparison | None = None
 
     @classmethod
     def planned(cls, schedule: MergeSchedule, n_wanted: int | None, spec: ModelSpec, *, over: bool = False) -> Merger:
         """With a comparison, if there are effects, the number of clusters is open, and the run is long enough."""
         compares = n_wanted is None and spec.effects != "none" and schedule.length >= FEWEST_ROUNDS
-        comparison = Comparison(schedule.length, schedule.start) if compares else None
+        comparison = ClusterComparison(schedule.length, schedule.start) if compares else None
         return cls(schedule, n_wanted, over=over, comparison=comparison)
 
     def stage(self, round_number: int) -> Stage:

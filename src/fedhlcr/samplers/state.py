@@ -31,7 +31,7 @@ from fedhlcr.storage.scratch import put_aside, row_blocks
 
 
 @dataclass(frozen=True)
-class Entities:
+class EntityData:
     """The data of the agents: each entity's Gram matrix in standardised units, and the likelihood of its events."""
 
     likelihood: AnyLikelihood

@@ -25,8 +25,8 @@ from fedhlcr.model.priors import ModelSpec
 from fedhlcr.model.schema import Stage
 from fedhlcr.model.student import EVENT_WEIGHTS, MixedStudentNoise
 from fedhlcr.model.sums import ClusterSums
-from fedhlcr.samplers import blocked, comparing, merging
-from fedhlcr.samplers.comparing import Comparison, Phase, Weight, least_gain, least_gain_of_outcomes
+from fedhlcr.samplers import blocked, cluster_comparison, merging
+from fedhlcr.samplers.cluster_comparison import ClusterComparison, Phase, Weight, least_gain, least_gain_of_outcomes
 from fedhlcr.samplers.merging import Merger, MergeSchedule
 from tests.effects_problems import LIKELIHOODS, globals_with, random_covariance, random_events
 from tests.federations import four_clusters, one_cluster
@@ -320,16 +320,16 @@ def tuned(monkeypatch):
     constants |= {"LOSS_WITH_MANY": 0.01, "VERY_MANY_EVENTS": 40.0}
     constants |= {"ENOUGH_EVENTS": 30.0, "ENOUGH_ENTITIES": 50.0, "ENOUGH_GAIN": 0.3, "LONGER": 0.2}
     for name, value in constants.items():
-        monkeypatch.setattr(comparing, name, value)
-    shares = dict(zip(comparing.LENGTHS, (0.05, 0.05, 0.05, 0.25, 0.05, 0.02), strict=True))
-    monkeypatch.setattr(comparing, "LENGTHS", shares)
+        monkeypatch.setattr(cluster_comparison, name, value)
+    shares = dict(zip(cluster_comparison.LENGTHS, (0.05, 0.05, 0.05, 0.25, 0.05, 0.02), strict=True))
+    monkeypatch.setattr(cluster_comparison, "LENGTHS", shares)
 
 
 def test_outcomes_need_a_gain_unless_entities_have_very_many_events():
     gains = [least_gain_of_outcomes(per_entity) for per_entity in (1.0, 5.0, 20.0, 40.0, 400.0)]
-    assert gains[0] == pytest.approx(comparing.GAIN_WITH_LITTLE, rel=0.05)
+    assert gains[0] == pytest.approx(cluster_comparison.GAIN_WITH_LITTLE, rel=0.05)
     assert gains == sorted(gains, reverse=True)
-    assert gains[2] == pytest.approx(0.5 * comparing.GAIN_WITH_LITTLE)
+    assert gains[2] == pytest.approx(0.5 * cluster_comparison.GAIN_WITH_LITTLE)
     assert gains[3] == gains[4] == 0.0
 
 
@@ -363,7 +363,7 @@ def globals_of(n_clusters):
 
 
 def test_the_gain_is_in_nats_per_event_less_a_penalty_for_each_coefficient():
-    comparison = Comparison(100, several=globals_of(3), weights=[Weight(-2.0, 2), Weight(-6.0, 4)])
+    comparison = ClusterComparison(100, several=globals_of(3), weights=[Weight(-2.0, 2), Weight(-6.0, 4)])
     assert comparison.gain(100.0, 4, price=1.5) == pytest.approx(0.5 - 1.5 * 2 * 4 / 100.0)
     assert comparison.gain(1e12, 4, price=1.5) == pytest.approx(0.5)
     # one cluster is not penalised
@@ -376,7 +376,7 @@ class Run:
     likelihood = MixedEntityNoise(GramLayout(2))
 
     def __init__(self, n_clusters, n_rounds=100, start=0, begin=60):
-        self.comparison, self.round = Comparison(n_rounds, start), begin
+        self.comparison, self.round = ClusterComparison(n_rounds, start), begin
         self.comparison.begin(begin, n_clusters)
 
     def state(self, n_clusters, log_density, n_events=1_000.0, weighs=True):
@@ -415,7 +415,7 @@ def least(monkeypatch, tuned):
         assert events_per_entity == pytest.approx(1000 / 300)
         return 0.15
 
-    monkeypatch.setattr(comparing, "least_gain", asked)
+    monkeypatch.setattr(cluster_comparison, "least_gain", asked)
     return 0.15 + 3.0 * np.log(1000.0) / 1000.0
 
 
@@ -466,7 +466,7 @@ def test_phases_have_the_stages_of_a_run():
         Phase.ONE: Stage.WEIGHING,
         Phase.BACK: Stage.MERGING,
     }
-    running = [comparison for phase in Phase if (comparison := Comparison(100, phase=phase)).is_running]
+    running = [comparison for phase in Phase if (comparison := ClusterComparison(100, phase=phase)).is_running]
     assert {comparison.phase: comparison.stage for comparison in running} == expected
 
 
@@ -474,7 +474,7 @@ def test_phases_have_the_stages_of_a_run():
 @pytest.mark.parametrize(("n_rounds", "start", "latest"), [(100, 0, 73), (100, 1, 74), (200, 0, 146)])
 def test_the_comparison_ends_in_time(n_rounds, start, latest):
     """Though the run goes back, it takes at most a fifth longer than the rounds in which clusters are found."""
-    assert Comparison(n_rounds, start).latest_start == latest
+    assert ClusterComparison(n_rounds, start).latest_start == latest
     run = Run(3, n_rounds, start, begin=latest)
     run.until_over(of_several=1.0)
     assert run.round == start + 1.2 * n_rounds
@@ -482,7 +482,7 @@ def test_the_comparison_ends_in_time(n_rounds, start, latest):
 
 @pytest.mark.usefixtures("tuned")
 def test_a_short_run_finds_clusters_first_and_compares_in_the_time_that_is_left():
-    latest = Comparison(30, 1).latest_start
+    latest = ClusterComparison(30, 1).latest_start
     assert latest == 23
     run = Run(3, 30, 1, begin=latest)
     run.until_over(of_several=1.0)
@@ -491,8 +491,8 @@ def test_a_short_run_finds_clusters_first_and_compares_in_the_time_that_is_left(
 
 def test_only_long_runs_with_effects_that_leave_the_number_of_clusters_open_compare():
     auto, long = ModelSpec(effects="auto"), MergeSchedule.until(100)
-    assert Merger.planned(long, None, auto).comparison == Comparison(100, 0)
-    assert Merger.planned(MergeSchedule.until(101, start=1), None, auto).comparison == Comparison(100, 1)
+    assert Merger.planned(long, None, auto).comparison == ClusterComparison(100, 0)
+    assert Merger.planned(MergeSchedule.until(101, start=1), None, auto).comparison == ClusterComparison(100, 1)
     fewest = merging.FEWEST_ROUNDS
     assert Merger.planned(MergeSchedule.until(fewest), None, auto).comparison is not None
     assert Merger.planned(MergeSchedule.until(fewest - 1), None, auto).comparison is None
@@ -500,7 +500,7 @@ def test_only_long_runs_with_effects_that_leave_the_number_of_clusters_open_comp
     assert Merger.planned(long, 3, auto).comparison is None
     assert Merger.planned(long, None, ModelSpec(effects="none")).comparison is None
     for effects in ("entity", "entity+agent"):
-        assert Merger.planned(long, None, ModelSpec(effects=effects)).comparison == Comparison(100, 0)
+        assert Merger.planned(long, None, ModelSpec(effects=effects)).comparison == ClusterComparison(100, 0)
 
 
 def needed(n_clusters=3, n_events=10_000.0, gain=1.0, *, n_entities=200, n_plain=3, differ=False, has_stages=True):
@@ -518,7 +518,7 @@ def needed(n_clusters=3, n_events=10_000.0, gain=1.0, *, n_entities=200, n_plain
     layout = SimpleNamespace(n_linear=4)
     likelihood = SimpleNamespace(has_stages=has_stages, doubts_clusters=False, layout=layout, evidence=evidence)
     state = SimpleNamespace(sums=sums, globals=globals_of(n_clusters + 1))
-    return Comparison(100, n_plain=n_plain, differ=differ).is_needed(likelihood, state)
+    return ClusterComparison(100, n_plain=n_plain, differ=differ).is_needed(likelihood, state)
 
 
 @pytest.mark.usefixtures("tuned")
@@ -649,5 +649,5 @@ def test_data_of_the_paper_are_fitted_without_a_comparison_as_by_the_paper(seed)
 
 def test_a_run_that_never_goes_back_loses_the_clusters(monkeypatch):
     """Were the end of the comparison not seen, the tests above would say nothing."""
-    monkeypatch.setattr(comparing, "least_gain", lambda *_, **__: np.inf)
+    monkeypatch.setattr(cluster_comparison, "least_gain", lambda *_, **__: np.inf)
     assert course(fit(four_clusters()[0]))[-2:] == [4, 1]
