@@ -69,11 +69,7 @@ def cluster_ratios(model: FittedModel, level: float = INTERVAL_LEVEL) -> list[li
     ratios : ratios[cluster][feature]
     """
     check_is_fitted(model)
-    link = link_of(model)
-    if link is None:
-        raise ArgumentError(
-            "`model` predicts real numbers, which have no odds or rates; `describe_clusters` describes its clusters."
-        )
+    link = check_ratios(model)
     sizes, (ratios, lower, upper) = step_sizes(model), step_ratios(model, level)
     steps = _steps(model, sizes)
     names = [printable(name) for name in feature_names(model)]
@@ -84,6 +80,16 @@ def cluster_ratios(model: FittedModel, level: float = INTERVAL_LEVEL) -> list[li
         ]
         for k in range(model.n_clusters_)
     ]
+
+
+def check_ratios(model: FittedModel) -> Link:
+    """The link of a model of classes or counts; anything else is refused."""
+    link = link_of(model)
+    if link is None:
+        raise ArgumentError(
+            "`model` predicts real numbers, which have no odds or rates; `describe_clusters` describes its clusters."
+        )
+    return link
 
 
 def step_ratios(model: FittedModel, level: float = INTERVAL_LEVEL) -> tuple[FloatArray, FloatArray, FloatArray]:
