@@ -47,8 +47,8 @@ class FixedLaws(Logits):
             stage=float(Stage.EXACT),
         )
 
-    def enter(self, stage, given, sums, spec):
-        return given
+    def enter(self, stage, current, sums, spec):
+        return current
 
     def _with_effect_covariance(self, drawn, sums, spec, rng):
         return drawn
@@ -71,8 +71,8 @@ class FixedCounts(FixedLaws, NegativeBinomial):
     def _first_quantities(self, spec):
         return {**super()._first_quantities(spec), "log_size_centre": CENTRE, "log_size_spread": SPREAD}
 
-    def draw(self, *given):
-        return replace(super().draw(*given), log_size_centre=CENTRE, log_size_spread=SPREAD)
+    def draw(self, *current):
+        return replace(super().draw(*current), log_size_centre=CENTRE, log_size_spread=SPREAD)
 
 
 LIKELIHOODS: dict[str, type[Logits]] = {"binary": FixedLogistic, "count": FixedCounts}

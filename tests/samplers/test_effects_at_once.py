@@ -22,14 +22,14 @@ SIZES = 20, 30, 1, AT_ONCE + 13, 0, 40, 9, 0
 class StepByStep(MixedEntityNoise):
     name = "mixed, step by step"
 
-    def sweeps_at_once(self, given):
+    def sweeps_at_once(self, current):
         return False
 
 
 class StepByStepCommonNoise(MixedCommonNoise):
     name = "mixed, common noise, step by step"
 
-    def sweeps_at_once(self, given):
+    def sweeps_at_once(self, current):
         return False
 
 
@@ -38,7 +38,7 @@ def relabelled(likelihood, stage, rank, agent_effects):
     events, n = random_events(rng, SIZES, 4, 5), sum(SIZES)
     entities = events.entities(likelihood, rng.normal(size=(n, 4)) * 2)
     n_coef, has_noise = entities.layout.n_coef, likelihood.noise_of_entities
-    given = globals_with(
+    current = globals_with(
         entities.likelihood,
         K,
         coef=rng.normal(size=(K, n_coef)),
@@ -53,7 +53,7 @@ def relabelled(likelihood, stage, rank, agent_effects):
         "agent_effects": rng.normal(size=(len(SIZES), n_coef)) * agent_effects,
     }
     labels = rng.integers(-1, K, size=n).astype(np.int32)
-    return blocked.relabel(replace(entities, n_threads=1), given, blocked.AgentStates(labels, private), 4, Stream(3))
+    return blocked.relabel(replace(entities, n_threads=1), current, blocked.AgentStates(labels, private), 4, Stream(3))
 
 
 @pytest.mark.parametrize(

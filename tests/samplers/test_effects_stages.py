@@ -51,8 +51,8 @@ def test_the_noise_does_not_jump_when_a_stage_begins(noise):
 @pytest.mark.parametrize("noise", LIKELIHOODS)
 def test_noise_that_has_not_been_drawn_is_the_typical_noise(noise):
     likelihood = LIKELIHOODS[noise](GramLayout(2))
-    given = globals_with(likelihood, 1, noise_scale=0.7, noise_unit=1.3)
-    found = likelihood.variance({"variance": np.array([0.0, 0.5, 2.0, 0.0])}, given)
+    current = globals_with(likelihood, 1, noise_scale=0.7, noise_unit=1.3)
+    found = likelihood.variance({"variance": np.array([0.0, 0.5, 2.0, 0.0])}, current)
     np.testing.assert_allclose(found, [0.49, 0.5 * 1.69, 2.0 * 1.69, 0.49], rtol=1e-15)
 
 

@@ -279,8 +279,8 @@ class AgentShard(AgentMatrices):
         """Blocks with a row for each cluster in which an agent has entities, and the likelihood's own scalars."""
         likelihood = broadcast.likelihood
         row_start = _row_start(answers)
-        given = broadcast.law if isinstance(broadcast.law, Globals) else None
-        summands = likelihood.summands(self.grams, given, labels)
+        current = broadcast.law if isinstance(broadcast.law, Globals) else None
+        summands = likelihood.summands(self.grams, current, labels)
         blocks = {block.name: np.empty((row_start[-1], block.size)) for block in likelihood.sum_schema.blocks}
         for name, rows in blocks.items():
             sum_by_cluster(summands.blocks[name], self.agent_start, agents, labels, row_start, answers.entities, rows)

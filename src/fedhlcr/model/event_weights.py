@@ -34,13 +34,13 @@ class EventWeighted(Mixed):
         del draws
         return False
 
-    def kernel_law(self, given: MixedGlobals, round_number: int) -> EffectsLaw:
+    def kernel_law(self, current: MixedGlobals, round_number: int) -> EffectsLaw:
         # ν may belong to events here, and all entities have the same noise
-        return super().kernel_law(given, round_number)._replace(noise_shape=float("inf"))
+        return super().kernel_law(current, round_number)._replace(noise_shape=float("inf"))
 
-    def variance_quantiles(self, given: MixedGlobals, n: int) -> FloatArray:
+    def variance_quantiles(self, current: MixedGlobals, n: int) -> FloatArray:
         del n
-        return np.array([given.noise_scale**2])
+        return np.array([current.noise_scale**2])
 
     def _weighted(self, part: AgentsPart, targets: FloatArray, event_weights: FloatArray) -> AgentsPart:
         """The part with weighted Gram matrices; those of agents that take no part are 0."""
@@ -83,7 +83,7 @@ class EventWeighted(Mixed):
     def _coef_drawn(
         self,
         weighted: AgentsPart,
-        given: MixedGlobals,
+        current: MixedGlobals,
         scoring: FloatArray,
         labels: LabelArray,
         rows: IndexArray,
@@ -91,9 +91,9 @@ class EventWeighted(Mixed):
     ) -> EffectState:
         """Draw effects given the old weights; the state holds the coefficients of each entity."""
         old = weighted.state
-        law = self.kernel_law(given, weighted.round)
+        law = self.kernel_law(current, weighted.round)
         coef = np.zeros((len(labels), self.layout.n_coef))
-        state = EffectState(self.variance(old, given), old["agent_effects"].copy(), coef)
+        state = EffectState(self.variance(old, current), old["agent_effects"].copy(), coef)
         self._draw_effects(weighted, scoring, labels, law, state, rows, sums)
         return state
 

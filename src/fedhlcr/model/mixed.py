@@ -69,18 +69,18 @@ class Mixed(MixedServer):
             self.layout.first_regressor,
         )
 
-    def entity_coef(self, given: MixedGlobals, known: FittedEntities, normals: FloatArray) -> FloatArray:
+    def entity_coef(self, current: MixedGlobals, known: FittedEntities, normals: FloatArray) -> FloatArray:
         """w + a + b with b drawn given everything else: Λ(B⁻¹Λᵀ(g − G(w + a)) + L⁻ᵀε), in the notation of `kernels`."""
-        base = given.coef[known.labels]
-        if given.is_plain:
+        base = current.coef[known.labels]
+        if current.is_plain:
             return np.asarray(base)
         base = base + known.private["agent_effects"]
-        columns = given.effect_columns
-        root = given.effect_root
+        columns = current.effect_columns
+        root = current.effect_root
         if not len(columns):
             return np.asarray(base)
         normal = self.layout.normal_equations(self.data_matrices(known))
-        precision = 1.0 / self.variance(known.private, given)
+        precision = 1.0 / self.variance(known.private, current)
         gap = normal.xy - np.einsum("efg,eg->ef", normal.xx, base)
         own = normal.xx[:, columns[:, None], columns] * precision[:, None, None]
         lower = np.linalg.cholesky(np.eye(len(columns)) + root.T @ own @ root)

@@ -78,10 +78,10 @@ def draw_events(posterior: Posterior, events: KnownEvents, draws: IndexArray, st
     means = _entity_means(posterior, own)[of_event] * np.exp(events.offset)
     out = EventDraws(*(np.empty((len(draws), len(events.target))) for _ in range(2)))
     for row, draw in enumerate(draws.tolist()):
-        given = posterior.draws.globals(draw)
+        current = posterior.draws.globals(draw)
         known = known_entities(posterior, own, draw)
         normals = stream.generator(draw, "effects").standard_normal((len(memory.entities), posterior.layout.n_coef))
-        coef = likelihood.entity_coef(given, known, normals[own])
+        coef = likelihood.entity_coef(current, known, normals[own])
         linear = np.einsum("nf,nf->n", events.design, coef[of_event]) + events.offset
         scales = _scales(posterior, draw, known.private, noise[draw, known.labels])
         # the state of single events is not needed here
@@ -91,8 +91,8 @@ def draw_events(posterior: Posterior, events: KnownEvents, draws: IndexArray, st
             if field.level != Level.EVENT
         }
         points = EventPoints(linear, events.target, scales[of_event], means, private)
-        out.log_likelihood[row] = events.weight * (likelihood.event_log_densities(given, points) - np.log(scale))
-        out.predictive[row] = likelihood.draw_targets(given, points, stream.generator(draw, "events"))
+        out.log_likelihood[row] = events.weight * (likelihood.event_log_densities(current, points) - np.log(scale))
+        out.predictive[row] = likelihood.draw_targets(current, points, stream.generator(draw, "events"))
     return out._replace(predictive=posterior.standardization.restore_target(out.predictive))
 
 

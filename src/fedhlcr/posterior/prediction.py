@@ -327,14 +327,14 @@ class Posterior:
             places[Level.EVENT] = entities.events.places(pairs)
 
         def resample(draw: int) -> None:
-            given = self.draws.globals(draw)
+            current = self.draws.globals(draw)
             state = {
                 own.name: private[own.name][draw, places[own.level]].astype(np.float64)
                 for own in self.likelihood.state_fields
             }
             agents = AgentStates(np.ascontiguousarray(labels[draw, pairs]), state)
             for sweep in range(ADAPT_SWEEPS):
-                agents = redraw(part, given, agents, draw * ADAPT_SWEEPS + sweep, stream)
+                agents = redraw(part, current, agents, draw * ADAPT_SWEEPS + sweep, stream)
             labels[draw, pairs] = agents.labels
             for own in self.likelihood.state_fields:
                 private[own.name][draw, places[own.level]] = agents.private[own.name]

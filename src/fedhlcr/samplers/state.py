@@ -89,17 +89,17 @@ class EntityData:
         return len(self.grams)
 
 
-def label_law(likelihood: AnyLikelihood, given: Globals, round_number: int, *, single: bool = False) -> LabelLaw:
+def label_law(likelihood: AnyLikelihood, current: Globals, round_number: int, *, single: bool = False) -> LabelLaw:
     """The argument of the blocked label kernel; score rows are padded with zeros to a multiple of LANES.
 
     With `single`, scores are made in single precision first, if the likelihood allows it.
     """
-    rows = likelihood.score_rows(given)
+    rows = likelihood.score_rows(current)
     # in order of rows, whatever the order in which the likelihood made them
     padded = np.zeros((-(-len(rows) // LANES) * LANES, rows.shape[1]))
     padded[: len(rows)] = rows
-    rounded = padded[: len(padded) if single and likelihood.scores_squares(given) else 0].astype(np.float32)
-    return LabelLaw(padded, given.prior_weights(), float(given.agent_concentration), round_number, rounded)
+    rounded = padded[: len(padded) if single and likelihood.scores_squares(current) else 0].astype(np.float32)
+    return LabelLaw(padded, current.prior_weights(), float(current.agent_concentration), round_number, rounded)
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ class ServerState:
     log_joint: float  # log p(y, labels | globals), as the likelihood defines it
 
     @classmethod
-    def given(cls, likelihood: AnyLikelihood, round_number: int, sums: ClusterSums, drawn: Globals) -> ServerState:
+    def of_sums(cls, likelihood: AnyLikelihood, round_number: int, sums: ClusterSums, drawn: Globals) -> ServerState:
         regressions = likelihood.regressions(sums.blocks, drawn)
         return ServerState(round_number, sums, drawn, regressions, likelihood.log_joint(sums, regressions, drawn))
 
@@ -166,12 +166,12 @@ class ChainState(ServerState):
         drawn: Globals,
         private: State | None = None,
     ) -> ChainState:
-        server = ServerState.given(likelihood, round_number, sums, drawn)
+        server = ServerState.of_sums(likelihood, round_number, sums, drawn)
         return cls(**vars(server), labels=labels, private={} if private is None else private)
 
     def at(self, stage: Stage, likelihood: AnyLikelihood, spec: ModelSpec) -> ChainState:
         """The state at the beginning of a stage; the same state if the chain is in this stage already."""
-        given = likelihood.enter(stage, self.globals, self.sums, spec)
-        if given is self.globals:
+        current = likelihood.enter(stage, self.globals, self.sums, spec)
+        if current is self.globals:
             return self
-        return self.of(likelihood, self.round, self.labels, self.sums, given, self.private)
+        return self.of(likelihood, self.round, self.labels, self.sums, current, self.private)
