@@ -85,7 +85,7 @@ def _mixed_start(entities: EntityData, plain: ChainState, stream: Stream) -> Cha
     found = {name: getattr(plain.globals, name) for name in ("coef", "log_weights", "noise_scale")}
     current = replace(likelihood.start(SPEC, N_CLUSTERS), **found, noise_unit=found["noise_scale"])
     agents, sums = blocked.relabel(entities, current, blocked.AgentStates.unlabelled(entities), 0, stream)
-    state = ChainState.of(likelihood, 0, agents.labels, sums, current, agents.private)
+    state = ChainState.of(likelihood, 0, agents.labels, sums, current, agents.agent_state)
     return _settled(entities, state.at(Stage.EXACT, likelihood, SPEC), stream)
 
 

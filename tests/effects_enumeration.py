@@ -148,7 +148,7 @@ def centralised_visits(events: Events, y, spec, n_sweeps: int, seed: int = 1):
     for _ in range(n_sweeps):
         state = blocked.step(entities, spec, state, stream)
         labels.append(state.labels)
-        current = state.globals.coef, state.sums.blocks, state.labels, state.private["variance"]
+        current = state.globals.coef, state.sums.blocks, state.labels, state.agent_state["variance"]
         values.append(observed(entities.likelihood, *current))
     return np.array(labels), np.array(values)
 

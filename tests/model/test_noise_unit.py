@@ -39,7 +39,7 @@ def start_in(unit, stage=Stage.EXACT, *, sizes=(9, 1, 17, 3), n_events=4, has_ef
         {"variance": rng.uniform(0.3, 2, n) / unit**2, "agent_effects": rng.normal(size=(len(sizes), 3)) * has_effects},
     )
     agents, sums = blocked.relabel(entities, current, agents, 0, Stream(1))
-    return events, y, entities, ChainState.of(entities.likelihood, 0, agents.labels, sums, current, agents.private)
+    return events, y, entities, ChainState.of(entities.likelihood, 0, agents.labels, sums, current, agents.agent_state)
 
 
 @pytest.mark.parametrize("stage", [Stage.MERGING, Stage.EXACT])
@@ -50,7 +50,7 @@ def test_sweeps_do_not_depend_on_the_unit(stage):
         for name in ("coef", "noise_scale", "noise_shape", "effect_covariance", "agent_effect_scale", "log_weights"):
             np.testing.assert_allclose(getattr(one.globals, name), getattr(other.globals, name), rtol=1e-8)
         assert other.globals.noise_unit == pytest.approx(2.7 * one.globals.noise_unit, rel=1e-8)
-        np.testing.assert_allclose(other.private["variance"] * 2.7**2, one.private["variance"], rtol=1e-8)
+        np.testing.assert_allclose(other.agent_state["variance"] * 2.7**2, one.agent_state["variance"], rtol=1e-8)
         assert other.log_joint == pytest.approx(one.log_joint, rel=1e-8)
         one, other = (blocked.step(entities, ModelSpec(), state, Stream(1)) for state in (one, other))
     assert one.globals.noise_unit != 1.0
@@ -61,7 +61,7 @@ def test_rescaling_follows_the_density_of_the_scale_given_residuals():
     events, y, entities, state = start_in(1.3, sizes=(2, 1, 1), n_events=2, has_effects=False)
     likelihood, current, spread, rng = entities.likelihood, state.globals, 1.6, np.random.default_rng(2)
     residuals = y - np.einsum("enf,ef->en", events.design(entities.layout), current.coef[state.labels])
-    ratios = state.private["variance"] * (current.noise_unit / current.noise_scale) ** 2
+    ratios = state.agent_state["variance"] * (current.noise_unit / current.noise_scale) ** 2
     grid = np.geomspace(1e-3, 1e3, 20_001)
     log_density = stats.gamma(0.5, scale=2.0 * spread**2).logpdf(grid) + np.log(grid)
     for own, ratio in zip(residuals, ratios, strict=True):

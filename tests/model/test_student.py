@@ -106,7 +106,7 @@ def test_a_file_holds_events_and_weights_and_a_public_one_does_not(fitted, tmp_p
     loaded = fedhlcr.load(tmp_path / "model")
     np.testing.assert_array_equal(loaded.predict(X, **ids), model.predict(X, **ids))
     np.testing.assert_array_equal(
-        loaded.posterior_.memory.private[EVENT_WEIGHTS], model.posterior_.memory.private[EVENT_WEIGHTS]
+        loaded.posterior_.memory.agent_state[EVENT_WEIGHTS], model.posterior_.memory.agent_state[EVENT_WEIGHTS]
     )
     model.save(tmp_path / "public", public=True)
     # a target of an event, in the units in which the private file stores it

@@ -565,7 +565,7 @@ def back_from(n_clusters, monkeypatch):
     """What agents start from in a sweep given the globals of 3 clusters, if there are `n_clusters` before."""
     entities, seen = Weighed("entity").entities, []
     state = blocked.initial_state(entities, ModelSpec(), n_clusters, Stream(1))
-    state = replace(state, private={name: value + 0.5 for name, value in state.private.items()})
+    state = replace(state, agent_state={name: value + 0.5 for name, value in state.agent_state.items()})
     relabel = blocked.relabel
 
     def spied(entities, current, agents, *args):
@@ -587,13 +587,13 @@ def test_agents_of_a_chain_start_again_when_the_number_of_clusters_changes(monke
     _, agents, entities = back_from(1, monkeypatch)
     np.testing.assert_array_equal(agents.labels, -1)
     for name, value in entities.start_state().items():
-        np.testing.assert_array_equal(agents.private[name], value)
+        np.testing.assert_array_equal(agents.agent_state[name], value)
 
 
 def test_agents_of_a_chain_go_on_while_it_stays_with_the_several_clusters(monkeypatch):
     state, agents, _ = back_from(3, monkeypatch)
     assert agents.labels is state.labels
-    assert agents.private is state.private
+    assert agents.agent_state is state.agent_state
 
 
 # What it decides.

@@ -38,7 +38,7 @@ QUANTITIES = (
 def draw_prior(rng):
     """Globals, labels, private state and effects from the prior: those without curves, and a curve for each cluster."""
     straight = Likelihood(GramLayout(LAYOUT.n_inputs))
-    current, labels, private, effects = linear.draw_prior(rng, straight, SPEC.effects, EVENTS)
+    current, labels, agent_state, effects = linear.draw_prior(rng, straight, SPEC.effects, EVENTS)
     shared, own = rng.choice(SCALES, size=2, p=np.exp(LOG_WEIGHTS))
     mean = shared * rng.standard_normal(2)
     current = replace(
@@ -49,11 +49,11 @@ def draw_prior(rng):
         effect_covariance=np.pad(current.effect_covariance, (0, 2)),
         agent_effect_scale=np.pad(current.agent_effect_scale, (0, 2)),
     )
-    private = {**private, "agent_effects": np.pad(private["agent_effects"], ((0, 0), (0, 2)))}
-    return current, labels, private, np.pad(effects, ((0, 0), (0, 2)))
+    agent_state = {**agent_state, "agent_effects": np.pad(agent_state["agent_effects"], ((0, 0), (0, 2)))}
+    return current, labels, agent_state, np.pad(effects, ((0, 0), (0, 2)))
 
 
-def quantities(owner, current: MixedGlobals, labels, private, moments):
+def quantities(owner, current: MixedGlobals, labels, agent_state, moments):
     straight = replace(
         current,
         coef=current.coef[:, LINEAR],
@@ -66,7 +66,7 @@ def quantities(owner, current: MixedGlobals, labels, private, moments):
     values = [scale[0] ** 2, *((of**2).sum() for of in (mean, coef, coef - mean, coef[0] - coef[1]))]
     together, standardised = (coef * mean).sum() / (mean**2).sum(), (((coef - mean) / scale) ** 2).sum()
     return (
-        *linear.quantities(owner, straight, labels, private, moments),
+        *linear.quantities(owner, straight, labels, agent_state, moments),
         *np.log(values),
         *(np.arcsinh(together), np.log(standardised)),
     )
@@ -78,15 +78,15 @@ def z_scores(n_starts, seed=3, n_sweeps=4):
     likelihood, design = Likelihood(LAYOUT), EVENTS.design(LAYOUT)
     entities = replace(EVENTS.entities(Likelihood, np.zeros(EVENTS.X.shape[:2])), likelihood=likelihood)
     for start in range(n_starts):
-        current, labels, private, own = draw_prior(rng)
-        y = linear.draw_target(rng, design, owner, current, labels, private, own)
+        current, labels, agent_state, own = draw_prior(rng)
+        y = linear.draw_target(rng, design, owner, current, labels, agent_state, own)
         chain = replace(entities, grams=EVENTS.grams(LAYOUT, y))
-        state = linear.swept(chain, SPEC, Stream(seed, start), n_sweeps, current, labels, private)
+        state = linear.swept(chain, SPEC, Stream(seed, start), n_sweeps, current, labels, agent_state)
         rows = np.column_stack([np.ones(len(own)), own[:, LINEAR]])
         moments = np.array([rows[labels == k].T @ rows[labels == k] for k in range(K)])
-        before = np.array(quantities(owner, current, labels, private, moments))
+        before = np.array(quantities(owner, current, labels, agent_state, moments))
         drawn = linear.effects_of(likelihood, state)
-        after = np.array(quantities(owner, state.globals, state.labels, state.private, drawn))
+        after = np.array(quantities(owner, state.globals, state.labels, state.agent_state, drawn))
         changes.append([*(after - before), *(after**2 - before**2)])
     return mean_in_errors(np.array(changes))
 

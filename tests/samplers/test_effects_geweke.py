@@ -123,9 +123,9 @@ def draw_private(rng, current: MixedGlobals, events: Events):
     return {"variance": variance / current.noise_unit**2, "agent_effects": agent_effects}, effects
 
 
-def draw_target(rng, design, owner, current, labels, private, effects):
-    coef = current.coef[labels] + private["agent_effects"][owner] + effects
-    noise = current.noise_unit * np.sqrt(private["variance"])[:, None] * rng.standard_normal(design.shape[:2])
+def draw_target(rng, design, owner, current, labels, agent_state, effects):
+    coef = current.coef[labels] + agent_state["agent_effects"][owner] + effects
+    noise = current.noise_unit * np.sqrt(agent_state["variance"])[:, None] * rng.standard_normal(design.shape[:2])
     return np.einsum("enf,ef->en", design, coef) + noise
 
 
@@ -134,11 +134,11 @@ def effects_of(likelihood: Mixed, state: ChainState):
     return likelihood.effect_moments(state.sums.blocks[EFFECTS])
 
 
-def quantities(owner, current, labels, private, moments):
+def quantities(owner, current, labels, agent_state, moments):
     counts = np.zeros((owner[-1] + 1, K))
     np.add.at(counts, (owner, labels), 1)
     own, has = current.effect_covariance, len(current.effect_columns) > 0
-    agents, variance = current.agent_effect_scale > 0, private["variance"] * current.noise_unit**2
+    agents, variance = current.agent_effect_scale > 0, agent_state["variance"] * current.noise_unit**2
     squares = moments[:, 1:, 1:].sum(axis=0)
     together = (current.coef * moments[:, 0, 1:]).sum(axis=0)
     mahalanobis = (covariance.inverse(own) * squares).sum() if has else 0.0
@@ -152,7 +152,7 @@ def quantities(owner, current, labels, private, moments):
         *(np.log(current.coef_scale).mean(), *log((current.coef[labels] ** 2).mean(axis=0))),
         *(np.log(current.global_concentration), np.log(current.agent_concentration)),
         *((counts.sum(axis=0) ** 2).sum(), (counts**2).sum()),
-        *(*log(squares.diagonal()), log((private["agent_effects"] ** 2).sum())),
+        *(*log(squares.diagonal()), log((agent_state["agent_effects"] ** 2).sum())),
         *(np.log(variance).mean(), log(np.log(variance).var()), np.log1p(mahalanobis)),
         *(np.sign(together) * np.log1p(np.abs(together))),
         np.tanh(squares[1, 2] / np.sqrt(squares[1, 1] * squares[2, 2] + 1e-12)),
@@ -165,22 +165,24 @@ def z_scores(noise, effects, n_starts, seed=3, n_sweeps=4, events=MANY):
     entities, owner, changes = events.entities(LIKELIHOODS[noise], np.zeros(events.X.shape[:2])), events.owner, []
     likelihood, design = entities.likelihood, events.design(entities.layout)
     for start in range(n_starts):
-        current, labels, private, own = draw_prior(rng, likelihood, effects, events)
-        y = draw_target(rng, design, owner, current, labels, private, own)
+        current, labels, agent_state, own = draw_prior(rng, likelihood, effects, events)
+        y = draw_target(rng, design, owner, current, labels, agent_state, own)
         chain = replace(entities, grams=events.grams(entities.layout, y))
-        state = swept(chain, spec, Stream(seed, start), n_sweeps, current, labels, private)
+        state = swept(chain, spec, Stream(seed, start), n_sweeps, current, labels, agent_state)
         rows = np.column_stack([np.ones(len(own)), own]) * (effects != "none")
         moments = np.array([rows[labels == k].T @ rows[labels == k] for k in range(K)])
-        before = np.array(quantities(owner, current, labels, private, moments))
-        after = np.array(quantities(owner, state.globals, state.labels, state.private, effects_of(likelihood, state)))
+        before = np.array(quantities(owner, current, labels, agent_state, moments))
+        after = np.array(
+            quantities(owner, state.globals, state.labels, state.agent_state, effects_of(likelihood, state))
+        )
         changes.append([*(after - before), *(after**2 - before**2)])
     return mean_in_errors(np.array(changes))
 
 
-def swept(entities, spec, stream, n_sweeps, current, labels, private):
+def swept(entities, spec, stream, n_sweeps, current, labels, agent_state):
     """The state of a chain that starts at the given one, with its agents' half of a sweep."""
-    agents, sums = blocked.relabel(entities, current, blocked.AgentStates(labels, private), 0, stream)
-    state = ChainState.of(entities.likelihood, 0, agents.labels, sums, current, agents.private)
+    agents, sums = blocked.relabel(entities, current, blocked.AgentStates(labels, agent_state), 0, stream)
+    state = ChainState.of(entities.likelihood, 0, agents.labels, sums, current, agents.agent_state)
     for _ in range(n_sweeps):
         state = blocked.step(entities, spec, state, stream)
     return state

@@ -42,8 +42,8 @@ class Logistic(Logits):
             )
         return super().events_in(events, units)
 
-    def event_terms(self, events: EventStore, private: State) -> EventTerms:
-        del private
+    def event_terms(self, events: EventStore, agent_state: State) -> EventTerms:
+        del agent_state
         return EventTerms(events.weight, events.weight * (events.y - 0.5), events.offsets, np.zeros(events.n_events))
 
     def mixture(self, draws: MixedGlobals, weights: FloatArray, profiles: ProfileData) -> ProbabilityMixture:

@@ -120,8 +120,8 @@ class NegativeBinomial(Logits):
             )
         return super().events_in(events, units)
 
-    def event_terms(self, events: EventStore, private: State) -> EventTerms:
-        log_size = np.repeat(private[LOG_SIZE], np.diff(events.event_start), axis=0)
+    def event_terms(self, events: EventStore, agent_state: State) -> EventTerms:
+        log_size = np.repeat(agent_state[LOG_SIZE], np.diff(events.event_start), axis=0)
         return count_terms(events, log_size)
 
     def first_weights(self, events: EventStore, terms: EventTerms) -> FloatArray:
@@ -224,12 +224,12 @@ class NegativeBinomial(Logits):
         assert isinstance(draws, CountGlobals)
         levels = ndtri((np.arange(1, weights.shape[1] + 1) * GOLDEN) % 1.0)
         of_new = np.asarray(draws.log_size_centre) + np.asarray(draws.log_size_spread) * levels
-        log_size = np.where(profiles.is_known_agent[:, None], profiles.private[LOG_SIZE], of_new)
+        log_size = np.where(profiles.is_known_agent[:, None], profiles.agent_state[LOG_SIZE], of_new)
         return CountMixture(self.own_mixture(draws, weights, profiles), log_size)
 
     def event_log_densities(self, current: MixedGlobals, points: EventPoints) -> FloatArray:
         del current
-        size = bounded_size(np.exp(points.private[LOG_SIZE]), points.mean)
+        size = bounded_size(np.exp(points.agent_state[LOG_SIZE]), points.mean)
         y = points.target
         # log(r + μ)
         total = np.logaddexp(np.log(size), points.linear)
@@ -238,7 +238,7 @@ class NegativeBinomial(Logits):
 
     def draw_targets(self, current: MixedGlobals, points: EventPoints, rng: np.random.Generator) -> FloatArray:
         del current
-        size = bounded_size(np.exp(points.private[LOG_SIZE]), points.mean)
+        size = bounded_size(np.exp(points.agent_state[LOG_SIZE]), points.mean)
         # numpy's limit of a Poisson law
         rate = np.minimum(rng.gamma(size) * np.exp(points.linear) / size, LARGEST_MEAN)
         return rng.poisson(rate).astype(np.float64)

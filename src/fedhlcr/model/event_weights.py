@@ -1,7 +1,7 @@
 """What all likelihoods share that give each event a weight: weighted Gram matrices, built from the agents' events.
 
 Given the weights all is as with common noise (`model.mixed`). So agents keep their events, and the weight of each event
-as private state. At the end of a round each weight is drawn given its entity's coefficients, and the sums that leave
+as agent state. At the end of a round each weight is drawn given its entity's coefficients, and the sums that leave
 the agent have the new weights: everything the server draws is conditional on the state that the agents keep.
 """
 
@@ -74,7 +74,7 @@ class EventWeighted(Mixed):
     def _weighted_by_draw(profiles: ProfileData, targets: FloatArray) -> FloatArray:
         """(profiles, draws, packed) weighted matrices; 0 for a new entity. `targets` are (events, draws)."""
         events = profiles.events
-        own_weights = profiles.private[EVENT_WEIGHTS]
+        own_weights = profiles.agent_state[EVENT_WEIGHTS]
         assert events is not None
         out = np.zeros((len(profiles.grams), own_weights.shape[1], profiles.grams.shape[1]))
         weights.weighted_grams_by_draw(events.X, targets, events.event_start, own_weights, out)

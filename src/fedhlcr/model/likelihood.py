@@ -22,19 +22,19 @@ With E entities, K clusters, and P numbers in a packed augmented Gram matrix (`m
 
     when         who      method                                    result
     at first     server   start(spec, K)                            the first globals, all clusters alike
-                 server   prior_coef(given, K, rng)                 (K, n_coef) coefficients that make clusters differ
-    each round   agents   scoring_matrices(part, given)             (E, P) one matrix S_e for each entity
-                 agents   score_rows(given)                         (K, P) S_e · r_k = log p(entity e | k) + constant
+                 server   prior_coef(current, K, rng)               (K, n_coef) coefficients that make clusters differ
+    each round   agents   scoring_matrices(part, current)           (E, P) one matrix S_e for each entity
+                 agents   score_rows(current)                       (K, P) S_e · r_k = log p(entity e | k) + constant
                           … the sampler draws labels z, with p(z_e = k) ∝ label prior · exp(S_e · r_k) …
-                 agents   summands(grams, given, labels)            what each entity adds to its cluster and agent;
-                 agents   or conclude(part, given, scoring, …)      with a private state: its draw, and the sums
-                 agents   or sweep(part, given, law, …)             in place of all this, if `sweeps_at_once`
+                 agents   summands(grams, current, labels)          what each entity adds to its cluster and agent;
+                 agents   or conclude(part, current, scoring, …)    with an agent state: its draw, and the sums
+                 agents   or sweep(part, current, law, …)           in place of all this, if `sweeps_at_once`
                           … the sampler, or the federation, sums these by cluster: `ClusterSums` …
-                 server   regressions(sums.blocks, given)           posterior of each cluster's coefficients, evidence
+                 server   regressions(sums.blocks, current)         posterior of each cluster's coefficients, evidence
                  server   draw(sums, regressions, current, …)       new globals for the next round
                  server   recentre(sums, drawn, …)                  coefficients again, with all entities' effects
-                 server   enter(stage, given, sums, spec)           globals when effects are switched on
-    merging      server   evidence(blocks, given)                   log evidence of any sets of entities
+                 server   enter(stage, current, sums, spec)         globals when effects are switched on
+    merging      server   evidence(blocks, current)                 log evidence of any sets of entities
     prediction   anyone   noise_scales(draws)                       (draws, K) standard deviations of the noise
                  anyone   mixture(draws, weights, profiles)         the mixture of normals that predicts an event
 
@@ -107,7 +107,7 @@ class Likelihood(ABC, Generic[G]):
     has_heavy_tails: ClassVar[bool] = False
     # whether agents must keep their events
     needs_events: ClassVar[bool] = False
-    # whether the private state needs many sweeps until its start no longer matters
+    # whether the agent state needs many sweeps until its start no longer matters
     settles_slowly: ClassVar[bool] = False
     # whether single events say so little that several clusters are always compared with one
     doubts_clusters: ClassVar[bool] = False
@@ -151,7 +151,7 @@ class Likelihood(ABC, Generic[G]):
         return bool(self.state_fields)
 
     def start_state(self, n_agents: int, n_entities: int, n_events: int = 0) -> State:
-        """The private state of agents that have not answered yet; `n_events` matters only if events are needed."""
+        """The state of agents that have not answered yet; `n_events` matters only if events are needed."""
         return {field.name: field.start(n_agents, n_entities, n_events) for field in self.state_fields}
 
     def events_in(self, events: EventStore, units: Standardization) -> EventStore:
@@ -162,7 +162,7 @@ class Likelihood(ABC, Generic[G]):
         return standard_events(events, units)
 
     def fresh_state(self, state: State) -> State:
-        """The private state of the same agents, as if they had not answered yet."""
+        """The state of the same agents, as if they had not answered yet."""
         return {field.name: np.full_like(state[field.name], field.initial) for field in self.state_fields}
 
     @cached_property
@@ -222,7 +222,7 @@ class Likelihood(ABC, Generic[G]):
     def conclude(
         self, part: AgentsPart, current: G, scoring: FloatArray, labels: LabelArray, rows: IndexArray, n_rows: int
     ) -> Concluded:
-        """Draw the private state given the new labels, and sum over entities; for likelihoods with a private state.
+        """Draw the agent state given the new labels, and sum over entities; for likelihoods with an agent state.
 
         Parameters
         ----------
@@ -237,7 +237,7 @@ class Likelihood(ABC, Generic[G]):
         return False
 
     def sweep(self, part: AgentsPart, current: G, law: LabelLaw, labels: LabelArray, drawn: DrawnLabels) -> Concluded:
-        """Draw labels and the private state, and sum over entities by cluster, in fewer passes over the entities.
+        """Draw labels and the agent state, and sum over entities by cluster, in fewer passes over the entities.
 
         Parameters
         ----------
@@ -318,10 +318,10 @@ class Likelihood(ABC, Generic[G]):
         """(draws, clusters) standard deviation of an event around its cluster's regression."""
 
     def entity_matrices(
-        self, grams: FloatArray, current: G, private: State, events: EventStore | None = None
+        self, grams: FloatArray, current: G, agent_state: State, events: EventStore | None = None
     ) -> FloatArray:
-        """Scoring matrices of single entities, each with its row of the private state; by default the Gram matrices."""
-        del current, private, events
+        """Scoring matrices of single entities, each with its row of the agent state; by default the Gram matrices."""
+        del current, agent_state, events
         return grams
 
     def mixture(self, draws: G, weights: FloatArray, profiles: ProfileData) -> Any:  # noqa: ARG002
@@ -367,8 +367,8 @@ class Likelihood(ABC, Generic[G]):
 
     # Optional.
 
-    def entity_noise(self, draws: G, private: State) -> FloatArray | None:  # noqa: ARG002
-        """(draws, entities) noise scales of known entities, from their private state; None if all have the same."""
+    def entity_noise(self, draws: G, agent_state: State) -> FloatArray | None:  # noqa: ARG002
+        """(draws, entities) noise scales of known entities, from their state; None if all have the same."""
         return None
 
     def differences(self, draws: G) -> Differences | None:  # noqa: ARG002

@@ -111,8 +111,8 @@ class Logits(EventWeighted):
         return (*super().own_state, weight)
 
     @abstractmethod
-    def event_terms(self, events: EventStore, private: State) -> EventTerms:
-        """b, κ, d and c of events; `private` has a row for each entity, and may have an axis of draws behind it."""
+    def event_terms(self, events: EventStore, agent_state: State) -> EventTerms:
+        """b, κ, d and c of events; `agent_state` has a row for each entity, and may have an axis of draws behind it."""
 
     def first_weights(self, events: EventStore, terms: EventTerms) -> FloatArray:
         """Weights of events that have not been drawn yet: their means at log odds of 0."""
@@ -161,19 +161,19 @@ class Logits(EventWeighted):
         part.run(run)
 
     def entity_matrices(
-        self, grams: FloatArray, current: MixedGlobals, private: State, events: EventStore | None = None
+        self, grams: FloatArray, current: MixedGlobals, agent_state: State, events: EventStore | None = None
     ) -> FloatArray:
         assert events is not None
-        terms = self.event_terms(events, private)
+        terms = self.event_terms(events, agent_state)
         everyone = np.arange(len(grams))
         if current.is_plain:
             out = np.zeros((len(grams), current.n_clusters))
             arrays = events.X, terms, events.event_start, everyone, 0, len(everyone), current.coef.copy()
             logits.write_log_likelihoods(*arrays, self.layout.first_regressor, out)
             return out
-        kept = self._known_weights(events, terms, private[EVENT_WEIGHTS])
+        kept = self._known_weights(events, terms, agent_state[EVENT_WEIGHTS])
         weighted = self._weighted_entities(grams, events, terms.kappa / kept - terms.fixed, kept)
-        return super().entity_matrices(weighted, current, private)
+        return super().entity_matrices(weighted, current, agent_state)
 
     def _with_weights(self, part: AgentsPart, terms: EventTerms, event_weights: FloatArray) -> AgentsPart:
         assert part.events is not None
@@ -395,18 +395,18 @@ class Logits(EventWeighted):
             # nobody has effects, and nothing depends on the matrices
             return common
         assert profiles.events is not None
-        terms = self.event_terms(profiles.events, profiles.private)
-        kept = self._known_weights(profiles.events, terms, profiles.private[EVENT_WEIGHTS])
+        terms = self.event_terms(profiles.events, profiles.agent_state)
+        kept = self._known_weights(profiles.events, terms, profiles.agent_state[EVENT_WEIGHTS])
         kappa, fixed = (of if of.ndim == 2 else of[:, None] for of in (terms.kappa, terms.fixed))
-        private = {**profiles.private, EVENT_WEIGHTS: kept}
-        grams = self._weighted_by_draw(profiles._replace(private=private), kappa / kept - fixed)
+        agent_state = {**profiles.agent_state, EVENT_WEIGHTS: kept}
+        grams = self._weighted_by_draw(profiles._replace(agent_state=agent_state), kappa / kept - fixed)
         return common._replace(grams=grams)
 
     def data_matrices(self, known: FittedEntities) -> FloatArray:
         events = known.events
         assert events is not None
-        terms = self.event_terms(events, known.private)
-        kept = self._known_weights(events, terms, known.private[EVENT_WEIGHTS])
+        terms = self.event_terms(events, known.agent_state)
+        kept = self._known_weights(events, terms, known.agent_state[EVENT_WEIGHTS])
         return self._weighted_entities(known.grams, events, terms.kappa / kept - terms.fixed, kept)
 
     def differences(self, draws: MixedGlobals) -> Differences:

@@ -137,17 +137,17 @@ class MixedAgents(LinearLikelihood[MixedGlobals]):
         part.run(run)
 
     def entity_matrices(
-        self, grams: FloatArray, current: MixedGlobals, private: State, events: EventStore | None = None
+        self, grams: FloatArray, current: MixedGlobals, agent_state: State, events: EventStore | None = None
     ) -> FloatArray:
-        """The same for single entities, each with a row of the private state."""
+        """The same for single entities, each with a row of the agent state."""
         del events
         if current.is_plain:
             return grams
         law = self.kernel_law(current, 0)
         out = np.empty_like(grams)
         rows = np.arange(len(grams))
-        steps = private["agent_effects"]
-        effective.effective_grams(grams, self.variance(private, current), rows, 0, len(rows), law, out, _NO_LOGS)
+        steps = agent_state["agent_effects"]
+        effective.effective_grams(grams, self.variance(agent_state, current), rows, 0, len(rows), law, out, _NO_LOGS)
         if steps.any():
             effective.move_targets(out, rows, rows, steps, law.first)
         return out

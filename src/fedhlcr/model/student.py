@@ -86,11 +86,11 @@ class MixedStudentNoise(EventWeighted):
         return super().scoring_matrices(self._with_weights(part, part.state[EVENT_WEIGHTS]), current)
 
     def entity_matrices(
-        self, grams: FloatArray, current: MixedGlobals, private: State, events: EventStore | None = None
+        self, grams: FloatArray, current: MixedGlobals, agent_state: State, events: EventStore | None = None
     ) -> FloatArray:
         assert events is not None
-        weighted = self._weighted_entities(grams, events, events.y, private[EVENT_WEIGHTS])
-        return super().entity_matrices(weighted, current, private)
+        weighted = self._weighted_entities(grams, events, events.y, agent_state[EVENT_WEIGHTS])
+        return super().entity_matrices(weighted, current, agent_state)
 
     def conclude(
         self,
@@ -231,7 +231,7 @@ class MixedStudentNoise(EventWeighted):
 
     def data_matrices(self, known: FittedEntities) -> FloatArray:
         assert known.events is not None
-        return self._weighted_entities(known.grams, known.events, known.events.y, known.private[EVENT_WEIGHTS])
+        return self._weighted_entities(known.grams, known.events, known.events.y, known.agent_state[EVENT_WEIGHTS])
 
     def event_log_densities(self, current: MixedGlobals, points: EventPoints) -> FloatArray:
         """Student-t, without the weights of the events."""

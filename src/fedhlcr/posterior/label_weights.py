@@ -102,8 +102,10 @@ class LabelWeights:
             weights[draw] /= weights[draw].sum(axis=1, keepdims=True)
             others = counts[draw, known]
             others[np.arange(len(known)), self.memory.labels[draw, own]] -= 1.0
-            private = {name: self.memory.private[name][draw, of].astype(np.float64) for name, of in places.items()}
-            matrices = self.likelihood.entity_matrices(grams, current, private, events)
+            agent_state = {
+                name: self.memory.agent_state[name][draw, of].astype(np.float64) for name, of in places.items()
+            }
+            matrices = self.likelihood.entity_matrices(grams, current, agent_state, events)
             label_kernels.responsibilities(matrices, law.score_rows, law.prior_weights, others, responsibilities)
             weights[draw, known] = responsibilities
         return np.ascontiguousarray(np.moveaxis(weights, 0, 1))

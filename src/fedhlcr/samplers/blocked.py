@@ -48,7 +48,7 @@ def step(
     same shortcuts to all of them.
     """
     round_number = state.round + 1
-    agents = AgentStates(state.labels, state.private)
+    agents = AgentStates(state.labels, state.agent_state)
     if drawn is None:
         drawn = draw_globals(entities.likelihood, state, spec, stream.generator(round_number)).globals
     elif drawn.n_clusters != state.globals.n_clusters:
@@ -56,14 +56,14 @@ def step(
     # sums are updated from the entities that move, and rebuilt now and then, because rounding errors add up
     previous = None if round_number % REBUILD_EVERY == 0 else _old_sums(entities.likelihood, state, shortcuts)
     agents, sums = relabel(entities, drawn, agents, round_number, stream, previous, shortcuts)
-    return ChainState.of(entities.likelihood, round_number, agents.labels, sums, drawn, agents.private)
+    return ChainState.of(entities.likelihood, round_number, agents.labels, sums, drawn, agents.agent_state)
 
 
 def initial_state(entities: EntityData, spec: ModelSpec, n_clusters: int, stream: Stream) -> ChainState:
     """Start a chain: draw coefficients from the prior, so that the clusters differ, then labels given these."""
     current = initial_globals(entities.likelihood, spec, n_clusters, stream.generator(0))
     agents, sums = relabel(entities, current, AgentStates.unlabelled(entities), 0, stream)
-    return ChainState.of(entities.likelihood, 0, agents.labels, sums, current, agents.private)
+    return ChainState.of(entities.likelihood, 0, agents.labels, sums, current, agents.agent_state)
 
 
 def initial_globals(likelihood: AnyLikelihood, spec: ModelSpec, n_clusters: int, rng: np.random.Generator) -> Globals:
@@ -120,10 +120,10 @@ def draw_concentrations(rng: np.random.Generator, sums: ClusterSums, current: Gl
 
 @dataclass(frozen=True)
 class AgentStates:
-    """What agents keep from round to round: labels (entities,), −1 for none, and the likelihood's private state."""
+    """What agents keep from round to round: labels (entities,), −1 for none, and the likelihood's agent state."""
 
     labels: LabelArray
-    private: State
+    agent_state: State
 
     @classmethod
     def unlabelled(cls, entities: EntityData) -> AgentStates:
@@ -161,14 +161,14 @@ def relabel(
     previous: dict[str, FloatArray] | None = None,
     shortcuts: Shortcuts | None = None,
 ) -> tuple[AgentStates, ClusterSums]:
-    """The agents' half of a sweep: every agent's new labels and private state given the globals, and their sums.
+    """The agents' half of a sweep: every agent's new labels and agent state given the globals, and their sums.
 
     Parameters
     ----------
     previous : the clusters' blocks under the old labels; None sums them from scratch
     """
     likelihood = entities.likelihood
-    part = entities.part(agents.private, round_number, stream)
+    part = entities.part(agents.agent_state, round_number, stream)
     if shortcuts is not None:
         shortcuts.summed_labels = None
     if likelihood.has_state and not likelihood.sums_events(current):
@@ -229,7 +229,7 @@ def relabel_pages(
 def relabel_page(
     likelihood: AnyLikelihood, page: AgentsPart, current: Globals, labels: LabelArray
 ) -> tuple[LabelArray, AgentAnswers, Concluded]:
-    """Draw new labels and the private state of a page's agents; return the labels, counts, and the conclusion."""
+    """Draw new labels and the agent state of a page's agents; return the labels, counts, and the conclusion."""
     if likelihood.sweeps_at_once(current):
         law = label_law(likelihood, current, page.round, single=page.single)
         drawn = DrawnLabels(np.empty_like(labels), empty_answers(len(page.agents), current.n_clusters), everyone())

@@ -178,7 +178,7 @@ def merge_state(likelihood: AnyLikelihood, state: ChainState, target: NDArray[np
     blocks = likelihood.shifted(state.sums.blocks, likelihood.effect_shift(shift, state.globals))
     sums = replace(state.sums, blocks=blocks).regroup(target)
     labels = target[state.labels].astype(np.int32)
-    return ChainState.of(likelihood, state.round, labels, sums, merged, state.private)
+    return ChainState.of(likelihood, state.round, labels, sums, merged, state.agent_state)
 
 
 def merge_shift(before: Globals, after: Globals, target: NDArray[np.int64]) -> FloatArray:
