@@ -145,7 +145,9 @@ def mutated(function: FunctionType, old: str, new: str):
     exec(code, function.__globals__, made)
     original = function.__code__
     try:
-        function.__code__ = made[function.__name__].__code__
+        mutant = made[function.__name__]
+        # that of a cached property is its `func`
+        function.__code__ = getattr(mutant, "func", mutant).__code__
         yield
     finally:
         function.__code__ = original

@@ -17,6 +17,7 @@ from fedhlcr.privacy.secure_sum import SecureSum
 from fedhlcr.privacy.terms import SumStage, Terms
 from fedhlcr.storage import codec
 from fedhlcr.storage.reader import RecordReader
+from fedhlcr.storage.records import to_record
 from tests.secure_sums import STAGES, damaged, fields, restarted, rewritten
 
 TERMS = Terms(run=1, session=2, epoch=3, round=4, n_values=5, min_parties=3)
@@ -63,7 +64,7 @@ def test_stages_out_of_order_are_refused(stage, other):
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("field", ["run", "session", "epoch", "round", "n_values", "min_parties"])
 def test_messages_of_another_sum_are_refused(stage, field):
-    numbers = TERMS.to_record()
+    numbers = to_record(TERMS)
     _, message = party_at(stage, Terms(**(numbers | {field: numbers[field] + 1})))
     refuses(party_at(stage)[0], message, "another round")
 
@@ -207,7 +208,7 @@ def test_secrets_are_gone_when_the_round_is_over():
     party, message = party_at(SumStage.UNMASKING)
     assert "secrets" in party.to_record()
     party.handle(message, values)
-    assert set(party.to_record()) == {"name", "stage", *(f"terms_{name}" for name in TERMS.to_record())}
+    assert set(party.to_record()) == {"name", "stage", *(f"terms_{name}" for name in to_record(TERMS))}
 
 
 def test_damaged_state_is_refused():
@@ -262,7 +263,7 @@ def test_keys_signed_by_another_party_are_refused(change):
 
 def test_signatures_of_another_round_are_refused():
     party, message = party_at(SumStage.SHARES, identities=IDENTITIES)
-    later = Terms(**(TERMS.to_record() | {"round": 9}))
+    later = Terms(**(to_record(TERMS) | {"round": 9}))
     _, other = party_at(SumStage.SHARES, later, IDENTITIES)
     keys, signatures = fields(message)["keys"].copy(), fields(message)["signatures"].copy().reshape(6, 32)
     keys[1:], signatures[1:] = fields(other)["keys"][1:], fields(other)["signatures"].reshape(6, 32)[1:]

@@ -11,6 +11,7 @@ from fedhlcr.exceptions import ArgumentError, FederationError
 from fedhlcr.privacy.party import Party
 from fedhlcr.privacy.secure_sum import SecureSum
 from fedhlcr.privacy.terms import SumStage, Terms
+from fedhlcr.storage.records import to_record
 from tests.secure_sums import FAULTS, N_VALUES, STAGES, DeltaServer, Round, rewritten, run_sum
 
 NAMES = [f"agent {number}" for number in range(7)]
@@ -194,4 +195,4 @@ def test_party_named_twice_is_refused():
 @pytest.mark.parametrize("field", ["n_values", "min_parties"])
 def test_impossible_terms_are_refused(field):
     with pytest.raises(ArgumentError, match=field):
-        Terms(**(TERMS.to_record() | {field: 0}))
+        Terms(**(to_record(TERMS) | {field: 0}))

@@ -206,9 +206,9 @@ MUTANTS = {
         check_lying_server_gets_one_secret_only,
     ),
     "context without the round": (
-        terms._text,
-        "for name in _NUMBERS",
-        'for name in ("run", "session", "epoch", "epoch", "n_values", "min_parties")',
+        terms.Terms.context.func,
+        "to_record(self).values()",
+        '{**to_record(self), "round": self.epoch}.values()',
         check_other_rounds_are_refused,
     ),
     "secrets not checked": (

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,9 +32,9 @@ from fedhlcr.exceptions import (
     MissingValuesWarning,
     warn_user,
 )
+from fedhlcr.settings import MissingName
 
-# What to do about missing values, as Python users say it.
-MissingName = Literal["raise", "drop", "impute"]
+# What to do about missing values, by the words of Python users.
 POLICIES: dict[str, MissingPolicy] = {"raise": "refuse", "drop": "drop", "impute": "impute"}
 CURE = "pass missing='drop' to leave these rows out, or missing='impute' to fill medians and the most common levels in"
 

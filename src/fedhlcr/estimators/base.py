@@ -38,11 +38,11 @@ from fedhlcr.estimators.training import EventsInMemory
 from fedhlcr.exceptions import ArgumentError, ArgumentTypeError, give_warning
 from fedhlcr.kernels import ahead
 from fedhlcr.model.gram import entity_grams
-from fedhlcr.model.priors import EffectsName
 from fedhlcr.posterior import Posterior, Profiles, alignment
 from fedhlcr.posterior.alignment import Alignment
 from fedhlcr.posterior.diagnostics import Diagnostic, diagnose
 from fedhlcr.samplers.state import EntityData
+from fedhlcr.settings import EffectsName
 from fedhlcr.storage.atomic import PathLike
 
 

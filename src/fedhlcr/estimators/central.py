@@ -29,12 +29,12 @@ from fedhlcr.kernels import ahead
 from fedhlcr.model.curves import Curves
 from fedhlcr.model.gram import Standardization, layout_with
 from fedhlcr.model.likelihood import likelihood_named
-from fedhlcr.model.priors import CoefPriorKind, ModelSpec
+from fedhlcr.model.priors import ModelSpec
 from fedhlcr.posterior import AgentMemory, Draws, Posterior
 from fedhlcr.posterior.diagnostics import R_HAT_LIMIT, disagreement
-from fedhlcr.samplers.chain import ChainPlan, ChainResult, SamplerName, run_chain, trace_table
-from fedhlcr.samplers.collapsed import LabelPrior
+from fedhlcr.samplers.chain import ChainPlan, ChainResult, run_chain, trace_table
 from fedhlcr.samplers.state import EntityData
+from fedhlcr.settings import CoefPriorKind, LabelPrior, SamplerName
 from fedhlcr.storage import scratch
 
 

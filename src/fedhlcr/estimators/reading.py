@@ -14,7 +14,7 @@ from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.wording import AGENT
 from fedhlcr.data import frames, inputs
 from fedhlcr.data.categories import Categories, class_texts
-from fedhlcr.data.frames import ColumnNames, Given, Learned, MissingName, ReadEvents
+from fedhlcr.data.frames import ColumnNames, Given, Learned, ReadEvents
 from fedhlcr.data.hierarchy import UNKNOWN, EntityIndex, Hierarchy, has_entity_ids
 from fedhlcr.data.ids import NEW, Ids, read_ids
 from fedhlcr.data.missing_values import MissingPolicy
@@ -26,6 +26,7 @@ from fedhlcr.estimators.score import Counts
 from fedhlcr.exceptions import ArgumentError, DataError, DataWarning, ForgottenIdsWarning, warn_user
 from fedhlcr.kernels import ahead
 from fedhlcr.posterior import Posterior, Profiles
+from fedhlcr.settings import MissingName
 
 # What happens to rows with missing values.
 UNPREDICTED = "get NaN"

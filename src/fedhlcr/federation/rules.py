@@ -6,7 +6,7 @@ A rule opens a round with a law for the agents, takes in their contributions, an
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -34,8 +34,6 @@ from fedhlcr.samplers.merging import Merger, merge_globals, merge_shift
 from fedhlcr.samplers.state import ServerState
 from fedhlcr.storage import codec
 from fedhlcr.storage.reader import RecordReader
-
-RuleName = Literal["delta", "blend"]
 
 
 class Rule(Protocol):

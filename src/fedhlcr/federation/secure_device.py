@@ -19,6 +19,7 @@ from fedhlcr.federation.messages import SURVEY_ROUND, Broadcast
 from fedhlcr.privacy.terms import SumStage, Terms
 from fedhlcr.storage import codec
 from fedhlcr.storage.reader import RecordReader
+from fedhlcr.storage.records import under
 
 if TYPE_CHECKING:
     from fedhlcr.privacy.party import Party
@@ -103,8 +104,8 @@ class SecureDevice:
 
     def to_record(self) -> codec.Record:
         """The state between two messages. It holds secrets: keep it in a private file until the round ends."""
-        party = {f"party.{name}": value for name, value in self._party.to_record().items()}
-        return {"values": self._values, "agents": self.agents, "is_private": self.is_private, **party}
+        own: codec.Record = {"values": self._values, "agents": self.agents, "is_private": self.is_private}
+        return own | under("party.", self._party.to_record())
 
     @classmethod
     def read(cls, reader: RecordReader, identity: Signer | None = None) -> SecureDevice:

@@ -49,10 +49,11 @@ from fedhlcr.federation.survey import Units
 from fedhlcr.federation.survey_rounds import SurveyRounds
 from fedhlcr.federation.survey_sums import survey_size
 from fedhlcr.model.likelihood import AnyLikelihood
-from fedhlcr.model.priors import LEARNABLE, ModelSpec
+from fedhlcr.model.priors import ModelSpec
 from fedhlcr.posterior import Draws, PublicModel
 from fedhlcr.privacy.terms import Terms
 from fedhlcr.samplers.state import GlobalDraw, ServerState
+from fedhlcr.settings import LEARNABLE
 from fedhlcr.storage import codec
 from fedhlcr.storage.reader import checkpoint_reader
 

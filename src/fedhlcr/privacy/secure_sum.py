@@ -70,6 +70,7 @@ from fedhlcr.privacy.terms import (
 )
 from fedhlcr.privacy.unmasking import Unmasking
 from fedhlcr.storage.reader import RecordReader
+from fedhlcr.storage.records import from_record, to_record
 
 # Whether a signature of a party's text is right.
 Verify = Callable[[str, bytes, bytes], bool]
@@ -129,7 +130,7 @@ class SecureSum:
         if self._is_void(len(self.parties), "was invited" if len(self.parties) == 1 else "were invited"):
             return {}
         self._stage = SumStage.KEYS
-        return dict.fromkeys(self.parties, write_request(SumStage.KEYS, self.terms, self.terms.to_record()))
+        return dict.fromkeys(self.parties, write_request(SumStage.KEYS, self.terms, to_record(self.terms)))
 
     def proceed(self, replies: Mapping[str, bytes]) -> Messages:
         """Take the replies to the last messages; return the next ones, none if the sum is over.
@@ -148,7 +149,7 @@ class SecureSum:
         raise FederationError("the secure sum has not begun, or is over; call begin() once, then proceed().")
 
     def _take_keys(self, replies: Mapping[str, bytes]) -> Messages:
-        adverts = self._read(replies, self.parties, lambda _, reader: Advert.read(reader))
+        adverts = self._read(replies, self.parties, lambda _, reader: from_record(Advert, reader))
         repeated = repeated_keys(Roster.of(self.terms, adverts).keys)
         for party in [party for party, advert in adverts.items() if not self._is_acceptable(party, advert, repeated)]:
             del adverts[party]

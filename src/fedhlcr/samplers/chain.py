@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +14,10 @@ from fedhlcr._support.streams import Stream
 from fedhlcr.model.priors import ModelSpec
 from fedhlcr.model.schema import Globals
 from fedhlcr.samplers import blocked, collapsed
-from fedhlcr.samplers.collapsed import LabelPrior
 from fedhlcr.samplers.merging import Merger, MergeSchedule, merge_state
 from fedhlcr.samplers.state import ChainState, Draw, EntityData
+from fedhlcr.settings import LabelPrior, SamplerName
 
-SamplerName = Literal["blocked", "collapsed"]
 Progress = Callable[[ChainState], None]
 
 # A chain starts with this many times the wanted clusters: the surplus keeps it out of local optima.

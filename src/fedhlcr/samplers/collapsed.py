@@ -8,7 +8,6 @@ cluster: the paper's approximate one (`label_prior="paper"`) or the exact one, f
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
 
 import numpy as np
 
@@ -20,8 +19,7 @@ from fedhlcr.model.priors import ModelSpec
 from fedhlcr.model.schema import Globals
 from fedhlcr.samplers.blocked import draw_globals, sums_of_labels
 from fedhlcr.samplers.state import ChainState, EntityData
-
-LabelPrior = Literal["tables", "paper"]
+from fedhlcr.settings import LabelPrior
 
 
 def step(

@@ -35,9 +35,9 @@ from fedhlcr._support.version import __version__
 from fedhlcr.data.hierarchy import numbered
 from fedhlcr.data.ids import Ids, canonical_text
 from fedhlcr.data.texts import Texts
-from fedhlcr.federation.settings import MIN_COHORT
 from fedhlcr.model.likelihood import AUTO
 from fedhlcr.posterior.fitted_model import FittedModel
+from fedhlcr.settings import MIN_COHORT
 from fedhlcr.storage.codec import Record
 from fedhlcr.storage.model_facts import PRIVATE
 

@@ -22,6 +22,7 @@ from fedhlcr.privacy.roster import Roster
 from fedhlcr.privacy.secure_sum import SecureSum
 from fedhlcr.privacy.terms import SumStage, write_request
 from fedhlcr.storage import codec
+from fedhlcr.storage.records import to_record
 from tests.federations import server_for
 from tests.flower_grid import LocalGrid, LocalNode, history_of, node_config, run_app, state_of, write_table
 from tests.flower_keys import assert_nodes_hold_the_total, keyed_nodes, server_at
@@ -361,8 +362,8 @@ def test_terms_of_another_round_are_refused(nodes, monkeypatch):
     engine.parties(call)
     good = server.exchange_terms()
     for name in ("run", "session", "epoch", "round", "n_values"):
-        wrong = terms_module.Terms(**{**good.to_record(), name: getattr(good, name) + 1})
-        message = write_request(SumStage.KEYS, wrong, wrong.to_record())
+        wrong = terms_module.Terms(**{**to_record(good), name: getattr(good, name) + 1})
+        message = write_request(SumStage.KEYS, wrong, to_record(wrong))
         request = engine._round.requests["100"]
         content = client_app.records.packed(SumMessage("100", message, []), request, engine._header())
         reply = nodes[100].handle(100, client_app.Message(content, 100, str(RequestType.SUM)))

@@ -22,6 +22,7 @@ from fedhlcr.privacy.roster import Signer
 from fedhlcr.privacy.terms import SumStage, Terms
 from fedhlcr.storage import atomic, codec
 from fedhlcr.storage.reader import RecordReader
+from fedhlcr.storage.records import from_record, to_record, under
 
 logger = logging.getLogger(__name__)
 
@@ -92,14 +93,14 @@ class OpenSum:
             self._write(last, None)
 
     def _write(self, terms: Terms, device: SecureDevice | None) -> None:
-        record = {f"last.{name}": value for name, value in terms.to_record().items()}
+        record = under("last.", to_record(terms))
         if device is not None:
-            record |= {f"device.{name}": value for name, value in device.to_record().items()}
+            record |= under("device.", device.to_record())
         atomic.write_atomically(self.path, codec.encode(KIND, VERSION, record), keep_previous=False, private=True)
 
     def _last(self) -> Terms | None:
         reader = self._reader()
-        return None if reader is None else Terms.read(reader.part("last."))
+        return None if reader is None else from_record(Terms, reader.part("last."))
 
     def _reader(self) -> RecordReader | None:
         try:

@@ -11,13 +11,14 @@ import numpy as np
 from fedhlcr.data.hierarchy import Hierarchy, build_hierarchy
 from fedhlcr.datasets import load_flights, make_hlcr
 from fedhlcr.datasets.hierarchical import HierarchicalData
-from fedhlcr.federation.settings import FEWEST_IN_COHORT, FederationSettings
+from fedhlcr.federation.settings import FederationSettings
 from fedhlcr.model.gram import GramLayout
 from fedhlcr.privacy.audit.attack_score import AttackScore, Exposure, Truth, exposure, score, weighted_alone
 from fedhlcr.privacy.audit.reconstruction import reconstruct
 from fedhlcr.privacy.audit.recording_engine import KnownAgents, record_run
 from fedhlcr.privacy.audit.view import EVERYONE
 from fedhlcr.privacy.audit.wire import attack_wire, known_numbers, read_surveys
+from fedhlcr.settings import FEWEST_IN_COHORT
 
 # Called with what is being done, once for every step of unknown length.
 Tell = Callable[[str], Any]
