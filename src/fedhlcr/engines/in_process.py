@@ -224,7 +224,7 @@ class InProcessEngine:
 
     def state_bytes(self) -> int:
         """About the size of what `to_record` returns."""
-        states = [shard.private for shard in self._shards if shard.private is not None]
+        states = [shard.agent_state for shard in self._shards if shard.agent_state is not None]
         kept = [of for state in states for of in (state.accepted, state.pending)]
         everyone = self.everyone
         labels = (everyone.accepted, everyone.pending, everyone.accepted_round, everyone.pending_round)
@@ -291,13 +291,16 @@ class InProcessEngine:
             shard.kept = whole.part(number * PAGE_SIZE, number * PAGE_SIZE + len(shard))
 
     def _private_record(self, kept: NDArray[np.bool_]) -> codec.Record:
-        """The agents' private state, if the likelihood has one."""
-        states = [shard.private for shard in self._shards]
+        """The agents' state, if the likelihood has one."""
+        states = [shard.agent_state for shard in self._shards]
         if all(state is None for state in states):
             return {}
         likelihood = next(state.likelihood for state in states if state is not None)
         layout = likelihood.layout
-        whole = [shard.start_private(likelihood) if shard.private is None else shard.private for shard in self._shards]
+        whole = [
+            shard.start_agent_state(likelihood) if shard.agent_state is None else shard.agent_state
+            for shard in self._shards
+        ]
         groups = np.array(layout.curve_groups, dtype=np.int64)
         own: codec.Record = {"fit_intercept": layout.fit_intercept, "curve_groups": groups}
         return under("private.", own | joined(whole, kept))
@@ -317,7 +320,7 @@ class InProcessEngine:
         whole.restore(reader)
         for number, shard in enumerate(self._shards):
             first = number * PAGE_SIZE
-            shard.private = whole.part(first, first + len(shard))
+            shard.agent_state = whole.part(first, first + len(shard))
 
     def restore(self, record: codec.Record) -> None:
         """Continue from a checkpoint, with the same agents."""

@@ -141,7 +141,7 @@ class AgentGroup:
         return Posterior(model.likelihood, model.standardization, model.draws, memory)
 
     def to_record(self) -> codec.Record:
-        """The private state, to be kept in a local file."""
+        """The agent state, to be kept in a local file."""
         shard = self.shard
         index = self.index
         record: codec.Record = {
@@ -160,8 +160,8 @@ class AgentGroup:
             record["secrets"] = shard.secrets
         if shard.kept is not None:
             record |= under("kept.", shard.kept.to_record())
-        if shard.private is not None:
-            record |= under("private.", shard.private.to_record())
+        if shard.agent_state is not None:
+            record |= under("private.", shard.agent_state.to_record())
         if shard.run is not None and shard.layout is not None and shard.units is not None:
             record |= {
                 "run": shard.run,
@@ -210,7 +210,7 @@ class AgentGroup:
             shard.run = reader.value("run", int)
             shard.session = reader.value("session", int, not_negative)
             shard.newest_round = reader.value("newest_round", int, within(NEVER, MOST_ROUNDS))
-            shard.read_private(reader.part("private."))
+            shard.read_agent_state(reader.part("private."))
         return group
 
 

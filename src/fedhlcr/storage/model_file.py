@@ -173,7 +173,7 @@ def _private_part(model: FittedModel) -> Record:
         "entity_of": index.entity_of,
         "grams": memory.entities.grams,
         "labels": memory.labels,
-        **{f"state.{name}": values for name, values in memory.private.items()},
+        **{f"state.{name}": values for name, values in memory.agent_state.items()},
     }
     if model.feature_quantiles_ is not None:
         # values of single events; older releases neither write nor read them

@@ -148,7 +148,7 @@ class ShardWorker:
         return likelihood_named(likelihood, layout).events_in(self._engine.events_of(shard, entities), units)
 
     def state(self, forgotten: frozenset[str] = frozenset()) -> codec.Record:
-        """Labels, private state and held sums, from which `restore` continues, without those of `forgotten` agents."""
+        """Labels, agent state and held sums, from which `restore` continues, without those of `forgotten` agents."""
         held = {} if self._held is None else self._held.to_record()
         return {**self._engine.to_record(forgotten), **under(HELD, held)}
 
