@@ -67,11 +67,11 @@ def test_changes_and_ratios_are_those_of_the_report(model):
     table = model.coef_table()
     slopes = table[table["feature"] != "intercept"]
     rest = table[table["feature"] == "intercept"]
-    if model.family == "real":
+    if model.family.name == "real":
         lower, upper = change_intervals(model)
         expected = {"change": unit_changes(model), "change_lower": lower, "change_upper": upper}
     else:
-        name = "odds_ratio" if model.family == "binary" else "rate_ratio"
+        name = "odds_ratio" if model.family.name == "binary" else "rate_ratio"
         names = ("step_ratio", "step_ratio_lower", "step_ratio_upper")
         expected = {name: np.exp(model.coef_), **dict(zip(names, step_ratios(model), strict=True))}
         expected["step"] = np.tile(step_sizes(model), model.n_clusters_)
@@ -111,7 +111,7 @@ def test_entities(model):
     np.testing.assert_array_equal(table["n_events"], found.n_events)
     np.testing.assert_array_equal(table[["price", "age", "size"]], model.entity_coef_)
     np.testing.assert_array_equal(table["intercept_std"], model.entity_intercept_std_)
-    assert ("noise" in table) == (model.family == "real")
+    assert ("noise" in table) == (model.family.name == "real")
     probabilities = model.responsibilities(*(list(ids) for ids in zip(*model.pair_ids_, strict=True)))
     np.testing.assert_allclose(table["probability"], probabilities[np.arange(len(table)), model.labels_], atol=1e-12)
 

@@ -95,7 +95,7 @@ def test_dots_are_the_events_of_the_cluster_adjusted_to_average_other_features(f
             (means,) = labelled(ax, "_mean")
             groups = np.array_split(np.argsort(income, kind="stable"), len(means.get_xdata()))
             expected = np.clip([values[rows].mean() for rows in groups], 0.0, None)
-            expected = np.minimum(expected, 1.0) if link_of(model).is_binary else expected
+            expected = np.minimum(expected, 1.0) if link_of(model).family.has_classes else expected
             np.testing.assert_allclose(means.get_ydata(), expected, rtol=1e-9)
         assert f"cluster {cluster}" in ax.get_title()
 

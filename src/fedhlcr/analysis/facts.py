@@ -338,7 +338,7 @@ def model_facts(model: Any, provenance: Mapping[str, Any], settings: Mapping[str
         "n_clusters": model.n_clusters_,
         **{q.name: getattr(model, f"{q.name}_") for q in quantities if q.attribute},
     }
-    if link is not None and link.is_binary:
+    if link is not None and link.family.has_classes:
         found["classes"] = model.classes_
     elif link is not None:
         found["exposure"] = None if recipe is None else recipe.exposure

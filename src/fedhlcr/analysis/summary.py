@@ -135,7 +135,7 @@ def fact_lines(facts: Facts) -> tuple[tuple[str, str | Advice], ...]:
         ("data", f"{data}, {FEATURE.count(posterior.layout.n_inputs)}"),
         ("clusters", f"{model.n_clusters_} ({'found' if facts.finds_clusters else 'given'})"),
     ]
-    if link is not None and link.is_binary:
+    if link is not None and link.family.has_classes:
         lines.append(("classes", classes_in_words(model)))
     elif link is not None:
         dispersion = number(model.dispersion_)

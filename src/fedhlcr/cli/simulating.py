@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedhlcr.cli import options
-from fedhlcr.cli.choices import Aggregation, Effects, Family, Missing, Noise
+from fedhlcr.cli.choices import Aggregation, Effects, FamilyChoice, Missing, Noise
 from fedhlcr.cli.model_runs import end, fit_model, split_events, write_model
 from fedhlcr.cli.option_checks import cluster_number, curve_names, require_apart, require_for
 from fedhlcr.cli.shell import Shell
@@ -37,7 +37,7 @@ def simulate(
     categorical: options.CategoricalOption = None,
     exposure: options.ExposureOption = None,
     missing: options.MissingOption = Missing.refuse,
-    family: options.FamilyOption = Family.auto,
+    family: options.FamilyOption = FamilyChoice.auto,
     participation: Annotated[
         float,
         options.real("--participation", 1e-6, 1.0, "Share of the agents to ask in each round.", "Federation"),

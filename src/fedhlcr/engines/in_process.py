@@ -26,12 +26,12 @@ from fedhlcr.data.events import EventStore
 from fedhlcr.data.hierarchy import Hierarchy
 from fedhlcr.engines.simulated_parties import N_STAGES, SimulatedParties
 from fedhlcr.exceptions import ArgumentError, DataWarning, DisclosureError, warn_user
+from fedhlcr.federation.agent_state import AgentState, joined
 from fedhlcr.federation.fixed_sums import Integers
 from fedhlcr.federation.kept_sums import KeptSums
 from fedhlcr.federation.messages import Contribution, Contributions
 from fedhlcr.federation.mods import Mod
 from fedhlcr.federation.open_round import Invitation, Reply
-from fedhlcr.federation.private_state import PrivateState, joined
 from fedhlcr.federation.shard import AgentShard
 from fedhlcr.federation.sums import PAGE_SIZE
 from fedhlcr.model.gram import GramLayout, Standardization
@@ -223,7 +223,7 @@ class InProcessEngine:
 
     def state_bytes(self) -> int:
         """About the size of what `to_record` returns."""
-        states = [shard.private for shard in self._shards if shard.private is not None]
+        states = [shard.agent_state for shard in self._shards if shard.agent_state is not None]
         kept = [of for state in states for of in (state.accepted, state.pending)]
         everyone = self.everyone
         labels = (everyone.accepted, everyone.pending, everyone.accepted_round, everyone.pending_round)
@@ -290,13 +290,16 @@ class InProcessEngine:
             shard.kept = whole.part(number * PAGE_SIZE, number * PAGE_SIZE + len(shard))
 
     def _private_record(self, kept: NDArray[np.bool_]) -> codec.Record:
-        """The agents' private state, if the likelihood has one."""
-        states = [shard.private for shard in self._shards]
+        """The agents' state, if the likelihood has one."""
+        states = [shard.agent_state for shard in self._shards]
         if all(state is None for state in states):
             return {}
         likelihood = next(state.likelihood for state in states if state is not None)
         layout = likelihood.layout
-        whole = [shard.start_private(likelihood) if shard.private is None else shard.private for shard in self._shards]
+        whole = [
+            shard.start_agent_state(likelihood) if shard.agent_state is None else shard.agent_state
+            for shard in self._shards
+        ]
         groups = np.array(layout.curve_groups, dtype=np.int64)
         record = {"fit_intercept": layout.fit_intercept, "curve_groups": groups, **joined(whole, kept)}
         return {f"private.{name}": value for name, value in record.items()}
@@ -314,11 +317,11 @@ class InProcessEngine:
         if likelihood.needs_events:
             sizes = [np.diff(shard.needed_events().event_start) for shard in self._shards]
             event_start = np.concatenate([[0], np.cumsum(np.concatenate(sizes))])
-        whole = PrivateState(likelihood, self.everyone.agent_start, event_start)
+        whole = AgentState(likelihood, self.everyone.agent_start, event_start)
         whole.restore(reader)
         for number, shard in enumerate(self._shards):
             first = number * PAGE_SIZE
-            shard.private = whole.part(first, first + len(shard))
+            shard.agent_state = whole.part(first, first + len(shard))
 
     def restore(self, record: codec.Record) -> None:
         """Continue from a checkpoint, with the same agents."""

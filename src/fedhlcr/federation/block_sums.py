@@ -17,7 +17,7 @@ import numpy as np
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr._support.checks import SIZE_LIMIT, within
-from fedhlcr.federation.checks import Expected, ReplyLimits, find_faults
+from fedhlcr.federation.checks import ExpectedReply, ReplyLimits, find_faults
 from fedhlcr.federation.ledger import Ledger
 from fedhlcr.federation.messages import Broadcast, Contributions
 from fedhlcr.federation.sums import PAGE_SIZE
@@ -142,7 +142,7 @@ class HeldBlocks:
         return {block: self.ledger.page_total(block - self.first_block, weights[block]) for block in own}
 
     def absorb(
-        self, block: int, names: list[str], contributions: Contributions, expected: Expected, limits: ReplyLimits
+        self, block: int, names: list[str], contributions: Contributions, expected: ExpectedReply, limits: ReplyLimits
     ) -> BlockReply:
         """Check the contributions of a block's agents, and take those in that are sound; `names` are all its agents."""
         place_of = {name: place for place, name in enumerate(names)}

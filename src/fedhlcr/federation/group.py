@@ -37,7 +37,7 @@ from fedhlcr.model.gram import GramLayout, read_units
 from fedhlcr.posterior import AgentMemory, Posterior, Profiles, PublicModel
 from fedhlcr.posterior.predictive import Moments
 from fedhlcr.privacy.disclosure import DisclosureRule
-from fedhlcr.samplers.state import Entities
+from fedhlcr.samplers.state import EntityData
 from fedhlcr.storage import codec
 from fedhlcr.storage.reader import RecordReader
 
@@ -135,12 +135,12 @@ class AgentGroup:
             self.shard.events_in(model.standardization, model.likelihood) if model.likelihood.needs_events else None
         )
         grams = self.shard.grams_in(model.standardization)
-        entities = Entities(model.likelihood, self.index, grams, events=events)
+        entities = EntityData(model.likelihood, self.index, grams, events=events)
         memory = AgentMemory.from_draws(entities, model.draws, Stream(model.seed, ReservedChain.PREDICTION))
         return Posterior(model.likelihood, model.standardization, model.draws, memory)
 
     def to_record(self) -> codec.Record:
-        """The private state, to be kept in a local file."""
+        """The agent state, to be kept in a local file."""
         shard = self.shard
         index = self.index
         record: codec.Record = {
@@ -159,8 +159,8 @@ class AgentGroup:
             record["secrets"] = shard.secrets
         if shard.kept is not None:
             record |= {f"kept.{name}": value for name, value in shard.kept.to_record().items()}
-        if shard.private is not None:
-            record |= {f"private.{name}": value for name, value in shard.private.to_record().items()}
+        if shard.agent_state is not None:
+            record |= {f"private.{name}": value for name, value in shard.agent_state.to_record().items()}
         if shard.run is not None and shard.layout is not None and shard.units is not None:
             record |= {
                 "run": shard.run,
@@ -208,7 +208,7 @@ class AgentGroup:
             shard.run = reader.value("run", int)
             shard.session = reader.value("session", int, not_negative)
             shard.newest_round = reader.value("newest_round", int, within(NEVER, MOST_ROUNDS))
-            shard.read_private(reader.part("private."))
+            shard.read_agent_state(reader.part("private."))
         return group
 
 

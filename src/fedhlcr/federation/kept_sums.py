@@ -22,7 +22,7 @@ NO_EPOCH = -1
 
 
 class KeptSums:
-    """The sums of consecutive agents in both versions, `accepted` and `pending`; compare `private_state.PrivateState`.
+    """The sums of consecutive agents in both versions, `accepted` and `pending`; compare `agent_state.AgentState`.
 
     Under secure aggregation agents report the difference of the two.
 

@@ -148,7 +148,7 @@ def group_means(axis: Axis, scatter: Scatter, link: Link | None) -> Scatter:
         parts = np.array_split(np.argsort(places, kind="stable"), n_groups) if len(places) else []
     middle, means = (np.array([of[rows].mean() for rows in parts]) for of in (places, values))
     if link is not None:
-        means = np.clip(means, 0.0, 1.0 if link.is_binary else None)
+        means = np.clip(means, 0.0, 1.0 if link.family.has_classes else None)
     return Scatter(middle, means)
 
 

@@ -112,7 +112,7 @@ def posterior_predictive(
     ax = axes_or_new(ax, FIGURE_SIZE)
     if link is None:
         _draw_densities(ax, found, label_of_target(model, target))
-    elif link.is_binary:
+    elif link.family.has_classes:
         _draw_shares(ax, found, model, link, target)
     else:
         _draw_counts(ax, found, "count" if target is None else target)
@@ -130,7 +130,7 @@ def checks_of(found: Replicated, link: Link | None) -> list[Check]:
         "min.": lambda t: t.min(axis=-1),
         "max.": lambda t: t.max(axis=-1),
     }
-    if link is not None and link.is_binary:
+    if link is not None and link.family.has_classes:
         real = {"share": real["mean"], "SD between agents": lambda t: _agent_spread(t, found.agent)}
     elif link is not None:
         real = {

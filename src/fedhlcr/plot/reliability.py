@@ -58,7 +58,7 @@ def reliability(
     X, y, agent, entity, _, exposure = model.events_of(X, y, agent, entity, exposure=exposure)
     predicted = model.predict_moments(X, agent, entity, exposure=exposure).mean
     observed = model.numeric_target(y, len(predicted))
-    if link.is_binary:
+    if link.family.has_classes:
         groups = [(b.predicted, b.observed, b.lower, b.upper) for b in calibration_bins(observed, predicted)]
         longest = 1.0
     else:
@@ -75,8 +75,8 @@ def reliability(
     ax.set_xlim(0.0, longest)
     ax.set_ylim(0.0, longest)
     ax.set_aspect("equal")
-    ax.set_xlabel("predicted probability" if link.is_binary else "predicted mean count")
-    ax.set_ylabel("observed share" if link.is_binary else "observed mean count")
+    ax.set_xlabel("predicted probability" if link.family.has_classes else "predicted mean count")
+    ax.set_ylabel("observed share" if link.family.has_classes else "observed mean count")
     ax.set_title(EVENT.count(len(observed)), fontsize=ax.xaxis.label.get_fontsize())
     legend(ax, loc="upper left")
     return ax

@@ -75,14 +75,14 @@ def _units(target: TargetAxis, effects: ContrastEffects) -> ContrastEffects:
     if target.base is not None:
         base = target.base
         return ContrastEffects(*(100.0 * (base**part - 1.0) for part in effects))
-    factor = 100.0 if target.link is not None and target.link.is_binary else 1.0
+    factor = 100.0 if target.family.has_classes else 1.0
     return ContrastEffects(*(factor * part for part in effects))
 
 
 def _unit_name(target: TargetAxis) -> str:
     if target.is_log:
         return f"per cent of {target.name}"
-    if target.link is not None and target.link.is_binary:
+    if target.family.has_classes:
         return f"percentage points of {target.name}"
     return f"units of {target.name}"
 

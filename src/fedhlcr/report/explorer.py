@@ -87,7 +87,7 @@ def explorer_section(
             "name": target.name,
             "base": target.base,
             "offset": target.offset,
-            "percent": target.link is not None and target.link.is_binary,
+            "percent": target.family.has_classes,
         },
         "level": INTERVAL_LEVEL,
         "first": _first(entities, detail),

@@ -158,7 +158,7 @@ def cluster_listing(findings: Findings) -> Listing:
         )
     levels = [c.level for c in clusters]
     link = findings.link
-    is_share = link is not None and link.is_binary
+    is_share = link is not None and link.family.has_classes
     what = names.target if link is None else link.response
     columns.append(
         Column(
@@ -245,9 +245,11 @@ def _error_columns(errors: AgentErrors, names: UserNames, *, was_fitted: bool) -
 def _target_columns(entities: ListedEntities, names: UserNames, link: Link | None) -> tuple[list[Column], str]:
     """Columns of what was observed of each entity, and a note that explains them."""
     if link is not None:
-        what = "share" if link.is_binary else "rate"
-        values = _shares(entities.observed) if link.is_binary else _figures(entities.observed)
-        column = Column(f"observed {what}", "share" if link.is_binary else "number", values, hint=link.observed)
+        what = link.family.observed
+        values = _shares(entities.observed) if link.family.has_classes else _figures(entities.observed)
+        column = Column(
+            f"observed {what}", "share" if link.family.has_classes else "number", values, hint=link.observed
+        )
         return [column], f"Observed {what}: {link.observed} among its fitted events."
     assert entities.scatter is not None
     assert entities.noise is not None

@@ -232,7 +232,7 @@ def _sure(findings: Findings) -> dict[str, Any]:
 
 def _calibration(model: HierarchicalPredictor, findings: Findings, data: HeldOut | None) -> Calibration | None:
     """The curve of calibration; classes have a diagram of their own."""
-    binary = findings.link is not None and findings.link.is_binary
+    binary = findings.link is not None and findings.link.family.has_classes
     return None if data is None or binary else calibrate(model, data)
 
 
@@ -324,7 +324,7 @@ def _facts(model: Any, findings: Findings, scores: HeldOutScores | LinkScores | 
 
 def _response_facts(model: Any, findings: Findings, link: Link) -> list[tuple[str, str]]:
     """What was observed of classes or counts."""
-    facts = [] if link.is_binary else [("dispersion of the counts", number(model.dispersion_))]
+    facts = [] if link.family.has_classes else [("dispersion of the counts", number(model.dispersion_))]
     if findings.base is not None:
         facts.insert(0, (f"{link.observed} among fitted events", link.in_words(findings.base)))
     return facts

@@ -204,7 +204,7 @@ def _scatter(findings: Findings) -> str:
             first = f"Some {entities} are noisier than others. The typical noise is"
         heavy = model.posterior_.likelihood.has_heavy_tails
         return f"{first} {number(model.noise_scale_ if heavy else findings.noise)}{noise_words(findings)}."
-    if link.is_binary:
+    if link.family.has_classes:
         return ""
     mean = 1.0 if findings.base is None else findings.base
     spread = math.sqrt(mean + model.dispersion_ * mean**2)

@@ -24,7 +24,7 @@ from fedhlcr.model.gram import GramLayout
 from fedhlcr.model.likelihood import AnyLikelihood
 from fedhlcr.model.schema import Globals
 from fedhlcr.posterior import AgentMemory, Draws
-from fedhlcr.samplers.state import Entities
+from fedhlcr.samplers.state import EntityData
 from fedhlcr.storage.model_facts import PRIVATE
 from fedhlcr.storage.reader import RecordReader
 
@@ -107,7 +107,7 @@ class ModelReader(RecordReader):
         events = None
         if likelihood.needs_events:
             events = EventStore.read(private.part("events."), index.n_entities, layout.n_features)
-        entities = Entities(likelihood, index, grams, n_threads, events)
+        entities = EntityData(likelihood, index, grams, n_threads, events)
         sizes = index.n_agents, index.n_entities, entities.n_events
         state = {
             own.name: private.array(f"state.{own.name}", "f4", (len(draws), *own.shape(*sizes)), own.possible)

@@ -132,7 +132,7 @@ def least_gain_of_outcomes(events_per_entity: float) -> float:
 
 
 @dataclass
-class Comparison:
+class ClusterComparison:
     """The comparison of several clusters with one.
 
     Attributes
