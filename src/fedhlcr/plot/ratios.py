@@ -8,11 +8,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullLocator
 
-from fedhlcr.analysis.effects import feature_names
+from fedhlcr.analysis.effects import feature_names, step_ratios, step_sizes
 from fedhlcr.analysis.links import link_of
-from fedhlcr.analysis.ratios import cluster_ratios, step_sizes
 from fedhlcr.analysis.summary import shorten
 from fedhlcr.estimators.base import HierarchicalPredictor, check_model
+from fedhlcr.exceptions import ArgumentError
 from fedhlcr.plot.canvas import axes_or_new, check_level, legend, log_axis
 from fedhlcr.plot.features import chosen_clusters, chosen_features, cluster_title
 from fedhlcr.plot.forest import Estimates, draw_rows, figure_size
@@ -50,16 +50,19 @@ def ratios(
     """
     check_model(model)
     check_level(level, model)
-    found = cluster_ratios(model, 0.9 if level is None else level)
     link = link_of(model)
-    assert link is not None
+    if link is None:
+        raise ArgumentError(
+            "`model` predicts real numbers, which have no odds or rates; draw its coefficients with "
+            "`fedhlcr.plot.coefficients`."
+        )
     sizes = step_sizes(model)
     shown = chosen_clusters(model, clusters)
     rows = chosen_features(model, features, sizes)
     ax = axes_or_new(ax, figure_size(len(rows), len(shown)))
     ax.axvline(1.0, color=GREY, linewidth=0.7, zorder=1)
-    own = [[found[cluster][f] for f in rows] for cluster in shown]
-    means, lower, upper = np.moveaxis(np.array([[(r.ratio, r.lower, r.upper) for r in row] for row in own]), 2, 0)
+    found = step_ratios(model, 0.9 if level is None else level)
+    means, lower, upper = (figures[np.ix_(shown, rows)] for figures in found)
     estimates = Estimates(means, lower, upper) if level is not None else Estimates(means, None, None)
     names = feature_names(model)
     is_unit = sizes == 1.0
