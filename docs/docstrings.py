@@ -1,16 +1,21 @@
 """An extension of griffe for our docstrings, which often describe a parameter in one line: `agent : the agent's id`.
 
 numpydoc takes such a line for a type. The extension makes it the description, unless it is a type with a description
-below. It turns each returned value into one line, which templates/ shows as a list, and replaces names of internal
-types by what a user would pass.
+below. Each returned value becomes one line, which templates/ shows as a list, and names of internal
+types become what a user would pass. Of the estimators the docstring is that of the imported class: parts of it are
+filled in at import.
 """
 
 from __future__ import annotations
 
+import inspect
 import re
 from typing import Any
 
 import griffe
+from reference_pages import ESTIMATORS
+
+import fedhlcr
 
 # A section's title, its underline, and its lines up to the next title or the end.
 SECTION = re.compile(r"(^(?:Parameters|Attributes)\n-+\n)(.*?)(?=^\w[\w ]*\n-{3,}$|\Z)", re.DOTALL | re.MULTILINE)
@@ -32,8 +37,11 @@ TYPES = {"HierarchicalPredictor": "HLCRRegressor or FedHLCRRegressor", "PathLike
 class OneLineDescriptions(griffe.Extension):
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         if obj.docstring is not None:
+            if isinstance(obj, griffe.Class) and obj.name in ESTIMATORS:
+                obj.docstring.value = inspect.getdoc(getattr(fedhlcr, obj.name)) or ""
             obj.docstring.value = SECTION.sub(
-                lambda found: found[1] + ENTRY.sub(_describe, found[2]), obj.docstring.value
+                lambda found: found[1] + ENTRY.sub(_describe, found[2]),
+                obj.docstring.value,
             )
             obj.docstring.value = RETURNS.sub(
                 lambda found: found[1] + RETURNED.sub(_returned_value, found[2]), obj.docstring.value

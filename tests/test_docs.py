@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import inspect
 import os
 import re
 import shutil
@@ -240,17 +241,13 @@ def test_docstring_examples(name):
     assert failures == 0
 
 
-@pytest.mark.slow
-@pytest.mark.ci
-def test_the_site_can_be_searched_from_disk(tmp_path):
-    """On a phone and on a desktop, in pages of either depth, and without a request to another host."""
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if chromium is None:
-        pytest.skip("no browser here: install Debian's chromium")
-    sync_api = pytest.importorskip("playwright.sync_api", reason="no playwright here: pip install playwright")
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    """The documentation, built strictly, which also counts its words."""
     pytest.importorskip("material", reason="no mkdocs-material here: pip install '.[docs]'")
+    folder = tmp_path_factory.mktemp("site")
     built = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)],
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,
@@ -259,18 +256,47 @@ def test_the_site_can_be_searched_from_disk(tmp_path):
         check=False,
     )
     assert built.returncode == 0, built.stderr
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+def test_reference_has_a_page_per_name_and_shows_each_method_once(site):
+    reference = site / "reference"
+    shown = {path.stem: set(re.findall(r'id="([\w.]+)"', path.read_text())) for path in reference.glob("*.html")}
+    for module in ("", ".datasets", ".plot", ".report", ".baselines", ".federation"):
+        public = importlib.import_module(f"fedhlcr{module}")
+        for name in public.__all__:
+            value = getattr(public, name)
+            if inspect.isfunction(value) or (inspect.isclass(value) and not issubclass(value, BaseException)):
+                assert f"fedhlcr{module}.{name}" in shown
+    assert "fedhlcr.HLCRRegressor.save" in shown["fitted-models"]
+    assert "fedhlcr.HLCRRegressor.predict" in shown["fedhlcr.HLCRRegressor"]
+    assert "fedhlcr.FedHLCRRegressor.fit" in shown["fedhlcr.FedHLCRRegressor"]
+    assert not shown["fedhlcr.FedHLCRRegressor"] & {f"fedhlcr.FedHLCRRegressor.{name}" for name in ("save", "predict")}
+    assert not [name for names in shown.values() for name in names if "._" in name]
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+def test_the_site_can_be_searched_from_disk(site):
+    """On a phone and on a desktop, in pages of either depth, and without a request to another host."""
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("no browser here: install Debian's chromium")
+    sync_api = pytest.importorskip("playwright.sync_api", reason="no playwright here: pip install playwright")
     asked: list[str] = []
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
         for name, width in (("index.html", 1280), ("how-to/federate.html", 390)):
             page = browser.new_page(viewport={"width": width, "height": 800})
             page.on("request", lambda request: asked.append(request.url))
-            page.goto((tmp_path / name).as_uri())
+            page.goto((site / name).as_uri())
             page.click(".md-search__input" if width > 1000 else "label.md-header__button[for=__search]")
             page.keyboard.type("interval")
             page.wait_for_selector(".md-search-result__link", timeout=20_000)
             found = page.locator(".md-search-result__link").first.get_attribute("href") or ""
-            assert (tmp_path / found.removeprefix(f"{tmp_path.as_uri()}/").partition("?")[0].partition("#")[0]).exists()
+            assert (site / found.removeprefix(f"{site.as_uri()}/").partition("?")[0].partition("#")[0]).exists()
         browser.close()
     assert asked
     assert all(url.startswith("file:") for url in asked)

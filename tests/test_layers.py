@@ -20,7 +20,7 @@ ROOT = "fedhlcr"
 # Names in one layer know nothing of each other.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("exceptions",),
-    ("_support",),
+    ("_support", "settings"),
     ("kernels", "storage"),
     ("privacy",),
     ("data",),

@@ -47,7 +47,7 @@ class Story:
 
     @property
     def kind(self):
-        return self.model.family
+        return self.model.family.name
 
     @property
     def ids(self):

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from fedhlcr.data.families import family_of
+from fedhlcr.data.target_values import family_of
 
 RNG = np.random.default_rng(0)
 N = 400
@@ -19,7 +19,7 @@ def family(values):
     told = family_of("y", column(values))
     texts = [str(value) for value in np.asarray(values).tolist()]
     assert family_of("y", column(texts)).family == told.family
-    return told.family
+    return told.family.name
 
 
 @pytest.mark.parametrize(
@@ -70,6 +70,6 @@ def test_ids_years_ages_and_ratings_get_a_reason():
 
 
 def test_missing_values_do_not_count():
-    assert family_of("y", column(["yes", "", "no", "NA", "yes"])).family == "binary"
-    assert family_of("y", column([0.0, None, 1.0, 1.0])).family == "binary"
-    assert family_of("y", column(["a", "b", "c"])).family == "real"
+    assert family_of("y", column(["yes", "", "no", "NA", "yes"])).family.name == "binary"
+    assert family_of("y", column([0.0, None, 1.0, 1.0])).family.name == "binary"
+    assert family_of("y", column(["a", "b", "c"])).family.name == "real"

@@ -100,7 +100,7 @@ def test_dots_are_the_events_of_the_cluster_adjusted_to_average_other_features(f
             n = np.array([len(rows) for rows in groups])
             seen = (np.array([events["y"][mine[rows]].sum() for rows in groups]) + expected) / (n + 1)
             middle = np.array([on_line[rows].mean() for rows in groups])
-            if link_of(model).is_binary:
+            if link_of(model).family.has_classes:
                 odds = [share / (1.0 - share) for share in (middle, seen, expected)]
                 expected = 1.0 / (1.0 + odds[2] / (odds[0] * odds[1]))
             else:

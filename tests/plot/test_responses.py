@@ -9,7 +9,7 @@ from matplotlib.collections import LineCollection
 
 from fedhlcr import HLCRRegressor, plot
 from fedhlcr.analysis.class_scores import calibration_bins
-from fedhlcr.analysis.ratios import cluster_ratios
+from fedhlcr.analysis.effects import step_ratios
 from fedhlcr.exceptions import ArgumentError
 from fedhlcr.plot._drawing import log_locator
 from tests.responses import classifier, counter, events
@@ -36,10 +36,10 @@ def lines(ax):
 def test_ratios_are_drawn_on_a_log_axis_with_their_intervals(fitted, label):
     model = fitted()
     ax = plot.ratios(model, level=0.8)
-    found = cluster_ratios(model, 0.8)[0]
+    _, lower, upper = step_ratios(model, 0.8)
     assert ax.get_xscale() == "log"
     assert label in ax.get_xlabel()
-    np.testing.assert_allclose(lines(ax)[:, :, 0], [(r.lower, r.upper) for r in found])
+    np.testing.assert_allclose(lines(ax)[:, :, 0], np.column_stack([lower[0], upper[0]]))
     assert [text.get_text() for text in ax.get_yticklabels()] == ["time, SD", "treated", "nothing, SD"]
     assert not any(isinstance(c, LineCollection) for c in plot.ratios(model, level=None).collections)
 

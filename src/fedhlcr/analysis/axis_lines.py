@@ -15,6 +15,7 @@ from fedhlcr.analysis.axis_names import base_of_log
 from fedhlcr.analysis.effects import INTERVAL_LEVEL, change_intervals, target_name, target_spread
 from fedhlcr.analysis.links import Link, link_of
 from fedhlcr.analysis.ticks import log_ticks, nice_ticks, tick_text
+from fedhlcr.data.families import REAL, Family
 from fedhlcr.data.terms import product_features
 from fedhlcr.posterior.alignment import central_interval, coef_by_draw
 from fedhlcr.posterior.fitted_model import FittedModel
@@ -215,6 +216,10 @@ class TargetAxis:
     link: Link | None
 
     @property
+    def family(self) -> Family:
+        return REAL if self.link is None else self.link.family
+
+    @property
     def is_log(self) -> bool:
         return self.base is not None
 
@@ -222,7 +227,7 @@ class TargetAxis:
         """(value on the model's scale, text) of the ticks between two values."""
         if self.base is None:
             values = nice_ticks(low, high, most)
-            if self.link is not None and self.link.is_binary:
+            if self.family.has_classes:
                 return [(value, f"{100.0 * value:.6g} %") for value in values]
             return [(value, tick_text(value)) for value in values]
         shown = log_ticks(self.base**low, self.base**high, most)

@@ -170,6 +170,6 @@ def _two_texts(target: TargetAxis, first: float, second: float) -> tuple[str, st
     """Two probabilities or rates, with a decimal if they would read the same without."""
     a = target.text(first)
     b = target.text(second)
-    if a == b and target.link is not None and target.link.is_binary:
+    if a == b and target.family.has_classes:
         return fine_percent(first), fine_percent(second)
     return a, b

@@ -67,7 +67,7 @@ def expected_of_entities(
     posterior = model.posterior_
     link = link_of(model)
     restore = posterior.standardization.restore_target
-    is_rate = link is not None and not link.is_binary
+    is_rate = link is not None and not link.family.has_classes
     agents = np.asarray(posterior.memory.entities.index.agent_of[entities], dtype=np.int64)
     out = np.full((len(X), 3), np.nan)
     for part in posterior.mixtures(X, Profiles.of(agents, np.asarray(entities, dtype=np.int64))):

@@ -66,7 +66,7 @@ def entity_columns(model: Any, level: float) -> Columns:
     for ending, values in (("std", figures.std), ("lower", figures.lower), ("upper", figures.upper)):
         for name, of in zip((intercept, *table.features), values.T, strict=True):
             table.add(f"{name}_{ending}", of)
-    if model.family == "real":
+    if not model.family.has_link:
         table.add("noise", model.entity_noise_)
     return table.columns
 
@@ -148,7 +148,7 @@ def _add_effects(table: _Named, model: Any, level: float, has_effect: NDArray[np
 def _effect_blocks(model: Any, level: float, chosen: NDArray[np.bool_]) -> Iterator[tuple[FloatArray, ...]]:
     """Mean, standard deviation and ends of the intervals, (agents, chosen effects) each, of consecutive agents."""
     posterior = model.posterior_
-    kept = posterior.memory.private["agent_effects"]
+    kept = posterior.memory.agent_state["agent_effects"]
     transform = coef_transform(model, model.feature_means_)[chosen]
     size = max(1, NUMBERS_AT_ONCE // (kept.shape[0] * kept.shape[2]))
     for first in range(0, kept.shape[1], size):

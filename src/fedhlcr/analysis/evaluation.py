@@ -13,7 +13,6 @@ from fedhlcr._support.arrays import FloatArray
 from fedhlcr.data.encoded import EncodedTable
 from fedhlcr.data.hierarchy import UNKNOWN
 from fedhlcr.data.ids import Ids
-from fedhlcr.model.counts import NegativeBinomial
 from fedhlcr.posterior.predictive import Moments, interval_ends
 from fedhlcr.storage.scratch import release
 
@@ -96,7 +95,7 @@ def predict_in_chunks(
     exposure : of the rows, for counts
     """
     # the interval of a count is not bounded by its central quantiles
-    has_counts = isinstance(model.posterior_.likelihood, NegativeBinomial)
+    has_counts = model.family.has_exposure
     levels = () if level is None or has_counts else interval_ends(level)
     parts = []
     for first in range(0, len(table), CHUNK):

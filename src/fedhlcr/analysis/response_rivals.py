@@ -23,8 +23,8 @@ from fedhlcr.analysis.response_mixed import MOST_RANDOM, ResponseMixedModel, poi
 from fedhlcr.analysis.response_ridges import EntityRegressions
 from fedhlcr.analysis.simpler import MIXED_MODEL, MOST_CORRELATED
 from fedhlcr.data.events import EventStore
+from fedhlcr.data.families import COUNT
 from fedhlcr.data.hierarchy import UNKNOWN
-from fedhlcr.model.counts import NegativeBinomial
 from fedhlcr.posterior.prediction import Posterior
 
 ONE_RATE = "one rate"
@@ -100,7 +100,7 @@ def predict_means_by_rivals(
     if held is None or not held.n_events:
         return []
     known, features = _standardized(held, posterior.standardization.apply(X), posterior.layout.n_inputs)
-    rows = _Rows(known, features, entities, isinstance(posterior.likelihood, NegativeBinomial))
+    rows = _Rows(known, features, entities, posterior.likelihood.family is COUNT)
     exposed = np.ones(len(X)) if exposure is None else exposure
     at_risk = known.weight * np.exp(known.offsets)
     rate = float(known.weight @ known.y) / float(at_risk.sum())

@@ -12,7 +12,7 @@ import typer
 
 from fedhlcr._support.wording import Noun
 from fedhlcr.cli import options
-from fedhlcr.cli.choices import Effects, Family, Missing, Noise
+from fedhlcr.cli.choices import Effects, FamilyChoice, Missing, Noise
 from fedhlcr.cli.shell import FAILED, Shell, plural
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def _own_table(data: str, roles: Roles, shell: Shell, **choice: Any) -> dict[str
     from fedhlcr.data.hierarchy import build_hierarchy
     from fedhlcr.data.table_files import source_name
 
-    events, _ = training_events(data, roles, family=Family.real, shell=shell, **choice)
+    events, _ = training_events(data, roles, family=FamilyChoice.real, shell=shell, **choice)
     X = events.table.matrix
     y = events.y
     return {source_name(data): build_hierarchy(X, y, np.ones(len(y)), events.agents, events.entities)}

@@ -12,6 +12,7 @@ from fedhlcr._support.wording import listed
 from fedhlcr.cli.events import Events
 from fedhlcr.cli.scoring import compared, score
 from fedhlcr.cli.shell import Shell
+from fedhlcr.data.families import Family
 from fedhlcr.exceptions import ArgumentError
 
 # What the model is without noise: the one that private runs fit.
@@ -40,9 +41,9 @@ def budgets(text: str | None, delta: float | None) -> list[Any]:
     return found
 
 
-def require_budgets_possible(found: list[Any], family: str, *, hold_out: float) -> None:
+def require_budgets_possible(found: list[Any], family: Family, *, hold_out: float) -> None:
     """Refuse budgets where there is nothing to compare."""
-    if found and family != "real":
+    if found and family.has_link:
         raise typer.BadParameter(
             f"is for real targets, but the target is {family}; leave it out, or add --family real.",
             param_hint="--epsilon",

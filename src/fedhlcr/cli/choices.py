@@ -22,7 +22,7 @@ class Effects(StrEnum):
     entity_and_agent = "entity+agent"
 
 
-class Family(StrEnum):
+class FamilyChoice(StrEnum):
     """What the target is."""
 
     auto = "auto"

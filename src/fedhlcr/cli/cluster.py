@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 if TYPE_CHECKING:
-    from fedhlcr.data.families import FamilyName
+    from fedhlcr.data.families import Family
 
 PANEL = "Cluster"
 
@@ -76,7 +76,7 @@ class Cluster(NamedTuple):
             raise typer.BadParameter("must be double with --engine ray.", param_hint="--precision")
         require_ray()
 
-    def estimator(self, family: FamilyName, **settings: Any) -> Any:
+    def estimator(self, family: Family, **settings: Any) -> Any:
         """The estimator for a family of targets: of a whole table here, or of a federation on the cluster."""
         from fedhlcr.cli.families import make_estimator
 

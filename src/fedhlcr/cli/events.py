@@ -13,20 +13,21 @@ import typer
 from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
-from fedhlcr.cli.choices import Family, Missing
+from fedhlcr.cli.choices import FamilyChoice, Missing
 from fedhlcr.cli.option_checks import split_names
 from fedhlcr.cli.shell import Shell, plural
 from fedhlcr.cli.sizes import note_on_memory
 from fedhlcr.data.categories import class_texts
 from fedhlcr.data.columns import TEXT_CURE
 from fedhlcr.data.encoded import EncodedTable
-from fedhlcr.data.families import FamilyName, TargetValues, Told
+from fedhlcr.data.families import BINARY, COUNT, FAMILIES, Family, FamilyName
 from fedhlcr.data.formula import parse_formula
 from fedhlcr.data.hierarchy import UNKNOWN, index_pairs, row_sole_agent
 from fedhlcr.data.ids import Ids
 from fedhlcr.data.recipe import Prepared, Recipe
 from fedhlcr.data.recipe_plan import note_on_unnamed, plan_recipe
 from fedhlcr.data.table_files import TableFile, open_table, source_name
+from fedhlcr.data.target_values import TargetValues, Told
 from fedhlcr.exceptions import DataError, Setting, TextColumnError
 
 # How to choose another family than the one that was told.
@@ -121,7 +122,7 @@ class TrainingTable:
 
     file: TableFile
     plan: Recipe
-    family: FamilyName
+    family: Family
     has_intercept: bool = True
 
     def read(self, shell: Shell) -> Events:
@@ -142,7 +143,7 @@ def advice_on_the_target(table: TrainingTable) -> Iterator[None]:
             raise
         found = error.message.removesuffix(f"; {TEXT_CURE}.")
         found = f"{found}; it is the target, so correct them, or name another column"
-        if _told(table.file, error.column).family != "binary":
+        if _told(table.file, error.column).family is not BINARY:
             raise DataError(f"{found}.") from None
         cure = f"{found}, or, as it holds two values, fit a classifier."
         raise DataError(cure, options=(Setting("family", "binary"),)) from None
@@ -155,7 +156,7 @@ def open_training(
     features: list[str] | None,
     categorical: list[str] | None,
     missing: Missing,
-    family: Family,
+    family: FamilyChoice,
     shell: Shell,
     formula: str | None = None,
 ) -> TrainingTable:
@@ -171,7 +172,7 @@ def open_training(
         assert roles.target is not None
         assert roles.entity is not None
         told = _family(file, roles.target, family, shell)
-        if roles.exposure is not None and told != "count":
+        if roles.exposure is not None and told is not COUNT:
             raise typer.BadParameter(
                 f"is for counts, but the target is {told}; leave it out, or add --family count.",
                 param_hint="--exposure",
@@ -184,8 +185,8 @@ def open_training(
             features=split_names("--features", features, file.columns),
             categorical=split_names("--categorical", categorical, file.columns),
             missing=missing.value,
-            has_classes=told == "binary",
-            has_counts=told == "count",
+            has_classes=told.has_classes,
+            has_counts=told is COUNT,
             exposure=roles.exposure,
         )
         if parsed is not None:
@@ -196,7 +197,7 @@ def open_training(
     return TrainingTable(file, plan, told, parsed is None or parsed.has_intercept)
 
 
-def training_events(source: str, roles: Roles, **settings: Any) -> tuple[Events, FamilyName]:
+def training_events(source: str, roles: Roles, **settings: Any) -> tuple[Events, Family]:
     """Read a table to fit a model to, learn a recipe from it, and tell the family of its target.
 
     `settings` are those of `open_training`.
@@ -213,14 +214,14 @@ def tell_learned(recipe: Recipe, notes: tuple[str, ...], shell: Shell) -> None:
         shell.note(f"probabilities are those of {recipe.classes[1]!r} in the column {recipe.target!r}")
 
 
-def _family(file: TableFile, target: str, family: Family, shell: Shell) -> FamilyName:
+def _family(file: TableFile, target: str, family: FamilyChoice, shell: Shell) -> Family:
     """Return the family that the user chose or, with "auto", that of the column. A note says why."""
-    if family is not Family.auto:
-        return cast(FamilyName, family.value)
+    if family is not FamilyChoice.auto:
+        return FAMILIES[cast(FamilyName, family.value)]
     file.require([target], settings={"target": target})
     told = _told(file, target)
     if told.reason:
-        cure = NO_OTHER_FAMILY if told.is_text else OTHER_FAMILIES[told.family]
+        cure = NO_OTHER_FAMILY if told.is_text else OTHER_FAMILIES[told.family.name]
         shell.note(f"target {target!r} is taken as {told.family}: {told.reason}; {cure}")
     return told.family
 
@@ -382,11 +383,11 @@ def _renamed_recipe(model: Any, roles: Roles, *, target: bool) -> Recipe:
     for name, value in (("target", known.target), ("entity", known.entity)):
         if value is None and (name != "target" or target):
             raise DataError(f"the model does not know which column is the {name}; name it with --{name}.")
-    if roles.exposure is not None and model.family != "count":
+    if roles.exposure is not None and not model.family.has_exposure:
         raise typer.BadParameter("is for counts, but this is another model; leave it out.", param_hint="--exposure")
     if own is None:
         assert features is not None
-        classes = class_texts(model.classes_) if model.family == "binary" else None
+        classes = class_texts(model.classes_) if model.family.has_classes else None
         own = Recipe("", None, "", tuple(map(str, features)), classes=classes)
     return replace(
         own,
@@ -394,5 +395,5 @@ def _renamed_recipe(model: Any, roles: Roles, *, target: bool) -> Recipe:
         agent=known.agent,
         entity=known.entity or "",
         exposure=roles.exposure or own.exposure,
-        has_counts=model.family == "count",
+        has_counts=model.family is COUNT,
     )

@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr.cli.choices import Noise
-from fedhlcr.data.families import FamilyName
+from fedhlcr.data.families import REAL, Family, FamilyName
 
 
-def make_estimator(family: FamilyName, *, noise: Noise, federated: bool = False, **settings: Any) -> Any:
+def make_estimator(family: Family, *, noise: Noise, federated: bool = False, **settings: Any) -> Any:
     """Return the estimator for a family of targets. Only real targets have noise, and a precision of scores."""
     if settings.get("n_sweeps", 0) is None:
         del settings["n_sweeps"]
-    if family == "real":
+    if family is REAL:
         settings["noise"] = noise.value
     elif settings.pop("precision", "double") != "double":
         raise typer.BadParameter(
@@ -29,7 +29,7 @@ def make_estimator(family: FamilyName, *, noise: Noise, federated: bool = False,
             f"is for real targets, but the target is {family}; leave it out, or add --family real.",
             param_hint="--noise",
         )
-    return _estimators(federated=federated)[family](**settings)
+    return _estimators(federated=federated)[family.name](**settings)
 
 
 def _estimators(*, federated: bool) -> dict[FamilyName, type]:
@@ -47,4 +47,4 @@ def _estimators(*, federated: bool) -> dict[FamilyName, type]:
 
 def outcomes(model: Any, y: NDArray[Any]) -> FloatArray:
     """Return targets as numbers: 1 for the second class of a classifier and 0 for the first."""
-    return np.asarray(y == model.classes_[1] if model.family == "binary" else y, dtype=np.float64)
+    return np.asarray(y == model.classes_[1] if model.family.has_classes else y, dtype=np.float64)

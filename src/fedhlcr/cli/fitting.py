@@ -12,7 +12,7 @@ import typer
 
 from fedhlcr._support.wording import Noun
 from fedhlcr.cli import options
-from fedhlcr.cli.choices import Effects, Family, Missing, Noise, Precision
+from fedhlcr.cli.choices import Effects, FamilyChoice, Missing, Noise, Precision
 from fedhlcr.cli.cluster import AddressOption, Cluster, Engine, EngineOption, WorkersOption
 from fedhlcr.cli.model_runs import end, require_enough_entities, write_model
 from fedhlcr.cli.option_checks import cluster_number, cluster_numbers, curve_names, require_columns
@@ -35,7 +35,7 @@ def fit(
     formula: options.FormulaOption = None,
     exposure: options.ExposureOption = None,
     missing: options.MissingOption = Missing.refuse,
-    family: options.FamilyOption = Family.auto,
+    family: options.FamilyOption = FamilyChoice.auto,
     clusters: options.ClustersOption = "auto",
     max_clusters: options.MaxClustersOption = 64,
     effects: options.EffectsOption = Effects.auto,
@@ -106,7 +106,7 @@ def fit(
             shell=shell,
             formula=formula,
         )
-        settings = {"family": table.family, "curves": curves, "noise": noise.value, "effects": effects.value}
+        settings = {"family": table.family.name, "curves": curves, "noise": noise.value, "effects": effects.value}
         settings["engine"] = engine.value
         if not table.has_intercept:
             settings["intercept"] = "none"
@@ -153,7 +153,7 @@ def select(
     features: options.FeaturesOption = None,
     categorical: options.CategoricalOption = None,
     missing: options.MissingOption = Missing.refuse,
-    family: options.FamilyOption = Family.auto,
+    family: options.FamilyOption = FamilyChoice.auto,
     clusters: Annotated[
         str | None,
         typer.Option(
@@ -213,7 +213,7 @@ def select(
         events, told = training_events(
             data, roles, features=features, categorical=categorical, missing=missing, family=family, shell=shell
         )
-        if told != "real":
+        if told.has_link:
             raise typer.BadParameter(
                 "select compares models of real targets only; fit finds the number of clusters for other targets, and "
                 "--family real compares regressions on the numbers.",

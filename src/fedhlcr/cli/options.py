@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedhlcr.cli.choices import Effects, Family, Missing, Noise, Precision
+from fedhlcr.cli.choices import Effects, FamilyChoice, Missing, Noise, Precision
 
 COLUMNS = "Columns"
 MODEL_OPTIONS = "Model"
@@ -123,10 +123,10 @@ ModelMissingOption = Annotated[
     ),
 ]
 FamilyOption = Annotated[
-    Family,
+    FamilyChoice,
     typer.Option(
         "--family",
-        metavar="|".join(Family),
+        metavar="|".join(FamilyChoice),
         help="What the target is: a real number, one of two classes such as yes and no (binary), or a count. auto "
         "tells it from the column, with a note.",
         rich_help_panel=MODEL_OPTIONS,

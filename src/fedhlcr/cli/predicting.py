@@ -49,7 +49,7 @@ def prediction_table(model: Any, events: Events, predicted: Moments, *, with_int
     id_columns = events.prepared.id_columns
     ids = dict(zip(id_columns.column_names, id_columns.columns, strict=True))
     figures = {"prediction": predicted.mean, "std": predicted.std}
-    if model.family == "binary":
+    if model.family.has_classes:
         classes = model.classes_[(predicted.mean > 0.5).astype(int)]
         figures = {"probability": predicted.mean, "prediction": classes}
     if with_interval:
@@ -100,7 +100,7 @@ class StreamedScores:
     """
 
     def __init__(self, model: Any, batches: EventBatches, level: float, shell: Shell, *, by_agent: bool) -> None:
-        kind: FamilyName = model.family
+        kind: FamilyName = model.family.name
         running = running_scores(kind, level)
         groups = AgentGroups(model.posterior_.memory.entities.index)
         seen = SeenEvents(model)

@@ -71,9 +71,9 @@ def scores_of(model: Any, events: Events, predicted: Moments, level: float, rows
 def scores_of_targets(model: Any, targets: NDArray[Any], own: Moments, level: float) -> AnyScores:
     """Return the scores that suit the model's target; targets are numbers or classes."""
     y = outcomes(model, targets)
-    if model.family == "binary":
+    if model.family.has_classes:
         return ClassScores.of(y, own.mean)
-    if model.family == "count":
+    if model.family.has_exposure:
         lower, upper = own.quantiles.T
         return CountScores.of(y, own.mean, lower, upper, level)
     return Scores.of(y, own, level)
@@ -149,7 +149,7 @@ def tell_rivals(shell: Shell, model: Any, events: Events, predicted: Moments) ->
     known = model.read_events(events.table, events.agents, events.entities)
     entities = known.profiles.entities[known.profiles.of_row]
     with shell.stage("fitting simpler models"):
-        if model.family != "real":
+        if model.family.has_link:
             rows = _compared_means(model, events, known.matrix, entities, predicted)
         else:
             rows = _compared_densities(model, events, known, entities, predicted)
@@ -195,7 +195,7 @@ def _compared_means(
     y = outcomes(model, events.y)
 
     def figures(mean: FloatArray) -> dict[str, float]:
-        if model.family == "binary":
+        if model.family.has_classes:
             scores = ClassScores.of(y, mean)
             return {"log_loss": scores.log_loss, "auc": scores.auc, "brier": scores.brier}
         deviance = poisson_deviance(y, mean)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedhlcr.cli import options
-from fedhlcr.cli.choices import Aggregation, Effects, Family, Missing, Noise
+from fedhlcr.cli.choices import Aggregation, Effects, FamilyChoice, Missing, Noise
 from fedhlcr.cli.model_runs import end, fit_model, split_events, write_model
 from fedhlcr.cli.option_checks import cluster_number, curve_names, require_apart, require_for
 from fedhlcr.cli.shell import Shell
@@ -37,7 +37,7 @@ def simulate(
     categorical: options.CategoricalOption = None,
     exposure: options.ExposureOption = None,
     missing: options.MissingOption = Missing.refuse,
-    family: options.FamilyOption = Family.auto,
+    family: options.FamilyOption = FamilyChoice.auto,
     participation: Annotated[
         float,
         options.real("--participation", 1e-6, 1.0, "Share of the agents to ask in each round.", "Federation"),
@@ -176,11 +176,12 @@ def _tell_both(shell: Shell, federated: Any, centralised: Any, test: Events) -> 
 
 
 def _tell_rounds(shell: Shell, model: Any, y: Any) -> None:
-    from fedhlcr.analysis.rounds import describe_run, tabulate_rounds
+    from fedhlcr.analysis.rounds import FederatedRun
 
-    shell.table(*tabulate_rounds(model, None if y is None else y.var()), left=())
-    for sentence in describe_run(model):
-        shell.say(sentence)
+    run = FederatedRun(model)
+    shell.table(*run.table(None if y is None else y.var()), left=())
+    shell.say(run.ending())
+    shell.say(run.traffic_in_words())
     shell.say()
 
 

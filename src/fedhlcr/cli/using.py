@@ -89,7 +89,7 @@ def predict(
             n_events = len(events)
             predicted = predict_events(fitted, events, interval, shell)
             table = prediction_table(fitted, events, predicted, with_interval=interval is not None)
-    if fitted.family == "binary":
+    if fitted.family.has_classes:
         shell.note(f"probabilities are those of the class {str(fitted.classes_[1])!r}")
     if out is not None:
         if table is not None:
@@ -188,7 +188,7 @@ def _evaluate_at_once(
         shell.note("the model was fitted to these very events, so these scores are optimistic")
     predicted = predict_events(fitted, events, level, shell)
     result = tell_scores(shell, scores_of(fitted, events, predicted, level), "event")
-    if fitted.family == "binary":
+    if fitted.family.has_classes:
         result["calibration"] = tell_calibration(shell, outcomes(fitted, events.y), predicted.mean)
     if rivals := tell_rivals(shell, fitted, events, predicted):
         result["compared"] = rivals

@@ -1,46 +1,30 @@
-"""What a target is, told from its column: a real number, one of two classes, or a count."""
+"""What a target is: a real number, one of two classes, or a count.
+
+All that differs between these three follows from one object, `REAL`, `BINARY` or `COUNT`. A likelihood names its own
+(`Likelihood.family`), and so does every model (`model.family`). What needs outer layers is in tables by the family's
+name, in the module that owns them.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray
-from fedhlcr.data.categories import level_texts
+from fedhlcr._support.special import expit
+from fedhlcr._support.wording import number, percent
 
 FamilyName = Literal["real", "binary", "count"]
-# Two numbers that are classes. Other pairs may be measurements.
-CLASS_NUMBERS = ((0.0, 1.0), (-1.0, 1.0))
-# Counts have few distinct values: at most so many, and at most this share of the rows.
-MOST_COUNT_VALUES = 1000
-MOST_DISTINCT_SHARE = 0.5
-# Larger whole numbers are rather ids, years or amounts.
-LARGEST_USUAL_COUNT = 10_000.0
 # Largest count that models take: beyond, sums of squares lose their digits.
 LARGEST_COUNT = 1e12
 
 
-class Told(NamedTuple):
-    """The family of a target, and why: "it holds …". Without a reason the target holds plain real numbers."""
-
-    family: FamilyName
-    reason: str = ""
-    is_text: bool = False
-
-
-def family_of(name: str, column: pa.ChunkedArray) -> Told:
-    """Tell the family of a target from its column: texts, as CSV has them, or numbers.
-
-    Two classes are two texts, true and false, or the numbers 0 and 1 or -1 and 1. Counts are whole numbers from 0
-    onwards with few distinct values, most of them in the lower half of their range. In doubt, a target is real.
-    """
-    values = TargetValues(name)
-    values.add(column)
-    return values.told()
+def _no_faults(target: NDArray[Any]) -> dict[str, int]:  # noqa: ARG001
+    return {}
 
 
 def count_faults(target: NDArray[Any]) -> dict[str, int]:
@@ -53,62 +37,86 @@ def count_faults(target: NDArray[Any]) -> dict[str, int]:
     return {what: int(wrong.sum()) for what, wrong in faults.items() if wrong.any()}
 
 
-class TargetValues:
-    """The distinct values of a target, from all rows, which may come in pieces.
+def _same(linear: FloatArray) -> FloatArray:
+    return linear
 
-    Parameters
-    ----------
-    name : name of its column
+
+def _probability(log_odds: FloatArray) -> FloatArray:
+    return np.asarray(expit(log_odds))
+
+
+def _rate(log_rate: FloatArray) -> FloatArray:
+    return np.asarray(np.exp(log_rate))
+
+
+@dataclass(frozen=True)
+class Family:
+    """A sort of target: its likelihood, its link, and its words.
 
     Attributes
     ----------
-    are_many : whether there are so many that the target is real whatever follows
+    name : "real", "binary" or "count"
+    likelihood : name of its likelihood; None for real targets, where it follows from the effects and the noise
+    linear : what regressions predict, if that is not the target itself: "log odds" or "log rate"
+    ratio : what the exponential of a coefficient is: "odds ratio" or "rate ratio"
+    score : what `score` of an estimator returns: "R²", "accuracy" or "D²"
+    observed : what is observed of several events: "share" or "rate"
+    outcomes : the targets of several events, in a sentence
+    is_plural : whether one says "the odds are", not "the rate is"
+    has_classes : whether targets are classes, which models know as 0 and 1, and predictions probabilities
+    has_exposure : whether events may have an exposure, and predictions are whole numbers at the ends of intervals
+    to_response : the inverse link, from what regressions predict to the mean of the target
+    in_words : a mean of the target, for a sentence
+    faults : how many values of a numeric target are none of this family, by what they are
     """
 
-    def __init__(self, name: str) -> None:
-        self.are_many = False
-        self._name = name
-        self._counts: dict[str, int] = {}
+    name: FamilyName
+    likelihood: str | None = None
+    linear: str = ""
+    ratio: str = ""
+    score: str = "R²"
+    observed: str = ""
+    outcomes: str = "targets"
+    is_plural: bool = False
+    has_classes: bool = False
+    has_exposure: bool = False
+    to_response: Callable[[FloatArray], FloatArray] = _same
+    in_words: Callable[[float], str] = number
+    faults: Callable[[NDArray[Any]], dict[str, int]] = _no_faults
 
-    def add(self, column: pa.ChunkedArray) -> None:
-        """Count the values of the next rows."""
-        self.are_many = self.are_many or pc.count_distinct(column).as_py() > MOST_COUNT_VALUES
-        if self.are_many:
-            return
-        pairs = pc.value_counts(pc.drop_null(column))
-        texts = level_texts(self._name, pa.chunked_array([pairs.field("values")])).to_pylist()
-        for text, count in zip(texts, pairs.field("counts").to_pylist(), strict=True):
-            if text is not None:
-                self._counts[text] = self._counts.get(text, 0) + count
-        self.are_many = len(self._counts) > MOST_COUNT_VALUES
+    def __str__(self) -> str:
+        return self.name
 
-    def told(self) -> Told:
-        """The family, if these are all values."""
-        if self.are_many:
-            return Told("real")
-        try:
-            numbers = np.array([float(text) for text in self._counts])
-        except ValueError:
-            # other texts are refused where the column is read as numbers
-            return Told("binary", "it holds two values", is_text=True) if len(self._counts) == 2 else Told("real")
-        order = np.argsort(numbers)
-        return _of_numbers(numbers[order], np.array(list(self._counts.values()), dtype=np.float64)[order])
+    @property
+    def has_link(self) -> bool:
+        """Whether regressions are on another scale than the target."""
+        return bool(self.linear)
 
 
-def _of_numbers(numbers: FloatArray, counts: FloatArray) -> Told:
-    """The family of numbers with these distinct values, ascending, and their numbers of rows."""
-    if tuple(numbers.tolist()) in CLASS_NUMBERS:
-        return Told("binary", "it holds two values")
-    if len(numbers) == 2:
-        return Told("real", "it holds two numbers, which are not 0 and 1")
-    if len(numbers) < 2 or (numbers < 0.0).any() or (numbers % 1.0 != 0.0).any():
-        return Told("real")
-    n_rows = counts.sum()
-    median = numbers[np.searchsorted(np.cumsum(counts), 0.5 * n_rows)]
-    if numbers[0] > 0.0:
-        return Told("real", "it holds whole numbers, but no zeros as counts usually do")
-    if len(numbers) > MOST_DISTINCT_SHARE * n_rows or numbers[-1] > LARGEST_USUAL_COUNT:
-        return Told("real", "it holds whole numbers, but too many different or too large ones to look like counts")
-    if median > 0.5 * numbers[-1]:
-        return Told("real", "it holds whole numbers, but most in the upper half of their range, unlike counts")
-    return Told("count", "it holds whole numbers from 0 onwards")
+REAL = Family("real")
+BINARY = Family(
+    "binary",
+    likelihood="logistic",
+    linear="log odds",
+    ratio="odds ratio",
+    score="accuracy",
+    observed="share",
+    outcomes="outcomes",
+    is_plural=True,
+    has_classes=True,
+    to_response=_probability,
+    in_words=percent,
+)
+COUNT = Family(
+    "count",
+    likelihood="negative binomial",
+    linear="log rate",
+    ratio="rate ratio",
+    score="D²",
+    observed="rate",
+    outcomes="counts",
+    has_exposure=True,
+    to_response=_rate,
+    faults=count_faults,
+)
+FAMILIES: dict[FamilyName, Family] = {family.name: family for family in (REAL, BINARY, COUNT)}

@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr.data import inputs
-from fedhlcr.data.families import FamilyName, count_faults
+from fedhlcr.data.families import COUNT, Family
 from fedhlcr.data.frames import Given
 from fedhlcr.data.recipe import wrong_counts
 from fedhlcr.estimators.base import HierarchicalPredictor
@@ -21,7 +21,7 @@ from fedhlcr.model.counts import CountGlobals
 class CountTarget(HierarchicalRegressor, HierarchicalPredictor):
     """Targets that are counts."""
 
-    family: ClassVar[FamilyName] = "count"
+    family: ClassVar[Family] = COUNT
     dispersion_: float
 
     def predict(
@@ -132,7 +132,7 @@ class CountTarget(HierarchicalRegressor, HierarchicalPredictor):
 
     def _target(self, y: Any, n_rows: int) -> FloatArray:
         counts = inputs.target_vector(y, n_rows)
-        if faults := count_faults(counts):
+        if faults := self.family.faults(counts):
             name = getattr(y, "name", None)
             raise wrong_counts(f"column {name!r}" if isinstance(name, str) else "`y`", faults, n_rows, in_fit=True)
         return counts

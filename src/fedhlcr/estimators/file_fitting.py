@@ -9,11 +9,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import ClassVar, Self
 
-from sklearn.base import is_classifier
-
 from fedhlcr.data.categories import Categories
+from fedhlcr.data.families import COUNT
 from fedhlcr.data.frames import POLICIES
-from fedhlcr.data.gaps import MissingPolicy
+from fedhlcr.data.missing_values import MissingPolicy
 from fedhlcr.data.recipe_plan import plan_recipe
 from fedhlcr.data.table_files import open_table
 from fedhlcr.estimators.base import HierarchicalPredictor
@@ -97,8 +96,8 @@ class FileFitter(HierarchicalPredictor):
             features=features,
             categorical=self._named_categories() if categorical is None else categorical,
             missing=POLICIES[self.missing] if missing is None else missing,
-            has_classes=is_classifier(self),
-            has_counts=self.family == "count",
+            has_classes=self.family.has_classes,
+            has_counts=self.family is COUNT,
             exposure=exposure,
         )
         names = ("curves", "fit_intercept", "standardize")

@@ -14,14 +14,12 @@ from numpy.typing import NDArray
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.threads import available_threads, single_threaded_blas
 from fedhlcr.data import inputs
-from fedhlcr.data.families import FamilyName
+from fedhlcr.data.families import Family
 from fedhlcr.data.recipe import Recipe
 from fedhlcr.estimators.rows import EventReader
 from fedhlcr.exceptions import ArgumentError, CodecError
 from fedhlcr.kernels import ahead
 from fedhlcr.model import choice as choice  # it registers all likelihoods
-from fedhlcr.model.binary import Logistic
-from fedhlcr.model.counts import NegativeBinomial
 from fedhlcr.model.gram import read_units
 from fedhlcr.model.likelihood import is_registered, likelihood_named
 from fedhlcr.posterior import Draws, Posterior, Profiles
@@ -42,7 +40,7 @@ class SavedModel(EventReader):
     classes_ : the two classes, of a classifier
     """
 
-    family: FamilyName
+    family: Family
     posterior_: Posterior
     recipe_: Recipe | None
     agent_column_: str | None
@@ -72,7 +70,7 @@ class SavedModel(EventReader):
         table, matrix = self._read(X, agent, entity)
         index = self.posterior_.memory.entities.index
         profiles = Profiles.of(*self._find(index, table.agent, table.entity, len(matrix)))
-        if self.family != "count" and exposure is not None:
+        if exposure is not None and not self.family.has_exposure:
             raise ArgumentError("`exposure` is for counts; leave it out, or use a model of counts.")
         return matrix, profiles, inputs.log_exposure(exposure, len(matrix))
 
@@ -107,16 +105,16 @@ def _read(reader: ModelReader, about: dict[str, Any]) -> SavedModel:
     draws = Draws.read(reader.part("draws."), likelihood)
     recipe = None if about["recipe"] is None else Recipe.from_json(about["recipe"])
     memory = reader.memory(likelihood, draws, available_threads())
-    is_binary = isinstance(likelihood, Logistic)
-    if is_binary != (about["classes"] is not None):
+    family = likelihood.family
+    if family.has_classes != (about["classes"] is not None):
         raise CodecError("the model is not valid: only a classifier has classes; save it again.")
     return SavedModel(
-        "binary" if is_binary else "count" if isinstance(likelihood, NegativeBinomial) else "real",
+        family,
         Posterior(likelihood, units, draws, memory),
         recipe,
         about["agent_column"],
         about["entity_column"],
         reader.sole_agent(memory.entities.index) if about["one_agent"] else None,
         read_feature_names(about["feature_names"], layout.n_inputs, recipe),
-        read_classes(about["classes"]) if is_binary else None,
+        read_classes(about["classes"]) if family.has_classes else None,
     )

@@ -13,7 +13,7 @@ from sklearn.utils.validation import column_or_1d
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr.data import inputs
 from fedhlcr.data.categories import class_values
-from fedhlcr.data.families import FamilyName
+from fedhlcr.data.families import BINARY, REAL, Family
 from fedhlcr.data.frames import Given
 from fedhlcr.data.ids import canonical_text
 from fedhlcr.data.recipe import Recipe
@@ -29,7 +29,7 @@ CLASS_CURE = "drop these rows; the estimators leave them out with missing='drop'
 class RealTarget(HierarchicalRegressor, HierarchicalPredictor):
     """Targets that are real numbers."""
 
-    family: ClassVar[FamilyName] = "real"
+    family: ClassVar[Family] = REAL
 
     @overload
     def predict(
@@ -134,7 +134,7 @@ class RealTarget(HierarchicalRegressor, HierarchicalPredictor):
 class BinaryTarget(ClassifierMixin, HierarchicalPredictor):
     """Targets with two classes."""
 
-    family: ClassVar[FamilyName] = "binary"
+    family: ClassVar[Family] = BINARY
     classes_: NDArray[Any]
 
     def predict_proba(self, X: Any, agent: Any = None, entity: Any = None, output: str | None = None) -> Any:

@@ -11,11 +11,11 @@ import numpy as np
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr.analysis.axis_lines import TargetAxis, target_axis
 from fedhlcr.analysis.contrasts import Contrast, contrast_effects
-from fedhlcr.analysis.effects import coef_intervals, feature_names
+from fedhlcr.analysis.effects import coef_intervals, feature_names, step_ratios, step_sizes
 from fedhlcr.analysis.links import link_of
-from fedhlcr.analysis.ratios import step_ratios, step_sizes
 from fedhlcr.analysis.summary import shorten
 from fedhlcr.estimators.base import HierarchicalPredictor
+from fedhlcr.exceptions import ArgumentError
 from fedhlcr.figures.choices import label_of_target
 from fedhlcr.figures.figure import NOTHING, Mark, Panel, Scale, ends_around, level_scale
 
@@ -67,7 +67,11 @@ def ratio_panel(
 ) -> Panel:
     """Odds or rate ratios of the clusters, with a row for each feature."""
     link = link_of(model)
-    assert link is not None
+    if link is None:
+        raise ArgumentError(
+            "`model` predicts real numbers, which have no odds or rates; draw its coefficients with "
+            "`fedhlcr.plot.coefficients`."
+        )
     means, lower, upper = step_ratios(model, 0.9 if level is None else level)
     found = Estimates(means, None if level is None else (lower, upper)).of(clusters, features)
     names = feature_names(model)
@@ -144,14 +148,14 @@ def contrast_panel(model: HierarchicalPredictor, contrast: Contrast, most: int, 
 def _in_units(target: TargetAxis, effects: FloatArray) -> FloatArray:
     if target.base is not None:
         return np.asarray(100.0 * (target.base**effects - 1.0))
-    return 100.0 * effects if target.link is not None and target.link.is_binary else effects
+    return 100.0 * effects if target.link is not None and target.link.family.has_classes else effects
 
 
 def contrast_unit(target: TargetAxis) -> str:
     """What effects of contrasts are counted in."""
     if target.is_log:
         return f"per cent of {target.name}"
-    if target.link is not None and target.link.is_binary:
+    if target.link is not None and target.link.family.has_classes:
         return f"percentage points of {target.name}"
     return f"units of {target.name}"
 

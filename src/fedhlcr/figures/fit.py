@@ -88,9 +88,9 @@ def calibration_panel(coverage: FloatArray, levels: Sequence[float], n_events: i
     return Panel(x, y, marks, told=told, legend="", is_square=True)
 
 
-def reliability_panel(observed: FloatArray, predicted: FloatArray, *, is_binary: bool, title: str = "") -> Panel:
+def reliability_panel(observed: FloatArray, predicted: FloatArray, *, has_classes: bool, title: str = "") -> Panel:
     """Observed shares or mean counts against predicted ones, with intervals, and a histogram of the predictions."""
-    if is_binary:
+    if has_classes:
         groups = [(b.predicted, b.observed, b.lower, b.upper) for b in calibration_bins(observed, predicted)]
         longest = 1.0
     else:
@@ -111,13 +111,13 @@ def reliability_panel(observed: FloatArray, predicted: FloatArray, *, is_binary:
         Mark("levels", "spot", x, middle, lower, upper, name="observed, 90 %"),
     )
     told = "; ".join(f"{number(a, 2)} predicted, {number(b, 2)} observed" for a, b, _, _ in groups)
-    ticks = PER_CENT if is_binary else None
+    ticks = PER_CENT if has_classes else None
     return Panel(
-        Scale(0.0, longest, "predicted probability" if is_binary else "predicted mean count", ticks),
-        Scale(0.0, longest, "observed share" if is_binary else "observed mean count", ticks),
+        Scale(0.0, longest, "predicted probability" if has_classes else "predicted mean count", ticks),
+        Scale(0.0, longest, "observed share" if has_classes else "observed mean count", ticks),
         marks,
         title,
-        f"Observed {'share against predicted probability' if is_binary else 'against predicted mean count'}: {told}.",
+        f"Observed {'share against predicted probability' if has_classes else 'against predicted mean count'}: {told}.",
         legend="",
         is_square=True,
     )

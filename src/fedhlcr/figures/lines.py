@@ -130,7 +130,7 @@ def _group_mean(on_line: FloatArray, events: DrawnEvents, link: Link | None) -> 
         return line + float(events.residuals.mean())
     # one expected event is added, so that a share of 0 or 1 has odds
     seen = (float(events.observed.sum()) + expected) / (len(events) + 1.0)
-    if not link.is_binary:
+    if not link.family.has_classes:
         return line * seen / max(expected, 1e-300)
     odds = [logit(np.clip(share, 1e-9, 1.0 - 1e-9)) for share in (line, seen, expected)]
     return float(expit(odds[0] + odds[1] - odds[2]))

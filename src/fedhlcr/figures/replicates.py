@@ -77,7 +77,7 @@ def replicate_panel(
     title = f"{first}\n{', '.join(f'{check.name}: {check.p:.2f}' for check in checks_of(found, link))}"
     if link is None:
         return _densities(found, label_of_target(model, target), title)
-    if link.is_binary:
+    if link.family.has_classes:
         return _agent_shares(found, model, link.observed if target is None else target, title)
     return _counts(found, "count" if target is None else target, title)
 
@@ -90,7 +90,7 @@ def checks_of(found: Replicated, link: Link | None) -> list[Check]:
         "min.": lambda t: t.min(axis=-1),
         "max.": lambda t: t.max(axis=-1),
     }
-    if link is not None and link.is_binary:
+    if link is not None and link.family.has_classes:
         real = {"share": real["mean"], "SD between agents": lambda t: _agent_spread(t, found.agent)}
     elif link is not None:
         real = {

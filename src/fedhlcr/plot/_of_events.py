@@ -378,5 +378,7 @@ def reliability(
     X, y, agent, entity, _, exposure = model.events_of(X, y, agent, entity, exposure=exposure)
     predicted = model.predict_moments(X, agent, entity, exposure=exposure).mean
     observed = model.numeric_target(y, len(predicted))
-    panel = reliability_panel(observed, predicted, is_binary=link.is_binary, title=EVENT.count(len(observed)))
+    panel = reliability_panel(
+        observed, predicted, has_classes=link.family.has_classes, title=EVENT.count(len(observed))
+    )
     return draw(panel, axes_or_new(ax), loc="upper left")

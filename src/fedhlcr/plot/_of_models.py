@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fedhlcr._support.wording import AGENT
 from fedhlcr.analysis.comparison import Comparison
-from fedhlcr.analysis.ratios import check_ratios, step_sizes
+from fedhlcr.analysis.effects import step_sizes
 from fedhlcr.analysis.summary import shorten
 from fedhlcr.data import inputs
 from fedhlcr.estimators.base import HierarchicalPredictor, check_model
@@ -146,10 +146,10 @@ def ratios(
     """
     check_model(model)
     check_level(level, model)
-    check_ratios(model)
     shown = chosen_clusters(model, clusters)
     rows = chosen_features(model, features, step_sizes(model))
-    return draw(ratio_panel(model, shown, rows, level), axes_or_new(ax, _rows_size(len(rows), len(shown))), **BESIDE)
+    panel = ratio_panel(model, shown, rows, level)
+    return draw(panel, axes_or_new(ax, _rows_size(len(rows), len(shown))), **BESIDE)
 
 
 def curves(

@@ -12,10 +12,10 @@ from fedhlcr.analysis.axes import feature_axes
 from fedhlcr.analysis.axis_lines import TargetAxis, axis_strengths, target_axis
 from fedhlcr.analysis.contrasts import Contrast, ContrastEffects, contrast_effects, contrasts_of
 from fedhlcr.analysis.effects import entity_shares
+from fedhlcr.analysis.facts import LabelCertainty
 from fedhlcr.analysis.ticks import nice_ticks, tick_text
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.report import frames
-from fedhlcr.report.certainty import Certainty
 from fedhlcr.report.frames import Tick
 
 # Charts shown, and clusters in each of them.
@@ -56,7 +56,7 @@ class EffectSection:
     n_hidden: int  # clusters without a row
 
 
-def draw_effects(model: HierarchicalPredictor, certainty: Certainty) -> EffectSection | None:
+def draw_effects(model: HierarchicalPredictor, certainty: LabelCertainty) -> EffectSection | None:
     """The charts of the strongest features; None without features that vary."""
     axes = feature_axes(model)
     strength = np.sqrt(entity_shares(model) @ axis_strengths(model, axes) ** 2)
@@ -75,19 +75,19 @@ def _units(target: TargetAxis, effects: ContrastEffects) -> ContrastEffects:
     if target.base is not None:
         base = target.base
         return ContrastEffects(*(100.0 * (base**part - 1.0) for part in effects))
-    factor = 100.0 if target.link is not None and target.link.is_binary else 1.0
+    factor = 100.0 if target.family.has_classes else 1.0
     return ContrastEffects(*(factor * part for part in effects))
 
 
 def _unit_name(target: TargetAxis) -> str:
     if target.is_log:
         return f"per cent of {target.name}"
-    if target.link is not None and target.link.is_binary:
+    if target.family.has_classes:
         return f"percentage points of {target.name}"
     return f"units of {target.name}"
 
 
-def _chart(contrast: Contrast, effects: ContrastEffects, certainty: Certainty) -> EffectChart:
+def _chart(contrast: Contrast, effects: ContrastEffects, certainty: LabelCertainty) -> EffectChart:
     mean, lower, upper = (part[:MOST_ROWS] for part in effects)
     # a wild interval of a cluster with few entities must not squeeze all others
     certain = np.array([k not in certainty.blurred for k in range(len(mean))])

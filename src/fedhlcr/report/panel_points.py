@@ -65,7 +65,7 @@ def _means_of_groups(
     )
     # one expected event is added, so that a share of 0 or 1 has odds
     seen = (seen * counts + expected) / (counts + 1.0)
-    if not link.is_binary:
+    if not link.family.has_classes:
         return np.asarray(places), np.asarray(line * seen / np.maximum(expected, 1e-300))
     log_odds = [logit(np.clip(share, 1e-9, 1.0 - 1e-9)) for share in (line, seen, expected)]
     return np.asarray(places), np.asarray(expit(log_odds[0] + log_odds[1] - log_odds[2]))

@@ -51,7 +51,7 @@ class Truth:
 
 
 @dataclass(frozen=True)
-class Score:
+class AttackScore:
     """What an attack has recovered.
 
     Attributes
@@ -71,7 +71,7 @@ class Score:
     reasons: dict[str, int]
 
 
-def score(claims: Sequence[Claim], truth: Truth, layout: GramLayout) -> Score:
+def score(claims: Sequence[Claim], truth: Truth, layout: GramLayout) -> AttackScore:
     """Compare the claims with the truth."""
     position = {name: number for number, name in enumerate(truth.agents)}
     recovered: dict[int, Claim] = {}
@@ -89,7 +89,7 @@ def score(claims: Sequence[Claim], truth: Truth, layout: GramLayout) -> Score:
     rows = sum(_right_rows(layout, claim.gram, truth.rows[truth.entity_of == e]) for e, claim in recovered.items())
     reasons = dict(Counter(claim.reason for claim in recovered.values()))
     n_small = int(n_events[n_events <= 2].sum())
-    return Score(len(truth.grams), len(recovered), n_small, rows, len(claims), n_wrong, reasons)
+    return AttackScore(len(truth.grams), len(recovered), n_small, rows, len(claims), n_wrong, reasons)
 
 
 def _right_rows(layout: GramLayout, gram: FloatArray, rows: FloatArray) -> int:

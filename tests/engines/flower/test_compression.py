@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 pytest.importorskip("flwr", reason="the flower extra is not installed")
 
 from fedhlcr.engines.flower import client_app, engine
+from fedhlcr.engines.flower.compression import pack, unpack
 from fedhlcr.engines.flower.engine import FlowerEngine
-from fedhlcr.engines.flower.packing import pack, unpack
-from fedhlcr.engines.flower.pauses import Waiting
+from fedhlcr.engines.flower.pauses import WaitTimes
 from fedhlcr.engines.flower.sizes import largest_contribution
 from fedhlcr.exceptions import RecordError
 from fedhlcr.federation.run import run_round
@@ -61,8 +61,8 @@ def test_bombs_of_one_node_are_refused_and_the_others_count(nodes, tmp_path, mon
     def bomb(data):
         return honest(data) if b"bomb" not in data else b"\1" + zlib.compress(bytes(50_000_000))
 
-    def answer(self, letter, honest=client_app.Node.answer):
-        answers = honest(self, letter)
+    def answer(self, request, honest=client_app.Node.answer):
+        answers = honest(self, request)
         return [b"bomb"] * len(answers) if self.options.data_path.stem == "0" else answers
 
     monkeypatch.setattr(client_app.Node, "answer", answer)
@@ -79,12 +79,12 @@ def test_one_contribution_is_unpacked_for_each_agent_asked(nodes, table, monkeyp
         n_unpacked.append(limit)
         return honest(data, limit)
 
-    def many(self, letter, honest=client_app.Node.answer):
-        return [*honest(self, letter), *[bytes(3000)] * 500]
+    def many(self, request, honest=client_app.Node.answer):
+        return [*honest(self, request), *[bytes(3000)] * 500]
 
     monkeypatch.setattr(engine, "unpack", count)
     monkeypatch.setattr(client_app.Node, "answer", many)
-    carrier = FlowerEngine(LocalGrid(nodes), "experiment", Waiting(3, 5.0, 5.0))
+    carrier = FlowerEngine(LocalGrid(nodes), "experiment", WaitTimes(3, 5.0, 5.0))
     carrier.gather()
     assert run_round(server_for(table.X.shape[1], seed=3), carrier).n_accepted == 12
     assert len(n_unpacked) == 12
@@ -95,13 +95,13 @@ def test_largest_contribution_is_exact(settings, nodes, table, monkeypatch):
     """The limit of what is unpacked is the size that every honest contribution has."""
     seen = []
 
-    def answer(self, letter, honest=client_app.Node.answer):
-        answers = honest(self, letter)
-        seen.extend(zip(letter.agents, map(len, answers), strict=True))
+    def answer(self, request, honest=client_app.Node.answer):
+        answers = honest(self, request)
+        seen.extend(zip(request.agents, map(len, answers), strict=True))
         return answers
 
     monkeypatch.setattr(client_app.Node, "answer", answer)
-    carrier = FlowerEngine(LocalGrid(nodes), "experiment", Waiting(3, 5.0, 5.0))
+    carrier = FlowerEngine(LocalGrid(nodes), "experiment", WaitTimes(3, 5.0, 5.0))
     carrier.gather()
     server = server_for(table.X.shape[1], seed=3, **settings)
     for _ in range(3):
@@ -116,12 +116,12 @@ def test_largest_contribution_is_exact(settings, nodes, table, monkeypatch):
 
 
 def test_bytes_are_counted_as_sent(nodes, table):
-    carrier = FlowerEngine(LocalGrid(nodes), "experiment", Waiting(3, 5.0, 5.0))
+    carrier = FlowerEngine(LocalGrid(nodes), "experiment", WaitTimes(3, 5.0, 5.0))
     carrier.gather()
     server = server_for(table.X.shape[1], seed=3)
     for _ in range(4):
         record = run_round(server, carrier)
-    letters = [node.letters[-1].content.config_records["Letter"]["broadcast"] for node in nodes.values()]
-    assert record.bytes_down == sum(map(len, letters))
+    requests = [node.requests[-1].content.config_records["Letter"]["broadcast"] for node in nodes.values()]
+    assert record.bytes_down == sum(map(len, requests))
     full = 12 * largest_contribution(server._broadcast(record.round), ["10"])
     assert 0 < record.bytes_up < full / 3

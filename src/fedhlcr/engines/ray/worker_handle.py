@@ -10,7 +10,7 @@ import logging
 from typing import Any
 
 from fedhlcr.engines.ray.actors import Actors
-from fedhlcr.engines.ray.worker import Answer
+from fedhlcr.engines.ray.worker import WorkerReply
 from fedhlcr.exceptions import FederationError
 from fedhlcr.storage import codec
 
@@ -22,7 +22,7 @@ MOST_DEATHS = 3
 CHANGES = ("answer", "moved")
 
 
-class Seat:
+class WorkerHandle:
     """One worker.
 
     Parameters
@@ -59,7 +59,7 @@ class Seat:
                 self._replace(death)
                 continue
             self._n_deaths = 0
-            if isinstance(found, Answer) and found.before is not None:
+            if isinstance(found, WorkerReply) and found.before is not None:
                 self._saved = found.before
                 self._log = [self._asked]
             return found

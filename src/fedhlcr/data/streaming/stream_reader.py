@@ -13,8 +13,8 @@ from fedhlcr.data.hierarchy import EntityIndex, index_pairs, row_sole_agent
 from fedhlcr.data.ids import Ids
 from fedhlcr.data.recipe import Recipe
 from fedhlcr.data.streaming.id_tables import PAIR_FACTOR, IdTable, NumberTable, TextTable, is_whole
-from fedhlcr.data.streaming.learning import RecipeLearner
 from fedhlcr.data.streaming.order_statistics import order_statistics
+from fedhlcr.data.streaming.recipe_learner import RecipeLearner
 from fedhlcr.data.streaming.spool import EventSpool
 from fedhlcr.data.streaming.work_folder import WorkFolder
 from fedhlcr.data.table_files import TableFile
@@ -87,7 +87,7 @@ def _stored_ids(work: WorkFolder, place: int, name: str) -> IdTable:
     return table
 
 
-class TableReader:
+class StreamReader:
     """Reads a table into the work folder, from where an earlier process has stopped.
 
     Attributes

@@ -42,7 +42,7 @@ class _Count:
 
 
 @dataclass
-class GapTally:
+class MissingCounts:
     """Counts of the missing values of a table, over all rows and over those that are kept.
 
     Attributes

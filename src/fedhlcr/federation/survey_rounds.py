@@ -16,7 +16,7 @@ from fedhlcr.federation.survey_sums import SumSurvey, units_of_answers
 MOST_SURVEYS = 100
 
 
-class Surveys:
+class SurveyRounds:
     """What agents have answered, one by one or, under secure aggregation, as sums.
 
     Attributes

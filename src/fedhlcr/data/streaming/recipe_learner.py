@@ -12,7 +12,7 @@ import pyarrow as pa
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr.data.categories import classes_of, level_texts, most_common, no_values
 from fedhlcr.data.families import count_faults
-from fedhlcr.data.gaps import GapTally
+from fedhlcr.data.missing_values import MissingCounts
 from fedhlcr.data.recipe import Recipe, wrong_counts, wrong_exposures
 from fedhlcr.exceptions import DataError
 
@@ -58,7 +58,7 @@ class RecipeLearner:
     def __init__(self, plan: Recipe, state: dict[str, Any] | None = None) -> None:
         self.plan = plan
         self._texts = [name for name in self.columns if plan.is_text(name)]
-        self._tally = plan.new_tally() if state is None else GapTally.from_json(state["tally"])
+        self._tally = plan.new_tally() if state is None else MissingCounts.from_json(state["tally"])
         levels = {name: {} for name in self._texts} if state is None else state["levels"]
         self._levels = {name: _Levels(counts) for name, counts in levels.items()}
         self._n_wrong_exposures = 0 if state is None else int(state["wrong_exposures"])

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedhlcr.federation.keeping import DrawKeeper
+from fedhlcr.federation.kept_draws import DrawKeeper
 from fedhlcr.model.gaussian import Gaussian
 from fedhlcr.model.gram import GramLayout
 from fedhlcr.model.priors import ModelSpec

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from fedhlcr._support.arrays import FloatArray, IndexArray
 from fedhlcr.data.exact_sums import ExactSums
-from fedhlcr.data.streaming.learning import EventEncoder
 from fedhlcr.data.streaming.order_statistics import order_statistics
+from fedhlcr.data.streaming.recipe_learner import EventEncoder
 from fedhlcr.data.streaming.spool import ITEM, EventSpool
 from fedhlcr.data.streaming.work_folder import WorkFolder
 from fedhlcr.kernels.sorting import count_events

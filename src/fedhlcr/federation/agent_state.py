@@ -20,8 +20,8 @@ from fedhlcr.storage.reader import RecordReader
 VERSIONS = ("accepted", "pending")
 
 
-class PrivateState:
-    """The private state of consecutive agents, in both versions.
+class AgentState:
+    """The state of consecutive agents, in both versions.
 
     Parameters
     ----------
@@ -60,13 +60,13 @@ class PrivateState:
     def _rows(self, field: StateField, agents: NDArray[np.bool_]) -> NDArray[np.bool_]:
         return np.repeat(agents, np.diff(self.starts[field.level]))
 
-    def part(self, first: int, last: int) -> PrivateState:
+    def part(self, first: int, last: int) -> AgentState:
         """The state of agents [first, last) alone."""
         entities = slice(self.agent_start[first], self.agent_start[last] + 1)
         event_start = None
         if self.event_start is not None:
             event_start = self.event_start[entities] - self.event_start[entities.start]
-        own = PrivateState(self.likelihood, self.agent_start[first : last + 1] - entities.start, event_start)
+        own = AgentState(self.likelihood, self.agent_start[first : last + 1] - entities.start, event_start)
         for version in VERSIONS:
             for field in self.likelihood.state_fields:
                 rows = slice(*self.starts[field.level][[first, last]])
@@ -85,7 +85,7 @@ class PrivateState:
                 array[:] = reader.array(f"{version}_{field.name}", "f8", array.shape, field.possible)
 
 
-def joined(states: Sequence[PrivateState], kept: NDArray[np.bool_]) -> codec.Record:
+def joined(states: Sequence[AgentState], kept: NDArray[np.bool_]) -> codec.Record:
     """One record of the states of consecutive groups of agents; agents that are not kept have initial values."""
     records = [state.to_record() for state in states]
     likelihood = states[0].likelihood

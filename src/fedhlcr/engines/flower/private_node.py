@@ -1,7 +1,7 @@
-"""A node's side of a private run: its agents' labels and secret, in a file, and what it may answer.
+"""A node's side of a private run: which queries it answers, and the file with its agents' labels and their secret.
 
-Flower starts a new process for each message. So labels, and the secret that their draws are mixed with, are kept in a
-file that only the node's owner can read; `tally` keeps what was answered.
+Flower starts a new process for each message. So the labels, and the secret that seeds their draws, are kept in a file
+that only the node's owner can read. `tally` counts the queries that were answered.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Sum(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PrivateDesk:
+class PrivateNode:
     """Answers the queries of private runs of one experiment at one node.
 
     Attributes
@@ -60,8 +60,8 @@ class PrivateDesk:
     def answer(self, inquiry: Inquiry, group: AgentGroup, table: str) -> Sum:
         """Draw labels, and add up the clipped vectors of all agents that take part. Labels are saved before it returns.
 
-        Nothing of it may leave the node unless `mark` has counted it. `table` identifies the table that the agents
-        were read from: with another one they start again.
+        The caller sends the sum only after `mark` has counted the query. `table` identifies the table that the agents
+        were read from; with another table they start without labels.
         """
         if inquiry.query.layout.n_features != group.shard.n_features:
             raise Refusal("ColumnsError", "the query has another number of columns than the node; nothing is sent")

@@ -1,0 +1,165 @@
+"""The pages of the reference: one for each public class and function, made from the names that modules make public.
+
+What all six estimators can do stands on one page, and what two of them share on the page of the first; the others link
+to it. Names without a docstring are not shown.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
+
+ESTIMATORS = (
+    "HLCRRegressor",
+    "FedHLCRRegressor",
+    "HLCRClassifier",
+    "FedHLCRClassifier",
+    "HLCRCountRegressor",
+    "FedHLCRCountRegressor",
+)
+# Modules, and the public names of each that have a page; None takes those of `__all__`.
+MODULES: dict[str, tuple[str, ...] | None] = {
+    "fedhlcr": None,
+    "fedhlcr.datasets": None,
+    "fedhlcr.plot": None,
+    "fedhlcr.report": None,
+    "fedhlcr.baselines": None,
+    "fedhlcr.federation": None,
+    "fedhlcr.engines.in_process": ("InProcessEngine",),
+    "fedhlcr.engines.ray": None,
+    "fedhlcr.engines.flower.client_app": ("make_app",),
+    "fedhlcr.privacy.disclosure": ("DisclosureRule",),
+    "fedhlcr.analysis.comparison": ("Comparison", "CountResult"),
+}
+# Overview pages, in the order of the navigation, and the modules that each lists.
+OVERVIEWS = {
+    "estimators": ("fedhlcr", "fedhlcr.analysis.comparison"),
+    "datasets": ("fedhlcr.datasets",),
+    "plot": ("fedhlcr.plot",),
+    "report": ("fedhlcr.report",),
+    "baselines": ("fedhlcr.baselines",),
+    "federation": ("fedhlcr.federation", "fedhlcr.privacy.disclosure"),
+    "engines": ("fedhlcr.engines.in_process", "fedhlcr.engines.ray", "fedhlcr.engines.flower.client_app"),
+}
+# Methods of estimators that other modules of the package call, and users need not.
+INTERNAL = {
+    "check_parameters",
+    "entities_of",
+    "events_of",
+    "fit_streamed",
+    "forget_entity_figures",
+    "interval_of",
+    "learn_table",
+    "likelihood_name",
+    "model_spec",
+    "numeric_target",
+    "profile_responsibilities",
+    "read_events",
+    "set_diagnostics",
+    "set_fitted_attributes",
+    "thread_count",
+}
+COMMON_MARK, TABLE_MARK = "<!-- what every fitted model can do -->", "<!-- pages -->"
+
+
+def public_names(module: str) -> list[str]:
+    """The classes and functions of a module that have a page. Exceptions are on a page of their own."""
+    names = MODULES[module] or import_module(module).__all__
+    return [name for name in names if _has_page(getattr(import_module(module), name))]
+
+
+def page_of(module: str, name: str) -> str:
+    return f"reference/{module}.{name}.md"
+
+
+def pages() -> dict[str, str]:
+    """The Markdown of each generated page, by its path below docs/."""
+    return {page_of(module, name): _page(module, name) for module in MODULES for name in public_names(module)}
+
+
+def navigation(overview: str) -> list[dict[str, str]]:
+    """The pages below an overview: title and path of each."""
+    return [{name: page_of(module, name)} for module in OVERVIEWS[overview] for name in public_names(module)]
+
+
+def fill_in(markdown: str, overview: str) -> str:
+    """An overview or the common page, with its list of names in place of the mark."""
+    if TABLE_MARK in markdown:
+        return markdown.replace(TABLE_MARK, "\n".join(["| | |", "|---|---|", *_rows(OVERVIEWS[overview])]))
+    return markdown.replace(COMMON_MARK, "\n".join(_method(ESTIMATORS[0], name) for name in _common()))
+
+
+def members(estimator: str) -> dict[str, Any]:
+    """What users call of an estimator: documented methods and attributes of our own, by name.
+
+    Attributes that the first estimator's own text describes are not among them.
+    """
+    kind = getattr(import_module("fedhlcr"), estimator)
+    described = inspect.getdoc(getattr(import_module("fedhlcr"), ESTIMATORS[0])) or ""
+    found = {}
+    for name in dir(kind):
+        home = next((one for one in kind.__mro__ if name in vars(one)), object)
+        value = vars(home).get(name)
+        is_ours = home.__module__.startswith("fedhlcr")
+        is_documented = callable(getattr(value, "__func__", value)) or isinstance(value, property)
+        if name.startswith("_") or name in INTERNAL or not (is_ours and is_documented and inspect.getdoc(value)):
+            continue
+        if not (isinstance(value, property) and name in described) and not type(value).__module__.startswith("sklearn"):
+            found[name] = value
+    return found
+
+
+def _has_page(value: Any) -> bool:
+    is_exception = inspect.isclass(value) and issubclass(value, BaseException)
+    return (inspect.isclass(value) or inspect.isfunction(value)) and not is_exception and bool(inspect.getdoc(value))
+
+
+def _rows(modules: tuple[str, ...]) -> Iterator[str]:
+    for module in modules:
+        for name in public_names(module):
+            path = page_of(module, name).removeprefix("reference/")
+            words = (inspect.getdoc(getattr(import_module(module), name)) or "").partition("\n\n")[0]
+            yield f"| [`{name}`]({path}) | {' '.join(words.split())} |"
+
+
+def _common() -> list[str]:
+    """Names of what all estimators share: the same definition, or the same words."""
+    first, *others = ({name: inspect.getdoc(value) for name, value in members(one).items()} for one in ESTIMATORS)
+    return [name for name, words in first.items() if all(other.get(name) == words for other in others)]
+
+
+def _page(module: str, name: str) -> str:
+    if module != "fedhlcr" or name not in ESTIMATORS:
+        value = getattr(import_module(module), name)
+        # a function may have the name of its module, which griffe would take instead
+        path = f"{value.__module__}.{name}" if f"{module}.{name}" in sys.modules else f"{module}.{name}"
+        return _directive(path, 1, f"{module}.{name}", inherited_members="true")
+    common, own, elsewhere = set(_common()), [], []
+    earlier = {one: members(one) for one in ESTIMATORS[: ESTIMATORS.index(name)]}
+    for member, value in members(name).items():
+        words = inspect.getdoc(value)
+        twin = next((one for one, known in earlier.items() if inspect.getdoc(known.get(member)) == words), None)
+        if member in common:
+            elsewhere.append(f"[`{member}`](fitted-models.md#fedhlcr.{ESTIMATORS[0]}.{member})")
+        elif twin is not None:
+            elsewhere.append(f"[`{member}`](fedhlcr.{twin}.md#fedhlcr.{twin}.{member})")
+        else:
+            own.append(member)
+    text = _directive(f"fedhlcr.{name}", 1, f"fedhlcr.{name}", inherited_members="true", members=str(own))
+    if not elsewhere:
+        return text
+    attributes = "" if name == ESTIMATORS[0] else f"; attributes as in [`{ESTIMATORS[0]}`](fedhlcr.{ESTIMATORS[0]}.md)"
+    return f"{text}\n## Also has\n\n{', '.join(elsewhere)}{attributes}.\n"
+
+
+def _method(estimator: str, name: str) -> str:
+    return _directive(f"fedhlcr.{estimator}.{name}", 2, name)
+
+
+def _directive(path: str, level: int, heading: str, **options: str) -> str:
+    settings = {"heading_level": level, "heading": heading, "toc_label": heading, **options}
+    lines = [f"      {name}: {value}" for name, value in settings.items()]
+    return "\n".join([f"::: {path}", "    options:", *lines, ""])
