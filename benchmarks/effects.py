@@ -83,9 +83,9 @@ def _mixed_start(entities: EntityData, plain: ChainState, stream: Stream) -> Cha
     """A chain with effects and noise of entities that starts at the clusters of a plain one."""
     likelihood = entities.likelihood
     found = {name: getattr(plain.globals, name) for name in ("coef", "log_weights", "noise_scale")}
-    given = replace(likelihood.start(SPEC, N_CLUSTERS), **found, noise_unit=found["noise_scale"])
-    agents, sums = blocked.relabel(entities, given, blocked.AgentStates.unlabelled(entities), 0, stream)
-    state = ChainState.of(likelihood, 0, agents.labels, sums, given, agents.private)
+    current = replace(likelihood.start(SPEC, N_CLUSTERS), **found, noise_unit=found["noise_scale"])
+    agents, sums = blocked.relabel(entities, current, blocked.AgentStates.unlabelled(entities), 0, stream)
+    state = ChainState.of(likelihood, 0, agents.labels, sums, current, agents.agent_state)
     return _settled(entities, state.at(Stage.EXACT, likelihood, SPEC), stream)
 
 

@@ -46,12 +46,12 @@ def linear_part(entities: EntityData, coef) -> np.ndarray:
     return own[:, 0] + (own[:, 1:] * events.X).sum(axis=1) + events.offsets
 
 
-def draw_targets(rng, entities: EntityData, coef, private) -> np.ndarray:
+def draw_targets(rng, entities: EntityData, coef, agent_state) -> np.ndarray:
     """(events,) targets given the coefficients of entities, and the sizes r of agents if they are counts."""
     eta = linear_part(entities, coef)
     if isinstance(entities.likelihood, Logistic):
         return (rng.random(len(eta)) < 1.0 / (1.0 + np.exp(-eta))).astype(float)
-    log_size = private[LOG_SIZE][entities.index.agent_of]
+    log_size = agent_state[LOG_SIZE][entities.index.agent_of]
     size = np.repeat(np.exp(log_size), np.diff(entities.events.event_start))
     # numpy has no Poisson numbers beyond 2⁶³
     rates = np.minimum(np.exp(eta) * rng.gamma(size) / size, 1e15)

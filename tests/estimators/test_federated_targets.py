@@ -62,10 +62,10 @@ def assert_centralised(table, target, n_rounds, effects="auto", seed=5):
         drawn, expected = server.rule._state.globals, state.globals
         for q in drawn.quantities():
             np.testing.assert_allclose(getattr(drawn, q.name), getattr(expected, q.name), rtol=1e-9, atol=1e-9)
-        pending = [shard.private.pending for shard in engine._shards]
-        for name in {EVENT_WEIGHTS, LOG_SIZE} & set(state.private):
-            kept = np.concatenate([private[name] for private in pending])
-            np.testing.assert_allclose(kept, state.private[name], rtol=1e-8, atol=1e-9)
+        pending = [shard.agent_state.pending for shard in engine._shards]
+        for name in {EVENT_WEIGHTS, LOG_SIZE} & set(state.agent_state):
+            kept = np.concatenate([agent_state[name] for agent_state in pending])
+            np.testing.assert_allclose(kept, state.agent_state[name], rtol=1e-8, atol=1e-9)
         sums = server.rule.account.total().regroup(server.rule.cluster_of)
         np.testing.assert_allclose(sums.blocks[GRAMS], state.sums.blocks[GRAMS], rtol=1e-7, atol=1e-7)
         stages.append(state.globals.stage)

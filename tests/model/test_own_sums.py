@@ -36,7 +36,7 @@ class WithOwnSums(Gaussian):
     def own_scalars(self):
         return (SummedScalar("events", at_least_zero),)
 
-    def summands(self, grams, given, labels):
+    def summands(self, grams, current, labels):
         return Summands({GRAMS: grams, "doubled": 2.0 * grams}, {"events": grams[:, 0]})
 
     def draw(self, sums, regressions, current, spec, rng):

@@ -50,7 +50,7 @@ class Weighed:
         self.entities = events.entities(LIKELIHOODS[noise], self.y, fit_intercept=fit_intercept)
         likelihood = self.entities.likelihood
         self.design = events.design(likelihood.layout)
-        self.given = globals_with(
+        self.current = globals_with(
             likelihood,
             N_CLUSTERS,
             coef=rng.normal(size=(N_CLUSTERS, 3)),
@@ -75,26 +75,26 @@ class Weighed:
 
     def scalars(self, part) -> dict[str, np.ndarray]:
         """The scalars of each agent of a part, by name."""
-        return scalars_of(self.entities.likelihood, part, self.given, self.labels)
+        return scalars_of(self.entities.likelihood, part, self.current, self.labels)
 
     def prior(self, e) -> np.ndarray:
         """(clusters,) p(z = k) of an entity given the labels of its agent's other entities."""
         others = np.flatnonzero(self.owner == self.owner[e])
         counts = np.bincount(self.labels[others[others != e]], minlength=N_CLUSTERS)
-        weights = self.given.agent_concentration * np.exp(self.given.log_weights) + counts
+        weights = self.current.agent_concentration * np.exp(self.current.log_weights) + counts
         return weights / weights.sum()
 
     def variances(self) -> np.ndarray:
         """Quantiles of IG(ν/2, νs²/2) at (i + ½)/8, or s²."""
-        half, square = 0.5 * self.given.noise_shape, self.given.noise_scale**2
+        half, square = 0.5 * self.current.noise_shape, self.current.noise_scale**2
         if np.isinf(half):
             return np.array([square])
         return invgamma.ppf((np.arange(N_VARIANCES) + 0.5) / N_VARIANCES, half, scale=half * square)
 
     def log_density(self, e) -> float:
         """log Σ_k p(z = k) ∫ N(y; X(w_k + a), XDXᵀ + σ²I) dIG(σ²) of an entity, with dense covariances."""
-        X, coef = self.design[e], self.given.coef + self.state["agent_effects"][self.owner[e]]
-        around = X @ self.given.effect_covariance @ X.T
+        X, coef = self.design[e], self.current.coef + self.state["agent_effects"][self.owner[e]]
+        around = X @ self.current.effect_covariance @ X.T
         densities = [
             multivariate_normal(X @ own, around + variance * np.eye(len(X))).pdf(self.y[e])
             for variance in self.variances()
@@ -109,10 +109,10 @@ class Weighed:
         return np.bincount(self.owner, weights=own, minlength=len(SIZES))
 
 
-def scalars_of(likelihood, part, given, labels):
-    scoring = likelihood.scoring_matrices(part, given)
+def scalars_of(likelihood, part, current, labels):
+    scoring = likelihood.scoring_matrices(part, current)
     rows = labels.astype(np.int64)
-    scalars = likelihood.conclude(part, given, scoring, labels, rows, given.n_clusters).scalars
+    scalars = likelihood.conclude(part, current, scoring, labels, rows, current.n_clusters).scalars
     return dict(zip([scalar.name for scalar in likelihood.own_scalars], scalars.T, strict=True))
 
 
@@ -136,9 +136,9 @@ def test_log_densities_without_intercept_are_right_too(noise):
 def test_log_densities_of_plain_clusters_are_those_of_the_paper():
     """Without effects, and with the same noise for all, log Σ_k p(z = k) N(y; Xw_k, s²I)."""
     weighed = Weighed("common", "none", agent_effects=False)
-    assert weighed.given.is_plain
+    assert weighed.current.is_plain
     check_densities(weighed)
-    alone = replace(weighed.given, coef=weighed.given.coef[:1], log_weights=np.zeros(1))
+    alone = replace(weighed.current, coef=weighed.current.coef[:1], log_weights=np.zeros(1))
     labels = np.zeros_like(weighed.labels)
     found = scalars_of(weighed.entities.likelihood, weighed.part([2]), alone, labels)["log_density"]
     residuals = weighed.y[5:] - weighed.design[5:] @ alone.coef[0]
@@ -157,7 +157,7 @@ def test_agents_that_are_not_asked_add_nothing_and_threads_change_nothing():
 @pytest.mark.parametrize("stage", [Stage.PLAIN, Stage.MERGING, Stage.EXACT])
 def test_in_other_stages_nothing_is_weighed(stage):
     weighed = Weighed("entity")
-    weighed.given = replace(weighed.given, stage=float(stage))
+    weighed.current = replace(weighed.current, stage=float(stage))
     found = weighed.scalars(weighed.part())
     assert not found["log_density"].any()
     assert not found["weighed_events"].any()
@@ -166,11 +166,11 @@ def test_in_other_stages_nothing_is_weighed(stage):
 def test_variance_quantiles_follow_the_law_of_the_noise():
     """1/σ² has mean 1/s², and half of the variances are below the median of IG(ν/2, νs²/2)."""
     weighed = Weighed("entity")
-    many = weighed.entities.likelihood.variance_quantiles(weighed.given, 4_001)
+    many = weighed.entities.likelihood.variance_quantiles(weighed.current, 4_001)
     assert np.mean(1.0 / many) == pytest.approx(1.0 / 0.49, rel=1e-3)
     assert np.median(many) == pytest.approx(invgamma.median(3.5, scale=3.5 * 0.49))
     np.testing.assert_allclose(
-        np.sort(weighed.entities.likelihood.variance_quantiles(weighed.given, N_VARIANCES)), weighed.variances()
+        np.sort(weighed.entities.likelihood.variance_quantiles(weighed.current, N_VARIANCES)), weighed.variances()
     )
 
 
@@ -182,10 +182,10 @@ class WeighedStudent:
         self.dense = Weighed("common", fit_intercept=fit_intercept)
         self.entities = student_entities(rng, SIZES, 4, n_features=3 - fit_intercept, fit_intercept=fit_intercept)
         self.likelihood, shared = self.entities.likelihood, ("coef", "log_weights", "effect_covariance")
-        self.given = given_globals(
+        self.current = given_globals(
             self.likelihood,
             N_CLUSTERS,
-            **{name: getattr(self.dense.given, name) for name in (*shared, "agent_effect_scale")},
+            **{name: getattr(self.dense.current, name) for name in (*shared, "agent_effect_scale")},
             noise_scale=0.7,
             noise_shape=4.0,
             stage=float(Stage.WEIGHING),
@@ -197,10 +197,10 @@ class WeighedStudent:
         self.agent_effects = self.dense.state["agent_effects"]
         draw_weights = MixedStudentNoise._draw_weights
 
-        def spied(likelihood, part, given, law, coef, scalars):
+        def spied(likelihood, part, current, law, coef, scalars):
             # the weights are drawn given these coefficients, so they are those of the price too
             self.coef = coef.copy()
-            return draw_weights(likelihood, part, given, law, coef, scalars)
+            return draw_weights(likelihood, part, current, law, coef, scalars)
 
         monkeypatch.setattr(MixedStudentNoise, "_draw_weights", spied)
 
@@ -211,14 +211,14 @@ class WeighedStudent:
         agents = np.array(agents)
         blocks = Blocks(tuple(range(len(agents) + 1)))
         part = self.entities.part(state, 3, Stream(0))._replace(agents=agents, blocks=blocks)
-        return scalars_of(self.likelihood, part, self.given, self.dense.labels)
+        return scalars_of(self.likelihood, part, self.current, self.dense.labels)
 
     def log_density(self, e) -> float:
         """log Σ_k p(z = k) N(y; X(w_k + a), XDXᵀ + s² diag(1/λ)) of an entity, with the weights λ that it holds."""
         own = slice(4 * e, 4 * e + 4)
         X = self.X[own]
-        covariance = X @ self.given.effect_covariance @ X.T + np.diag(0.49 / self.weights[own])
-        means = (self.given.coef + self.agent_effects[self.owner[e]]) @ X.T
+        covariance = X @ self.current.effect_covariance @ X.T + np.diag(0.49 / self.weights[own])
+        means = (self.current.coef + self.agent_effects[self.owner[e]]) @ X.T
         densities = [multivariate_normal(mean, covariance).pdf(self.entities.events.y[own]) for mean in means]
         return float(np.log(self.dense.prior(e) @ densities))
 
@@ -257,14 +257,14 @@ def test_log_densities_with_student_noise_of_some_agents_are_theirs(monkeypatch)
 def test_log_densities_with_student_noise_have_the_mean_of_the_t_distribution(monkeypatch):
     """Without effects, their mean over p(λ | y) is the log density of a t distribution."""
     weighed = WeighedStudent(monkeypatch)
-    weighed.given = replace(
-        weighed.given,
-        coef=np.tile(weighed.given.coef[:1], (N_CLUSTERS, 1)),
+    weighed.current = replace(
+        weighed.current,
+        coef=np.tile(weighed.current.coef[:1], (N_CLUSTERS, 1)),
         effect_covariance=np.zeros((3, 3)),
         agent_effect_scale=np.zeros(3),
     )
     weighed.agent_effects = np.zeros((len(SIZES), 3))
-    y, means = weighed.entities.events.y, weighed.X @ weighed.given.coef[0]
+    y, means = weighed.entities.events.y, weighed.X @ weighed.current.coef[0]
     found, n = np.zeros(len(SIZES)), 400
     for share in (np.arange(n) + 0.5) / n:
         weighed.weights = gamma.ppf(share, 2.5, scale=1.0 / (2.0 + 0.5 * (y - means) ** 2 / 0.49))
@@ -506,7 +506,7 @@ def test_only_long_runs_with_effects_that_leave_the_number_of_clusters_open_comp
 def needed(n_clusters=3, n_events=10_000.0, gain=1.0, *, n_entities=200, n_plain=3, differ=False, has_stages=True):
     """`is_needed` if `n_clusters` clusters, one of them empty, gain so much, in nats per event, over all in one."""
 
-    def evidence(blocks, given):
+    def evidence(blocks, current):
         rows = blocks["grams"]
         # the sums of all clusters together are 1 + 2 + …
         return np.where(rows[:, 0] == total, -gain * n_events, 0.0)
@@ -565,12 +565,12 @@ def back_from(n_clusters, monkeypatch):
     """What agents start from in a sweep given the globals of 3 clusters, if there are `n_clusters` before."""
     entities, seen = Weighed("entity").entities, []
     state = blocked.initial_state(entities, ModelSpec(), n_clusters, Stream(1))
-    state = replace(state, private={name: value + 0.5 for name, value in state.private.items()})
+    state = replace(state, agent_state={name: value + 0.5 for name, value in state.agent_state.items()})
     relabel = blocked.relabel
 
-    def spied(entities, given, agents, *args):
-        seen.append((given, agents))
-        return relabel(entities, given, agents, *args)
+    def spied(entities, current, agents, *args):
+        seen.append((current, agents))
+        return relabel(entities, current, agents, *args)
 
     monkeypatch.setattr(blocked, "relabel", spied)
     several = globals_of(3).at_stage(Stage.MERGING)
@@ -578,8 +578,8 @@ def back_from(n_clusters, monkeypatch):
     assert after.round == 1
     assert after.globals is several
     assert after.sums.n_clusters == 3
-    ((given, agents),) = seen
-    assert given is several
+    ((current, agents),) = seen
+    assert current is several
     return state, agents, entities
 
 
@@ -587,13 +587,13 @@ def test_agents_of_a_chain_start_again_when_the_number_of_clusters_changes(monke
     _, agents, entities = back_from(1, monkeypatch)
     np.testing.assert_array_equal(agents.labels, -1)
     for name, value in entities.start_state().items():
-        np.testing.assert_array_equal(agents.private[name], value)
+        np.testing.assert_array_equal(agents.agent_state[name], value)
 
 
 def test_agents_of_a_chain_go_on_while_it_stays_with_the_several_clusters(monkeypatch):
     state, agents, _ = back_from(3, monkeypatch)
     assert agents.labels is state.labels
-    assert agents.private is state.private
+    assert agents.agent_state is state.agent_state
 
 
 # What it decides.

@@ -77,21 +77,21 @@ def _draws_given_labels(
     """Draws of the blocked sampler with fixed labels; clusters in use come first."""
     likelihood = entities.likelihood
     n_used = int(labels.max()) + 1
-    given = initial_globals(likelihood, spec, n_clusters, stream.generator(0, "evidence"))
+    current = initial_globals(likelihood, spec, n_clusters, stream.generator(0, "evidence"))
     draws = []
     for number in range(1, SETTLING_PASSES + N_DRAWS + 1):
-        sums = sums_of_labels(entities, given, labels, number, stream)
-        state = ServerState.given(likelihood, number, sums, given)
-        given = draw_globals(likelihood, state, spec, stream.generator(number, "evidence")).globals
-        draws.append(FixedLabelDraw(given, sums.table_counts, state.regressions.mean[:n_used]))
+        sums = sums_of_labels(entities, current, labels, number, stream)
+        state = ServerState.of_sums(likelihood, number, sums, current)
+        current = draw_globals(likelihood, state, spec, stream.generator(number, "evidence")).globals
+        draws.append(FixedLabelDraw(current, sums.table_counts, state.regressions.mean[:n_used]))
     return draws[SETTLING_PASSES:]
 
 
 def _log_likelihood(entities: EntityData, spec: ModelSpec, labels: LabelArray, draws: list[FixedLabelDraw]) -> float:
     """log p(y | z), computed at the draws' mean coefficients."""
     coef = np.mean([draw.posterior_coef for draw in draws], axis=0)
-    given = draws[-1].globals.of_clusters(slice(len(coef)))
-    summands = entities.likelihood.summands(entities.grams, given, labels)
+    current = draws[-1].globals.of_clusters(slice(len(coef)))
+    summands = entities.likelihood.summands(entities.grams, current, labels)
     blocks = entities.likelihood.sum_schema.zero_blocks(len(coef))
     for name, block in blocks.items():
         add_rows(summands.blocks[name], labels.astype(np.int64), block)

@@ -21,7 +21,7 @@ VERSIONS = ("accepted", "pending")
 
 
 class AgentState:
-    """The private state of consecutive agents, in both versions.
+    """The state of consecutive agents, in both versions.
 
     Parameters
     ----------

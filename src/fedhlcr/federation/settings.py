@@ -38,7 +38,7 @@ SEED = replace(SETTINGS["random_state"], name="seed", least=-(2**63), most=2**63
 SETTLING_VISITS = 2
 # Visits of each agent after which a run with rounds=None ends even if its log joint is not stable.
 MOST_VISITS = 200
-# The same, and the factor of `patience`, where the private state of agents settles slowly.
+# The same, and the factor of `patience`, where the state of agents settles slowly.
 MOST_SLOW_VISITS = 300
 SLOW_PATIENCE = 3.0
 

@@ -54,7 +54,7 @@ class Mixed(MixedServer):
     def own_mixture(self, draws: MixedGlobals, weights: FloatArray, profiles: ProfileData) -> OwnMixture:
         """Coefficients that each profile has of its own; see `kernels.profiles`."""
         columns, roots = self._effect_roots(draws)
-        known = self.known_variances(draws, profiles.private["variance"])
+        known = self.known_variances(draws, profiles.agent_state["variance"])
         variance = np.where(profiles.is_known[:, None], known, self.new_variances(draws))
         return OwnMixture(
             weights / len(draws.coef),
@@ -62,25 +62,25 @@ class Mixed(MixedServer):
             profiles.grams[:, None],
             variance,
             variance,
-            profiles.private["agent_effects"],
+            profiles.agent_state["agent_effects"],
             roots,
             (~profiles.is_known_agent).astype(np.int64),
             columns + self.layout.first_regressor,
             self.layout.first_regressor,
         )
 
-    def entity_coef(self, given: MixedGlobals, known: FittedEntities, normals: FloatArray) -> FloatArray:
+    def entity_coef(self, current: MixedGlobals, known: FittedEntities, normals: FloatArray) -> FloatArray:
         """w + a + b with b drawn given everything else: Λ(B⁻¹Λᵀ(g − G(w + a)) + L⁻ᵀε), in the notation of `kernels`."""
-        base = given.coef[known.labels]
-        if given.is_plain:
+        base = current.coef[known.labels]
+        if current.is_plain:
             return np.asarray(base)
-        base = base + known.private["agent_effects"]
-        columns = given.effect_columns
-        root = given.effect_root
+        base = base + known.agent_state["agent_effects"]
+        columns = current.effect_columns
+        root = current.effect_root
         if not len(columns):
             return np.asarray(base)
         normal = self.layout.normal_equations(self.data_matrices(known))
-        precision = 1.0 / self.variance(known.private, given)
+        precision = 1.0 / self.variance(known.agent_state, current)
         gap = normal.xy - np.einsum("efg,eg->ef", normal.xx, base)
         own = normal.xx[:, columns[:, None], columns] * precision[:, None, None]
         lower = np.linalg.cholesky(np.eye(len(columns)) + root.T @ own @ root)
@@ -109,8 +109,8 @@ class Mixed(MixedServer):
         unit, typical = (np.asarray(of) ** 2 for of in (draws.noise_unit, draws.noise_scale))
         return np.where(kept > 0.0, kept * unit, typical)
 
-    def entity_noise(self, draws: MixedGlobals, private: State) -> FloatArray:
-        return np.sqrt(self.known_variances(draws, private["variance"].T).T)
+    def entity_noise(self, draws: MixedGlobals, agent_state: State) -> FloatArray:
+        return np.sqrt(self.known_variances(draws, agent_state["variance"].T).T)
 
     def differences(self, draws: MixedGlobals) -> Differences:
         agents = np.eye(draws.coef.shape[2]) * draws.agent_effect_scale[:, None, :] ** 2

@@ -35,7 +35,7 @@ from fedhlcr.model.likelihood import AnyLikelihood
 from fedhlcr.model.schema import Level
 from fedhlcr.posterior.draws import Draws
 from fedhlcr.posterior.label_weights import LabelWeights
-from fedhlcr.posterior.memory import AgentMemory, PrivateDraws, empty_private
+from fedhlcr.posterior.memory import AgentMemory, StateDraws, empty_state
 from fedhlcr.posterior.predictive import AnyMixture, MixtureRows, Moments
 from fedhlcr.posterior.responses import interval_of, log_density_of, mean_of, moments_of
 from fedhlcr.samplers.blocked import AgentStates, redraw
@@ -293,15 +293,15 @@ class Posterior:
         grams = np.zeros((len(entities), self.layout.packed_size))
         if self.likelihood.has_state:
             grams[is_known] = self.memory.entities.grams[entities[is_known]]
-        private = self.memory.private_of(agents, entities)
+        agent_state = self.memory.state_of(agents, entities)
         events = self.memory.events_of(entities)
-        data = ProfileData(grams, is_known, agents != UNKNOWN, private, events)
+        data = ProfileData(grams, is_known, agents != UNKNOWN, agent_state, events)
         return self.likelihood.mixture(self.draws.stacked, weights, data)
 
     def adapt(self, new: EntityData, stream: Stream) -> Posterior:
         """Return the posterior after agents have seen the events of `new`, with the globals fixed.
 
-        In every draw, the labels and the private state of these agents and of all their entities are sampled again.
+        In every draw, the labels and the agent state of these agents and of all their entities are sampled again.
         """
         old = self.memory.entities
         index, old_position, new_position = old.index.union(new.index)
@@ -318,7 +318,7 @@ class Posterior:
         if old.events is not None and new.events is not None:
             events, old_events = joined(index.n_entities, old.events, old_position, new.events, new_position)
             entities = replace(entities, events=events)
-        private = self._private_in(entities, old_position, old_events)
+        agent_state = self._state_in(entities, old_position, old_events)
         # an index of some pairs still has all agents
         places: dict[Level, Any] = {Level.AGENT: slice(None), Level.ENTITY: pairs}
         part = EntityData(self.likelihood, index.subset(pairs), grams[pairs])
@@ -327,32 +327,32 @@ class Posterior:
             places[Level.EVENT] = entities.events.places(pairs)
 
         def resample(draw: int) -> None:
-            given = self.draws.globals(draw)
+            current = self.draws.globals(draw)
             state = {
-                own.name: private[own.name][draw, places[own.level]].astype(np.float64)
+                own.name: agent_state[own.name][draw, places[own.level]].astype(np.float64)
                 for own in self.likelihood.state_fields
             }
             agents = AgentStates(np.ascontiguousarray(labels[draw, pairs]), state)
             for sweep in range(ADAPT_SWEEPS):
-                agents = redraw(part, given, agents, draw * ADAPT_SWEEPS + sweep, stream)
+                agents = redraw(part, current, agents, draw * ADAPT_SWEEPS + sweep, stream)
             labels[draw, pairs] = agents.labels
             for own in self.likelihood.state_fields:
-                private[own.name][draw, places[own.level]] = agents.private[own.name]
+                agent_state[own.name][draw, places[own.level]] = agents.agent_state[own.name]
 
         run_blocks(resample, len(self.draws), old.n_threads)
-        return replace(self, memory=AgentMemory(entities, labels.astype(self.memory.labels.dtype), private))
+        return replace(self, memory=AgentMemory(entities, labels.astype(self.memory.labels.dtype), agent_state))
 
-    def _private_in(
+    def _state_in(
         self, entities: EntityData, old_position: NDArray[np.int64], old_events: NDArray[np.int64] | None
-    ) -> PrivateDraws:
-        """The private state of all draws, with the initial values for what is new in `entities`.
+    ) -> StateDraws:
+        """The agent state of all draws, with the initial values for what is new in `entities`.
 
         The entities known so far are at `old_position`, and their events at `old_events`.
         """
-        private = empty_private(entities, len(self.draws))
+        agent_state = empty_state(entities, len(self.draws))
         old_agents = entities.index.agents.texts.find(self.memory.entities.index.agents.texts)
         places = {Level.AGENT: old_agents, Level.ENTITY: old_position, Level.EVENT: old_events}
         for own in self.likelihood.state_fields:
-            private[own.name][:] = own.initial
-            private[own.name][:, places[own.level]] = self.memory.private[own.name]
-        return private
+            agent_state[own.name][:] = own.initial
+            agent_state[own.name][:, places[own.level]] = self.memory.agent_state[own.name]
+        return agent_state

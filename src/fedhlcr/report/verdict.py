@@ -10,6 +10,7 @@ from fedhlcr._support.wording import EVENT, capital, fine_percent, listed, numbe
 from fedhlcr.analysis.axis_lines import TargetAxis, target_axis
 from fedhlcr.analysis.class_scores import ClassScores
 from fedhlcr.analysis.count_scores import CountScores
+from fedhlcr.analysis.facts import UserNames
 from fedhlcr.analysis.response_rivals import (
     LOGISTIC_PER_ENTITY,
     ONE_LOGISTIC,
@@ -22,7 +23,6 @@ from fedhlcr.analysis.verdict import FitComparison, VerdictName
 from fedhlcr.estimators.base import HierarchicalPredictor
 from fedhlcr.report.findings import Findings
 from fedhlcr.report.link_scores import LinkScores
-from fedhlcr.report.names import Names
 from fedhlcr.report.scores import HeldOutScores
 
 BADGES = {"better": "Better", "about the same": "About the same", "worse": "Worse", "unknown": "Not evaluated"}
@@ -281,7 +281,7 @@ def _of_fit(findings: Findings, found: FitComparison) -> Verdict:
     return Verdict(found.verdict, (told, how), advice)
 
 
-def rival_name(name: str, names: Names) -> str:
+def rival_name(name: str, names: UserNames) -> str:
     """A simpler model in a sentence."""
     entity = names.entity.one
     return {
@@ -296,7 +296,7 @@ def rival_name(name: str, names: Names) -> str:
     }.get(name, f"a {name}")
 
 
-def _advice(rival: str, names: Names) -> str:
+def _advice(rival: str, names: UserNames) -> str:
     """What to use instead of the model."""
     use = {
         ONE_RIDGE: "`fedhlcr.baselines.GroupedRidge()`",
@@ -306,7 +306,7 @@ def _advice(rival: str, names: Names) -> str:
     return f"If you want predictions, use {rival_name(rival, names)}{f': {use}' if use else ''}."
 
 
-def _advice_on_responses(model: HierarchicalPredictor, rival: str, names: Names) -> str:
+def _advice_on_responses(model: HierarchicalPredictor, rival: str, names: UserNames) -> str:
     """The same for classes and counts."""
     of_each = f" for the events of each {names.entity.one}"
     use = {

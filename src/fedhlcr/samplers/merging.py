@@ -79,7 +79,7 @@ class MergeSchedule:
 
 
 def merge_map(
-    likelihood: AnyLikelihood, sums: ClusterSums, given: Globals, n_wanted: int | None, accepted_loss: float = 0.0
+    likelihood: AnyLikelihood, sums: ClusterSums, current: Globals, n_wanted: int | None, accepted_loss: float = 0.0
 ) -> NDArray[np.int64]:
     """Merge greedily; return the new cluster of each old one, −1 for an empty cluster that is dropped.
 
@@ -90,7 +90,7 @@ def merge_map(
     occupied = np.flatnonzero(sums.occupied)
     empty = np.flatnonzero(~sums.occupied)
     groups = {int(k): [int(k)] for k in occupied}
-    gains = _GainTable(likelihood, sums, given)
+    gains = _GainTable(likelihood, sums, current)
     while len(groups) > (1 if n_wanted is None else n_wanted):
         gain, keep, drop = gains.best()
         if n_wanted is None and gain <= -accepted_loss:
@@ -108,9 +108,9 @@ def merge_map(
 class _GainTable:
     """The gains of all pairs of occupied clusters, updated as pairs merge."""
 
-    def __init__(self, likelihood: AnyLikelihood, sums: ClusterSums, given: Globals) -> None:
+    def __init__(self, likelihood: AnyLikelihood, sums: ClusterSums, current: Globals) -> None:
         self._likelihood = likelihood
-        self._given = given
+        self._current = current
         occupied = np.flatnonzero(sums.occupied)
         self._clusters = occupied.tolist()
         self._rows = {k: {name: block[k] for name, block in sums.blocks.items()} for k in self._clusters}
@@ -124,7 +124,7 @@ class _GainTable:
 
     def _set_gains(self, blocks: dict[str, FloatArray], pairs: list[tuple[int, int]]) -> None:
         one, other = np.array(pairs).T
-        merged = self._likelihood.evidence({name: own[one] + own[other] for name, own in blocks.items()}, self._given)
+        merged = self._likelihood.evidence({name: own[one] + own[other] for name, own in blocks.items()}, self._current)
         for pair, value in zip(pairs, merged, strict=True):
             self._gains[pair] = value - self._single[pair[0]] - self._single[pair[1]]
 
@@ -132,7 +132,7 @@ class _GainTable:
         """Log evidence of each set of entities."""
         names = [block.name for block in self._likelihood.sum_schema.blocks]
         stacked = {name: np.array([row[name] for row in rows]) for name in names}
-        return self._likelihood.evidence(stacked, self._given)
+        return self._likelihood.evidence(stacked, self._current)
 
     def _together(self, k: int, other: int) -> BlockRow:
         return {name: block + self._rows[other][name] for name, block in self._rows[k].items()}
@@ -178,7 +178,7 @@ def merge_state(likelihood: AnyLikelihood, state: ChainState, target: NDArray[np
     blocks = likelihood.shifted(state.sums.blocks, likelihood.effect_shift(shift, state.globals))
     sums = replace(state.sums, blocks=blocks).regroup(target)
     labels = target[state.labels].astype(np.int32)
-    return ChainState.of(likelihood, state.round, labels, sums, merged, state.private)
+    return ChainState.of(likelihood, state.round, labels, sums, merged, state.agent_state)
 
 
 def merge_shift(before: Globals, after: Globals, target: NDArray[np.int64]) -> FloatArray:

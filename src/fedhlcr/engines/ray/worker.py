@@ -25,6 +25,7 @@ from fedhlcr.model.gram import GramLayout, Standardization
 from fedhlcr.model.likelihood import likelihood_named
 from fedhlcr.model.sums import ClusterSums
 from fedhlcr.storage import codec
+from fedhlcr.storage.records import under
 
 # A state of up to so many bytes is sent in every round; a larger one in every second, third, … round.
 BYTES_PER_ROUND = 4 * 2**20
@@ -147,9 +148,9 @@ class ShardWorker:
         return likelihood_named(likelihood, layout).events_in(self._engine.events_of(shard, entities), units)
 
     def state(self, forgotten: frozenset[str] = frozenset()) -> codec.Record:
-        """Labels, private state and held sums, from which `restore` continues, without those of `forgotten` agents."""
+        """Labels, agent state and held sums, from which `restore` continues, without those of `forgotten` agents."""
         held = {} if self._held is None else self._held.to_record()
-        return {**self._engine.to_record(forgotten), **{f"{HELD}{name}": value for name, value in held.items()}}
+        return {**self._engine.to_record(forgotten), **under(HELD, held)}
 
     def _state_if_due(self) -> codec.Record | None:
         """The state, unless it is large and was sent not long ago."""
