@@ -34,6 +34,7 @@ from fedhlcr.samplers.merging import Merger, merge_globals, merge_shift
 from fedhlcr.samplers.state import ServerState
 from fedhlcr.storage import codec
 from fedhlcr.storage.reader import RecordReader
+from fedhlcr.storage.records import under
 
 
 class Rule(Protocol):
@@ -245,7 +246,7 @@ class DeltaRule:
             "merged_at": merger.merged_at,
             "exact_since": self._exact_since,
             **({} if merger.several is None else {"several_of": self._several_of}),
-            **{f"compared.{name}": value for name, value in compared.items()},
+            **under("compared.", compared),
         }
 
     def restore(self, reader: RecordReader, n_agents: int) -> None:

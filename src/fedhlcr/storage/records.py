@@ -56,7 +56,7 @@ class Stored:
     kind : of the value: the type of an array's numbers ("f8"); bool, int, float or str; bytes; list, for texts without
         duplicates; tuple, for whole numbers; an Enum; or a class with declared fields, which become fields of the same
         record
-    axes : of an array, of bytes (in which the record has an array) and of a tuple
+    axes : of an array, of bytes (in which the record has an array), of a tuple and, if its length matters, of a list
     possible : check of the values
     name : in the record, if it is not the attribute's. For a class it is what the names of its fields begin with, by
         default the attribute's name and a dot; "" if they are fields like all others. A part knows the axes of the
@@ -205,7 +205,9 @@ def _read(declared: Stored, reader: RecordReader, attribute: str, sizes: dict[st
     if not isinstance(kind, type) or kind in (bytes, tuple):
         return _read_array(declared, reader, name, sizes)
     if kind is list:
-        return reader.texts(name)
+        texts = reader.texts(name)
+        _know_axes(declared, reader, name, (len(texts),), sizes)
+        return texts
     if issubclass(kind, Enum):
         value = reader.value(name, type(next(iter(kind)).value))
         reader.require(value in {member.value for member in kind}, name)
@@ -218,12 +220,20 @@ def _read_array(declared: Stored, reader: RecordReader, name: str, sizes: dict[s
     axes = [_parsed(axis) if isinstance(axis, str) else (axis, 0) for axis in declared.axes]
     shape = tuple(sizes[of] + more if of in sizes else None if isinstance(of, str) else of for of, more in axes)
     array = reader.array(name, dtype, shape, declared.check)
-    for (axis, more), size in zip(axes, array.shape, strict=True):
-        if isinstance(axis, str):
-            reader.require(sizes.setdefault(axis, size - more) == size - more >= 0, name)
+    _know_axes(declared, reader, name, array.shape, sizes)
     if declared.kind is bytes:
         return array.tobytes()
     return tuple(array.tolist()) if declared.kind is tuple else array
+
+
+def _know_axes(
+    declared: Stored, reader: RecordReader, name: str, shape: tuple[int, ...], sizes: dict[str, int]
+) -> None:
+    """Note the sizes of the named axes of a field, which must agree with those that are known."""
+    for of, size in zip(declared.axes, shape, strict=False):
+        if isinstance(of, str):
+            axis, more = _parsed(of)
+            reader.require(sizes.setdefault(axis, size - more) == size - more >= 0, name)
 
 
 def _parsed(axis: str) -> tuple[str, int]:
