@@ -12,10 +12,10 @@ from markupsafe import Markup
 
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.wording import number, percent
-from fedhlcr.analysis.facts import SURE, ClusterFacts, UserNames
+from fedhlcr.analysis.facts import SURE, AgentFacts, ClusterFacts, UserNames
 from fedhlcr.analysis.links import Link
 from fedhlcr.report.charts import mix_bar, tag
-from fedhlcr.report.findings import Findings, ListedAgents, ListedEntities
+from fedhlcr.report.findings import Findings, ListedEntities
 from fedhlcr.report.packing import to_block
 from fedhlcr.report.room import MANY_ENTITIES
 from fedhlcr.report.scores import AgentErrors, HeldOutScores
@@ -200,7 +200,7 @@ def _change_hint(findings: Findings, feature: int) -> str:
     return f"change of {findings.names.target} per unit"
 
 
-def agent_listing(agents: ListedAgents, names: UserNames, scores: HeldOutScores | None) -> Listing:
+def agent_listing(agents: AgentFacts, names: UserNames, scores: HeldOutScores | None) -> Listing:
     columns = [
         Column(names.agent.one, "text", list(range(len(agents))), words=agents.ids, link="agent"),
         Column(names.entity.many, "count", agents.n_entities.tolist()),
