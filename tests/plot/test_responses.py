@@ -8,8 +8,8 @@ import pytest
 from matplotlib.collections import LineCollection
 
 from fedhlcr import HLCRRegressor, plot
-from fedhlcr.analysis.class_scores import calibration_bins
 from fedhlcr.analysis.ratios import cluster_ratios
+from fedhlcr.analysis.scores import calibration_bins
 from fedhlcr.exceptions import ArgumentError
 from tests.responses import classifier, counter, events
 

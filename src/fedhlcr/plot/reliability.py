@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 
 from fedhlcr._support.arrays import FloatArray
 from fedhlcr._support.wording import EVENT
-from fedhlcr.analysis.class_scores import N_BINS, calibration_bins
 from fedhlcr.analysis.links import link_of
+from fedhlcr.analysis.scores import N_BINS, calibration_bins
 from fedhlcr.estimators.base import HierarchicalPredictor, check_model
 from fedhlcr.exceptions import ArgumentError
 from fedhlcr.plot.canvas import axes_or_new, legend
